@@ -1,7 +1,8 @@
 """The job that a pod belongs to, as ``namespace/Kind/name``. Pure.
 
-By the labels that a collector or the API server has, else by the pod's name: a job's pods differ in numbers,
-roles and the random ends that Kubernetes gives them. Both ways lead to the same name, if not always the kind.
+The labels from a collector or the API server name the job. Without them, the pod's name does: the names of a
+job's pods differ only in numbers, roles and Kubernetes' random suffixes. Both give the same name, but the
+kind may differ.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 _KINDS = (
-    # The outermost owner first. On the left the end of a label's name, its odd characters as underscores: of
-    # the API's own (jobset.sigs.k8s.io/jobset-name) as of those that our collector values give (jobset_name).
+    # The outermost owner first. On the left, the end of a label's name with other characters as underscores;
+    # it fits the API's names (jobset.sigs.k8s.io/jobset-name) and those of our collector values
+    # (jobset_name).
     ("kueue_x_k8s_io_pod_group_name", "Workload"),
     ("kueue_pod_group_name", "Workload"),
     ("jobset_sigs_k8s_io_jobset_name", "JobSet"),
@@ -33,25 +35,26 @@ _KINDS = (
     ("k8s_deployment_name", "Deployment"),
 )
 _DAEMON_SET = "k8s_daemonset_name"
-"""A pod of every node is of no job, and must not make one event of what has nothing to do with each other."""
-_ODD = re.compile(r"[^a-zA-Z0-9]")
-_UNSAID = re.compile(r"[^a-zA-Z0-9._-]")
-"""No name of an object or value of a label has these; whoever writes to Loki might."""
+"""Label of a DaemonSet's pods: they run on every node and have no job, else they would join unrelated
+failures."""
+_NOT_ALPHANUMERIC = re.compile(r"[^a-zA-Z0-9]")
+_INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9._-]")
+"""Characters that no name of an object and no label value has; a line in Loki might."""
 _ROLES = frozenset(
     {
         *("master", "worker", "workers", "launcher", "head", "leader", "node", "ps", "chief", "driver"),
         *("executor", "exec", "evaluator", "rank"),
     }
 )
-# Kubernetes' random ends have no vowels and none of 0, 1 and 3: five characters, or a ReplicaSet's hash.
+# Kubernetes' random suffixes have no vowels and no 0, 1 or 3: five characters, or a ReplicaSet's hash.
 _RANDOM = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}|(?=.*\d)[bcdfghjklmnpqrstvwxz2456789]{8,10}")
 _NAME_CHARS_MOST = 120
 BY_NAME = "Pod"
-"""The kind of a job that is only known by the name of a pod."""
+"""Kind of a job that is known only by the names of its pods."""
 
 
 def job_of(labels: Mapping[str, str], namespace: str | None, pod: str | None) -> str | None:
-    """The job of a pod, by its labels or its name; None where neither says anything, and of a DaemonSet's."""
+    """Return a pod's job by its labels or its name; None if neither names one, and for a DaemonSet's pod."""
     if _is_of_a_daemon_set(tuple(labels)):
         return None
     return _by_label(labels, namespace) or (_job(namespace, BY_NAME, stem(pod)) if pod else None)
@@ -60,9 +63,9 @@ def job_of(labels: Mapping[str, str], namespace: str | None, pod: str | None) ->
 def job_of_pod(
     labels: Mapping[str, str], owners: Iterable[tuple[str, str]], namespace: str, pod: str
 ) -> str | None:
-    """The job of a pod as the API server shows it, ``owners`` being its controllers as (kind, name).
+    """Return a pod's job from the API server's data; ``owners`` are its controllers as (kind, name).
 
-    None for the pods that are every node's own: a DaemonSet's and the kubelet's.
+    None for pods that run on every node: a DaemonSet's and the kubelet's.
     """
     owner = top_owner(owners)
     if owner is not None and owner[0] in ("DaemonSet", "Node"):
@@ -73,12 +76,12 @@ def job_of_pod(
 
 
 def by_name(job: str | None) -> bool:
-    """Whether a job is known by its pods' names alone, which may be wrong."""
+    """Whether a job is known only by its pods' names; the name may be wrong."""
     return job is not None and job.split("/")[1:2] == [BY_NAME]
 
 
 def stem(pod: str) -> str:
-    """What the names of a job's pods have in common: ``llama-worker-0`` is of ``llama``."""
+    """Return the part that the names of a job's pods share: ``llama`` for ``llama-worker-0``."""
     parts = pod.split("-")
     if len(parts) > 1 and _RANDOM.fullmatch(parts[-1]):
         parts.pop()
@@ -90,7 +93,7 @@ def stem(pod: str) -> str:
 
 
 def top_owner(owners: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-    """Of a pod's controllers, as (kind, name), the one it was made for; a ReplicaSet is its Deployment's."""
+    """Return the controller, as (kind, name), that a pod was made for; for a ReplicaSet its Deployment."""
     for kind, name in owners:
         if kind == "ReplicaSet":
             return "Deployment", name.rpartition("-")[0] or name
@@ -99,19 +102,19 @@ def top_owner(owners: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
 
 
 def _by_label(labels: Mapping[str, str], namespace: str | None) -> str | None:
-    for label, kind in _telling(tuple(labels)):
+    for label, kind in _job_labels(tuple(labels)):
         if labels[label]:
             return _job(namespace, kind, labels[label])
     return None
 
 
 @lru_cache(maxsize=1024)
-def _telling(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Which of these labels name a job, the outermost first; lines of one stream all have the same labels."""
+def _job_labels(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the labels that name a job, the outermost owner first; a stream's lines share the result."""
     found = []
     for end, kind in _KINDS:
         for name in names:
-            plain = _ODD.sub("_", name).lower()
+            plain = _NOT_ALPHANUMERIC.sub("_", name).lower()
             if plain == end or plain.endswith(f"_{end}"):
                 found.append((name, kind))
     return tuple(found)
@@ -119,15 +122,15 @@ def _telling(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 @lru_cache(maxsize=1024)
 def _is_of_a_daemon_set(labels: tuple[str, ...]) -> bool:
-    return any(_ODD.sub("_", label).lower().endswith(_DAEMON_SET) for label in labels)
+    return any(_NOT_ALPHANUMERIC.sub("_", label).lower().endswith(_DAEMON_SET) for label in labels)
 
 
 def _job(namespace: str | None, kind: str, name: str) -> str:
-    return f"{namespace or ''}/{kind}/{_UNSAID.sub('_', name)}"[:_NAME_CHARS_MOST]
+    return f"{namespace or ''}/{kind}/{_INVALID_IN_NAMES.sub('_', name)}"[:_NAME_CHARS_MOST]
 
 
 @lru_cache(maxsize=16_384)
 def job_key(job: str) -> str:
-    """What is the same of a job however its kind became known: namespace and name."""
+    """Return what identifies a job, however its kind became known: namespace and name."""
     parts = job.split("/")
     return f"{parts[0]}//{parts[2]}" if len(parts) == 3 else job

@@ -60,6 +60,16 @@ def test_the_layers_are_those_that_the_import_linter_holds() -> None:
     assert packages <= set(shown)
 
 
+def test_the_places_that_decide_are_in_the_modules_that_the_page_names() -> None:
+    table = PAGE.split("\n## Where the decision to taint is made\n")[1].split("\n## ")[0]
+    places = re.findall(r"^\| `(\w+)`[^|]*\(`([\w/]+\.py)`\)", table, re.MULTILINE)
+
+    assert len(places) == table.count("\n| `")
+    for name, module in places:
+        text = (ROOT / "konductor_like" / module).read_text("utf-8")
+        assert re.search(rf"^\s*(?:def )?{name}\b[:(]", text, re.MULTILINE), name
+
+
 def test_the_glossary_is_short_and_in_order() -> None:
     terms = re.findall(r"^\| ([^|]+) \|", PAGE.split("\n## Glossary\n")[1], re.MULTILINE)[2:]
 

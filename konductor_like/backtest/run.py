@@ -18,8 +18,8 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 
 INTERRUPTED = "interrupted"
-POLLS_MOST = 4320
-"""Polls of one backtest. A month is polled every ten minutes, six hours as often as the controller polls."""
+POLLS_MOST = 2700
+"""Polls of one backtest: of a month one every 16 minutes, of three hours as often as the controller polls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class Simulation:
         self._rules = rules
         self._poll_ns, self._release_after_ns = poll_ns, release_after_ns
         self._nodes = nodes
-        self._writer = DryRunWriter()
+        self._writer = DryRunWriter(shorten=False)
         metrics = Metrics()
         self._reconciler = Reconciler(
             nodes,

@@ -1,7 +1,7 @@
 """Everything known about faults: tables and pattern rules as data files, loaded and checked once.
 
-The files in ``data`` hold the facts, with their sources; ``load_catalog`` reads them, refuses a broken one
-with its file, entry and field, and lets every pattern rule prove itself on its own examples.
+The files in ``data`` contain the facts, with their sources. ``load_catalog`` reads them. It refuses a broken
+file and names the file, entry and field, and it tries every pattern rule on the rule's own examples.
 """
 
 from konductor_like.catalog.catalog import Catalog

@@ -1,4 +1,4 @@
-"""The catalogue: everything that is known about faults, and how to look it up."""
+"""The catalogue: all that is known about faults, and how to look it up."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ CODE = re.compile(r"[1-9][0-9]{0,4}")
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The tables and rules, checked. Codes that no table knows get an entry that says so."""
+    """The checked tables and rules. A code that is in no table gets an entry that says so."""
 
     xids: Mapping[int, XidEntry]
     sxids: Mapping[int, SxidEntry]
     recovery_actions: Mapping[int, Entry]
-    """The actions that an Xid 154 asks for, by the number in its text."""
+    """The actions that an Xid 154 may ask for, by the number in its text."""
     link_rules: Mapping[int, tuple[LinkRule, ...]]
-    """The decode table of Xid 144 to 150, by Xid."""
+    """The rows of the decode table of Xid 144 to 150, by Xid."""
     register_bits: Mapping[tuple[int, int], tuple[Severity, str]]
-    """The registers of Xid 74: by register and bit how bad the bit is alone, and why."""
+    """The register bits of Xid 74, by register and bit: the severity of the bit alone, and the reason."""
     cuda_errors: Mapping[str, Entry]
-    """By text, in lower case."""
+    """The CUDA errors by their text in lower case."""
     pattern_rules: tuple[PatternRule, ...]
-    """Those that are off, too."""
+    """All pattern rules, also those that are off."""
     advice: Mapping[str, Advice]
     escalations: Mapping[str, Escalation] = field(default_factory=dict)
-    """By rule, what makes more of it than one line says."""
+    """By rule, the threshold, corroboration and deferral that change what one of its lines leads to."""
 
     def xid(self, code: int) -> XidEntry:
-        """The entry of an Xid. An unknown one is recorded: peers taint or drop it, and both go wrong."""
+        """Return the entry of an Xid. An unknown Xid is suspect: it may be a fault, and may be harmless."""
         known = self.xids.get(code)
         if known is not None:
             return known
@@ -44,7 +44,7 @@ class Catalog:
         return XidEntry(f"xid.{code}", FaultKind.XID, Severity.SUSPECT, title, self.advice["unknown"], code)
 
     def sxid(self, code: int) -> SxidEntry:
-        """The entry of an SXid. Of an unknown one the driver's own word Fatal says whether it is."""
+        """Return the entry of an SXid. For an unknown SXid the driver's word Fatal decides."""
         known = self.sxids.get(code)
         if known is not None:
             return known
@@ -54,35 +54,36 @@ class Catalog:
 
     @property
     def kernel_rules(self) -> tuple[PatternRule, ...]:
-        """The pattern rules for kernel logs."""
+        """Return the pattern rules for kernel logs."""
         return tuple(rule for rule in self.pattern_rules if rule.source is Source.KERNEL)
 
     @property
     def pod_rules(self) -> tuple[PatternRule, ...]:
-        """The pattern rules for the logs of pods."""
+        """Return the pattern rules for pods' logs."""
         return tuple(rule for rule in self.pattern_rules if rule.source is Source.POD)
 
     def rules(self, source: Source) -> tuple[PatternRule, ...]:
-        """The rules of one source that are not off, in the order in which they are tried.
+        """Return the rules of one source that are not off, in the order in which detection tries them.
 
-        Those on trial come last, so that none of them hides a fault from one that is enforced.
+        Rules in shadow mode come last, so that none of them hides a fault from a rule that is enforced.
         """
         on = [rule for rule in self.pattern_rules if rule.source is source and rule.mode is not Mode.OFF]
         return tuple(sorted(on, key=lambda rule: rule.mode is Mode.SHADOW))
 
     def anchors(self, source: Source) -> tuple[str, ...]:
-        """The few short literals that Loki is asked for: one of them stands in every line of a fault.
+        """Return the few short literals that Loki is asked for; every line with a fault contains one of them.
 
-        Each costs time on every byte that Loki scans (rule 11).
+        Each literal costs time on every byte that Loki scans (rule 11).
         """
         return shortest(
             anchor for rule in self.rules(source) if not rule.scan_only for anchor in rule.anchors
         )
 
     def scan_anchors(self, source: Source) -> tuple[str, ...]:
-        """The same for `scan`, which also looks for what no collected source has; as few as will do.
+        """Return the literals that `scan` looks for, as few as possible, for the rules of ``scan_only`` too.
 
-        Here a line too many costs little and a literal much, so that what many rules share is preferred.
+        For `scan` a needless line costs little and a literal costs much. So of a rule's ``anchor`` and
+        ``contains`` it takes the list whose literals more rules share.
         """
         rules = self.rules(source)
         shared = Counter(literal for rule in rules for literal in {*rule.anchors, *rule.contains})
@@ -94,11 +95,11 @@ class Catalog:
         return shortest(literal for group in groups for literal in group)
 
     def may_continue(self, code: int) -> bool:
-        """Whether an Xid at the very end of a line may be another one, cut: 14 may be the start of 149."""
+        """Whether a code at the very end of a line may be a longer one that was cut: 14 may be 149."""
         return any(code * 10 + digit in self.xids for digit in range(10))
 
     def entry(self, rule: str) -> Entry | None:
-        """The entry behind a finding's rule (``xid.79``, ``cuda.719``, ``nvrm.init_failed``), if known."""
+        """Return the entry of a rule (``xid.79``, ``cuda.719``, ``nvrm.init_failed``); None if unknown."""
         family, _, name = rule.partition(".")
         if family in ("xid", "sxid") or (family == "fm" and name.isdecimal()):
             table: Mapping[int, Entry] = self.xids if family == "xid" else self.sxids
@@ -107,7 +108,7 @@ class Catalog:
         return next((entry for entry in candidates if entry is not None and entry.rule == rule), None)
 
     def entry_or_unknown(self, rule: str) -> Entry | None:
-        """The same; for the code of an Xid or SXid that no table knows, the entry that holds for such."""
+        """Return the entry of a rule; for an Xid or SXid that is in no table, the entry of unknown codes."""
         family, _, name = rule.partition(".")
         if family not in ("xid", "sxid", "fm") or not CODE.fullmatch(name):
             return self.entry(rule)
@@ -115,6 +116,6 @@ class Catalog:
 
 
 def shortest(literals: Iterable[str]) -> tuple[str, ...]:
-    """The literals without those that contain another one, which finds their lines anyway."""
+    """Drop each literal that contains another one: the shorter literal finds the same lines."""
     unique = tuple(dict.fromkeys(literals))
     return tuple(one for one in unique if not any(other in one for other in unique if other != one))

@@ -1,6 +1,6 @@
-"""A fault described for people: an entry of the catalogue with the words that belong to it.
+"""Faults described for people: an entry of the catalogue with the words of ``explanations.toml``.
 
-The words are in ``explanations.toml``: by rule where one code has words of its own, else by range or family.
+A code that has words of its own uses them; any other code uses the words of its range or family.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RANGE = re.compile(r"(\w+)\.(\d+)-(\d+)")
 
 
 class Blame(StrEnum):
-    """Whose fault it usually is."""
+    """The usual cause of a fault."""
 
     APPLICATION = "application"
     DRIVER = "driver"
@@ -31,14 +31,15 @@ class Blame(StrEnum):
     FABRIC = "fabric"
     """NVLink, NVSwitch or the network between nodes."""
     OTHER_EVENT = "other event"
-    """Something else is behind it: another fault, or a test."""
+    """The fault only follows from something else: another fault, or a test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The file's words about some rules; ``look_for`` are rules, or families such as ``ib.*``.
+    """The file's words about some rules.
 
-    ``link`` and ``vendor`` are empty where what holds for the family or class holds for them.
+    ``look_for`` has rules, or families such as ``ib.*``. ``link`` and ``vendor`` are empty where the table of
+    the family or class has them.
     """
 
     text: str
@@ -49,35 +50,35 @@ class Words:
 
 
 _NO_WORDS = Words("", None)
-"""The words on a rule of the user's own: none."""
+"""For a rule of the user's own, about which the file has nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
-    """The whole file: ``rules`` by rule (``xid.79``) or family (``aer.*``), ``tables`` by name and word."""
+    """The whole file: ``rules`` by rule (``xid.79``) or family (``aer.*``), ``tables`` by name and key."""
 
     rules: Mapping[str, Words]
     tables: Mapping[str, Mapping[str, str]]
 
     def find(self, rule: str) -> Words:
-        """The narrowest words that speak for a rule."""
+        """Return the words for a rule, or else for its family."""
         family = rule.partition(".")[0]
         return self.rules.get(rule) or self.rules.get(f"{family}.*") or _NO_WORDS
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All that is known about one rule; what is not known is empty.
+    """All that is known about one rule; a field is empty where nothing is known.
 
-    ``vendor_now`` and ``vendor_later`` are what the vendor says to do, in our words; ``details`` says how a
-    line's own text changes the severity; ``look_for`` are (rule, title), the title empty for a family.
+    ``vendor_now`` and ``vendor_later`` are what the vendor advises, in our words. ``details`` describes how a
+    line's own text changes the severity. ``look_for`` has pairs of rule and title; a family has no title.
     """
 
     entry: Entry
     in_catalog: bool
-    """False for a code that no table knows."""
+    """False for a code that is in no table."""
     only_scan: bool
-    """No log that the controller reads has such lines."""
+    """True where no log that the controller reads has such lines."""
     text: str
     blame: Blame | None
     vendor_now: str
@@ -88,15 +89,15 @@ class Explanation:
 
 
 def explain(catalog: Catalog, rule: str) -> Explanation | None:
-    """Explain a rule (``xid.79``, ``cuda.719``, ``nccl.socket``), as this catalogue has it.
+    """Explain a rule (``xid.79``, ``cuda.719``, ``nccl.socket``) by this catalogue.
 
-    A code of an Xid or SXid that no table knows is explained as such; None for any other unknown rule.
+    An Xid or SXid that is in no table is explained as an unknown one; any other unknown rule gives None.
     """
     entry = catalog.entry_or_unknown(rule)
     if entry is None:
         return None
     family = rule.partition(".")[0]
-    if family == "fm":  # an SXid that Fabric Manager repeats keeps its name
+    if family == "fm":  # an SXid that Fabric Manager repeats keeps its rule
         entry = replace(entry, rule=rule, kind=FaultKind.FM)
     descriptions = load_descriptions()
     words, tables = descriptions.find(rule), descriptions.tables
@@ -124,7 +125,10 @@ def explain(catalog: Catalog, rule: str) -> Explanation | None:
 
 
 def _only_scan(catalog: Catalog, rule: str) -> bool:
-    """Whether ``scan`` alone finds it. The table's code ``fm.20034`` is found by a rule of its family."""
+    """Whether only ``scan`` finds the rule, by its own pattern rule or by the table rule of its family.
+
+    For example, ``fm.20034`` is found by the table rule ``fm.nvswitch_error``.
+    """
     family = rule.partition(".")[0]
     return any(
         each.scan_only and (each.id == rule or (bool(each.table) and each.id.startswith(f"{family}.")))
@@ -133,7 +137,7 @@ def _only_scan(catalog: Catalog, rule: str) -> bool:
 
 
 def _details(table: Mapping[str, str], entry: Entry) -> str:
-    """How a line's own text changes the severity; empty where it does not."""
+    """Describe how a line's own text changes the severity; empty where it does not."""
     if not entry.line_decides:
         return ""
     if isinstance(entry, XidEntry) and entry.detail is not None:
@@ -143,12 +147,12 @@ def _details(table: Mapping[str, str], entry: Entry) -> str:
 
 @cache
 def load_descriptions() -> Descriptions:
-    """The package's own words, read once. Their form is held by tests."""
+    """Return the packaged words, read once. Tests check their form."""
     return descriptions_of(read_toml(files("konductor_like.catalog") / "data", "explanations.toml"))
 
 
 def descriptions_of(document: Mapping[str, Any]) -> Descriptions:
-    """The words of the file. A range (``xid.1-7``) is spelt out, the widest first: the narrowest stay."""
+    """Return the file's words by rule. A range (``xid.1-7``) becomes its codes; the narrowest one counts."""
     rules: dict[str, Words] = {}
     found = [(_codes(name), entry) for entry in document["explain"] for name in entry["rules"]]
     for names, entry in sorted(found, key=lambda each: -len(each[0])):
@@ -164,6 +168,6 @@ def descriptions_of(document: Mapping[str, Any]) -> Descriptions:
 
 
 def _codes(name: str) -> list[str]:
-    """``xid.1-3`` is ``xid.1``, ``xid.2`` and ``xid.3``; any other name is itself."""
+    """Return ``xid.1``, ``xid.2`` and ``xid.3`` for ``xid.1-3``, and any other name unchanged."""
     span = _RANGE.fullmatch(name)
     return [f"{span[1]}.{code}" for code in range(int(span[2]), int(span[3]) + 1)] if span else [name]

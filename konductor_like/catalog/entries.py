@@ -9,39 +9,39 @@ from konductor_like.model import FaultKind, Severity
 
 
 class Needs(StrEnum):
-    """The repair that a machine needs before a fault can be called gone."""
+    """The repair that a machine needs before a fault counts as repaired."""
 
     NOTHING = "nothing"
     APPLICATION_RESTART = "application restart"
     SOFTWARE_UPDATE = "software update"
     GPU_RESET = "gpu reset"
     FABRIC_RESET = "fabric reset"
-    """GPUs and NVSwitches (of the node, or of its NVLink domain) are reset together."""
+    """GPUs and NVSwitches (of the node or of its NVLink domain) are reset together."""
     REBOOT = "reboot"
     INSPECTION = "inspection"
     REPLACEMENT = "replacement"
     SUPPORT = "support"
-    """Nobody but the vendor can say."""
+    """Only the vendor can find the repair."""
 
 
 class Mode(StrEnum):
     """The effect of a rule's findings."""
 
     ENFORCE = "enforce"
-    """As their severity says."""
+    """Findings have the effect of their severity."""
     SHADOW = "shadow"
-    """Counted and logged, never recorded and never acted upon: a rule on trial."""
+    """Findings are counted and logged, but not recorded or acted upon: the rule is on trial."""
     OFF = "off"
-    """Nothing is found."""
+    """The rule finds nothing."""
 
 
 class Detail(StrEnum):
-    """How the text behind an Xid's code changes what it means."""
+    """How the text behind an Xid's code changes the meaning of the code."""
 
     RECOVERY_ACTION = "recovery_action"
-    """Xid 154: the action it changes to."""
+    """Xid 154: the action that the recovery action changes to."""
     CONTAINMENT = "containment"
-    """Xid 94 and 95: ``RST`` and ``D-RST``."""
+    """Xid 94 and 95: ``RST`` (reset now) and ``D-RST`` (drain, then reset)."""
     NVLINK_REGISTERS = "nvlink_registers"
     """Xid 74: seven registers behind the link."""
     NVLINK5 = "nvlink5"
@@ -50,7 +50,7 @@ class Detail(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The way to repair a fault: in words for people, and as the machine's need."""
+    """How to repair a fault: in words for people, and as what the machine needs."""
 
     text: str
     needs: Needs
@@ -68,26 +68,26 @@ class Entry:
     code: int | None = None
     mode: Mode = field(default=Mode.ENFORCE, kw_only=True)
     link: str = field(default="", kw_only=True)
-    """A page about it, where the rule's author gave one."""
+    """A page about the fault, where the rule's author named one."""
     origin: str = field(default="built-in", kw_only=True)
-    """``built-in``, or the user's file that made it or changed it."""
+    """``built-in``, or the user's file that added or changed the entry."""
     fixed: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """The fields that a user's file set, such as ``severity``: a line's details no longer change them."""
+    """The fields that a user's file set, such as ``severity``; a line's details do not change them."""
 
     @property
     def line_decides(self) -> bool:
-        """Whether details of its line change the severity, unless a user's file has set it."""
+        """Whether a line's details can change the severity; they cannot where a user's file has set it."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class XidEntry(Entry):
-    """One Xid, with what NVIDIA's catalogue says about it.
+    """One Xid, with the contents of NVIDIA's catalogue.
 
-    ``bucket`` and ``investigate`` are NVIDIA's immediate and later action, under NVIDIA's names.
-    ``generations`` are the GPUs it is listed for; ``recovery_since`` the driver branch since which an Xid 154
-    comes with it (``always``: since there is such a code; empty: none does). ``clears`` is the Xid that this
-    one takes back.
+    ``bucket`` is NVIDIA's immediate action and ``investigate`` NVIDIA's later one, by NVIDIA's names.
+    ``generations`` are the GPUs for which NVIDIA lists it. ``recovery_since`` is the driver branch from which
+    on an Xid 154 accompanies it: ``always`` means since Xid 154 exists, empty means never. ``clears`` is the
+    Xid whose fault is over with this one.
     """
 
     detail: Detail | None = None
@@ -105,10 +105,11 @@ class XidEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class SxidEntry(Entry):
-    """One SXid. ``group`` is NVIDIA's class, ``guide`` that of the Fabric Manager guide (may be empty)."""
+    """One SXid. ``group`` is NVIDIA's class, ``guide`` the class in the Fabric Manager guide or empty."""
 
     word_decides: bool = False
-    """The driver prints this code as Fatal and as Non-fatal, and only Fatal has ``severity``."""
+    """Whether ``severity`` counts only with the word Fatal, because the driver prints Non-fatal for it
+    too."""
     name: str = ""
     group: str = ""
     guide: str = ""
@@ -120,7 +121,10 @@ class SxidEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class LinkRule:
-    """One row of the decode table of Xid 144 to 150, in the layouts before and since driver R575."""
+    """One row of the decode table of Xid 144 to 150.
+
+    Masks and values are pairs: the layout before driver R575, and the layout since.
+    """
 
     unit: str
     masks: tuple[int, int]
@@ -131,9 +135,9 @@ class LinkRule:
 
     @property
     def severity(self) -> Severity:
-        """``RESET_GPU`` is fatal; everything else is recorded, and an Xid 154 beside it decides."""
+        """Return fatal for ``RESET_GPU``, else suspect: there an Xid 154 beside it decides."""
         return Severity.FATAL if self.bucket == "RESET_GPU" else Severity.SUSPECT
 
     def fits(self, intrinfo: int) -> bool:
-        """Whether the row speaks about this INTRINFO, in either layout."""
+        """Whether the row applies to this INTRINFO, in either layout."""
         return intrinfo & self.masks[0] == self.values[0] or intrinfo & self.masks[1] == self.values[1]

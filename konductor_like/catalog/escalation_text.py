@@ -1,4 +1,4 @@
-"""Thresholds, corroboration and deferral, as a rules file writes them: one text a field, read strictly."""
+"""Thresholds, corroboration and deferral, as a rules file writes them: one text per field, read strictly."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from konductor_like.model.escalation import DEFER_SECONDS_MOST
 
 FIELDS = ("threshold", "together_with", "defer_seconds", "escalated_advice")
 COUNT_LEAST, COUNT_MOST = 2, 16
-"""More occurrences than this are not remembered one by one."""
+"""Occurrences that a threshold may ask for; more than 16 are not remembered one by one."""
 SPAN_SECONDS_MOST = 86_400
-"""That much of Loki is read again when the controller starts."""
+"""Seconds that a rule may look back; when the controller starts, Loki is read again over this span."""
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _SPAN = r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[smh])"
 _THRESHOLD = re.compile(
@@ -27,7 +27,7 @@ _SECONDS = re.compile(r"[0-9]{1,2}(?:\.[0-9])?")
 
 
 def read_escalation(record: Record, read_advice: Callable[[str], Advice]) -> Escalation:
-    """The escalation in a rule's own fields. Raises CatalogError."""
+    """Return the escalation in a rule's own fields. Raises CatalogError."""
     escalation = Escalation()
     for field in FIELDS:
         if record.optional_text(field):
@@ -38,12 +38,12 @@ def read_escalation(record: Record, read_advice: Callable[[str], Advice]) -> Esc
 def with_field(
     escalation: Escalation, field: str, record: Record, key: str, read_advice: Callable[[str], Advice]
 ) -> Escalation:
-    """The escalation with one of ``FIELDS`` read from ``record`` under ``key``. Raises CatalogError.
+    """Return the escalation with one of ``FIELDS``, read from ``record`` under ``key``. Raises CatalogError.
 
     ``read_advice`` reads the advice under a key.
     """
     text = record.text(key)
-    off = text in ("none", "off", "false")  # a bare ``off`` is YAML's word for false
+    off = text in ("none", "off", "false")  # YAML reads a bare ``off`` as false
     match field:
         case "threshold":
             return replace(escalation, threshold=None if off else _threshold(record, key, text))
@@ -57,7 +57,7 @@ def with_field(
 
 
 def texts_of(escalation: Escalation) -> Mapping[str, str]:
-    """The fields but the advice as a rules file writes them; what is not set is missing."""
+    """Return the fields as a rules file writes them, without the advice; unset fields are missing."""
     defer = f"{escalation.defer_seconds:g}" if escalation.defer_seconds else None
     values = (escalation.threshold, escalation.together_with, defer)
     return {field: str(value) for field, value in zip(FIELDS, values, strict=False) if value is not None}

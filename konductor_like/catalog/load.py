@@ -1,4 +1,4 @@
-"""Reads the catalogue's files, checks them and puts them together."""
+"""Reading the catalogue's files, checking them, and putting them together."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from konductor_like.model import Escalation, FaultKind, Severity, Source
 _FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
 _TABLES = ("xid", "sxid", "cuda")
 _BUS = r"(?P<gpu>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
-"""A PCI address where it may lack its domain: between the parentheses of an Xid."""
+"""The placeholder ``{bus}``: a PCI address whose domain may be missing, as between an Xid's parentheses."""
 
 _FIELDS = RULE_FIELDS | {"kind", "table", "code", "scan_only"}
 
 
 @cache
 def load_catalog() -> Catalog:
-    """The package's own catalogue, read once. Raises CatalogError where a file of it is broken."""
+    """Return the packaged catalogue, read once. Raises CatalogError where one of its files is broken."""
     return read_catalog(files("konductor_like.catalog") / "data")
 
 
 def read_catalog(folder: Traversable) -> Catalog:
-    """The catalogue in ``folder``. Raises CatalogError with file, entry and field."""
+    """Return the catalogue in ``folder``. Raises CatalogError with file, entry and field."""
     advice = dict(_advice(folder))
     cuda = dict(_cuda_errors(folder, advice))
     return Catalog(
@@ -141,9 +141,10 @@ def _escalations(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[
 def _rules(
     folder: Traversable, advice: Mapping[str, Advice], cuda_texts: Iterable[str]
 ) -> Iterator[PatternRule]:
-    """The rules of every ``*_rules.yaml``, compiled and checked. Raises CatalogError.
+    """Yield the rules of every ``*_rules.yaml``, compiled and checked. Raises CatalogError.
 
-    Where two rules fit one line the first decides.
+    When two rules fit one line, the first one decides. The order is that of ``_FIRST_FILES``, then of the
+    other files' names.
     """
     texts = "|".join(map(re.escape, sorted(cuda_texts, key=len, reverse=True)))
     placeholders = {"{pci}": PCI, "{bus}": _BUS, "{cuda_error}": rf"(?P<text>(?i:{texts}))\b"}
@@ -181,7 +182,7 @@ def _compile(record: Record, placeholders: Mapping[str, str], number: int, patte
     for placeholder, expression in placeholders.items():
         pattern = pattern.replace(placeholder, expression)
     try:
-        # ASCII: RE2's \d, \w and \s know nothing else, and a pattern must mean the same in Loki.
+        # ASCII: RE2's \d, \w and \s are ASCII, and a pattern must mean the same in Loki.
         return re.compile(pattern, re.ASCII)
     except re.error as error:
         raise record.error("patterns", f"{quoted(pattern)}: {error}", number) from error
@@ -206,18 +207,18 @@ def _meaning(record: Record, advice: Mapping[str, Advice]) -> tuple[Severity, st
 
 
 def _by_code(folder: Traversable, file: str, field: str = "code") -> Iterator[tuple[int, Record]]:
-    """The rows of a table with their codes, each of which may stand there once."""
+    """Yield the rows of a table with their codes; a code may occur once."""
     seen: set[int] = set()
     for record in _read_csv(folder, file):
         code = record.integer(field)
         if code in seen:
-            raise record.error(field, f"{code} stands there twice")
+            raise record.error(field, f"{code} is there twice")
         seen.add(code)
         yield code, record
 
 
 def _read_csv(folder: Traversable, file: str) -> Iterator[Record]:
-    """The rows of a table; lines that start with ``#`` are comments. Raises CatalogError."""
+    """Yield the rows of a table; lines that start with ``#`` are comments. Raises CatalogError."""
     lines = _read_text(folder, file).splitlines()
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
     rows = csv.reader(line for _, line in numbered)
@@ -232,7 +233,7 @@ def _read_csv(folder: Traversable, file: str) -> Iterator[Record]:
 
 
 def _toml_tables(folder: Traversable, file: str) -> Iterator[Record]:
-    """The tables ``[name]`` of a TOML file, in order. Raises CatalogError."""
+    """Yield the tables ``[name]`` of a TOML file, in order. Raises CatalogError."""
     for name, fields in read_toml(folder, file).items():
         if not isinstance(fields, dict):
             raise CatalogError(file, name, "content", "is not a table")
@@ -240,7 +241,7 @@ def _toml_tables(folder: Traversable, file: str) -> Iterator[Record]:
 
 
 def read_toml(folder: Traversable, file: str) -> dict[str, Any]:
-    """The content of a TOML file. Raises CatalogError."""
+    """Return the content of a TOML file. Raises CatalogError."""
     try:
         return tomllib.loads(_read_text(folder, file))
     except tomllib.TOMLDecodeError as error:
@@ -248,7 +249,7 @@ def read_toml(folder: Traversable, file: str) -> dict[str, Any]:
 
 
 def _read_text(folder: Traversable, file: str) -> str:
-    """The text of a file. Raises CatalogError."""
+    """Return the text of a file. Raises CatalogError."""
     try:
         return folder.joinpath(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

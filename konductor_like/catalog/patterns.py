@@ -1,7 +1,7 @@
-"""Pattern rules: how a fault looks in a line. Every rule proves itself on its examples when loaded.
+"""Pattern rules: how a fault appears in a line. Loading a rule tries it on its own examples.
 
-The package's own patterns run in Python's ``re``. Those of users run in RE2: its time is linear in the text,
-whatever they say, and they mean what Loki reads.
+Packaged patterns run in Python's ``re``. Users' patterns run in RE2: whatever the pattern, RE2's time is
+linear in the text, and a pattern has the same meaning in Loki.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ PCI = r"(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])
 PATTERN_CHARS_MOST = 1000
 _LOOKS = ("contains", "anchor", "patterns", "match", "no_match")
 RULE_FIELDS = frozenset({"id", "source", "severity", "mode", "title", "advice", *_LOOKS})
-"""The fields that packaged rules and a user's have in common."""
+"""The fields that packaged rules and users' rules have in common."""
 _MEMORY_BYTES = 128 * 1024
-"""Memory that RE2 may use for one pattern; a larger one, which would also be a slow one, is refused."""
+"""Bytes that RE2 may use for one pattern. A pattern that needs more would also be slow, and is refused."""
 
 
 class LinearPattern:
-    """An RE2 pattern that finds what a Python one would. Raises ValueError where RE2 cannot use it."""
+    """An RE2 pattern with the interface of a Python one. Raises ValueError where RE2 cannot use it."""
 
     __slots__ = ("_compiled", "pattern")
 
@@ -39,17 +39,17 @@ class LinearPattern:
         self.pattern = pattern
 
     def match(self, text: str, pos: int = 0, endpos: int = sys.maxsize, /) -> re.Match[str] | None:
-        """Where it fits at ``pos``."""
+        """Return the match that begins at ``pos``."""
         return self._find(self._compiled.match, text, pos, endpos)
 
     def search(self, text: str, pos: int = 0, endpos: int = sys.maxsize, /) -> re.Match[str] | None:
-        """Where it fits first."""
+        """Return the first match."""
         return self._find(self._compiled.search, text, pos, endpos)
 
     @staticmethod
     def _find(method: Any, text: str, pos: int, endpos: int) -> re.Match[str] | None:
-        # RE2 encodes all that it is given, so it gets the part in question, and the character before it, by
-        # which it knows whether a line or a word begins there.
+        # RE2 encodes all of the text that it gets, so it gets only the part to search. The character before
+        # that part comes with it: from it RE2 knows whether a line or a word begins there.
         first = max(0, pos - 1)
         part = text[first:endpos].encode("utf-8", "replace").decode("utf-8")
         found = method(part, pos - first, len(part))
@@ -61,11 +61,12 @@ Pattern = re.Pattern[str] | LinearPattern
 
 @dataclass(frozen=True, slots=True)
 class PatternRule:
-    """How one kind of fault looks.
+    """How one kind of fault appears in a line.
 
-    Either ``entry`` says what it is, or ``table`` names the table in which the group ``code`` or ``text``
-    finds it. A kernel pattern describes the message from its start; a pod's may stand anywhere in it.
-    ``anchors`` are the literals that Loki is asked for, one of which stands in every match.
+    ``entry`` is the fault's entry. It is None in a table rule, whose ``table`` names the table, and whose
+    pattern finds the row by its group ``code`` or ``text``. A kernel pattern fits from the start of the
+    message; a pod pattern may fit anywhere in it. ``anchors`` are the literals that Loki is asked for; every
+    match contains one.
     """
 
     id: str
@@ -79,12 +80,12 @@ class PatternRule:
     counterexamples: tuple[str, ...]
     mode: Mode = Mode.ENFORCE
     written: tuple[str, ...] = ()
-    """The patterns as the file has them, before placeholders were filled in."""
+    """The patterns as written in the file, with placeholders."""
     scan_only: bool = False
-    """No collected source has such lines: only ``scan`` looks for them, and Loki is not asked."""
+    """Whether only ``scan`` looks for the rule, because no collected source has such lines."""
 
     def find(self, text: str, start: int = 0, end: int | None = None) -> re.Match[str] | None:
-        """Where the rule fits ``text[start:end]``, if it does."""
+        """Return the first pattern's match in ``text[start:end]``; None where no pattern fits."""
         stop = len(text) if end is None else end
         kernel = self.source is Source.KERNEL
         for pattern in self.patterns:
@@ -101,9 +102,9 @@ def read_rule(
     compiled: Callable[[int, str], Pattern],
     table: str | None = None,
 ) -> PatternRule:
-    """The rule in a record; ``compiled`` makes its patterns of their numbers and texts.
+    """Return the rule in a record; ``compiled`` makes a pattern from its number and text.
 
-    The rule has to prove itself: raises CatalogError at the example that it gets wrong.
+    Raises CatalogError at the first example that the rule gets wrong.
     """
     contains, written = record.texts("contains"), record.texts("patterns")
     rule = PatternRule(
@@ -134,16 +135,16 @@ def read_rule(
 
 @lru_cache(maxsize=64)
 def fits_whole(pattern: str) -> Callable[[str], bool]:
-    """Whether an expression fits a whole label value, as Loki's ``=~`` reads it: the dot fits a newline, too.
+    """Return a function: does the expression fit a whole label value, as in Loki's ``=~``?
 
-    Raises ValueError where RE2 cannot use it.
+    As in Loki, the dot fits a newline too. Raises ValueError where RE2 cannot use the expression.
     """
     compiled = _compile(pattern, dot_nl=True)
     return lambda text: compiled.fullmatch(text) is not None
 
 
 def finder_in_bytes(literals: Iterable[str]) -> Callable[[bytes, int], re.Match[bytes] | None]:
-    """Gives a function that finds the first of some literals in bytes, from a place on, with RE2."""
+    """Return a function that finds the first of some literals in bytes, from a position on, with RE2."""
     import re2
 
     compiled = re2.compile("|".join(map(re.escape, literals)).encode())
@@ -151,7 +152,7 @@ def finder_in_bytes(literals: Iterable[str]) -> Callable[[bytes, int], re.Match[
 
 
 def _compile(pattern: str, **wanted: Any) -> Any:
-    import re2  # only what a user wrote needs it, and most installations have none of it
+    import re2  # only a user's patterns need it, and most installations have none
 
     if "\\C" in pattern:
         raise ValueError(r"\C fits half a character")
@@ -163,15 +164,15 @@ def _compile(pattern: str, **wanted: Any) -> Any:
         return re2.compile(pattern, options)
     except re2.error as error:
         reason = error.args[0] if error.args else error
-        told = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise ValueError(short(told)) from error
+        message = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(short(message)) from error
     except UnicodeEncodeError as error:
-        raise ValueError("holds half a character") from error
+        raise ValueError("contains half a character") from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """The part of a match that detection uses, with places in the whole text."""
+    """The part of a match that detection uses, with positions in the whole text."""
 
     _found: Any
     _first: int

@@ -1,7 +1,7 @@
-"""The shape of a rules file: YAML in, records with line numbers out. What the fields mean is not known here.
+"""The form of a rules file: reading YAML into records with line numbers, whatever their fields mean.
 
-The node tree is read instead of plain values, so that every error can name its line, a key that stands twice
-is seen, and ``mode: off`` stays the word that was written.
+The YAML node tree is read instead of plain values. So every error can name its line, a repeated key is found,
+and ``mode: off`` stays the word that was written.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from konductor_like.model.text import clipped
 E = TypeVar("E", bound=StrEnum)
 
 _SHOWN_CHARS = 80
-"""A message shows no more than this of what a user wrote, so that a log line stays one that can be read."""
+"""Characters of a user's text that a message quotes, so that the message stays readable."""
 FILE_BYTES_MOST = 1024 * 1024
-"""A ConfigMap can hold no more."""
+"""Bytes of a rules file; a ConfigMap cannot contain more."""
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEPTH_MOST = 8
@@ -29,20 +29,20 @@ _SECTIONS = ("source", "overrides", "rules")
 
 
 def short(text: str) -> str:
-    """A user's text, for a message: on one line, and cut."""
+    """Return a user's text for a message: on one line, and cut."""
     shown = text if text.isprintable() else repr(text)[1:-1]
     return clipped(shown, _SHOWN_CHARS)
 
 
 def quoted(value: object) -> str:
-    """The same in quotes, as Python writes a value."""
+    """Return the same in quotes, as Python writes a value."""
     if not isinstance(value, str):
         return short(repr(value))
     return repr(clipped(value, _SHOWN_CHARS))
 
 
 class CatalogError(ValueError):
-    """One thing wrong in one file; nothing of the file is used. ``line`` counts from 1, where it is known."""
+    """One error in one file, because of which the whole file is refused. ``line`` counts from 1, if known."""
 
     hint = "The catalogue is part of the package: reinstall konductor-like, or undo the change to the file."
 
@@ -53,7 +53,7 @@ class CatalogError(ValueError):
 
 
 class RulesError(ValueError):
-    """A user's rules file is refused as a whole, for ``problems``, in the order of their lines."""
+    """A user's rules file is refused as a whole, because of ``problems``, in the order of their lines."""
 
     hint = "Correct the file and check it with `konductor-like rules test FILE`."
 
@@ -64,36 +64,36 @@ class RulesError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One entry of a file: its fields, and enough to name it in an error."""
+    """One entry of a file: its fields, and its place for error messages."""
 
     file: str
     name: str
     fields: Mapping[str, Any]
     line: int | None = None
     lines: Mapping[str, int] = field(default_factory=dict)
-    """Of each field, and of each item of a list as ``match 2``."""
+    """The line of each field, and of each item of a list under a key such as ``match 2``."""
 
     def error(self, field: str, reason: str, number: int | None = None) -> CatalogError:
-        """The error that says what is wrong with a field of this entry, or with item ``number`` of it."""
+        """Return the error about a field of this entry, or about item ``number`` of the field."""
         line = self.lines.get(field, self.line)
         return CatalogError(self.file, self.name, field, reason, self.lines.get(f"{field} {number}", line))
 
     def text(self, field: str) -> str:
-        """A text that must be there."""
+        """Return a text that must be there."""
         value = self.optional_text(field)
         if not value:
             raise self.error(field, "is missing")
         return value
 
     def optional_text(self, field: str) -> str:
-        """A text, empty where there is none."""
+        """Return a text; empty where the field is missing."""
         value = self.fields.get(field, "")
         if not isinstance(value, str):
             raise self.error(field, f"{quoted(value)} is not a text")
         return value
 
     def integer(self, field: str) -> int:
-        """A number, decimal or 0x…, that must be there."""
+        """Return a number, decimal or 0x…, that must be there."""
         value = self.fields.get(field, "")
         if isinstance(value, int):
             return value
@@ -103,11 +103,11 @@ class Record:
             raise self.error(field, f"{quoted(value)} is not a number") from None
 
     def optional_integer(self, field: str) -> int | None:
-        """A number; None where there is none."""
+        """Return a number; None where the field is missing."""
         return None if self.fields.get(field, "") == "" else self.integer(field)
 
     def one_of(self, field: str, kind: type[E]) -> E:
-        """A value of a closed list, which must be there."""
+        """Return a value of a closed list, which must be there."""
         value = self.text(field)
         try:
             return kind(value)
@@ -115,21 +115,21 @@ class Record:
             raise self.error(field, f"{quoted(value)} is not one of {', '.join(kind)}") from None
 
     def mode(self, field: str = "mode") -> Mode:
-        """The mode of a rule, which enforces where nothing is said; YAML's bare ``off`` is false."""
+        """Return the rule's mode, by default ``enforce``; YAML's bare ``off`` is read as false."""
         value = self.optional_text(field)
         if not value:
             return Mode.ENFORCE
         return Mode.OFF if value == "false" else self.one_of(field, Mode)
 
     def flag(self, field: str) -> bool:
-        """``true``, or ``false`` where the field is missing."""
+        """Return whether the field is ``true``; a missing field is false."""
         value = self.optional_text(field)
         if value not in ("", "true", "false"):
             raise self.error(field, f"{quoted(value)} is neither true nor false")
         return value == "true"
 
     def texts(self, field: str) -> tuple[str, ...]:
-        """A list of at least one text, none of them empty."""
+        """Return a list of at least one text, none of them empty."""
         value = self.fields.get(field)
         if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
             raise self.error(field, "must be a list of texts")
@@ -139,14 +139,14 @@ class Record:
         return tuple(value)
 
     def optional_texts(self, field: str) -> tuple[str, ...]:
-        """A list of texts, or one text alone; none where the field is missing."""
+        """Return a list of texts, or one text as a list; empty where the field is missing."""
         value = self.fields.get(field)
         if value is None or isinstance(value, str):
             return (value,) if value else ()
         return self.texts(field)
 
     def only(self, known: frozenset[str]) -> None:
-        """Refuse misspelt fields."""
+        """Raise CatalogError at a field that is not in ``known``, such as a misspelt one."""
         for name in self.fields:
             if name not in known:
                 raise self.error(name, "is not a known field")
@@ -164,7 +164,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """The content of a file. A rule without ``source`` has the file's."""
+    """The content of a file. A rule without ``source`` has the source of the file."""
 
     file: str
     rules: tuple[Record, ...] = ()
@@ -181,7 +181,7 @@ class _Reading:
         self.problems.append(CatalogError(self.file, entry, name, reason, _line(node)))
 
     def pairs(self, node: yaml.Node, entry: str) -> Iterator[tuple[str, yaml.Node]]:
-        """The keys and values of a mapping, whose keys are plain texts and stand there once."""
+        """Yield a mapping's keys and values; report keys that are not plain texts, and repeated keys."""
         if not isinstance(node, yaml.MappingNode):
             return self.problem(node, entry, "content", "must be fields, such as `name: value`")
         keys: set[str] = set()
@@ -189,7 +189,7 @@ class _Reading:
             if not isinstance(key, yaml.ScalarNode):
                 self.problem(key, entry, "content", "a field's name must be a text")
             elif key.value in keys:
-                self.problem(key, entry, key.value, "stands there twice")
+                self.problem(key, entry, key.value, "is there twice")
             elif id(value) in self.seen:
                 # An alias inside itself never ends, and a few of them make gigabytes.
                 self.problem(key, entry, key.value, "an alias (*name) is not read here: write it out")
@@ -217,7 +217,7 @@ class _Reading:
 
 
 def read_rule_file(text: str, file: str) -> RuleFile:
-    """Read one file. Raises RulesError with every fault of its shape."""
+    """Read one file. Raises RulesError with every error in its form."""
     reading = _Reading(file)
     if len(text.encode("utf-8", "replace")) > FILE_BYTES_MOST:
         raise RulesError([CatalogError(file, "the file", "size", "is more than 1 MiB")])
@@ -261,7 +261,7 @@ def _overrides(reading: _Reading, node: yaml.Node) -> Iterator[Override]:
 
 
 def _check_depth(text: str, file: str) -> None:
-    """Refuse what is nested so deeply that building its tree would end the process."""
+    """Refuse a file so deeply nested that building its tree would end the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):

@@ -1,7 +1,7 @@
-"""A user's rules file, checked and laid over the built-in catalogue (rule 18).
+"""Checking a user's rules file and laying it over the packaged catalogue (rule 18).
 
-An override changes one field of one built-in rule: ``xid.94.severity: fatal``. Rules of a user's own are
-tried after the built-in ones, so that a new rule adds findings and hides none.
+An override changes one field of one built-in rule: ``xid.94.severity: fatal``. A user's own rules are tried
+after the built-in ones, so a new rule adds findings and hides none.
 """
 
 from __future__ import annotations
@@ -34,40 +34,41 @@ T = TypeVar("T", bound=Entry)
 OVERRIDABLE = ("severity", "mode", "title", "advice", *ESCALATION_FIELDS)
 TITLE_CHARS_MOST = 80
 ADVICE_CHARS_MOST = 120
-"""Both have to fit into the record on the node."""
+"""Title and advice must both fit into the record on the Node."""
 
 ANCHORS_MOST = 16
-"""How many literals Loki is asked for per source; each costs time on every byte (rule 11)."""
+"""Literals that Loki may be asked for per source; each costs time on every byte that Loki scans (rule 11)."""
 RULES_MOST = 100
 PATTERNS_MOST = 8
 LITERAL_CHARS_LEAST, LITERAL_CHARS_MOST = 4, 100
-"""A shorter literal would fetch nearly every line."""
+"""Length of a literal in characters; with a shorter one Loki would return nearly every line."""
 
 _ID = re.compile(r"[a-z][a-z0-9_]{0,31}(?:\.[a-z0-9_]{1,32})+")
 _FIELDS = RULE_FIELDS | {"needs", "link", *ESCALATION_FIELDS}
 _CODES = ("xid", "sxid")
-_NO_TAINT = "this is fatal by default, and taints no node any more."
-_POD = "one line of a pod takes its node out, and any pod of a watched namespace can print it."
+_NO_TAINT = "a fault of this rule taints by default; now it taints no node."
+_POD = "one line of a pod taints its node, and any pod in a watched namespace can print it."
 
 
 @dataclass(frozen=True, slots=True)
 class UserRules:
-    """A rules file that can be used: the catalogue that it makes, and what it says."""
+    """A valid rules file: the resulting catalogue, and the file's contents."""
 
     catalog: Catalog
     overrides: Mapping[str, str] = field(default_factory=dict)
-    """``xid.94.severity`` to ``fatal``."""
+    """The overrides by key: ``xid.94.severity`` to ``fatal``."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """``site.nic_down`` to all that is said of it."""
+    """The user's rules: ``site.nic_down`` to all its fields as one text, which differs when the rule
+    changed."""
     warnings: tuple[str, ...] = ()
     digest: str = "built-in"
-    """Names the content of the file."""
+    """The start of the SHA-256 of the file's content."""
     records: Mapping[str, Record] = field(default_factory=dict, compare=False, repr=False)
-    """Where in the file each rule of ``own`` stands."""
+    """The record of each rule in ``own``, with its place in the file."""
 
 
 def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
-    """Check a file and lay it over ``base``. Raises RulesError with everything that is wrong with it."""
+    """Check a file and lay it over ``base``. Raises RulesError with every error in it."""
     content = read_rule_file(text, file)
     names = [str(record.fields.get("id")) for record in content.rules]
     problems: list[CatalogError] = []
@@ -96,7 +97,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
         pattern_rules=(*catalog.pattern_rules, *own.values()),
         escalations={**catalog.escalations, **escalations},
     )
-    problems += _of_the_whole(content, catalog)
+    problems += _check_whole_file(content, catalog)
     if problems:
         raise RulesError(problems)
     return UserRules(
@@ -113,7 +114,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
 
 
 def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, own: list[str]) -> Catalog:
-    """The catalogue with one field of one rule changed. Raises CatalogError at the override's line."""
+    """Return the catalogue with one field of one rule changed. Raises CatalogError at the override's line."""
     rule, name = override.rule, override.field
     key = f"{rule}.{name}"
     record = Record(file, "overrides", {key: override.value}, override.line)
@@ -125,7 +126,7 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, 
     if not is_code and pattern is None and all(each.rule != rule for each in base.cuda_errors.values()):
         raise record.error(key, f"there is no built-in rule {quoted(rule)}")
     if pattern is not None and pattern.table is not None and name != "mode":
-        raise record.error(key, "its table says that for each code; only mode can be set here")
+        raise record.error(key, "covers a table of codes: only its mode can be set, the rest for each code")
     if name in ESCALATION_FIELDS:
         before = catalog.escalations.get(rule, Escalation())
         after = with_field(before, name, record, key, partial(_read_advice, record, base.advice))
@@ -168,10 +169,10 @@ def _read_field(name: str, record: Record, base: Catalog, key: str) -> Severity 
     return _read_advice(record, base.advice, key)
 
 
-def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]:
+def _check_whole_file(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]:
     if len(content.rules) > RULES_MOST:
         yield content.rules[RULES_MOST].error(
-            "id", f"is one more than the {RULES_MOST} rules that a file may hold"
+            "id", f"is one more than the {RULES_MOST} rules that a file may contain"
         )
     for source in Source:
         anchors = catalog.anchors(source)
@@ -185,7 +186,7 @@ def _of_the_whole(content: RuleFile, catalog: Catalog) -> Iterator[CatalogError]
 
 
 def _check_together(record: Record, key: str, escalation: Escalation, base: Catalog, own: list[str]) -> None:
-    """A rule that is waited for in vain is a slip of the pen."""
+    """Raise CatalogError where ``together_with`` names a rule that does not exist, usually a typing error."""
     families = {rule.partition(".")[0] for rule in (*own, *(rule.id for rule in base.pattern_rules))}
     for rule in escalation.together_with.rules if escalation.together_with else ():
         whole_family = rule.endswith(".*") and rule.removesuffix(".*") in families
@@ -224,7 +225,7 @@ def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -
     if not _ID.fullmatch(name):
         raise record.error("id", f"{quoted(name)} must be like site.nic_down: small letters, with a dot")
     if name in others:
-        raise record.error("id", f"{name!r} stands there twice")
+        raise record.error("id", f"{name!r} is there twice")
     return name
 
 
@@ -249,7 +250,7 @@ def _check_literals(record: Record, name: str, source: Source) -> None:
 
 def _compile(record: Record, number: int, pattern: str) -> LinearPattern:
     if "?P<gpu>" in pattern or "?<gpu>" in pattern:
-        raise record.error("patterns", "the group gpu is what {pci} makes", number)
+        raise record.error("patterns", "the group gpu is reserved: write {pci} for an address", number)
     try:
         compiled = LinearPattern(pattern.replace("{pci}", PCI))
     except ValueError as error:
@@ -260,7 +261,7 @@ def _compile(record: Record, number: int, pattern: str) -> LinearPattern:
 
 
 def _read_words(record: Record, field: str, most: int) -> str:
-    """A text of a user's own, which goes into log lines and onto the node."""
+    """Return a text in the user's words, which goes into log lines and onto the Node."""
     text = record.text(field)
     if len(text) > most:
         raise record.error(field, f"is longer than {most} characters")
@@ -270,7 +271,7 @@ def _read_words(record: Record, field: str, most: int) -> str:
 
 
 def _read_advice(record: Record, known: Mapping[str, Advice], field: str = "advice") -> Advice:
-    """A key of the advice that we have, or a user's own words with what the machine ``needs``."""
+    """Return the packaged advice of that key, or the user's own words with what the machine ``needs``."""
     text = record.text(field)
     needs = record.one_of("needs", Needs) if record.optional_text("needs") else None
     if not re.fullmatch(r"[a-z0-9_]+", text):
@@ -282,9 +283,9 @@ def _read_advice(record: Record, known: Mapping[str, Advice], field: str = "advi
 
 
 def _warnings(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[str]:
-    """What may be done and is mostly a mistake; ``catalog`` is what the file makes of ``base``."""
+    """Yield warnings about what is allowed but mostly a mistake; ``catalog`` is ``base`` with the file."""
     for override in content.overrides:
-        for warning in _about(override, base, catalog):
+        for warning in _override_warnings(override, base, catalog):
             yield f"{content.file}:{override.line}, {override.rule}.{override.field}: {warning}"
     for record in content.rules:
         entry = catalog.entry(record.text("id"))
@@ -300,25 +301,25 @@ def _warnings(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[st
                 )
 
 
-def _about(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]:
+def _override_warnings(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]:
     rule = override.rule
     before, now = base.entry_or_unknown(rule), catalog.entry_or_unknown(rule)
     if override.field == "severity" and now is not None and now.severity.taints:
         if rule in APPLICATION_XIDS:
-            yield "a bug in a job prints this Xid, and then takes a healthy node out."
+            yield "a bug in a job can cause this Xid, and then taints a healthy node."
         elif rule.partition(".")[0] not in _CODES and not any(rule == each.id for each in base.kernel_rules):
             yield _POD
     if override.field == "severity" and before is not None and now is not None:
         if before.severity is Severity.FATAL and not now.severity.taints:
             yield _NO_TAINT
         if before.line_decides:
-            yield "its line no longer decides, whatever it says of a reset, of registers or of being fatal."
+            yield "details of a line (a reset, registers, the word Fatal) no longer change the severity."
     if override.field == "threshold" and override.rule in APPLICATION_XIDS:
         threshold = catalog.escalations[override.rule].threshold
         if threshold is not None and threshold.distinct is not Distinct.JOBS:
-            yield "one job that fails often enough takes a healthy node out; count `from distinct jobs`."
+            yield "one job that fails often enough taints a healthy node; count `from distinct jobs`."
     if override.field == "defer_seconds" and catalog.escalations[override.rule].defer_seconds:
-        yield "a fatal line of it waits, and then taints no node where another seems to be the root cause."
+        yield "a fatal line waits, and taints no node if another node seems to be the root cause."
     acted_on = before is not None and before.severity is Severity.FATAL and before.mode is Mode.ENFORCE
     if override.field == "mode" and override.value != Mode.ENFORCE and (acted_on or rule in _CODES):
         yield _NO_TAINT

@@ -57,9 +57,12 @@ def build(state: NodeState, change: Change) -> list[Operation]:
     return [*_tests(state, change, operations), *operations] if operations else []
 
 
-def applied(state: NodeState, change: Change) -> NodeState:
-    """The state that the patch leads to, as far as it can be known without sending it."""
-    text = _wanted_text(state, change)
+def applied(state: NodeState, change: Change, *, shorten: bool = True) -> NodeState:
+    """The state that the patch leads to, as far as it can be known without sending it.
+
+    Without ``shorten`` the record stays whole, however long its text would be.
+    """
+    text = _wanted_text(state, change) if shorten else None
     seen = state.as_read
     raw = _wanted_taints(seen, change)
     taints = state.taints

@@ -227,10 +227,14 @@ class NodeWriter:
 class DryRunWriter:
     """Stands in for a ``NodeWriter`` in a dry run: gives what would come of it, and has no client."""
 
+    def __init__(self, *, shorten: bool = True) -> None:
+        """Without ``shorten`` records are not cut to the size of an annotation, which takes time."""
+        self._shorten = shorten
+
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
         """What ``NodeWriter.write_all`` would give if nobody else wrote."""
         return [self.write(state, change) for state, change in pairs]
 
     def write(self, state: NodeState, change: Change) -> WriteResult:
         """What ``NodeWriter.write`` would give if nobody else wrote."""
-        return WriteResult(change, Outcome.APPLIED, node_patch.applied(state, change))
+        return WriteResult(change, Outcome.APPLIED, node_patch.applied(state, change, shorten=self._shorten))

@@ -193,9 +193,9 @@ class Leadership:
         read_ns: dict[Source, int] = {}
         received_ns: dict[Source, int] = {}
         for name, query in self._new_queries().items():
-            self._readers[name].ask_for(query)
+            self._readers[name].use_query(query)
             if name == "kernel" and self._tail is not None:
-                self._tail.ask_for(query)
+                self._tail.use_query(query)
         for delivery in deliveries:
             source, batch = SOURCES.get(delivery.name), delivery.batch
             if delivery.name == "heartbeat":

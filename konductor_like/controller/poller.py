@@ -55,7 +55,7 @@ class Delivery:
 class Reader(Protocol):
     """What a loop polls: see :class:`konductor_like.loki.reader.SourceReader`."""
 
-    def ask_for(self, query: str) -> None:
+    def use_query(self, query: str) -> None:
         """Ask another query from the next poll on."""
 
     def poll(self, now_ns: int, oldest_ns: int | None = None, /) -> PollResult:

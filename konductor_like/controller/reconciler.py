@@ -39,11 +39,11 @@ from konductor_like.model import (
     Verb,
     Window,
 )
-from konductor_like.policy.brake import follow
+from konductor_like.policy.brake import updated_tainted_nodes
 from konductor_like.policy.change import shadow_event, would_taint
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
-from konductor_like.policy.machines import remembered
+from konductor_like.policy.machines import recent_releases
 
 ROUNDS = 5
 """How often one reconcile decides again after somebody else changed a node under it."""
@@ -173,7 +173,7 @@ class Reconciler:
             self._open = before
             raise
         self._read_ns.update(read_ns)
-        self._released = remembered(self._released, self._states().values(), now)
+        self._released = recent_releases(self._released, self._states().values(), now)
         self._checkpoint = self._checkpointed()
         return plan
 
@@ -235,7 +235,7 @@ class Reconciler:
     def _follow(self, states: Mapping[str, NodeState], now: datetime) -> tuple[TaintedNode, ...]:
         """Note which Nodes bear our taint now, and say which were deleted with it."""
         before = self._tainted or ()
-        found = self._tainted = follow(before, states, self.rules, now, self._in_flight)
+        found = self._tainted = updated_tainted_nodes(before, states, self.rules, now, self._in_flight)
         deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
         if deleted:
             self._report.deleted(deleted, now + timedelta(seconds=self.rules.brake_cooldown_seconds))

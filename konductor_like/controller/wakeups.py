@@ -90,9 +90,9 @@ class TailWatcher:
         self._nudge = nudge
         self._tail.start()
 
-    def ask_for(self, query: str) -> None:
+    def use_query(self, query: str) -> None:
         """Follow another query; may be called from another thread."""
-        self._tail.ask_for(query)
+        self._tail.use_query(query)
 
     def close(self, timeout_seconds: float) -> None:
         """End at once; a connection that is just being made is left to its own time-out."""

@@ -1,7 +1,7 @@
-"""Detection: a line in, a fault or None out. Pure: no clock, no I/O.
+"""Detection: from a line to a fault, or to None. Pure: no clock, no I/O.
 
-A :class:`Detector` has one set of rules; ``find`` and ``detect`` here use those of the package. ``find``
-reads a text alone, ``detect`` adds where and when.
+A :class:`Detector` has one set of rules; the functions ``find`` and ``detect`` use the packaged rules.
+``find`` reads a text only; ``detect`` reads a line of Loki and adds its place and time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from konductor_like.model import Fault, Finding, LogLine, Source
 
 
 def find(text: str, source: Source) -> Finding | None:
-    """The finding in the text of one line, by the packaged rules. Raises nothing, whatever the text."""
+    """Return the finding in the text of one line, by the packaged rules. It raises nothing."""
     return packaged().find(text, source)
 
 
 def detect(line: LogLine) -> Fault | None:
-    """The fault that a line of Loki reports by the packaged rules; None where it reports none."""
+    """Return the fault that a line of Loki reports, by the packaged rules; None where it reports none."""
     return packaged().detect(line)

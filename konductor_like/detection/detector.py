@@ -1,4 +1,4 @@
-"""Detection by one set of rules, which never changes: other rules are another detector."""
+"""Detection by one set of rules. The rules of a detector never change: other rules make another detector."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Detector:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self.find_in_kernel_log = kernel_finder(catalog)
-        """The finding in the text of a kernel log's line; None where there is no fault."""
+        """Finds a fault in the text of a kernel log's line; returns None where there is no fault."""
         self.find_in_pod_log = pod_finder(catalog)
-        """The same for a pod's line."""
+        """Does the same for a pod's line."""
 
     def find(self, text: str, source: Source) -> Finding | None:
-        """The finding in the text of one line; None where there is no fault. Raises nothing."""
+        """Return the finding in the text of one line; None where there is no fault. Raises nothing."""
         return self.find_in_kernel_log(text) if source is Source.KERNEL else self.find_in_pod_log(text)
 
     def detect(self, line: LogLine) -> Fault | None:
-        """The fault that a line of Loki reports, with its place and time; None where it reports none."""
+        """Return the fault that a line of Loki reports, with place and time; None where there is no fault."""
         finding = self.find(line.text, line.source)
         if finding is None:
             return None
@@ -35,11 +35,11 @@ class Detector:
         return Fault(finding, line.source, line.timestamp_ns, *place, job=job)
 
     def anchors(self, source: Source) -> tuple[str, ...]:
-        """The literals that Loki is asked for; a line without any of them is never a fault."""
+        """Return the literals that Loki is asked for; a line without any of them is never a fault."""
         return self.catalog.anchors(source)
 
 
 @cache
 def packaged() -> Detector:
-    """The detector with the package's own rules, made once."""
+    """Return the detector with the packaged rules, made once."""
     return Detector(load_catalog())

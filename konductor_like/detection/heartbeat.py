@@ -1,4 +1,6 @@
-"""Lines of our own kernel-log reader about itself: how far it has read, and what it could not read.
+"""The lines that the kernel-log reader prints about itself.
+
+A heartbeat reports how far the reader has read; an overrun (``gap`` on the wire) what it could not read:
 
 ``kmsg/1 heartbeat boot=<uuid> seq=<last seq> uptime=<seconds.micros> wall=<RFC 3339>``
 ``kmsg/1 gap boot=<uuid> from=<first seq> to=<last seq> lost=<n>``
@@ -14,7 +16,7 @@ from konductor_like.detection.kernel_record import stamp_us, unwrap_output
 from konductor_like.model.time import unix_ns
 
 HEARTBEAT_ANCHOR = "kmsg/1 heartbeat"
-OVERRUN_ANCHOR = "kmsg/1 gap"
+OVERRUN_ANCHOR = "kmsg/1 gap"  # the wire word for an overrun is "gap"; elsewhere a gap is one of heartbeats
 """Short literals that Loki looks for."""
 
 _LINE = re.compile(
@@ -31,7 +33,7 @@ _OVERRUN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A kernel log was read up to record ``sequence`` of boot ``boot_id``, ``uptime_us`` after that boot."""
+    """The reader has read the kernel log up to record ``sequence`` of boot ``boot_id``, at ``uptime_us``."""
 
     boot_id: str
     sequence: int
@@ -40,7 +42,7 @@ class Heartbeat:
 
     @property
     def boot_ns(self) -> int:
-        """When that boot began by the node's own clock, in nanoseconds since the Unix epoch."""
+        """Return when that boot began by the node's own clock, in nanoseconds since the Unix epoch."""
         return unix_ns(self.wall) - self.uptime_us * 1_000
 
 
@@ -55,7 +57,7 @@ class Overrun:
 
 
 def parse_heartbeat(text: str) -> Heartbeat | None:
-    """The heartbeat that the line is, bare or in a record of runtime or collector; None for anything else."""
+    """Return the line's heartbeat; it may be in a runtime's or collector's record. None for other lines."""
     match = _LINE.fullmatch(unwrap_output(text).strip()) if HEARTBEAT_ANCHOR in text else None
     if match is None:
         return None
@@ -70,7 +72,7 @@ def parse_heartbeat(text: str) -> Heartbeat | None:
 
 
 def parse_overrun(text: str) -> Overrun | None:
-    """The overrun that the line tells of, in the same places; None for anything else."""
+    """Return the line's overrun; it may be in a runtime's or collector's record. None for other lines."""
     match = _OVERRUN.fullmatch(unwrap_output(text).strip()) if OVERRUN_ANCHOR in text else None
     if match is None:
         return None

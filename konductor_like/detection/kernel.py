@@ -1,12 +1,13 @@
 """Faults in a kernel log: the driver's own words, at the start of the record.
 
-Behind the code of an Xid or SXid stand details: which GPU, which process, and words and numbers that change
-what the code means. Xid 74 has the registers of an NVLink, Xid 144 to 150 have INTRINFO and ERRORSTATUS.
+Details follow the code of an Xid or SXid: the GPU, the process, and words and numbers that change the meaning
+of the code. For example, Xid 74 has the registers of an NVLink, and Xid 144 to 150 have INTRINFO and
+ERRORSTATUS.
 
-An SXid is an error of an NVSwitch, told by the driver or repeated by Fabric Manager. One event prints up to
-three lines: text, ``Severity …`` and ``Data {…}``. All three make the same finding (rule and switch), so that
-they are one incident. A ``Data`` line of a code for which the word Fatal decides has no such word, and is
-never more than suspect by itself; ``multiline`` gives it the word of its first line.
+An SXid is an error of an NVSwitch, printed by the driver or repeated by Fabric Manager. One error prints up
+to three lines: text, ``Severity …`` and ``Data {…}``. All three make the same finding (rule and switch), so
+they are one incident. Some codes are fatal only with the word Fatal. Their ``Data`` line does not have the
+word, so it alone is suspect at most; ``multiline`` gives it the meaning of the error's first line.
 """
 
 from __future__ import annotations
@@ -22,48 +23,49 @@ from konductor_like.detection.kernel_record import KernelRecord, evidence, norma
 from konductor_like.model import FaultKind, Finding, Severity, Source
 
 _NO_ACTION = 0
-# The words changed between driver branches; the number is what counts. What follows it proves it complete.
+# Driver branches use different words, so the number counts; the bracket behind it proves it complete.
 _RECOVERY_TARGET = re.compile(
     r"changed from .{1,80}? to 0x([0-9A-Fa-f]{1,8}) ?\((?:([^()]{1,40})\))?", re.ASCII
 )
-# The last of several counts, behind the driver's own word: a process, named in front, may be called anything.
+# The last of several counts, behind the driver's own word: the process, named before, may have any name.
 _RESET_NOW = re.compile(r".*ontained\b.*[^-\w]RST: (?:(Yes)|No)\b", re.ASCII | re.DOTALL)
 _RESET_AFTER_DRAIN = re.compile(r".*ontained\b.*\bD-RST: (?:(Yes)|No)\b", re.ASCII | re.DOTALL)
 _CAUSE = re.compile(r"\bcaused by previous Xid (\d{1,5})\b", re.ASCII)
 _MIG = re.compile(r" GPU-I:(\d{1,8})(?: GPU-CI:(\d{1,8}))?", re.ASCII)
 _REGISTERS = re.compile(r"link -?\d{1,3} ?\((0x[0-9A-Fa-f]{1,8}(?:, ?0x[0-9A-Fa-f]{1,8}){6})\)", re.ASCII)
-# Behind the last comma: the name of a process, in front, may hold any words and commas of its own.
+# Behind the last comma: the name of a process, before it, may contain any words and commas.
 _WORD = re.compile(r"(?:.*,)?\W*([A-Z][A-Z0-9_/]{1,64})\s+(Fatal|Non-?fatal)(?:\s|$)", re.ASCII)
 _STATUS = re.compile(r"\(0x([0-9A-Fa-f]{8})(?:\s|$)(?:\s*0x([0-9A-Fa-f]{8})(?:[\s)]|$))?", re.ASCII)
-# Link has two digits, so that one at the very end is the half of it. -1 stands for no link.
+# The driver prints two digits behind "Link", so one digit at the very end is a number that was cut. A link
+# of -1, which means no link, does not fit.
 _LINK = re.compile(r"\b(?:Link +(\d{2,3}|\d(?=\D))|link +(\d{1,3}))", re.ASCII)
 _LINK_EVENT = "NETIR_LINK_EVT"
 _ELSEWHERE = ("INVESTIGATE_PEER_DEVICE", "SYMPATHETIC_REPORT_SOLO")
-"""Actions of NVIDIA's table for a link that went down because of its other end."""
+"""NVIDIA's later actions for a link that went down because of a fault at its other end."""
 
 
 _Match = re.Match[str]
 _Reader = Callable[[Catalog, PatternRule, KernelRecord, _Match], Finding | None]
-"""Makes the finding of a record that a rule fits; None where its entry is off."""
+"""Makes the finding of a record that a rule fits; returns None where the rule's entry is off."""
 _Tried = tuple[str, PatternRule, _Reader]
-"""A literal, the rule that is tried on the lines that hold it, and what reads them."""
+"""A literal, the rule that is tried on lines that contain it, and the function that reads those lines."""
 
 
 class Verdict(NamedTuple):
-    """The meaning of a line by its details, where they say more than its entry."""
+    """The meaning of a line by its details, when they change the meaning of its entry."""
 
     severity: Severity
     title: str
     advice: Advice
     sub_code: str | None = None
     remote: bool = False
-    """It blames another device."""
+    """Whether the line blames another device."""
     over: bool = False
-    """It says that what lines of its own rule told of has ended."""
+    """Whether the line reports that the fault of earlier lines of its rule is over."""
 
 
 def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
-    """Gives the function that finds a fault in a line of a kernel log. It raises nothing."""
+    """Return the function that finds a fault in a line of a kernel log. That function raises nothing."""
     anchors = catalog.scan_anchors(Source.KERNEL)
     groups = _by_anchor(catalog.rules(Source.KERNEL), anchors)
 
@@ -94,10 +96,10 @@ def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
 
 
 def _by_anchor(rules: Iterable[PatternRule], anchors: tuple[str, ...]) -> list[tuple[str, list[_Tried]]]:
-    """The literals of all rules in their order, each with its rule, under the anchors that may find it.
+    """Group the rules by anchor, in their order: each rule with its literals, under the anchors of its lines.
 
-    One of those anchors is in the line as it came, or Loki does not send it. Most anchored lines have one or
-    two, so that the rules under all others are passed over at once.
+    Loki only sends lines with an anchor, and most lines have one or two, so the rules of all other anchors
+    are skipped at once.
     """
 
     def anchors_of(rule: PatternRule) -> tuple[str, ...]:
@@ -128,9 +130,9 @@ def kernel_finding(
     port: int | None = None,
     clears: str | None = None,
 ) -> Finding | None:
-    """The finding that a kernel record is; None where its entry is off.
+    """Return the finding of a kernel record; None where its entry is off.
 
-    What a user's file set is final, whatever the details say.
+    A field that a user's file has set is final, whatever the details are.
     """
     if entry.mode is Mode.OFF:
         return None
@@ -170,7 +172,7 @@ def kernel_finding(
 
 
 def _read_other(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: _Match) -> Finding | None:
-    """An SXid, or a line of which the rule itself says all."""
+    """Read an SXid, or a line whose rule already has the whole meaning."""
     if rule.entry is None:
         return _read_sxid(catalog, rule, record, match)
     return kernel_finding(rule, rule.entry, record, gpu=normal_pci(match.groupdict().get("gpu")))
@@ -204,7 +206,7 @@ def _read_xid(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: 
 
 
 def _mig_instance(match: re.Match[str]) -> str | None:
-    """``5/1``: GPU instance 5, compute instance 1, as ``nvidia-smi`` numbers them."""
+    """Return ``5/1`` for GPU instance 5, compute instance 1, as ``nvidia-smi`` numbers them."""
     found = _MIG.search(match.string, match.end("gpu"), match.start("code"))
     return found and "/".join(str(int(part)) for part in found.groups() if part)
 
@@ -218,9 +220,10 @@ def _recovery_action(catalog: Catalog, _: XidEntry, detail: str) -> Verdict | No
 
 
 def _consequence(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
-    """An Xid that names the one before it as its cause is no new fault: what the cause is, decides.
+    """Return the meaning of an Xid that names an earlier Xid as its cause: the cause decides.
 
-    It never taints by itself, since its cause has a line of its own.
+    It is no new fault and never taints by itself, since the cause has a line of its own. For example, an Xid
+    caused by a fatal one is suspect.
     """
     cause = _CAUSE.search(detail)
     if cause is None or entry.severity.taints:
@@ -232,7 +235,7 @@ def _consequence(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | No
 
 
 def _containment(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
-    """Xid 94 and 95: a reset wanted now is fatal whatever the code; one after a drain is not."""
+    """Read Xid 94 and 95: a reset wanted now is fatal whatever the code; a reset after a drain is not."""
     now, after_drain = _RESET_NOW.match(detail), _RESET_AFTER_DRAIN.match(detail)
     if now is not None and now[1]:
         return Verdict(Severity.FATAL, entry.title, catalog.advice["memory_error"])
@@ -242,29 +245,29 @@ def _containment(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | No
 
 
 def _read_sxid(catalog: Catalog, rule: PatternRule, record: KernelRecord, match: _Match) -> Finding | None:
-    """An SXid, whose address is the switch's; Fabric Manager's line about one is a finding ``fm.20034``."""
-    said = match.groupdict()
-    entry = catalog.sxid(int(said["code"]))
-    if "severity" in said:
+    """Read an SXid. Its address is the switch's; a line of Fabric Manager becomes a finding ``fm.20034``."""
+    groups = match.groupdict()
+    entry = catalog.sxid(int(groups["code"]))
+    if "severity" in groups:
         port = _read_link(match.string, match.end("code"))
     else:
-        port = None if said["port"] is None else int(said["port"])
+        port = None if groups["port"] is None else int(groups["port"])
         entry = replace(entry, rule=f"fm.{entry.code}", kind=FaultKind.FM)
     verdict = None
-    fatal = said["word"] in ("Fatal", "fatal") or said.get("severity") == "1"
+    fatal = groups["word"] in ("Fatal", "fatal") or groups.get("severity") == "1"
     if entry.word_decides and entry.severity.taints and not fatal:
         verdict = Verdict(Severity.SUSPECT, entry.title, catalog.advice["switch_watch"])
-    return kernel_finding(rule, entry, record, verdict=verdict, gpu=normal_pci(said["gpu"]), port=port)
+    return kernel_finding(rule, entry, record, verdict=verdict, gpu=normal_pci(groups["gpu"]), port=port)
 
 
 def _read_link(detail: str, start: int = 0) -> int | None:
-    """The first NVLink or switch port that a text names."""
+    """Return the first NVLink or switch port that a text names."""
     match = _LINK.search(detail, start)
     return None if match is None else int(match[1] or match[2])
 
 
 def _registers(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
-    """Xid 74: less than fatal where every bit that is set is known to be harmless alone."""
+    """Read Xid 74: it is not fatal where every bit that is set is known to be harmless alone."""
     match = _REGISTERS.search(detail)
     if match is None:
         return None
@@ -281,9 +284,9 @@ def _registers(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None
 
 
 def _nvlink5(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
-    """Xid 144 to 150: by the decode table; by the driver's word where the line is cut or no row fits.
+    """Read Xid 144 to 150 by the decode table; where the line is cut or no row fits, by the driver's word.
 
-    The word may disagree with the table, and then the table is right. A line with neither says nothing.
+    The table is right where the word disagrees with it. A line with neither keeps its entry's meaning.
     """
     word = _WORD.match(detail)
     numbers = _STATUS.search(detail)
@@ -304,7 +307,7 @@ def _nvlink5(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
 
 
 def _row(rules: tuple[LinkRule, ...], numbers: _Match) -> LinkRule | None:
-    """The row that fits. Where the status is cut off, any row will do if all that fit agree."""
+    """Return the row that fits. Where the status is cut off, any row will do if all rows that fit agree."""
     fitting = [rule for rule in rules if rule.fits(int(numbers[1], 16))]
     if numbers[2] is not None:
         status = int(numbers[2], 16)
@@ -313,7 +316,7 @@ def _row(rules: tuple[LinkRule, ...], numbers: _Match) -> LinkRule | None:
 
 
 def _reason(intrinfo: int) -> int:
-    """Why a link went down."""
+    """Return the number of the reason why a link went down."""
     return intrinfo >> 20 & 0x3F
 
 

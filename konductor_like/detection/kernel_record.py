@@ -1,14 +1,14 @@
-r"""Opening a line of a log: what a runtime, a collector, the journal or syslog put around the message.
+r"""Opening a line of a log: removing what a runtime, a collector, the journal or syslog put around it.
 
-A line passes through many hands. Some put it into a record (JSON, logfmt, the fields of a container runtime);
+Many programs handle a line. Some put it into a record (JSON, logfmt, the fields of a container runtime);
 others put something in front: the kernel's stamp, dmesg's or the journal's time, a syslog header. All of it
-is taken off, outermost first. The outermost stamp is the record's own; a second one behind it is text, as in
-a line echoed into /dev/kmsg.
+is removed, outermost first. The outermost stamp is the record's own; a second stamp behind it is text, as in
+a line that was echoed into /dev/kmsg.
 
-What remains of a kernel line must begin with the driver's own words to be a fault: a quotation stands behind
-words that are no prefix (rule 15). For the same reason JSON and logfmt are only opened where something
-in them tells that the journal or a collector made them: a program that watches the kernel log writes a kernel
-line into ``msg`` or ``message`` as well.
+A kernel line is a fault only when the rest begins with the driver's own words: in a quotation, words that are
+no prefix come before them (rule 15). For the same reason JSON and logfmt are only opened where something in
+them shows that the journal or a collector made them: a program that watches the kernel log also writes kernel
+lines into ``msg`` or ``message``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from konductor_like.model.faults import NOWHERE
 from konductor_like.model.text import clipped, printable
 
 _MESSAGE_CHARS = 4096
-"""A kernel record is 1 KiB or so; what is behind this is not looked at."""
+"""Characters of a message that are read; a kernel record has about 1 KiB."""
 _HEAD_CHARS = 16_384
+"""Characters of a line that are read where it has no JSON."""
 _WRAPPERS_MOST = 3
-"""How many records one line may stand in: a runtime's in a collector's, and one more."""
+"""Records around one line at most: a runtime's in a collector's, and one more."""
 _PREFIXES_MOST = 8
 _DRIVERS = ("NVRM: ", "Xid (", "nvidia-nvswitch", "nvidia-peermem", "nv_mem ")
-"""How most messages start; no prefix starts like this, so this only saves time."""
+"""The starts of most messages; no prefix starts like these, so they only save time."""
 _STAMPS = ("own", "raw", "stamp")
 _BEHIND_STAMP = ("stamp", "raw", "caller", "priority", "level", "wall", "tag")
-"""Prefixes that may stand behind the record's own stamp; any other one there is quoted. ``tag``: journalctl's
-short-monotonic puts host and ``kernel:`` there."""
+"""Prefixes that may follow the record's own stamp; behind it any other prefix is part of a quotation. ``tag``
+is among them because journalctl's short-monotonic puts host and ``kernel:`` behind the stamp."""
 
 _DATE = r"\d{4}-\d\d-\d\d"
 _CLOCK = r"\d\d:\d\d:\d\d"
@@ -48,7 +49,7 @@ def _stamp(name: str) -> str:
 
 
 _SHAPES = {
-    # Our own reader's record, /dev/kmsg itself, printk's stamp.
+    # The record of our own reader, /dev/kmsg itself, printk's stamp.
     "own": r"kmsg/1 boot=(?P<boot>[0-9a-fA-F-]{32,36}) seq=(?P<own_seq>\d{1,19})"
     r" facility=(?P<own_facility>\d{1,4}) priority=\d{1,2} " + _stamp("own_"),
     "raw": r"(?P<raw_priority>\d{1,5}),(?P<raw_seq>\d{1,19}),(?P<raw_us>\d{1,19}),[^;\s]{1,64};",
@@ -57,7 +58,7 @@ _SHAPES = {
     "caller": r"\[ *[CT]\d{1,10}\] ?",
     "priority": r"<(?P<number>\d{1,4})>(?:1 )?",
     "level": r"(?P<facility>[a-z]{3,8}+|local\d) *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: ?",
-    # dmesg: wall time, time since the line before, time in minutes; and what documents put in its place.
+    # dmesg: wall time, time since the line before, time in minutes; and what documents write instead.
     "wall": rf"\[(?:\S{{1,12}} \S{{1,12}} +\d{{1,2}} {_TIME} \d{{4}}|{_DATE}[T ]{_TIME}{_ZONE}?"
     r"|[^\W\d_]{3,12}\.? ?\d{1,2} +\d\d:\d\d| *[+<] *\d{1,12}\.\d{1,9}>?|\d{1,19}|\.\.\.)\]:? ?",
     "iso": rf"{_DATE}T{_CLOCK}(?:\.\d{{1,9}}|(?P<comma>,\d{{1,9}}))?{_ZONE} "
@@ -78,14 +79,15 @@ _SHAPES = {
 _IN_BRACKETS = ("stamp", "caller", "wall", "kubectl")
 _WITH_A_DIGIT_FIRST = ("raw", "iso", "clock")
 _OF_SYSLOG = ("tag", "rfc5424")
-"""The shapes that hold the word ``kernel`` behind a host's name, which takes long to look for in vain."""
+"""Shapes with a host's name before the word ``kernel``; looking for these where that word is missing is
+slow."""
 
 
 def _compiled(*left_out: str) -> re.Pattern[str]:
     def either(kinds: Iterable[str]) -> str:
         return "(?:" + "|".join(f"(?P<{kind}>{_SHAPES[kind]})" for kind in kinds) + ")"
 
-    # By the first character most shapes are passed over at once.
+    # The first character rules out most shapes at once.
     others = (kind for kind in _SHAPES if kind not in (*_IN_BRACKETS, *_WITH_A_DIGIT_FIRST, *left_out))
     return re.compile(
         rf"\s*+(?:(?=\[){either(_IN_BRACKETS)}|(?=\d){either(_WITH_A_DIGIT_FIRST)}|{either(others)})"
@@ -107,8 +109,8 @@ _LOGFMT = re.compile(
     r'(?:"(?:[^"\\]|\\.)*+"|[^\s"]*+))*+\s*',
     re.ASCII,
 )
-"""``msg="…"`` with what OpenTelemetry's lokiexporter puts behind it, or with a syslog level in front. The
-loggers of programs write ``time=``, ``caller=`` and ``level=warning``."""
+"""``msg="…"`` with OpenTelemetry's lokiexporter's fields behind it, or with a syslog level before it.
+Programs' own loggers write ``time=``, ``caller=`` and ``level=warning``, which do not fit."""
 _OF_LOKIEXPORTER = frozenset(
     ["body", "traceid", "spanid", "severity", "flags", "attributes", "resources", "instrumentation_scope"]
 )
@@ -120,7 +122,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class _Inner(NamedTuple):
-    """The line inside a wrapper. ``position`` is not None where the wrapper vouches for the kernel."""
+    """The line inside a wrapper; ``position`` is set when the wrapper proves that the kernel wrote it."""
 
     text: str
     position: KernelPosition | None = None
@@ -128,18 +130,18 @@ class _Inner(NamedTuple):
 
 
 Around = Sequence[re.Match[str] | _Inner]
-"""The prefixes and wrappers of a record, the outermost first."""
+"""The prefixes and wrappers around a record, the outermost first."""
 KernelRecord = tuple[str, Around]
-"""One record of a kernel log: the message, a single line without prefixes, and what was around it."""
+"""One record of a kernel log: the message, on one line without prefixes, and what was around it."""
 
 
 def open_record(text: str) -> KernelRecord | None:
-    """Take a kernel line apart; None for JSON that is no record of the kernel's."""
+    """Open a kernel line; return None for JSON that is not a record of the kernel."""
     around: list[re.Match[str] | _Inner] = []
     for _ in range(_WRAPPERS_MOST):
         text = text.lstrip()
         if not text.startswith("{"):
-            # Only a JSON wrapper has to be whole to be read.
+            # Only a JSON wrapper must be complete to be read.
             if len(text) > _HEAD_CHARS and "{" not in text[:256]:
                 text = text[:_HEAD_CHARS]
             if "\x1b" in text or "\x00" in text:
@@ -147,7 +149,7 @@ def open_record(text: str) -> KernelRecord | None:
             text = _strip_prefixes(text, around)
             if not text.startswith(_WRAPPED_STARTS):
                 break
-        inner = _unwrap(text)
+        inner = _open_wrapper(text)
         if inner is None and text.startswith("{"):
             return None
         if inner is None:
@@ -163,7 +165,7 @@ def open_record(text: str) -> KernelRecord | None:
 
 
 def _strip_prefixes(text: str, around: list[re.Match[str] | _Inner]) -> str:
-    """The text behind all prefixes, which are added to ``around``."""
+    """Return the text behind all prefixes, and add the prefixes to ``around``."""
     start, stamped = 0, False
     prefix = _ANY if "kernel" in text else _NOT_OF_SYSLOG
     for _ in range(_PREFIXES_MOST):
@@ -179,10 +181,11 @@ def _strip_prefixes(text: str, around: list[re.Match[str] | _Inner]) -> str:
 
 
 def origin(around: Around) -> tuple[KernelPosition, bool]:
-    """Where a record stood in the kernel's log, and whether a program wrote it into /dev/kmsg.
+    """Return a record's position in the kernel's log, and whether a program wrote it into /dev/kmsg.
 
-    Of two prefixes or wrappers that tell it, the one further outside is right. The writer is a program where
-    the facility is not the kernel's. This takes as long as opening the record, so only faults are asked.
+    The outermost prefix or wrapper with a position counts, and the outermost one with a facility. The writer
+    is a program where the facility is not the kernel's. This takes as long as opening the record, so it is
+    called for faults only.
     """
     position: KernelPosition | None = None
     facility: int | None = None
@@ -203,16 +206,16 @@ def origin(around: Around) -> tuple[KernelPosition, bool]:
         elif each.lastgroup == "priority":
             by = int(each["number"]) >> 3
         elif each.lastgroup in ("level", "talos"):
-            by = int((each["facility"] or each["talos_facility"]) != "kern")  # 1 stands for all others
+            by = int((each["facility"] or each["talos_facility"]) != "kern")  # 1: any program
         elif each.lastgroup == "wall" or each["comma"]:
-            at = NOWHERE  # dmesg printed a time in place of the record's own stamp: one behind it is text
+            at = NOWHERE  # dmesg printed a time instead of the record's stamp: a stamp behind it is text
         position = position or at
         facility = by if facility is None else facility
     return position or NOWHERE, bool(facility)
 
 
-def _unwrap(text: str) -> _Inner | None:
-    """The line inside a record of the journal or a collector; None where the text is no such record."""
+def _open_wrapper(text: str) -> _Inner | None:
+    """Return the line inside a record of the journal or a collector; None for any other text."""
     if not text.startswith("{"):
         match = _LOGFMT.fullmatch(text)
         message = None if match is None else _loaded(match["message"])
@@ -220,18 +223,18 @@ def _unwrap(text: str) -> _Inner | None:
     record = _loaded(text)
     if not isinstance(record, dict):
         return None
-    printed = _printed(record)
-    return _kernels(record) if printed is None else _Inner(printed)
+    line = _container_line(record)
+    return _read_kernel_record(record) if line is None else _Inner(line)
 
 
 def unwrap_output(text: str) -> str:
-    """The line that a container printed, without the records of its runtime and of collectors around it."""
+    """Return the line that a container printed, without the records of its runtime and collectors."""
     for _ in range(_WRAPPERS_MOST):
         match = _CRI.match(text)
         if match is not None:
             text = text[match.end() :]
             continue
-        inner = _unwrap(text) if text.startswith(_WRAPPED_STARTS) else None
+        inner = _open_wrapper(text) if text.startswith(_WRAPPED_STARTS) else None
         if inner is None or inner.position is not None:
             break
         text = inner.text
@@ -239,7 +242,7 @@ def unwrap_output(text: str) -> str:
 
 
 def unwrap_pod_record(text: str) -> str:
-    """The line that a container printed, without what its runtime put around it."""
+    """Return the line that a container printed, without its runtime's record."""
     match = _CRI.match(text)
     if match is not None:
         return text[match.end() :]
@@ -261,8 +264,8 @@ def _is_docker(record: Mapping[str, Any]) -> bool:
     return isinstance(record.get("log"), str) and ("stream" in record or "time" in record)
 
 
-def _printed(record: Mapping[str, Any]) -> str | None:
-    """The line that a container printed or a file holds, in a record of Docker or of a collector."""
+def _container_line(record: Mapping[str, Any]) -> str | None:
+    """Return the line that a container printed or a file has, from a record of Docker or a collector."""
     if _is_docker(record) or ("log" in record and (len(record) == 1 or "kubernetes" in record)):
         key = "log"  # Fluent Bit gives it alone, or with what it knows of the pod
     elif "_entry" in record:  # Promtail's stage ``pack``
@@ -277,26 +280,26 @@ def _printed(record: Mapping[str, Any]) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _kernels(record: Mapping[str, Any]) -> _Inner | None:
-    """A record that itself says to be the kernel's; None for one that a program logged."""
+def _read_kernel_record(record: Mapping[str, Any]) -> _Inner | None:
+    """Return the line in a record that names the kernel as its writer; None for a program's record."""
     body = record.get("body")
     if isinstance(body, dict) and record.keys() <= _OF_LOKIEXPORTER:
         record = body  # what OpenTelemetry's journald receiver read
     if "MESSAGE" in record:
-        return _journal(record, record["MESSAGE"])
+        return _read_journal_entry(record, record["MESSAGE"])
     if "kernel" in (record.get("_TRANSPORT"), record.get("SYSLOG_IDENTIFIER")):
-        return _journal(record, record.get("message"))  # Vector's journald source
-    return _kmsg(record)
+        return _read_journal_entry(record, record.get("message"))  # Vector's journald source
+    return _read_kmsg_fields(record)
 
 
-def _journal(record: Mapping[str, Any], message: object) -> _Inner | None:
-    """A journal entry that came from the kernel; None for one that a program logged."""
+def _read_journal_entry(record: Mapping[str, Any], message: object) -> _Inner | None:
+    """Return the line in a journal entry of the kernel; None for a program's entry."""
     if any(record.get(key, "kernel") != "kernel" for key in ("_TRANSPORT", "SYSLOG_IDENTIFIER")):
         return None
     if "_PID" in record:  # a field that only programs have
         return None
     if not isinstance(message, str):
-        return None  # bytes that are no UTF-8, as a list of numbers: no anchor finds them
+        return None  # bytes that are not UTF-8, as a list of numbers: no anchor finds them
     return _Inner(
         message,
         KernelPosition(
@@ -307,8 +310,8 @@ def _journal(record: Mapping[str, Any], message: object) -> _Inner | None:
     )
 
 
-def _kmsg(record: Mapping[str, Any]) -> _Inner | None:
-    """A record of /dev/kmsg as Fluent Bit's input ``kmsg`` or Talos gives it."""
+def _read_kmsg_fields(record: Mapping[str, Any]) -> _Inner | None:
+    """Return the line in the fields of /dev/kmsg as Fluent Bit's input ``kmsg`` or Talos writes them."""
     message = record.get("msg")
     if not isinstance(message, str):
         return None
@@ -322,7 +325,7 @@ def _kmsg(record: Mapping[str, Any]) -> _Inner | None:
 
 
 def _boot_id(value: object) -> str | None:
-    """journald's 32 digits as the UUID that the kernel and the Node show."""
+    """Return journald's 32 digits as the UUID that the kernel and the Node show."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{32}", value):
         return None
     return f"{value[:8]}-{value[8:12]}-{value[12:16]}-{value[16:20]}-{value[20:]}"
@@ -334,46 +337,47 @@ def _number(value: object) -> int | None:
 
 
 def _whole(value: object) -> int | None:
-    """A number that the kernel may have counted to."""
+    """Return the number if the kernel may have counted to it."""
     return value if type(value) is int and 0 <= value < 2**63 else None
 
 
 def strip_colours(text: str) -> str:
-    """Without terminal colours and NULs."""
+    """Remove terminal colours and NULs."""
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
     return text.replace("\x00", "") if "\x00" in text else text
 
 
 def _decoded(escapes: re.Match[str]) -> str:
-    """The bytes that /dev/kmsg writes as ``\\x0a``."""
+    """Decode the bytes that /dev/kmsg writes as ``\\x0a``."""
     return bytes.fromhex(escapes[0].replace("\\x", "")).decode("utf-8", "replace")
 
 
 def one_line(text: str) -> str:
-    """One printable line: every run of control characters is one blank, and lone surrogates are replaced."""
+    """Make one printable line: a run of control characters becomes a blank, lone surrogates are replaced."""
     if text.isascii() and text.isprintable():
         return text.strip()
     return _CONTROL.sub(" ", text).encode("utf-8", "replace").decode("utf-8").strip()
 
 
 def stamp_us(seconds: str, fraction: str) -> int:
-    """Microseconds of ``seconds.fraction``, whatever number of digits the fraction has."""
+    """Return the microseconds of ``seconds.fraction``; the fraction may have any number of digits."""
     return int(seconds + fraction[:6].ljust(6, "0"))
 
 
 def evidence(message: str) -> str:
-    """The part of a one-line message that a finding keeps, printable for Events and logs."""
-    # One line of ASCII is printable: it has no control characters any more.
+    """Return the part of a one-line message that a finding keeps, printable for Events and logs."""
+    # One line of ASCII is printable: its control characters were replaced.
     if len(message) <= EVIDENCE_CHARS and (message.isascii() or message.isprintable()):
         return message
     return clipped(printable(message[: EVIDENCE_CHARS + 1]), EVIDENCE_CHARS)
 
 
 def normal_pci(address: str | None) -> str | None:
-    """``dddd:bb:dd`` in lower case, without function; the domain has four digits, or all that it needs.
+    """Return ``dddd:bb:dd`` in lower case, without function; the domain has four digits, or more if needed.
 
-    ``00000018:01:00`` is ``0018:01:00``, ``3d:00`` is ``0000:3d:00``, and ``10000:01:00`` (Intel VMD) itself.
+    ``00000018:01:00`` becomes ``0018:01:00`` and ``3d:00`` becomes ``0000:3d:00``; ``10000:01:00`` (Intel
+    VMD) stays.
     """
     if address is None:
         return None

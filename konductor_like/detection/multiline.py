@@ -1,10 +1,10 @@
-"""Faults that only several lines of one kernel log tell together.
+"""Faults that only several lines of one kernel log show together.
 
-- A lost GPU may take three lines, of which the first has the address and the last the fault.
-- An SXid's ``Severity`` and ``Data`` lines belong to the line before, and mean what its word Fatal says.
-- A PCIe port's error says nothing about the node, until an NVIDIA function below it is named as well.
+- A lost GPU may print three lines: the first has the address and the last the fault. - The ``Severity`` and
+``Data`` lines of an SXid belong to its first line, whose word Fatal decides for all three. - A PCIe port's
+error shows nothing about the node until the kernel names an NVIDIA function below the port.
 
-Lines belong together when their printk stamps are close; where there are none, when few lines lie between.
+Lines belong together when their printk stamps are close; without stamps, when few lines are between them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from konductor_like.detection.kernel_record import normal_pci, open_record, orig
 from konductor_like.model import Fault, FaultKind, Finding, KernelPosition, LogLine, Severity, Source
 
 LOGS_MOST = 10_000
-"""How many kernel logs are followed at once; of those over it the ones longest silent are forgotten."""
+"""Kernel logs that are followed at once; beyond it the log that has been silent longest is forgotten."""
 _RECORD_US = 1_000_000
-"""The lines of one record, or of one SXid, are microseconds apart."""
+"""Microseconds between the lines of one record or of one SXid at most; usually it is a few."""
 _RECOVERY_US = 10_000_000
-"""How long the kernel may work on one PCIe error before it says how that ended."""
+"""Microseconds that the kernel may work on one PCIe error before it prints how that ended."""
 _LINES_BETWEEN = 8
 _SWITCHES_MOST = 8
 
@@ -33,12 +33,12 @@ _GPU = re.compile(
     rf"NVRM: {_GPU_FIRST}([0-9A-Fa-f]{{4,8}}:[0-9A-Fa-f]{{2}}:[0-9A-Fa-f]{{2}})(?:\.|\s|$)", re.ASCII
 )
 _SXID_PART = re.compile(r"\): ?\d{5}, (Fatal|Non-fatal|Severity|Data)\b", re.ASCII)
-_RAISED = "aer.gpu_error"
+_GPU_ERROR = "aer.gpu_error"
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a line stood: in the kernel's own terms, and by count; and whether a user wrote it."""
+    """The position of a line in the kernel's terms and by count, and whether a user wrote the line."""
 
     position: KernelPosition
     line: int
@@ -47,7 +47,7 @@ class _Place:
     def soon_before(self, other: _Place, span_us: int) -> bool:
         mine, theirs = self.position, other.position
         if self.user_written != other.user_written:
-            return False  # what a user wrote adds nothing to what the kernel said
+            return False  # a line that a user wrote does not complete a line of the kernel
         if mine.boot_id and theirs.boot_id and mine.boot_id != theirs.boot_id:
             return False
         if mine.stamp_us is not None and theirs.stamp_us is not None:
@@ -57,9 +57,10 @@ class _Place:
 
 @dataclass(slots=True)
 class _PcieError:
-    """An uncorrected error that the kernel works on: how bad, and whose.
+    """An uncorrected error that the kernel works on.
 
-    ``device`` is the one below the port that the report names, ``gpu`` the NVIDIA function named since.
+    ``device`` is the device below the port that the report names; ``gpu`` is the NVIDIA function that a later
+    line names.
     """
 
     place: _Place
@@ -70,26 +71,26 @@ class _PcieError:
 
 @dataclass(slots=True)
 class _Log:
-    """The last lines of one kernel log, as far as its next ones may need them."""
+    """The part of a kernel log's last lines that its next lines may need."""
 
     lines: int = 0
     gpu: tuple[_Place, str | None] | None = None
-    """The GPU that a record of several lines began with."""
+    """The GPU in the first line of a record of several lines."""
     switches: tuple[tuple[_Place, Finding], ...] = ()
-    """First lines of SXids, the newest first."""
+    """First lines of SXids, newest first."""
     pcie: _PcieError | None = None
 
 
 class MultilineDetector:
-    """Follows many kernel logs at once and finds with what each one said before. For one thread."""
+    """Follows many kernel logs and finds faults that several lines show together. For one thread."""
 
     def __init__(self, detector: Callable[[], Detector] = packaged) -> None:
-        """``detector`` gives the one in force, which may change between two lines."""
+        """``detector`` returns the detector in force, which may change between two lines."""
         self._detector = detector
         self._logs: OrderedDict[Hashable, _Log] = OrderedDict()
 
     def detect(self, line: LogLine) -> Fault | None:
-        """The fault that a line of Loki reports; a kernel line in the context of its node's log."""
+        """Return the fault that a line of Loki reports; a kernel line is read together with earlier ones."""
         if line.source is not Source.KERNEL or line.node is None:
             return self._detector().detect(line)
         finding = self.find(line.text, line.node)
@@ -99,7 +100,7 @@ class MultilineDetector:
         return Fault(finding, line.source, line.timestamp_ns, *place)
 
     def find(self, text: str, name: Hashable = None) -> Finding | None:
-        """The finding in the next line of the kernel log ``name``; None where there is no fault."""
+        """Return the finding in the next line of the kernel log ``name``; None where there is no fault."""
         detector = self._detector()
         finding = detector.find_in_kernel_log(text)
         log = self._logs.get(name)
@@ -116,9 +117,9 @@ class MultilineDetector:
                 _note_gpu(log, text)
             return None
         if finding.kind is FaultKind.SXID:
-            return _of_switch(log, finding)
+            return _with_first_line(log, finding)
         if finding.kind is FaultKind.AER and finding.severity is not Severity.INFO:
-            return _of_pcie(detector.catalog, log, finding)
+            return _with_earlier_pcie(detector.catalog, log, finding)
         if finding.rule == "nvrm.fallen_off_bus" and finding.gpu is None and log.gpu is not None:
             begun, gpu = log.gpu
             if begun.soon_before(_place(log, finding), _RECORD_US):
@@ -141,7 +142,7 @@ def _note_gpu(log: _Log, text: str) -> None:
         log.gpu = _Place(position, log.lines, user_written), normal_pci(match[1])
 
 
-def _of_switch(log: _Log, finding: Finding) -> Finding:
+def _with_first_line(log: _Log, finding: Finding) -> Finding:
     place = _place(log, finding)
     part = _SXID_PART.search(finding.text)
     if part is None or part[1] in ("Fatal", "Non-fatal"):
@@ -150,14 +151,16 @@ def _of_switch(log: _Log, finding: Finding) -> Finding:
     for begun, first in log.switches:
         if (first.rule, first.gpu) == (finding.rule, finding.gpu) and begun.soon_before(place, _RECORD_US):
             if finding.severity.taints and not first.severity.taints:
-                return finding._replace(port=first.port)  # its own number says Fatal, and that stays
+                return finding._replace(
+                    port=first.port
+                )  # fatal by its own number, whatever the first line's word
             return first._replace(
                 text=finding.text, position=finding.position, user_written=finding.user_written
             )
     return finding
 
 
-def _of_pcie(catalog: Catalog, log: _Log, finding: Finding) -> Finding:
+def _with_earlier_pcie(catalog: Catalog, log: _Log, finding: Finding) -> Finding:
     place = _place(log, finding)
     text, error = finding.text, log.pcie
     ended = finding.rule == "aer.recovery_failed"
@@ -169,7 +172,7 @@ def _of_pcie(catalog: Catalog, log: _Log, finding: Finding) -> Finding:
         error.gpu = finding.gpu
     log.pcie = None if ended else error
     if error.gpu is not None and (error.fatal or ended):
-        return _raised(catalog, finding, error.gpu)
+        return _as_gpu_error(catalog, finding, error.gpu)
     return finding
 
 
@@ -179,7 +182,7 @@ def _is_another(error: _PcieError, finding: Finding) -> bool:
     if text.startswith("nvidia "):
         return error.device not in (None, finding.gpu)
     if text.startswith("pcieport ") and ("Bus Error" in text or finding.rule == "aer.recovery_failed"):
-        # The port that is told of may be any between the root and the device, but of the same domain.
+        # The port may be any port between the root and the device, but in the same domain.
         return (
             error.gpu is not None
             and finding.gpu is not None
@@ -188,9 +191,9 @@ def _is_another(error: _PcieError, finding: Finding) -> bool:
     return finding.gpu != error.gpu
 
 
-def _raised(catalog: Catalog, finding: Finding, gpu: str) -> Finding:
-    """The error of a port as that of the GPU below it, unless a user's file says otherwise."""
-    entry, own = catalog.entry(_RAISED), catalog.entry(finding.rule)
+def _as_gpu_error(catalog: Catalog, finding: Finding, gpu: str) -> Finding:
+    """Turn the error of a port into one of the GPU below it, unless a user's file set its severity."""
+    entry, own = catalog.entry(_GPU_ERROR), catalog.entry(finding.rule)
     if finding.severity.taints or entry is None or entry.mode is Mode.OFF:
         return finding
     if own is not None and "severity" in own.fixed:

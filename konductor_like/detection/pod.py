@@ -1,7 +1,7 @@
-"""Faults in a pod's own output: never more than suspect, and never a quotation.
+"""Faults in a pod's own output: suspect at most, and never from a quotation.
 
-The phrase must stand where a log puts its message: at the start of a line, or behind a delimiter, a level
-or a number. Inside quotation marks, in source code, a table, a list or a conversation it is a quotation.
+The phrase must be where a log puts its message: at the start of a line, or behind a delimiter, a level or a
+number. Inside quotation marks, source code, a table, a list or a conversation the phrase is a quotation.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from konductor_like.detection.kernel_record import (
 from konductor_like.model import EVIDENCE_CHARS, Finding, Source
 
 _WINDOW_CHARS = 600
-"""How far around its literal a rule looks; no pattern reaches further than half of it behind its literal."""
+"""Characters around a literal in which its rule is tried; patterns reach half as far behind the literal."""
 _OCCURRENCES_MOST = 16
-"""How often one rule is tried on one entry: bounds the time for an entry that repeats a literal for ever."""
+"""Tries of one rule on one entry: bounds the time for an entry that repeats a literal for ever."""
 _DELIMITER_CHARS = 64
-"""How far in front of a phrase its delimiter is looked for."""
+"""Characters before a phrase in which its delimiter is looked for."""
 
 _QUOTED = ("NVRM", "Xid (", HEARTBEAT_ANCHOR, "trainy.konduktor.ai/")
-"""Words of the kernel log and of our own record: a pod that says them repeats them."""
+"""Words of the kernel log and of our own annotation: a pod that prints them repeats them."""
 _OUR_LOG = re.compile(r"\bnode `[^`]{1,253}` has ")
 _DELIMITERS = ("]", ")", ">", ":", ";", "-")
 _LEVEL = re.compile(r"\b(?:ERROR|ERR|FATAL|CRITICAL|WARN|WARNING|Error|E|F|W)\Z")
 _LEVEL_CHARS = 8
 _PYTHON_LOGGING = re.compile(r"(?:WARNING|ERROR|CRITICAL):[\w.-]{1,50}:")
 _REPEATED = re.compile(
-    r"</\w|::test_|\.log:\d+:"  # markup, a test's name, what grep found in a file
-    # the very start of a string, but for one that a program logs as JSON
+    r"</\w|::test_|\.log:\d+:"  # markup, a test's name, grep's output
+    # the start of a string, except of a field that a program logs as JSON
     r"|(?<!\w\":)(?<!\w\": )[\"'](?:\[[\w:. -]{1,20}\]:? ?)?(?:[\w.]{1,60}(?:Error|Exception): )?$"
     r'|"(?:stdout|stderr|line|value|input|output)": ?"[^"]{0,40}$'
 )
 _REPETITION_MARKS = ('"', "'", "</", "::test_", ".log:")
-"""One of these is in all that ``_REPEATED`` finds; they only save time."""
+"""Every text that ``_REPEATED`` fits has one of these; they only save time."""
 _NO_LOG = re.compile(
     r"""\s*+(?:
         [|`"'*+$\#]|>\s|-\s|//|\d+[.)]\s   # tables, lists, shells, comments, differences
@@ -60,7 +60,7 @@ _TRAINING_DATA = re.compile(
 
 
 def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
-    """Gives the function that finds a fault in a pod's line or entry of lines. It raises nothing."""
+    """Return the function that finds a fault in a pod's line or entry of lines. It raises nothing."""
     anchors = catalog.scan_anchors(Source.POD)
     rules = tuple((literal, rule) for rule in catalog.rules(Source.POD) for literal in rule.contains)
 
@@ -79,7 +79,7 @@ def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
                 if _quotes(message):
                     return None
             for match in _matches(rule, literal, message):
-                if _is_said(message, match.start()):
+                if _is_statement(message, match.start()):
                     return _finding(catalog, rule, message, match)
         return None
 
@@ -87,7 +87,7 @@ def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
 
 
 def _quotes(message: str) -> bool:
-    """Whether the line repeats a kernel line or a log line of ours."""
+    """Whether the line repeats a kernel line or a log line of the controller."""
     for phrase in _QUOTED:
         if phrase in message:
             return True
@@ -109,8 +109,8 @@ def _matches(rule: PatternRule, literal: str, message: str) -> Iterator[re.Match
         position = message.find(literal, seen)
 
 
-def _is_said(message: str, start: int) -> bool:
-    """Whether what starts there is the program's own statement."""
+def _is_statement(message: str, start: int) -> bool:
+    """Whether the phrase at ``start`` is the program's own statement."""
     first = message.rfind("\n", 0, start) + 1
     before = message[max(first, start - _DELIMITER_CHARS) : start]
     if not before.strip():
@@ -126,7 +126,7 @@ def _is_said(message: str, start: int) -> bool:
 
 
 def _is_delimited(before: str) -> bool:
-    """Whether a delimiter, a number or a level, and blanks behind it, end the text."""
+    """Whether the text ends with a delimiter, a number or a level, and blanks behind it."""
     words = before.rstrip()
     if len(words) == len(before):
         return _PYTHON_LOGGING.fullmatch(before) is not None
@@ -159,7 +159,7 @@ def _finding(catalog: Catalog, rule: PatternRule, message: str, match: re.Match[
 
 
 def _line_of(message: str, match: re.Match[str]) -> str:
-    """The line that says it; of a very long one, the part around."""
+    """Return the line with the match; of a very long line, the part around the match."""
     start = message.rfind("\n", 0, match.start()) + 1
     if match.end() - start > EVIDENCE_CHARS:
         start = max(0, match.start() - 64)

@@ -1,7 +1,7 @@
 """Detection over files: gigabytes as a stream, in constant memory.
 
-Nearly all lines hold no anchor. RE2 looks for the anchors in many lines at once, and only a line that has one
-is read as the controller reads it.
+Nearly all lines are without an anchor. RE2 looks for the anchors in many lines at once, and only a line with
+an anchor is read as the controller reads it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import Finding, Source
 
 LINE_BYTES = 256 * 1024
-"""A longer line is cut here; what was cut off is not looked at."""
+"""Bytes after which a line is cut; the rest is not read."""
 _CHUNK_BYTES = 96 * 1024
-"""Fits the processor's cache, and stays below what malloc maps anew, page fault by page fault, each time."""
+"""Bytes per read: they fit the processor's cache, and malloc need not map and zero pages for each."""
 
 Progress = Callable[[int], object]
-"""Is told how many more bytes were read."""
+"""Called with the number of bytes that were read since the last call."""
 
 
 class Hit(NamedTuple):
@@ -33,12 +33,12 @@ class Hit(NamedTuple):
 
 
 def scan(stream: BinaryIO | RawIOBase, source: Source, progress: Progress | None = None) -> Iterator[Hit]:
-    """The faults in a binary file, in order."""
+    """Yield the faults in a binary file, in order."""
     detector = packaged()
     find = MultilineDetector(lambda: detector).find if source is Source.KERNEL else detector.find_in_pod_log
     find_anchor = finder_in_bytes(detector.catalog.scan_anchors(source))
     number = 1
-    # Of a pipe what is in it: ``read`` would wait for a whole chunk.
+    # ``read`` would wait for a whole chunk of a pipe; ``read1`` returns what is there.
     read = getattr(stream, "read1", stream.read)
     for block in _blocks(iter(lambda: read(_CHUNK_BYTES), b""), progress):
         at = 0
@@ -57,7 +57,7 @@ def scan(stream: BinaryIO | RawIOBase, source: Source, progress: Progress | None
 
 
 def _blocks(chunks: Iterable[bytes], progress: Progress | None) -> Iterator[bytes]:
-    """Whole lines, many at once; of a line that is longer than the limit perhaps only its start."""
+    """Yield blocks of whole lines; a line that is longer than the limit may be cut to its start."""
     begun = b""  # the start of a line whose end has not come yet
     for chunk in chunks:
         if progress is not None:

@@ -1,6 +1,6 @@
-"""A user's rules file: read, laid over the packaged rules, and tried in detection (rule 18).
+"""Reading a user's rules file, laying it over the packaged rules, and trying it in detection (rule 18).
 
-A pattern that fits its examples is not enough. Detection takes some lines for quotations, and an earlier rule
+A pattern that fits its examples is not enough: detection takes some lines for quotations, and an earlier rule
 may decide on a line.
 """
 
@@ -18,11 +18,11 @@ _BYTES_READ_MOST = 2 * 1024 * 1024
 
 
 def load_rules(path: Path | None, *, needed: bool = False) -> UserRules:
-    """The packaged rules, and the file at ``path`` over them; no file there means none of one's own.
+    """Return the packaged rules with the file at ``path`` over them; without a file, only the packaged rules.
 
-    With ``needed`` a file that is gone or empty is refused, too: a slip is more likely than the wish to have
-    no such rules. Raises RulesError where the file is broken, cannot be read, or holds a rule that finds
-    nothing.
+    With ``needed`` a file that is gone or empty is refused too: a mistake is more likely than the wish to
+    have no rules of one's own. Raises RulesError where the file is broken, cannot be read, or has a rule that
+    finds nothing.
     """
     text = None if path is None else _read(path)
     if needed and path is not None and not (text and text.strip()):
@@ -34,9 +34,9 @@ def load_rules(path: Path | None, *, needed: bool = False) -> UserRules:
 
 
 def validated(rules: UserRules) -> UserRules:
-    """The same rules, with a warning for each example on which another rule decides.
+    """Return the same rules, with a warning for each example on which another rule decides.
 
-    Raises RulesError with every rule that finds nothing. Rules that are off find nothing and are passed over.
+    Raises RulesError with every rule that does not find its examples. Rules that are off are not tried.
     """
     detector = Detector(rules.catalog)
     problems: list[CatalogError] = []
@@ -60,7 +60,7 @@ def validated(rules: UserRules) -> UserRules:
 
 
 def _read(path: Path) -> str | None:
-    """The file's text; None where there is no file."""
+    """Return the file's text; None where there is no file."""
     try:
         if not path.exists():
             return None

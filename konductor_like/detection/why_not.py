@@ -1,4 +1,4 @@
-"""Why a line is no fault, for people who expected one. Detection itself never asks."""
+"""Why a line is not a fault, for people who expected one. Detection itself never uses this."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from konductor_like.model.text import clipped
 
 _SHOWN_CHARS = 60
 _XID = "Xid ("
-"""Every Xid and SXid has this, whatever stands around it."""
+"""Every Xid and SXid contains this, whatever is around it."""
 
 
 def why_no_fault(catalog: Catalog, text: str, source: Source) -> str | None:
-    """The reason in one sentence, for a text in which detection found nothing.
+    """Return the reason in one sentence, for a text in which detection found nothing.
 
-    None where nothing in the text even resembles a fault of this source.
+    None where nothing in the text resembles a fault of this source.
     """
     return _of_kernel_line(catalog, text) if source is Source.KERNEL else _of_pod_line(catalog, text)
 
 
 def is_unparsed(catalog: Catalog, text: str) -> bool:
-    """Whether a kernel line, of which detection makes no fault, names an Xid or SXid that it cannot read.
+    """Whether a kernel line, in which detection finds no fault, has an Xid or SXid that it cannot parse.
 
-    What it can read and leads to nothing, because the rule is off, is no such line.
+    An Xid that it can parse, and drops because the rule is off, does not count.
     """
     if _XID not in text:
         return False
@@ -43,7 +43,7 @@ def _of_kernel_line(catalog: Catalog, text: str) -> str | None:
     record = open_record(text)
     if record is None:
         return (
-            "The JSON around it is cut, is of no collector that is known, or says that a program logged it."
+            "The JSON around it is cut, comes from an unknown collector, or shows that a program logged it."
         )
     message, _ = record
     found = _first(rules, message)
@@ -52,16 +52,14 @@ def _of_kernel_line(catalog: Catalog, text: str) -> str | None:
     rule, match = found
     if match.start() > 0:
         before = clipped(message[: match.start()].strip(), _SHOWN_CHARS)
-        return (
-            f"It is a quotation: a kernel message begins with its words, and here {before!r} stands before."
-        )
+        return f"It is a quotation: a kernel message begins with its words, and here {before!r} comes first."
     return _turned_off(catalog, rule, match)
 
 
 def _of_pod_line(catalog: Catalog, text: str) -> str | None:
     message = strip_colours(unwrap_pod_record(text))
     if _first(_resembling(catalog.kernel_rules, message), message):
-        return "It repeats a kernel message, and only the kernel log itself is believed for those."
+        return "It repeats a kernel message, and such messages only count in the kernel log itself."
     rules = _resembling(catalog.pod_rules, message)
     if not rules:
         return None
@@ -69,7 +67,7 @@ def _of_pod_line(catalog: Catalog, text: str) -> str | None:
         match = rule.find(message)
         if match is not None:
             return _turned_off(catalog, rule, match) or (
-                "It is a quotation: the words stand where source code, a table, a conversation or a sentence "
+                "It is a quotation: the words are where source code, a table, a conversation or a sentence "
                 "about the error has them, not where a log has its message."
             )
     return _wrong_form(rules, message)
@@ -80,7 +78,7 @@ def _resembling(rules: Iterable[PatternRule], text: str) -> list[PatternRule]:
 
 
 def _first(rules: Iterable[PatternRule], message: str) -> tuple[PatternRule, re.Match[str]] | None:
-    """The rule that fits at the earliest place of the message, if one fits anywhere."""
+    """Return the first rule that fits anywhere in the message, with its earliest match."""
     for rule in rules:
         last = max(message.find(literal) for literal in rule.contains)
         for start in range(last + 1):  # a pattern begins at its literal, or before it
@@ -105,4 +103,4 @@ def _entry(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> Entry |
 
 def _wrong_form(rules: list[PatternRule], text: str) -> str:
     literal = max((literal for rule in rules for literal in rule.contains if literal in text), key=len)
-    return f"It has {clipped(literal, _SHOWN_CHARS)!r}, but the form of no fault that is known."
+    return f"It contains {clipped(literal, _SHOWN_CHARS)!r}, but is not in the form of any known fault."

@@ -1,4 +1,4 @@
-"""Loki over HTTP: one query, one answer, one kind of error."""
+"""A client of Loki's HTTP interface: it sends one query, reads one answer, and raises LokiErrors only."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ from konductor_like.model.time import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECOND
 from konductor_like.settings import Settings
 
 MAX_ANSWER_BYTES = 8 * 2**20
-"""An answer is held in memory at once, as text up to four times as large; above this, fewer entries are
-asked for."""
+"""Bytes of an answer that the client accepts: it keeps the whole answer in memory, as text up to four
+times as large. After a larger answer the reader asks for fewer entries."""
 LEAST_SILENCE_SECONDS = 5.0
-"""How long any Loki may keep silent before the reader asks for less."""
+"""Seconds for which the client waits for a silent Loki at least."""
 _SILENCE_FACTOR = 4.0
+"""The client waits for a silent Loki this number of times as long as for the slowest recent answer."""
 _REMEMBERED_SHARE = 0.97
-"""Of the slowest answer, with each that comes after it."""
+"""Factor by which each further answer shortens the remembered time of the slowest one."""
 
 Answer = TypeVar("Answer")
 
@@ -52,25 +53,27 @@ TOTAL_SECONDS = 30.0
 _backoff = tenacity.wait_exponential(multiplier=0.5, max=8.0) + tenacity.wait_random(0, 0.5)
 
 Pause = Callable[[float], bool]
-"""Waits that many seconds; True at once when the process was told to stop (``threading.Event().wait``)."""
+"""Waits a number of seconds; True at once when the process shall stop (``threading.Event().wait``)."""
 _ERROR_BYTES = 4096
 _LONG_QUERY_CHARS = 2000
-"""Beyond this a query goes into a form, because proxies cut long URLs."""
+"""Characters of a query above which it is sent in a form, because proxies cut long URLs."""
 
 
 class LokiClient:
     """One Loki, one pool of connections. Threads may share it."""
 
     def __init__(self, settings: Settings, retry: tenacity.Retrying | None = None) -> None:
-        """``retry`` decides about asking again (:func:`konductor_like.loki.client.retrying`).
+        """``retry`` repeats a query after an error (:func:`konductor_like.loki.client.retrying`).
 
-        Raises LokiMisconfigured when the address, a certificate or a header's value cannot be used. Nothing
-        is sent yet.
+        Raises LokiMisconfigured when the address, a certificate or a header's value cannot be used. The
+        constructor sends nothing.
         """
         self.clock_ahead_seconds = 0.0
-        """How far Loki's clock is ahead of ours by its latest answer; 0 while the two agree well enough."""
+        """Seconds by which Loki's clock is ahead of ours at its latest answer; 0 while the two nearly
+        agree."""
         self._wall_at_zero_seconds: float | None = None
-        """Wall time less steady time at the latest answer: it changes when somebody sets our clock."""
+        """Our wall clock minus the monotonic clock at the latest answer; it changes when somebody sets
+        ours."""
         self._settings = settings
         self._retry = retry or retrying()
         self._clock = time.monotonic
@@ -78,16 +81,16 @@ class LokiClient:
         self._note_silence(0.0)
         try:
             self._endpoint = httpx.URL(settings.log_endpoint)
-        except httpx.InvalidURL:  # its words quote the address, which may hold a password
+        except httpx.InvalidURL:  # its message quotes the address, which may contain a password
             raise LokiMisconfigured(
-                "LOG_ENDPOINT is no address that can be asked",
+                "LOG_ENDPOINT is not an address that can be asked",
                 "It must be an http:// or https:// URL, such as http://localhost:3100.",
             ) from None
         self._base = without_credentials(self._endpoint).rstrip("/")
         self._http = httpx.Client(headers=fixed_headers(settings), verify=tls_context(settings))
 
     def check(self) -> None:
-        """Try what is read with each request: the token and its file. Raises LokiMisconfigured."""
+        """Read the token and its file, as each request does. Raises LokiMisconfigured."""
         authorization(self._settings, self._endpoint)
 
     def close(self) -> None:
@@ -95,27 +98,27 @@ class LokiClient:
         self._http.close()
 
     def now_ns(self) -> int:
-        """The time that windows are reckoned from: ours, put right by Loki's where they differ.
+        """Return the present by which windows are placed: our clock, corrected by Loki's where they differ.
 
-        Entries carry the nodes' time, so a window reckoned by a wrong clock of ours would pass lines by, and
-        Loki's clock, near the nodes, is the better one. Where the two are too far apart to trust either, it
-        is the earlier one: a cursor that went with the later one might pass lines by.
+        Entries carry the nodes' time. A window placed by a wrong clock of ours would miss lines, and Loki's
+        clock is nearer to the nodes. Where the two clocks are too far apart to trust either, the earlier one
+        counts: a cursor that followed the later one could skip lines.
         """
         ours_ns, theirs_ns = self._clocks_ns()
         too_far_apart = abs(self.clock_ahead_seconds) > CLOCK_TRUSTED_SECONDS
         return min(ours_ns, theirs_ns) if too_far_apart else theirs_ns
 
     def other_clock_ns(self) -> int | None:
-        """The later one of two clocks that are too far apart; lines of this time are to be read as well."""
+        """Return the later of two clocks that are too far apart; its lines must be read as well."""
         if abs(self.clock_ahead_seconds) <= CLOCK_TRUSTED_SECONDS:
             return None
         return max(self._clocks_ns())
 
     def _clocks_ns(self) -> tuple[int, int]:
-        """Our time and Loki's.
+        """Return our time and Loki's.
 
-        A clock of ours that was set since Loki's latest answer does not count before the next one: a cursor
-        that went with it, and came back, would have passed lines by.
+        When somebody has set our clock since Loki's latest answer, the change does not count before the next
+        answer: a cursor that followed such a clock, and came back, would have skipped lines.
         """
         ours_ns = time.time_ns()
         if self._wall_at_zero_seconds is not None:
@@ -125,45 +128,49 @@ class LokiClient:
         return ours_ns, ours_ns + span_ns(self.clock_ahead_seconds)
 
     def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
-        """The matching lines of ``[start_ns, end_ns)``, at most ``limit`` of them; asks again as told.
+        """Return the matching lines of ``[start_ns, end_ns)``, at most ``limit``.
 
-        Raises a LokiError. The answer may be incomplete (rule 7): :func:`window_query.is_complete` tells.
+        Repeats the query as ``retry`` decides. Raises a LokiError. The answer may be incomplete (rule 7):
+        :func:`window_query.is_complete` decides.
         """
         fields = {
             "query": query,
-            # Nineteen digits: Loki would take a shorter number for seconds.
+            # Nineteen digits: Loki would read a shorter number as seconds.
             "start": f"{start_ns:019d}",
             "end": f"{end_ns:019d}",
             "limit": str(limit),
             "direction": "forward",
         }
         result: QueryResult = self._retry(
-            self._ask, "/loki/api/v1/query_range", fields, lambda body: parse(body, limit)
+            self._fetch_and_parse, "/loki/api/v1/query_range", fields, lambda body: parse(body, limit)
         )
         return result
 
     def count(self, query: str, start_ns: int, end_ns: int) -> Count:
-        """How many lines of ``[start_ns, end_ns)`` match, a span of whole milliseconds. Raises a LokiError.
+        """Count the matching lines of ``[start_ns, end_ns)``, a span of whole milliseconds.
 
-        Loki reads as many bytes for it as for the lines themselves: it spares us the lines, not Loki work.
+        Loki reads as many bytes to count the lines as to return them: a count only saves us the transfer.
+        Raises a LokiError.
         """
-        # Loki counts what lies after the range's start and up to its end, hence the nanosecond.
+        # Loki's range excludes its start and includes its end, so it ends a nanosecond earlier.
         width_ms = (end_ns - start_ns) // COUNTABLE_NS
         fields = {"query": counting(query, width_ms), "time": f"{end_ns - 1:019d}"}
-        count: Count = self._retry(self._ask, "/loki/api/v1/query", fields, parse_count)
+        count: Count = self._retry(self._fetch_and_parse, "/loki/api/v1/query", fields, parse_count)
         return count
 
-    def _ask(self, path: str, fields: Mapping[str, str], read: Callable[[bytearray], Answer]) -> Answer:
+    def _fetch_and_parse(
+        self, path: str, fields: Mapping[str, str], parse_body: Callable[[bytearray], Answer]
+    ) -> Answer:
         body = self._fetch(path, fields)
         try:
-            return read(body)
+            return parse_body(body)
         except NotLokisAnswerError as error:
             start = shown(body[:2048].decode("utf-8", "replace"))
             message = f"Loki at {self._base} answered with {error}: {start}".removesuffix(": ")
             raise LokiBadAnswer(message) from error
 
     def _fetch(self, path: str, fields: Mapping[str, str]) -> bytearray:
-        """The body of the answer, which was a 200."""
+        """Return the body of an answer that has the status 200."""
         place = f"Loki at {self._base}"
         long = len(fields["query"]) > _LONG_QUERY_CHARS
         started = self._clock()
@@ -192,29 +199,30 @@ class LokiClient:
         if len(body) > MAX_ANSWER_BYTES:
             raise LokiAnswerTooLarge(
                 f"{place} answered with more than {MAX_ANSWER_BYTES} bytes",
-                "The reader asks for fewer lines by itself; if this is told, single lines are very large.",
+                "The reader asks for fewer lines by itself. If the error stays, single lines are very large.",
             )
         return body
 
     def _note_silence(self, seconds: float) -> None:
-        """Wait for a silent Loki several times as long as for its slowest answer of late.
+        """Set how long the client waits for a silent Loki: several times its slowest recent answer.
 
-        A Loki that cannot hand over a large answer keeps silent for 30 to 60 s, and other nodes' lines wait
-        behind it. For example, a Loki that answers within 1 s is given 5 s; after 5 s of silence it is given
-        20 s, then KONDUCTOR_LOKI_TIMEOUT_SECONDS. Some hundred faster answers make a slow one forgotten.
+        A Loki that cannot hand over a large answer is silent for 30 to 60 s, and other nodes' lines wait
+        meanwhile. For example, the client waits 5 s for a Loki that answers within 1 s; after 5 s of silence
+        it waits 20 s, then KONDUCTOR_LOKI_TIMEOUT_SECONDS. After some hundred faster answers, a slow answer
+        no longer counts.
         """
         self._slowest_seconds = max(seconds, _REMEMBERED_SHARE * self._slowest_seconds)
         wanted_seconds = max(LEAST_SILENCE_SECONDS, _SILENCE_FACTOR * self._slowest_seconds)
         self._silence_seconds = min(self._settings.loki_timeout_seconds, wanted_seconds)
 
     def _body(self, response: httpx.Response, started: float, enough: int) -> bytearray:
-        """The body, or its beginning as soon as that is more than ``enough`` bytes."""
+        """Return the body, or its beginning as soon as that is longer than ``enough`` bytes."""
         body = bytearray()
         for chunk in response.iter_bytes():
             body += chunk
             if len(body) > enough:
                 break
-            # httpx's time-out is per read, so a server that drips could hold us for ever.
+            # httpx's time-out is per read, so a server that drips could keep us waiting for ever.
             if self._clock() - started > self._settings.loki_timeout_seconds:
                 raise LokiTimeout(f"Loki at {self._base}: the answer was still not complete in time")
         return body
@@ -223,19 +231,19 @@ class LokiClient:
 def retrying(
     pause: Pause | None = None, *, attempts: int = ATTEMPTS, total_seconds: float = TOTAL_SECONDS
 ) -> tenacity.Retrying:
-    """A callable that runs a function and asks again after transient errors (:attr:`LokiError.transient`).
+    """Return a callable that runs a function and repeats it after transient errors.
 
-    A time-out is the exception: the reader asks for less then, which helps more.
-    Waits grow with jitter and are never shorter than what Loki asked for with ``Retry-After``. It gives up
-    after ``attempts``, or when the next wait would end later than ``total_seconds`` after the first attempt
-    began; the last error is raised then, and the caller's loop decides. Raises LokiStopped when ``pause``
-    says so. It may be shared between threads.
+    :attr:`LokiError.transient` says which errors are. A time-out is not repeated: the reader then asks for
+    less, which helps more. The waits grow with jitter and are never shorter than Loki's ``Retry-After``.
+    After ``attempts``, or when the next wait would end later than ``total_seconds`` after the first attempt
+    began, the callable raises the last error. It raises LokiStopped when ``pause`` returns True. Threads may
+    share it.
     """
     wait_for = pause or threading.Event().wait
 
     def sleep(seconds: float) -> None:
         if wait_for(seconds):
-            raise LokiStopped("Told to stop while waiting to ask Loki again")
+            raise LokiStopped("Stopped while waiting to ask Loki again")
 
     def stop(state: tenacity.RetryCallState) -> bool:
         elapsed = max(state.seconds_since_start or 0.0, state.idle_for)
@@ -258,7 +266,7 @@ def _wait(state: tenacity.RetryCallState) -> float:
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | bool:
-    """What to trust and what to show, for httpx's ``verify``. Raises LokiMisconfigured naming the file."""
+    """Return httpx's ``verify``: what to trust and what to show. Raises LokiMisconfigured naming the file."""
     if not settings.log_endpoint.startswith("https://"):
         return False
     if settings.loki_insecure_skip_verify or settings.loki_ca_file is None:
@@ -286,10 +294,10 @@ def tls_context(settings: Settings) -> ssl.SSLContext | bool:
 
 
 def fixed_headers(settings: Settings) -> dict[str, str]:
-    """The headers that every request carries. Raises LokiMisconfigured."""
+    """Return the headers that every request carries. Raises LokiMisconfigured."""
     headers = {
         "User-Agent": f"konductor-like/{__version__}",
-        # Exactly this value: with any other Loki may answer from its cache of empty results (rule 6).
+        # With any other value Loki may answer from its cache of empty results (rule 6).
         "Cache-Control": "no-cache",
     }
     if settings.loki_tenant is not None:
@@ -298,7 +306,7 @@ def fixed_headers(settings: Settings) -> dict[str, str]:
 
 
 def authorization(settings: Settings, url: httpx.URL) -> dict[str, str]:
-    """The header that proves who we are, or none; credentials in the URL count where no setting is given.
+    """Return the header with our credentials, or none. Without a setting, those in the URL count.
 
     The token's file is read every time, so that a rotated token is picked up. Raises LokiMisconfigured.
     """
@@ -331,9 +339,9 @@ def _basic(user: str, password: str) -> dict[str, str]:
 
 
 def _header_value(value: str, setting: str) -> str:
-    """The value unless HTTP could not carry it; it may be a secret, so it is not quoted."""
+    """Return the value. Raises LokiMisconfigured, without quoting it, where HTTP cannot carry it."""
     if not value or not value.isascii() or not value.isprintable():
-        raise LokiMisconfigured(f"{setting} is empty or holds characters that cannot stand in an HTTP header")
+        raise LokiMisconfigured(f"{setting} is empty or has characters that an HTTP header cannot carry")
     return value
 
 

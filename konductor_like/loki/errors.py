@@ -1,25 +1,25 @@
-"""The ways in which Loki fails to answer, said for people.
+"""The ways in which Loki fails to answer, with messages for people.
 
 ::
 
     LokiError
-    ├── LokiMisconfigured     a setting cannot be used: a file that is not there, an unreadable certificate
+    ├── LokiMisconfigured     a setting cannot be used: a missing file, an unreadable certificate
     ├── LokiUnreachable       no connection: refused, name not found, TLS
     ├── LokiTimeout           connected, but no complete answer in time (also Loki's own 504)
     │   └── LokiDropped         the connection was dropped before a complete answer came (a gateway's 502)
-    ├── LokiRefused           400: the query or a setting is wrong, in Loki's own words
+    ├── LokiRefused           400: the query or a setting is wrong; Loki's message names the reason
     ├── LokiUnauthorized      401, 403
     ├── LokiOverloaded        429, with the wait that Loki asked for
     ├── LokiUnavailable       500, 503: starting, stopping, short of ingesters
     ├── LokiBadAnswer         an answer, but not Loki's: HTML, truncated JSON, another shape, 404, a redirect
-    │   └── LokiAnswerTooLarge  more bytes than Loki can hand over, or than we hold; fewer entries help
-    └── LokiStopped           we were told to stop while waiting to ask again
+    │   └── LokiAnswerTooLarge  more bytes than Loki can hand over, or than we accept; fewer entries help
+    └── LokiStopped           the process is stopping, and does not ask again
 
-``str(error)`` says what failed and on what, ``error.hint`` the way out. ``error.transient`` says whether
-asking the same again may succeed.
+``str(error)`` says what failed and where, ``error.hint`` what to do, and ``error.transient`` whether the same
+request may succeed later.
 """
 
-# ruff: noqa: N818 - the names say what happened, and the base class says that it is an error
+# ruff: noqa: N818 - the names say what happened; the base class says that they are errors
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from konductor_like.model.text import clipped
 from konductor_like.model.time import retry_after_seconds
 
 BODY_CHARS = 256
-"""At most this much of an answer is quoted."""
+"""Characters of an answer that a message quotes at most."""
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 _LIMIT = re.compile(r"max entries limit per query exceeded.*\((\d+) > (\d+)\)")
@@ -41,7 +41,7 @@ _TOO_MUCH = re.compile(
     r"would read too many bytes|too large to execute on a single querier|time range exceeds the limit"
 )
 _TOO_LARGE = re.compile(
-    # Loki's frontend says the first, gRPC between Loki's parts the others.
+    # Loki's frontend writes the first message, gRPC between Loki's parts the others.
     r"larger than the max message size|(?:received|trying to send) message larger than max"
 )
 _TLS_HINT = (
@@ -51,7 +51,7 @@ _TLS_HINT = (
 )
 _PROXY_HINT = "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY."
 _OF_THE_REQUEST = re.compile("request entity too large", re.IGNORECASE)
-"""A proxy says so of a query that is too long for it; asking for fewer entries would not help."""
+"""A proxy's message about a query that is too long for the proxy; fewer entries would not help."""
 _OUR_REQUEST = (httpx.LocalProtocolError, httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError)
 _DNS_HINT = (
     "The host name in LOG_ENDPOINT is not known here. Outside the cluster, use a port-forward and "
@@ -69,9 +69,9 @@ class LokiError(Exception):
     """Anything that kept Loki from answering."""
 
     transient = False
-    """Whether asking the same again may succeed."""
+    """Whether the same request may succeed later."""
     hint = "Check LOG_ENDPOINT and Loki's own log."
-    """The way out."""
+    """What to do."""
 
     def __init__(self, message: str, hint: str | None = None, *, transient: bool | None = None) -> None:
         super().__init__(message)
@@ -80,7 +80,7 @@ class LokiError(Exception):
 
 
 class LokiMisconfigured(LokiError):
-    """A setting of ours cannot be used."""
+    """One of our settings cannot be used."""
 
     hint = "Correct the setting; `konductor-like check-config` shows the effective ones."
 
@@ -95,9 +95,9 @@ class LokiUnreachable(LokiError):
 class LokiTimeout(LokiError):
     """Connected, but no complete answer in time.
 
-    A Loki that cannot hand over an answer, because it is larger than a message between its parts may be,
-    keeps silent until it times out or drops the connection. From outside it looks like a slow Loki: fewer
-    entries or a narrower window may help.
+    When an answer is larger than a message between Loki's parts may be, Loki is silent until it times out,
+    or drops the connection. From outside that looks like a slow Loki: fewer entries or a narrower window may
+    help.
     """
 
     transient = True
@@ -134,7 +134,7 @@ class LokiRefused(LokiError):
 
 
 class LokiUnauthorized(LokiError):
-    """Loki, or a proxy before it, does not know us or does not let us."""
+    """Loki, or a proxy before it, does not accept our credentials."""
 
     hint = (
         "Set KONDUCTOR_LOKI_TENANT where Loki runs with auth_enabled (it says `no org id`); behind a proxy "
@@ -171,7 +171,7 @@ class LokiBadAnswer(LokiError):
 
 
 class LokiAnswerTooLarge(LokiBadAnswer):
-    """The answer is larger than Loki can hand over, or than we are willing to hold in memory."""
+    """The answer is larger than Loki can hand over, or than we keep in memory."""
 
     hint = (
         "The reader asks for fewer lines by itself. Loki's parts hand over 4 MiB at most unless "
@@ -181,17 +181,17 @@ class LokiAnswerTooLarge(LokiBadAnswer):
 
 
 class LokiStopped(LokiError):
-    """The process was told to stop while waiting to ask again."""
+    """The process began to stop while it waited to ask again."""
 
     hint = "Nothing to do: what was not read is read after the next start."
 
 
 LOKI_AWAY = (LokiUnreachable, LokiUnauthorized, LokiOverloaded, LokiStopped)
-"""After these it is no use to ask something else."""
+"""Errors after which another query would fail as well, so the poll ends."""
 
 
 def from_exception(error: Exception, place: str) -> LokiError:
-    """Why no answer came. ``place`` names Loki's URL without credentials."""
+    """Return the error for a request without an answer. ``place`` is Loki's URL without credentials."""
     causes: list[BaseException] = [error]
     while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)
@@ -215,34 +215,34 @@ def from_exception(error: Exception, place: str) -> LokiError:
 
 
 def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -> LokiError:
-    """The error behind an answer other than 200. Loki's errors are plain text: only the status classifies."""
+    """Return the error for a status other than 200; Loki's errors are plain text, so the status decides."""
     status = response.status_code
     words = body.decode("utf-8", "replace")
-    said = f"{place} answered {status}: {shown(words)}".removesuffix(": ")
+    message = f"{place} answered {status}: {shown(words)}".removesuffix(": ")
     if status in (401, 403):
-        return LokiUnauthorized(said)
+        return LokiUnauthorized(message)
     if _TOO_LARGE.search(words) or (status == 413 and not _OF_THE_REQUEST.search(words)):
-        return LokiAnswerTooLarge(said)
+        return LokiAnswerTooLarge(message)
     if status == 429:
-        return LokiOverloaded(said, retry_after_seconds(response.headers.get("retry-after")))
+        return LokiOverloaded(message, retry_after_seconds(response.headers.get("retry-after")))
     if status == 504:
-        return LokiTimeout(said)
+        return LokiTimeout(message)
     if status == 502:
-        return LokiDropped(said)  # a gateway says so of the connection behind it
+        return LokiDropped(message)  # a gateway reports that its own connection broke
     if status >= 500:
-        return LokiUnavailable(said)
+        return LokiUnavailable(message)
     if status in (404, 405):
-        return LokiBadAnswer(f"{said} (there is no Loki at this path)")
+        return LokiBadAnswer(f"{message} (there is no Loki at this path)")
     if 400 <= status < 500:
-        return LokiRefused(said)
+        return LokiRefused(message)
     if "location" in response.headers:
         target = response.headers["location"].partition("?")[0]  # its query may carry a token
         return LokiBadAnswer(f"{place} redirects ({status}) to {shown(target)}")
-    return LokiBadAnswer(said)
+    return LokiBadAnswer(message)
 
 
 def without_credentials(url: httpx.URL) -> str:
-    """The URL as it may be shown and logged."""
+    """Return the URL without its user name and password, for messages and the log."""
     return str(url.copy_with(username=None, password=None))
 
 
@@ -255,7 +255,7 @@ def _tls(error: ssl.SSLError, place: str) -> LokiUnreachable:
 
 
 def _reason(causes: list[BaseException]) -> str:
-    """The operating system's own words are the most telling; the deepest cause has them."""
+    """Return the operating system's message, which the deepest cause has, where there is one."""
     for cause in reversed(causes):
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror

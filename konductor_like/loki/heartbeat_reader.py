@@ -1,4 +1,4 @@
-"""Heartbeats read apart from faults: half-open tiles a little behind the present, each about once.
+"""Reading the heartbeats apart from the faults: in tiles, a little behind the present, about once each.
 
 ::
 
@@ -6,8 +6,10 @@
       read       read       being       now
                             read
 
-Five thousand nodes give 83 heartbeats a second. So there is no overlap and nothing is remembered of a line:
-what came later than its tile is found where somebody asks for a span to be read once more.
+A tile is a span that is read once: a tile begins where the previous one ended. Five thousand nodes send 83
+heartbeats a second, so tiles do not overlap, and the reader does not remember which lines it has read. A
+heartbeat that reaches Loki after its tile was read is only found when :meth:`HeartbeatReader.reread` names
+its span.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
 
 TILE_SECONDS = 20.0
-"""Time between two polls, and so the width of a tile."""
+"""Seconds between two polls, and so the width of a tile."""
 BEHIND_NS = 20 * SECOND_NS
-"""So far behind now a tile ends: a healthy pipeline delivers sooner."""
+"""Nanoseconds between the end of the newest tile and now: a healthy pipeline delivers within that time."""
 NAMES_MOST = 500
-"""For more nodes than this, all of them are asked for."""
+"""Nodes that one query names; for more nodes, the query asks for all nodes."""
 _TILE_NS = span_ns(TILE_SECONDS)
 _WIDEST_NS = 3600 * SECOND_NS
 _QUERIES = 6
@@ -40,7 +42,7 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """A span to be read once more, for the heartbeats of these nodes."""
+    """A span whose heartbeats of these nodes are to be read once more."""
 
     start_ns: int
     end_ns: int
@@ -49,35 +51,35 @@ class Reread:
 
 
 class HeartbeatReader:
-    """Reads what the kernel-log readers say about themselves. Time is an argument.
+    """Reads the heartbeats and overruns that the kernel-log readers print. Callers pass the time.
 
-    ``poll`` and ``commit`` are for one thread, ``reread`` may be called from another.
+    One thread calls ``poll`` and ``commit``; another may call ``reread``.
     """
 
     def __init__(self, client: Queries, settings: Settings, now_ns: int) -> None:
-        """It begins with the span before ``now_ns`` whose heartbeats say which nodes are heard."""
+        """The first tile begins ``heartbeat_stale_seconds`` before ``now_ns``."""
         self._settings = settings
         self._query = WindowQuery(client, heartbeat_query(settings), settings, _WIDEST_NS)
         self._stale_ns = span_ns(settings.heartbeat_stale_seconds)
         self._upto_ns = now_ns - self._stale_ns
         self._rereads: deque[Reread] = deque()
         self._rest: Reread | None = None
-        """The part of the first of them that the latest poll left, where it read some of it."""
+        """What the latest poll left of the first of ``_rereads``; None where that poll did not read it."""
 
-    def ask_for(self, query: str) -> None:
-        """Ask another query from the next poll on."""
+    def use_query(self, query: str) -> None:
+        """Use this query from the next poll on."""
         self._query.text = query
 
     def reread(self, rereads: Iterable[Reread]) -> None:
-        """Read these too, after the present and in the order given."""
+        """Read these spans too, after the present and in this order."""
         self._rereads.extend(rereads)
 
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
-        """Read the tile that is due; where none is, some of what is to be read once more.
+        """Read the tile that is due; when none is due, read a part of the first reread.
 
-        After a failure it goes on where it stopped, but skips what is older than the stale span: who is heard
-        now matters more, and what is missing before that is a gap, to be read in its own time. Raises a
-        LokiError; what was read is not committed then, and comes again.
+        After a failure the reader goes on where it stopped, but skips what is older than the stale span. It
+        first finds out which nodes send heartbeats now; the skipped span is a gap, and gaps are read again
+        later. Raises a LokiError; then nothing is committed, and the next poll reads the same lines again.
         """
         tile = Window(max(min(self._upto_ns, now_ns), now_ns - self._stale_ns - _TILE_NS), now_ns - BEHIND_NS)
         upto_ns, is_read, self._rest = tile.start_ns, True, None
@@ -105,7 +107,7 @@ class HeartbeatReader:
         )
 
     def commit(self, result: PollResult) -> None:
-        """The heartbeats of the result were heard."""
+        """Note that the caller has acted on the heartbeats of the result."""
         self._upto_ns = result.upto_ns
         if self._rest is not None:
             self._rereads.popleft()
@@ -120,7 +122,7 @@ class HeartbeatReader:
         try:
             pieces = self._query.read(span, first_ns, only=nodes, queries=_QUERIES, lines=_LINES)
         except LokiError:
-            # It must not keep the others from being read for ever.
+            # A span that fails must not keep the other spans from being read.
             self._rereads.popleft()
             if one.tries + 1 < _TRIES:
                 self._rereads.append(replace(one, tries=one.tries + 1))

@@ -1,4 +1,4 @@
-"""One node's kernel lines since its boot, read once, because its Node was made anew (rule 3)."""
+"""Reading one node's kernel lines since its boot once more, because its Node object was replaced (rule 3)."""
 
 from __future__ import annotations
 
@@ -13,39 +13,40 @@ from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
 READ_SECONDS = 20.0
-"""Time between two polls, each of which reads one node."""
+"""Seconds between two polls; each poll reads one node."""
 LONGEST_NS = 86_400 * SECOND_NS
+"""Nanoseconds that are read of a node at most."""
 LINES_MOST = 5000
 NODES_MOST = 1000
-"""More than this wait at most; the kernel lines of the last hour are read again anyway."""
+"""Nodes that wait at most. A further node is ignored: the last hour of kernel lines is read again anyway."""
 _QUERIES = 40
 _TRIES = 3
 
 
 class NodeBackfill:
-    """Reads the nodes that are asked for, one a poll. ``request`` may be called from another thread."""
+    """Reads the requested nodes, one per poll. Another thread may call ``request``."""
 
     def __init__(self, client: Queries, query: str, settings: Settings) -> None:
         """``query`` is the kernel source's, from :mod:`konductor_like.loki.logql`."""
         self._settings = settings
         self._query = WindowQuery(client, query, settings, LONGEST_NS)
         self._requests: deque[tuple[str, int, int]] = deque()
-        """Node, from when on, and how often its own query failed."""
+        """Per request: the node, the time from which to read, and how often the node's own query failed."""
 
     def request(self, node: str, since_ns: int) -> None:
-        """Read this node's lines from then on, at most a day of them."""
+        """Read this node's lines from ``since_ns`` on, at most a day of them."""
         if len(self._requests) < NODES_MOST:
             self._requests.append((node, since_ns, 0))
 
-    def ask_for(self, query: str) -> None:
-        """Ask another query from the next poll on."""
+    def use_query(self, query: str) -> None:
+        """Use this query from the next poll on."""
         self._query.text = query
 
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
-        """The lines of the node that has waited longest, oldest first; nothing where none is asked for.
+        """Return the lines of the node that waits longest, oldest first; nothing when no node waits.
 
-        They end at the bound on lines: what a flood has behind it is left to the readers of the present.
-        Raises a LokiError; the node is tried again, a few times where it is its own query that fails.
+        At most ``LINES_MOST`` lines are returned; a noisy node's further lines are left to the reader of the
+        present. Raises a LokiError; the node is tried again, a few times when the node's own query fails.
         """
         if not self._requests:
             return PollResult(upto_ns=now_ns)
@@ -56,7 +57,7 @@ class NodeBackfill:
             pieces = self._query.read(span, LONGEST_NS, only=(node,), queries=_QUERIES, lines=LINES_MOST)
         except LokiError as error:
             self._requests.popleft()
-            # While Loki is away for everybody, no node uses up its tries.
+            # While Loki answers nobody, no node uses up its tries.
             tries += not isinstance(error, (*LOKI_AWAY, LokiUnavailable))
             if tries < _TRIES:
                 self._requests.append((node, since_ns, tries))
@@ -71,6 +72,6 @@ class NodeBackfill:
         )
 
     def commit(self, result: PollResult) -> None:
-        """The lines were acted upon; the node is done with."""
+        """Note that the caller has acted on the lines; the node's request is done."""
         if result.queries:
             self._requests.popleft()

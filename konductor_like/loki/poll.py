@@ -1,7 +1,7 @@
-"""One poll: the present first, then the lines of noisy nodes and a part of the backlog.
+"""One poll: the present first, then the lines of noisy nodes, then a part of the backlog.
 
-Each of the three has an allowance of queries and lines of its own: a storm without end must not keep late
-lines from being found. The windows that were read before a failure count.
+Each of these three parts has its own allowance of queries and lines, so that a storm without end cannot keep
+late lines from being read. When a part fails, the windows that it had read before count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from konductor_like.loki.read_state import (
     MOST_NODES,
     NEAR_NS,
     DeliveredLines,
-    Flood,
+    NoisyRead,
     PendingSpan,
     ReaderConfig,
     ReadState,
@@ -40,14 +40,15 @@ from konductor_like.model import Fault, LogLine, Source
 from konductor_like.settings import Settings
 
 _QUERIES = 8
-"""The allowance of each part of a poll."""
+"""Queries that each part of a poll may send."""
 _ENTRIES = 3_000
+"""Entries after which a part of a poll is full."""
 _BYTES = 4 * 2**20
-"""So many entries, or so much text that is kept in memory, make a part of a poll full."""
+"""Bytes of kept text after which a part of a poll is full."""
 _ROUNDS = 4
-"""How often a fast window is asked again without the noisy nodes found so far."""
+"""Times that the present window is asked for, each time without the noisy nodes found before."""
 _FAILURES_MOST = 3
-"""How often a window of the backlog is asked for before the next one is."""
+"""Times that a window of the backlog may fail before the poll goes on with the next window."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,52 +56,56 @@ class PollResult:
     """The new lines of one poll, and how the poll went."""
 
     upto_ns: int = 0
-    """Where the cursor stands once the result is committed; never in the future."""
+    """Time up to which the source is read in full, never in the future: the cursor after the commit.
+
+    A restart begins here, so it also waits for noisy nodes and for the sweep. Compare ``read_ns``.
+    """
     lines: tuple[LogLine, ...] = ()
     """Oldest first within each span that was read."""
     past: tuple[Fault, ...] | None = None
-    """Faults from before our start, of a piece of the past that was read again; None where none was."""
+    """Faults from before our start that this poll read again; None when it read nothing of the past."""
     more: bool = False
-    """There is more to read; the next poll goes on with it, after ``wait_seconds``."""
+    """Whether the next poll shall follow after ``wait_seconds``, because there is more to read."""
     wait_seconds: float = 0.0
     slowdown: float = 1.0
-    """How many times longer than usual to wait before the next poll, for the byte budget's sake."""
+    """Factor by which to lengthen the usual time before the next poll, so that the byte budget is kept."""
     failure: LokiError | None = None
-    """The error that kept a part from being read; that part comes again."""
+    """The error that ended a part of the poll; the next poll reads that part again."""
     read_ns: int | None = None
-    """Everything before it was read, but for late lines and those of ``noisy_nodes``."""
+    """Time up to which everything was read except late lines and the lines of ``noisy_nodes``."""
     queries: int = 0
     bytes_processed: int = 0
-    """So much Loki had to read for it."""
+    """Bytes that Loki read for the queries."""
     duplicates: int = 0
-    """Entries that were delivered before, or twice in this poll; the overlap makes many."""
+    """Entries that were delivered before, or twice in this poll; the overlap causes many."""
     turned_away: int = 0
-    """New lines that detection finds nothing in; they are not in ``lines``."""
+    """New lines in which detection finds nothing; they are not in ``lines``."""
     without_node: int = 0
-    """How many of the new lines name no node (rule 12)."""
+    """New lines without a node's name (rule 12)."""
     foreign: int = 0
-    """New entries whose labels say that they are not of this source; not in ``lines`` (rule 15).
+    """New entries whose labels belong to the other source; they are not in ``lines`` (rule 15).
 
-    Everyday for pods where the kernel-log reader's own namespace is watched; strange for the kernel.
+    They are normal for pods where the kernel-log reader's own namespace is watched, and unexpected for the
+    kernel.
     """
     cursor_ahead_ns: int = 0
-    """How far the cursor stood in the future, 0 when it did not; it was taken for now."""
+    """Nanoseconds by which the cursor was in the future, or 0; the poll then used now as the cursor."""
     noisy_nodes: frozenset[str] = frozenset()
-    """Nodes that print so much that their lines are read by themselves."""
+    """Nodes that print more than one answer has room for; their lines are read separately."""
     incomplete_windows: tuple[Window, ...] = ()
-    """Single nanoseconds with more lines than Loki gives out; what could be had is in ``lines``."""
+    """Single nanoseconds with more lines than Loki returns; the lines that it did return are in ``lines``."""
     unread: tuple[Window, ...] = ()
-    """Spans that Loki could not give; they are asked for again, and the cursor does not pass them."""
+    """Spans that Loki failed to return. The reader asks for them again, and the cursor does not pass them."""
     given_up: tuple[Window, ...] = ()
-    """Those that were let go of with this poll, because they are too old."""
+    """Unread spans that this poll gave up, because they are too old."""
 
 
 @dataclass(slots=True)
 class Poll:
-    """One poll in the making. Its reading methods raise a LokiError where they cannot go on."""
+    """One poll in progress. Its reading methods raise a LokiError when they cannot go on."""
 
     state: ReadState
-    """How far the source is read; it advances with each window."""
+    """How far the source is read; each window that was read advances it."""
     now_ns: int
     source: Source
     config: ReaderConfig
@@ -109,28 +114,29 @@ class Poll:
     delivered: DeliveredLines
     budget: ByteBudget
     keeps: Callable[[str], bool] | None = None
-    """Whether detection finds anything in a text; None where that takes more than one line."""
+    """Whether detection finds anything in a text; None where detection needs more than one line."""
     lines: list[LogLine] = field(default_factory=list)
     new: dict[int, int] = field(default_factory=dict)
-    """Digest to timestamp of what is delivered."""
+    """Digest to timestamp of the lines that this poll delivers."""
     expected: dict[int, int] = field(default_factory=dict)
-    """A timestamp in a bucket that was read in full, to how many entries Loki counts there."""
+    """Per bucket that was read in full, named by a timestamp in it: the entries that Loki counts in it."""
     read_any: bool = False
-    """Something was read in full, so that the poll is worth committing."""
+    """Whether a window was read in full, so that the poll is worth committing."""
     left_backlog: bool = False
-    """Lines of the present are on their way, and the backlog was left for the next poll."""
+    """Whether the poll left the backlog to the next one, because it has new lines of the present."""
     found: PollResult = field(default_factory=PollResult)
-    """The counts of entries that are not delivered, and of odd ones."""
+    """The counts of entries that are not delivered, and of unusual ones."""
     _entries: int = 0
     _kept_bytes: int = 0
     _queries_most: int = 0
 
     def read(self, oldest_ns: int | None, *, past_first: bool, may_leave_backlog: bool) -> LokiError | None:
-        """Read what an allowance allows; gives what ended it early, if something did.
+        """Read what the allowances permit; return the error that ended the poll early, if there was one.
 
-        ``past_first`` is for the first poll after an absence: where the past can be had at once, counts and
-        the order are right. ``may_leave_backlog`` where the poll before did not: what is new does not wait
-        for the backlog, but no two polls in a row leave it alone.
+        ``past_first`` is for the first poll after an absence: when the past can be read at once, counts and
+        the order of lines are right. ``may_leave_backlog`` lets the poll return new lines without reading the
+        backlog; it is False when the previous poll did so, so that two polls in a row never leave the
+        backlog.
         """
         read_present = partial(self._read_present, oldest_ns)
         earlier = self._try(self._read_backlog) if past_first else None
@@ -138,28 +144,28 @@ class Poll:
             return earlier
         failure = self._try(read_present)
         if isinstance(failure, LokiTimeout):
-            # The window was too wide. Its newest part does not wait for the next poll.
+            # The window was too wide. Read a narrower, newest part now rather than with the next poll.
             failure = self._try(read_present)
         if failure is not None or past_first:
             return failure or earlier
-        if not self.state.pending and not self.state.floods:
+        if not self.state.pending and not self.state.noisy_reads:
             return None
         if may_leave_backlog and self.lines:
             self.left_backlog = True
             return None
-        failure = self._try(self._read_floods)
+        failure = self._try(self._read_noisy_nodes)
         if isinstance(failure, LOKI_AWAY):
             return failure
         return self._try(self._read_backlog) or failure
 
     def result(self, cursor_ns: int, failure: LokiError | None) -> PollResult:
-        """The result for the caller; ``cursor_ns`` is where the cursor stood before."""
-        behind = any(flood.reached_ns < self.now_ns for flood in self.state.floods)
+        """Return the result for the caller; ``cursor_ns`` is the cursor before this poll."""
+        behind = any(noisy_read.reached_ns < self.now_ns for noisy_read in self.state.noisy_reads)
         more = behind or (bool(self.state.pending) and self._may_read_backlog)
         return replace(
             self.found,
             lines=tuple(self.lines),
-            upto_ns=min(self.now_ns, self.state.durable_ns),
+            upto_ns=min(self.now_ns, self.state.restart_from_ns),
             read_ns=min(self.now_ns, self.state.read_ns),
             more=failure is None and more,
             slowdown=self.budget.slowdown(self.source),
@@ -195,34 +201,34 @@ class Poll:
     # The present.
 
     def _read_present(self, oldest_ns: int | None) -> None:
-        window, whole = self._present_window(oldest_ns)
+        window, overlap_read = self._present_window(oldest_ns)
         if window.width_ns > self.query.widest_ns:
-            # A Loki that is slow is asked for less at once: for what is nearest to now first.
+            # Ask a slow Loki for less at once, and first for the time nearest to now.
             half_ns = self.query.widest_ns // 2
             recent_ns = max(window.start_ns, self.now_ns - half_ns)
             self._add_rest(window.start_ns, recent_ns)
             window = Window(recent_ns, min(window.end_ns, self.now_ns + half_ns))
         if not self._read_at_once(window):
             self._read_beginning(window)
-        whole_ns = self.now_ns if whole else self.state.whole_ns
-        self.state = replace(self.state, fast_ns=self.now_ns, whole_ns=whole_ns)
+        overlap_read_at_ns = self.now_ns if overlap_read else self.state.overlap_read_at_ns
+        self.state = replace(self.state, present_read_ns=self.now_ns, overlap_read_at_ns=overlap_read_at_ns)
 
     def _present_window(self, oldest_ns: int | None) -> tuple[Window, bool]:
-        """The fast window, and whether the whole overlap need not be read again for an interval."""
+        """Return the present window, and whether it counts as a reading of the whole overlap."""
         state, config, now_ns = self.state, self.config, self.now_ns
         end_ns = now_ns + max(1, config.skew_ns)
         rests = [span.end_ns for span in state.pending if span.reason is Reason.REST]
         if rests:
             return Window(min(max(rests), now_ns), end_ns), False
-        if state.whole_ns is None:
+        if state.overlap_read_at_ns is None:
             return Window(max(0, now_ns - config.overlap_ns), end_ns), True
-        whole_from_ns = max(0, state.fast_ns - config.overlap_ns)
-        due = not 0 <= now_ns - state.whole_ns < config.interval_ns * 3 // 4
-        # A crowded overlap is left to the sweeps, which need not read again what has not grown.
-        if due and self.delivered.count(whole_from_ns, end_ns) <= self.query.limit // 2:
-            return Window(whole_from_ns, end_ns), True
-        start_ns = max(whole_from_ns, state.fast_ns - NEAR_NS)
-        if oldest_ns is not None and oldest_ns < whole_from_ns:
+        overlap_start_ns = max(0, state.present_read_ns - config.overlap_ns)
+        due = not 0 <= now_ns - state.overlap_read_at_ns < config.interval_ns * 3 // 4
+        # A full overlap is left to the sweeps, which need not read again what has not grown.
+        if due and self.delivered.count(overlap_start_ns, end_ns) <= self.query.limit // 2:
+            return Window(overlap_start_ns, end_ns), True
+        start_ns = max(overlap_start_ns, state.present_read_ns - NEAR_NS)
+        if oldest_ns is not None and oldest_ns < overlap_start_ns:
             late = PendingSpan(Reason.LATE, max(0, oldest_ns), oldest_ns + NEAR_NS)
             self.state = state.with_span(late)
         elif oldest_ns is not None:
@@ -230,7 +236,7 @@ class Poll:
         return Window(start_ns, end_ns), due
 
     def _read_at_once(self, window: Window) -> bool:
-        """Read a window with one answer, without the nodes that fill it; False where that fails."""
+        """Read a window with one answer, without its noisy nodes; return False when that fails."""
         for _ in range(_ROUNDS):
             noisy = self.state.noisy
             result = self.query.lines_of(without=noisy)(window)
@@ -242,12 +248,12 @@ class Poll:
             noisier = noisy_nodes(result.entries, self.settings.node_label) - noisy
             if not noisier or len(noisy | noisier) > MOST_NODES:
                 return False
-            # Their part of this page is not taken: an answer that was cut may have holes.
-            self.state = self.state.with_flood(Flood(noisier, window.start_ns))
+            # The noisy nodes' lines on this page are not taken: an answer that was cut may have holes.
+            self.state = self.state.with_noisy_read(NoisyRead(noisier, window.start_ns))
         return False
 
     def _read_beginning(self, window: Window) -> None:
-        """Read the beginning of what is too much for one answer; the rest waits in the backlog."""
+        """Read the beginning of a window that is too much for one answer; the rest goes into the backlog."""
         if any(span.reason is Reason.REST for span in self.state.pending):
             self._add_rest(window.start_ns, max(self.now_ns, window.start_ns + 1))
             return
@@ -268,46 +274,46 @@ class Poll:
 
     # Noisy nodes.
 
-    def _read_floods(self) -> None:
-        for flood in self.state.floods:
+    def _read_noisy_nodes(self) -> None:
+        for noisy_read in self.state.noisy_reads:
             if not self._full:
-                self._read_flood(flood)
+                self._read_noisy(noisy_read)
 
-    def _read_flood(self, flood: Flood) -> None:
-        began, start_ns, newest = bool(flood.recent), flood.upto_ns, list[int]()
-        most = min(self.query.limit, STORM_LINES) // 2  # so that they and what follows fit into one answer
+    def _read_noisy(self, noisy_read: NoisyRead) -> None:
+        began, start_ns, newest = bool(noisy_read.recent), noisy_read.upto_ns, list[int]()
+        most = min(self.query.limit, STORM_LINES) // 2  # so that they and later lines fit into one answer
         widest_ns = self.query.widest_ns
-        ask = self.query.lines_of(only=flood.nodes)
+        ask = self.query.lines_of(only=noisy_read.nodes)
         span = Window(start_ns, max(start_ns, self.now_ns))
         try:
-            for piece in read_span(span, flood.width_ns or widest_ns, widest_ns, ask):
+            for piece in read_span(span, noisy_read.width_ns or widest_ns, widest_ns, ask):
                 known = len(self.new)
                 self._take(piece)
                 newest = nlargest(most, (*newest, *(entry.timestamp_ns for entry in piece.entries)))
-                # Of lines that may have been counted before, those that are new count.
+                # Of lines that may have been counted before, only the new ones count.
                 lines = len(self.new) - known if began else len(piece.entries)
-                further = flood.read(piece.window.end_ns, lines, piece.next_width_ns)
+                further = noisy_read.read(piece.window.end_ns, lines, piece.next_width_ns)
                 if further.upto_ns >= self.now_ns:
                     further = further.again_from(newest[-1] if newest and len(newest) >= most else start_ns)
-                self.state, flood = self.state.with_flood(further, instead_of=flood), further
+                self.state, noisy_read = self.state.with_noisy_read(further, instead_of=noisy_read), further
                 if self._full:
                     break
         except LokiError as error:
             if not isinstance(error, LOKI_AWAY):
-                # A tile that fails holds up neither the next nor other floods.
-                end_ns = min(self.now_ns, flood.upto_ns + max(1, self.query.asked_ns))
-                self._postpone(Window(flood.upto_ns, end_ns))
-                further = flood.read(end_ns, 0, self.query.widest_ns)
-                self.state = self.state.with_flood(further, instead_of=flood)
+                # A tile that fails delays neither the next tile nor other nodes.
+                end_ns = min(self.now_ns, noisy_read.upto_ns + max(1, self.query.asked_ns))
+                self._postpone(Window(noisy_read.upto_ns, end_ns))
+                further = noisy_read.read(end_ns, 0, self.query.widest_ns)
+                self.state = self.state.with_noisy_read(further, instead_of=noisy_read)
             raise
-        if flood.is_over(self.now_ns, self.query.limit):
-            self.state = self.state.with_flood(None, instead_of=flood)
+        if noisy_read.is_over(self.now_ns, self.query.limit):
+            self.state = self.state.with_noisy_read(None, instead_of=noisy_read)
 
     # The backlog.
 
     @property
     def _may_read_backlog(self) -> bool:
-        """Whether the byte budget allows the first span; sweeps and gaps come last in the order."""
+        """Whether the byte budget allows the first span; sweeps and gaps are last in the backlog."""
         return self.state.pending[0].reason not in (Reason.SWEEP, Reason.GAP) or self.budget.allows_sweeps
 
     def _read_backlog(self) -> None:
@@ -324,7 +330,7 @@ class Poll:
                 raise
 
     def _read_upto(self, end_ns: int) -> bool:
-        """Read the first span of the backlog up to there; whether this poll came so far."""
+        """Read the first span of the backlog up to ``end_ns``; return whether this poll reached it."""
         span, widest_ns = self.state.pending[0], self.query.widest_ns
         ask = self.query.lines_of(without=span.without)
         for piece in read_span(Window(span.start_ns, end_ns), span.width_ns or widest_ns, widest_ns, ask):
@@ -336,12 +342,12 @@ class Poll:
         return span.start_ns >= end_ns
 
     def _note_failure(self, span: PendingSpan) -> None:
-        """A window that fails again and again does not keep the rest of the backlog from being read."""
+        """Count a failure of the span's next window; skip the window when it fails again and again."""
         if span.failures + 1 < _FAILURES_MOST:
             self.state = self.state.advanced(replace(span, failures=span.failures + 1))
             return
         end_ns = min(span.end_ns, span.start_ns + max(1, self.query.asked_ns))
-        if span.reason.holds_cursor:
+        if span.reason.blocks_cursor:
             self._postpone(Window(span.start_ns, end_ns), span.waited_ns)
         self.state = self.state.advanced(replace(span, start_ns=end_ns, counted=None, failures=0))
 
@@ -350,7 +356,12 @@ class Poll:
         self.state = self.state.without_unreadable(window, self.now_ns, waited_ns)
 
     def _sweep(self, sweep: PendingSpan) -> None:
-        """Read one block of a sweep; one with many known lines only if Loki counts more than those."""
+        """Read one block of a sweep: some whole buckets.
+
+        When many lines of a block were delivered, Loki counts the block's lines first. If it counts no more
+        than were delivered, the block has no late line and is not read; otherwise it is halved, down to one
+        bucket.
+        """
         if sweep.counted is not None:
             self._read_counted_bucket(sweep, sweep.counted)
             return
@@ -380,7 +391,7 @@ class Poll:
                 self.state = self.state.advanced(replace(self.state.pending[0], counted=None))
 
     def _take(self, piece: Piece) -> None:
-        """Deliver what is new in a window."""
+        """Deliver the lines of a window that were not delivered before."""
         self.read_any = True
         self._entries += len(piece.entries)
         if not piece.complete:

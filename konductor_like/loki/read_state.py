@@ -1,13 +1,13 @@
-"""How far a source is read, as values: the spans still to be read, and the lines already delivered.
+"""How far a source is read, as values: the spans that are still to be read, and the lines delivered.
 
-Nodes that print more than one answer holds are told apart, so that they hide nobody else's line (rule 10).
-The first page of a window that is too large to be read at once is mostly theirs, so it tells who they are
-without another query. The rest of the window is read without them; their own lines follow in order, page by
-page.
+A node is noisy while it prints more lines than one answer has room for. Noisy nodes are read separately, so
+that they hide no other node's line (rule 10). The first page of a window that is too large for one answer
+shows which nodes they are without another query, since most of its lines are theirs. The rest of the window
+is read without them, and their own lines follow in order, page by page.
 
-A delivered line is remembered as eight bytes, in sorted arrays per ten seconds: a storm of half a million
-lines costs four megabytes. Two different lines of the same ten seconds share a digest once in some
-10^19 pairs.
+A delivered line is remembered as a digest of eight bytes, in sorted arrays per bucket (:data:`BUCKET_NS`):
+half a million lines of a storm take four megabytes. Two different lines of one bucket share a digest once in
+some 10^19 pairs.
 """
 
 from __future__ import annotations
@@ -29,52 +29,56 @@ from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
 
 BUCKET_NS = 10_000_000_000
+"""Nanoseconds of a bucket, ten seconds. Digests of delivered lines are kept, counted and forgotten per
+bucket."""
 MOST_DIGESTS = 500_000
-"""Beyond this the oldest buckets keep their count alone; what is read of them again is delivered again."""
+"""Digests that are kept. Beyond it the oldest buckets keep only their count; their lines may come twice."""
 _POD_UID = "k8s_pod_uid"
 _RESTART_COUNT = "k8s_container_restart_count"
 NEAR_NS = 10 * SECOND_NS
-"""How far a poll between two full ones looks back."""
+"""Nanoseconds that a poll looks back when it does not read the whole overlap."""
 RETRY_FIRST_NS = 15 * SECOND_NS
-"""How long a span that could not be read is left alone first; twice as long after each further failure."""
+"""Nanoseconds before an unreadable span is tried again; the wait doubles after each further failure."""
 RETRY_MOST_NS = 600 * SECOND_NS
 UNREAD_MOST = 50
-"""More spans than this become one, with what was read between them: lines read twice are delivered once."""
+"""Unread spans that are kept apart; more are joined into one, with what was read between them."""
 MOST_NODES = 200
-"""More noisy nodes than this at once are no exception, and Loki parses no query that names them all."""
+"""Noisy nodes at once. With more, noise is no exception, and Loki cannot parse a query with all their
+names."""
 _NOISY_SHARE = 50
-"""One line in so many of a full page makes a node noisy."""
+"""A node is noisy when it printed one in this number of lines of a full page, 2 %."""
 _QUIET_SPAN_NS = 30 * SECOND_NS
+"""Nanoseconds in which a noisy node must print little before it is read with all others again."""
 _ARRIVED_NS = 10 * SECOND_NS
-"""Older lines have come to Loki, as a rule; the sweeps find the others."""
+"""Age in nanoseconds from which lines are usually in Loki; sweeps find the later ones."""
 _WIDEST_NS = 3600 * SECOND_NS
-"""A catch-up is read in windows of this width, unless a steady poll needs a wider one."""
+"""Nanoseconds of a catch-up's windows, unless a usual poll needs wider ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderConfig:
-    """How far and how often a source is read, in nanoseconds."""
+    """The spans and intervals by which a source is read, in nanoseconds."""
 
     overlap_ns: int
-    """How far each poll looks back behind the cursor."""
+    """The overlap: the span before the cursor that each poll may read again."""
     lateness_ns: int
-    """How late a line may come and still be found: by a sweep, and after a restart."""
+    """The lateness: a line that comes this late is still found, by a sweep or after a restart."""
     skew_ns: int
-    """How far beyond our own clock lines are read already."""
+    """The span after our present in which lines are read already, because a node's clock may be ahead."""
     widest_ns: int
-    """The widest single query; a steady poll fits into one."""
+    """The widest window of a single query; a usual poll fits into one."""
     interval_ns: int = 5 * SECOND_NS
-    """Time between two polls that look back over the whole overlap."""
+    """Time between two polls that read the whole overlap."""
     sweep_every_ns: int = 120 * SECOND_NS
     """Time between two sweeps."""
     revisit_every_ns: int = 600 * SECOND_NS
     """Time between two readings of an open gap."""
     give_up_ns: int = 86_400 * SECOND_NS
-    """How old a span gets that Loki cannot give, before it is let go of."""
+    """Age at which a span that Loki failed to return is given up."""
 
     @classmethod
     def of(cls, settings: Settings, source: Source) -> Self:
-        """The spans that the settings give for a source."""
+        """Return the config of a source from the settings."""
         kernel = source is Source.KERNEL
         overlap_ns = span_ns(settings.kernel_overlap_seconds if kernel else settings.pod_overlap_seconds)
         lateness_ns = span_ns(settings.lateness_seconds if kernel else settings.pod_lateness_seconds)
@@ -96,66 +100,69 @@ class ReaderConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Flood:
-    """Nodes whose lines are read by themselves, in tiles: the next begins at ``upto_ns``.
+class NoisyRead:
+    """The separate reading of some noisy nodes' lines, tile by tile; the next tile begins at ``upto_ns``.
 
-    Tiles touch, but where they come to the present: its last lines are read again, because Loki takes lines
-    in some seconds after their time. ``recent`` is how many lines the latest tiles held, each with its end:
-    what tells when the flood is over.
+    A tile is a span that is read in one piece, and the next tile begins where it ended. The present is the
+    exception: the last tile's end is read again, because lines reach Loki some seconds after their time.
+    ``recent`` has the end of each recent tile and its number of lines, which show when the nodes are quiet.
     """
 
     nodes: frozenset[str]
     upto_ns: int
     recent: tuple[tuple[int, int], ...] = ()
     width_ns: int = 0
-    """How wide the next tile may be; 0 is as wide as any."""
+    """The width of the next tile at most; 0 means no limit."""
 
     @property
     def reached_ns(self) -> int:
-        """How far was asked for at all."""
+        """Return the time up to which tiles were asked for."""
         return self.recent[-1][0] if self.recent else self.upto_ns
 
     def read(self, end_ns: int, lines: int, width_ns: int) -> Self:
-        """After one more tile with so many lines; the next may be ``width_ns`` wide."""
+        """Return the state after one more tile of ``lines`` lines; the next may be ``width_ns`` wide."""
         kept = [tile for tile in self.recent if tile[0] > end_ns - _QUIET_SPAN_NS]
         return replace(self, upto_ns=end_ns, recent=(*kept, (end_ns, lines)), width_ns=width_ns)
 
     def again_from(self, timestamp_ns: int) -> Self:
-        """Read what may not have come yet once more, from there on where that is later."""
+        """Return the state that reads again what may be late, but nothing before ``timestamp_ns``."""
         return replace(self, upto_ns=max(self.upto_ns - _ARRIVED_NS, timestamp_ns))
 
     def is_over(self, now_ns: int, limit: int) -> bool:
-        """Whether it was read to the present and little came of late: the nodes are read with all others."""
+        """Whether the nodes are read to the present and quiet, and so can be read with all others."""
         lately = sum(lines for end_ns, lines in self.recent if end_ns > now_ns - _QUIET_SPAN_NS)
         return bool(self.recent) and self.reached_ns >= now_ns and lately <= limit // 4
 
 
 def noisy_nodes(page: Iterable[Entry], node_label: str) -> frozenset[str]:
-    """The nodes that fill a page that was not complete; ``""`` stands for lines that name none."""
+    """Return the nodes that fill a page that was not complete; ``""`` means lines without a node."""
     counts = Counter(entry.labels.get(node_label, "") for entry in page)
     least = max(2, counts.total() // _NOISY_SHARE)
     return frozenset(node for node, count in counts.most_common(MOST_NODES) if count >= least)
 
 
 class Reason(StrEnum):
-    """Why a span is read, the most urgent first."""
+    """The reason to read a span, the most urgent first."""
 
     CATCH_UP = "catch-up"
-    """It was never read: we, or Loki, were away."""
+    """The span was never read: the controller or Loki was away."""
     REST = "rest"
-    """The end of a window that held too much for one poll."""
+    """The span is the end of a window that was too much for one poll."""
     UNREAD = "unread"
-    """Loki could not give it so far, although it gives the present."""
+    """Loki failed to return the span, although it returns the present."""
     LATE = "late"
-    """A nudge told of a line there."""
+    """A nudge of Loki's tail reported a line there."""
     SWEEP = "sweep"
-    """It was read before; lines may have come late."""
+    """A sweep: the span was read before, and is read again because lines may have come late.
+
+    A sweep reads in blocks, which are spans of whole buckets that are read or counted with one query.
+    """
     GAP = "gap"
-    """Nodes were silent then, and their lines may still come."""
+    """Some nodes sent nothing in the span, and their lines may still come."""
 
     @property
-    def holds_cursor(self) -> bool:
-        """Whether the saved cursor must not pass it."""
+    def blocks_cursor(self) -> bool:
+        """Whether the saved cursor must not pass the span."""
         return self in (Reason.CATCH_UP, Reason.REST, Reason.UNREAD)
 
 
@@ -164,25 +171,26 @@ _URGENCY = list(Reason)
 
 @dataclass(frozen=True, slots=True)
 class PendingSpan:
-    """A span to be read in full, from its start on; ``without`` are nodes whose lines a flood reads."""
+    """A span to be read in full from its start on, except the noisy nodes in ``without``."""
 
     reason: Reason
     start_ns: int
     end_ns: int
     without: frozenset[str] = frozenset()
     width_ns: int = 0
-    """How wide its next window may be; 0 is as wide as any."""
+    """The width of the next window at most; 0 means no limit."""
     counted: int | None = None
-    """How many lines Loki counted in the bucket at the start, which is being read for that."""
+    """Loki's count of lines in the first bucket, which is being read because of that count; None
+    otherwise."""
     failures: int = 0
-    """How often its next window failed, one time after the other."""
+    """Failures of the next window in a row."""
     waited_ns: int = 0
-    """How long it was left alone before, where it could not be read then."""
+    """Nanoseconds of the latest wait of a span that could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadSpan:
-    """A span that Loki could not give, asked for again at ``retry_ns``, after ``waited_ns``."""
+    """A span that Loki failed to return; it is tried again at ``retry_ns``, after ``waited_ns``."""
 
     span: Window
     retry_ns: int
@@ -193,58 +201,61 @@ class UnreadSpan:
 class ReadState:
     """How far a source is read.
 
-    ``fast_ns``: the present was read up to here. ``whole_ns`` and ``swept_ns``: when the whole overlap was
-    last read, and when the last sweep began. ``revisited_ns`` says when each open gap was last read.
-    While a sweep is not done the saved cursor must not pass ``unswept_ns``: a start looks no further back.
+    Until a running sweep is done, the saved cursor must not pass ``unswept_ns``: a restart looks back from
+    the cursor by the lateness only, and would otherwise miss the late lines that the sweep has yet to find.
     """
 
     cursor_ns: int
-    fast_ns: int
-    whole_ns: int | None = None
+    present_read_ns: int
+    """Time up to which the present was read."""
+    overlap_read_at_ns: int | None = None
+    """When the whole overlap was last read; None when the next poll shall read it."""
     swept_ns: int | None = None
+    """When the latest sweep began; None before the first poll."""
     unswept_ns: int = 0
     pending: tuple[PendingSpan, ...] = ()
     """The most urgent first."""
-    floods: tuple[Flood, ...] = ()
+    noisy_reads: tuple[NoisyRead, ...] = ()
     unread: tuple[UnreadSpan, ...] = ()
     given_up: tuple[Window, ...] = ()
-    """Spans that could not be read and have just become too old."""
+    """Unread spans that have just become too old."""
     revisited_ns: Mapping[Window, int] = field(default_factory=dict)
+    """When each open gap was last read."""
 
     @property
     def noisy(self) -> frozenset[str]:
-        """The nodes that are read by themselves."""
-        return frozenset(node for flood in self.floods for node in flood.nodes)
+        """Return the nodes that are read separately."""
+        return frozenset(node for noisy_read in self.noisy_reads for node in noisy_read.nodes)
 
     @property
     def read_ns(self) -> int:
-        """Everything before it was read, but for late lines and those of noisy nodes."""
-        held = [span.start_ns for span in self.pending if span.reason.holds_cursor]
-        return min([self.fast_ns, *held, *(unread.span.start_ns for unread in self.unread)])
+        """Return the time up to which everything was read except late lines and those of noisy nodes."""
+        bounds = [span.start_ns for span in self.pending if span.reason.blocks_cursor]
+        return min([self.present_read_ns, *bounds, *(unread.span.start_ns for unread in self.unread)])
 
     @property
-    def durable_ns(self) -> int:
-        """From here a start would find all that was not read yet; never less than before."""
-        held = [flood.reached_ns for flood in self.floods]
-        held += [self.unswept_ns for span in self.pending if span.reason is Reason.SWEEP]
-        return max(self.cursor_ns, min([self.read_ns, *held]))
+    def restart_from_ns(self) -> int:
+        """Return the time from which a restart finds every line not read yet; it never goes back."""
+        bounds = [noisy_read.reached_ns for noisy_read in self.noisy_reads]
+        bounds += [self.unswept_ns for span in self.pending if span.reason is Reason.SWEEP]
+        return max(self.cursor_ns, min([self.read_ns, *bounds]))
 
     def reread_from_ns(self, config: ReaderConfig) -> int:
-        """Nothing before this is read a second time, gaps excepted."""
-        swept_ns = self.fast_ns if self.swept_ns is None else self.swept_ns
+        """Return the time before which nothing is read a second time, except gaps."""
+        swept_ns = self.present_read_ns if self.swept_ns is None else self.swept_ns
         starts = [span.start_ns for span in self.pending if span.reason is not Reason.GAP]
         starts += [unread.span.start_ns for unread in self.unread]
-        # A catch-up reads noisy nodes too, and their flood comes to those lines later.
-        starts += [flood.upto_ns for flood in self.floods]
-        return min([_floor(swept_ns - config.lateness_ns), self.fast_ns - config.overlap_ns, *starts])
+        # A catch-up also reads noisy nodes, whose separate reading reaches those lines later.
+        starts += [noisy_read.upto_ns for noisy_read in self.noisy_reads]
+        return min([_floor(swept_ns - config.lateness_ns), self.present_read_ns - config.overlap_ns, *starts])
 
     def gaps_to_reread(self) -> list[Window]:
-        """The gaps that will be read again."""
-        last = [Window(span.start_ns, span.end_ns) for span in self.pending if span.reason is Reason.GAP]
-        return [*self.revisited_ns, *last]
+        """Return the gaps that will be read again."""
+        pending = [Window(span.start_ns, span.end_ns) for span in self.pending if span.reason is Reason.GAP]
+        return [*self.revisited_ns, *pending]
 
     def with_span(self, new: PendingSpan) -> Self:
-        """With one more span to read; what touches a span of the same reason is joined with it."""
+        """Return the state with one more span to read, joined with spans of the same reason that touch it."""
         if new.start_ns >= new.end_ns:
             return self
         apart = []
@@ -261,17 +272,17 @@ class ReadState:
         return replace(self, pending=tuple(pending))
 
     def advanced(self, first: PendingSpan) -> Self:
-        """With this in place of the first span, which is dropped when it is done."""
+        """Return the state with ``first`` in place of the first span; a finished one is dropped."""
         rest = self.pending[1:]
         return replace(self, pending=(first, *rest) if first.start_ns < first.end_ns else rest)
 
-    def with_flood(self, new: Flood | None, instead_of: Flood | None = None) -> Self:
-        """A flood began, came further (``instead_of`` what it was), or is over (``new`` is None)."""
-        floods = tuple(flood for flood in self.floods if flood is not instead_of)
-        return replace(self, floods=floods if new is None else (*floods, new))
+    def with_noisy_read(self, new: NoisyRead | None, instead_of: NoisyRead | None = None) -> Self:
+        """Replace the reading ``instead_of``, if any, by ``new``; a ``new`` of None ends it."""
+        noisy_reads = tuple(noisy_read for noisy_read in self.noisy_reads if noisy_read is not instead_of)
+        return replace(self, noisy_reads=noisy_reads if new is None else (*noisy_reads, new))
 
     def without_unreadable(self, span: Window, now_ns: int, waited_ns: int = 0) -> Self:
-        """Leave a span that could not be read alone for a while; the first time ``waited_ns`` is 0."""
+        """Set an unreadable span aside for a while; ``waited_ns`` is the wait before this one, at first 0."""
         wait_ns = min(max(RETRY_FIRST_NS, 2 * waited_ns), RETRY_MOST_NS)
         others = [other for other in self.unread if not _touch(other.span, span)]
         if len(others) >= UNREAD_MOST:
@@ -283,25 +294,29 @@ class ReadState:
 
 
 def planned(state: ReadState, config: ReaderConfig, gaps: Collection[Window], now_ns: int) -> ReadState:
-    """Add the spans that are due at ``now_ns``. A clock that stepped back takes the cursor with it."""
-    fast_ns = min(state.fast_ns, now_ns)
-    state = replace(state, cursor_ns=min(state.cursor_ns, now_ns), fast_ns=fast_ns, given_up=())
+    """Return the state with the spans due at ``now_ns``. If the clock stepped back, so does the cursor."""
+    present_read_ns = min(state.present_read_ns, now_ns)
+    state = replace(
+        state, cursor_ns=min(state.cursor_ns, now_ns), present_read_ns=present_read_ns, given_up=()
+    )
     swept_ns = state.swept_ns
     if swept_ns is None or now_ns < swept_ns - NEAR_NS:
-        # All that may have come since the last sweep of whoever read before us, the unread spans included.
+        # Everything that may have come since the previous reader's last sweep, its unread spans included.
         start_ns = max(0, state.cursor_ns - config.lateness_ns - config.sweep_every_ns)
-        begun = replace(state, pending=(), floods=(), unread=(), whole_ns=None, swept_ns=now_ns)
+        begun = replace(
+            state, pending=(), noisy_reads=(), unread=(), overlap_read_at_ns=None, swept_ns=now_ns
+        )
         return begun.with_span(PendingSpan(Reason.CATCH_UP, start_ns, now_ns - config.overlap_ns))
-    if now_ns - fast_ns > config.overlap_ns + 2 * config.interval_ns + NEAR_NS:
-        # As after a start: what came late meanwhile must hold the saved cursor as well, and no sweep does.
-        start_ns = max(0, fast_ns - config.lateness_ns)
+    if now_ns - present_read_ns > config.overlap_ns + 2 * config.interval_ns + NEAR_NS:
+        # As after a start: the saved cursor must not pass late lines of that time, and a sweep would let it.
+        start_ns = max(0, present_read_ns - config.lateness_ns)
         missed = PendingSpan(Reason.CATCH_UP, start_ns, now_ns - config.overlap_ns)
-        state = replace(state.with_span(missed), whole_ns=None)
+        state = replace(state.with_span(missed), overlap_read_at_ns=None)
     if state.unread:
         state = _retrying_unread(state, config, now_ns)
     since_ns = now_ns - swept_ns
     if since_ns >= config.sweep_every_ns and all(s.reason is not Reason.SWEEP for s in state.pending):
-        # A line that came just after the last sweep had passed may be as late as the lateness.
+        # A line may come just after the last sweep had passed its time, and be as late as the lateness.
         start_ns, end_ns = _floor(swept_ns - config.lateness_ns), _floor(now_ns - NEAR_NS)
         state = state.with_span(PendingSpan(Reason.SWEEP, start_ns, end_ns))
         state = replace(state, swept_ns=now_ns, unswept_ns=swept_ns + config.sweep_every_ns)
@@ -309,12 +324,12 @@ def planned(state: ReadState, config: ReaderConfig, gaps: Collection[Window], no
 
 
 def _retrying_unread(state: ReadState, config: ReaderConfig, now_ns: int) -> ReadState:
-    """Ask again for what could not be read, where it is time; what is too old is given up."""
+    """Ask again for the unread spans that are due; give up those that are too old."""
     waiting, given_up = list[UnreadSpan](), list[Window]()
     for one in state.unread:
         if one.span.end_ns <= now_ns - config.give_up_ns:
             given_up.append(one.span)
-        elif now_ns >= one.retry_ns or one.retry_ns - now_ns > one.waited_ns:  # or the clock was put back
+        elif now_ns >= one.retry_ns or one.retry_ns - now_ns > one.waited_ns:  # or the clock was set back
             half_ns = max(1, one.span.width_ns // 2)
             again = PendingSpan(Reason.UNREAD, one.span.start_ns, one.span.end_ns, width_ns=half_ns)
             state = state.with_span(replace(again, waited_ns=one.waited_ns))
@@ -324,7 +339,7 @@ def _retrying_unread(state: ReadState, config: ReaderConfig, now_ns: int) -> Rea
 
 
 def _revisiting(state: ReadState, config: ReaderConfig, gaps: Iterable[Window], now_ns: int) -> ReadState:
-    """Read open gaps now and then, and each once more after it was closed."""
+    """Read open gaps from time to time, and each gap once more after it was closed."""
     open_gaps = {gap for gap in gaps if gap.width_ns > 0}
     known = state.revisited_ns
     closed = [gap for gap in known if gap not in open_gaps]
@@ -344,11 +359,11 @@ def _floor(timestamp_ns: int) -> int:
 
 
 def line_digest(entry: Entry, settings: Settings) -> int:
-    """A digest that two entries share exactly when they are the same line of the same origin.
+    """Return a digest that two entries share exactly when they are the same line of the same origin.
 
-    The origin is the container's instance rather than all labels: a line that was shipped twice differs in
-    what the collector adds, such as ``observed_timestamp``. Without a node's name only all labels together
-    tell origins apart.
+    The origin is the container's instance and not all labels, because a line that was shipped twice differs
+    in what the collector adds, such as ``observed_timestamp``. Without a node's name, all labels together are
+    the origin.
     """
     labels = entry.labels
     if labels.get(settings.node_label):
@@ -356,7 +371,7 @@ def line_digest(entry: Entry, settings: Settings) -> int:
         origin = [labels.get(name, "") for name in (*place, _POD_UID, _RESTART_COUNT)]
     else:
         origin = [part for pair in sorted(labels.items()) for part in pair]
-    # Lengths keep neighbouring parts from running into one another.
+    # The lengths keep neighbouring parts apart: "ab", "c" is not "a", "bc".
     parts = [str(entry.timestamp_ns), *origin, entry.text]
     lengths = ",".join([str(len(part)) for part in parts])
     digest = hashlib.blake2b("".join([lengths, ";", *parts]).encode(), digest_size=8)
@@ -365,13 +380,14 @@ def line_digest(entry: Entry, settings: Settings) -> int:
 
 @dataclass(slots=True)
 class _Bucket:
-    """The digests of ten seconds: sorted runs, each at most half as long as the one before it."""
+    """The digests of one bucket: sorted runs, each at most half as long as the one before it."""
 
     runs: list[array[int]] = field(default_factory=list)
     length: int = 0
     surplus: int = 0
-    """How many entries Loki counts beyond the distinct ones."""
+    """Entries that Loki counts beyond the distinct ones, such as copies of a line."""
     dropped: bool = False
+    """Whether only the count is left."""
 
     def has(self, digest: int) -> bool:
         for run in self.runs:
@@ -386,19 +402,19 @@ class _Bucket:
             return
         run = array("Q", sorted(digests))
         while self.runs and len(self.runs[-1]) < 2 * len(run):
-            # Merged one by one: a list of a storm's digests would take five times as much memory.
+            # Merged one by one: a storm's digests in a list would take five times the memory.
             run = array("Q", merge(self.runs.pop(), run))
         self.runs.append(run)
 
     def drop(self) -> int:
-        """Keep the count alone; gives how many digests are gone."""
+        """Keep only the count; return the number of digests that were dropped."""
         dropped = sum(len(run) for run in self.runs)
         self.runs, self.dropped = [], True
         return dropped
 
 
 class DeliveredLines:
-    """Digests in buckets of time, so that forgetting the old ones costs nothing per digest."""
+    """Digests of delivered lines in buckets, so that forgetting old ones costs nothing per digest."""
 
     def __init__(self, most: int = MOST_DIGESTS) -> None:
         self._buckets: dict[int, _Bucket] = {}
@@ -406,7 +422,7 @@ class DeliveredLines:
         self._kept = 0
 
     def has(self, timestamp_ns: int, digest: int) -> bool:
-        """Whether :meth:`add` was told about it and it was not forgotten since."""
+        """Whether :meth:`add` got this digest and it was not forgotten since."""
         bucket = self._buckets.get(timestamp_ns // BUCKET_NS)
         return bucket is not None and bucket.has(digest)
 
@@ -425,20 +441,20 @@ class DeliveredLines:
                 break
 
     def count(self, start_ns: int, end_ns: int) -> int:
-        """How many entries Loki should count in the buckets that lie in the span, bounds being theirs."""
+        """Return how many entries Loki should count in the span, which consists of whole buckets."""
         numbers = range(start_ns // BUCKET_NS, -(-end_ns // BUCKET_NS))
         return sum(
             bucket.length + bucket.surplus for number, bucket in self._buckets.items() if number in numbers
         )
 
     def expect(self, timestamp_ns: int, entries: int) -> None:
-        """Loki counted so many entries in the bucket when all of it had been read."""
+        """Note that Loki counted this number of entries in the bucket, all of which had been read."""
         bucket = self._buckets.get(timestamp_ns // BUCKET_NS)
         if bucket is not None:
             bucket.surplus = entries - bucket.length
 
     def forget_before(self, timestamp_ns: int, but: Collection[Window] = ()) -> None:
-        """Forget what is older and not in these windows; up to one bucket more than needed stays."""
+        """Forget older digests except in these windows; up to one bucket more than needed is kept."""
         old = [number for number in self._buckets if number < timestamp_ns // BUCKET_NS]
         for number in old:
             if any(window.start_ns // BUCKET_NS <= number <= window.end_ns // BUCKET_NS for window in but):

@@ -1,16 +1,16 @@
-"""One source read without loss: every line delivered once, the present never behind the past.
+"""Reading one source without loss: each line is delivered once, and the present is read before the past.
 
 ::
 
     ───┬─────── lateness ───────┬──── overlap ────┬── new ──┬─ skew ─┐
-       sweep now and then       full poll       cursor     now    window's end
+       sweep now and then       whole overlap    cursor    now    window's end
 
-There is no query by time of ingestion, and Loki takes late and out-of-order lines (rule 8). So each
-poll reads a *fast window* that ends beyond the present, and beside it a part of the backlog: what was missed
-while we were away, the rest of what was too much for one poll, the lateness again now and then, and spans in
-which nodes were silent (:mod:`konductor_like.loki.read_state`). What was delivered before is dropped. The
-cursor is "read in full up to here, by our clock"; it moves only when the caller commits the result, after
-acting on it.
+Loki has no query by time of ingestion, and takes late and out-of-order lines (rule 8). So each poll reads a
+*present window*, which ends after now, and a part of the backlog: what was missed while the controller was
+away, the rest of what was too much for one poll, the lateness again in sweeps, and gaps, in which nodes were
+silent (:mod:`konductor_like.loki.read_state`). Lines that were delivered before are dropped. The cursor is
+the time, by our clock, up to which the source is read in full; it moves only when the caller has acted on a
+result and commits it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from konductor_like.settings import Settings
 
 
 class SourceReader:
-    """Reads one source. Not for several threads at once; time is an argument."""
+    """Reads one source. Not for several threads at once; callers pass the time."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class SourceReader:
     ) -> None:
         """``query`` is from :mod:`konductor_like.loki.logql`; ``config`` defaults to the source's settings.
 
-        It begins at ``cursor_ns`` and reaches back from there by the lateness. Lines whose text ``keeps``
-        says no to are counted and not handed over; it must not raise. ``other_clock_ns`` is the time by a
-        clock that differs from the one polls are given, where nothing says which is right: what is new by
-        that one is read too.
+        The reader begins at ``cursor_ns`` and looks back from there by the lateness. It counts lines whose
+        text ``keeps`` rejects, and does not deliver them; ``keeps`` must not raise. ``other_clock_ns``
+        returns the time of a second clock when nobody knows whether it or the clock of the polls is right;
+        the reader then also reads what is new by the second clock.
         """
         self._source = source
         self._settings = settings
@@ -65,35 +65,36 @@ class SourceReader:
         self._other_clock_ns = other_clock_ns
         self._gaps: frozenset[Window] = frozenset()
         self._delivered = DeliveredLines()
-        self._state = ReadState(cursor_ns, fast_ns=cursor_ns)
+        self._state = ReadState(cursor_ns, present_read_ns=cursor_ns)
         self._uncommitted: tuple[Poll, PollResult] | None = None
         self._left_backlog = False
 
-    def ask_for(self, query: str) -> None:
-        """Ask another query from the next poll on; may be called from another thread.
+    def use_query(self, query: str) -> None:
+        """Use this query from the next poll on; another thread may call it.
 
-        The overlap is read again with it, lines delivered before excepted, so that nothing falls between.
+        That poll reads the whole overlap with the new query, so that no line is missed; lines that were
+        delivered before are not delivered again.
         """
         self._next_query = query
 
     def revisit(self, gaps: Iterable[tuple[int, int]]) -> None:
-        """The spans, in Loki's ns, to be read again and again until they are not given any more.
+        """Set the spans (start and end in Loki's ns) that are read again and again while they are set.
 
-        May be called from another thread.
+        Another thread may call it.
         """
         self._gaps = frozenset(Window(start_ns, end_ns) for start_ns, end_ns in gaps)
 
     def poll(self, now_ns: int, oldest_ns: int | None = None) -> PollResult:
-        """Read what is new at ``now_ns``; one query when nothing special happens.
+        """Read what is new at ``now_ns``, with one query when nothing special happens.
 
-        ``oldest_ns`` is the oldest timestamp that a nudge told of. A result that is not committed comes again
-        with the next poll. What was read before a failure is returned, with the failure; a LokiError is
-        raised when nothing was. Either way nothing is skipped.
+        ``oldest_ns`` is the oldest timestamp that a nudge reported. The next poll returns the lines of a
+        result again that was not committed. After a failure the result has the lines that were read before
+        it, and the failure; when nothing was read, a LokiError is raised. Nothing is skipped in either case.
         """
         state = self._state
         if self._query.text != self._next_query:
             self._query.text = self._next_query
-            state = replace(state, whole_ns=None)
+            state = replace(state, overlap_read_at_ns=None)
         state = planned(state, self._config, self._gaps, now_ns)
         other_ns = self._other_clock_ns()
         if other_ns is not None:
@@ -125,9 +126,9 @@ class SourceReader:
         return result
 
     def commit(self, result: PollResult) -> None:
-        """Everything in ``result`` was acted upon: it is not delivered again, and the cursor moves.
+        """Move the cursor; the caller has acted on the result, and its lines are not delivered again.
 
-        Raises ValueError unless it is what the latest poll returned.
+        Raises ValueError unless it is the latest poll's result.
         """
         if self._uncommitted is None or self._uncommitted[1] is not result:
             raise ValueError("only the result of the latest poll can be committed")

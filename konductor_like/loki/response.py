@@ -1,4 +1,4 @@
-"""Loki's JSON becomes log lines."""
+"""Reading Loki's JSON into log lines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from konductor_like.model import LogLine, Source
 from konductor_like.settings import Matcher, Settings
 
 TEXT_CHARS = 32_768
-"""Of a longer line the middle is not looked at: each character may take four bytes of memory."""
+"""Characters of a line that are kept, its start and its end: each may take four bytes of memory."""
 CUT = "…"
-"""Stands for the middle."""
+"""Replaces the middle of a longer line."""
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -28,12 +28,12 @@ _WRONG_SHAPE = (KeyError, TypeError, AttributeError, IndexError, ValueError, Ove
 
 
 class NotLokisAnswerError(Exception):
-    """The body is not a log query's answer; the message says what came instead."""
+    """The body is not the answer to a log query; the message says what it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line as Loki gave it; ``labels`` are stream labels and structured metadata together."""
+    """One line as Loki returned it; ``labels`` are stream labels and structured metadata together."""
 
     timestamp_ns: int
     text: str
@@ -44,10 +44,10 @@ class Entry:
 class QueryResult:
     """The answer to one query.
 
-    ``post_filter_lines`` is Loki's own count of matching lines, never too low; None where Loki did not count.
-    It may be far too high: it counts replicas, and all lines of every block that the window touches.
-    ``limit`` is the number of entries that was asked for, ``shards`` into how many queries Loki made of this
-    one; None where it does not say.
+    ``post_filter_lines`` is Loki's own count of matching lines, or None where Loki did not count. It is never
+    too low, but may be far too high: Loki counts replicas, and all lines of each stored block that the window
+    touches. ``limit`` is the number of entries that the query asked for. ``shards`` is the number of queries
+    into which Loki split this one, or None where Loki does not report it.
     """
 
     entries: tuple[Entry, ...]
@@ -56,7 +56,7 @@ class QueryResult:
     limit: int
     shards: int | None = None
     answer_bytes: int = 0
-    """How large the answer was as it travelled; 0 where that is not known."""
+    """Bytes of the answer as received; 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Count:
 
 
 def log_line(entry: Entry, source: Source, settings: Settings) -> LogLine | None:
-    """The entry as a line of that source; None when its labels say that it is not one (rule 15).
+    """Return the entry as a line of ``source``, or None when its labels belong to the other source (rule 15).
 
-    A kernel line must satisfy the kernel selector, whatever the query was; a pod line must not, so that the
+    A kernel line must fit the kernel selector, whatever the query was; a pod line must not, so that the
     kernel-log reader's own output never counts as a pod's.
     """
     labels = entry.labels
@@ -81,7 +81,7 @@ def log_line(entry: Entry, source: Source, settings: Settings) -> LogLine | None
         source=source,
         timestamp_ns=entry.timestamp_ns,
         text=entry.text,
-        # A job is told by a pod's labels. A storm's kernel lines would hold ten times their text in labels.
+        # A pod's labels name its job. A kernel line's labels would take ten times the memory of its text.
         labels=labels if source is Source.POD else NO_LABELS,
         node=labels.get(settings.node_label) or None,
         namespace=labels.get(settings.namespace_label) or None,
@@ -91,13 +91,13 @@ def log_line(entry: Entry, source: Source, settings: Settings) -> LogLine | None
 
 
 def log_lines(entries: Iterable[Entry], source: Source, settings: Settings) -> list[LogLine]:
-    """Those of the entries that are lines of that source, oldest first."""
+    """Return the entries that are lines of ``source``, oldest first."""
     found = (log_line(entry, source, settings) for entry in entries)
     return sorted((line for line in found if line is not None), key=attrgetter("timestamp_ns"))
 
 
 def is_kernel_stream(labels: Mapping[str, str], matchers: Iterable[Matcher]) -> bool:
-    """Whether a stream with these labels is one that ``matchers`` select; an absent label counts as empty."""
+    """Whether ``matchers`` select a stream with these labels; an absent label counts as empty."""
     for matcher in matchers:
         value = labels.get(matcher.name, "")
         fits = value == matcher.value if matcher.op in ("=", "!=") else fits_whole(matcher.value)(value)
@@ -107,10 +107,10 @@ def is_kernel_stream(labels: Mapping[str, str], matchers: Iterable[Matcher]) -> 
 
 
 def parse(body: bytes | bytearray, limit: int) -> QueryResult:
-    """Read the body of a ``query_range`` answer, tolerating invalid UTF-8 and raw control characters.
+    """Read the body of a ``query_range`` answer; invalid UTF-8 and raw control characters are accepted.
 
-    Raises NotLokisAnswerError. Nothing is skipped: one entry of a wrong shape fails the whole answer, because
-    a line that is dropped here would be lost without a word.
+    Raises NotLokisAnswerError. One entry of a wrong shape fails the whole answer, because an entry that is
+    skipped here would be lost silently.
     """
     try:
         streams, counts = _result(body, "streams", "a list of streams")
@@ -118,7 +118,7 @@ def parse(body: bytes | bytearray, limit: int) -> QueryResult:
     except _WRONG_SHAPE as error:
         raise NotLokisAnswerError("JSON of another shape than a log query's answer") from error
     counted = counts.get("totalPostFilterLines", -1)
-    # Loki counts matching lines only where the query filters; fewer than it returned means that it did not.
+    # Loki counts matching lines only when the query filters; a count below the entries means that it did not.
     return QueryResult(
         entries,
         counted if counted >= len(entries) else None,
@@ -130,7 +130,7 @@ def parse(body: bytes | bytearray, limit: int) -> QueryResult:
 
 
 def parse_count(body: bytes | bytearray) -> Count:
-    """Read the body of a counting query's answer; no series at all is a count of none.
+    """Read the body of a counting query's answer; without any series the count is 0.
 
     Raises NotLokisAnswerError.
     """
@@ -143,9 +143,10 @@ def parse_count(body: bytes | bytearray) -> Count:
 
 
 def _result(body: bytes | bytearray, result_type: str, wanted: str) -> tuple[list[Any], dict[str, int]]:
-    """The streams or series of an answer, and the numbers in Loki's summary of the query.
+    """Return the streams or series of an answer, and the numbers in Loki's summary of the query.
 
-    Pydantic's reader makes one string of equal ones, and of a page of lines in OTLP's way most are equal.
+    Pydantic's reader keeps equal strings once; with OTLP's structured metadata most strings of a page are
+    equal.
     """
     try:
         answer = from_json(body, cache_strings="all")
@@ -159,18 +160,18 @@ def _result(body: bytes | bytearray, result_type: str, wanted: str) -> tuple[lis
 
 
 def _lenient_json(body: bytes | bytearray) -> Any:
-    """JSON that the strict reader refuses, such as a raw control character in a line."""
+    """Read JSON that the strict reader refuses, such as a raw control character in a line."""
     try:
         return json.loads(body.decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError) as error:
         start = body.lstrip()[:1]
         if not start:
-            said = "an empty body"
+            found = "an empty body"
         elif start in b"{[":
-            said = "JSON that breaks off"
+            found = "JSON that breaks off"
         else:
-            said = "HTML" if start == b"<" else "text that is not JSON"
-        raise NotLokisAnswerError(said) from error
+            found = "HTML" if start == b"<" else "text that is not JSON"
+        raise NotLokisAnswerError(found) from error
 
 
 def _entries(streams: list[Any]) -> Iterator[Entry]:
@@ -179,16 +180,16 @@ def _entries(streams: list[Any]) -> Iterator[Entry]:
         for value in stream["values"]:
             stamp, text = value[0], _text(value[1])
             if not isinstance(stamp, str) or not stamp.isascii() or not stamp.isdigit() or len(stamp) > 20:
-                said = f"an entry with the timestamp {str(stamp)[:40]!r} instead of nanoseconds"
-                raise NotLokisAnswerError(said)
+                found = f"an entry with the timestamp {str(stamp)[:40]!r} instead of nanoseconds"
+                raise NotLokisAnswerError(found)
             if len(text) > TEXT_CHARS:
-                # Its prefix, and the last line of a traceback.
+                # A line's prefix is at its start, a traceback's last line at its end.
                 text = f"{text[: TEXT_CHARS // 2]} {CUT} {text[-TEXT_CHARS // 2 :]}"
             yield Entry(int(stamp), text, {**_metadata(value[2]), **labels} if len(value) > 2 else labels)
 
 
 def _metadata(extra: Mapping[str, Any]) -> dict[str, str]:
-    """The third element of an entry: flat, or in the two groups of the ``categorize-labels`` encoding."""
+    """Return an entry's structured metadata: flat, or in the two groups of ``categorize-labels``."""
     groups = [extra.get("parsed"), extra.get("structuredMetadata")]
     if any(isinstance(group, dict) for group in groups):
         extra = {name: value for group in groups if group for name, value in group.items()}

@@ -1,8 +1,8 @@
-"""Following the log as it arrives, as a nudge to poll now and never as the source of truth (rule 13).
+"""Following the log as it arrives: a nudge to poll now, and never the source of truth (rule 13).
 
-Loki drops what a slow client does not take, ends every tail after an hour (``querier.tail-max-duration``),
-and says nothing about either that could be relied upon. So nothing is read from a message but the oldest
-time in it, and what a nudge tells is "poll now".
+Loki drops lines that a slow client does not take, ends every tail after an hour
+(``querier.tail-max-duration``), and reports neither reliably. So the tail reads only the oldest time from a
+message, and a nudge only means "poll now".
 """
 
 from __future__ import annotations
@@ -38,47 +38,49 @@ from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
 LOOK_BACK_NS = 10 * SECOND_NS
-"""Loki answers before it listens; what comes between is in the history that it sends first."""
+"""Nanoseconds that a tail starts in the past: Loki answers before it listens, but sends this span first."""
 FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 180.0
-"""The waits before another try: twice as long after each failure in a row."""
+"""The longest wait before another try; the waits double after each failure in a row."""
 STEADY_SECONDS = 30.0
-"""A connection that lasted so long was a good one: after it the waits begin from the first again."""
+"""Seconds after which a connection counts as good: after it the waits begin with the first one again."""
 _MOST_BYTES = 8 * 2**20
-"""A longer message breaks the connection; a hundred kernel lines with their labels have a tenth of it."""
+"""Bytes above which a message breaks the connection; a hundred kernel lines with labels have a tenth of
+it."""
 _PING_SECONDS = 20.0
-"""How often we make sure that the other side lives; it has as long again to answer."""
+"""Seconds between two pings, and seconds that the other side has to answer one."""
 _FAREWELL_SECONDS = 0.5
 _OF_LINE = re.compile(rb'\["(\d{19})"')
 _OF_DROPPED = re.compile(rb'"timestamp":\s*"(\d{19})"')
-"""Where times stand; inside a JSON string every quote has a backslash, so no line looks so."""
+"""The patterns of times in a message; inside a JSON string each quote has a backslash, so no line fits
+these."""
 
 _LOG = logging.getLogger(__name__)
 _LOG.addHandler(logging.NullHandler())
-_LOG.propagate = False  # what goes wrong is raised here; the library's own words would say it twice
+_LOG.propagate = False  # errors are raised here; the library's log would report them twice
 
 
 class Watcher(Protocol):
-    """Who is told; called from the tail's own thread."""
+    """Receives what the tail reports; called from the tail's own thread."""
 
     def nudged(self, oldest_ns: int | None) -> None:
-        """Lines have arrived, the oldest with this Loki timestamp; None where that is not known."""
+        """Lines have arrived, the oldest with this Loki timestamp; None where the time is not known."""
 
     def connected(self) -> None:
-        """From now on lines that arrive are told."""
+        """From now on arriving lines are reported."""
 
     def disconnected(self, error: LokiError | None, failures: int) -> None:
-        """They are not told any more, or still not, after so many ``failures`` in a row.
+        """Arriving lines are no longer reported, or still not, after ``failures`` failures in a row.
 
-        ``error`` is None where it ends as we want it.
+        ``error`` is None where the tail was closed or changed its query.
         """
 
 
 class Tail:
-    """One connection after the other, until closed, in a thread of its own."""
+    """Keeps a connection to Loki's tail open until closed, in a thread of its own."""
 
     def __init__(self, settings: Settings, query: str, now_ns: Callable[[], int], watcher: Watcher) -> None:
-        """``query`` is the one that the polls ask; ``now_ns`` is the time that their windows go by."""
+        """``query`` is the query of the polls; ``now_ns`` is the time by which their windows are placed."""
         self._settings = settings
         self._query = query
         self._now_ns = now_ns
@@ -88,17 +90,17 @@ class Tail:
         self._thread = threading.Thread(target=self._run, name="tail", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the thread."""
         self._thread.start()
 
-    def ask_for(self, query: str) -> None:
-        """Follow another query, with another connection; may be called from any thread."""
+    def use_query(self, query: str) -> None:
+        """Follow this query from now on, with a new connection; any thread may call it."""
         if query != self._query:
             self._query = query
             self._disconnect()
 
     def close(self, timeout_seconds: float) -> None:
-        """End at once, thread and all. A connection that is just being made ends by its own time-out."""
+        """Close the connection and end the thread. A connection in the making ends by its own time-out."""
         self._closed.set()
         self._disconnect()
         self._thread.join(timeout_seconds)
@@ -122,27 +124,27 @@ class Tail:
                 self._closed.wait(wait_seconds(error, failures))
 
     def _follow(self) -> LokiError | None:
-        """One connection, from its beginning to its end; why it ended, None where it was our wish."""
+        """Follow one connection to its end; return why it ended, or None where we ended it."""
         query = self._query
         try:
             with open_tail(self._settings, query, self._now_ns() - LOOK_BACK_NS) as connection:
                 self._connection = connection
                 self._watcher.connected()
-                # Nobody was told of the lines since the last connection.
+                # Nobody was notified of the lines since the last connection.
                 self._watcher.nudged(None)
-                # Both may have been set before there was a connection to close.
+                # The tail may have been closed, or its query changed, before there was a connection to close.
                 while not self._closed.is_set() and self._query == query:
                     self._watcher.nudged(oldest_in(connection.recv(decode=False)))
         except ConnectionClosed as closed:
             if self._closed.is_set() or self._query != query:
                 return None
-            # A message that is too large breaks the connection too, and holds lines like any other.
+            # A message that is too large breaks the connection too, and has lines like any other.
             self._watcher.nudged(None)
-            said = shown(closed.rcvd.reason) if closed.rcvd else ""
-            return LokiUnavailable(f"Loki ended its tail: {said or 'the connection broke'}")
+            reason = shown(closed.rcvd.reason) if closed.rcvd else ""
+            return LokiUnavailable(f"Loki ended its tail: {reason or 'the connection broke'}")
         except LokiError as error:
             return error
-        except Exception as error:  # noqa: BLE001  # must not end unseen (rule 27); the watcher says it
+        except Exception as error:  # noqa: BLE001  # must not end unseen (rule 27); the watcher reports it
             return LokiBadAnswer(f"Following Loki's tail failed: {error!r}")
         finally:
             self._connection = None
@@ -150,23 +152,23 @@ class Tail:
 
 
 def wait_seconds(error: LokiError, failures: int) -> float:
-    """How long to wait after so many failures in a row. A definite refusal does not pass in a second."""
+    """Return the wait after this number of failures in a row, the longest one after a definite refusal."""
     doubled = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 30))
     return random.uniform(0.5, 1.0) * (doubled if error.transient else LONGEST_WAIT_SECONDS)  # noqa: S311  # jitter
 
 
 def oldest_in(message: bytes) -> int | None:
-    """The oldest time in one message of Loki's tail, in ns since the epoch; None where there is none."""
-    # All have as many digits, so the least as text is the least as a number.
+    """Return the oldest time in one message of Loki's tail, in ns since the epoch; None where it has none."""
+    # All have nineteen digits, so the least text is the least number.
     oldest = min(_OF_LINE.findall(message) + _OF_DROPPED.findall(message), default=None)
     return None if oldest is None else int(oldest)
 
 
 @contextmanager
 def open_tail(settings: Settings, query: str, start_ns: int) -> Iterator[ClientConnection]:
-    """A connection on which Loki sends lines of ``query`` as they arrive, and newer ones than ``start_ns``.
+    """Open a connection on which Loki sends the lines of ``query``, from ``start_ns`` on, as they arrive.
 
-    Proxies are those that httpx takes from the environment. Raises a LokiError when none can be had.
+    It uses the proxies that httpx takes from the environment. Raises a LokiError when it cannot connect.
     """
     endpoint = httpx.URL(settings.log_endpoint)
     base = without_credentials(endpoint).rstrip("/")
@@ -211,7 +213,7 @@ class _AnsweredError(Exception):
 
 class _Connection(ClientConnection):
     def handshake(self, *args: Any, **kwargs: Any) -> None:
-        """As the library's, which would follow a redirect and take our tenant's name to another host."""
+        """Shake hands without following a redirect, which would carry our tenant's name to another host."""
         try:
             super().handshake(*args, **kwargs)
         except InvalidStatus as error:
@@ -219,7 +221,7 @@ class _Connection(ClientConnection):
 
 
 def _proxy(endpoint: httpx.URL) -> str | None:
-    """The proxy that httpx would use; the library would also take one that is meant for other schemes."""
+    """Return the proxy that httpx would use; the library would also use one for other schemes."""
     host = f"{endpoint.host}:{endpoint.port}" if endpoint.port else endpoint.host
     if proxy_bypass(host):
         return None

@@ -1,8 +1,9 @@
-"""The time before our start, read again for the rules that look back (thresholds, shared failures).
+"""The warm-up: reading the time before our start again, for rules that look back (such as thresholds).
 
-It makes nobody wait: one query at a time, a rest as long as each took, and no more than half of the byte
-budget. Kernel lines come first, so that a known root cause is there before the failures that it explains;
-each source is read forward, because only then a replay of kernel records is told from its original.
+It delays nobody: it sends one query at a time, pauses as long as each query took, and uses at most half of
+the byte budget. It reads kernel lines first, so that a known root cause is there before the failures that it
+explains. It reads each source forward, because only then can a replay of kernel records be distinguished from
+its original.
 """
 
 from __future__ import annotations
@@ -20,55 +21,55 @@ from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
 
 RECHECK_SECONDS = 15.0
-"""How often it is checked whether other rules want the past read again, and the least before another try."""
+"""Seconds between two checks whether other rules need the past again; also the least wait after a failure."""
 WIDEST_NS = 6 * 3600 * SECOND_NS
 LINES_MOST = 2000
-"""Lines of one piece: what is decided in one go beside the lines of the present."""
+"""Lines of one piece, which are decided on together with the lines of the present."""
 QUERY_SHARE = 0.1
-"""A query is to take no more of a minute's byte budget than this; the next one asks for less time."""
+"""Share of a minute's byte budget that a query may take; after a larger one the next window is narrower."""
 _FIRST_NS = 900 * SECOND_NS
 _REST_LEAST_SECONDS = 0.1
 _BUDGET_WAIT_SECONDS = 1.0
 
 
 class WarmupScope(NamedTuple):
-    """The span and the queries that the rules in force look back on."""
+    """The span and the queries that the rules in force need from the past."""
 
     rules: str
-    """Their name; other rules have another."""
+    """The name of the rules: a change of it means that other rules are in force."""
     kernel: str
     """The query for kernel lines."""
     pod: str | None
     """The query for pod lines; None where no namespace is watched."""
     seconds: int
-    """How far back they look."""
+    """Seconds that the rules look back."""
 
 
 @dataclass(slots=True)
 class WarmupTotals:
-    """What reading the past came to so far."""
+    """The sums of what the warm-up has read."""
 
     lines: int = 0
     faults: int = 0
     queries: int = 0
     bytes_processed: int = 0
     incomplete: int = 0
-    """Single nanoseconds with more lines than Loki gives out."""
+    """Single nanoseconds with more lines than Loki returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
-    """The part of one source that is yet to be read, and how much of it at once."""
+    """The part of one source that is still to be read, and the width of its next window."""
 
     source: Source
     query: WindowQuery
-    """One for each source, because the size of an entry is learnt."""
+    """The source's own, because a WindowQuery learns how large the source's entries are."""
     span: Window
     width_ns: int = _FIRST_NS
 
 
 class WarmupReader:
-    """Reads the past once, piece by piece, and again when other rules are in force."""
+    """Reads the past once, piece by piece, and again when other rules come into force."""
 
     def __init__(
         self,
@@ -83,10 +84,10 @@ class WarmupReader:
         finished: Callable[[WarmupTotals], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing before ``since_ns`` is evidence; ``now_ns`` is the start.
+        """Lines before ``since_ns`` are not evidence; ``now_ns`` is the start.
 
-        ``finished`` is told once all is read. It, ``scope`` and ``detect`` are called in the thread that
-        polls, ``detect`` with each source's lines in order.
+        The reader calls ``finished`` once everything is read. It calls ``finished``, ``scope`` and ``detect``
+        in the thread that polls, and ``detect`` with each source's lines in order.
         """
         self._client = client
         self._settings = settings
@@ -99,7 +100,7 @@ class WarmupReader:
         self._begin(scope(), now_ns)
 
     def _begin(self, scope: WarmupScope, now_ns: int) -> None:
-        # A line acted upon just before our start may have come from a node whose clock is ahead.
+        # A line that was acted upon just before our start may come from a node whose clock is ahead.
         end_ns = now_ns + span_ns(self._settings.future_skew_seconds)
         start_ns = min(max(now_ns - scope.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1)
         span, limit = Window(start_ns, end_ns), min(self._settings.loki_limit, LINES_MOST)
@@ -114,17 +115,18 @@ class WarmupReader:
 
     @property
     def unread_seconds(self) -> float:
-        """How much of the past has yet to be read of the source that lacks most; any thread may ask."""
+        """Return the seconds still to be read of the source with most of them; any thread may call it."""
         return max((one.span.width_ns for one in self._unread), default=0) / SECOND_NS
 
-    def ask_for(self, query: str) -> None:
-        """The queries follow from the rules."""
+    def use_query(self, query: str) -> None:
+        """Do nothing: the rules in force determine the queries."""
 
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
-        """The next piece, as faults, with ``more`` until nothing is left.
+        """Return the faults of the next piece, with ``more`` until everything is read.
 
-        Loki is left to the others for as long as it worked for us, and while half of the budget is spent.
-        Raises a LokiError; the piece comes again, as one does that was not committed.
+        After a query it leaves Loki to the other readers for as long as the query took, and it waits while
+        half of the budget is spent. Raises a LokiError; then, or without a commit, the next poll reads the
+        piece again.
         """
         scope = self._current_scope()
         if scope != self._scope:
@@ -157,13 +159,13 @@ class WarmupReader:
         )
 
     def commit(self, result: PollResult) -> None:
-        """The piece was acted upon."""
+        """Note that the caller has acted on the piece."""
         self._unread = self._next
         if result.past is not None and not self._unread:
             self._finished(self._totals)
 
     def _after(self, piece: Piece) -> tuple[_Unread, ...]:
-        """The parts left after this piece, the next one no wider than the budget allows."""
+        """Return the parts left after this piece, the next window no wider than the budget allows."""
         first, *others = self._unread
         if piece.window.end_ns >= first.span.end_ns:
             return tuple(others)

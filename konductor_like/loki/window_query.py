@@ -1,15 +1,15 @@
 """Reading a span of time in windows that are each proven complete, with answers that Loki can hand over.
 
-Loki's sharded queries may silently return fewer lines than match once more than ``limit`` do (rule 7),
-so a window is accepted only if it was not sharded, or if a count of Loki's says that nothing was cut, and is
-halved otherwise. Of a full answer that was not sharded, all but its last moment is accepted: it is cut there
-and nowhere else. Windows come in the order of time and touch without overlapping, so what was accepted is
-always one span without a hole.
+When more lines match than ``limit``, Loki's sharded queries may silently return fewer than ``limit`` (rule
+7). So a window is accepted only if its query was not sharded, or if Loki's count shows that nothing was cut;
+otherwise it is halved. A full answer of a query that was not sharded is cut at its end and nowhere else, so
+all but its last moment is accepted. Windows come in the order of time and touch without overlapping, so the
+accepted windows together are one span without a hole.
 
-Loki's parts hand over 4 MiB at most unless configured otherwise. A larger answer never comes: Loki says so
-(413, ResourceExhausted), or keeps silent until it times out. So a page of entries is sized to
-:data:`PAGE_BYTES` by how large entries were of late. For example, kernel lines with the shipped collector's
-metadata take 820 bytes, which makes pages of 2,500; pod lines of 100 KB make pages of 20.
+Loki's parts hand over 4 MiB at most unless configured otherwise. A larger answer never comes: Loki either
+reports an error (413, ResourceExhausted) or is silent until it times out. So a query asks for a page of
+entries that fills :data:`PAGE_BYTES`, given the size of recent entries. For example, kernel lines with the
+shipped collector's metadata take 820 bytes, which makes pages of 2,500; pod lines of 100 KB make pages of 20.
 """
 
 from __future__ import annotations
@@ -36,36 +36,40 @@ from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
 COUNTABLE_NS = 1_000_000
-"""Loki's durations know nothing finer."""
+"""Nanoseconds of a millisecond, the finest duration in Loki's queries."""
 _FILL = 0.85
+"""Share of the limit that the next window's expected lines may reach."""
 STORM_LINES = 1000
-"""Lines of noisy nodes are asked for in smaller answers: nobody waits for them, and they take memory."""
+"""Entries per answer for noisy nodes: fewer than usual, since nobody waits for them and they take memory."""
 PAGE_BYTES = 2 * 2**20
-"""How large an answer should be. Between Loki's parts, which hand over 4 MiB by default, kernel lines with
-the shipped collector's metadata take 1.35 times as much as over HTTP."""
+"""Bytes that an answer should have: half of the 4 MiB that Loki's parts hand over by default. Between the
+parts, kernel lines with the shipped collector's metadata take 1.35 times the bytes of the HTTP answer."""
 _ENTRY_BYTES = {Source.KERNEL: 2 * 2**10, Source.POD: 10 * 2**10}
-"""How large a line is taken to be in an answer, metadata included, until entries tell."""
+"""Bytes that an entry is expected to take in an answer, with metadata, until answers show its size."""
 LINE_BYTES_MOST = 288 * 2**10
-"""The longest line that Loki takes by default (256 KB), and its metadata."""
+"""Bytes of the longest line that Loki accepts by default (256 KB), with its metadata."""
 _GROWTH = 4
-"""How much smaller than before entries may be taken to be because of one answer."""
+"""Factor by which one answer may lower the expected size of an entry."""
 _FORGET_SHARE = 5
-"""One part in so many of what was learnt is forgotten with each poll."""
+"""With each poll one fifth of what was learnt about the size of entries is forgotten."""
 _KEEP_SHARE = 20
-"""The same of how large a page was refused: trying a larger one may cost a minute of silence."""
+"""With each poll one twentieth of what was learnt from refused pages is forgotten: to try a larger page may
+cost a minute of silence."""
 _LEAST_ENTRIES = 2
-"""One entry may fill a page of one, which says nothing about what else there is."""
+"""Entries of the smallest page: a page of one is always full, and so shows nothing about further entries."""
 _NARROWEST_NS = 10 * SECOND_NS
-"""A Loki that cannot read so much before it times out falls behind whatever is asked."""
+"""Nanoseconds below which windows are not narrowed: a Loki too slow for them falls behind in any case."""
 
 _MINUTE_SECONDS = 60.0
 _HISTORY_UPTO = 0.5
 _PODS_UPTO = 0.7
 _SWEEPS_UPTO = 0.85
+"""Shares of the budget from which on the past, the polls of pods, and the sweeps wait."""
 _SLOWDOWN = 6.0
+"""Factor by which a poll that waits is later than usual."""
 
 _MAY_BE_TOO_LARGE = (LokiAnswerTooLarge, LokiTimeout, LokiUnavailable)
-"""How a Loki fails that cannot hand an answer over."""
+"""Errors with which a Loki fails that cannot hand over an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class Window:
 
     @property
     def width_ns(self) -> int:
-        """How long it is."""
+        """Return the length."""
         return self.end_ns - self.start_ns
 
 
@@ -85,23 +89,25 @@ class Window:
 class Piece:
     """An accepted window and its entries.
 
-    ``complete`` is False only for a single nanosecond with more lines than Loki gives out: then ``entries``
-    are what could be had.
+    ``complete`` is False only for a single nanosecond with more lines than Loki returns: then ``entries`` are
+    those that Loki did return.
     """
 
     window: Window
     entries: tuple[Entry, ...]
     complete: bool = True
     next_width_ns: int = field(default=1, compare=False)
-    """How wide the next window may well be: fuller than this one, but not too full."""
+    """Width for the next window, by this window's density: as wide as one answer should have room for."""
 
 
 Ask = Callable[[Window], QueryResult | None]
-"""Queries one window; None when the answer would be too large, which is never so for a single nanosecond."""
+"""A function that queries one window; None when only a narrower window can be answered.
+
+It never returns None for a single nanosecond."""
 
 
 class Queries(Protocol):
-    """The part of a client that readers use; see :class:`konductor_like.loki.client.LokiClient`."""
+    """The methods of a client that readers use; see :class:`konductor_like.loki.client.LokiClient`."""
 
     def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         """See the client."""
@@ -111,9 +117,9 @@ class Queries(Protocol):
 
 
 class WindowQuery:
-    """Asks for windows, and for less where an answer is too large or takes too long.
+    """One query, asked for one window after the other, and for less when an answer is too large or too slow.
 
-    ``queries`` and ``bytes_processed`` add up until :meth:`begin`.
+    ``queries`` and ``bytes_processed`` count since the latest :meth:`begin`.
     """
 
     def __init__(
@@ -126,12 +132,12 @@ class WindowQuery:
         limit: int | None = None,
         source: Source = Source.KERNEL,
     ) -> None:
-        """``text`` is the query, for ``limit`` entries at most, or as many as the settings allow."""
+        """``text`` is the query; ``limit`` bounds the entries of an answer (default: the setting)."""
         self.text = text
         self.widest_ns = widest_ns
-        """How wide a window may be for now."""
+        """The widest window at present; time-outs narrow it."""
         self.asked_ns = widest_ns
-        """How wide the latest window was."""
+        """The width of the latest window."""
         self.queries = 0
         self.bytes_processed = 0
         self._client = client
@@ -140,34 +146,34 @@ class WindowQuery:
         self._full_width_ns = widest_ns
         self._usual_bytes = self._entry_bytes = _ENTRY_BYTES[source]
         self._refused_bytes = 0
-        """How large an entry is taken to be at least, because pages were too large of late."""
+        """Bytes that an entry is taken to have at least, because recent pages were too large."""
 
     @property
     def limit(self) -> int:
-        """How many entries are asked for at once: what the tenant allows and an answer can hold."""
+        """Return the entries to ask for at once: what the tenant allows and an answer has room for."""
         weight = max(self._entry_bytes, self._refused_bytes)
         return min(self._most, max(_LEAST_ENTRIES, PAGE_BYTES // weight))
 
     def begin(self) -> None:
-        """A new poll begins."""
+        """Begin a new poll."""
         self.queries = self.bytes_processed = 0
 
     def failed(self, error: LokiError) -> None:
-        """A poll, or a part of it, ended with this: ask for less from now on, where that may help."""
+        """Note that a poll or a part of it failed; after a time-out, ask for narrower windows."""
         if isinstance(error, LokiTimeout):
             self.widest_ns = max(_NARROWEST_NS, min(self.widest_ns, self.asked_ns) // 2)
 
     def succeeded(self) -> None:
-        """A poll went well. Widening slowly keeps a slow Loki from timing out on every other poll."""
+        """Note that a poll succeeded. Slow widening keeps a slow Loki from timing out on every other poll."""
         self.widest_ns = min(self._full_width_ns, self.widest_ns + self._full_width_ns // 64)
         self._entry_bytes += (self._usual_bytes - self._entry_bytes) // _FORGET_SHARE
         self._refused_bytes -= self._refused_bytes // _KEEP_SHARE
 
     def lines_of(self, *, only: Collection[str] = (), without: Collection[str] = ()) -> Ask:
-        """A callable that asks for windows of these nodes only, or of all but those."""
+        """Return a function that queries windows of the nodes ``only``, or of all nodes but ``without``."""
         nodes = only or without
         text = of_nodes(self.text, self._node_label, nodes, without=not only) if nodes else self.text
-        return partial(self._ask, text, STORM_LINES if only else self._most)
+        return partial(self._read_window, text, STORM_LINES if only else self._most)
 
     def read(
         self,
@@ -179,9 +185,9 @@ class WindowQuery:
         queries: int = 1,
         lines: int = 1,
     ) -> list[Piece]:
-        """A poll of its own: read a span from its start on, until so many queries or lines are reached.
+        """Read a span from its start on until ``queries`` or ``lines`` are reached, as a poll of its own.
 
-        It gives one piece at least. Raises a LokiError.
+        It returns one piece at least. Raises a LokiError.
         """
         self.begin()
         pieces: list[Piece] = []
@@ -197,17 +203,18 @@ class WindowQuery:
         return pieces
 
     def count(self, window: Window, text: str | None = None) -> int:
-        """How many lines Loki counts in a window of whole milliseconds."""
+        """Return Loki's count of lines in a window of whole milliseconds."""
         self.queries, self.asked_ns = self.queries + 1, window.width_ns
         count = self._client.count(text or self.text, window.start_ns, window.end_ns)
         self.bytes_processed += count.bytes_processed
         return count.lines
 
-    def _ask(self, text: str, most: int, window: Window) -> QueryResult | None:
-        """One window's answer, of as many entries as Loki can hand over; None when it only comes in parts.
+    def _read_window(self, text: str, most: int, window: Window) -> QueryResult | None:
+        """Return one window's answer with as many entries as Loki can hand over; None if it must be narrower.
 
-        A page that turns out too small says little about who fills it: it grows, and where that fails the
-        smaller page will do. Where the answer alone cannot say that nothing was cut, Loki counts the lines.
+        A page that turns out too small hardly shows which nodes fill it, so it is asked for again with more
+        entries; if that fails, the smaller page is used. When the answer alone cannot prove that nothing was
+        cut, Loki counts the lines.
         """
         page = self._first_page(text, window, min(most, self.limit))
         while page is not None and len(page.entries) >= page.limit:
@@ -225,9 +232,9 @@ class WindowQuery:
         return replace(page, post_filter_lines=found) if self.count(window, text) == found else page
 
     def _first_page(self, text: str, window: Window, limit: int) -> QueryResult | None:
-        """An answer of ``limit`` entries, or of as many as Loki hands over; None where only less time helps.
+        """Return an answer with ``limit`` or fewer entries; None if only a narrower window helps.
 
-        A window that gave no answer is asked again for one entry. If that gives none either, the width of the
+        After a time-out the window is asked for again with one entry. If that fails too, the width of the
         window is the reason.
         """
         silent_at = 0
@@ -252,7 +259,7 @@ class WindowQuery:
                 return page
 
     def _send(self, text: str, window: Window, limit: int) -> QueryResult:
-        """Ask once, and again where the tenant allows fewer entries."""
+        """Send one query, and again where the tenant allows fewer entries."""
         self.queries, self.asked_ns = self.queries + 1, window.width_ns
         try:
             result = self._client.query_range(text, window.start_ns, window.end_ns, limit)
@@ -263,7 +270,7 @@ class WindowQuery:
             return self._send(text, window, self._most)
         self.bytes_processed += result.bytes_processed
         if result.entries and result.answer_bytes:
-            # Larger entries count at once; smaller ones where they filled the answer, and step by step.
+            # Larger entries count at once; smaller entries only in a full answer, and step by step.
             mean = result.answer_bytes // len(result.entries) + 1
             if mean > self._entry_bytes:
                 self._entry_bytes = mean
@@ -272,15 +279,15 @@ class WindowQuery:
         return result
 
     def _refuse(self, limit: int) -> None:
-        """A page of so many was too large: for a while none is more than half as large."""
+        """Note that a page of ``limit`` entries was too large; ask for half as many at most for a while."""
         self._refused_bytes = max(self._refused_bytes, PAGE_BYTES // max(1, limit // 2))
 
 
 class ByteBudget:
-    """Bytes processed in the last minute, against a bound. All readers share one; thread-safe.
+    """The bytes that Loki processed in the last minute, against a bound. All readers share it; thread-safe.
 
-    The past is the first to wait, then pods, then the sweeps, and only beyond the whole budget the polls of
-    kernel lines.
+    When bytes run short, the past waits first, then pods, then the sweeps; polls of kernel lines wait only
+    beyond the whole budget.
     """
 
     def __init__(self, bytes_per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -291,35 +298,35 @@ class ByteBudget:
         self._total = 0
 
     def spend(self, bytes_processed: int) -> None:
-        """Loki had to read so much for a poll of ours."""
+        """Add the bytes that Loki processed for a poll."""
         with self._lock:
             self._spent.append((self._clock(), bytes_processed))
             self._total += bytes_processed
 
     @property
     def used(self) -> float:
-        """Which share of the budget the last minute took; above 1 it was overdrawn."""
+        """Return the share of the budget that the last minute used, for example 1.2 when it was overdrawn."""
         with self._lock:
             while self._spent and self._spent[0][0] < self._clock() - _MINUTE_SECONDS:
                 self._total -= self._spent.popleft()[1]
             return self._total / self._bound
 
     def share(self, bytes_processed: int) -> float:
-        """Which share of a minute's budget that is."""
+        """Return the share of a minute's budget that these bytes are."""
         return bytes_processed / self._bound
 
     @property
     def allows_history(self) -> bool:
-        """Whether what happened before our start may be read."""
+        """Whether lines from before our start may be read."""
         return self.used < _HISTORY_UPTO
 
     @property
     def allows_sweeps(self) -> bool:
-        """Whether what was read before may be read again."""
+        """Whether spans that were read before may be read again."""
         return self.used < _SWEEPS_UPTO
 
     def slowdown(self, source: Source) -> float:
-        """How many times longer than usual to wait before the next poll of that source."""
+        """Return the factor by which to lengthen the time before the next poll of that source."""
         upto = 1.0 if source is Source.KERNEL else _PODS_UPTO
         return _SLOWDOWN if self.used >= upto else 1.0
 
@@ -331,7 +338,8 @@ def _is_too_large(error: LokiError) -> bool:
 def is_complete(result: QueryResult) -> bool:
     """Whether nothing can have been cut from this answer.
 
-    One that was not sharded is cut at the limit only; the count of a sharded one tells, where it is low.
+    An answer that was not sharded is cut at the limit only. A sharded one is complete when Loki's count is
+    within the limit.
     """
     if len(result.entries) >= result.limit:
         return False
@@ -345,8 +353,8 @@ def is_complete(result: QueryResult) -> bool:
 def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator[Piece]:
     """Read a span piece by piece, in order; the caller may stop after any piece.
 
-    The first window is ``first_ns`` wide. Each window that was accepted makes the next one twice as wide, up
-    to ``widest_ns``; each that was not is asked again with half the width or less.
+    The first window is ``first_ns`` wide. After an accepted window the next one is up to twice as wide, and
+    at most ``widest_ns``. A window that was not accepted is asked for again, half as wide or narrower.
     """
     start_ns, width_ns = span.start_ns, min(first_ns, widest_ns)
     while start_ns < span.end_ns:
@@ -354,15 +362,15 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
         result = ask(window)
         if result is not None and is_complete(result):
             piece = Piece(window, result.entries, next_width_ns=_wider(width_ns, result))
-        elif result is not None and (whole_ns := _whole_before(window, result)):
-            window = Window(start_ns, whole_ns)
-            entries = tuple(entry for entry in result.entries if entry.timestamp_ns < whole_ns)
+        elif result is not None and (complete_until_ns := _complete_until(window, result)):
+            window = Window(start_ns, complete_until_ns)
+            entries = tuple(entry for entry in result.entries if entry.timestamp_ns < complete_until_ns)
             piece = Piece(window, entries, next_width_ns=_wider(window.width_ns, result))
         elif window.width_ns > 1:
             width_ns = _narrower(window, result)
             continue
         else:
-            # No half is left. Loki's count, never too low, may still prove the answer complete.
+            # It cannot be halved further. Loki's count, never too low, may still prove the answer complete.
             entries, counted = ((), None) if result is None else (result.entries, result.post_filter_lines)
             piece = Piece(window, entries, complete=counted is not None and counted <= len(entries))
         yield piece
@@ -370,8 +378,8 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
         width_ns = min(piece.next_width_ns, widest_ns)
 
 
-def _whole_before(window: Window, result: QueryResult) -> int:
-    """Up to where a full answer surely holds everything; 0 where that is nowhere."""
+def _complete_until(window: Window, result: QueryResult) -> int:
+    """Return the time up to which a full answer certainly has everything; 0 where there is no such time."""
     if result.shards is None or result.shards > 1 or len(result.entries) < result.limit:
         return 0
     width_ns = _countable(max(entry.timestamp_ns for entry in result.entries) - window.start_ns)
@@ -379,16 +387,16 @@ def _whole_before(window: Window, result: QueryResult) -> int:
 
 
 def _wider(width_ns: int, result: QueryResult) -> int:
-    """Up to twice as wide; less where that would hold more than one answer does, by this one's density."""
+    """Return up to twice the width; less where that would exceed one answer, by this answer's density."""
     doubled_ns = 2 * width_ns
     if 2 * len(result.entries) < _FILL * result.limit:
         return doubled_ns
-    # A window of no width would be asked for without end.
+    # A window without width would be asked for for ever.
     return _countable(max(1, int(width_ns * _FILL * result.limit / len(result.entries))))
 
 
 def _narrower(window: Window, result: QueryResult | None) -> int:
-    """Half as wide; or up to where a full answer ended, for a burst of lines within a moment."""
+    """Return half the width; or the width up to a full answer's end, for a burst of lines within a moment."""
     width_ns = window.width_ns // 2
     if result is not None and len(result.entries) >= result.limit:
         last_ns = max(entry.timestamp_ns for entry in result.entries)
@@ -397,5 +405,5 @@ def _narrower(window: Window, result: QueryResult | None) -> int:
 
 
 def _countable(width_ns: int) -> int:
-    """Cut to whole milliseconds, which Loki can count; less than one stays."""
+    """Round down to whole milliseconds, which Loki can count; a width below one stays."""
     return width_ns // COUNTABLE_NS * COUNTABLE_NS or width_ns

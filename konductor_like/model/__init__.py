@@ -1,4 +1,4 @@
-"""The values that every part of konductor-like speaks in.
+"""The values that all parts of konductor-like use.
 
 Frozen data and nothing else: no I/O, no clock, no logging. Loki timestamps are integer nanoseconds since the
 Unix epoch and end in ``_ns``; kernel stamps are integer microseconds since boot and end in ``_us``; datetimes

@@ -1,4 +1,4 @@
-"""The brake as it stands: how many nodes are out, how many may be, and what is held back and why."""
+"""The state of the brake: how many nodes are tainted, how many may be, and which nodes it holds and why."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from konductor_like.model.nodes import Incident
 
 
 class SkipReason(StrEnum):
-    """Why a node is not tainted although something stands against it."""
+    """Why a node is not tainted although an incident or a line is a reason for a taint."""
 
     BRAKE = "brake"
-    """The bound on nodes out of service, fleet or pool."""
+    """The limit of tainted nodes, of the fleet or of a pool."""
     RATE = "rate"
-    """Too many taints in too short a time."""
+    """The limit of taints per time."""
     COOLDOWN = "cool-down"
-    """The brake has tripped and is not armed again yet."""
+    """Nodes were released or deleted a moment ago, and the brake keeps their places empty."""
     PAUSED = "paused"
     OPTED_OUT = "opted out"
     NOT_SELECTED = "not selected"
-    """The include selector leaves the node out."""
+    """The node selector does not include the node."""
     BLOCKED = "blocked"
-    """Another's taint stands where ours would go."""
+    """Somebody else's taint has our key and effect."""
     AMBIGUOUS = "ambiguous"
-    """Two machines report under its name."""
+    """Two machines report under the node's name."""
     DEFERRED = "deferred"
-    """Its rule defers the taint by a few seconds, to tell the root cause from collateral."""
+    """The rule defers the taint for a few seconds, until the root cause can be told from collateral."""
     COLLATERAL = "collateral"
-    """It fails in the wake of a root cause elsewhere."""
+    """The incident followed from a root cause on another node."""
     PENDING = "pending"
-    """Its line names another boot than the Node's."""
+    """The line names another boot than the Node's."""
     NO_GPU = "no GPU"
-    """Nothing shows that the node has one."""
+    """Neither the Node nor a line of its kernel log shows a GPU."""
     USER_WRITTEN = "user written"
-    """A user wrote the line into the kernel log, and the settings say that such lines do not count."""
+    """A user wrote the line into the kernel log, and the settings exclude such lines."""
     SHADOW = "shadow"
-    """Its rule is on trial."""
+    """The rule is on trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An incident that would taint but for the brake."""
+    """An incident whose taint the brake holds back."""
 
     node: str
     incident: Incident
     why: SkipReason | None = SkipReason.BRAKE
-    """None: nothing is in its way any more, and the next reconcile taints it."""
+    """None: the brake holds it no longer, and the next reconcile taints the node."""
     pool: str | None = None
-    """The node's."""
+    """The node's pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolBrake:
-    """The bound of one node pool, where pools have one."""
+    """The limit of one node pool, if the settings limit pools."""
 
     pool: str
     gpu_nodes: int
@@ -65,13 +65,13 @@ class PoolBrake:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How many taints there were lately, where that is bounded."""
+    """The recent taints and their limit, if the settings limit the rate."""
 
     taints: int
     most: int
     window_seconds: float
     frees_at: datetime | None
-    """When the oldest of them counts no more; None where there was none."""
+    """When the oldest recent taint counts no longer; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +80,24 @@ class BrakeState:
 
     gpu_nodes: int
     out: int
-    """Nodes that carry our taint, writes in flight included."""
+    """Nodes that carry our taint, or may carry it because a write had no answer."""
     bound: int
-    """How many may be out by us."""
+    """Number of nodes that the controller may have tainted at a time."""
     held: tuple[Held, ...] = ()
     unavailable: int = 0
-    """Further nodes that are out for other reasons, where the settings count these."""
+    """Number of nodes unavailable for other reasons, if the settings count these."""
     pools: tuple[PoolBrake, ...] = ()
     pace: Pace | None = None
     cooling: int = 0
-    """Nodes whose release or deletion made room that is not used yet."""
+    """Nodes in the cool-down: they were released or deleted a moment ago, and their places stay empty."""
     deleted: int = 0
-    """How many of these were deleted while they bore our taint."""
+    """Number of the nodes in ``cooling`` that were deleted while they carried our taint."""
     rearms_at: datetime | None = None
-    """When it will be, unless more are released."""
+    """When the cool-down ends, unless further nodes are released or deleted."""
     pause: ControlAct | None = None
-    """The one that holds now."""
+    """The pause in effect now."""
 
     @property
     def holding(self) -> bool:
-        """Whether it holds anything back right now."""
+        """Whether the brake holds any node now."""
         return bool(self.held)

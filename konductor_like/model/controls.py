@@ -1,4 +1,5 @@
-"""The controls of operators (pause, brake reset), and the tainted Nodes that are gone; the Lease has both."""
+"""Operators' controls (pause, brake reset), and the tainted Nodes that were deleted; both are on the
+Lease."""
 
 from __future__ import annotations
 
@@ -10,20 +11,20 @@ from konductor_like.model.nodes import Machine
 
 
 class Control(StrEnum):
-    """What a person may tell the controller."""
+    """The kinds of commands that a person may give the controller."""
 
     PAUSE = "pause"
-    """No taint is added meanwhile; releases and records go on."""
+    """The controller adds no taint; releases and records go on."""
     RESUME = "resume"
-    """The pause is over."""
+    """Ends the pause."""
     BRAKE_RESET = "brake-reset"
-    """What tripped the brake before counts no more; its bound always does."""
+    """Ends the cool-down: earlier releases, deletions and taints no longer count; the limit stays."""
     PURGE = "purge"
-    """Nodes were released with every trace of us, so that no record of theirs says it."""
+    """Somebody removed everything of ours from Nodes, so no record of theirs shows the release."""
 
     @property
     def replaces(self) -> frozenset[Control]:
-        """The kinds of earlier acts that count no more after one of this kind."""
+        """Return the kinds of earlier acts that an act of this kind replaces."""
         if self in (Control.PAUSE, Control.RESUME):
             return frozenset({Control.PAUSE, Control.RESUME})
         return frozenset({self})
@@ -31,44 +32,44 @@ class Control(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControlAct:
-    """One thing that a person told the controller."""
+    """One command that a person gave the controller."""
 
     control: Control
     at: datetime
     by: str
     reason: str = ""
     until: datetime | None = None
-    """When a pause ends; None: when somebody resumes."""
+    """When a pause ends; None for a pause until somebody resumes."""
     nodes: int = 0
-    """How many nodes a purge released."""
+    """Number of nodes that a purge released."""
     act: str = ""
-    """The name of the write; empty where somebody wrote it by other means than ours."""
+    """The id of the write; empty if somebody wrote the control by other means."""
 
     def holds(self, now: datetime) -> bool:
-        """Whether a pause lasts at this moment."""
+        """Whether the pause is in effect at this moment."""
         return self.until is None or now < self.until
 
 
 @dataclass(frozen=True, slots=True)
 class TaintedNode:
-    """A Node that bears our taint, or bore it when it was deleted: its record went with it."""
+    """A Node that carries our taint, or carried it when it was deleted (its record was deleted with it)."""
 
     name: str
     machine: Machine
     tainted_at: datetime
     pool: str | None = None
     deleted_at: datetime | None = None
-    """When it was first seen to be gone; None while it is there."""
+    """When the Node was first seen to be deleted; None while it exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What the brake must know that no node's record says."""
+    """The facts that the brake needs and that no node's record contains."""
 
     acts: tuple[ControlAct, ...] = ()
-    """The latest of each kind."""
+    """The latest act of each kind."""
     tainted: tuple[TaintedNode, ...] = ()
-    """The Nodes that bear our taint, as last noted, and those that were deleted with it lately."""
+    """The Nodes that carry our taint, as last noted, and those recently deleted with it."""
 
     @property
     def pause(self) -> ControlAct | None:
@@ -82,7 +83,7 @@ class Controls:
 
     @property
     def brake_reset(self) -> ControlAct | None:
-        """The latest reset of the brake."""
+        """The latest end of the brake's cool-down by a person."""
         return self._latest(Control.BRAKE_RESET)
 
     @property
@@ -91,7 +92,7 @@ class Controls:
         return self._latest(Control.PURGE)
 
     def with_act(self, act: ControlAct) -> Controls:
-        """These controls after one more act."""
+        """Return these controls after one more act."""
         kept = (each for each in self.acts if each.control not in act.control.replaces)
         return replace(self, acts=(*kept, act))
 

@@ -1,4 +1,4 @@
-"""What makes more of a fault than one line says, rule by rule; the rules' data say it."""
+"""Escalation: the settings of a rule that change what its faults mean, from the rules' data."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import StrEnum
 from konductor_like.model.text import span_text
 
 DEFER_SECONDS_MOST = 60.0
-"""No rule defers its faults for longer than this."""
+"""Seconds for which a rule may defer its faults at most."""
 
 
 class Same(StrEnum):
-    """What evidence must have in common to be counted together."""
+    """What occurrences must have in common to be counted together."""
 
     GPU = "gpu"
     NODE = "node"
@@ -27,13 +27,13 @@ class Distinct(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """So many occurrences within a span: ``3 in 24h on one gpu from distinct jobs``."""
+    """A number of occurrences within a span: ``3 in 24h on one gpu from distinct jobs``."""
 
     count: int
     within_seconds: int
     same: Same
     distinct: Distinct | None = None
-    """None: occurrences a minute and more apart."""
+    """None: two occurrences are a minute or more apart."""
 
     def __str__(self) -> str:
         distinct = f" from distinct {self.distinct}" if self.distinct else ""
@@ -44,8 +44,8 @@ class Threshold:
 class Together:
     """Another rule's evidence close by: ``xid.63, xid.64 within 24h on one gpu``; one of ``rules`` is enough.
 
-    Each may be a family, ``xid.*``: then what is suspect or worse counts. A rule named in full counts
-    whatever its severity.
+    An entry may be a family, ``xid.*``: then only suspect or fatal evidence counts. Evidence of a rule named
+    in full counts whatever its severity.
     """
 
     rules: tuple[str, ...]
@@ -58,20 +58,20 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """All that a rule's data say about when it is more, or less, than its severity."""
+    """When a rule's faults taint although their severity does not, and how long fatal ones are deferred."""
 
     threshold: Threshold | None = None
     together_with: Together | None = None
     defer_seconds: float = 0.0
-    """A fatal fault of the rule is deferred for so long; another node may then be known as the root cause."""
+    """Seconds for which a fatal fault is deferred; another node may turn out to be the root cause."""
     advice: str = ""
-    """What to do about a node that is tainted for the threshold or the companion; empty for a general one."""
+    """Advice for a node tainted by ``threshold`` or ``together_with``; empty for the default advice."""
     needs: str = ""
-    """What the machine needs then (the catalogue's ``Needs``)."""
+    """The machine's need in this case (the catalogue's ``Needs``)."""
 
     @property
     def longest_seconds(self) -> int:
-        """How far back it looks."""
+        """Return the seconds that the rule looks back."""
         parts = (self.threshold, self.together_with)
         return max((part.within_seconds for part in parts if part is not None), default=0)
 

@@ -1,4 +1,4 @@
-"""What is found in logs: lines, what their text says, and faults with their place in the world."""
+"""Lines of logs, what their text means (findings), and faults: findings of a known source, node and time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 EVIDENCE_CHARS = 512
-"""A fault keeps at most this much of its line; a Node's record keeps less."""
+"""Number of characters of its line that a fault keeps at most; a Node's record keeps fewer."""
 
 
 class Source(StrEnum):
-    """Where a line comes from. Only the stream decides this, never the text."""
+    """Where a line comes from. The stream decides this, never the text."""
 
     KERNEL = "kernel"
     POD = "pod"
@@ -22,18 +22,18 @@ class Severity(StrEnum):
     """What a fault means for the node (rule 16)."""
 
     FATAL = "fatal"
-    """Hardware: the node is tainted at once."""
+    """The hardware failed: the node is tainted at once."""
     TEST = "test"
-    """Acts like fatal and says that it is a test (Xid 14, the driver's own fake error)."""
+    """Taints like fatal, and is reported as a test (Xid 14, the driver's own fake error)."""
     SUSPECT = "suspect"
-    """Recorded; not enough by itself."""
+    """Recorded; does not taint by itself."""
     APPLICATION = "application"
     """The job's own fault; recorded only."""
     INFO = "info"
-    """Worth knowing, nothing to do."""
+    """Worth knowing; nothing needs to be done."""
 
     taints: bool
-    """Whether one such fault is reason enough to taint its node. No property: it is asked for every line."""
+    """Whether one such fault taints its node. No property, because it is read for every line."""
 
     def __init__(self, value: str) -> None:
         self.taints = value in ("fatal", "test")
@@ -48,7 +48,7 @@ class FaultKind(StrEnum):
     """The NVIDIA kernel driver, with no Xid in the line: GPU lost, failed initialisation."""
     PEERMEM = "peermem"
     NVLINK = "nvlink"
-    """NVLink trouble that the driver tells without an Xid."""
+    """NVLink trouble that the driver reports without an Xid."""
     AER = "aer"
     """PCIe Advanced Error Reporting."""
     IB = "ib"
@@ -60,25 +60,26 @@ class FaultKind(StrEnum):
     CUDA = "cuda"
     NCCL = "nccl"
     CUSTOM = "custom"
-    """A rule of the user's own."""
+    """A user's own rule."""
 
     @property
     def proves_gpu(self) -> bool:
-        """Whether such a line in a node's own kernel log proves that it has a GPU (rule 20)."""
+        """Whether a line of this kind in a node's own kernel log proves that the node has a GPU (rule 20)."""
         return self in (FaultKind.XID, FaultKind.SXID, FaultKind.NVRM)
 
 
 APPLICATION_XIDS = frozenset({"xid.13", "xid.31", "xid.43", "xid.45"})
-"""What a job's end prints on healthy nodes: by default nothing taints on a single one (rule 16)."""
+"""Rules of Xids that the end of a job prints on healthy nodes: by default a single one never taints (rule
+16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One entry of Loki, with the labels that say where it comes from.
+    """One entry of Loki, with the labels that show where it comes from.
 
-    ``labels`` holds stream labels and structured metadata together, as Loki returns them. ``node``,
-    ``namespace``, ``pod`` and ``container`` are those labels under the names that the settings give;
-    None where the collector did not set one.
+    ``labels`` has stream labels and structured metadata together, as Loki returns them. ``node``,
+    ``namespace``, ``pod`` and ``container`` are the labels that the settings name for them; None if the
+    collector did not set one.
     """
 
     source: Source
@@ -93,10 +94,10 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class KernelPosition:
-    """Where in a machine's kernel log a record stands; any part may be unknown.
+    """The place of a record in a machine's kernel log; any part may be unknown.
 
-    ``sequence`` is the kernel's own record number, ``stamp_us`` its printk stamp. Both only grow within one
-    boot. A plain ``dmesg -w`` gives the stamp alone; a line out of a pod gives nothing.
+    ``sequence`` is the kernel's own record number, ``stamp_us`` its printk stamp. Both only increase within
+    one boot. A plain ``dmesg -w`` gives the stamp alone; a pod's line gives neither.
     """
 
     boot_id: str | None = None
@@ -105,11 +106,14 @@ class KernelPosition:
 
     @property
     def known(self) -> bool:
-        """Whether two such positions of one boot can be ordered at all."""
+        """Whether the position can be compared with others of its boot."""
         return self.sequence is not None or self.stamp_us is not None
 
     def at_or_before(self, other: KernelPosition) -> bool | None:
-        """Order within one boot: by sequence when both have one, else by stamp; None when neither works."""
+        """Whether this position is not after ``other`` in the same boot; None if the two cannot be compared.
+
+        Sequence numbers decide if both have one, else stamps.
+        """
         if self.sequence is not None and other.sequence is not None:
             return self.sequence <= other.sequence
         if self.stamp_us is not None and other.stamp_us is not None:
@@ -117,27 +121,28 @@ class KernelPosition:
         return None
 
     def later(self, other: KernelPosition) -> KernelPosition:
-        """The later of the two; ``self`` when they cannot be ordered and ``self`` is known."""
+        """Return the later of the two; ``self`` when they cannot be compared and ``self`` is known."""
         if not self.known:
             return other
         return other if self.at_or_before(other) else self
 
 
 NOWHERE = KernelPosition()
-"""The position of a line that tells none."""
+"""The position of a line without one."""
 
 
 class Finding(NamedTuple):
-    """What the text of one line says, before anybody asked where the line comes from.
+    """The meaning of one line's text, before it is known where the line comes from.
 
     ``rule`` names the catalogue entry (``xid.79``, ``sxid.12028``, ``nvrm.fallen_off_bus``). ``gpu`` is the
-    PCI bus id ``dddd:bb:dd`` in lower case; of an SXid it is the switch's. ``text`` is the line without its
-    prefixes (stamps, syslog header, CRI fields), which is what de-duplication compares and people read.
+    PCI bus id ``dddd:bb:dd`` in lower case; for an SXid it is the switch's. ``text`` is the line without its
+    prefixes (stamps, syslog header, CRI fields); de-duplication compares this text, and people read it.
     ``sub_code`` is what a line adds to its code (the target of an Xid 154, the unit of an Xid 145), ``mig``
     the MIG instance ``GI/CI``, ``port`` the NVLink or switch port, ``needs`` what the machine needs before
-    the fault can be called gone (the catalogue's ``Needs``).
+    the fault is gone (the catalogue's ``Needs``).
 
-    A named tuple: one of every line that reports a fault is made, seven times as fast as a frozen dataclass.
+    A named tuple, because one is made for every line that reports a fault: seven times as fast as a frozen
+    dataclass.
     """
 
     kind: FaultKind
@@ -158,21 +163,21 @@ class Finding(NamedTuple):
     port: int | None = None
     needs: str = ""
     shadow: bool = False
-    """Its rule is on trial: reported, and never acted upon."""
+    """The rule is on trial: its faults are reported, and nothing else is done."""
     clears: str | None = None
-    """The rule that it takes back on its GPU: the driver says that the state it told of has ended.
+    """The rule whose incident on the same GPU the line closes: the driver reports that the state has ended.
 
-    Of an Xid 154 "to None" that is its own rule.
+    For an Xid 154 "to None" this is its own rule.
     """
     severity_by_user: bool = False
-    """A user's rule set the severity, so that even a pod's line may taint (rule 17)."""
+    """Whether a user's rule set the severity, so that even a pod's line may taint (rule 17)."""
     remote: bool = False
-    """The line itself says that another device is at fault: an NVLink peer, not this GPU."""
+    """Whether the line itself blames another device: an NVLink peer, not this GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A finding with its place in the world: which source, node, stream and time."""
+    """A finding with its source, node, stream and time."""
 
     finding: Finding
     source: Source
@@ -182,26 +187,29 @@ class Fault:
     pod: str | None = None
     container: str | None = None
     before_install: bool = False
-    """Older than the span that the first start acts on (rule 5): recorded, never acted upon."""
+    """Older than the span that the first start acts on (rule 5): recorded, and never acted upon."""
     job: str | None = None
-    """The job that its pod belongs to, ``namespace/Kind/name``; None for a kernel line."""
+    """The job of its pod, ``namespace/Kind/name``; None for a kernel line."""
     times: int = 1
-    """How often it was seen: more than once where like faults just before it were let go to save room."""
+    """Number of occurrences: more than 1 if similar faults just before it were merged into it."""
 
     @property
     def key(self) -> IncidentKey:
-        """Faults with one key on one node are one incident (per boot, and per whether they taint)."""
+        """The key of its incident. A node has one incident per key, per boot and per whether it taints."""
         return IncidentKey(self.finding.rule, self.finding.gpu)
 
     def order(self) -> tuple[int, int, int]:
-        """Sorts faults by time; those of one time as the kernel printed them."""
+        """Sort key: by time; at the same time in the order in which the kernel printed them."""
         position = self.finding.position
         return (self.timestamp_ns, position.sequence or 0, position.stamp_us or 0)
 
     @property
     def severity(self) -> Severity:
-        """The finding's severity, capped: a pod accuses nobody by itself unless a user's rule says so (design
-        rule 17), and what predates the first start is only remembered (rule 5)."""
+        """The finding's severity, but suspect at most where it may not taint.
+
+        A pod's line taints only if a user's rule sets the severity (rule 17). A line from before the first
+        start never taints (rule 5).
+        """
         severity = self.finding.severity
         accuses = self.source is Source.KERNEL or self.finding.severity_by_user
         if severity.taints and (self.before_install or not accuses):
@@ -210,7 +218,7 @@ class Fault:
 
 
 class IncidentKey(NamedTuple):
-    """What makes two faults of one node the same incident: the rule and the GPU."""
+    """The rule and the GPU: faults of one node with the same key belong to one incident."""
 
     rule: str
     gpu: str | None

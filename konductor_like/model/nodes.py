@@ -1,4 +1,4 @@
-"""What is known of nodes: incidents, releases, the record on the node, and the Node itself."""
+"""The state of nodes: incidents, releases, the record on the Node, and the Node itself."""
 
 from __future__ import annotations
 
@@ -14,41 +14,42 @@ TAINT_VALUE = "true"
 TAINT_EFFECT = "NoSchedule"
 SUSPECT_TAINT_KEY = "trainy.konduktor.ai/suspect"
 SUSPECT_TAINT_EFFECT = "PreferNoSchedule"
-"""The softer taint of suspects, of the same value; only where the settings ask for it."""
+"""Effect of the taint that suspects get if the settings ask for it; it has the same value as the other
+taint."""
 HEALTH_LABEL = "trainy.konduktor.ai/health"
 RECORD_ANNOTATION = "trainy.konduktor.ai/record"
 OPT_OUT_LABEL = "trainy.konduktor.ai/ignore"
 OPERATOR_RULE = "operator"
-"""The rule of the incident that a person's taint stands for; no line of a log is of it."""
+"""The rule of the incident of a person's own taint; no line of a log has this rule."""
 
 
 class IncidentState(StrEnum):
-    """Where an incident stands."""
+    """The state of an incident."""
 
     ACTIVE = "active"
-    """It holds: the taint stands for it, or (not tainting) it is simply recorded."""
+    """Open: the node is tainted for it, or it is only recorded because it does not taint."""
     HELD = "held"
-    """It would taint; the brake holds it back."""
+    """The incident would taint; the brake holds it back."""
     PENDING = "pending"
-    """It names another boot than the Node's; decided again when the Node's boot changes."""
+    """Its lines name another boot than the Node's; decided again when the Node's boot changes."""
     RELEASED = "released"
-    """Covered by a release: evidence up to ``last`` never taints again."""
+    """Closed, in general by a release: evidence up to ``last`` never taints again."""
 
 
 class Role(StrEnum):
-    """What an incident is in a failure group."""
+    """The role of an incident in a failure group."""
 
     ROOT_CAUSE = "root-cause"
-    """The hardware that failed first; all else followed from it."""
+    """The hardware that failed first, and caused everything else."""
     COLLATERAL = "collateral"
-    """It was in the wake of a root cause elsewhere and accuses nobody."""
+    """A root cause on another node explains it; it is no reason to taint."""
     UNCLEAR = "unclear"
-    """Part of the failure group; no root cause is in sight."""
+    """Part of the failure group; the root cause is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A person has seen an incident and deals with it."""
+    """The acknowledgement of an incident: a person has seen it and takes care of it."""
 
     at: datetime
     by: str
@@ -57,7 +58,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """All evidence of one key on one node, folded together."""
+    """All faults of one key on one node."""
 
     key: IncidentKey
     kind: FaultKind
@@ -67,7 +68,7 @@ class Incident:
     first_ns: int
     last_ns: int
     last: KernelPosition
-    """The latest kernel position that was folded in; a replay at or before it counts for nothing."""
+    """The latest kernel position that was folded in; a replayed line at or before it is not counted."""
     code: int | None = None
     evidence: str = ""
     title: str = ""
@@ -76,44 +77,44 @@ class Incident:
     before_install: bool = False
     released_ns: int | None = None
     user_written: bool = False
-    """Nothing stands for it but kernel-log records that were written from user space."""
+    """Whether all its lines are kernel-log records written from user space."""
     job: str | None = None
-    """The job that it came from or disturbed, ``namespace/Kind/name``, as far as that is known."""
+    """The job that it came from or disturbed, ``namespace/Kind/name``, if known."""
     failure_group: str | None = None
-    """The name of the failure group that it is part of; the same on all its nodes."""
+    """The name of its failure group, the same on all nodes of the group."""
     role: Role | None = None
-    """What it is in that group."""
+    """Its role in the failure group."""
     root_cause: str | None = None
-    """For what is collateral: the node that the failure began on, or one of them."""
+    """For a collateral incident: the node on which the failure began, or one of them."""
     needs: str = ""
-    """What the machine needs before it can be called gone (the catalogue's ``Needs``); empty if unknown."""
+    """What the machine needs before the fault is gone (the catalogue's ``Needs``); empty if unknown."""
     escalated_because: str = ""
-    """Why it taints although its severity alone does not: a threshold, or what it came together with."""
+    """Why it taints although its severity does not: a threshold, or another rule's evidence."""
     ack: Ack | None = None
     ended_ns: int | None = None
-    """When the driver said that this has ended (Xid 154 "to None"); it stands until a release even so."""
+    """When the driver reported its end (Xid 154 "to None"); it stays open until a release all the same."""
     unknown: tuple[tuple[str, str], ...] = ()
     """See :attr:`NodeRecord.unknown`."""
 
     @property
     def taints(self) -> bool:
-        """Whether it is reason enough to taint the node."""
+        """Whether it is a reason to taint the node."""
         return self.severity.taints or bool(self.escalated_because)
 
     @property
     def urgency(self) -> tuple[bool, int]:
-        """Sorts what taints: fatal before a test, then the oldest first."""
+        """Sort key of incidents that taint: fatal before tests, then the oldest first."""
         return (self.severity is not Severity.FATAL, self.first_ns)
 
     @property
     def by_person(self) -> bool:
-        """Whether a person tainted the node for a reason of their own; no line says so."""
+        """Whether it is a person's own taint, without a line of a log."""
         return self.key.rule == OPERATOR_RULE
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Who let the node go, when, why, and up to where evidence is covered (rule 4)."""
+    """A release: who returned the node to service, when and why, and what evidence is covered (rule 4)."""
 
     at: datetime
     by: str
@@ -121,56 +122,60 @@ class Release:
     how: str
     """``reset`` (our command) or ``taint removed`` (by hand)."""
     read: KernelPosition = NOWHERE
-    """Kernel evidence of the boot in it is covered up to here, whatever its key."""
+    """Kernel evidence of this position's boot is covered up to the position, whatever its key."""
     read_ns: Mapping[Source, int] = field(default_factory=dict)
-    """Evidence without a kernel position is covered before this Loki timestamp, per source."""
+    """Per source, the Loki timestamp before which evidence without a kernel position is covered."""
     warning: str | None = None
-    """What the advice still asks for (a reboot) although the node was let go."""
+    """What the advice still asks for (a reboot) although the node was released."""
     unknown: tuple[tuple[str, str], ...] = ()
     """See :attr:`NodeRecord.unknown`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What stands behind a Node's name: a change of any part means that old lines may not be its own."""
+    """The machine behind a Node's name: after a change of any part, old lines may be another machine's."""
 
     node_uid: str
     system_id: str | None = None
     boot_id: str | None = None
 
     def same_boot(self, other: Machine) -> bool:
-        """Whether both are known to be one machine in one boot, whatever the Node's UID."""
+        """Whether both are certainly one machine in one boot, whatever the Node's UID."""
         known = None not in (self.system_id, self.boot_id)
         return known and (self.system_id, self.boot_id) == (other.system_id, other.boot_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """One time that the node was out of service by us and came back."""
+    """One past time out of service: the node was tainted by the controller for a failure, and returned.
+
+    The time for which a failing node may not return by itself is the hold, :attr:`NodeRecord.hold_until`.
+    """
 
     tainted_at: datetime
     released_at: datetime
     rule: str
-    """The rule of the gravest incident it was out for."""
+    """The rule of the gravest incident of that time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """The latest write of ours: its name in log, Event and record, when it was, and under which rules."""
+    """The controller's latest write: its id in log, Event and record, its time, and the rules in force."""
 
     id: str
     at: datetime
     rules: str = ""
-    """Digest of the rules in force; empty for a person's write."""
+    """Digest of the rules; empty for a person's write."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """Our memory of a node, kept on the node itself in one annotation.
+    """The record: what the controller knows of a node, in one annotation on the Node.
 
-    ``tainted_at`` is set exactly while the record claims the taint as ours. ``read`` is the high-water mark
-    of the kernel positions folded in, in the boot it names. ``past_boots`` were once the Node's own and then
-    replaced: a line from one of them is history.
+    ``tainted_at`` is the claim: it is set exactly while the record claims the node's taint as the
+    controller's, so a claim without a taint shows that somebody removed the taint. ``read`` is the highest
+    kernel position that was folded in, of the boot that it names. ``past_boots`` are earlier boots of the
+    Node: their lines are history.
     """
 
     machine: Machine | None = None
@@ -180,26 +185,26 @@ class NodeRecord:
     read: KernelPosition = NOWHERE
     past_boots: tuple[str, ...] = ()
     booted_after_ns: int | None = None
-    """See :attr:`NodeState.booted_after_ns`; of ``machine``'s boot, so that a restart of ours keeps it."""
+    """See :attr:`NodeState.booted_after_ns`; of ``machine``'s boot, kept across our restarts."""
     quarantines: tuple[Quarantine, ...] = ()
-    """Earlier times out of service, the latest first; how repeat offenders are known."""
+    """Past times out of service, the latest first; they show which nodes keep failing."""
     hold_until: datetime | None = None
-    """While it is tainted: nothing but a person brings it back before this."""
+    """The hold of a tainted node: before this time only a person brings it back."""
     replace_since: datetime | None = None
-    """It failed too often: marked for replacement, and nothing but a person brings it back."""
+    """When the node was marked for replacement because it failed too often; only a person brings it back."""
     contested_at: datetime | None = None
-    """When somebody last fought over our taint (rule 23)."""
+    """When somebody last removed our taint in a contest (rule 23)."""
     act: Act | None = None
     unknown: tuple[tuple[str, str], ...] = ()
-    """Fields on the node that this version does not know, each with its JSON: they are written back."""
+    """Fields of the annotation that this version does not know, each with its JSON; they are written back."""
 
     @property
     def empty(self) -> bool:
-        """Nothing worth keeping on the node."""
+        """Whether the record has nothing worth keeping on the Node."""
         return not (self.tainted_at or self.incidents or self.releases or self.quarantines)
 
     def incident(self, key: IncidentKey) -> Incident | None:
-        """The incident of that key, if there is one."""
+        """Return the incident of the key; None without one."""
         return next((incident for incident in self.incidents if incident.key == key), None)
 
 
@@ -213,18 +218,18 @@ class Taint:
 
     @property
     def ours(self) -> bool:
-        """Exactly our key, value and effect (Konduktor's own taint is the same one)."""
+        """Whether it has our key, value and effect (Konduktor's own taint is the same one)."""
         return (self.key, self.value, self.effect) == (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
 
     @property
     def suspects(self) -> bool:
-        """Exactly our softer taint."""
+        """Whether it is our taint for suspects."""
         softer = (SUSPECT_TAINT_KEY, TAINT_VALUE, SUSPECT_TAINT_EFFECT)
         return (self.key, self.value, self.effect) == softer
 
     @property
     def foreign_twin(self) -> bool:
-        """Our key under another value or effect: somebody else's, reported and left alone."""
+        """Whether it has our key with another value or effect: somebody else's, reported and left alone."""
         return self.key == TAINT_KEY and not self.ours
 
 
@@ -235,7 +240,7 @@ class AsRead:
     uid: str
     resource_version: str
     taints: tuple[Mapping[str, str], ...] | None
-    """None where ``spec.taints`` is absent; the mappings are the server's own, unknown fields included."""
+    """None if ``spec.taints`` is absent; the mappings are the server's own, unknown fields included."""
     record: str | None
     health: str | None
     has_annotations: bool
@@ -244,7 +249,7 @@ class AsRead:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What we know of one Node, decoded once when it changes."""
+    """The state of one Node, decoded once when the Node changes."""
 
     name: str
     machine: Machine
@@ -257,19 +262,19 @@ class NodeState:
     as_read: AsRead
     opted_out: bool = False
     selected: bool = True
-    """Whether the include selector, if there is one, takes it in."""
+    """Whether the node selector, if there is one, includes the node."""
     pool: str | None = None
-    """Its node pool, by the label that the settings name."""
+    """The node pool, from the label that the settings name."""
     domain: str | None = None
-    """Its multi-node NVLink domain, by the label that the settings name."""
+    """The multi-node NVLink domain, from the label that the settings name."""
     record_problem: str | None = None
-    """Why our annotation could not be read, if a person mangled it."""
+    """Why our annotation cannot be read, if somebody damaged it."""
     last_writer: str | None = None
-    """Who last updated the Node's spec or metadata, from ``managedFields``, when it was not us."""
+    """Who last updated the Node's spec or metadata, from ``managedFields``; None if the controller did."""
     reported_ns: int | None = field(default=None, compare=False)
     """When its kubelet last reported, by the node's own clock, in nanoseconds since the Unix epoch."""
     booted_after_ns: int | None = None
-    """Its present boot began later than this; known where we watched the boot before it end."""
+    """Loki timestamp after which the present boot began; known if we saw the boot before it end."""
 
     @property
     def tainted(self) -> bool:
@@ -280,10 +285,10 @@ class NodeState:
 
     @property
     def suspect_tainted(self) -> bool:
-        """Whether it carries our softer taint, which takes it out of nothing."""
+        """Whether the node carries our taint for suspects; such a node still counts as in service."""
         return bool(self.taints) and any(taint.suspects for taint in self.taints)
 
     @property
     def blocked(self) -> bool:
-        """Whether another's taint stands where ours would go: there is one place per key and effect."""
+        """Whether somebody else's taint has our key and effect: a Node can have only one of these."""
         return any(taint.foreign_twin and taint.effect == TAINT_EFFECT for taint in self.taints)

@@ -23,54 +23,57 @@ class Verb(StrEnum):
 
 
 class EventReason(StrEnum):
-    """The closed list of reasons that our Events use."""
+    """All reasons that our Events use."""
 
     TAINTED = "GPUFaultTainted"
     RELEASED = "GPUFaultReleased"
     HELD = "GPUFaultHeldByBrake"
     RECORDED = "GPUFaultRecorded"
     ACKNOWLEDGED = "GPUFaultAcknowledged"
-    """A person has seen it and deals with it."""
+    """A person acknowledged an incident."""
     SILENT = "KernelLogSilent"
-    """A node's kernel log stopped arriving; on the Lease where it is much of the fleet."""
+    """A node's kernel log stopped arriving; on the Lease if many nodes are affected."""
     OVERRUN = "KernelLogOverrun"
     """The kernel overwrote records of its log before they were read."""
     SHADOW = "GPUFaultShadow"
-    """A rule on trial would have acted."""
+    """A rule on trial would have tainted the node."""
     CONTESTED = "GPUTaintContested"
-    """Somebody else keeps taking our taint off."""
+    """Somebody else keeps removing our taint."""
     PAUSED = "GPUTaintingPaused"
     """A person has paused tainting; on the Lease."""
     RESUMED = "GPUTaintingResumed"
     """A pause has ended; on the Lease."""
     BRAKE_RESET = "GPUBrakeReset"
-    """A person has reset the brake; on the Lease."""
+    """A person has ended the brake's cool-down; on the Lease."""
     HOLDING = "GPUBrakeHolding"
     """The brake has begun to hold nodes back; on the Lease."""
     FREE = "GPUBrakeReleased"
-    """It holds none any more; on the Lease."""
+    """The brake holds no node any more; on the Lease."""
     DELETED = "GPUTaintedNodeDeleted"
-    """Nodes were deleted while they bore our taint; on the Lease."""
+    """Nodes were deleted while they carried our taint; on the Lease."""
     AMBIGUOUS = "NodeNameAmbiguous"
     """Two machines report under one name."""
     MISNAMED = "NodeNameUnknown"
-    """Kernel faults come under a name that no Node has; on the Lease."""
+    """Kernel faults arrive under a name that no Node has; on the Lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Occurrences of a known incident that its node does not tell of yet: writes are rare (rule 22)."""
+    """Growth: occurrences of a known incident that are counted but not written to the Node yet (rule 22).
+
+    The controller carries growth from decision to decision until the next write of the record.
+    """
 
     count: int
-    """How often the incident was seen in all. It is no sum to be added, so that nothing can count twice."""
+    """The incident's total count with these occurrences: a total cannot be added twice."""
     latest: Fault
-    """The latest occurrence, for ``times`` of them that are not written yet. Its position is the
-    furthest of theirs, and a user wrote it only if a user wrote all."""
+    """The latest occurrence; its ``times`` is the number of unwritten ones. Its position is the latest of
+    them all, and ``user_written`` is set only if a user wrote all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One Node write, complete: what to set, what to say, and why."""
+    """One complete Node write: the fields to set, the Event, and the reason."""
 
     node: str
     verb: Verb
@@ -79,32 +82,32 @@ class Change:
     health: str | None
     """The value of the health label; None removes it."""
     suspect_taint: bool = field(default=False, kw_only=True)
-    """Whether the node bears our softer taint afterwards."""
+    """Whether the Node has our taint for suspects after the write."""
     event: EventReason | None = None
     message: str = ""
     incident: Incident | None = None
-    """The incident that a taint stands for."""
+    """The incident for which the node is tainted."""
     evidence: Fault | None = None
-    """The line that led to it just now; None for a taint that the brake had held."""
+    """The new fault that led to the write; None for a taint that the brake had held."""
     news: tuple[Fault, ...] = ()
-    """All that opened or reopened an incident on the node, ``evidence`` among them."""
+    """All faults that opened or reopened an incident of the node, ``evidence`` among them."""
     grown: tuple[Growth, ...] = ()
-    """Further occurrences of known incidents that the record now counts too."""
+    """Growth that the write brings to the record: further occurrences of known incidents."""
 
     @property
     def act_id(self) -> str:
-        """The write's name in log, Event and record; empty where nothing stays on the node (a purge)."""
+        """The write's id in log, Event and record; empty if nothing stays on the Node (a purge)."""
         return self.record.act.id if self.record is not None and self.record.act is not None else ""
 
     @property
     def counts_only(self) -> bool:
-        """Whether it only brings counts up to date: such writes are rare (rule 22)."""
+        """Whether the write only brings counts up to date (rule 22)."""
         return self.verb is Verb.RECORD and bool(self.grown) and not self.news and self.event is None
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedFault:
-    """A fault that led to nothing, and why: nothing is dropped in silence."""
+    """A fault that led to nothing, and why: no fault is dropped without a reason."""
 
     fault: Fault
     reason: str
@@ -112,58 +115,61 @@ class DroppedFault:
 
 @dataclass(frozen=True, slots=True)
 class SkippedTaint:
-    """One node that is not tainted, for what, and why not; reported once for as long as it stays so."""
+    """One node that is not tainted for an incident, and why; reported once while it stays so."""
 
     node: str
     key: IncidentKey
     why: SkipReason
     detail: str = ""
     about: Incident | Fault | None = field(default=None, compare=False)
-    """What stands against it; the line itself where that is all there is."""
+    """The incident, or the fault if there is no incident."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a decision depends on."""
+    """All facts that a decision depends on."""
 
     nodes: Mapping[str, NodeState]
     in_flight: frozenset[str] = frozenset()
     """Nodes whose taint may have been written although no answer came."""
     unwritable: frozenset[str] = frozenset()
-    """Nodes that could not be tainted just now: they must not keep others from the brake's room."""
+    """Nodes that cannot be tainted just now: they must not use up the brake's limit."""
     grown: Mapping[str, tuple[Growth, ...]] = field(default_factory=dict)
-    """By node, what was counted earlier and is not written yet."""
+    """By node, the growth: occurrences that were counted and not written."""
     read_ns: Mapping[Source, int] = field(default_factory=dict)
-    """Up to where each source had been acted upon before the faults at hand, for releases seen now."""
+    """Per source, the Loki timestamp up to which lines were acted upon before this decision's faults.
+
+    A release that is noticed now covers lines up to there.
+    """
     ambiguous: frozenset[str] = frozenset()
-    """Names under which two machines report at once: never tainted (rule 3)."""
+    """Names under which two machines report at once; such nodes are never tainted (rule 3)."""
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By node, the boots that its present boot's heartbeats have shown to be over."""
+    """By node, the boots that the Node has left: heartbeats of its present boot show that they are over."""
     controls: Controls = field(default_factory=Controls)
     window: Window = field(default_factory=Window)
-    """Recent evidence of the whole fleet, for thresholds and for telling root cause from collateral."""
+    """Recent evidence of the whole fleet, for thresholds and failure groups."""
     replaying: bool = False
-    """The window has yet to be read again in full: what nobody else did in it cannot be known."""
+    """Whether the past is still being read again after a start, so that recent evidence is incomplete."""
     jobs: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By node, the jobs that ran there lately, as far as the API server was asked."""
+    """By node, the jobs that ran there recently, if the API server was asked."""
     pods: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By node, of each pod (``namespace/name``) the job that it is of, as far as that server was asked."""
+    """By node and pod (``namespace/name``), the pod's job, if the API server was asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do: the one value that log, metrics, Events, dry run and the writes are rendered from."""
+    """The decision: log, metrics, Events, dry run and the writes are all rendered from this value."""
 
     changes: tuple[Change, ...]
     brake: BrakeState
     counted: tuple[Fault, ...] = ()
-    """The new occurrences, as opposed to what was seen before or says nothing about its node."""
+    """The faults that were counted, in contrast to replays and faults that do not concern their node."""
     ignored: tuple[DroppedFault, ...] = ()
     of_unknown_nodes: tuple[Fault, ...] = ()
-    """Faults of Nodes that the cluster does not know (yet)."""
+    """Faults of nodes that the cluster does not have (yet)."""
     grown: Mapping[str, tuple[Growth, ...]] = field(default_factory=dict)
-    """By node, what is counted and not written yet, to be carried to the next decision."""
+    """By node, the growth to carry to the next decision."""
     window: Window = field(default_factory=Window)
     """Recent evidence, to be carried to the next decision."""
     refused: tuple[SkippedTaint, ...] = ()
-    """Nodes that are not tainted although something stands against them."""
+    """Nodes that are not tainted although an incident or a line is a reason for a taint."""

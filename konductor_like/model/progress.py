@@ -1,4 +1,4 @@
-"""How far the work has come, as the Lease carries it."""
+"""The progress of reading: what the Lease stores about cursors, coverage and losses."""
 
 from __future__ import annotations
 
@@ -13,69 +13,69 @@ from konductor_like.model.nodes import NodeRecord
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far every source was read *and acted upon*; the Lease carries it (rule 9).
+    """The cursors: how far every source was read *and acted upon*; the Lease stores them (rule 9).
 
-    ``act_from_ns`` was fixed at the very first start: older lines are recorded, never acted upon.
+    ``act_from_ns`` was fixed at the first start: older lines are recorded, and never acted upon.
     """
 
     read_ns: Mapping[Source, int]
     act_from_ns: int
     released: tuple[NodeRecord, ...] = ()
-    """What the releases of the last day cover, a record for each machine, the newest first: a Node that is
-    deleted takes its own record along."""
+    """What the releases of the last day cover: a record for each machine, the newest first. A deleted Node's
+    own record is deleted with it."""
 
 
 class CoverageState(StrEnum):
-    """Whether silence of a node means anything."""
+    """Whether the heartbeats of a node's kernel-log reader arrive: without them, silence proves nothing."""
 
     MEASURED = "measured"
     UNKNOWN = "unknown"
-    """Its heartbeat was seen and has stopped."""
+    """Heartbeats arrived earlier and have stopped."""
     NOT_MEASURED = "not measured"
-    """No heartbeat of it was ever seen."""
+    """No heartbeat ever arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A span of Loki time in which kernel logs were not heard, and whose (rule 8).
+    """A span of Loki time in which the kernel logs of some nodes did not arrive (rule 8).
 
-    It is open until heartbeats of that time were read after all, or until it is too old to be closed.
+    The gap is removed when heartbeats of that time are read after all, or when it is too old.
     """
 
     start_ns: int
-    """The last heartbeat before it, or earlier."""
+    """Loki timestamp of the last heartbeat before the gap, or earlier."""
     end_ns: int | None
-    """The first heartbeat after it, or later; None while the silence lasts."""
+    """Loki timestamp of the first heartbeat after the gap, or later; None while the silence lasts."""
     nodes: frozenset[str] | None
-    """None: any GPU node, where there was no room for their names."""
+    """The nodes; None for any GPU node, if there was no space for their names."""
 
     def concerns(self, node: str) -> bool:
-        """Whether the node's log is missing for this span."""
+        """Whether the node's kernel log is missing in this gap."""
         return self.nodes is None or node in self.nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Records of one kernel log that the kernel overwrote before they were read; nothing brings them back."""
+    """Records of one kernel log that the kernel overwrote before they were read; they cannot be recovered."""
 
     records: int
     at_ns: int
-    """Loki timestamp of the latest line that told of some."""
+    """Loki timestamp of the latest line that reported such a loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unparsed:
-    """Lines of one kernel log that name an Xid in a form that is not understood."""
+    """Lines of one kernel log with an Xid in a form that the detection does not understand."""
 
     lines: int
-    """At least so many: a line that came late is not told from one that was read again."""
+    """Number of lines, at least: a line that arrived late cannot be told from a line that was read twice."""
     at_ns: int
     """Loki timestamp of the latest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misnamed:
-    """Kernel faults under a name that no Node has; they waited for one and were given up."""
+    """Kernel faults under a name that no Node has; the controller waited for such a Node and gave up."""
 
     faults: int
     at_ns: int
@@ -84,11 +84,11 @@ class Misnamed:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Which nodes' kernel logs arrive, as the controller last saw it, and what is missing of them.
+    """Which nodes' kernel logs arrive, as the controller last saw it, and what is missing.
 
-    Fleets are nearly all measured or nearly all not, so only the exceptions are listed:
-    ``listed_are_measured`` says what the nodes in ``listed`` are; all others but the ``unknown`` are the
-    opposite.
+    Usually nearly all nodes are measured or nearly none, so only exceptions are listed:
+    ``listed_are_measured`` gives the state of the nodes in ``listed``; all other nodes except the ``unknown``
+    have the opposite state.
     """
 
     at: datetime
@@ -96,23 +96,23 @@ class Coverage:
     listed: frozenset[str] = frozenset()
     listed_are_measured: bool = True
     gaps: tuple[Gap, ...] = ()
-    """One per node, nodes of the same minutes together; the oldest first."""
+    """One gap per node, but nodes with the same minutes share one; the oldest first."""
     ambiguous: frozenset[str] = frozenset()
-    """Names under which two machines report at once: never tainted (rule 3)."""
+    """Names under which two machines report at once; such nodes are never tainted (rule 3)."""
     lost: Mapping[str, Loss] = field(default_factory=dict)
     """By node, for as long as a gap would be kept."""
     unparsed: Mapping[str, Unparsed] = field(default_factory=dict)
     """By node, for as long as a gap would be kept."""
     read_ns: Mapping[Source, int] = field(default_factory=dict)
-    """Up to where each source was read in full, in Loki's ns; a source that is not read is missing.
+    """Per source, the Loki timestamp up to which it was read in full; a source that is not read is missing.
 
-    The cursor is behind it while something that was read waits to be acted upon.
+    The cursor is earlier while lines that were read wait to be acted upon.
     """
     misnamed: Mapping[str, Misnamed] = field(default_factory=dict)
-    """By name, for a day or until a Node has it."""
+    """By name; kept for a day or until a Node has the name."""
 
     def of(self, node: str) -> CoverageState:
-        """The coverage of one node."""
+        """Return the coverage of one node."""
         if node in self.unknown:
             return CoverageState.UNKNOWN
         measured = (node in self.listed) == self.listed_are_measured

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def printable(text: str) -> str:
-    """The text on one line, every control and format character spelt out (``\\x1b``, ``\\u202e``).
+    """Return the text on one line, control and format characters spelt out (``\\x1b``, ``\\u202e``).
 
-    A log line must neither drive a terminal nor turn around the order in which its characters are read.
+    Such characters could control a terminal, or reverse the order in which the text is read.
     """
     if text.isprintable():
         return text
@@ -18,12 +18,12 @@ def printable(text: str) -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    """At most so many characters, the last of them ``…`` where some are left out."""
+    """Return the text, cut to ``most`` characters; the last one is ``…`` if something was cut."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def span_text(seconds: int) -> str:
-    """``24h``, ``10m``, ``90s``."""
+    """Return a span as ``24h``, ``10m`` or ``90s``."""
     for unit, size in (("h", 3600), ("m", 60)):
         if seconds % size == 0:
             return f"{seconds // size}{unit}"
@@ -31,6 +31,6 @@ def span_text(seconds: int) -> str:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """``a, b and 3 more``: at most so many of the names, and how many are left out."""
+    """Return the first ``most`` names and the number of the others: ``a, b and 3 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -1,6 +1,6 @@
-"""Recent evidence of the whole fleet, bounded in time and number.
+"""Recent evidence of the whole fleet, limited in time and number.
 
-It is no state of its own: after a restart it is read from Loki again.
+The controller does not store it: after a restart it reads the lines from Loki again.
 """
 
 from __future__ import annotations
@@ -13,62 +13,62 @@ from konductor_like.model.faults import KernelPosition, Severity, Source
 
 
 class TraceKey(NamedTuple):
-    """What one node's evidence is kept apart by."""
+    """The key of a trace among the traces of one node."""
 
     rule: str
     gpu: str | None
     taints: bool
-    """A rule may print what taints and what does not: the two never hide each other."""
+    """Whether the faults taint; a rule may report both kinds, and neither hides the other."""
     boot_id: str | None
-    """None for evidence that is of no boot, such as a pod's line."""
+    """None for evidence without a boot, such as a pod's line."""
     job: str | None
-    """The job that its pod belongs to; None for a kernel line."""
+    """The job of its pod; None for a kernel line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Lines of one trace that follow each other closely: they count as one occurrence."""
+    """One occurrence: lines of one trace that follow each other within a minute."""
 
     start_ns: int
     end_ns: int
-    """Loki timestamps of its first and last line."""
+    """Loki timestamps of the first and the last line are ``start_ns`` and ``end_ns``."""
     first: KernelPosition
     last: KernelPosition
-    """Their places in the kernel log, by which a replay of them is known."""
+    """``first`` and ``last`` are these lines' places in the kernel log; they reveal a replay."""
     heard_ns: int | None = None
-    """When, by our clock, it was first weighed as news; None where it is only known from before our start."""
+    """When, by our clock, this process first assessed it as new; None if it is from before our start."""
     pods: frozenset[str] = frozenset()
     jobs: frozenset[str] = frozenset()
-    """The jobs that ran on the node then; of a kernel line, and as far as the API server was asked."""
+    """The jobs that ran on the node then; for a kernel line, if the API server was asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one rule has said of one GPU, the oldest episode first."""
+    """The recent episodes of one trace key on one node, the oldest first."""
 
     source: Source
     severity: Severity
     code: int | None
     remote: bool
-    """Its lines themselves blame another device."""
+    """Whether the lines themselves blame another device."""
     episodes: tuple[Episode, ...]
 
     @property
     def end_ns(self) -> int:
-        """Loki timestamp of the latest line."""
+        """Loki timestamp of the last line."""
         return self.episodes[-1].end_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Traces by node. For how many there is room: :mod:`konductor_like.policy.evidence`."""
+    """Recent evidence: traces by node. Its limits are in :mod:`konductor_like.policy.evidence`."""
 
     traces: Mapping[str, Mapping[TraceKey, Trace]] = field(default_factory=dict)
     heard_ns: Mapping[str, int] = field(default_factory=dict)
-    """When, by our clock, there was last news of a node."""
+    """By node, when (by our clock) the latest new evidence was read."""
     jobs: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By node, the jobs that its traces name, as ``jobs.job_key`` has them."""
+    """By node, the jobs that its traces name, as :func:`konductor_like.jobs.job_key` returns them."""
     dropped: int = 0
-    """Traces that had to go for want of room."""
+    """Number of traces dropped because of the limits."""
     pruned_ns: int = 0
-    """When, by our clock, what is too old was last removed."""
+    """When, by our clock, evidence that is too old was last removed."""

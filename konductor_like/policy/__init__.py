@@ -1,4 +1,4 @@
-"""Deciding: what faults mean for nodes, as values only.
+"""The decision: what the controller does about faults. Values in, a ``Plan`` out.
 
 ``decide.decide`` is the one path: controller, dry run, demo and every command render its ``Plan``.
 """

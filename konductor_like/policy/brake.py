@@ -1,14 +1,14 @@
-"""The brake: a bound on how many nodes we may have out of service (rule 19).
+"""The brake: a limit on how many nodes the controller takes out of service (rule 19).
 
-``decide`` asks it which taints may be added now; a release never passes through here. It keeps no state: what
-it must remember is in the nodes' records and on the Lease (what people told it, which tainted Nodes were
-deleted).
+``decide`` asks the brake which taints may be added now; a release never asks it. The brake keeps no state. It
+reads the nodes' records and the Lease (operators' controls, and tainted Nodes that were deleted).
 
-Three kinds of nodes take room, in the fleet or in a pool: those that are out by us, those that are out for
-other reasons (where the settings count them), and those that came back a moment ago. A release takes room
-only once the brake holds something back: an operator who undoes a false alarm shall not see the brake fill
-the room at once. A tainted Node that was deleted always takes room: an autoscaler that removes what we taint
-shall not empty the fleet.
+Three kinds of nodes use up the limit of the fleet or of a pool: nodes tainted by the controller; nodes that
+are unavailable for other reasons, where the settings count these; and nodes in the cool-down, which returned
+a moment ago. A released node is in the cool-down only if the brake was holding a node back at the release.
+Without the cool-down, an operator who undoes a false alarm would see the brake admit the next taints at once.
+A tainted Node that was deleted always has a cool-down: otherwise an autoscaler that removes tainted Nodes
+could empty the fleet.
 """
 
 from __future__ import annotations
@@ -40,46 +40,46 @@ from konductor_like.model.time import span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.correlation import deferred_of
 
-JOINING = timedelta(minutes=30)
-"""A Node younger than this may well not be Ready yet: a fleet that grows shall not trip the brake."""
+NEW_NODE_AGE = timedelta(minutes=30)
+"""Age below which a Node is not counted as unavailable: new Nodes are often not Ready yet."""
 
-Deferred = Mapping[str, Collection[IncidentKey]]
-"""By node, the incidents that may not taint yet by their rule; the brake does not hold these."""
-NOTHING_DEFERRED: Deferred = {}
+DeferredKeys = Mapping[str, Collection[IncidentKey]]
+"""By node, the keys of deferred incidents; the brake does not hold these."""
+NOTHING_DEFERRED: DeferredKeys = {}
 NO_CONTROLS = Controls()
 
 
 @dataclass(slots=True)
 class Budget:
-    """How many nodes of the fleet, or of a pool, may be out by us, and what takes the room."""
+    """The limit of the fleet or of a pool, and the nodes that use it up."""
 
     gpu_nodes: int = 0
     out: int = 0
-    """Nodes that carry our taint, or may."""
+    """Nodes that carry our taint, or may carry it because a write had no answer."""
     away: int = 0
-    """Others that count as out."""
+    """Nodes that are unavailable for other reasons."""
     bound: int = 0
-    """How many may be out by us."""
+    """Number of nodes that the controller may have tainted at a time."""
     cooling: int = 0
-    """Nodes whose release or deletion made room that is not used yet."""
+    """Nodes in the cool-down: released or deleted a moment ago, their places still empty."""
     deleted: int = 0
-    """How many of these were deleted."""
+    """Number of the nodes in ``cooling`` that were deleted."""
     rearms_at: datetime | None = None
     released_at: list[datetime] = field(default_factory=list)
-    """When nodes that are in service came back."""
+    """The times at which nodes that are now in service returned."""
     deleted_at: list[datetime] = field(default_factory=list)
-    """When Nodes that were out by us were deleted."""
+    """The times at which Nodes tainted by the controller were deleted."""
     held_since_ns: int | None = None
-    """The oldest fault for which a node is held back."""
+    """Loki timestamp of the oldest fault for which the brake holds a node."""
 
     def cool_down(self, cooldown: timedelta, now: datetime) -> None:
-        """Keep the room empty that releases and deletions made lately.
+        """Set ``cooling``: the places of recently released and deleted nodes stay empty for the cool-down.
 
-        Each further one within the cool-down begins it anew for all of them.
+        A further release or deletion within the cool-down starts it again for all of them.
         """
         made_room, held_ns = self.released_at + self.deleted_at, self.held_since_ns
         if made_room and (held_ns is None or held_ns > unix_ns(max(made_room))):
-            made_room = self.deleted_at  # nothing was held at the latest release: the brake had not tripped
+            made_room = self.deleted_at  # at the latest release the brake held nothing
         if not made_room or now - max(made_room) >= cooldown:
             return
         latest_first = sorted(made_room, reverse=True)
@@ -91,32 +91,32 @@ class Budget:
 
 @dataclass(slots=True)
 class FleetCount:
-    """Every node counted once, and what follows for one more taint."""
+    """Counts of all nodes, each counted once, and the answer whether one more node may be tainted."""
 
     rules: PolicyConfig
     now: datetime
     pause: ControlAct | None
     reset_at: datetime | None
-    """When a person last reset the brake: what was before makes no cool-down and no pace."""
+    """When a person last ended the cool-down: releases, deletions and taints before it do not count."""
     fleet: Budget = field(default_factory=Budget)
     pools: dict[str, Budget] = field(default_factory=dict)
-    """Where pools have a bound of their own."""
+    """By name; empty unless the settings limit pools."""
     held: dict[str, Incident] = field(default_factory=dict)
-    """By node, the gravest of what an earlier decision held back."""
+    """By node, the most urgent incident that an earlier decision held back."""
     out: set[str] = field(default_factory=set)
     away: set[str] = field(default_factory=set)
     tainted_at: list[datetime] = field(default_factory=list)
-    """When nodes were tainted within the rate's window."""
+    """The times of the taints within the rate's window."""
     unrecorded: int = 0
-    """Taints that no record shows yet."""
+    """Number of taints that no record shows yet."""
 
     def budgets(self, pool: str | None) -> tuple[Budget, ...]:
-        """The budgets that a node of this pool needs a place in."""
+        """Return the budgets that limit a node of this pool."""
         own = None if pool is None else self.pools.get(pool)
         return (self.fleet,) if own is None else (self.fleet, own)
 
     def refusal(self, state: NodeState) -> SkipReason | None:
-        """Why this node may not be tainted on top of the others, if it may not."""
+        """Return why the brake does not admit this node; None if it may be tainted too."""
         if self.pause is not None:
             return SkipReason.PAUSED
         if state.name in self.out:
@@ -133,7 +133,7 @@ class FleetCount:
         return SkipReason.RATE if pace is not None and pace.taints >= pace.most else None
 
     def take(self, state: NodeState) -> None:
-        """This node is tainted as well."""
+        """Count this node as tainted."""
         if state.name in self.out:
             return
         for budget in self.budgets(state.pool):
@@ -144,7 +144,7 @@ class FleetCount:
         self.unrecorded += 1
 
     def pace(self) -> Pace | None:
-        """How many taints there were lately, where that is bounded."""
+        """Return the taints within the rate's window; None without a rate limit."""
         if self.rules.brake_rate_nodes is None:
             return None
         window = self.rules.brake_rate_window_seconds
@@ -153,7 +153,7 @@ class FleetCount:
         return Pace(len(self.tainted_at) + self.unrecorded, self.rules.brake_rate_nodes, window, frees_at)
 
     def state(self, held: Iterable[Held]) -> BrakeState:
-        """The brake for people to look at."""
+        """Return the brake as commands and metrics show it."""
         budgets = (self.fleet, *self.pools.values())
         return BrakeState(
             gpu_nodes=self.fleet.gpu_nodes,
@@ -173,30 +173,32 @@ class FleetCount:
         )
 
     def note_held(self, state: NodeState, deferred: Collection[IncidentKey]) -> None:
-        """Count what an earlier decision held back on this node."""
+        """Count the incidents that an earlier decision held back on this node."""
         held = held_back(state, deferred)
         if not held:
             return
         self.held[state.name] = min(held, key=lambda incident: incident.urgency)
-        # The oldest says since when, not the gravest. While its rule deferred it, the brake did not hold it.
+        # The oldest incident determines since when, not the gravest. The brake did not hold a fault while it
+        # was deferred.
         since_ns = min(i.first_ns + span_ns(self.rules.escalation(i.key.rule).defer_seconds) for i in held)
         for budget in self.budgets(state.pool):
             if budget.held_since_ns is None or since_ns < budget.held_since_ns:
                 budget.held_since_ns = since_ns
 
     def note_times_out(self, state: NodeState, *, in_service: bool) -> None:
-        """Count when this node was tainted, and when it last came back."""
+        """Count the node's taints, and its latest return if it is in service."""
         record = state.record
         self.note_taints(quarantine.tainted_at for quarantine in record.quarantines)
         if record.tainted_at is not None:
             self.note_taints([record.tainted_at])
         if in_service:
-            # A claim without a taint: the taint is gone, and the release is written just now.
+            # A claim (``tainted_at``) without a taint: somebody removed the taint, and this decision writes
+            # the release.
             at = self.now if record.tainted_at is not None else record.quarantines[0].released_at
             self.note_release(min(at, self.now), self.budgets(state.pool))
 
     def note_release(self, at: datetime, budgets: Iterable[Budget], nodes: int = 1) -> None:
-        """Count a node, or so many, that came back at this time."""
+        """Count the return of ``nodes`` nodes at this time."""
         if self.reset_at is None or at > self.reset_at:
             for budget in budgets:
                 budget.released_at += [at] * nodes
@@ -210,9 +212,9 @@ class FleetCount:
                 budget.deleted_at.append(min(deleted_at, self.now))
 
     def note_taints(self, times: Iterable[datetime]) -> None:
-        """Count taints for the pace.
+        """Count taints for the rate.
 
-        A time that lies further ahead than the window is long was written by a clock that was wrong.
+        A time further in the future than the window is long was written by a wrong clock, and is left out.
         """
         window = timedelta(seconds=self.rules.brake_rate_window_seconds)
         since = self.now - window if self.reset_at is None else max(self.now - window, self.reset_at)
@@ -223,23 +225,23 @@ def count_fleet(
     snapshot: Snapshot,
     rules: PolicyConfig,
     now: datetime,
-    deferred: Deferred,
+    deferred: DeferredKeys,
     candidates: Collection[str] = (),
 ) -> FleetCount:
     """Count every node once.
 
-    Nodes in flight may have been tainted although no answer came. Ambiguous names are not the brake's to
-    hold, nor is what is ``deferred``; ``candidates`` have a GPU by the evidence at hand.
+    Nodes in flight may have been tainted although no answer came. The brake holds no incident of an ambiguous
+    name and none that is ``deferred``. ``candidates`` have a GPU: their new evidence shows it.
     """
     acts = {act.control: act for act in snapshot.controls.acts}
     pause, reset = acts.get(Control.PAUSE), acts.get(Control.BRAKE_RESET)
-    count = FleetCount(
+    fleet_count = FleetCount(
         rules,
         now,
         pause if pause is not None and pause.holds(now) else None,
         reset.at if reset is not None and reset.at <= now else None,
     )
-    joined_ns = unix_ns(now - JOINING)
+    joined_ns = unix_ns(now - NEW_NODE_AGE)
     for name, state in snapshot.nodes.items():
         record = state.record
         is_out = state.tainted or name in snapshot.in_flight
@@ -254,63 +256,63 @@ def count_fleet(
             and state.created_ns <= joined_ns
         )
         if is_out:
-            count.out.add(name)
-            count.unrecorded += not state.tainted
+            fleet_count.out.add(name)
+            fleet_count.unrecorded += not state.tainted
         elif is_away:
-            count.away.add(name)
+            fleet_count.away.add(name)
         if rules.brake_pool_max_percent is not None and state.pool is not None:
-            count.pools.setdefault(state.pool, Budget())
-        for budget in count.budgets(state.pool):
+            fleet_count.pools.setdefault(state.pool, Budget())
+        for budget in fleet_count.budgets(state.pool):
             budget.gpu_nodes += is_gpu_node
             budget.out += is_out
             budget.away += is_away
         if record.incidents and name not in snapshot.ambiguous:
-            count.note_held(state, deferred.get(name, ()))
+            fleet_count.note_held(state, deferred.get(name, ()))
         if was_out:
-            count.note_times_out(state, in_service=not (is_out or is_away))
+            fleet_count.note_times_out(state, in_service=not (is_out or is_away))
     if snapshot.controls.tainted or Control.PURGE in acts:
-        _count_gone(count, snapshot, acts.get(Control.PURGE))
-    _set_bounds(count)
-    return count
+        _count_gone(fleet_count, snapshot, acts.get(Control.PURGE))
+    _set_bounds(fleet_count)
+    return fleet_count
 
 
-def _count_gone(count: FleetCount, snapshot: Snapshot, purge: ControlAct | None) -> None:
-    """Count the nodes whose records went with a purge, or with a Node that was deleted."""
-    cooldown = timedelta(seconds=count.rules.brake_cooldown_seconds)
-    if purge is not None and abs(count.now - purge.at) < cooldown:
-        # Nobody knows of which pools they were, so they count in all.
-        budgets = (count.fleet, *count.pools.values())
-        count.note_release(min(purge.at, count.now), budgets, purge.nodes)
+def _count_gone(fleet_count: FleetCount, snapshot: Snapshot, purge: ControlAct | None) -> None:
+    """Count the nodes whose records a purge removed, or that disappeared with a deleted Node."""
+    cooldown = timedelta(seconds=fleet_count.rules.brake_cooldown_seconds)
+    if purge is not None and abs(fleet_count.now - purge.at) < cooldown:
+        # The pools of these nodes are unknown, so they count in every pool.
+        budgets = (fleet_count.fleet, *fleet_count.pools.values())
+        fleet_count.note_release(min(purge.at, fleet_count.now), budgets, purge.nodes)
     for each in snapshot.controls.tainted:
         if each.deleted_at is not None:
             back = snapshot.nodes.get(each.name)
             if back is None or not back.machine.same_boot(each.machine):
-                count.note_deleted(each, each.deleted_at)
+                fleet_count.note_deleted(each, each.deleted_at)
 
 
-def _set_bounds(count: FleetCount) -> None:
-    rules = count.rules
-    count.fleet.bound = bound(count.fleet.gpu_nodes, rules)
-    for budget in count.pools.values():
+def _set_bounds(fleet_count: FleetCount) -> None:
+    rules = fleet_count.rules
+    fleet_count.fleet.bound = bound(fleet_count.fleet.gpu_nodes, rules)
+    for budget in fleet_count.pools.values():
         budget.bound = share(budget.gpu_nodes, rules.brake_pool_max_percent or 0.0)
-    for budget in (count.fleet, *count.pools.values()):
+    for budget in (fleet_count.fleet, *fleet_count.pools.values()):
         if budget.released_at or budget.deleted_at:
-            budget.cool_down(timedelta(seconds=rules.brake_cooldown_seconds), count.now)
+            budget.cool_down(timedelta(seconds=rules.brake_cooldown_seconds), fleet_count.now)
 
 
 def bound(gpu_nodes: int, rules: PolicyConfig) -> int:
-    """How many nodes may be out by us: the percentage, never below one, within the absolute cap."""
+    """Return how many nodes the controller may taint: the percentage, at least 1, within the cap."""
     most = share(gpu_nodes, rules.brake_max_percent)
     return most if rules.brake_max_nodes is None else min(most, rules.brake_max_nodes)
 
 
 def share(gpu_nodes: int, percent: float) -> int:
-    """So many of these nodes, rounded down, but never below one: of 14 nodes 20 % are 2, of 3 nodes 1."""
+    """Return ``percent`` of the nodes, rounded down but at least 1: 20 % of 14 nodes is 2, of 3 nodes 1."""
     return max(1, math.floor(gpu_nodes * percent / 100))
 
 
 def held_back(state: NodeState, deferred: Collection[IncidentKey] = ()) -> list[Incident]:
-    """The incidents that an earlier decision held back, of a node that may be tainted at all."""
+    """Return the incidents that an earlier decision held back; none for a node that may not be tainted."""
     if state.tainted or state.opted_out or state.blocked or not state.selected:
         return []
     return [
@@ -322,7 +324,7 @@ def held_back(state: NodeState, deferred: Collection[IncidentKey] = ()) -> list[
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Who may be tainted now, and why the others may not."""
+    """The nodes that may be tainted now, and why the other candidates may not."""
 
     admitted: frozenset[str]
     refused: Mapping[str, SkipReason]
@@ -334,28 +336,28 @@ def admit(
     snapshot: Snapshot,
     rules: PolicyConfig,
     now: datetime,
-    deferred: Deferred = NOTHING_DEFERRED,
+    deferred: DeferredKeys = NOTHING_DEFERRED,
 ) -> Admission:
     """Choose which candidates (node to gravest incident) may be tainted now: fatal first, then the oldest.
 
-    A node already out, or perhaps out because its write was never answered, adds nothing and passes unless
-    tainting is paused. One that its pool has no room for leaves its place to the next. What is ``deferred``
-    is not held, and trips nothing.
+    A node that is counted as tainted already (it carries the taint, or a write of it had no answer) needs no
+    further place and is admitted unless tainting is paused. A node whose pool is full does not keep later
+    candidates of other pools out. The brake neither holds ``deferred`` incidents nor engages for them.
     """
-    count = count_fleet(snapshot, rules, now, deferred, candidates.keys())
+    fleet_count = count_fleet(snapshot, rules, now, deferred, candidates.keys())
     refused: dict[str, SkipReason] = {}
     for name in sorted(candidates, key=lambda name: (candidates[name].urgency, name)):
         state = snapshot.nodes[name]
-        why = count.refusal(state)
+        why = fleet_count.refusal(state)
         if why is None:
-            count.take(state)
+            fleet_count.take(state)
         else:
             refused[name] = why
     held = (
         Held(name, replace(candidates[name], state=IncidentState.HELD), why, snapshot.nodes[name].pool)
         for name, why in refused.items()
     )
-    return Admission(frozenset(candidates.keys() - refused.keys()), refused, count.state(held))
+    return Admission(frozenset(candidates.keys() - refused.keys()), refused, fleet_count.state(held))
 
 
 def brake_state(
@@ -366,9 +368,9 @@ def brake_state(
     controls: Controls = NO_CONTROLS,
     now: datetime,
 ) -> BrakeState:
-    """The brake as the records on the nodes tell it, for people to look at.
+    """Return the brake as computed from the nodes' records, for commands.
 
-    What stands against an ``ambiguous`` name is not the brake's to hold, nor what ``rules`` defer.
+    The brake holds no incident of an ``ambiguous`` name, and none that ``rules`` defer.
     """
     now_ns = unix_ns(now)
     deferred = {
@@ -377,25 +379,25 @@ def brake_state(
         if state.record.incidents and (keys := deferred_of(state.record, state, (), rules, now_ns))
     }
     snapshot = Snapshot(nodes, controls=controls, ambiguous=frozenset(ambiguous))
-    count = count_fleet(snapshot, rules, now, deferred)
+    fleet_count = count_fleet(snapshot, rules, now, deferred)
     held = [
-        Held(name, incident, count.refusal(nodes[name]), nodes[name].pool)
-        for name, incident in count.held.items()
+        Held(name, incident, fleet_count.refusal(nodes[name]), nodes[name].pool)
+        for name, incident in fleet_count.held.items()
     ]
-    return count.state(sorted(held, key=lambda item: (item.incident.urgency, item.node)))
+    return fleet_count.state(sorted(held, key=lambda item: (item.incident.urgency, item.node)))
 
 
-def follow(
+def updated_tainted_nodes(
     before: Iterable[TaintedNode],
     nodes: Mapping[str, NodeState],
     rules: PolicyConfig,
     now: datetime,
     in_flight: Collection[str] = (),
 ) -> tuple[TaintedNode, ...]:
-    """The Nodes with our taint, then those that were deleted with it, given what was known ``before``.
+    """Return the Nodes with our taint, then those deleted with it, given the list ``before``.
 
-    ``in_flight`` names nodes that may have been tainted although no answer came. A deletion is remembered for
-    as long as it may count for the cool-down or the pace. A machine that is deleted twice counts once.
+    ``in_flight`` names nodes that may have been tainted although no answer came. A deletion is kept as long
+    as it may count for the cool-down or the rate. A machine whose Node is deleted twice counts once.
     """
     known = {each.machine.node_uid: each for each in before if each.deleted_at is None}
     kept = timedelta(seconds=max(rules.brake_cooldown_seconds, rules.brake_rate_window_seconds))

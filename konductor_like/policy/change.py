@@ -1,7 +1,7 @@
-"""One node's write: what to set and what to say; and which nodes are not tainted, and why.
+"""The write for one node, and the reasons why nodes are not tainted.
 
-``decide`` makes a :class:`Case` of each node that needs attention and asks the brake; the changes and the
-reasons follow from both here.
+``decide`` makes a :class:`NodeCase` of each node that needs attention and asks the brake; this module derives
+the changes and the reasons from both.
 """
 
 from __future__ import annotations
@@ -43,35 +43,36 @@ from konductor_like.policy.release import contest_words, held_longer
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote it into the kernel log"
-_OF_IGNORED = {
+_SKIP_REASONS = {
     OPTED_OUT: SkipReason.OPTED_OUT,
     NO_GPU: SkipReason.NO_GPU,
     USER_WRITTEN: SkipReason.USER_WRITTEN,
 }
-"""Why a line led to nothing, where it would have tainted otherwise. Other reasons say that it is no news."""
+"""By the reason of a dropped fault, why its node is not tainted. Other reasons mean that the line was no new
+evidence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One node that is decided, and what its evidence comes to."""
+class NodeCase:
+    """One node while it is decided: its record with the new evidence, and what excludes or defers a taint."""
 
     state: NodeState
     folded: Folded
     removed_by_hand: bool
     ambiguous: bool
-    """Two machines report under its name: nobody can say whose fault it is (rule 3)."""
+    """Two machines report under the node's name, so a fault cannot be attributed to either (rule 3)."""
     deferred: Mapping[IncidentKey, int] = field(default_factory=dict)
-    """What may not taint yet by its rule, and until when (a Loki timestamp)."""
+    """The deferred incidents, and until when (a Loki timestamp)."""
 
     @property
     def gravest(self) -> Incident | None:
-        """The incident to taint for, if there is one."""
-        grave = [i for i in tainting(self.folded.record) if i.key not in self.deferred]
-        return min(grave, key=lambda incident: incident.urgency, default=None)
+        """Return the incident to taint for; None without one."""
+        candidates = [i for i in tainting(self.folded.record) if i.key not in self.deferred]
+        return min(candidates, key=lambda incident: incident.urgency, default=None)
 
     @property
     def excluded(self) -> SkipReason | None:
-        """Why this node would not be tainted whatever stands against it."""
+        """Return why this node is not tainted whatever its incidents are; None if it may be tainted."""
         if self.state.opted_out:
             return SkipReason.OPTED_OUT
         if not self.state.selected:
@@ -81,8 +82,8 @@ class Case:
         return SkipReason.AMBIGUOUS if self.ambiguous else None
 
 
-def change_of(case: Case, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:
-    """The write for one node, or None where memory will do for now."""
+def change_of(case: NodeCase, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:
+    """Return the write for one node; None if nothing needs to be written now."""
     state, folded = case.state, case.folded
     admitted = state.name in admission.admitted
     newly_tainted = admitted and not state.tainted
@@ -92,20 +93,21 @@ def change_of(case: Case, admission: Admission, rules: PolicyConfig, now: dateti
     if tainted and case.gravest is not None:
         record = replace(record, tainted_at=record.tainted_at or now)
         if record.quarantines or rules.repeat_count == 1:
-            # A claim that the folding took away was of a taint that somebody removed.
+            # If the folding removed the claim (``tainted_at``), somebody had removed the taint: this is a new
+            # time out.
             before = state.record if folded.record.tainted_at is not None else NodeRecord()
             record = held_longer(before, record, rules, now)
     health = health_of(record, tainted=tainted)
-    softly = bears_suspect_taint(state, health, rules, news=bool(folded.news))
-    lingers = state.suspect_tainted and not softly
+    suspect_taint = bears_suspect_taint(state, health, rules, news=bool(folded.news))
+    loses_suspect_taint = state.suspect_tainted and not suspect_taint
     due = bool(folded.grown) and is_due(state.record, rules, now)
-    if not (due or folded.urgent or lingers or record != folded.record):
+    if not (due or folded.urgent or loses_suspect_taint or record != folded.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
     event, message = _announcement(case, record, admission, tainted_for)
     verb = Verb.TAINT if newly_tainted else Verb.RECORD
-    if newly_tainted or lingers or record != state.record:
+    if newly_tainted or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, rules.version))
     evidence = [fault for fault in folded.news if tainted_for is None or fault.key == tainted_for.key]
     return Change(
@@ -113,7 +115,7 @@ def change_of(case: Case, admission: Admission, rules: PolicyConfig, now: dateti
         verb=verb,
         record=None if record.empty else record,
         health=health,
-        suspect_taint=softly,
+        suspect_taint=suspect_taint,
         event=event,
         message=message,
         incident=tainted_for,
@@ -124,20 +126,17 @@ def change_of(case: Case, admission: Admission, rules: PolicyConfig, now: dateti
 
 
 def is_due(record: NodeRecord, rules: PolicyConfig, now: datetime) -> bool:
-    """Whether counts that have only grown may be written: our last write of the node is an interval ago.
-
-    The first line of a storm is written at once, the next count ten minutes later (rule 22).
-    """
+    """Whether counts alone may be written now: the controller's last write of the node is an interval ago."""
     if record.act is None:
         return True
-    # A write that lies in the future was made before our clock was put back.
+    # A time in the future was written before the controller's clock was set back.
     return abs(now - record.act.at) >= timedelta(seconds=rules.record_interval_seconds)
 
 
 def _announcement(
-    case: Case, record: NodeRecord, admission: Admission, tainted_for: Incident | None
+    case: NodeCase, record: NodeRecord, admission: Admission, tainted_for: Incident | None
 ) -> tuple[EventReason | None, str]:
-    """Which Event the write deserves, and its words."""
+    """Return the write's Event, None for no Event, and its message."""
     gravest, state = case.gravest, case.state
     contest = contest_words(record) if case.removed_by_hand else ""
     if tainted_for is not None:
@@ -154,8 +153,8 @@ def _announcement(
         by = record.releases[0].by
         return EventReason.RELEASED, f"The taint was removed by {by}; its evidence will not taint again."
     if not case.folded.news:
-        notable = case.folded.notable
-        return (None, "") if notable is None else (EventReason.RECORDED, describe(notable))
+        to_announce = case.folded.to_announce
+        return (None, "") if to_announce is None else (EventReason.RECORDED, describe(to_announce))
     if gravest is not None and not state.tainted:
         why = case.excluded or admission.refused.get(state.name, SkipReason.BRAKE)
         refused = SkippedTaint(state.name, gravest.key, why)
@@ -168,10 +167,10 @@ def _announcement(
 
 
 def bears_suspect_taint(state: NodeState, health: str | None, rules: PolicyConfig, *, news: bool) -> bool:
-    """Whether the node is to bear the softer taint, given the ``health`` that is written with it.
+    """Whether the node carries the suspect taint after the write of ``health``.
 
-    It comes with the suspicion, or with ``news`` of another one. One that a person took off by hand stays off
-    until then.
+    The controller adds it when the node becomes suspect, or when a new incident opens (``news``) while it is.
+    If a person removes it, the controller adds it again only at one of these occasions.
     """
     if health != SUSPECT or not rules.suspect_taint or state.opted_out or not state.selected:
         return False
@@ -179,12 +178,12 @@ def bears_suspect_taint(state: NodeState, health: str | None, rules: PolicyConfi
 
 
 def refusals(
-    cases: Mapping[str, Case], refused: Mapping[str, SkipReason], ignored: Iterable[DroppedFault]
+    cases: Mapping[str, NodeCase], refused: Mapping[str, SkipReason], ignored: Iterable[DroppedFault]
 ) -> tuple[SkippedTaint, ...]:
-    """Every node that is not tainted although something stands against it, once for each reason.
+    """Return the nodes that are not tainted although an incident or a line asks for it, once for each reason.
 
-    ``refused`` is what the brake said; ``ignored`` faults would have tainted but for what their node or their
-    line is.
+    ``refused`` are the brake's reasons. ``ignored`` faults led to nothing because of their node (opted out,
+    no GPU) or their line (written by a user).
     """
     found: list[SkippedTaint] = []
     for name, case in cases.items():
@@ -205,21 +204,24 @@ def refusals(
             elif i.role is Role.COLLATERAL:
                 found.append(SkippedTaint(name, i.key, SkipReason.COLLATERAL, i.failure_group or "", i))
     for item in ignored:
-        reason, fault = _OF_IGNORED.get(item.reason), item.fault
+        reason, fault = _SKIP_REASONS.get(item.reason), item.fault
         if reason is not None and fault.severity.taints and fault.node is not None:
             found.append(SkippedTaint(fault.node, fault.key, reason, about=fault))
     return tuple(dict.fromkeys(found))
 
 
 def would_taint(state: NodeState, fault: Fault) -> bool:
-    """Whether such a fault is a reason to taint this node; the brake may still hold it."""
+    """Whether the fault is a reason to taint this node; the brake may still hold the node."""
     if state.opted_out or not state.selected or not fault.severity.taints:
         return False
     return state.is_gpu_node or (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu)
 
 
 def shadow_event(state: NodeState, fault: Fault) -> Change:
-    """The Event that tells of it, as a change that writes nothing; the same for its rule, GPU and boot."""
+    """Return the Event for a fault of a rule on trial: a change without a write.
+
+    The Event is the same for all faults of its rule, GPU and boot.
+    """
     finding = fault.finding
     device = f" on GPU {finding.gpu}" if finding.gpu else ""
     message = (

@@ -9,60 +9,61 @@ from typing import Self
 from konductor_like.model import NO_ESCALATION, Escalation
 
 LONGEST_SECONDS = 86_400
-"""No rule looks further back: that much of Loki is read again at a start."""
+"""Seconds of the longest span that a rule may look back: the controller reads this span of Loki again at a
+start."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """Bounds and spans of the policy: the settings give them, and the rules' data."""
+    """Limits and spans of the policy, from the settings and the rules' data."""
 
     brake_max_percent: float = 20.0
-    """Share of the GPU nodes, 0 to 100, that may be out by us."""
+    """Percentage of the GPU nodes, 0 to 100, that the controller may have tainted."""
     brake_max_nodes: int | None = None
-    """Absolute cap beside it; None for none."""
+    """Number of nodes that the controller may have tainted at most; None for no such cap."""
     brake_pool_max_percent: float | None = None
-    """Share of a pool's GPU nodes, 0 to 100, that may be out by us; None for no bound of its own."""
+    """Percentage of a pool's GPU nodes, 0 to 100, that the controller may have tainted; None for no limit."""
     brake_rate_nodes: int | None = None
-    """How many nodes may be tainted within ``brake_rate_window_seconds``; None for any number."""
+    """Number of nodes that may be tainted within ``brake_rate_window_seconds``; None for no limit."""
     brake_rate_window_seconds: float = 3600.0
     brake_count_unavailable: bool = False
-    """Whether nodes that are cordoned or not Ready count as out too."""
+    """Whether nodes that are cordoned or not Ready use up the limit, too."""
     brake_cooldown_seconds: float = 300.0
-    """Once the brake holds something, the room that a release makes is not used for so long."""
+    """Seconds for which the place of a released node stays empty, if the brake held a node at the release."""
     hold_base_seconds: float = 1800.0
-    """A node that failed before does not come back by itself for so long, doubled with each further time."""
+    """Seconds of the hold at the second failure within ``repeat_days``; each further failure doubles it."""
     hold_max_seconds: float = 86_400.0
-    """It is never held longer than this."""
+    """Seconds of the longest hold."""
     repeat_days: float = 7.0
-    """How long an earlier time out counts."""
+    """Days for which an earlier time out of service counts."""
     repeat_count: int = 3
-    """The time out within ``repeat_days`` that marks a node for replacement; 0 for none."""
+    """Number of times out within ``repeat_days`` that marks a node for replacement; 0 for never."""
     record_interval_seconds: float = 600.0
-    """Growing counts reach a node at most this often."""
+    """Least seconds between two writes of a node that bring only counts up to date."""
     suspect_taint: bool = False
-    """Whether nodes that are merely suspect get the softer taint."""
+    """Whether suspect nodes get the taint ``PreferNoSchedule``."""
     version: str = ""
     """Digest of the catalogue and the user's rules in force, for records and log lines."""
     count_user_written: bool = True
-    """Whether a kernel-log record that was written from user space counts as a fault."""
+    """Whether a kernel-log record written from user space counts as a fault."""
     escalations: Mapping[str, Escalation] = field(default_factory=dict)
-    """By rule, what makes more of it than its severity."""
+    """By rule, what changes the effect of its severity."""
     correlation_seconds: float = 30.0
-    """Nodes that share a job or an NVLink domain and report within so long tell of one failure."""
+    """Most seconds between two lines of one failure group (nodes that share a job or an NVLink domain)."""
     common_node_jobs: int = 4
-    """A node that alone is common to so many failed jobs of a day is a suspect; 0 for never."""
+    """Number of failed jobs in a day that make the one node common to all of them a suspect; 0 for never."""
 
     def under(self, escalations: Mapping[str, Escalation], version: str) -> Self:
-        """The same under a catalogue's escalations, and with its name."""
+        """Return this configuration with a catalogue's escalations and its digest."""
         return replace(self, escalations=escalations, version=version)
 
     def escalation(self, rule: str) -> Escalation:
-        """What makes more of that rule than its severity."""
+        """Return the rule's escalation."""
         return self.escalations.get(rule, NO_ESCALATION)
 
     @property
     def window_seconds(self) -> int:
-        """How far back evidence is kept: as far as any rule looks, an hour at least."""
+        """Seconds for which recent evidence is kept: the longest span of any rule, at least an hour."""
         longest = max((each.longest_seconds for each in self.escalations.values()), default=0)
         common = LONGEST_SECONDS if self.common_node_jobs else 0
         return min(LONGEST_SECONDS, max(longest, common, 3600))

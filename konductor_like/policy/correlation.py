@@ -1,9 +1,9 @@
-"""One failure out of many lines: nodes that share a job or an NVLink domain and report within seconds.
+"""Failure groups: many lines of one failure, from nodes that share a job or an NVLink domain, within seconds.
 
-``escalation`` groups the fleet's evidence here, and gives the incidents their roles in the groups.
-Hardware that failed by its node's own kernel log is the root cause. The lines that every rank of a job prints
-when another one dies (Xid 13, 31, 43, 45, NCCL and CUDA errors) are then collateral, and accuse nobody. Roles
-only ever follow from a failure that is in sight: where the evidence is gone, what was written stays.
+``escalation`` groups the fleet's evidence with this module, and gives the incidents their roles in the
+groups. A node whose own kernel log reports failed hardware is the root cause. When one rank of a job dies,
+all others print lines (Xid 13, 31, 43, 45, NCCL and CUDA errors): these lines are collateral, and no reason
+to taint. A role changes only while the group's evidence is there; without it, the recorded role stays.
 """
 
 from __future__ import annotations
@@ -27,16 +27,21 @@ from konductor_like.policy.evidence import Evidence
 from konductor_like.policy.incidents import open_incidents, tainting
 
 _LINK_XIDS = frozenset({148, 149, 150})
-"""NVLink 5: the link itself, its power and its management engine; 144 to 147 are the layers above it."""
-STANDING_NS = 3_600 * SECOND_NS
-"""Ranks that wait for one that hangs give up when their watchdog does: after 10 to 30 minutes by default."""
-FIRST_BY_NS = SECOND_NS
-"""So much earlier than all others a line must be to have come first: clocks of nodes differ."""
-_CHAIN = 10
-"""A failure group lasts no longer than so many times the span within which the next line must come."""
+"""Xids of an NVLink 5 link itself, its power and its management engine; 144 to 147 are the layers above
+it."""
+EARLIER_FAILURE_NS = 3_600 * SECOND_NS
+"""Nanoseconds before a group within which an earlier hardware failure of its nodes may be its root cause.
+
+Ranks that wait for a rank that hangs give up at their watchdog's timeout, by default after 10 to 30 minutes.
+"""
+FIRST_LEAD_NS = SECOND_NS
+"""Nanoseconds by which a line must be earlier than all others to count as the first: clocks of nodes
+differ."""
+_GROUP_SPANS_MOST = 10
+"""Longest failure group, in multiples of ``correlation_seconds``."""
 DOMAIN = "domain "
-Deferred = Mapping[str, Mapping[IncidentKey, int]]
-"""By node, the incidents that may not taint yet by their rule, and until when (a Loki timestamp)."""
+DeferredUntil = Mapping[str, Mapping[IncidentKey, int]]
+"""By node, the deferred incidents and until when each is deferred (a Loki timestamp)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,62 +49,62 @@ class FailureGroup:
     """Evidence of one failure on several nodes, the oldest first."""
 
     shared: str
-    """The job, or ``domain NAME``."""
+    """What the nodes share: the job, or ``domain NAME``."""
     members: tuple[Evidence, ...]
     root_causes: frozenset[str] = frozenset()
     """Nodes where the hardware failed."""
     nearest: Mapping[str | None, str] = field(default_factory=dict)
-    """By domain, the first of the root causes in it."""
+    """By domain, the node of the first root cause in it."""
     standing: tuple[Evidence, ...] = ()
-    """What was wrong with root causes before, and came to light in it."""
+    """Earlier hardware failures of the group's nodes, which explain its symptoms."""
     known_as: str = ""
-    """The name that its nodes' records have for it already."""
+    """The name under which the nodes' records know the group already; empty for a new group."""
     decided: bool = False
-    """Whether what is known of its root causes will stay."""
+    """Whether the root causes are final: none of them is deferred any more."""
 
     @property
     def start_ns(self) -> int:
-        """Its first line."""
+        """Loki timestamp of the first line."""
         return self.members[0].start_ns
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Where it shows."""
+        """The nodes with evidence in the group."""
         return frozenset(each.node for each in self.members)
 
     @property
     def name(self) -> str:
-        """What its nodes share, and when it began."""
+        """The group's name: what its nodes share, and when it began."""
         return self.known_as or f"{self.shared}@{stamp(moment_of(self.start_ns))}"
 
 
 def failure_groups(
     evidence: Sequence[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
 ) -> list[FailureGroup]:
-    """The failures in the evidence. Each piece is part of one only: of that with the most nodes."""
+    """Return the failure groups, each piece of evidence in one only: the group with the most nodes."""
     if len({each.node for each in evidence}) < 2:
         return []
     chains = [
-        FailureGroup(_shared(key, members), tuple(members))
+        FailureGroup(_shared_name(key, members), tuple(members))
         for key, group in _groups(evidence, states).items()
-        for members in _chains(group, rules)
+        for members in _split_by_time(group, rules)
     ]
-    found = [_whole(parts) for parts in _linked(chains)]
+    found = [_merged_group(parts) for parts in _joined_by_domain(chains)]
     found.sort(key=_by_size)
     conclusive = [each for each in evidence if each.is_conclusive]
     taken: set[int] = set()
     groups: list[FailureGroup] = []
     for one in found:
-        left = tuple(each for each in one.members if id(each) not in taken)
-        if len({each.node for each in left}) > 1:
-            taken.update(map(id, left))
-            root_causes = _root_causes(left, states)
-            standing = () if root_causes else _standing(left, conclusive)
+        rest = tuple(each for each in one.members if id(each) not in taken)
+        if len({each.node for each in rest}) > 1:
+            taken.update(map(id, rest))
+            root_causes = _root_causes(rest, states)
+            standing = () if root_causes else _earlier_failures(rest, conclusive)
             root_causes |= {each.node for each in standing}
             nearest = {
-                states[each.node].domain: each.node for each in reversed(left) if each.node in root_causes
+                states[each.node].domain: each.node for each in reversed(rest) if each.node in root_causes
             }
-            groups.append(FailureGroup(one.shared, left, root_causes, nearest, standing))
+            groups.append(FailureGroup(one.shared, rest, root_causes, nearest, standing))
     groups.sort(key=lambda one: (one.start_ns, one.shared))
     return groups
 
@@ -109,9 +114,9 @@ def related(
     jobs_of: Mapping[str, frozenset[str]],
     states: Mapping[str, NodeState],
 ) -> set[str]:
-    """The nodes that may be part of a failure group with one of the ``touched`` ones.
+    """Return the nodes that may be in a failure group with one of the ``touched`` nodes.
 
-    ``jobs_of`` says which jobs (:func:`job_key`) are known of a node.
+    ``jobs_of`` gives the known jobs (:func:`job_key`) of each node.
     """
     jobs = {job for name in touched for job in jobs_of.get(name, ())}
     domains = {states[name].domain for name in touched if name in states} - {None}
@@ -123,7 +128,7 @@ def related(
 
 @lru_cache(maxsize=16_384)
 def parts_of(name: str) -> tuple[str, int | None]:
-    """What a failure group's nodes share, and when it began, by its name; None where that cannot be read."""
+    """Split a group's name into what its nodes share and when it began; None for an unreadable time."""
     shared, _, began = name.rpartition("@")
     try:
         return shared, ns_of_text(began)
@@ -132,14 +137,15 @@ def parts_of(name: str) -> tuple[str, int | None]:
 
 
 def longest_ns(rules: PolicyConfig) -> int:
-    """How long a failure group may last."""
-    return span_ns(_CHAIN * rules.correlation_seconds)
+    """Return the nanoseconds that a failure group may last."""
+    return span_ns(_GROUP_SPANS_MOST * rules.correlation_seconds)
 
 
 def _groups(evidence: Iterable[Evidence], states: Mapping[str, NodeState]) -> Mapping[str, list[Evidence]]:
-    """Evidence by job, and by domain what one has in common: its links, hardware, what is of no known job.
+    """Return the evidence by job and by domain.
 
-    A symptom whose job is known says nothing about other jobs that happen to be in the same rack.
+    A symptom whose job is known is not grouped by domain: it is no evidence about other jobs in the same
+    rack.
     """
     groups: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in evidence:
@@ -151,8 +157,8 @@ def _groups(evidence: Iterable[Evidence], states: Mapping[str, NodeState]) -> Ma
     return groups
 
 
-def _linked(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:
-    """What a domain had in common is one failure group with the jobs that it hit there."""
+def _joined_by_domain(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:
+    """Join the groups that are one failure: a domain's group and the groups of the jobs it hit."""
     of_domains = {
         id(each): number
         for number, chain in enumerate(chains)
@@ -175,8 +181,8 @@ def _linked(chains: Sequence[FailureGroup]) -> Iterator[list[FailureGroup]]:
     yield from linked.values()
 
 
-def _whole(parts: Sequence[FailureGroup]) -> FailureGroup:
-    """Evidence that is one group, under the name of the largest."""
+def _merged_group(parts: Sequence[FailureGroup]) -> FailureGroup:
+    """Merge the parts of one failure into a group with the name of the largest."""
     if len(parts) == 1:
         return parts[0]
     members = {id(each): each for part in parts for each in part.members}
@@ -193,15 +199,15 @@ def _by_time(each: Evidence) -> tuple[int, str, str]:
     return (each.start_ns, each.node, str(each.key))
 
 
-def _shared(key: str, members: Iterable[Evidence]) -> str:
-    """The job's full name: the one most often heard, and a kind that says more than ``Pod`` before that."""
+def _shared_name(key: str, members: Iterable[Evidence]) -> str:
+    """Return a job's most frequent full name, preferably not of kind ``Pod``; a domain's key unchanged."""
     names = Counter(job for each in members for job in each.jobs if job_key(job) == key)
     ranked = sorted(names.items(), key=lambda item: ("/Pod/" in item[0], -item[1], item[0]))
     return ranked[0][0] if ranked else key
 
 
-def _chains(group: Sequence[Evidence], rules: PolicyConfig) -> Iterator[list[Evidence]]:
-    """Evidence, the oldest first, cut where the next is too late to be of the same group."""
+def _split_by_time(group: Sequence[Evidence], rules: PolicyConfig) -> Iterator[list[Evidence]]:
+    """Split evidence (the oldest first) before each piece that is too late for the group so far."""
     most_apart_ns, most_ns = span_ns(rules.correlation_seconds), longest_ns(rules)
     chain: list[Evidence] = []
     for each in group:
@@ -216,28 +222,31 @@ def _chains(group: Sequence[Evidence], rules: PolicyConfig) -> Iterator[list[Evi
 
 
 def _root_causes(members: Sequence[Evidence], states: Mapping[str, NodeState]) -> frozenset[str]:
-    """Where it began: hardware's own failure, or of those that print alike the one that stands out."""
+    """Return the nodes where the failure began: those whose hardware failed, else the one that stands out.
+
+    If nodes print the same deferrable fault, the one nearest to the failed hardware stands out, or the first.
+    """
     conclusive = frozenset(each.node for each in members if each.is_conclusive)
     deferrable = [each for each in members if each.is_deferrable]
-    root_causes = conclusive or _outstanding(deferrable)
+    root_causes = conclusive or _nearest_or_first(deferrable)
     if root_causes and deferrable:
-        # A link's failure is heard within its own domain: one elsewhere explains none there.
+        # A link's failure explains only faults in its own domain.
         domains: defaultdict[str | None, list[Evidence]] = defaultdict(list)
         for each in deferrable:
             domains[states[each.node].domain].append(each)
         explained = {states[node].domain for node in root_causes}
         for domain, alike in domains.items():
             if domain is not None and explained.isdisjoint({domain, None}):
-                root_causes |= _outstanding(alike) or {each.node for each in alike}
+                root_causes |= _nearest_or_first(alike) or {each.node for each in alike}
     return root_causes
 
 
-def _standing(members: Sequence[Evidence], conclusive: Sequence[Evidence]) -> tuple[Evidence, ...]:
-    """What had failed on its nodes shortly before, where nothing but symptoms came of it now."""
+def _earlier_failures(members: Sequence[Evidence], conclusive: Sequence[Evidence]) -> tuple[Evidence, ...]:
+    """Return earlier hardware failures of the group's nodes if the group itself has only symptoms."""
     if not all(each.is_symptom for each in members):
         return ()
     nodes, until_ns = {each.node for each in members}, members[0].start_ns
-    since_ns = until_ns - STANDING_NS
+    since_ns = until_ns - EARLIER_FAILURE_NS
     return tuple(
         each
         for each in conclusive
@@ -245,12 +254,12 @@ def _standing(members: Sequence[Evidence], conclusive: Sequence[Evidence]) -> tu
     )
 
 
-def _outstanding(deferrable: Iterable[Evidence]) -> frozenset[str]:
-    """Of nodes that print alike the one nearest to what failed, or the first; none where nothing tells."""
+def _nearest_or_first(deferrable: Iterable[Evidence]) -> frozenset[str]:
+    """Return the nodes nearest to the failed hardware, or the first to print; none if this is unclear."""
     best: dict[str, int] = {}
     first: dict[str, int] = {}
     for each in deferrable:
-        best[each.node] = min(best.get(each.node, _REMOTE), _distance(each))
+        best[each.node] = min(best.get(each.node, _REMOTE_DISTANCE), _distance(each))
         first[each.node] = min(first.get(each.node, each.start_ns), each.start_ns)
     if not best:
         return frozenset()
@@ -259,26 +268,26 @@ def _outstanding(deferrable: Iterable[Evidence]) -> frozenset[str]:
     if len(leading) == 1 or len(leading) < len(best):
         return frozenset(leading)
     by_time = sorted(leading, key=lambda node: first[node])
-    stands_out = first[by_time[1]] - first[by_time[0]] >= FIRST_BY_NS
+    stands_out = first[by_time[1]] - first[by_time[0]] >= FIRST_LEAD_NS
     return frozenset(by_time[:1]) if stands_out else frozenset()
 
 
-_REMOTE = 2
+_REMOTE_DISTANCE = 2
 
 
 def _distance(each: Evidence) -> int:
-    """How far from the hardware that failed such a line is printed."""
+    """Return the distance from the failed hardware: link 0, other faults 1, a line that blames a peer 2."""
     if each.remote:
-        return _REMOTE
+        return _REMOTE_DISTANCE
     return 0 if each.code in _LINK_XIDS else 1
 
 
 Parts = Mapping[tuple[IncidentKey, bool], Sequence[tuple[FailureGroup, Evidence]]]
-"""What one node has in groups, by its incidents' key and whether they taint by themselves."""
+"""One node's evidence in groups, by the incidents' key and whether their severity taints."""
 
 
 def parts_by_node(groups: Iterable[FailureGroup]) -> Mapping[str, Parts]:
-    """What each node has in them, or had before they began."""
+    """Return each node's evidence in the groups, earlier failures included."""
     found: defaultdict[str, defaultdict[tuple[IncidentKey, bool], list[tuple[FailureGroup, Evidence]]]]
     found = defaultdict(lambda: defaultdict(list))
     for group in groups:
@@ -288,18 +297,18 @@ def parts_by_node(groups: Iterable[FailureGroup]) -> Mapping[str, Parts]:
 
 
 def named(
-    group: FailureGroup, records: Mapping[str, NodeRecord], deferred: Deferred, rules: PolicyConfig
+    group: FailureGroup, records: Mapping[str, NodeRecord], deferred: DeferredUntil, rules: PolicyConfig
 ) -> FailureGroup:
-    """The group under the name that a record has for it, the earliest if there are several."""
+    """Return the group with the name that the nodes' records have for it, the earliest of several."""
     names = {i.failure_group for node in group.nodes if node in records for i in records[node].incidents}
     known = set()
     for name in names:
         shared, began_ns = parts_of(name or "")
-        # Lines that come later may begin earlier.
+        # Lines that are read later may begin earlier.
         is_same = began_ns is not None and abs(began_ns - group.start_ns) <= longest_ns(rules)
         if name is not None and is_same and job_key(shared) == job_key(group.shared):
             known.add(name)
-    # Nothing of its root causes is deferred any more.
+    # A root cause that is deferred may still turn out to be collateral.
     decided = any(each.is_conclusive for each in group.members) or not any(
         each.key in deferred.get(each.node, ()) for each in group.members if each.node in group.root_causes
     )
@@ -310,9 +319,9 @@ def named(
 def deferred_of(
     record: NodeRecord, state: NodeState, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int
 ) -> Mapping[IncidentKey, int]:
-    """The node's incidents that may not taint yet by their rule's ``defer_seconds``, and until when.
+    """Return the node's deferred incidents (their rule has ``defer_seconds``), and until when.
 
-    The seconds run from when they were heard; after a restart, from their first line.
+    The seconds run from the time at which this process read the lines; after a restart, from the first line.
     """
     if state.tainted:
         return {}
@@ -336,7 +345,7 @@ def with_roles(
     deferred: Collection[IncidentKey],
     rules: PolicyConfig,
 ) -> NodeRecord:
-    """The node's record with the roles that its incidents have in the groups that it has ``parts`` of."""
+    """Return the record with the roles of its incidents in the groups that ``parts`` lists."""
     standing = {id(incident) for incident in open_incidents(record, state)}
     incidents = []
     for incident in record.incidents:
@@ -366,7 +375,7 @@ def _in_group(
     if incident.failure_group not in (None, group.name):
         before_ns = parts_of(incident.failure_group)[1]
         if before_ns is not None and before_ns > each.end_ns + span_ns(rules.correlation_seconds):
-            return incident  # it was part of a later one since
+            return incident  # the incident has joined a later group since
     role = incident.role if incident.failure_group == group.name else None
     if group.root_causes:
         if each.is_symptom:
@@ -374,7 +383,7 @@ def _in_group(
         elif each.node in group.root_causes:
             role = Role.ROOT_CAUSE if group.decided else role
         elif each.is_deferrable and not state.tainted and not is_deferred:
-            # Another node is nearer to what failed, even if that one is still deferred itself.
+            # Another node is nearer to the failed hardware, even if its own fault is still deferred.
             role = Role.COLLATERAL
     elif role is None and not is_deferred:
         role = Role.UNCLEAR
@@ -390,12 +399,12 @@ def _in_group(
         incident.job,
         incident.root_cause,
     ):
-        return incident  # as nearly always: a failure group is compared in every reconcile
+        return incident  # the usual case: every reconcile compares every failure group
     return replace(incident, failure_group=group.name, role=role, job=job, root_cause=root_cause)
 
 
 def _job(incident: Incident, each: Evidence, group: FailureGroup) -> str | None:
-    """The failure group's own job if this is of it; else the only one that it is of."""
+    """Return the group's job if the evidence is of it; else the evidence's only job; else the known one."""
     if job_key(group.shared) in map(job_key, each.jobs):
         return group.shared
     return next(iter(each.jobs)) if len(each.jobs) == 1 else incident.job
@@ -407,9 +416,9 @@ def _goes_on_alone(
     mine: Sequence[Evidence],
     rules: PolicyConfig,
 ) -> bool:
-    """Whether it was heard long after the group that explained it, with none to explain it now."""
+    """Whether the incident goes on long after the groups that explained it, and so counts by itself."""
     taints = incident.severity.taints
-    # What is fatal and does not stop is its own; symptoms may go on for as long as a job hangs.
+    # A fatal fault that does not stop is the node's own; symptoms may go on for as long as a job hangs.
     latest_ns = max(
         (
             e.end_ns if taints else e.start_ns

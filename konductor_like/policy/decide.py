@@ -1,8 +1,20 @@
 """The decision: a snapshot and faults in, a plan out. Pure; ``now`` is an argument.
 
-The reconciler, backtest, dry run and ``explain`` all call :func:`decide`. Evidence is folded into the record
-of each node by itself. Then the evidence of all nodes is assessed together, because many may tell of one
-failure. Then the brake admits what it may of all that would be tainted.
+The reconciler, backtest, dry run and ``explain`` all call :func:`decide`. It has three steps. First it folds
+each node's faults into the node's record. Then it assesses the evidence of all nodes together, because
+several nodes may report the same failure. Last, the brake limits how many of the candidates are tainted.
+
+Whether a node is tainted is decided in this order:
+
+1. ``Severity.taints``: fatal faults and tests (Xid 14) are reason enough.
+2. ``Fault.severity``: suspect at most for a pod's line, unless a user's rule asks for more, and for a line
+   from before the first start.
+3. ``Incident.taints``: the severity, or an escalation by recent evidence of the fleet.
+4. ``incidents.tainting``: only active and held incidents, and none that is collateral.
+5. ``NodeCase.gravest``: the most urgent of these that its rule does not defer.
+6. ``NodeCase.excluded``: whether the node is left alone: opted out, not selected, blocked or ambiguous.
+7. ``brake.admit``: whether the brake admits the taint now.
+8. ``change_of``: the write.
 """
 
 from __future__ import annotations
@@ -25,7 +37,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.brake import admit
-from konductor_like.policy.change import USER_WRITTEN, Case, change_of, refusals
+from konductor_like.policy.change import USER_WRITTEN, NodeCase, change_of, refusals
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.escalation import Assessment, assess_fleet
 from konductor_like.policy.evidence import renewed_window
@@ -36,7 +48,7 @@ from konductor_like.policy.release import released_by_hand
 
 @dataclass(slots=True)
 class _Faults:
-    """Faults by what can be done with them."""
+    """New faults, sorted by what the decision can do with them."""
 
     by_node: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
     ignored: list[DroppedFault] = field(default_factory=list)
@@ -51,12 +63,12 @@ def decide(
     *,
     past: Sequence[Fault] | None = None,
 ) -> Plan:
-    """Decide what to write where.
+    """Decide what to write to each Node.
 
-    Nodes without new faults are decided too: what the brake held may pass now, a taint may have been removed
-    by hand, a node may have rebooted, counts may be due. To decide again on what was already applied changes
-    nothing. ``past`` are faults that were acted upon before this process began: they are evidence, and lead
-    to nothing by themselves; None where none are handed in.
+    Nodes without new faults are decided too: the brake may now admit a held taint, somebody may have removed
+    a taint by hand, a node may have rebooted, or counts may be due. Deciding a second time on applied faults
+    changes nothing. ``past`` are faults that were acted upon before this process began: they are evidence,
+    but cause no write by themselves. It is None when the caller has no further ones to add.
     """
     found = _by_node(snapshot, faults, rules)
     folded = {
@@ -116,7 +128,7 @@ def _by_node(snapshot: Snapshot, faults: Sequence[Fault], rules: PolicyConfig) -
 
 
 def _nodes_to_decide(snapshot: Snapshot, found: _Faults) -> list[NodeState]:
-    """The nodes that a change may follow for: with new facts, or with something left to do."""
+    """Return the nodes to decide: with new faults, unwritten counts, boots that are over, or work left."""
     return [
         state
         for name, state in snapshot.nodes.items()
@@ -128,39 +140,41 @@ def _nodes_to_decide(snapshot: Snapshot, found: _Faults) -> list[NodeState]:
 
 
 def _needs_attention(state: NodeState) -> bool:
-    """Whether something may follow for a node although nothing new was said of it."""
+    """Whether a node may need a write although there are no new faults of it."""
     record, tainted = state.record, state.tainted
     if (record.tainted_at is not None and not tainted) or record.machine != state.machine:
         return True
-    if state.suspect_tainted:  # which is not to linger
+    if state.suspect_tainted:  # once its reason is gone, the suspect taint must be removed
         return True
     for incident in record.incidents:
         if incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id:
             return True
-        # What would taint but for the brake, its boot or its role is refused for as long as that lasts.
+        # An incident that would taint, but for the brake, its boot or its role, is reported in every
+        # decision.
         if not tainted and incident.state is not IncidentState.RELEASED and incident.taints:
             return True
     return False
 
 
-def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> Case:
-    """The node with new evidence folded into its record."""
-    # Taint and claim are written in one patch: a claim without a taint is a removal, whatever is in flight.
+def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> NodeCase:
+    """Return the node's case: its new faults and unwritten counts are added to ("folded into") its record."""
+    # One patch writes the taint and the claim (``tainted_at``). So a claim without a taint means that
+    # somebody removed the taint, even while a write of ours has no answer yet.
     removed = state.record.tainted_at is not None and not state.tainted
     left = snapshot.left.get(state.name)
-    met = replace(state, record=leave_boots(state, left)) if left else state
-    removal = partial(released_by_hand, state=met, now=now, read_ns=snapshot.read_ns) if removed else None
-    folded = fold_faults(met, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
-    folded.urgent = folded.urgent or met.record is not state.record
-    return Case(state, folded, removed, state.name in snapshot.ambiguous)
+    current = replace(state, record=leave_boots(state, left)) if left else state
+    removal = partial(released_by_hand, state=current, now=now, read_ns=snapshot.read_ns) if removed else None
+    folded = fold_faults(current, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
+    folded.urgent = folded.urgent or current.record is not state.record
+    return NodeCase(state, folded, removed, state.name in snapshot.ambiguous)
 
 
 def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
-    """Whether a line that the record counts already is heard by this process as it first came.
+    """Whether this process reads a line for the first time although the record counts the line already.
 
-    Another process was killed after it wrote the record. Or the line came after later ones of its kind, which
-    the record cannot tell. A replay of it has a later timestamp, and says nothing about when it happened.
-    A node that is opted out has no record that counts it.
+    This happens when another process wrote the record and was killed, or when the line arrived after later
+    lines of its incident. A replayed line does not qualify: its Loki timestamp is later than the incident's,
+    and does not show when the fault happened. On a node that is opted out no record counts the line.
     """
     fault = item.fault
     return item.reason == OPTED_OUT or (
@@ -170,9 +184,9 @@ def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
 
 
 def _assessed(
-    cases: Mapping[str, Case], fleet: Assessment, snapshot: Snapshot, now: datetime
-) -> Mapping[str, Case]:
-    """The cases with what the fleet's evidence changes, on nodes too that had nothing new themselves."""
+    cases: Mapping[str, NodeCase], fleet: Assessment, snapshot: Snapshot, now: datetime
+) -> Mapping[str, NodeCase]:
+    """Return the cases with the changes that the fleet's evidence makes, also on nodes without new faults."""
     found = {name: replace(case, deferred=fleet.deferred.get(name, {})) for name, case in cases.items()}
     for name, record in fleet.records.items():
         if name not in cases and name not in fleet.urgent:
@@ -182,13 +196,13 @@ def _assessed(
             case.folded,
             record=record,
             urgent=case.folded.urgent or name in fleet.urgent,
-            notable=fleet.suspects.get(name, case.folded.notable),
+            to_announce=fleet.suspects.get(name, case.folded.to_announce),
         )
         found[name] = replace(case, folded=folded, deferred=fleet.deferred.get(name, {}))
     return found
 
 
 def _write_order(change: Change) -> tuple[bool, bool, int, str]:
-    """Taints first and of those the most urgent: no bookkeeping goes before a dead GPU."""
-    grave = change.incident.urgency if change.incident else (True, 0)
-    return (change.verb is not Verb.TAINT, *grave, change.node)
+    """Sort key of writes: taints first, the most urgent first; a fatal fault never waits for other writes."""
+    urgency = change.incident.urgency if change.incident else (True, 0)
+    return (change.verb is not Verb.TAINT, *urgency, change.node)

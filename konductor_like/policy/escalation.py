@@ -1,8 +1,9 @@
-"""What recent evidence of the whole fleet makes of a node's incidents.
+"""Escalation: how recent evidence of the whole fleet changes a node's incidents.
 
-``decide`` calls :func:`assess_fleet`. An incident is escalated by so many occurrences, or by two kinds of
-evidence that confirm each other; pods' words alone taint nothing (rule 17). A node that many failed jobs have
-in common, each time with other nodes, becomes a suspect, with an Event, and no more.
+``decide`` calls :func:`assess_fleet`. An incident is escalated (it taints although its severity does not)
+when its rule's threshold is reached, for example 3 times in 24 h, or when evidence of a second rule confirms
+it. Pods' lines alone taint nothing (rule 17). A node that many failed jobs have in common, each time with
+other nodes, becomes a suspect and gets an Event; it is not tainted.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
 from konductor_like.policy.config import LONGEST_SECONDS, PolicyConfig
 from konductor_like.policy.correlation import (
     DOMAIN,
-    Deferred,
+    DeferredUntil,
     FailureGroup,
     deferred_of,
     failure_groups,
@@ -48,27 +49,27 @@ from konductor_like.policy.correlation import (
 from konductor_like.policy.evidence import RECENT_NS, Evidence, evidence_of
 from konductor_like.policy.incidents import health_of, open_incidents, tainting
 
-LASTING_NS = 600 * SECOND_NS
-ADVICE = ("Drain the node and run diagnostics on its GPUs before it takes work again.", "inspection")
-"""What to do about a node that doubt took out, where the rule says nothing of its own; and what it needs."""
-_NUMBERED = re.compile(r"[-._][^-._]*\d[^-._]*|\d+$")
-_WORSE = (Severity.FATAL, Severity.SUSPECT)
+COUNT_AGAIN_NS = 600 * SECOND_NS
+DEFAULT_ADVICE = ("Drain the node and run diagnostics on its GPUs before it takes work again.", "inspection")
+"""The default advice for a node tainted by escalation, and what the machine then needs."""
+_RUN_NUMBER = re.compile(r"[-._][^-._]*\d[^-._]*|\d+$")
+_SUSPECT_OR_WORSE = (Severity.FATAL, Severity.SUSPECT)
 JobsOf = Mapping[str, frozenset[str]]
-"""By node, jobs (:func:`job_key`)."""
+"""By node, its jobs (:func:`job_key`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What recent evidence of the whole fleet comes to."""
+    """The result of the assessment of the fleet's evidence."""
 
     records: Mapping[str, NodeRecord] = field(default_factory=dict)
-    """The records that it changed, by node."""
+    """By node, the records that the assessment changed."""
     urgent: frozenset[str] = frozenset()
-    """Those of them to be written now; what only adds words goes with the next write (rule 22)."""
+    """The nodes whose records are written now; a change of words alone waits for the next write (rule 22)."""
     suspects: Mapping[str, Incident] = field(default_factory=dict)
-    """The nodes that failed jobs turned out to have in common just now, and the incident that says so."""
-    deferred: Deferred = field(default_factory=dict)
-    """By node, the incidents that may not taint yet by their rule, and until when."""
+    """By node, the incident that makes a node a suspect: failed jobs have this node in common."""
+    deferred: DeferredUntil = field(default_factory=dict)
+    """By node, the deferred incidents, and until when."""
 
 
 def assess_fleet(
@@ -80,14 +81,15 @@ def assess_fleet(
     *,
     more_past: bool,
 ) -> Assessment:
-    """Look at the evidence of all nodes together, for many nodes may tell of one failure.
+    """Assess the evidence of all nodes together, because several nodes may report the same failure.
 
-    ``records`` are those that evidence was folded into just now; of other nodes the snapshot's hold.
-    ``more_past`` says that the window holds more of the time before our start than the last time.
+    ``records`` are the records that new faults were folded into; the snapshot has those of the other nodes.
+    ``more_past`` says that recent evidence contains more of the time before our start than at the last
+    decision.
     """
     now_ns, states = unix_ns(now), snapshot.nodes
-    # More of the past may add to what any node said since the start.
-    touched = _touched(window, records, states, rules, 0 if more_past else now_ns - RECENT_NS)
+    # More of the past may change the meaning of every line since the start.
+    touched = _nodes_to_assess(window, records, states, rules, 0 if more_past else now_ns - RECENT_NS)
     if not touched:
         return Assessment()
     names = related(touched, _jobs_of(window, snapshot), states)
@@ -108,9 +110,9 @@ def assess_fleet(
     groups = [named(group, known, deferred, rules) for group in failure_groups(evidence, states, rules)]
     parts = parts_by_node(groups)
     failed = failed_jobs(groups) if groups else {}
-    counts: defaultdict[str, list[Evidence]] = defaultdict(list)
-    for each in counting(evidence, groups):
-        counts[each.node].append(each)
+    countable: defaultdict[str, list[Evidence]] = defaultdict(list)
+    for each in evidence_that_counts(evidence, groups):
+        countable[each.node].append(each)
 
     changed: dict[str, NodeRecord] = {}
     suspects: dict[str, Incident] = {}
@@ -119,15 +121,15 @@ def assess_fleet(
         if name in parts or any(i.failure_group or i.role for i in record.incidents):
             new = with_roles(new, state, mine[name], parts.get(name, {}), deferred.get(name, {}), rules)
         if name in touched:
-            new = _escalated(new, state, counts[name], rules, now_ns)
-            # Who else took part, and where it began, may stand in what is not read again yet.
+            new = _escalated(new, state, countable[name], rules, now_ns)
+            # While the past is still being read, other nodes of a group and its root cause may be missing.
             if name in failed and not snapshot.replaying and is_common_node(name, failed, rules):
-                new, suspect = _suspected(new, state, counts[name], rules, now_ns)
+                new, suspect = _suspected(new, state, countable[name], rules, now_ns)
                 if suspect is not None:
                     suspects[name] = suspect
         if new != record:
             changed[name] = new
-            # What was collateral and goes on alone is deferred, too.
+            # An incident that is no longer collateral may be deferred, too.
             if keys := deferred_of(new, state, mine[name], rules, now_ns):
                 deferred[name] = keys
     quiet_ns = now_ns - span_ns(rules.correlation_seconds)
@@ -136,14 +138,14 @@ def assess_fleet(
     return Assessment(changed, frozenset(urgent | suspects.keys()), suspects, deferred)
 
 
-def _touched(
+def _nodes_to_assess(
     window: Window,
     records: Mapping[str, NodeRecord],
     states: Mapping[str, NodeState],
     rules: PolicyConfig,
     since_ns: int,
 ) -> set[str]:
-    """The nodes that something may have changed for: heard of lately, or with deferred incidents."""
+    """Return the nodes to assess: those with evidence read since ``since_ns``, or with deferred incidents."""
     touched = {name for name, at_ns in window.heard_ns.items() if at_ns >= since_ns and name in states}
     for name, record in records.items():
         if not states[name].tainted and any(
@@ -155,7 +157,7 @@ def _touched(
 
 
 def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
-    """The jobs that are known of each node: by its pods' lines, by the API server, by its record."""
+    """Return the known jobs of each node: from its pods' lines, the API server and its record."""
     jobs = dict(window.jobs)
     for name, state in snapshot.nodes.items():
         there = {job_key(i.job) for i in state.record.incidents if i.job is not None}
@@ -165,28 +167,28 @@ def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]
 
 
 def _escalated(
-    record: NodeRecord, state: NodeState, counts: Sequence[Evidence], rules: PolicyConfig, now_ns: int
+    record: NodeRecord, state: NodeState, countable: Sequence[Evidence], rules: PolicyConfig, now_ns: int
 ) -> NodeRecord:
-    """The record with what escalates its incidents now; one that was escalated before stays as it is."""
+    """Return the record with newly escalated incidents; those escalated before do not change."""
     for incident in open_incidents(record, state):
         if incident.taints:
             continue
-        if because := reason_to_escalate(incident, counts, rules, now_ns):
+        if because := reason_to_escalate(incident, countable, rules, now_ns):
             record = _with_incident(record, incident, escalated(incident, because, rules))
     return record
 
 
 def _suspected(
-    record: NodeRecord, state: NodeState, counts: Sequence[Evidence], rules: PolicyConfig, now_ns: int
+    record: NodeRecord, state: NodeState, countable: Sequence[Evidence], rules: PolicyConfig, now_ns: int
 ) -> tuple[NodeRecord, Incident | None]:
-    """The record of a common node, and its latest suspicion, which says so; None where that is no news."""
+    """Return a common node's record, and the incident that now makes it a suspect; None if that was known."""
     doubts = [i for i in open_incidents(record, state) if i.severity is Severity.SUSPECT and not i.taints]
     advice = (
         f"It is the only node common to {rules.common_node_jobs} or more jobs that failed within "
         f"{span_text(LONGEST_SECONDS)}: run diagnostics on its GPUs and network."
     )
     is_known = any(doubt.advice == advice for doubt in doubts)
-    if not doubts or is_known or tainting(record) or not is_news(counts, now_ns):
+    if not doubts or is_known or tainting(record) or not is_news(countable, now_ns):
         return record, None
     latest = max(doubts, key=lambda incident: incident.last_ns)
     suspect = replace(latest, advice=advice, needs="inspection")
@@ -198,9 +200,9 @@ def _with_incident(record: NodeRecord, before: Incident, after: Incident) -> Nod
 
 
 def _is_urgent(before: NodeRecord, after: NodeRecord, state: NodeState, over: Collection[str]) -> bool:
-    """Whether a changed record is to be written now; ``over`` are the failure groups that have ended.
+    """Whether a changed record is written now; ``over`` names the failure groups that have ended.
 
-    What only adds words goes with the next write (rule 22).
+    A change of words alone waits for the next write (rule 22).
     """
     if health_of(before, tainted=state.tainted) != health_of(after, tainted=state.tainted):
         return True
@@ -208,7 +210,7 @@ def _is_urgent(before: NodeRecord, after: NodeRecord, state: NodeState, over: Co
         return True
     for old, new in zip(before.incidents, after.incidents, strict=True):
         if old.role and (old.role, old.root_cause) != (new.role, new.root_cause):
-            return True  # what it was said to be, or where that began, turned out otherwise
+            return True  # the recorded role or root cause was wrong
         if old.failure_group is None and new.failure_group in over:
             return True  # later groups are not urgent: a job may crash all day
     return False
@@ -218,8 +220,8 @@ def _reasons(record: NodeRecord) -> list[tuple[IncidentKey, str]]:
     return [(incident.key, incident.escalated_because) for incident in tainting(record)]
 
 
-def counting(evidence: Iterable[Evidence], groups: Iterable[FailureGroup]) -> list[Evidence]:
-    """What counts: all but what a failure elsewhere explains, and what only the record tells of."""
+def evidence_that_counts(evidence: Iterable[Evidence], groups: Iterable[FailureGroup]) -> list[Evidence]:
+    """Return the evidence that counts for thresholds: not explained elsewhere, and not only recorded."""
     explained = {
         id(each)
         for group in groups
@@ -231,23 +233,23 @@ def counting(evidence: Iterable[Evidence], groups: Iterable[FailureGroup]) -> li
 
 
 def reason_to_escalate(incident: Incident, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int) -> str:
-    """Why an incident that does not taint by itself is to taint now; empty where nothing says so.
+    """Return why an incident is escalated now; empty if it is not.
 
-    ``mine`` is what counts against its node.
+    ``mine`` is the countable evidence of its node.
     """
     escalation = rules.escalation(incident.key.rule)
     threshold, together = escalation.threshold, escalation.together_with
     if threshold is None and together is None:
         return ""
     own = [each for each in mine if each.key == incident.key and not each.severity.taints]
-    reached = _threshold(threshold, incident, mine) if threshold and is_news(own, now_ns) else ""
-    return reached or (_together(together, incident, own, mine, now_ns) if together is not None else "")
+    reached = _threshold_reached(threshold, incident, mine) if threshold and is_news(own, now_ns) else ""
+    return reached or (_confirmed_by(together, incident, own, mine, now_ns) if together is not None else "")
 
 
 def escalated(incident: Incident, escalated_because: str, rules: PolicyConfig) -> Incident:
-    """The incident once it is reason enough, with the advice that follows from its grounds.
+    """Return the escalated incident, with the advice for its reason.
 
-    A user's own rule says itself what to do.
+    The advice of a user's own rule is kept.
     """
     escalation = rules.escalation(incident.key.rule)
     if escalation.advice:
@@ -255,7 +257,7 @@ def escalated(incident: Incident, escalated_because: str, rules: PolicyConfig) -
     elif incident.kind is FaultKind.CUSTOM:
         advice, needs = incident.advice, incident.needs
     else:
-        advice, needs = ADVICE
+        advice, needs = DEFAULT_ADVICE
     return replace(
         incident,
         escalated_because=escalated_because,
@@ -267,11 +269,14 @@ def escalated(incident: Incident, escalated_because: str, rules: PolicyConfig) -
 
 
 def is_news(own: Collection[Evidence], now_ns: int) -> bool:
-    """Whether some of it was heard by this process, or is so young that nobody may have acted on it yet."""
+    """Whether evidence may cause a write: this process read it first, or it is younger than ``RECENT_NS``.
+
+    Older evidence from before the start was acted upon by an earlier process.
+    """
     return any(each.heard_ns is not None or each.end_ns >= now_ns - RECENT_NS for each in own)
 
 
-def _threshold(threshold: Threshold, incident: Incident, mine: Iterable[Evidence]) -> str:
+def _threshold_reached(threshold: Threshold, incident: Incident, mine: Iterable[Evidence]) -> str:
     key = incident.key
     own = [
         each
@@ -285,60 +290,65 @@ def _threshold(threshold: Threshold, incident: Incident, mine: Iterable[Evidence
     own = [each for each in own if each.end_ns >= since_ns]
     match threshold.distinct:
         case Distinct.JOBS:
-            count = _distinct_jobs(own)
+            occurrences = _distinct_jobs(own)
         case Distinct.PODS:
-            count = len({pod for each in own for pod in each.pods})
+            occurrences = len({pod for each in own for pod in each.pods})
         case _:
-            count = sum(_times(each, since_ns) for each in own)
-    if count < threshold.count:
+            occurrences = sum(_occurrences(each, since_ns) for each in own)
+    if occurrences < threshold.count:
         return ""
     where = "this GPU" if threshold.same is Same.GPU and key.gpu else "this node"
-    from_what = f", from {count} {threshold.distinct}" if threshold.distinct else ""
-    times = sum(_times(each, since_ns) for each in own)
+    from_what = f", from {occurrences} {threshold.distinct}" if threshold.distinct else ""
+    times = sum(_occurrences(each, since_ns) for each in own)
     return f"{times} times within {span_text(threshold.within_seconds)} on {where}{from_what}"
 
 
-def _times(each: Evidence, since_ns: int) -> int:
-    """How often it counts: once, and again for every ten minutes in which it did not stop."""
-    return 1 + (each.end_ns - max(each.start_ns, since_ns)) // LASTING_NS
+def _occurrences(each: Evidence, since_ns: int) -> int:
+    """Return how often the evidence counts: once, and again for every ten minutes that it went on."""
+    return 1 + (each.end_ns - max(each.start_ns, since_ns)) // COUNT_AGAIN_NS
 
 
 def _distinct_jobs(own: Iterable[Evidence]) -> int:
-    """How many jobs it was for certain: where several ran on the node, nobody knows whose the line was.
+    """Return the number of jobs that the evidence is certainly of.
 
-    Runs of one program are one: its fault follows it.
+    With several jobs on the node, the job of a line is unknown. Runs of one program count as one job: a
+    program's fault follows it from run to run.
     """
     seen: set[str] = set()
-    count = 0
-    # The surest first: a line of any of three jobs takes nothing from lines that are of one alone.
+    jobs_counted = 0
+    # Evidence with the fewest jobs first: a line of any of three jobs takes nothing from lines of one job
+    # alone.
     for jobs in sorted(({_program(job) for job in each.jobs} for each in own), key=len):
         if jobs and seen.isdisjoint(jobs):
-            count += 1
+            jobs_counted += 1
         seen |= jobs
-    return count
+    return jobs_counted
 
 
 @lru_cache(maxsize=4096)
 def _program(job: str) -> str:
-    """What runs of one program have in common by their names: ``ml//run-7`` is of ``ml//run``.
+    """Return the name that runs of one program share: ``ml//run-7`` is of ``ml//run``.
 
-    A name that is a number, such as Slurm's, says nothing of its program, and stands for itself.
+    A name that is a number, such as Slurm's, does not name a program, and is kept.
     """
     space, _, name = job_key(job).rpartition("/")
-    return f"{space}/{_NUMBERED.sub('', stem(name)) or name}"
+    return f"{space}/{_RUN_NUMBER.sub('', stem(name)) or name}"
 
 
-def _together(
+def _confirmed_by(
     together: Together, incident: Incident, own: Sequence[Evidence], mine: Iterable[Evidence], now_ns: int
 ) -> str:
-    """Either of the two may be the news that joins the other."""
+    """Return which other rule's evidence confirms the incident, in words; empty if none does.
+
+    It is enough that one of the two was read by this process.
+    """
     own_is_news = is_news(own, now_ns)
     within_ns = together.within_seconds * SECOND_NS
     others = [
         each
         for each in mine
         if each.key != incident.key
-        and any(_is_meant(rule, each) for rule in together.rules)
+        and any(_confirms(rule, each) for rule in together.rules)
         and (own_is_news or is_news([each], now_ns))
         and (together.same is Same.NODE or each.key.gpu == incident.key.gpu)
     ]
@@ -351,19 +361,19 @@ def _together(
     return ""
 
 
-def _is_meant(rule: str, other: Evidence) -> bool:
+def _confirms(rule: str, other: Evidence) -> bool:
     if not rule.endswith(".*"):
         return other.key.rule == rule
     if other.source is not Source.KERNEL or other.key.rule in APPLICATION_XIDS:
-        return False  # what any end of a job prints confirms nothing
-    return other.key.rule.startswith(rule[:-1]) and other.severity in _WORSE
+        return False  # lines that any end of a job prints confirm nothing
+    return other.key.rule.startswith(rule[:-1]) and other.severity in _SUSPECT_OR_WORSE
 
 
 def failed_jobs(groups: Iterable[FailureGroup]) -> JobsOf:
-    """The jobs that failed with each node while no root cause was in sight."""
+    """Return by node the jobs that failed with it without a known root cause."""
     jobs: defaultdict[str, set[str]] = defaultdict(set)
     for group in groups:
-        # A job that is cancelled prints Xid 45 and is none that failed: its pods would say so.
+        # A cancelled job prints Xid 45 but has not failed: the pods of a failed job print errors too.
         failed = any(each.source is Source.POD for each in group.members)
         if failed and not group.root_causes and not group.shared.startswith(DOMAIN):
             for node in group.nodes:

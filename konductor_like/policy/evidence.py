@@ -1,12 +1,13 @@
-"""Recent evidence of the fleet, and what of it stands against nodes right now.
+"""Recent evidence of the fleet, and the part of it that counts against nodes now.
 
-``decide`` renews the window each time: lines are folded into episodes, so that a storm costs no more than its
+``decide`` renews recent evidence each time. Lines of one rule, GPU, boot and job of a node are a trace; lines
+of a trace that follow each other within a minute are an episode, so a storm takes no more memory than its
 first line. A trace keeps its 16 newest episodes (no threshold asks for more), a node 64 traces, the fleet
-10,000; of those over it the ones longest silent go, pods' first, and are counted. Everything goes that is
-older than the longest span that a rule looks back, a day at most.
+10,000. Beyond that, the traces silent for longest are dropped, pods' first, and counted. Evidence older than
+the longest span of any rule, at most a day, is removed.
 
-:func:`evidence_of` gives what stands: episodes and recorded incidents, without what a release, an
-acknowledgement or a reboot has dealt with.
+:func:`evidence_of` returns the evidence that counts: episodes and recorded incidents that are not dealt with.
+Evidence is dealt with when a release, an acknowledgement or a reboot covers it.
 """
 
 from __future__ import annotations
@@ -39,22 +40,22 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.incidents import open_incidents, why_not_of_node
 
 RECENT_NS = 900 * SECOND_NS
-"""Evidence from before our start acts by itself only if it is younger: the crash may have come in between."""
+"""Nanoseconds of age below which evidence from before our start may cause a write, as after a crash."""
 EPISODE_NS = 60 * SECOND_NS
-"""Lines that follow each other closer than this are one occurrence: one failure prints many."""
+"""Nanoseconds up to which two lines of a trace are one occurrence: one failure prints many lines."""
 EPISODES_MOST = 16
 TRACES_OF_NODE_MOST = 64
 TRACES_MOST = 10_000
-NAMES_MOST = 16
-"""Pods and jobs that one episode names; no threshold asks for more."""
-PRUNE_NS = 600 * SECOND_NS
-"""How often what is too old is looked for."""
-JOBS_AFTER_NS = 120 * SECOND_NS
-"""What the API server says of a node's jobs is taken for what was heard no longer ago than this."""
+NAMES_OF_EPISODE_MOST = 16
+"""Number of pods, and of jobs, that one episode names at most; no threshold asks for more."""
+PRUNE_INTERVAL_NS = 600 * SECOND_NS
+"""Nanoseconds between two removals of evidence that is too old."""
+JOBS_VALID_NS = 120 * SECOND_NS
+"""Nanoseconds after a kernel line up to which the API server's list of a node's jobs applies to the line."""
 
 Traces = Mapping[TraceKey, Trace]
 Groups = dict[str, dict[TraceKey, list[Fault]]]
-"""Faults by node, and there by trace."""
+"""By node and trace, its faults."""
 
 
 def renewed_window(
@@ -65,18 +66,20 @@ def renewed_window(
     rules: PolicyConfig,
     now: datetime,
 ) -> Window:
-    """The window with new evidence, what happened before our start, and whose jobs it was.
+    """Return recent evidence with the new faults, faults from before our start, and their jobs.
 
-    ``again`` is what an earlier process counted and this one reads for the first time, and what is said of
-    nodes that are opted out: it counts against nobody and explains what happens elsewhere.
+    ``again`` are faults that an earlier process counted and this one reads for the first time, and faults of
+    nodes that are opted out: neither causes a write for its own node, but may explain failures on other
+    nodes.
     """
     window, states, now_ns = snapshot.window, snapshot.nodes, unix_ns(now)
     if max(window.heard_ns.values(), default=0) > now_ns:
         window = by_clock(window, now_ns)
     if past or again:
-        known = [fault for fault in (*past, *again) if _counts(fault, states, rules, now)]
+        known = [fault for fault in (*past, *again) if _is_about_its_node(fault, states, rules, now)]
         window = with_past(window, known, states)
-        # The process that recorded it may have died before it looked at the fleet; late lines may join it.
+        # The process that recorded the fault may have died before it assessed the fleet; a late line may join
+        # a group.
         young = {str(f.node): now_ns for f in known if f.timestamp_ns >= now_ns - RECENT_NS}
         late = {str(f.node): now_ns for f in again if f.node in states}
         window = replace(window, heard_ns={**young, **window.heard_ns, **late})
@@ -88,24 +91,26 @@ def renewed_window(
         window = with_pods(window, snapshot.pods)
     if snapshot.jobs:
         window = with_jobs(window, snapshot.jobs, now_ns)
-    if not 0 <= now_ns - window.pruned_ns < PRUNE_NS:
+    if not 0 <= now_ns - window.pruned_ns < PRUNE_INTERVAL_NS:
         window = pruned(window, rules.window_seconds, now_ns)
     return window
 
 
-def _counts(fault: Fault, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime) -> bool:
+def _is_about_its_node(
+    fault: Fault, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime
+) -> bool:
     state = states.get(fault.node or "")
     if state is None or fault.finding.shadow:
         return False
     if fault.finding.user_written and not rules.count_user_written:
         return False
-    # A node that is opted out is left alone, and a failure group may begin there all the same.
+    # A failure group may begin on a node that is opted out, although nothing is written for that node.
     left_in = replace(state, opted_out=False) if state.opted_out else state
     return why_not_of_node(state.record.past_boots, left_in, fault, now) is None
 
 
 def by_clock(window: Window, now_ns: int) -> Window:
-    """The window with nothing heard in the future: where our clock was put back, it was heard just now."""
+    """Return recent evidence after our clock was set back: a time in the future becomes ``now_ns``."""
     ahead = [node for node, ns in window.heard_ns.items() if ns > now_ns]
     changed: dict[str, Traces] = {}
     for node in ahead:
@@ -119,7 +124,7 @@ def by_clock(window: Window, now_ns: int) -> Window:
 
 
 def with_past(window: Window, past: Sequence[Fault], states: Mapping[str, NodeState]) -> Window:
-    """The window with what happened before our start, replays of the same kernel records left out."""
+    """Return recent evidence with faults from before our start, replays of kernel records left out."""
     grouped = _grouped(sorted(past, key=Fault.order), states)
     for node, groups in grouped.items():
         for key, faults in groups.items():
@@ -129,7 +134,7 @@ def with_past(window: Window, past: Sequence[Fault], states: Mapping[str, NodeSt
 
 
 def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
-    """The window without what is older than the span."""
+    """Return recent evidence without what is older than the span."""
     horizon_ns = now_ns - span_ns(span_seconds)
     young = {
         node: {
@@ -145,7 +150,7 @@ def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
 
 
 def _with_traces(window: Window, changed: Mapping[str, Traces]) -> Window:
-    """The window with these nodes' traces, none where they are empty, and the jobs that they name."""
+    """Return recent evidence with these nodes' traces and the jobs they name; empty traces are removed."""
     traces, jobs = dict(window.traces), dict(window.jobs)
     for node, mine in changed.items():
         traces[node] = mine
@@ -164,7 +169,7 @@ def _with_traces(window: Window, changed: Mapping[str, Traces]) -> Window:
 
 
 def _grouped(faults: Iterable[Fault], states: Mapping[str, NodeState]) -> Groups:
-    """Evidence by node and trace. Tests, remarks and what is only remembered are none."""
+    """Group faults by node and trace; tests, infos and faults before the install are no evidence."""
     groups: Groups = defaultdict(lambda: defaultdict(list))
     for fault in faults:
         severity = fault.severity
@@ -177,7 +182,7 @@ def _grouped(faults: Iterable[Fault], states: Mapping[str, NodeState]) -> Groups
 
 
 def boot_in(state: NodeState | None, fault: Fault) -> str | None:
-    """The boot that a fault is of: a kernel line that names none is of the Node's own; a pod's is of none."""
+    """Return the fault's boot: the Node's own for a kernel line that names none, None for a pod's line."""
     if fault.source is Source.POD:
         return None
     return fault.finding.position.boot_id or (None if state is None else state.machine.boot_id)
@@ -198,16 +203,16 @@ def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
             mine[key] = replace(known, episodes=merged((*known.episodes, *_episodes(faults, heard_ns))))
         if len(mine) > TRACES_OF_NODE_MOST:
             dropped += len(mine) - TRACES_OF_NODE_MOST
-            mine = dict(sorted(mine.items(), key=lambda item: _worth(item[1]))[-TRACES_OF_NODE_MOST:])
+            mine = dict(sorted(mine.items(), key=lambda item: _keep_order(item[1]))[-TRACES_OF_NODE_MOST:])
         changed[node] = mine
     grown = replace(_with_traces(window, changed), dropped=dropped)
     return grown if sum(map(len, grown.traces.values())) <= TRACES_MOST else _shrunk(grown)
 
 
 def _shrunk(window: Window) -> Window:
-    """Nine tenths of what may be kept, so that this is not done for every line."""
+    """Drop traces until nine tenths of the limit are left, so that not every further line drops one."""
     every = [
-        (_worth(trace), node, key) for node, mine in window.traces.items() for key, trace in mine.items()
+        (_keep_order(trace), node, key) for node, mine in window.traces.items() for key, trace in mine.items()
     ]
     every.sort(key=lambda each: each[0], reverse=True)
     kept: dict[str, dict[TraceKey, Trace]] = {node: {} for node in window.traces}
@@ -217,8 +222,8 @@ def _shrunk(window: Window) -> Window:
     return replace(_with_traces(window, kept), dropped=dropped)
 
 
-def _worth(trace: Trace) -> tuple[bool, int]:
-    """Sorts traces, the first to go in front: any pod prints under as many names as it likes."""
+def _keep_order(trace: Trace) -> tuple[bool, int]:
+    """Sort key of traces, those to drop first in front: pods', as a pod may print under any job's name."""
     return (trace.source is Source.KERNEL, trace.end_ns)
 
 
@@ -237,13 +242,13 @@ def _episodes(faults: Sequence[Fault], heard_ns: int | None) -> Iterable[Episode
             first.finding.position,
             last.finding.position,
             heard_ns,
-            frozenset(sorted(pods)[:NAMES_MOST]),
+            frozenset(sorted(pods)[:NAMES_OF_EPISODE_MOST]),
         )
         begin = number
 
 
 def merged(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
-    """Those that touch made one, whatever order they came in."""
+    """Return the episodes with those joined that touch, in any order of arrival."""
     merged: list[Episode] = []
     for episode in sorted(episodes, key=lambda each: each.start_ns):
         if merged and episode.start_ns - merged[-1].end_ns <= EPISODE_NS:
@@ -254,7 +259,7 @@ def merged(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
 
 
 def _joined(one: Episode, other: Episode) -> Episode:
-    """``other`` begins no earlier."""
+    """Join two episodes; ``other`` begins no earlier than ``one``."""
     heard = [ns for ns in (one.heard_ns, other.heard_ns) if ns is not None]
     later = other if other.end_ns > one.end_ns else one
     return Episode(
@@ -263,13 +268,13 @@ def _joined(one: Episode, other: Episode) -> Episode:
         one.first,
         later.last,
         min(heard, default=None),
-        frozenset(sorted(one.pods | other.pods)[:NAMES_MOST]),
-        frozenset(sorted(one.jobs | other.jobs)[:NAMES_MOST]),
+        frozenset(sorted(one.pods | other.pods)[:NAMES_OF_EPISODE_MOST]),
+        frozenset(sorted(one.jobs | other.jobs)[:NAMES_OF_EPISODE_MOST]),
     )
 
 
 def _not_replayed(faults: Sequence[Fault], episodes: Sequence[Episode]) -> Iterable[Fault]:
-    """Without kernel records that are in an episode, or that repeat one which came before; oldest first."""
+    """Return the faults (the oldest first) that replay no kernel record of ``episodes`` or of each other."""
     reached: KernelPosition | None = None
     for fault in faults:
         position = fault.finding.position
@@ -287,28 +292,28 @@ def _not_replayed(faults: Sequence[Fault], episodes: Sequence[Episode]) -> Itera
 
 
 def with_jobs(window: Window, jobs: Mapping[str, frozenset[str]], now_ns: int) -> Window:
-    """The window with the jobs that run on nodes, for the kernel lines just heard: they name none."""
+    """Return recent evidence with the jobs that run on nodes, for new kernel lines: these name no job."""
     changed = {
         node: {key: _of_jobs(trace, running, now_ns) for key, trace in window.traces.get(node, {}).items()}
         for node, running in jobs.items()
-        if running and now_ns - window.heard_ns.get(node, 0) <= JOBS_AFTER_NS
+        if running and now_ns - window.heard_ns.get(node, 0) <= JOBS_VALID_NS
     }
     return _with_traces(window, changed)
 
 
 def _of_jobs(trace: Trace, running: frozenset[str], now_ns: int) -> Trace:
     last = trace.episodes[-1]
-    fresh = last.heard_ns is not None and now_ns - last.heard_ns <= JOBS_AFTER_NS
+    fresh = last.heard_ns is not None and now_ns - last.heard_ns <= JOBS_VALID_NS
     if trace.source is not Source.KERNEL or not fresh or last.jobs:
         return trace
-    named = replace(last, jobs=frozenset(sorted(running)[:NAMES_MOST]))
+    named = replace(last, jobs=frozenset(sorted(running)[:NAMES_OF_EPISODE_MOST]))
     return replace(trace, episodes=(*trace.episodes[:-1], named))
 
 
 def with_pods(window: Window, pods: Mapping[str, Mapping[str, str]]) -> Window:
-    """The window with the true jobs of pods whose lines were put down to a job by the pods' names.
+    """Return recent evidence with the true jobs of pods whose jobs were guessed from the pods' names.
 
-    ``pods`` gives by node, and there by ``namespace/name``, the job; it is empty for a pod that is of none.
+    ``pods`` gives by node and by ``namespace/name`` of the pod its job; empty for a pod without a job.
     """
     changed = {
         node: _by_true_job(window.traces[node], jobs) for node, jobs in pods.items() if node in window.traces
@@ -329,7 +334,7 @@ def _by_true_job(traces: Traces, jobs: Mapping[str, str]) -> Traces:
 
 
 def _true_job(key: TraceKey, episode: Episode, jobs: Mapping[str, str]) -> str | None:
-    """The job that an episode is of in truth, empty for none; None if unknown, several, or as it says."""
+    """Return an episode's true job, empty for none; None if unknown, ambiguous, or the job of ``key``."""
     if key.job is None:
         return None
     namespace = key.job.partition("/")[0]
@@ -338,7 +343,7 @@ def _true_job(key: TraceKey, episode: Episode, jobs: Mapping[str, str]) -> str |
 
 
 class Evidence(NamedTuple):
-    """One occurrence on one node."""
+    """One episode or one recorded incident of a node, as the assessment of the fleet sees it."""
 
     node: str
     key: IncidentKey
@@ -348,32 +353,32 @@ class Evidence(NamedTuple):
     start_ns: int
     end_ns: int
     heard_ns: int | None = None
-    """See :class:`konductor_like.model.Episode`."""
+    """See :attr:`konductor_like.model.Episode.heard_ns`."""
     jobs: frozenset[str] = frozenset()
     pods: frozenset[str] = frozenset()
     remote: bool = False
     proven: bool = False
-    """The record says that it taints, whatever its severity: a threshold was reached."""
+    """The incident is escalated: it taints, whatever its severity."""
     recorded: bool = False
-    """The record alone tells of it: it places a failure group, and counts for no threshold."""
+    """Known from the record alone: part of a failure group, but not counted for thresholds."""
     defers: bool = False
-    """Its rule defers a taint by a few seconds, to tell the root cause from collateral."""
+    """Its rule defers taints for a few seconds, until the root cause can be told from collateral."""
 
     @property
     def is_deferrable(self) -> bool:
-        """Whether it is fatal by a rule that defers."""
+        """Whether the evidence is fatal, and its rule defers taints."""
         return self.severity.taints and self.defers
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether it is hardware's own failure, which nothing demotes."""
+        """Whether the evidence is a hardware failure of its own node that is never collateral."""
         if self.source is not Source.KERNEL:
             return False
         return self.proven or (self.severity.taints and not self.is_deferrable)
 
     @property
     def is_symptom(self) -> bool:
-        """Whether a failure elsewhere explains it."""
+        """Whether a failure on another node may explain the evidence."""
         if self.severity.taints or self.proven:
             return False
         return self.source is Source.POD or self.key.rule in APPLICATION_XIDS or self.defers
@@ -386,10 +391,10 @@ def evidence_of(
     states: Mapping[str, NodeState],
     rules: PolicyConfig,
 ) -> list[Evidence]:
-    """All that stands against ``nodes``, the oldest first.
+    """Return the evidence against ``nodes`` that is not dealt with, the oldest first.
 
-    A kernel line names no job. It is of those whose pods spoke up on its node within ``correlation_seconds``,
-    and of those that the API server said ran there.
+    A kernel line names no job. It counts for the jobs whose pods printed lines on its node within
+    ``correlation_seconds``, and for the jobs that ran there according to the API server.
     """
     found: list[Evidence] = []
     for name in nodes:
@@ -400,7 +405,7 @@ def evidence_of(
         standing = open_incidents(record, state)
         mine = list(_of_window(window.traces.get(name, {}), state, record, standing, rules))
         in_window = {(each.key, each.severity.taints) for each in mine}
-        mine += (  # what the record still tells after a restart, before the window is read again
+        mine += (  # known from the record only, after a restart, until the past is read again
             _of_incident(name, incident, rules)
             for incident in standing
             if (incident.key, incident.severity.taints) not in in_window
@@ -414,7 +419,7 @@ def evidence_of(
 
 
 def dealt_with_until_ns(state: NodeState, record: NodeRecord) -> int:
-    """Up to when what was said of the node is dealt with: its latest release, or its own beginning."""
+    """Return the Loki timestamp up to which the node's lines are dealt with: latest release or creation."""
     released_ns = unix_ns(record.releases[0].at) if record.releases else 0
     return max(state.created_ns, released_ns)
 
@@ -442,7 +447,7 @@ def _of_window(
                 trace.code,
                 max(episode.start_ns, dealt_with_ns + 1),
                 episode.end_ns,
-                # What was heard before it was dealt with is not what stands now.
+                # An episode that goes on after it was dealt with counts as read at that time at the earliest.
                 None if episode.heard_ns is None else max(episode.heard_ns, dealt_with_ns),
                 episode.jobs if key.job is None else frozenset((key.job,)),
                 episode.pods,
@@ -453,7 +458,7 @@ def _of_window(
 
 
 def _is_covered(episode: Episode, key: TraceKey, record: NodeRecord) -> bool:
-    """Whether its place in the kernel log is before the latest release, whatever the node's clock said."""
+    """Whether the episode is before the latest release by its place in the kernel log, not by a clock."""
     if not episode.last.known:
         return False
     read = record.releases[0].read
@@ -489,7 +494,8 @@ def _with_jobs(mine: list[Evidence], seconds: float) -> Iterator[Evidence]:
             jobs = each.jobs.union(*(pod.jobs for pod in near))
             heard_ns = each.heard_ns
             if heard_ns is None and not each.severity.taints:
-                # Whose it was is news of it as well. What taints by itself is deferred from its own line on.
+                # A pod's line that names the job makes a kernel line new evidence, too. A fatal line is
+                # deferred from its own time on.
                 heard_ns = max((pod.heard_ns for pod in near if pod.heard_ns is not None), default=None)
             same = (jobs, heard_ns) == (each.jobs, each.heard_ns)
             yield each if same else each._replace(jobs=jobs, heard_ns=heard_ns)

@@ -1,7 +1,10 @@
-"""The incidents of one node: evidence is folded into its record; what was seen or released adds nothing.
+"""The incidents of one node: faults are folded into its record.
 
-``decide`` folds the new faults of each node by itself, before it assesses the fleet. The brake has not
-decided yet: :func:`with_states` sets what stands to active or held, once it has.
+To fold a fault means to add it to its incident: a new incident, or one more occurrence of a known one. A
+fault that is in the record already, or that a release covers, adds nothing.
+
+``decide`` folds the new faults of each node separately, before it assesses the fleet and asks the brake. Once
+the brake has decided, :func:`with_states` sets the open incidents to active or held.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from konductor_like.policy.machines import PAST_BOOTS_KEPT
 from konductor_like.policy.release import covers, had_been_read
 
 UPTIME_MARGIN_US = 900_000_000
-"""So much higher than it should be a stamp may be, by drift and by clocks that are set, and still count."""
+"""Microseconds by which a kernel stamp may exceed the boot's longest possible uptime: stamps drift, clocks
+are set."""
 OPTED_OUT = "the node is opted out"
 NO_GPU = "the node has no GPU"
 SEEN_BEFORE = "seen before"
@@ -38,90 +42,88 @@ COVERED = "covered by the last release"
 BEFORE_INSTALL = "a replay from before the first start"
 BOOT_LEFT = "it happened in a boot that the node has left"
 QUIET_REASONS = frozenset({SEEN_BEFORE, COVERED, OPTED_OUT, BEFORE_INSTALL, BOOT_LEFT})
-"""Why a line led to nothing in the ordinary course of things: counted, and no line of the log."""
-COVERED_LATE = "it stands before the last release in the kernel log, although it was read later"
-"""A replay of what is on no record any more, or a line that others overtook: nothing tells the two apart."""
+"""Reasons that are part of normal operation: the dropped line is counted, but not logged."""
+COVERED_LATE = "it is before the last release in the kernel log, although it was read later"
+"""Either a replay of a line that no record has any more, or a line that arrived after later ones: nothing
+shows which."""
 SUSPECT = "suspect"
-"""The health label of a node that something stands against which does not taint."""
-_STANDING = (IncidentState.ACTIVE, IncidentState.HELD)
+"""Health label of a suspect node: it has incidents, but none that taints."""
+_ACTIVE_OR_HELD = (IncidentState.ACTIVE, IncidentState.HELD)
 
 Key = tuple[str, str | None, bool, str | None]
-"""Which incident an occurrence belongs to: rule, GPU, whether it taints, boot.
+"""The incident that a fault belongs to: rule, GPU, whether the fault taints, boot.
 
-What taints hides behind nothing else: a rule may print both.
+A rule may report both faults that taint and faults that do not; these are two incidents.
 """
 
 
 class IncidentBuilder:
-    """One incident while occurrences are added to it.
-
-    A storm is hundreds of thousands of lines of one incident; the frozen value is made once, at the end.
-    """
+    """One incident while occurrences are added to it."""
 
     def __init__(self, incident: Incident) -> None:
         self.incident = incident
         self.count, self.last, self.last_ns = incident.count, incident.last, incident.last_ns
         self.user_written = incident.user_written
         self.goes_on = False
-        """Whether it was seen again after a person had acknowledged it, or the driver had called it over."""
+        """Whether it occurred again after it was acknowledged, or after the driver reported its end."""
         self.latest: Fault | None = None
-        """The newest of the ``unwritten`` occurrences, those that the node does not tell of yet."""
+        """The latest of the ``unwritten`` occurrences, which the node's annotation does not count yet."""
         self.unwritten = 0
         self.reached = NOWHERE
-        """How far these reach in the kernel log."""
+        """The latest kernel position of the unwritten occurrences."""
 
     def seen(self, fault: Fault) -> bool:
-        """Whether it already counts this evidence: a replay, or a line read twice."""
+        """Whether the incident counts this fault already: the line is a replay, or was read twice."""
         order = fault.finding.position.at_or_before(self.last)
         if order is not None:
             return order
         if fault.timestamp_ns == self.last_ns and self.count == 1:
-            # The annotation may have had room for the beginning of the line only. Of several lines it quotes
-            # the first, which says nothing about the last.
+            # The annotation may contain only the beginning of the line. With several occurrences, it quotes
+            # the first line, which does not identify the last.
             return fault.finding.text.startswith(self.incident.evidence.removesuffix("…"))
         return fault.timestamp_ns <= self.last_ns
 
     def repeats_before_install(self, fault: Fault) -> bool:
-        """Whether it repeats kernel evidence that is only remembered: it is older than the first start."""
+        """Whether the fault repeats a kernel line of this incident, which is older than the first start."""
         return self.incident.before_install and bool(fault.finding.position.at_or_before(self.last))
 
     def before_release(self, fault: Fault) -> bool:
-        """Whether a release covers it by its time."""
+        """Whether a release covers the fault by its time."""
         return self.incident.released_ns is not None and fault.timestamp_ns <= self.incident.released_ns
 
     def extend(self, fault: Fault, count: int) -> None:
-        """Add so many occurrences, of which ``fault`` is the latest."""
+        """Add ``count`` occurrences, the latest of which is ``fault``."""
         self.count += count
         self.last_ns = max(self.last_ns, fault.timestamp_ns)
         self.last = self.last.later(fault.finding.position)
         self.user_written = self.user_written and fault.finding.user_written
         ack, finding = self.incident.ack, fault.finding
         if ack is not None and count and not self.incident.taints and fault.timestamp_ns > unix_ns(ack.at):
-            self.incident = replace(self.incident, ack=None)  # a person should see it again
+            self.incident = replace(self.incident, ack=None)  # so that a person sees the incident again
             self.goes_on = True
         if self.incident.ended_ns is not None and count:
             self.incident = replace(self.incident, ended_ns=None, advice=finding.advice, needs=finding.needs)
             self.goes_on = True
 
     def grow(self, fault: Fault) -> None:
-        """Count an occurrence that need not be written at once."""
+        """Add an occurrence that may be written later."""
         self.extend(fault, fault.times)
         self.latest = fault
         self.unwritten += fault.times
         self.reached = self.reached.later(fault.finding.position)
 
     def catch_up(self, growth: Growth) -> None:
-        """Count what earlier decisions counted and the node does not tell of."""
+        """Add the growth: occurrences that earlier decisions counted and did not write."""
         self.extend(growth.latest, max(0, growth.count - self.count))
         self.latest, self.unwritten = growth.latest, growth.latest.times
         self.reached = growth.latest.finding.position
 
     def release(self, released_ns: int) -> None:
-        """It has ended."""
+        """Close the incident."""
         self.incident = replace(self.incident, state=IncidentState.RELEASED, released_ns=released_ns)
 
     def end(self, fault: Fault) -> None:
-        """The driver says that this is over: what taints stays until its reset, anything else is closed."""
+        """Note the end that the driver reports; an incident that taints stays open until a release."""
         self.extend(fault, 0)
         if not self.incident.taints:
             self.release(fault.timestamp_ns)
@@ -130,7 +132,7 @@ class IncidentBuilder:
         self.incident = replace(self.incident, ended_ns=fault.timestamp_ns, advice=advice, needs=needs)
 
     def value(self) -> Incident:
-        """The incident with what was added; the very same one where that is nothing."""
+        """Return the incident with the added occurrences; the identical object if there are none."""
         added = (self.count, self.last_ns, self.last, self.user_written)
         before = self.incident
         if added == (before.count, before.last_ns, before.last, before.user_written):
@@ -140,31 +142,31 @@ class IncidentBuilder:
         )
 
     def growth(self, latest: Fault) -> Growth:
-        """What is to be carried to the next decision unless the record is written now."""
+        """Return all unwritten occurrences, for the next decision unless the record is written now."""
         finding = latest.finding._replace(position=self.reached, user_written=self.user_written)
         return Growth(self.count, replace(latest, finding=finding, times=self.unwritten))
 
 
 @dataclass(slots=True)
 class Folded:
-    """One node's record while evidence is folded into it, and what came of that."""
+    """One node's record while faults are folded into it, and the result."""
 
     record: NodeRecord
     urgent: bool = False
-    """Whether the record must be written now."""
+    """Whether the record is written now."""
     counted: list[Fault] = field(default_factory=list)
     ignored: list[DroppedFault] = field(default_factory=list)
     grown: tuple[Growth, ...] = ()
-    """What the record counts and the node does not tell of yet."""
+    """The growth: occurrences that ``record`` counts and the node's annotation does not."""
     news: list[Fault] = field(default_factory=list)
     """The faults that opened or reopened an incident."""
-    notable: Incident | None = None
-    """What to tell of although nothing opened: the driver calls it over, or it made a suspect."""
+    to_announce: Incident | None = None
+    """An incident for an Event although none opened: it ended, or makes its node a suspect."""
     incidents: dict[Key, IncidentBuilder] = field(default_factory=dict)
     read: KernelPosition = NOWHERE
 
     def load(self, record: NodeRecord) -> None:
-        """Go on from this record."""
+        """Start again from this record."""
         self.record, self.read = record, record.read
         self.incidents = {
             (i.key.rule, i.key.gpu, i.severity.taints, i.last.boot_id): IncidentBuilder(i)
@@ -172,14 +174,14 @@ class Folded:
         }
 
     def read_to(self, position: KernelPosition) -> None:
-        """The kernel log of the position's boot was folded up to there."""
+        """Note that the kernel log of the position's boot was folded up to the position."""
         if self.read.boot_id != position.boot_id:
             self.read = position
         elif position.known:
             self.read = self.read.later(position)
 
     def finish(self) -> NodeRecord:
-        """Make the record from what was added."""
+        """Build the record from the incidents."""
         incidents = tuple(entry.value() for entry in self.incidents.values())
         self.record = replace(self.record, incidents=incidents, read=self.read)
         return self.record
@@ -193,12 +195,12 @@ def fold_faults(
     *,
     removal: Callable[[NodeRecord], NodeRecord] | None,
 ) -> Folded:
-    """Fold ``grown`` (counted earlier, not on the node yet) and then ``faults`` into the node's record.
+    """Fold ``grown`` (counted earlier, not yet written) and then ``faults`` into the node's record.
 
-    ``removal`` makes a release of a taint that was taken off by hand, where one was (rule 23). It
-    covers what was counted until now, and not the new faults.
+    ``removal``, given when somebody removed the taint by hand, adds the release (rule 23). The release covers
+    what was counted until now, and none of the new faults.
     """
-    record = _at_machine(state)
+    record = _at_present_machine(state)
     folded = Folded(record, urgent=record != state.record and not state.record.empty)
     folded.load(record)
     uncovered = [fault for growth in grown for fault in _fold_growth(folded, growth, state)]
@@ -208,7 +210,7 @@ def fold_faults(
     known: set[IncidentKey] = set()
     for fault in sorted((*uncovered, *faults), key=Fault.order):
         if fault.times > 1 and fault.key in known:
-            fault = replace(fault, times=1)  # of the others that it stands for some may be known as well
+            fault = replace(fault, times=1)  # some of the other occurrences in ``times`` may be known as well
         reason = _fold_fault(folded, state, fault, now)
         if reason is not None:
             known.add(fault.key)
@@ -220,19 +222,20 @@ def fold_faults(
     return folded
 
 
-def _at_machine(state: NodeState) -> NodeRecord:
-    """The record brought up to the machine that stands behind the name now."""
+def _at_present_machine(state: NodeState) -> NodeRecord:
+    """Return the record adapted to the machine and the boot that the Node has now."""
     record, machine = state.record, state.machine
     known = record.machine
     if known is not None and known.node_uid != machine.node_uid and known.system_id != machine.system_id:
-        # A manifest was applied to another machine, annotation and all: its memory is not this one's.
+        # Somebody applied a manifest with the annotation of another machine: that record is not this
+        # machine's.
         return NodeRecord(machine=machine)
     if known is not None and known.boot_id != machine.boot_id and known.boot_id and machine.boot_id:
         past = (known.boot_id, *(boot for boot in record.past_boots if boot != known.boot_id))
         record = replace(
             record,
             past_boots=tuple(boot for boot in past if boot != machine.boot_id)[:PAST_BOOTS_KEPT],
-            # What was held expires with its boot, and so does what was released.
+            # Held and released incidents end with their boot.
             incidents=tuple(
                 incident
                 for incident in record.incidents
@@ -246,7 +249,7 @@ def _at_machine(state: NodeState) -> NodeRecord:
         record,
         machine=machine,
         booted_after_ns=record.booted_after_ns or state.booted_after_ns,
-        # Evidence that was ahead of its boot counts once the node is there.
+        # A pending incident becomes active when the Node reaches its boot.
         incidents=tuple(
             replace(incident, state=IncidentState.ACTIVE)
             if incident.state is IncidentState.PENDING and incident.last.boot_id == machine.boot_id
@@ -257,12 +260,12 @@ def _at_machine(state: NodeState) -> NodeRecord:
 
 
 def _fold_growth(folded: Folded, growth: Growth, state: NodeState) -> list[Fault]:
-    """Add counts kept in memory to the record; gives back what a release since then does not cover."""
+    """Add one growth to the record; return the faults that become new because of a release in between."""
     fault = growth.latest
     boot_id = fault.finding.position.boot_id
     entry = folded.incidents.get((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
     if entry is None or entry.seen(fault):
-        return []  # purged since, or written although the answer was lost
+        return []  # purged since, or written although no answer came
     if entry.incident.state is not IncidentState.RELEASED:
         entry.catch_up(growth)
         if boot_id == state.machine.boot_id:
@@ -276,7 +279,7 @@ def _fold_growth(folded: Folded, growth: Growth, state: NodeState) -> list[Fault
 
 
 def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -> str | None:
-    """Count one fault, or say why it leads to nothing."""
+    """Fold one fault; return why it adds nothing, or None if it was counted."""
     reason = why_not_of_node(folded.record.past_boots, state, fault, now)
     if reason is not None:
         return reason
@@ -288,12 +291,12 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
         booted = with_boot(fault, own_boot)
     boot_id = booted.finding.position.boot_id
     is_own_end = finding.clears == finding.rule
-    if is_own_end and (standing := _standing(folded, booted)):
-        return _end(folded, standing, booted, own_boot)
+    if is_own_end and (standing := _open_of(folded, booted)):
+        return _note_end(folded, standing, booted, own_boot)
     key = (finding.rule, finding.gpu, taints, boot_id)
     entry = folded.incidents.get(key)
     if entry is not None or folded.record.releases:
-        reason = _known(folded, entry, booted, names_boot=names_boot)
+        reason = _why_known(folded, entry, booted, names_boot=names_boot)
         if reason is not None:
             return reason
     remembered = folded.incidents.get((finding.rule, finding.gpu, False, boot_id))
@@ -303,27 +306,30 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
         folded.read_to(booted.finding.position)
     folded.counted.append(fault)
     if finding.clears is not None:
-        _take_back(folded, booted)
+        _close_ended(folded, booted)
     if entry is not None and entry.incident.state is not IncidentState.RELEASED:
         entry.grow(booted)
         return None
-    incident = _opened(booted, IncidentState.ACTIVE if boot_id == own_boot else IncidentState.PENDING)
-    if is_own_end:  # nothing of it stands: remembered, and closed
+    incident = _new_incident(booted, IncidentState.ACTIVE if boot_id == own_boot else IncidentState.PENDING)
+    if is_own_end:  # no open incident has this end: record it as closed
         incident = replace(incident, state=IncidentState.RELEASED, released_ns=fault.timestamp_ns)
-    folded.incidents.pop(key, None)  # a new incident comes last, in place of a released one of its key
+    folded.incidents.pop(key, None)  # a new incident is the last, and replaces a released one of its key
     folded.incidents[key] = IncidentBuilder(incident)
     folded.news.append(booted)
     folded.urgent = True
     return None
 
 
-def _known(folded: Folded, entry: IncidentBuilder | None, fault: Fault, *, names_boot: bool) -> str | None:
-    """Why a fault adds nothing to the record, if so; ``names_boot`` says whether its line named the boot."""
+def _why_known(
+    folded: Folded, entry: IncidentBuilder | None, fault: Fault, *, names_boot: bool
+) -> str | None:
+    """Return why a fault adds nothing to the record, or None."""
     if entry is not None and entry.seen(fault):
         return SEEN_BEFORE
     is_released = entry is not None and entry.incident.state is IncidentState.RELEASED
     if entry is None or (is_released and not entry.before_release(fault)):
-        # An incident that an earlier release closed is no part of the last one, as one that never was.
+        # The last release does not cover an incident that an earlier release closed, nor one that never was
+        # recorded.
         marks = [mark for mark in folded.record.releases if covers(mark, fault, names_boot=names_boot)]
         if not marks:
             return None
@@ -332,24 +338,25 @@ def _known(folded: Folded, entry: IncidentBuilder | None, fault: Fault, *, names
     if not entry.before_release(fault):
         return None
     if is_released:
-        # Read only now, but older than the release: remember it, so that a replay of it is covered too.
+        # The line is older than the release and was read after it: record its position, so that a replay is
+        # covered too.
         entry.extend(fault, 0)
         folded.urgent = True
     return SEEN_BEFORE
 
 
-def _standing(folded: Folded, fault: Fault) -> list[IncidentBuilder]:
-    """The incidents of a fault's rule, GPU and boot that no release covers, whether they taint or not."""
+def _open_of(folded: Folded, fault: Fault) -> list[IncidentBuilder]:
+    """Return the open incidents of a fault's rule, GPU and boot, whether they taint or not."""
     finding, boot_id = fault.finding, fault.finding.position.boot_id
     keys = ((finding.rule, finding.gpu, taints, boot_id) for taints in (True, False))
     found = [folded.incidents[key] for key in keys if key in folded.incidents]
     return [each for each in found if each.incident.state is not IncidentState.RELEASED]
 
 
-def _end(
+def _note_end(
     folded: Folded, standing: Iterable[IncidentBuilder], fault: Fault, own_boot: str | None
 ) -> str | None:
-    """Note that the driver calls it over; a taint stays until its reset all the same."""
+    """Note the end that the driver reports for these incidents; return why the line adds nothing, or None."""
     before = [entry for entry in standing if not entry.seen(fault)]
     if not before:
         return SEEN_BEFORE
@@ -358,12 +365,12 @@ def _end(
     if fault.finding.position.boot_id == own_boot:
         folded.read_to(fault.finding.position)
     folded.counted.append(fault)
-    folded.notable, folded.urgent = _opened(fault, IncidentState.ACTIVE), True
+    folded.to_announce, folded.urgent = _new_incident(fault, IncidentState.ACTIVE), True
     return None
 
 
-def _take_back(folded: Folded, fault: Fault) -> None:
-    """Close what this line says has ended. It never brings a node back: a taint stays until its reset."""
+def _close_ended(folded: Folded, fault: Fault) -> None:
+    """Close the incident whose end this line reports. A tainted node stays tainted until a release."""
     finding = fault.finding
     key = (str(finding.clears), finding.gpu, False, finding.position.boot_id)
     entry = folded.incidents.get(key)
@@ -378,7 +385,7 @@ def _take_back(folded: Folded, fault: Fault) -> None:
 
 
 def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
-    """Why a fault says nothing about the machine that stands behind the Node's name now, if it does not."""
+    """Return why a fault is no evidence about the Node's present machine and boot, or None."""
     boot_id = fault.finding.position.boot_id
     if state.opted_out:
         return OPTED_OUT
@@ -395,16 +402,16 @@ def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, n
 
 
 def _precedes_boot(booted_after_ns: int, stamp_us: int | None, now: datetime) -> bool:
-    """Whether a stamp without a boot is higher than the present boot can have come to by now."""
+    """Whether a stamp without a boot id is higher than the present boot can have reached by now."""
     uptime_us = max(0, unix_ns(now) - booted_after_ns) // 1000
     return stamp_us is not None and stamp_us > uptime_us + uptime_us // 1000 + UPTIME_MARGIN_US
 
 
 def _read_again(folded: Folded, fault: Fault) -> bool:
-    """Whether a line that names no boot is known evidence of an earlier boot, read a second time.
+    """Whether a line without a boot id is evidence of an earlier boot that was read before.
 
-    Read again it has the Loki timestamp that it had; a replay of that boot's log would have a new one, but a
-    kernel log holds nothing of an earlier boot.
+    A line read a second time has the same Loki timestamp. A replay would have a later one, but cannot be of
+    an earlier boot: a kernel log contains only its own boot.
     """
     finding = fault.finding
     return any(
@@ -416,7 +423,7 @@ def _read_again(folded: Folded, fault: Fault) -> bool:
     )
 
 
-def _opened(fault: Fault, state: IncidentState) -> Incident:
+def _new_incident(fault: Fault, state: IncidentState) -> Incident:
     finding = fault.finding
     return Incident(
         key=fault.key,
@@ -440,14 +447,16 @@ def _opened(fault: Fault, state: IncidentState) -> Incident:
 
 
 def tainting(record: NodeRecord) -> list[Incident]:
-    """The incidents that a taint stands for, or would stand for if the brake let it."""
+    """Return the incidents that are reasons for a taint, on a tainted node or on one that the brake holds."""
     return [
-        i for i in record.incidents if i.taints and i.state in _STANDING and i.role is not Role.COLLATERAL
+        i
+        for i in record.incidents
+        if i.taints and i.state in _ACTIVE_OR_HELD and i.role is not Role.COLLATERAL
     ]
 
 
 def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
-    """The value of the health label; None for a node that nothing stands against."""
+    """Return the value of the health label; None for a node without incidents that matter."""
     if tainted:
         return "faulty"
     if tainting(record):
@@ -456,43 +465,43 @@ def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
 
 
 def _is_suspicious(incident: Incident) -> bool:
-    """Whether it makes a node suspect; what a person has acknowledged does not."""
+    """Whether the incident makes its node suspect; an acknowledged incident does not."""
     if incident.ack is not None:
         return False
     if incident.state is not IncidentState.ACTIVE:
         return incident.state is IncidentState.PENDING
     if incident.role is Role.COLLATERAL:
-        return incident.severity.taints  # it looked fatal: a person should check it
+        return incident.severity.taints  # a fatal fault: a person should check it
     return incident.severity is Severity.SUSPECT
 
 
 def with_states(record: NodeRecord, *, tainted: bool) -> NodeRecord:
-    """The record with the states of what stands, as they are once this decision is written.
+    """Return the record with the states that its open incidents have once this decision is written.
 
-    With our taint on the node, all of it is active. Without, what would taint the node is held.
+    With our taint on the node all are active. Without it, incidents that would taint the node are held.
     """
     incidents = []
     for incident in record.incidents:
         is_held = not tainted and incident.taints and incident.role is not Role.COLLATERAL
         state = IncidentState.HELD if is_held else IncidentState.ACTIVE
-        is_changed = incident.state in _STANDING and incident.state is not state
+        is_changed = incident.state in _ACTIVE_OR_HELD and incident.state is not state
         incidents.append(replace(incident, state=state) if is_changed else incident)
     return replace(record, incidents=tuple(incidents))
 
 
 def open_incidents(record: NodeRecord, state: NodeState) -> list[Incident]:
-    """The incidents that stand, of this boot."""
+    """Return the active and held incidents of the Node's present boot."""
     return [
         incident
         for incident in record.incidents
-        if incident.state in _STANDING
+        if incident.state in _ACTIVE_OR_HELD
         and not incident.before_install
         and incident.last.boot_id in (None, state.machine.boot_id)
     ]
 
 
 def with_boot(fault: Fault, boot_id: str | None) -> Fault:
-    """A line that names no boot is of the present one: a kernel log holds no other."""
+    """Return the fault with a boot id: a line without one is of the present boot."""
     position = fault.finding.position
     if position.boot_id is not None or boot_id is None:
         return fault

@@ -1,8 +1,10 @@
-"""The machines behind Nodes: which boot is over, which name two of them bear, and which lost their Node.
+"""Machines and their boots: boots that are over, names used by two machines, and machines without a Node.
 
-The controller's heartbeats and its memory of deleted Nodes are read by these functions. Boot ids have no
-order; a heartbeat gives them one: the boot that is still heard is the present one, and another boot's lines
-are history. Where both are still heard, two machines bear one name (rule 3).
+The controller uses these functions for heartbeats and for its memory of deleted Nodes. Boot ids have no
+order, but heartbeats show one: the boot whose heartbeats still arrive is the present one, and other boots'
+lines are history. If heartbeats of two boots keep arriving, two machines use one name (rule 3).
+
+A Node has left a boot when that boot is known to be over, so that its evidence no longer concerns the Node.
 """
 
 from __future__ import annotations
@@ -16,35 +18,36 @@ from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState
 from konductor_like.model.time import SECOND_NS
 
 RESTART_OVERLAP_NS = 150 * SECOND_NS
-"""How long two boots may seem to run at once when a machine restarts and its clock is put right."""
+"""Nanoseconds for which heartbeats of two boots may overlap when a machine restarts and its clock is
+corrected."""
 UNAMBIGUOUS_AFTER_NS = 900 * SECOND_NS
-"""A name is unambiguous again once one of its boots has been silent for so long."""
-LATER_NS = 120 * SECOND_NS
-"""How much later than our reading of a line a heartbeat must be, so that no node's fast clock decides."""
+"""Nanoseconds of silence of one of two boots after which the name is unambiguous again."""
+HEARTBEAT_LEAD_NS = 120 * SECOND_NS
+"""Nanoseconds by which a heartbeat must be later than our reading of a line: a node's clock may be fast."""
 BOOTS_KEPT = 4
 PAST_BOOTS_KEPT = 8
-REMEMBERED = timedelta(days=1)
-"""As far back as the kernel lines of a Node that was made anew are read again."""
-REMEMBERED_MOST = 50
+RELEASE_MEMORY = timedelta(days=1)
+"""Age up to which the controller keeps the last release of a machine, in case its Node is created again."""
+RECENT_RELEASES_MOST = 50
 
 
 @dataclass(frozen=True, slots=True)
 class HeardBoot:
-    """One boot of a node, with the Loki timestamps of its first and last heartbeat that were heard."""
+    """One boot of a node, with the Loki timestamps of its first and last heartbeat."""
 
     boot_id: str
     first_ns: int
     last_ns: int
     began_ns: int
-    """When it began by the node's own clock: wall time less uptime, from the last heartbeat."""
+    """Start of the boot by the node's own clock: wall time less uptime, from the last heartbeat."""
 
 
 Heard = tuple[HeardBoot, ...]
-"""The boots of one node, the one that was heard last in front."""
+"""The boots of one node, the one with the latest heartbeat first."""
 
 
 def with_beat(boots: Heard, boot_id: str, at_ns: int, began_ns: int) -> Heard:
-    """The boots after one more heartbeat, however late it was read; the longest silent one is forgotten."""
+    """Return the boots after one more heartbeat, in any order of arrival; only ``BOOTS_KEPT`` remain."""
     if boots and boots[0].boot_id == boot_id and at_ns >= boots[0].last_ns:
         first = boots[0]
         return (HeardBoot(boot_id, first.first_ns, at_ns, began_ns), *boots[1:])
@@ -58,7 +61,7 @@ def with_beat(boots: Heard, boot_id: str, at_ns: int, began_ns: int) -> Heard:
 
 
 def is_ambiguous(boots: Heard, now_ns: int) -> bool:
-    """Whether two boots were heard side by side for longer than a restart explains, and lately."""
+    """Whether heartbeats of two boots overlapped recently, for longer than a restart explains."""
     return any(
         min(one.last_ns, other.last_ns) - max(one.first_ns, other.first_ns) > RESTART_OVERLAP_NS
         and now_ns - min(one.last_ns, other.last_ns) <= UNAMBIGUOUS_AFTER_NS
@@ -67,7 +70,7 @@ def is_ambiguous(boots: Heard, now_ns: int) -> bool:
 
 
 def pending_boots(record: NodeRecord) -> frozenset[str]:
-    """The boots whose evidence waits for the Node to reach them."""
+    """Return the boots with pending incidents: their evidence waits for the Node to reach the boot."""
     return frozenset(
         incident.last.boot_id
         for incident in record.incidents
@@ -76,11 +79,11 @@ def pending_boots(record: NodeRecord) -> frozenset[str]:
 
 
 def boots_left(state: NodeState, boots: Sequence[HeardBoot], since_ns: Mapping[str, int]) -> frozenset[str]:
-    """The pending boots that the Node has left: its present boot was heard after their lines were read.
+    """Return the pending boots that the Node has left.
 
-    ``since_ns`` says when, by our own clock, each of them was first seen to be pending. A boot that is over
-    says nothing any more, so a heartbeat of the present one that is younger than that decides; the lines'
-    own timestamps would not, where a clock was put back.
+    The Node has left a boot if heartbeats of its present boot are later than the reading of that boot's
+    lines; ``since_ns`` gives when, by our clock, each boot was first seen to be pending. A boot that is over
+    sends nothing more. The lines' own timestamps cannot decide, because a clock may have been set back.
     """
     present = next((boot for boot in boots if boot.boot_id == state.machine.boot_id), None)
     if present is None:
@@ -89,14 +92,14 @@ def boots_left(state: NodeState, boots: Sequence[HeardBoot], since_ns: Mapping[s
     return frozenset(
         boot_id
         for boot_id in pending_boots(state.record)
-        if last_ns.get(boot_id, 0) <= since_ns[boot_id] + LATER_NS < present.last_ns
+        if last_ns.get(boot_id, 0) <= since_ns[boot_id] + HEARTBEAT_LEAD_NS < present.last_ns
     )
 
 
 def leave_boots(state: NodeState, boots: Collection[str]) -> NodeRecord:
-    """The node's record once these boots are known to be over: what was pending of them is history.
+    """Return the record after the Node left these boots: their pending incidents are removed.
 
-    The very same record where that changes nothing; the Node's present boot is never over.
+    The record is the identical object if nothing changes. The Node's present boot is never left.
     """
     record = state.record
     left = sorted(pending_boots(record).intersection(boots) - {state.machine.boot_id})
@@ -113,17 +116,17 @@ def leave_boots(state: NodeState, boots: Collection[str]) -> NodeRecord:
     )
 
 
-def remembered(
+def recent_releases(
     before: Iterable[NodeRecord], states: Iterable[NodeState], now: datetime
 ) -> tuple[NodeRecord, ...]:
-    """What the releases of the last day cover, a record for each machine, the newest first.
+    """Return what the releases of the last day cover: a record for each machine, the newest release first.
 
-    For machines whose Node is deleted and registers again while no controller runs. ``before`` is what was
-    remembered until now; where a machine has a Node, the record there is what counts.
+    It is needed when a Node is deleted and created again while no controller runs. ``before`` is the earlier
+    result; if a machine has a Node, the Node's record takes precedence.
     """
     states = list(states)
     found = {
-        machine: _what_it_covers(state.record)
+        machine: _last_release_only(state.record)
         for state in states
         if _is_recent(state.record, now) and (machine := same_boot(state.machine)) is not None
         if same_boot(state.record.machine) == machine
@@ -137,22 +140,22 @@ def remembered(
         there = {same_boot(state.machine) for state in states}
         found |= {machine: record for machine, record in gone.items() if machine not in there}
     newest = sorted(found.values(), key=lambda record: record.releases[0].at, reverse=True)
-    return tuple(newest[:REMEMBERED_MOST])
+    return tuple(newest[:RECENT_RELEASES_MOST])
 
 
 def same_boot(machine: Machine | None) -> tuple[str, str] | None:
-    """What two Nodes share that are one machine in one boot; None where that is not known."""
+    """Return what identifies one machine in one boot, whatever its Node; None if a part is unknown."""
     if machine is None or machine.system_id is None or machine.boot_id is None:
         return None
     return machine.system_id, machine.boot_id
 
 
 def _is_recent(record: NodeRecord, now: datetime) -> bool:
-    return bool(record.releases) and record.releases[0].at > now - REMEMBERED
+    return bool(record.releases) and record.releases[0].at > now - RELEASE_MEMORY
 
 
-def _what_it_covers(record: NodeRecord) -> NodeRecord:
-    """The last release and what is released; a taint of later is decided anew, from its lines."""
+def _last_release_only(record: NodeRecord) -> NodeRecord:
+    """Reduce a record to its last release and released incidents; lines decide later taints again."""
     released = tuple(i for i in record.incidents if i.state is IncidentState.RELEASED)
     mark = record.releases[0]
     return NodeRecord(machine=record.machine, incidents=released, releases=(mark,), read=mark.read)

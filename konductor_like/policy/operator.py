@@ -1,7 +1,7 @@
-"""What people do to a node through us: taint it for a reason of their own, acknowledge what is known of it.
+"""What people do to a node with our commands: taint it for their own reason, or acknowledge its incidents.
 
-The command line calls it. A person decides, so the brake is not asked; what they did is in the same record as
-everything else.
+The command line calls this module. A person decides, so the brake is not asked. The record contains what the
+person did, as it contains everything else.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from konductor_like.policy.release import released_by_hand
 from konductor_like.policy.wording import act_of, name_of
 
 OPERATOR = IncidentKey(OPERATOR_RULE, None)
-_SURELY_KEPT = 60
-"""A record that is short of room cuts evidence, but not below so many characters."""
+_REASON_CHARS_COMPARED = 60
+"""Number of characters of a reason that are compared: the annotation may cut evidence, but not below this."""
 _TITLE_CHARS = 200
 
 
 def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> Change | None:
-    """The change that taints a node because a person wants it; None where one stands for that reason already.
+    """Return the change that taints a node for a person; None if the node is tainted for that reason already.
 
-    The incident is of the rule ``operator``, its evidence is the reason, or all of them that people gave;
-    ``reset`` releases it as any other.
+    The incident has the rule ``operator``, and the reasons that people gave as its evidence. ``reset``
+    releases it like any other incident.
     """
     record = _up_to_date(state, at)
     known = record.incident(OPERATOR)
     known = known if state.tainted and known is not None and _is_open(known) else None
-    if known is not None and reason[:_SURELY_KEPT] in known.evidence:
+    if known is not None and reason[:_REASON_CHARS_COMPARED] in known.evidence:
         return None
     incident = Incident(
         key=OPERATOR,
@@ -77,17 +77,17 @@ def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> C
 
 
 def _title(known: Incident | None, by: str) -> str:
-    """Who wanted it, the first first."""
+    """Return the title: the people who tainted the node, in order of time."""
     if known is None:
         return f"Tainted by {by}"
     return known.title if by in known.title else f"{known.title}, then by {by}"[:_TITLE_CHARS]
 
 
 def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, reason: str) -> Change | None:
-    """The change that marks what stands against a node as seen by a person; None where nothing does.
+    """Return the change that acknowledges a node's open incidents; None if there are none.
 
-    Of ``rule``, else of every rule. A taint stays. What does not taint makes its node suspect no more, until
-    it is seen again.
+    With ``rule``, only incidents of this rule. A taint stays. An acknowledged incident that does not taint
+    makes its node suspect again only when it recurs.
     """
     record = _up_to_date(state, at)
     seen = [each for each in record.incidents if _is_open(each) and rule in (None, each.key.rule)]
@@ -111,7 +111,7 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
 
 
 def _up_to_date(state: NodeState, at: datetime) -> NodeRecord:
-    """The record as the controller would have it now: after a reboot, after a removal by hand."""
+    """Return the record as the controller would write it now, after a reboot or a removal by hand."""
     removed = state.record.tainted_at is not None and not state.tainted
     removal = partial(released_by_hand, state=state, now=at, read_ns={}) if removed else None
     return with_states(fold_faults(state, (), (), at, removal=removal).record, tainted=state.tainted)

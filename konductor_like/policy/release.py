@@ -1,16 +1,16 @@
 """Releases and what they cover (rule 4); nodes that keep failing; contested taints.
 
-``reset`` makes a release, and so does ``decide`` where our taint was taken off by other means.
-A release covers incidents, not a span of time: every recorded incident up to the release, and any other
-evidence only up to what had been read by then. Covered evidence never taints again; new evidence does, at
-once.
+``reset`` makes a release. ``decide`` makes one when our taint was removed by other means. A release covers
+incidents, not a span of time: every recorded incident up to the release, and other evidence only as far as it
+had been read by then. Covered evidence never taints again; new evidence taints at once.
 
-A node that keeps failing is held longer each time, and in the end marked for replacement. Both marks keep it
-from coming back by itself. A person's word is above them: ``reset`` works, says what it overrides and clears
-them, and the times out stay on record, so that the next fault sets them again.
+A node that keeps failing gets a longer hold each time, and in the end is marked for replacement. Until a
+person releases it, a node with either mark does not return by itself. ``reset`` reports the marks that it
+overrides, and clears them. The quarantines (past times out of service) stay in the record, so the next fault
+sets the marks again.
 
-Where somebody else keeps taking our taint off (rule 23), that is a release all the same: two
-controllers that fight over a node help nobody. An Event says so, and a person can end it.
+If somebody else keeps removing our taint (rule 23), each removal is a release, because two controllers that
+fight over a node help nobody. An Event reports the contest, and a person can end it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ from konductor_like.policy.wording import act_of, name_of
 
 RELEASES_KEPT = 5
 REBOOT = "reboot"
-"""The catalogue's ``Needs.REBOOT``; the catalogue itself would make every command start slowly."""
+"""The value of the catalogue's ``Needs.REBOOT``; importing the catalogue would make every command start
+slowly."""
 BY_HAND = "taint removed"
-"""How a release came about when our taint was taken off by other means than ``reset``."""
-TIMES = 3
-WITHIN = timedelta(hours=1)
+"""The ``how`` of a release that follows from a removal of our taint by other means than ``reset``."""
+CONTEST_REMOVALS = 3
+CONTEST_SPAN = timedelta(hours=1)
 _PEOPLE = re.compile(r"(kubectl|k9s|(open)?lens|mozilla|node-fetch|headlamp|curl)\b|oc$", re.IGNORECASE)
-"""Field managers of the tools through which people edit Nodes."""
+"""Field managers of tools with which people edit Nodes."""
 DEFAULTS = PolicyConfig()
 QUARANTINES_KEPT = 10
 
@@ -62,12 +63,12 @@ def release(
     read_ns: Mapping[Source, int],
     rules: PolicyConfig | None = DEFAULTS,
 ) -> Change | None:
-    """The change that lets a node go; None where there is neither our taint nor anything recorded.
+    """Return the change that releases a node; None if it has neither our taint nor open incidents.
 
-    A person may let go what is held for its earlier failures; the warning says what that overrides, by these
-    rules, or without numbers where they are not known.
+    A person may release a node with a hold or a mark for replacement; the warning then reports what is
+    overridden. Without ``rules``, because they are not known, the warning has no numbers.
 
-    ``at`` is an aware datetime, ``read_ns`` says up to where the controller has read each source.
+    ``at`` is an aware datetime, ``read_ns`` gives how far the controller has read each source.
     """
     open_incidents = [i for i in state.record.incidents if i.state is not IncidentState.RELEASED]
     marked = state.tainted or state.suspect_tainted
@@ -110,10 +111,10 @@ def released_record(
     until_ns: int | None,
     warning: str = "",
 ) -> NodeRecord:
-    """The record after a release: every incident released, the mark of what it covers in front.
+    """Return the record after a release: every incident released, the new release first.
 
-    Recorded incidents are covered up to Loki timestamp ``until_ns``; None covers only what is counted.
-    ``warning`` goes before what the advice still asks for.
+    Recorded incidents are covered up to Loki timestamp ``until_ns``; with None, only what is counted is
+    covered. ``warning`` is put before the advice that nobody has followed yet.
     """
     record = with_quarantine(state.record, at)
     read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
@@ -132,20 +133,20 @@ def released_record(
 
 
 def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int], now_ns: int) -> dict[Source, int]:
-    """How far each source had been read: the saved cursor lags behind what was acted upon already.
+    """Return how far each source had been read: the saved cursor may lag behind the recorded incidents.
 
-    One that somebody spoilt may lie ahead; nothing that is still to come was read.
+    A cursor in the future, spoilt by somebody, counts as now.
     """
     further = {source: min(ns, now_ns) for source, ns in read_ns.items()}
     for incident in record.incidents:
         if incident.by_person:
-            continue  # no line was read for it
+            continue  # a person's own taint has no line
         further[incident.source] = max(further.get(incident.source, 0), incident.last_ns + 1)
     return further
 
 
 def purge(state: NodeState) -> Change | None:
-    """The change that removes every trace of us; None where there is none."""
+    """Return the change that removes everything of ours from the Node; None if there is nothing."""
     seen = state.as_read
     if not (state.tainted or state.suspect_tainted) and seen.record is None and seen.health is None:
         return None
@@ -156,13 +157,16 @@ def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> 
     if incident.state is IncidentState.RELEASED:
         return incident
     if incident.state is IncidentState.PENDING and incident.last.boot_id != boot_id:
-        return incident  # of a boot that is still to come: nobody has seen it yet
+        return incident  # of a boot that the Node has not reached: nobody has seen its evidence yet
     covered_ns = incident.last_ns if until_ns is None else until_ns
     return replace(incident, state=IncidentState.RELEASED, released_ns=covered_ns)
 
 
 def _reboot_warning(state: NodeState) -> str:
-    """What asks for a reboot and had none: a dead GPU logs nothing more, so silence proves nothing."""
+    """Return the warning about faults that need a reboot; empty if none does or the node has rebooted.
+
+    Silence is no proof that such a fault is gone: a dead GPU logs nothing more.
+    """
     open_faults = [
         f"{name_of(incident)}: {incident.advice}"
         for incident in state.record.incidents
@@ -175,10 +179,11 @@ def _reboot_warning(state: NodeState) -> str:
 
 
 def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
-    """Whether a release covers evidence of an incident that was not recorded when it was made.
+    """Whether a release covers a fault of an incident that was not recorded at the release.
 
-    By kernel position within the boot where both are known, else by what had been read of the source. A line
-    that names no boot may be of the boot before, read again after a restart: then only the latter can tell.
+    Within one boot the kernel positions decide if both are known, else how far the source had been read. A
+    line without a boot id may be of an earlier boot and read again after a restart: then only the latter
+    decides.
     """
     position = fault.finding.position
     if mark.read.boot_id != position.boot_id:
@@ -189,16 +194,16 @@ def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
 
 
 def had_been_read(mark: Release, fault: Fault) -> bool:
-    """Whether this very line had been read when a release was made; a replay of it has a later timestamp."""
+    """Whether this line had been read at the time of the release; a replay of it has a later timestamp."""
     return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
 
 
 def released_by_hand(
     record: NodeRecord, *, state: NodeState, now: datetime, read_ns: Mapping[Source, int]
 ) -> NodeRecord:
-    """The record after our taint was taken off by other means than ``reset``.
+    """Return the record after somebody removed our taint by other means than ``reset``.
 
-    The release is contested where a controller did it, or anybody three times in an hour.
+    The release is contested if a controller removed the taint, or anybody did so three times in an hour.
     """
     released = released_record(
         replace(state, record=record),
@@ -207,38 +212,39 @@ def released_by_hand(
         reason="",
         how=BY_HAND,
         read_ns=read_ns,
-        # We may see it long after it happened: only what was counted is covered, not the time in between.
+        # The controller may see the removal late: it covers only what was counted, not the time in between.
         until_ns=None,
     )
-    is_contested = is_controller(state.last_writer) or len(_lately(released)) >= TIMES
+    is_contested = is_controller(state.last_writer) or len(_removals_by_hand(released)) >= CONTEST_REMOVALS
     return replace(released, contested_at=now) if is_contested else released
 
 
 def contest_words(record: NodeRecord) -> str:
-    """A sentence about the contest that the latest release is part of; empty where it is part of none."""
+    """Return a sentence about the contest of the latest release; empty if that is not contested."""
     if not record.releases or record.contested_at != record.releases[0].at:
         return ""
-    by, times = record.releases[0].by, len(_lately(record))
-    often = f" {times} times in an hour, the last time by {by}" if times >= TIMES else f" by {by}"
+    by, times = record.releases[0].by, len(_removals_by_hand(record))
+    often = f" {times} times in an hour, the last time by {by}" if times >= CONTEST_REMOVALS else f" by {by}"
     return (
         f"Contested: our taint was removed{often}. Find out what does it; its evidence does not taint again."
     )
 
 
 def is_controller(manager: str | None) -> bool:
-    """Whether a field manager is neither unknown nor a tool that people use."""
+    """Whether a field manager is a controller: it is known, and no tool that people use."""
     return manager is not None and not _PEOPLE.match(manager)
 
 
-def _lately(record: NodeRecord) -> list[Release]:
+def _removals_by_hand(record: NodeRecord) -> list[Release]:
     latest = record.releases[0].at
-    return [mark for mark in record.releases if mark.how == BY_HAND and latest - mark.at < WITHIN]
+    return [mark for mark in record.releases if mark.how == BY_HAND and latest - mark.at < CONTEST_SPAN]
 
 
 def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
-    """The record of a node that comes back at ``released_at``: one more time out, and no marks.
+    """Return the record of a node that returns at ``released_at``: one more quarantine, and no marks.
 
-    A test (Xid 14) and a person's own taint are no failures and do not count.
+    A quarantine is one past time out of service. A test (Xid 14) and a person's own taint are no failures:
+    they add none.
     """
     cleared = replace(record, hold_until=None, replace_since=None)
     failures = [i for i in record.incidents if _is_failure(i) and i.state is not IncidentState.RELEASED]
@@ -250,19 +256,20 @@ def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
 
 
 def held_longer(before: NodeRecord, record: NodeRecord, rules: PolicyConfig, now: datetime) -> NodeRecord:
-    """The record of a tainted node with its marks, where it is out for a failure that it was not out for yet.
+    """Return a tainted node's record with its hold or mark for replacement, if a new time out begins.
 
-    ``before`` is the record as it was read. The first time out within ``repeat_days`` sets no hold,
-    the second one of ``hold_base_seconds``, each further one twice that of the one before. What a node that
-    is marked for replacement is out for asks for that, and no more for the reboot that did not help.
+    ``before`` is the record as it was read; a node with an active failure there keeps its marks. The first
+    time out within ``repeat_days`` sets no hold, the second ``hold_base_seconds``, and each further one twice
+    the last: 30, 60, 120 minutes. On a node marked for replacement, the advice becomes to check or replace
+    the hardware.
     """
-    if before.tainted_at is not None and any(_stands(i) for i in before.incidents):
+    if before.tainted_at is not None and any(_is_active_failure(i) for i in before.incidents):
         return record
-    if not any(_stands(i) for i in record.incidents):
+    if not any(_is_active_failure(i) for i in record.incidents):
         return record
     earlier = times_out(record, rules, now)
     hold_until = None
-    if earlier:  # ten times out are remembered, so the doubling has an end of its own
+    if earlier:  # the record keeps only QUARANTINES_KEPT, which limits the exponent
         seconds = min(rules.hold_max_seconds, rules.hold_base_seconds * 2 ** (earlier - 1))
         hold_until = now + timedelta(seconds=seconds)
     if not 0 < rules.repeat_count <= earlier + 1:
@@ -271,14 +278,14 @@ def held_longer(before: NodeRecord, record: NodeRecord, rules: PolicyConfig, now
         f"It failed {earlier + 1} times in {rules.repeat_days:g} days: "
         "drain it and have its hardware checked or replaced."
     )
-    incidents = tuple(replace(i, advice=advice) if _stands(i) else i for i in record.incidents)
+    incidents = tuple(replace(i, advice=advice) if _is_active_failure(i) else i for i in record.incidents)
     return replace(record, incidents=incidents, hold_until=hold_until, replace_since=now)
 
 
 def may_return(record: NodeRecord, now: datetime, rules: PolicyConfig | None = DEFAULTS) -> str | None:
-    """Why a node must not come back by itself, in words; None where nothing here is against it.
+    """Return why a node must not return by itself, in words; None if it may.
 
-    Without ``rules``, because they are not known, how often it failed within how long is left out.
+    Without ``rules``, because they are not known, the words have no numbers.
     """
     failed = "it failed before"
     if rules is not None:
@@ -292,12 +299,12 @@ def may_return(record: NodeRecord, now: datetime, rules: PolicyConfig | None = D
 
 
 def times_out(record: NodeRecord, rules: PolicyConfig, now: datetime) -> int:
-    """How often the node came back from a failure within the last ``repeat_days``."""
+    """Return how many quarantines of the node ended within the last ``repeat_days``."""
     since = now - timedelta(days=rules.repeat_days)
     return sum(quarantine.released_at > since for quarantine in record.quarantines)
 
 
-def _stands(incident: Incident) -> bool:
+def _is_active_failure(incident: Incident) -> bool:
     return _is_failure(incident) and incident.state is IncidentState.ACTIVE
 
 

@@ -1,4 +1,4 @@
-"""Words for people: what incidents, writes and the brake are called in Events, the log and the CLI."""
+"""Texts for people: incidents, writes and the brake as Events, the log and the commands show them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from konductor_like.model.time import SECOND_NS, moment_of, stamp
 
 
 def name_of(incident: Incident) -> str:
-    """``xid 79 on GPU 0000:4e:00``, as people say it."""
+    """Return an incident's name: ``xid 79 on GPU 0000:4e:00``."""
     if incident.by_person:
         return "operator's taint"
     what = incident.kind.value if incident.code is None else f"{incident.kind.value} {incident.code}"
@@ -35,7 +35,7 @@ def name_of(incident: Incident) -> str:
 
 
 def describe(incident: Incident) -> str:
-    """One incident in one or two sentences, with its line."""
+    """Describe an incident in one or two sentences, with its line."""
     name = name_of(incident)
     test = " (a test)" if incident.severity is Severity.TEST else ""
     by_user = " (written by a user)" if incident.user_written else ""
@@ -48,9 +48,9 @@ def describe(incident: Incident) -> str:
 
 
 def why_not_tainted(refused: SkippedTaint, state: NodeState, brake: BrakeState) -> str:
-    """Why the controller does not taint a node although something stands against it.
+    """Return why the controller does not taint a node that has a reason for a taint.
 
-    Event, log, ``status`` and ``explain`` all take their words from here.
+    Events, the log, ``status`` and ``explain`` all use this text.
     """
     match refused.why:
         case SkipReason.BRAKE | SkipReason.RATE | SkipReason.COOLDOWN | SkipReason.PAUSED:
@@ -76,14 +76,14 @@ def why_not_tainted(refused: SkippedTaint, state: NodeState, brake: BrakeState) 
 
 
 def why_held(why: SkipReason, brake: BrakeState, pool: str | None = None) -> str:
-    """Why a node of this pool is held back, given how the brake stands."""
+    """Return why the brake holds a node of this pool."""
     match why:
         case SkipReason.PAUSED if brake.pause is not None:
             return f"tainting is {pause_words(brake.pause)}"
         case SkipReason.COOLDOWN if brake.rearms_at is not None:
             how = "deleted" if brake.deleted else "released"
             return (
-                f"{_made_room(brake)} lately, the brake arms itself again at {stamp(brake.rearms_at)} "
+                f"{_made_room(brake)} lately, the cool-down ends at {stamp(brake.rearms_at)} "
                 f"unless more are {how}"
             )
         case SkipReason.RATE if brake.pace is not None:
@@ -99,7 +99,7 @@ def why_held(why: SkipReason, brake: BrakeState, pool: str | None = None) -> str
 
 
 def _made_room(brake: BrakeState) -> str:
-    """``2 released and 1 deleted while tainted``."""
+    """Return ``2 released and 1 deleted while tainted``."""
     released = brake.cooling - brake.deleted
     parts = ([f"{released} released"] if released else []) + (
         [f"{brake.deleted} deleted while tainted"] if brake.deleted else []
@@ -108,13 +108,13 @@ def _made_room(brake: BrakeState) -> str:
 
 
 def pause_words(pause: ControlAct) -> str:
-    """``paused by kim until 2026-05-06T14:00:00Z: driver roll-out``."""
+    """Return ``paused by kim until 2026-05-06T14:00:00Z: driver roll-out``."""
     until = f" until {stamp(pause.until)}" if pause.until else ""
     return f"paused by {pause.by}{until}: {pause.reason}"
 
 
 def deferral_words(until_ns: int) -> str:
-    """``deferred until 2026-05-06T14:00:05Z, to tell …``; rounded up to a second."""
+    """Return ``deferred until 2026-05-06T14:00:05Z, to tell …``; the time is rounded up to a second."""
     rounded_up_ns = -(-until_ns // SECOND_NS) * SECOND_NS
     return f"deferred until {stamp(moment_of(rounded_up_ns))}, to tell the root cause from collateral"
 
@@ -123,9 +123,10 @@ ID_CHARS = 12
 
 
 def act_of(state: NodeState, verb: Verb, at: datetime, rules_version: str = "") -> Act:
-    """What a write of this kind to the node as it was read is called.
+    """Return the act of a write: its id, time and rules.
 
-    The same decision on the same state has the same name, so that a write tried twice is one act.
+    The id is a digest of the node as it was read and the kind of the write, so a repeated write has the same
+    id.
     """
     seen = state.as_read
     parts = (state.name, seen.uid, seen.resource_version, seen.record or "", verb.value)
@@ -133,7 +134,7 @@ def act_of(state: NodeState, verb: Verb, at: datetime, rules_version: str = "") 
 
 
 def control_act_id(verb: str, at: datetime, by: str, reason: str = "") -> str:
-    """What a person's word on the Lease is called."""
+    """Return the id of an operator's control on the Lease."""
     return _named((verb, at.isoformat(), by, reason))
 
 

@@ -130,7 +130,7 @@ def test_a_node_that_bears_our_taint_today_was_in_service_then() -> None:
     assert [outage.start_ns - START_NS for outage in one.verdicts().outages] == [10 * SECOND_NS]
 
 
-@pytest.mark.parametrize(("days", "seconds"), [(0.25, (5, 15)), (2, (40, 40)), (30, (600, 600))])
+@pytest.mark.parametrize(("days", "seconds"), [(0.125, (5, 15)), (2, (65, 65)), (30, (960, 960))])
 def test_a_long_span_is_polled_less_often(days: float, seconds: tuple[int, int]) -> None:
     span = Window(START_NS, START_NS + round(days * 24 * HOUR_NS))
 

@@ -14,7 +14,7 @@ from konductor_like.catalog import CatalogError, read_catalog
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the shipped files, to break."""
+    """Copy the packaged files, so that a test can break them."""
     with as_file(files("konductor_like.catalog") / "data") as data:
         return Path(shutil.copytree(data, tmp_path / "data"))
 
@@ -42,7 +42,7 @@ def refusal(folder: Path) -> CatalogError:
         ("xid.csv", "\n79,fatal", "\n79,fatl", "79", "severity", "'fatl' is not one of fatal, test"),
         ("xid.csv", "fatal,,lost", "fatal,,gone", "79", "advice", "'gone' is not in advice.toml"),
         ("xid.csv", "\n79,", "\nmany,", "many", "code", "'many' is not a number"),
-        ("xid.csv", "\n79,", "\n78,", "78", "code", "78 stands there twice"),
+        ("xid.csv", "\n79,", "\n78,", "78", "code", "78 is there twice"),
         ("xid.csv", "recovery_action", "magic", "154", "detail", "'magic' is not one of"),
         ("xid.csv", "GPU has fallen off the bus", "", "79", "title", "is missing"),
         ("xid.csv", "\n79,fatal,", "\n79,fatal,,", "79", "columns", "12 instead of 11"),

@@ -10,7 +10,7 @@ from konductor_like.catalog import Catalog, Mode, Needs, load_catalog
 from konductor_like.model import Severity, Source
 
 NEVER_TAINT_ALONE = (13, 31, 43, 45)
-"""Rule 16: by default never on a single one of these."""
+"""Rule 16: by default, a single one of these never taints."""
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_rows_that_fit_the_same_numbers_agree(catalog: Catalog) -> None:
             assert differ or one.severity is other.severity, (code, one, other)
 
 
-def test_the_decode_table_speaks_about_the_nvlink5_xids_only(catalog: Catalog) -> None:
+def test_the_decode_table_is_about_the_nvlink5_xids_only(catalog: Catalog) -> None:
     assert sorted(catalog.link_rules) == list(range(144, 151))
     assert sum(map(len, catalog.link_rules.values())) == 97
 

@@ -1,4 +1,4 @@
-"""Every fault of the catalogue can be explained, and the explanations hold together."""
+"""Every fault of the catalogue can be explained, and the explanations are consistent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILE = tomllib.loads((files("konductor_like.catalog") / "data" / "explanations.t
 NAMES = [name for entry in FILE["explain"] for name in entry["rules"]]
 TEXT_CHARS_MOST = 330
 FAMILY_IS_NOT_ENOUGH = {"xid", "sxid", "cuda", "nccl", "nvrm"}
-"""Of these the family's words are for codes that nobody knows, or too general to help."""
+"""Families whose words are for unknown codes, or too general to help."""
 
 
 def entries(catalog: Catalog) -> Iterator[Entry]:
@@ -61,7 +61,7 @@ def all_words() -> list[Words]:
     return list({id(words): words for words in WORDS.rules.values()}.values())
 
 
-def test_the_catalogue_is_all_looked_at() -> None:
+def test_the_test_covers_the_whole_catalogue() -> None:
     assert set(range(1, 177)) <= set(CATALOG.xids)
     assert len(ENTRIES) > 600
 
@@ -94,7 +94,7 @@ def test_nothing_is_explained_that_is_not_in_the_catalogue() -> None:
     assert [words.text for each, words in of_codes.items() if each not in used] == []
 
 
-def test_the_file_names_each_rule_once_and_holds_no_other_field_or_table() -> None:
+def test_the_file_names_each_rule_once_and_has_no_other_field_or_table() -> None:
     fields = {field for entry in FILE["explain"] for field in entry}
 
     assert [name for name, times in Counter(NAMES).items() if times > 1] == []
@@ -127,11 +127,11 @@ def test_an_applications_fault_is_never_blamed_on_the_hardware() -> None:
 
 
 @pytest.mark.parametrize("rule", ["cuda.5", "nccl.nothing", "xid.123456", "xid.0", "xid.", "", "no.such"])
-def test_there_is_nothing_to_say_about_what_is_no_rule(rule: str) -> None:
+def test_an_unknown_rule_has_no_explanation(rule: str) -> None:
     assert explain(CATALOG, rule) is None
 
 
-def test_the_word_of_a_user_is_final_and_the_details_of_a_line_are_not_mentioned() -> None:
+def test_a_users_severity_is_final_and_the_details_of_a_line_are_not_mentioned() -> None:
     entry = CATALOG.xid(94)
     fixed = replace(entry, severity=Severity.FATAL, fixed=frozenset({"severity"}))
     explanation = explain(replace(CATALOG, xids={**CATALOG.xids, 94: fixed}), "xid.94")
@@ -141,7 +141,7 @@ def test_the_word_of_a_user_is_final_and_the_details_of_a_line_are_not_mentioned
     assert (explanation.entry.severity, explanation.details) == (Severity.FATAL, "")
 
 
-def test_the_narrowest_words_are_taken() -> None:
+def test_the_narrowest_entry_counts() -> None:
     def entry(*rules: str) -> dict[str, Any]:
         return {"rules": rules, "blame": "driver", "text": f"{rules[0]}."}
 

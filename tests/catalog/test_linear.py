@@ -1,4 +1,4 @@
-"""A user's pattern: RE2 in the clothes of Python's re, in linear time."""
+"""A user's pattern: RE2 with the interface of Python's re, in linear time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_ruins_a_backtracking_engine_takes_linear_time() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", r"\1(a)", "(?=a)", "(?<!a)b", "a++", "x{1001}", "\ud800"])
-def test_what_is_no_re2_is_refused(pattern: str) -> None:
+def test_a_pattern_that_re2_cannot_read_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         LinearPattern(pattern)
 
@@ -72,14 +72,14 @@ def test_a_pattern_that_needs_much_memory_is_refused() -> None:
         LinearPattern("(?:.*a){20}.{900}x")
 
 
-def test_nothing_of_it_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_pattern_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="missing"):
         LinearPattern("(")
 
     assert capfd.readouterr() == ("", "")
 
 
-def test_re2_is_only_loaded_for_a_rule_of_ones_own() -> None:
+def test_re2_is_only_loaded_for_a_users_rule() -> None:
     program = (
         "import sys; from konductor_like.detection import packaged; packaged(); print('re2' in sys.modules)"
     )

@@ -1,4 +1,4 @@
-"""docs/rules.md: its example can be used, and its tables name every field."""
+"""docs/rules.md: its example is valid, and its tables name every field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's rules file: what it changes, and what is said about one that cannot be used."""
+"""A user's rules file: what it changes, and the errors of an invalid one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_code_that_the_catalogue_does_not_list_can_be_overridden_too() -> None
     assert catalog.sxid(31999).title == "Ours"
 
 
-def test_a_rule_of_ones_own_is_added_behind_the_built_in_ones() -> None:
+def test_a_users_rule_is_added_behind_the_built_in_ones() -> None:
     rules = read(OWN_RULE)
 
     rule = rules.catalog.kernel_rules[-1]
@@ -78,7 +78,7 @@ def test_a_rule_of_ones_own_is_added_behind_the_built_in_ones() -> None:
     assert set(rules.own) == {"site.nic_down"}
 
 
-def test_the_default_source_of_a_file_holds_for_its_rules() -> None:
+def test_the_default_source_of_a_file_applies_to_its_rules() -> None:
     text = OWN_RULE.replace("    source: kernel\n", "")
 
     assert "source: is missing" in problems(text)[0]
@@ -101,7 +101,7 @@ def test_the_digest_names_the_content() -> None:
         ("xid.94.code: 7", "xid.94.code: only severity, mode, title, advice, threshold, "),
         ("xid.many.mode: 'off'", "xid.many.mode: there is no built-in rule 'xid.many'"),
         ("nccl.mode: 'off'", "nccl.mode: there is no built-in rule 'nccl'"),
-        ("cuda.error.severity: fatal", "cuda.error.severity: its table says that for each code"),
+        ("cuda.error.severity: fatal", "cuda.error.severity: covers a table of codes"),
         ("xid.94.advice: nothing_known", "xid.94.advice: 'nothing_known' is neither a sentence nor one of"),
         ("xid.94.title: " + 81 * "x", "xid.94.title: is longer than 80 characters"),
         ("xid.94: 'off'", "xid.94: there is no built-in rule 'xid'"),
@@ -110,7 +110,7 @@ def test_the_digest_names_the_content() -> None:
         ("xid.94.mode:", "xid.94.mode: must be a text"),
     ],
 )
-def test_an_override_that_says_nothing_is_refused_with_its_line(line: str, said: str) -> None:
+def test_an_override_without_effect_is_refused_with_its_line(line: str, said: str) -> None:
     if line.startswith("xid.94: "):
         said = "xid.94: only severity, mode, title, advice, threshold, "
     [problem] = problems(f"overrides:\n  xid.63.mode: shadow\n  {line}\n")
@@ -160,7 +160,7 @@ def test_an_override_that_says_nothing_is_refused_with_its_line(line: str, said:
             "'(?=mlx5_core)",
             "patterns: '(?=mlx5_core).{0,80}health compromised': invalid",
         ),
-        ("'mlx5_core {pci}: ", "'(?P<gpu>\\d+)", "patterns: the group gpu is what {pci} makes"),
+        ("'mlx5_core {pci}: ", "'(?P<gpu>\\d+)", "patterns: the group gpu is reserved: write {pci}"),
         ("'mlx5_core {pci}: .{0,80}health compromised'", "'(x{1000}){1000}'", "patterns: '(x{1000})"),
         ("'mlx5_core {pci}: .{0,80}health compromised'", "'(?:\\pL{900})'", "pattern too large"),
         ("'mlx5_core {pci}: .{0,80}health compromised'", "'(?:mlx5)*'", "fits an empty text"),
@@ -171,7 +171,7 @@ def test_an_override_that_says_nothing_is_refused_with_its_line(line: str, said:
         ("all is well", "its health compromised", "no_match: a pattern fits"),
     ],
 )
-def test_a_rule_of_ones_own_that_is_wrong_is_refused_with_its_line(old: str, new: str, said: str) -> None:
+def test_a_users_rule_that_is_wrong_is_refused_with_its_line(old: str, new: str, said: str) -> None:
     assert old in OWN_RULE
     [problem] = problems(OWN_RULE.replace(old, new))
 
@@ -183,7 +183,7 @@ def test_a_rule_of_ones_own_that_is_wrong_is_refused_with_its_line(old: str, new
     assert rest.startswith("rule 1 (")
 
 
-def test_all_that_is_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
+def test_all_errors_are_reported_at_once_in_the_order_of_the_lines() -> None:
     text = OWN_RULE.replace("suspect", "bad") + "overrides:\n  xid.94.severity: fatl\n  no.such.mode: 'off'\n"
 
     said = problems(text)
@@ -207,7 +207,7 @@ def test_all_that_is_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         ("rules:\n  - ? [a]\n    : b\n", "rules.yaml:2, rule 1, content: a field's name must be a text"),
         ("rules:\n\t- id: a", "cannot start any token (a tab?)"),
         ("overrides: &a\n  x.y.mode: *a\n", "an alias (*name) is not read here"),
-        ("rules: []\nrules: []\n", "rules.yaml:2, the file, rules: stands there twice"),
+        ("rules: []\nrules: []\n", "rules.yaml:2, the file, rules: is there twice"),
         ("a: " + "[" * 100_000, "rules.yaml:1, the file, content: more than 8 levels deep"),
         ("overrides:\n  a.b.mode: \x00\n", "the file, syntax: unacceptable character #x0000"),
         ("x" * (1024 * 1024 + 1), "rules.yaml, the file, size: is more than 1 MiB"),
@@ -222,7 +222,7 @@ def test_a_file_of_the_wrong_shape_is_refused_with_its_line(text: str, said: str
 def test_two_rules_of_one_name_are_refused() -> None:
     [problem] = problems(OWN_RULE + OWN_RULE.removeprefix("\nrules:\n"))
 
-    assert problem.startswith("rules.yaml:12, rule 2 (site.nic_down), id: 'site.nic_down' stands there twice")
+    assert problem.startswith("rules.yaml:12, rule 2 (site.nic_down), id: 'site.nic_down' is there twice")
 
 
 def many(number: int) -> str:
@@ -231,7 +231,7 @@ def many(number: int) -> str:
     return "rules:\n" + "".join(made)
 
 
-def test_loki_is_not_asked_for_more_than_it_bears() -> None:
+def test_loki_is_asked_for_a_bounded_number_of_literals() -> None:
     room = ANCHORS_MOST - len(load_catalog().anchors(Source.KERNEL))
     assert room > 0
 
@@ -241,7 +241,7 @@ def test_loki_is_not_asked_for_more_than_it_bears() -> None:
     assert len(read(shared).catalog.anchors(Source.KERNEL)) == ANCHORS_MOST - room + 1
 
 
-def test_a_file_holds_so_many_rules_at_most() -> None:
+def test_a_file_may_have_a_bounded_number_of_rules() -> None:
     text = many(RULES_MOST + 1).replace("    patterns:", "    anchor: mlx5_core\n    patterns:")
 
     assert f"is one more than the {RULES_MOST} rules" in problems(text)[0]
@@ -256,7 +256,7 @@ def test_a_file_that_leaves_nothing_to_find_is_refused(source: Source) -> None:
     assert any(f"every rule for {source} lines is off" in problem for problem in problems(text))
 
 
-def test_what_is_off_costs_loki_nothing() -> None:
+def test_a_rule_that_is_off_costs_loki_nothing() -> None:
     before = load_catalog().anchors(Source.POD)
     assert "Got completion from peer" in before
 
@@ -274,18 +274,27 @@ def test_what_is_off_costs_loki_nothing() -> None:
             "rules.yaml:2, nccl.socket.severity: one line of a pod",
         ),
         ("overrides:\n  cuda.719.severity: test\n", "rules.yaml:2, cuda.719.severity: one line of a pod"),
-        ("overrides:\n  xid.79.mode: shadow\n", "rules.yaml:2, xid.79.mode: this is fatal by default"),
-        ("overrides:\n  xid.mode: 'off'\n", "rules.yaml:2, xid.mode: this is fatal by default"),
-        ("overrides:\n  xid.79.severity: suspect\n", "xid.79.severity: this is fatal by default"),
-        ("overrides:\n  sxid.31999.severity: info\n", "sxid.31999.severity: this is fatal by default"),
-        ("overrides:\n  xid.94.severity: fatal\n", "xid.94.severity: its line no longer decides"),
-        ("overrides:\n  xid.145.severity: info\n", "xid.145.severity: its line no longer decides"),
-        ("overrides:\n  sxid.11001.severity: fatal\n", "sxid.11001.severity: its line no longer decides"),
+        (
+            "overrides:\n  xid.79.mode: shadow\n",
+            "rules.yaml:2, xid.79.mode: a fault of this rule taints by default",
+        ),
+        ("overrides:\n  xid.mode: 'off'\n", "rules.yaml:2, xid.mode: a fault of this rule taints by default"),
+        (
+            "overrides:\n  xid.79.severity: suspect\n",
+            "xid.79.severity: a fault of this rule taints by default",
+        ),
+        (
+            "overrides:\n  sxid.31999.severity: info\n",
+            "sxid.31999.severity: a fault of this rule taints by default",
+        ),
+        ("overrides:\n  xid.94.severity: fatal\n", "xid.94.severity: details of a line (a reset"),
+        ("overrides:\n  xid.145.severity: info\n", "xid.145.severity: details of a line (a reset"),
+        ("overrides:\n  sxid.11001.severity: fatal\n", "sxid.11001.severity: details of a line (a reset"),
         (POD_RULE, "rules.yaml:3, site.flux: one line of a pod"),
         (OWN_RULE, "Loki is asked for one more literal in kernel lines, 'health compromised'"),
     ],
 )
-def test_what_deserves_a_second_look_is_said(text: str, caution: str) -> None:
+def test_probable_mistakes_are_warned_about(text: str, caution: str) -> None:
     assert any(caution in warning for warning in read(text).warnings)
 
 
@@ -298,7 +307,7 @@ def test_what_deserves_a_second_look_is_said(text: str, caution: str) -> None:
         OWN_RULE.replace("[health compromised]", "['NVRM: nic']").replace("health compromised", "NVRM: nic"),
     ],
 )
-def test_what_is_ordinary_is_not_warned_about(text: str) -> None:
+def test_ordinary_overrides_are_not_warned_about(text: str) -> None:
     assert read(text).warnings == ()
 
 
@@ -319,7 +328,7 @@ def test_a_message_repeats_little_of_what_was_written(old: str, new: str) -> Non
     assert any("…" in problem for problem in said)
 
 
-def test_a_threshold_and_a_companion_are_read_and_shown_as_they_were_written() -> None:
+def test_a_threshold_and_together_with_are_read_and_shown_as_they_were_written() -> None:
     rules = read(
         "overrides:\n"
         "  xid.94.threshold: 2 in 90m on one node from distinct pods\n"
@@ -336,7 +345,7 @@ def test_a_threshold_and_a_companion_are_read_and_shown_as_they_were_written() -
     assert escalations["xid.145"].defer_seconds == 5
 
 
-def test_a_companion_may_be_one_of_several_rules() -> None:
+def test_together_with_may_name_several_rules() -> None:
     rules = read("overrides:\n  xid.94.together_with: xid.63, xid.64, nccl.* within 1h on one gpu\n")
 
     together = rules.catalog.escalations["xid.94"].together_with
@@ -345,7 +354,7 @@ def test_a_companion_may_be_one_of_several_rules() -> None:
     assert str(together) == "xid.63, xid.64, nccl.* within 1h on one gpu"
 
 
-def test_what_to_do_about_a_node_that_a_threshold_took_out_can_be_said() -> None:
+def test_the_advice_for_a_node_that_a_threshold_tainted_can_be_set() -> None:
     rules = read(
         "overrides:\n  xid.94.escalated_advice: Call the site's own desk.\n"
         "  xid.63.escalated_advice: replace\n  xid.63.threshold: 2 in 1h on one gpu\n"
@@ -363,7 +372,7 @@ def test_what_to_do_about_a_node_that_a_threshold_took_out_can_be_said() -> None
     assert own.own != read(OWN_RULE).own
 
 
-def test_a_rule_of_ones_own_may_have_a_threshold() -> None:
+def test_a_users_rule_may_have_a_threshold() -> None:
     rules = read(OWN_RULE.replace("severity:", "threshold: 2 in 1h on one gpu\n    severity:"))
 
     threshold = rules.catalog.escalations["site.nic_down"].threshold
@@ -389,14 +398,14 @@ def test_a_rule_of_ones_own_may_have_a_threshold() -> None:
         ("defer_seconds: soon", "must be seconds, 0 to 60"),
     ],
 )
-def test_what_cannot_be_read_as_an_escalation_is_refused_with_its_line(line: str, said: str) -> None:
+def test_a_malformed_escalation_is_refused_with_its_line(line: str, said: str) -> None:
     [problem] = problems(f"overrides:\n  xid.63.mode: shadow\n  xid.94.{line}\n")
 
     assert problem.startswith("rules.yaml:3, ")
     assert said in problem
 
 
-def test_a_threshold_that_one_bad_job_reaches_alone_deserves_a_second_look() -> None:
+def test_a_threshold_that_one_bad_job_reaches_alone_is_warned_about() -> None:
     careful = read("overrides:\n  xid.31.threshold: 5 in 24h on one gpu from distinct jobs\n")
     careless = read("overrides:\n  xid.31.threshold: 5 in 24h on one gpu\n")
 

@@ -31,5 +31,5 @@ rules:
 
 
 def read(text: str) -> UserRules:
-    """The file, laid over the packaged rules."""
+    """Return the file's rules, laid over the packaged ones."""
     return read_user_rules(text, "rules.yaml", load_catalog())

@@ -374,10 +374,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # Repeated faults of one GPU
     "a threshold is one too low": Mutant(
-        "policy._threshold", _threshold_off_by(-1), example="two failures of a GPU do not taint"
+        "policy._threshold_reached", _threshold_off_by(-1), example="two failures of a GPU do not taint"
     ),
     "a threshold is one too high": Mutant(
-        *("policy._threshold", _threshold_off_by(1)),
+        *("policy._threshold_reached", _threshold_off_by(1)),
         example="three failures of a GPU taint, even with a restart between them",
     ),
     "lines of one failure count one by one": Mutant(
@@ -409,29 +409,32 @@ MUTANTS: dict[str, Mutant] = {
         "policy._with_jobs", _first_argument, example="page faults in three jobs are the GPU's and taint"
     ),
     "a fault that a failure elsewhere explains counts": Mutant(
-        *("policy.counting", lambda _: lambda found, *_rest: [each for each in found if not each.recorded]),
+        *(
+            "policy.evidence_that_counts",
+            lambda _: lambda found, *_rest: [each for each in found if not each.recorded],
+        ),
         example="page faults that failures of another node explain taint only that node",
     ),
     # Memory errors that a pod prints
     "a pod's memory error alone taints": Mutant(
-        "policy._together", _returns("a pod says so"), example="a pod's memory error alone does not taint"
+        "policy._confirmed_by", _returns("a pod says so"), example="a pod's memory error alone does not taint"
     ),
     "no kernel line confirms a memory error": Mutant(
-        "policy._together", _returns(""), example="a pod's memory error and the kernel's taint"
+        "policy._confirmed_by", _returns(""), example="a pod's memory error and the kernel's taint"
     ),
     "an Xid of a job's end confirms a memory error": Mutant(
-        *("policy._is_meant", lambda _: lambda _rule, other: other.source is Source.KERNEL),
+        *("policy._confirms", lambda _: lambda _rule, other: other.source is Source.KERNEL),
         example="an Xid that any end of a job prints confirms no memory error",
     ),
     "a memory error is confirmed at any later time": Mutant(
         *(
-            "policy._together",
+            "policy._confirmed_by",
             lambda real: lambda rule, *rest: real(replace(rule, within_seconds=86_400), *rest),
         ),
         example="a kernel line twelve minutes later confirms no memory error",
     ),
     "a kernel line that comes late confirms nothing": Mutant(
-        *("policy._together", _only_pod_lines_confirm),
+        *("policy._confirmed_by", _only_pod_lines_confirm),
         example="a kernel line that is read long after a restart confirms a memory error",
     ),
 }

@@ -138,4 +138,4 @@ def test_a_fatal_line_that_a_reset_covers_before_it_was_read_is_said(log: io.Str
 
     assert scene.cluster.tainted == set()
     [told] = [line for line in log.getvalue().splitlines() if "ignored" in line]
-    assert "xid.79 of node gpu-1 ignored: it stands before the last release in the kernel log" in told
+    assert "xid.79 of node gpu-1 ignored: it is before the last release in the kernel log" in told

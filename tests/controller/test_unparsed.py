@@ -43,11 +43,14 @@ class Scene:
     ("text", "why"),
     [
         (UNKNOWN, "It is a quotation: a kernel message begins with its words, and here 'NVRM: board 3:'"),
-        ("NVRM: Xid (PCI:0000:3d:00): many", "It has 'Xid (', but the form of no fault that is known."),
-        ("nvidia-nvswitch0: SXid (switch 3): 20034, Fatal", "the form of no fault that is known"),
-        (f'{{"gpu": 3, "text": "{KNOWN}"}}', "of no collector that is known"),
+        (
+            "NVRM: Xid (PCI:0000:3d:00): many",
+            "It contains 'Xid (', but is not in the form of any known fault.",
+        ),
+        ("nvidia-nvswitch0: SXid (switch 3): 20034, Fatal", "not in the form of any known fault"),
+        (f'{{"gpu": 3, "text": "{KNOWN}"}}', "comes from an unknown collector"),
         (f'{{"log": "{KNOWN}', "The JSON around it is cut"),
-        (f"NVRM: \u202e\x1b[31mboard Xid ({'x' * 20_000}", "It has 'Xid (', but the form"),
+        (f"NVRM: \u202e\x1b[31mboard Xid ({'x' * 20_000}", "It contains 'Xid (', but"),
     ],
 )
 def test_what_is_not_understood_is_counted_and_said_with_the_reason(

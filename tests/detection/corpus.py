@@ -1,4 +1,4 @@
-"""The labelled lines: what a careful engineer would make of each.
+"""The labelled lines: how a careful engineer would classify each.
 
 Our own are in ``tests/data``, composed from the documented formats with values of our own: ``line``,
 ``source_kind`` (``pod``, or dmesg, journal, syslog for kernel logs), ``expect``, ``reference`` (where its
@@ -19,7 +19,7 @@ from konductor_like.model import FaultKind, Finding, Source
 DATA = Path(__file__).parent.parent / "data"
 LABELS = ("kind", "code", "pci", "pid", "process", "severity")
 DETAILS = ("sub_code", "mig", "port")
-"""Labels that only our own corpus has; a line without one tells none."""
+"""Labels that only our own corpus has; a line may be without them."""
 OUR_KINDS = frozenset(FaultKind)
 
 
@@ -33,7 +33,7 @@ class Case:
     source_kind: str
     expect: Mapping[str, Any]
     is_ours: bool
-    """A fault that we detect; everything else must come to nothing."""
+    """Whether the line is a fault that we detect; every other line must give no finding."""
     reference: str = ""
     trap: str = ""
 
@@ -44,7 +44,7 @@ class Case:
 
 
 def read_cases(path: Path, labels: tuple[str, ...] = LABELS) -> list[Case]:
-    """The cases of one file, with the labels that its corpus has."""
+    """Return the cases of one file, with the labels that its corpus has."""
     cases = []
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -68,12 +68,12 @@ def read_cases(path: Path, labels: tuple[str, ...] = LABELS) -> list[Case]:
 
 
 def own_cases() -> list[Case]:
-    """All our own cases."""
+    """Return all our own cases."""
     return [case for path in sorted(DATA.glob("*.jsonl")) for case in read_cases(path, LABELS + DETAILS)]
 
 
 def labels_of(finding: Finding) -> dict[str, Any]:
-    """A finding as the corpus labels it."""
+    """Return the labels of a finding, as in the corpus."""
     return {
         "kind": finding.kind.value,
         "code": finding.code,

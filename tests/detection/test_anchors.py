@@ -11,7 +11,7 @@ from konductor_like.model import Source
 from .corpus import own_cases
 
 
-def test_there_are_few_of_them() -> None:
+def test_anchors_are_few() -> None:
     assert 0 < len(packaged().anchors(Source.KERNEL)) <= 16
     assert 0 < len(packaged().anchors(Source.POD)) <= 14
     assert "NCCL" not in packaged().anchors(Source.POD)

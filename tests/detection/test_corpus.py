@@ -1,4 +1,4 @@
-"""Every labelled line comes out as labelled: ours always, and another corpus when one is named."""
+"""Detection agrees with every label of our corpus, and of another corpus when one is named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWN = own_cases()
 
 
 def problem_of(case: Case) -> str | None:
-    """What is wrong with the finding of a case, if anything is."""
+    """Return what is wrong with the finding of a case."""
     finding = find(case.line, case.source)
     if not case.is_ours:
         return None if finding is None else f"{case.name}: found {finding.rule} in {case.line!r}"
@@ -87,7 +87,7 @@ WALK_THROUGH = (
 
 @pytest.mark.parametrize("line", WALK_THROUGH)
 @pytest.mark.parametrize("stamp", ["", "[2000000.000001] "], ids=["as it is", "echoed into /dev/kmsg"])
-def test_the_lines_of_konduktors_walk_through_taint(line: str, stamp: str) -> None:
+def test_the_lines_in_konduktors_walkthrough_taint(line: str, stamp: str) -> None:
     finding = find(stamp + line, Source.KERNEL)
     assert finding is not None
     assert finding.severity.taints

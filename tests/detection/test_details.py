@@ -1,4 +1,4 @@
-"""What a finding says: sub-code, MIG instance, port, cause, what the machine needs, and the evidence."""
+"""The details of a finding: sub-code, MIG instance, port, cause, what the machine needs, evidence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def found(text: str, source: Source = Source.KERNEL) -> Finding:
     return finding
 
 
-def test_a_mig_instance_in_the_text_behind_the_code_is_not_the_lines_own() -> None:
+def test_a_mig_instance_behind_the_code_is_not_that_of_the_line() -> None:
     assert found(XID + "31, pid=71, name=a GPU-I:05, MMU Fault").mig is None
 
 
@@ -35,7 +35,7 @@ def test_what_the_machine_needs_follows_from_the_text(text: str, needs: Needs) -
     assert found(XID + text).needs == needs.value
 
 
-def test_a_link_whose_number_may_be_cut_is_none() -> None:
+def test_a_link_number_that_may_be_cut_is_not_read() -> None:
     assert found(XID + "149, NETIR Fatal XC0 i0 Link 0").port is None
     assert found(XID + "149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x0 0x0)").port is None
 
@@ -66,7 +66,7 @@ def test_an_xid_carries_title_and_advice_of_the_catalogue() -> None:
     assert (finding.rule, finding.title, finding.advice) == ("xid.79", entry.title, entry.advice.text)
 
 
-def test_a_recovery_action_is_told_in_the_title_and_the_advice() -> None:
+def test_a_recovery_action_is_in_the_title_and_the_advice() -> None:
     line = "NVRM: Xid (PCI:0000:c7:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (OS Reboot)"
     finding = found(line)
     assert finding.severity is Severity.FATAL
@@ -82,7 +82,7 @@ def test_a_recovered_gpu_has_nothing_to_do() -> None:
     assert "`konductor-like reset`" in finding.advice
 
 
-def test_the_reason_why_a_link_went_down_is_told() -> None:
+def test_the_reason_why_a_link_went_down_is_reported() -> None:
     finding = found(
         "NVRM: Xid (PCI:0000:c7:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 02"
         " (0x025001c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)"

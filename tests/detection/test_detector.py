@@ -1,4 +1,4 @@
-"""A detector judges by the rules that it was made of: overrides, modes, and rules of a user's own."""
+"""A detector decides by its rules: overrides, modes, and a user's own rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def found(text: str, line: str, source: Source = Source.KERNEL) -> Finding | Non
     return Detector(read(text).catalog).find(line, source)
 
 
-def test_an_overridden_severity_is_final_whatever_the_line_says_more() -> None:
+def test_an_overridden_severity_is_final_whatever_details_the_line_has() -> None:
     before = find(RST, Source.KERNEL)
     now = found("overrides:\n  xid.94.severity: info\n", RST)
 
@@ -47,7 +47,7 @@ def test_title_and_advice_are_final_too() -> None:
         ("cuda.719", "CUDA error: unspecified launch failure", Source.POD),
     ],
 )
-def test_a_rule_in_shadow_is_told_as_such_and_one_that_is_off_finds_nothing(
+def test_a_finding_of_a_shadow_rule_is_marked_and_a_rule_that_is_off_finds_nothing(
     rule: str, line: str, source: Source
 ) -> None:
     shown = found(f"overrides:\n  {rule}.mode: shadow\n", line, source)
@@ -83,7 +83,7 @@ rules:
     ]
 
 
-def test_a_rule_of_ones_own_finds_what_it_says() -> None:
+def test_a_users_rule_finds_its_fault() -> None:
     finding = found(OWN_RULE, NIC)
 
     assert finding is not None
@@ -97,7 +97,7 @@ def test_a_rule_of_ones_own_finds_what_it_says() -> None:
 
 
 @pytest.mark.parametrize("line", [f'print("{FLUX}")', f"assistant: {FLUX}", "| " + FLUX, "the flux is fine"])
-def test_a_quotation_is_none_for_a_rule_of_ones_own_either(line: str) -> None:
+def test_a_users_rule_does_not_find_a_quotation_either(line: str) -> None:
     assert found(POD_RULE, FLUX, Source.POD) is not None
     assert found(POD_RULE, line, Source.POD) is None
 
@@ -120,7 +120,7 @@ def test_a_pod_accuses_its_node_only_where_a_users_rule_says_so(
     assert fault.severity is severity
 
 
-def test_the_cap_on_pods_is_lifted_by_a_users_word_alone() -> None:
+def test_only_a_user_can_make_a_pods_line_more_than_suspect() -> None:
     finding = found(POD_RULE, FLUX, Source.POD) or pytest.fail("nothing found")
     finding = finding._replace(severity_by_user=False)
 

@@ -1,4 +1,4 @@
-"""The page on what is recognised says of every rule what the rule says of itself."""
+"""The page of recognised faults describes every rule as the rule is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def place(rule: PatternRule) -> str:
     return "off" if rule.mode is Mode.OFF else "scan only" if rule.scan_only else rule.source.value
 
 
-def test_every_rule_that_is_no_table_and_no_pods_stands_there_as_it_is() -> None:
+def test_every_kernel_rule_without_a_table_is_on_the_page_as_it_is() -> None:
     catalog = load_catalog()
     rules = [
         rule

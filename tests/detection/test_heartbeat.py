@@ -1,4 +1,4 @@
-"""Our kernel-log reader's heartbeat."""
+"""The heartbeats and overruns of our kernel-log reader."""
 
 from __future__ import annotations
 

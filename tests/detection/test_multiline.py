@@ -1,4 +1,4 @@
-"""What several lines of one kernel log say together, and what they must not."""
+"""Faults that several lines of one kernel log show together, and lines that must not be joined."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOST = (
 
 
 def said(*lines: str) -> list[Finding | None]:
-    """What each line comes to, one after the other."""
+    """Return the finding of each line, in order."""
     logs = MultilineDetector()
     return [logs.find(line) for line in lines]
 
@@ -128,7 +128,7 @@ def test_an_error_that_the_gpu_got_over_stays_suspect() -> None:
     ],
     ids=["too late", "another device between", "another device before"],
 )
-def test_what_belongs_to_another_error_is_never_laid_at_the_gpus_door(lines: list[str]) -> None:
+def test_lines_of_another_error_never_count_against_the_gpu(lines: list[str]) -> None:
     assert last(*lines).severity is Severity.SUSPECT
 
 
@@ -153,7 +153,7 @@ def test_lines_of_two_boots_are_not_joined() -> None:
     assert last(lines[0], head.format(boots[0], 9) + LOST[2]).gpu == "0000:c7:00"
 
 
-def test_what_a_user_wrote_adds_nothing_to_what_the_kernel_said() -> None:
+def test_a_line_that_a_user_wrote_does_not_complete_a_kernel_line() -> None:
     assert last(f"<12>{PORT_FATAL}", f"<4>{GPU_MILD}").severity is Severity.SUSPECT
     assert last(f"<12>{LOST[0]}", f"<4>{LOST[2]}").gpu is None
     assert last(f"<12>{PORT_FATAL}", f"<12>{GPU_MILD}").severity is Severity.FATAL
@@ -176,7 +176,7 @@ def test_lines_of_loki_are_joined_by_node_and_pods_are_left_alone() -> None:
     assert logs.detect(line("nothing", "gpu-1")) is None
 
 
-def test_a_users_word_on_the_severity_is_final() -> None:
+def test_a_users_severity_is_final() -> None:
     rules = read_user_rules("overrides: {aer.uncorrected.severity: info}", "mine.yaml", load_catalog())
     detector = Detector(rules.catalog)
     logs = MultilineDetector(lambda: detector)
@@ -187,7 +187,7 @@ def test_a_users_word_on_the_severity_is_final() -> None:
 @pytest.mark.parametrize(
     ("mode", "severity", "shadow"), [("off", "suspect", False), ("shadow", "fatal", True)]
 )
-def test_the_mode_of_the_gpus_rule_holds_for_what_is_raised(mode: str, severity: str, shadow: bool) -> None:
+def test_the_mode_of_the_gpus_rule_applies_to_a_ports_error(mode: str, severity: str, shadow: bool) -> None:
     rules = read_user_rules(f"overrides: {{aer.gpu_error.mode: '{mode}'}}", "mine.yaml", load_catalog())
     detector = Detector(rules.catalog)
     logs = MultilineDetector(lambda: detector)

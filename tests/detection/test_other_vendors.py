@@ -1,4 +1,4 @@
-"""Other vendors' faults: off as shipped, told apart once a rules file turns them on."""
+"""Other vendors' faults: off as shipped, and found once a rules file turns them on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every line, however mangled."""
+"""Properties of detection for every line, however mangled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POD = [case for case in CASES if case.source is Source.POD]
 
 
 def same(a: Finding | None, b: Finding | None) -> bool:
-    """Whether two findings say the same, wherever the lines stood."""
+    """Whether two findings are equal except for the position of their lines."""
     if a is None or b is None:
         return a is b
     keep = [f._replace(position=NOWHERE, user_written=False) for f in (a, b)]
@@ -48,7 +48,7 @@ def journal(line: str) -> str:
 
 
 def outermost_first(prefixes: list[str]) -> str:
-    """As they are found: a log's header, with a date, then our reader's prefix, once, then all else."""
+    """Order the prefixes as logs do: a header with a date, our reader's prefix once, then the others."""
     headers = [prefix for prefix in prefixes if prefix.startswith(("Mar ", "2026-"))]
     ours = [prefix for prefix in prefixes if prefix.startswith("kmsg/1 ")]
     return "".join([*headers, *ours[:1], *(p for p in prefixes if p not in (*headers, *ours))])
@@ -63,7 +63,7 @@ def test_prefixes_never_change_the_verdict_on_a_kernel_line(case: Case, prefix: 
 
 
 def disguises(case: Case) -> list[str]:
-    """The line as it looks after a few of the hands that it may pass through, the same ones in every run."""
+    """Return the line in some of the wrappers that it may get, the same ones in every run."""
     if case.source is Source.POD:
         if case.line.startswith(("{", "2026-")):
             return []  # it is wrapped already
@@ -99,7 +99,7 @@ def test_no_disguise_changes_the_verdict_on_any_line_of_the_corpus(file: str) ->
 
 RANKS = (Severity.INFO, Severity.APPLICATION, Severity.SUSPECT, Severity.FATAL)
 LOWERING = ("xid.74", "xid.149", "xid.154", "xid.45")
-"""What stands behind the code makes these less: registers, the decode table, the target, the cause."""
+"""Codes whose details can lower the severity: registers, the decode table, the target, the cause."""
 
 
 def rank(finding: Finding) -> int:

@@ -1,4 +1,4 @@
-"""A pod's statement is told from a quotation by what stands in front of it."""
+"""The text before a phrase shows whether it is a pod's statement or a quotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the prefixes of a kernel line tell: where the record stood, and who wrote it."""
+"""The prefixes of a kernel line show the record's position and its writer."""
 
 from __future__ import annotations
 

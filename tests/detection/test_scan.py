@@ -62,12 +62,12 @@ def test_an_overlong_line_is_cut_and_the_count_goes_on(length: int) -> None:
     assert found[0].line == long_line[:LINE_BYTES]
 
 
-def test_what_was_cut_off_is_not_looked_at() -> None:
+def test_the_part_that_was_cut_off_is_not_read() -> None:
     assert hits(b"x" * LINE_BYTES + b" NVRM: Xid (PCI:0000:c7:00): 79\n") == []
 
 
 class Trickle(io.RawIOBase):
-    """A pipe that gives a few bytes at a time."""
+    """A pipe that returns a few bytes at a time."""
 
     def __init__(self, data: bytes, sizes: Iterator[int]) -> None:
         self._data = data

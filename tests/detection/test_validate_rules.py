@@ -1,4 +1,4 @@
-"""A user's rules prove themselves in detection itself: on whole lines."""
+"""A user's rules are tried in detection itself, on whole lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATTERN = "'mlx5_core {pci}: .{0,80}health compromised'"
 
 
 def validate(text: str) -> UserRules:
-    """The rules of a file."""
+    """Return the rules of a file."""
     return validated(read(text))
 
 

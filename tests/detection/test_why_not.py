@@ -1,4 +1,4 @@
-"""Why a line is no fault: the reason is the true one, and there is always an answer."""
+"""Why a line is not a fault: the reason is the true one, and there always is one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def reason(text: str, source: Source = Source.KERNEL, catalog: Catalog = CATALOG
     return why
 
 
-def test_a_quoted_kernel_line_is_told_by_what_stands_before_it() -> None:
-    assert "here 'alertmanager:' stands before" in reason(f"[  12.000001] alertmanager: {LOST}")
+def test_a_quoted_kernel_line_is_recognised_by_the_text_before_it() -> None:
+    assert "here 'alertmanager:' comes first" in reason(f"[  12.000001] alertmanager: {LOST}")
 
 
 def test_a_journal_entry_of_a_program_is_not_the_kernels() -> None:
@@ -35,18 +35,18 @@ def test_a_journal_entry_of_a_program_is_not_the_kernels() -> None:
     assert "a program logged it" in reason(entry)
 
 
-def test_a_mangled_line_has_the_form_of_no_fault() -> None:
+def test_a_mangled_line_is_not_in_the_form_of_any_fault() -> None:
     assert reason("NVRM: Xid (PCI:0000:2a:00): many") == (
-        "It has 'Xid (', but the form of no fault that is known."
+        "It contains 'Xid (', but is not in the form of any known fault."
     )
 
 
 def test_a_code_that_is_cut_is_no_quotation() -> None:
-    assert "the form of no fault" in reason("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 2003")
+    assert "not in the form of any known fault" in reason("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 2003")
 
 
-def test_a_pod_that_prints_a_kernel_line_is_not_believed() -> None:
-    assert "only the kernel log itself" in reason(LOST, Source.POD)
+def test_a_pod_that_prints_a_kernel_line_repeats_it() -> None:
+    assert "only count in the kernel log itself" in reason(LOST, Source.POD)
 
 
 def test_a_conversation_about_an_error_is_a_quotation() -> None:

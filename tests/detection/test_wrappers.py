@@ -81,7 +81,7 @@ def test_the_record_of_a_collector_is_opened(line: str) -> None:
         ("logfmt of lokiexporter", KernelPosition(stamp_us=812_300_441)),
     ],
 )
-def test_the_record_of_a_collector_tells_where_the_line_stood(name: str, position: KernelPosition) -> None:
+def test_the_record_of_a_collector_has_the_position_of_the_line(name: str, position: KernelPosition) -> None:
     assert found(COLLECTED[name]).position == position
 
 
@@ -157,7 +157,7 @@ def test_what_a_program_logs_about_the_kernel_log_is_a_quotation(line: str, befo
 
 
 @pytest.mark.parametrize("name", [name for name in COLLECTED if "kmsg" not in name and name != "Talos"])
-def test_a_heartbeat_is_heard_through_whatever_a_fault_is_found_through(name: str) -> None:
+def test_a_heartbeat_is_read_in_every_wrapper_in_which_a_fault_is_found(name: str) -> None:
     beat = f"kmsg/1 heartbeat boot={BOOT} seq=5512 uptime=812.300441 wall=2026-03-03T10:00:00.250Z"
     line = COLLECTED[name].replace("[812.300441] ", "").replace("Mar  3 10:00:00 gpu-9 kernel: ", "")
     from_the_journal = "journald" in name

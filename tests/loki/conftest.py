@@ -1,4 +1,4 @@
-"""Fixtures of the Loki edge's tests."""
+"""Fixtures for the tests of reading from Loki."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import respx
 
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the caller's configuration nor the caller's proxies reach these tests."""
+    """Hide the caller's configuration and proxies from the tests."""
     for name in list(os.environ):
         ours = name.startswith("KONDUCTOR_") or name in ("LOG_ENDPOINT", "WATCHED_NAMESPACES")
         if ours or name.lower().endswith("_proxy"):
@@ -20,6 +20,6 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def loki() -> Iterator[respx.MockRouter]:
-    """Stands between the client and the network; every answer is mocked."""
+    """Replace the client's network; every answer is mocked."""
     with respx.mock(assert_all_called=False) as router:
         yield router

@@ -1,4 +1,4 @@
-"""A server that does exactly as told with each connection: for what a mocked transport cannot do."""
+"""A server that plays a given act with each connection, for what a mocked transport cannot do."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Self
 _TLS_HELLO = b"\x16\x03"
 
 Act = Callable[[socket.socket, bytes], None]
-"""What to do with a connection once the head of its request has come."""
+"""Plays with a connection after the head of its request has come."""
 
 
 class ScriptedServer:
-    """Plays one act per connection, the last one for ever. A context manager; the port is a free one."""
+    """Plays one act per connection, and repeats the last act. A context manager; the port is a free one."""
 
     def __init__(self, *acts: Act, context: ssl.SSLContext | None = None) -> None:
         self._acts = acts
@@ -28,7 +28,7 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the server's address."""
         return f"{'https' if self._context else 'http'}://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
@@ -92,4 +92,4 @@ def reset(connection: socket.socket, _head: bytes) -> None:
 
 
 def hang_up(_connection: socket.socket, _head: bytes) -> None:
-    """Close without a word."""
+    """Close without an answer."""

@@ -1,4 +1,4 @@
-"""What the tests of the Loki edge share: settings, entries, answers, and a Loki in memory."""
+"""Helpers for the tests of reading from Loki: settings, entries, answers, and a Loki in memory."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from konductor_like.settings import Settings
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
 OVERLAP, LATENESS, SKEW, SWEEP = 180 * SECOND, HOUR, 600 * SECOND, 120 * SECOND
-"""The kernel source's spans, as the settings have them by default."""
+"""The kernel source's config by the default settings."""
 NOW = 1_795_240_000 * SECOND
 ENDPOINT = "http://loki.test:3100"
 ENTRY_BYTES = 400
-"""What labels and metadata add to a line in an answer of the Loki in memory."""
+"""Bytes of labels and metadata per line in an answer of the Loki in memory."""
 QUERY = '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"} |= "NVRM" or "SXid"'
 
 
 def settings(**values: Any) -> Settings:
-    """Settings from these values alone; the environment was cleared by a fixture."""
+    """Return settings with these values only; a fixture has cleared the environment."""
     return Settings(**{"log_endpoint": ENDPOINT, **values})
 
 
 def kernel_labels(node: str | None = "gpu-a", **more: str) -> dict[str, str]:
-    """The labels of a line out of the kernel-log reader's pod on that node."""
+    """Return the labels of a line of the kernel-log reader's pod on that node."""
     labels = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
     if node is not None:
         labels |= {"k8s_node_name": node, "k8s_pod_name": f"dmesg-{node}"}
@@ -43,7 +43,7 @@ def kernel_labels(node: str | None = "gpu-a", **more: str) -> dict[str, str]:
 
 
 def entry(timestamp_ns: int, text: str = "NVRM: something", node: str | None = "gpu-a", **more: str) -> Entry:
-    """A kernel line as Loki gives it."""
+    """Return a kernel line as Loki returns it."""
     return Entry(timestamp_ns, text, kernel_labels(node, **more))
 
 
@@ -53,7 +53,7 @@ def answer(
     post_filter_lines: int | None = None,
     bytes_processed: int = 291,
 ) -> dict[str, Any]:
-    """The JSON of a ``query_range`` answer, in the shape that Loki gives it."""
+    """Return the JSON of a ``query_range`` answer, in Loki's form."""
     result = [{"stream": labels, "values": values} for labels, values in streams]
     returned = sum(len(stream["values"]) for stream in result)
     summary = {
@@ -73,7 +73,7 @@ def answer_bytes(*args: Any, **kwargs: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Call:
-    """One query that the Loki in memory was asked."""
+    """One query that the Loki in memory received."""
 
     start_ns: int
     end_ns: int
@@ -94,19 +94,19 @@ class MemoryLoki:
     calls: list[Call] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
     counted: list[Window] = field(default_factory=list)
-    """The spans that were counted only."""
+    """The spans of counting queries."""
     shards: int | None = None
-    """Into how many queries it makes each, as its answers tell."""
+    """The number of shards that its answers report."""
     overcount: int = 0
-    """How much too high the answers' own count of matching lines is."""
+    """By how much the answers' count of matching lines is too high."""
     message_bytes: int = 4 * 2**20
-    """A larger answer is refused, as by a Loki with its own defaults."""
+    """Bytes above which an answer is refused, as by a Loki with its defaults."""
     too_large: LokiError = field(default_factory=lambda: LokiTimeout("no answer"))
-    """How it is refused."""
+    """The error for an answer that is too large."""
     failures: list[LokiError] = field(default_factory=list)
-    """Raised one by one by the next calls."""
+    """Errors that the next calls raise, one each."""
     refuse: Callable[[Call], LokiError | None] = lambda _call: None
-    """Says which calls fail for good."""
+    """Whether a call fails for good."""
 
     def count(self, query: str, start_ns: int, end_ns: int) -> Count:
         """As the client's."""
@@ -116,7 +116,7 @@ class MemoryLoki:
         return Count(len(matching), 100 * len(matching))
 
     def _matching(self, query: str, start_ns: int, end_ns: int) -> list[Entry]:
-        """The lines of the span, those of some nodes alone where the query says so."""
+        """Return the lines of the span, of the nodes that the query selects."""
         assert start_ns < end_ns
         nodes = query.partition(" | k8s_node_name")[2]
         wanted = nodes[:2] != "!~"
@@ -161,17 +161,17 @@ class MemoryLoki:
 
 
 def start_reader(loki: MemoryLoki, cursor_ns: int = NOW, **values: Any) -> SourceReader:
-    """A reader of kernel lines that has read nothing yet."""
+    """Return a reader of kernel lines that has read nothing yet."""
     return SourceReader(Source.KERNEL, loki, QUERY, settings(**values), cursor_ns)
 
 
 def cursor_of(reader: SourceReader) -> int:
-    """Everything before it was read and committed."""
+    """Return the cursor: everything before it was read and committed."""
     return reader._state.cursor_ns
 
 
 def steady_reader(loki: MemoryLoki, **values: Any) -> SourceReader:
-    """A reader that has finished its first sweep at NOW."""
+    """Return a reader that has finished its first sweep at NOW."""
     reader = start_reader(loki, **values)
     while poll(reader, NOW).more:
         pass
@@ -180,19 +180,19 @@ def steady_reader(loki: MemoryLoki, **values: Any) -> SourceReader:
 
 
 def poll(reader: SourceReader, now_ns: int) -> PollResult:
-    """Poll and commit, as when everything in the batch was acted upon."""
+    """Poll and commit, as after acting on everything in the batch."""
     batch = reader.poll(now_ns)
     reader.commit(batch)
     return batch
 
 
 def texts_of(batch: PollResult) -> list[str]:
-    """What was delivered."""
+    """Return the texts that were delivered."""
     return [line.text for line in batch.lines]
 
 
 def client_of(endpoint: str = ENDPOINT, **values: Any) -> LokiClient:
-    """A client that asks once."""
+    """Return a client that never repeats a query."""
     return LokiClient(settings(log_endpoint=endpoint, **values), retrying(attempts=1))
 
 

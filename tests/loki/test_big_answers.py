@@ -42,7 +42,7 @@ REFUSALS = [
 
 
 def _read(reader: SourceReader, loki: MemoryLoki, minutes: int, oldest_ns: int = NOW) -> dict[str, int]:
-    """Poll every five seconds, and again at once while there is more; when each text came, in seconds."""
+    """Poll every five seconds, and at once while there is more; return when each text came, in seconds."""
     came: dict[str, int] = {}
     everything, loki.entries = loki.entries, []
     for seconds in range(5, minutes * 60, 5):
@@ -106,7 +106,7 @@ def test_the_first_page_of_kernel_lines_fits_between_the_parts_of_a_loki_with_it
     assert all(call.limit * (1_000 + ENTRY_BYTES) < PAGE_BYTES for call in loki.calls[1:])
 
 
-def test_what_entries_weigh_is_learnt_kept_for_a_while_and_forgotten() -> None:
+def test_the_size_of_entries_is_learnt_kept_for_a_while_and_forgotten() -> None:
     loki = MemoryLoki(_storm(40, 100_000, 10))
     asking = WindowQuery(loki, QUERY, settings(), HOUR)
     usual = asking.limit
@@ -147,7 +147,7 @@ def test_a_slow_loki_is_not_asked_for_fewer_lines_where_that_did_not_help() -> N
 
 
 def _broken_chunk(from_ns: int, to_ns: int) -> MemoryLoki:
-    """A Loki that has lost a chunk: whatever touches its time fails for good."""
+    """A Loki that has lost a chunk: every query that touches its time fails for good."""
 
     def refuse(call: Call) -> LokiError | None:
         touches = call.start_ns < to_ns and from_ns < call.end_ns
@@ -156,7 +156,7 @@ def _broken_chunk(from_ns: int, to_ns: int) -> MemoryLoki:
     return MemoryLoki(refuse=refuse)
 
 
-def test_a_window_that_fails_for_good_blocks_nothing_and_holds_the_cursor() -> None:
+def test_a_window_that_fails_for_good_blocks_nothing_but_the_cursor() -> None:
     broken_ns = NOW + 2 * HOUR
     loki = _broken_chunk(broken_ns, broken_ns + SECOND)
     loki.entries = [entry(NOW + minutes * 60 * SECOND, f"minute {minutes}") for minutes in range(300)]
@@ -197,7 +197,7 @@ def test_a_restart_asks_again_for_what_could_not_be_read() -> None:
     assert texts_of(poll(restarted, NOW + 3 * HOUR + 300 * SECOND)) == ["in the lost chunk"]
 
 
-def test_what_could_not_be_read_for_a_day_is_given_up_and_said_so() -> None:
+def test_a_span_that_could_not_be_read_for_a_day_is_given_up_and_reported() -> None:
     loki = _broken_chunk(NOW + HOUR, NOW + HOUR + SECOND)
     reader = start_reader(loki)
     given_up: list[Window] = []
@@ -213,7 +213,7 @@ def test_what_could_not_be_read_for_a_day_is_given_up_and_said_so() -> None:
     assert batch.upto_ns == NOW + 2 * HOUR + (30 * 60 - 2) * 60 * SECOND
 
 
-def test_a_storming_nodes_window_that_fails_holds_up_neither_its_later_lines_nor_other_storms() -> None:
+def test_a_window_of_a_noisy_node_that_fails_delays_neither_its_later_lines_nor_other_noisy_nodes() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)
     broken_ns = NOW + 5 * SECOND

@@ -1,4 +1,4 @@
-"""What the client sends, and what it gives back."""
+"""What the client sends and returns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EMPTY = answer_bytes()
 def _sent(
     loki: respx.MockRouter, endpoint: str = ENDPOINT, query: str = QUERY, **values: Any
 ) -> httpx.Request:
-    """The request that one query makes."""
+    """Return the request that one query sends."""
     route = loki.route().mock(return_value=httpx.Response(200, content=EMPTY))
     ask(client_of(endpoint, **values), query)
     assert route.call_count == 1
@@ -141,7 +141,7 @@ def test_a_rotated_token_is_picked_up(loki: respx.MockRouter, tmp_path: Path) ->
     [
         pytest.param(None, "No such file", id="missing"),
         pytest.param(b"", "empty", id="empty"),
-        pytest.param(b"two\nlines", "cannot stand in an HTTP header", id="two lines"),
+        pytest.param(b"two\nlines", "an HTTP header cannot carry", id="two lines"),
         pytest.param(b"\xff\xfe", "utf-8", id="not text"),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_secret_that_no_header_can_carry_is_named_but_not_shown() -> None:
         client_of(loki_tenant="team\na")
 
 
-def test_a_setting_with_invalid_bytes_is_no_traceback(loki: respx.MockRouter) -> None:
+def test_a_setting_with_invalid_bytes_is_refused_without_a_traceback(loki: respx.MockRouter) -> None:
     with pytest.raises(LokiMisconfigured):
         ask(client_of(), query='{a="\udcff"}')
     assert not loki.calls

@@ -1,4 +1,4 @@
-"""By which clock windows are reckoned: ours, or Loki's where they differ."""
+"""The clock by which windows are placed: ours, or Loki's where they differ."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Gateway:
     def answer(self, request: httpx.Request) -> httpx.Response:
         start_ns, end_ns = (int(request.url.params[name]) for name in ("start", "end"))
         found = [[str(at_ns), text] for at_ns, text in self.entries if start_ns <= at_ns < end_ns]
-        told = moment_of(self.clock.true_ns + self.date_offset_ns)
+        shown = moment_of(self.clock.true_ns + self.date_offset_ns)
         body = answer([(kernel_labels(), found)] if found else [])
-        return httpx.Response(200, json=body, headers={"Date": format_datetime(told, usegmt=True)})
+        return httpx.Response(200, json=body, headers={"Date": format_datetime(shown, usegmt=True)})
 
     def poll(self, loki: LokiClient, reader: SourceReader) -> list[str]:
         self.clock.true_ns += 15 * SECOND_NS
@@ -80,7 +80,7 @@ class Gateway:
 def follow(
     gateway: Gateway, stepped: Stepped, ours_seconds: int, theirs_seconds: int
 ) -> list[tuple[int, str]]:
-    """A fault every five minutes, and for 90 minutes a clock is wrong: what was read, with its delay in s."""
+    """Print a fault every five minutes, while a clock is wrong for 90; return the faults with delays in s."""
     read: list[tuple[int, str]] = []
     with closing(LokiClient(settings())) as loki, respx.mock:
         respx.get(f"{ENDPOINT}/loki/api/v1/query_range").mock(side_effect=gateway.answer)
@@ -151,10 +151,10 @@ def answer_with(loki: respx.MockRouter, **headers: str) -> None:
 
 
 @pytest.mark.parametrize("ahead_seconds", [-86_400, -700, -590, -300, 300, 590, 700, 86_400])
-def test_lokis_clock_counts_or_of_two_that_are_too_far_apart_the_earlier(
+def test_lokis_clock_counts_unless_the_two_are_too_far_apart_then_the_earlier_one(
     loki: respx.MockRouter, ahead_seconds: int
 ) -> None:
-    """Far apart it may be ours that is wrong, or that of a gateway between."""
+    """When the clocks are far apart, ours may be wrong, or that of a gateway between."""
     answer_with(loki, Date=formatdate(time.time() + ahead_seconds, usegmt=True))
     with closing(client_of()) as client:
         client.query_range(QUERY, NOW, NOW + 1, 100)

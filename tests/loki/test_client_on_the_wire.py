@@ -38,7 +38,7 @@ def _ask(url: str, attempts: int = 1, **values: Any) -> QueryResult:
 
 
 def _failure(act: Act, given_up: threading.Event | None = None, **values: Any) -> LokiError:
-    """How a query fails against that act; ``given_up`` is set afterwards, for an act that waits for it."""
+    """Return how a query fails against that act, then set ``given_up``, for which an act may wait."""
     with ScriptedServer(act) as server:
         try:
             with pytest.raises(LokiError) as caught:

@@ -1,4 +1,4 @@
-"""Errors are for people."""
+"""Errors name the problem and what to do."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_quoted_answers_are_short_and_on_one_line() -> None:
 
 
 class Pauses:
-    """Records the waits instead of waiting; says "stop" during the wait with the given number."""
+    """Records the waits instead of waiting; asks to stop during the wait with the given number."""
 
     def __init__(self, stop_at: int | None = None) -> None:
         self.seconds: list[float] = []
@@ -114,7 +114,7 @@ LASTING = (LokiRefused, LokiUnauthorized, LokiBadAnswer, LokiAnswerTooLarge, Lok
 @pytest.mark.parametrize(
     "error", [UNTRUSTED, ZeroDivisionError(), *(kind("x") for kind in LASTING)], ids=repr
 )
-def test_what_asking_again_cannot_change_is_raised_at_once(error: Exception) -> None:
+def test_an_error_that_a_repeat_cannot_change_is_raised_at_once(error: Exception) -> None:
     pauses = Pauses()
 
     with pytest.raises(type(error)) as caught:
@@ -154,7 +154,7 @@ def test_a_wait_is_never_shorter_than_loki_asked_for() -> None:
     assert pauses.seconds == [12]
 
 
-def test_a_longer_wait_than_there_is_time_for_is_left_to_the_caller() -> None:
+def test_a_wait_that_exceeds_the_total_time_is_left_to_the_caller() -> None:
     pauses = Pauses()
 
     with pytest.raises(LokiOverloaded) as caught:

@@ -1,4 +1,4 @@
-"""Heartbeats are read in tiles behind the present, each about once, and again only where somebody asked."""
+"""Heartbeats are read in tiles behind the present, about once each; a reread reads a span again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEAT = f"kmsg/1 heartbeat boot={BOOT} seq=5512 uptime=812.300441 wall=2026-03-03
 
 
 def beats(node: str, *seconds: float) -> list[Entry]:
-    """Heartbeats so many seconds after NOW."""
+    """Return heartbeats at these seconds after NOW."""
     return [entry(NOW + round(at * SECOND), BEAT, node) for at in seconds]
 
 
@@ -35,11 +35,11 @@ def drain(reader: HeartbeatReader, now_ns: int) -> list[PollResult]:
 
 
 def heard(batches: list[PollResult]) -> list[int]:
-    """The seconds after NOW of what was read."""
+    """Return the seconds after NOW of the lines that were read."""
     return [round((line.timestamp_ns - NOW) / SECOND) for batch in batches for line in batch.lines]
 
 
-def test_at_the_start_everybody_who_was_heard_in_the_stale_span_is_heard() -> None:
+def test_at_the_start_the_heartbeats_of_the_stale_span_are_read() -> None:
     loki = MemoryLoki(beats("gpu-1", -400, -299, -240, -30))
 
     assert heard(drain(reader_of(loki), NOW)) == [-299, -240, -30]
@@ -91,7 +91,7 @@ def test_after_a_long_failure_it_skips_what_is_older_than_the_stale_span() -> No
     assert found[-1] == 7140
 
 
-def test_a_look_reads_a_span_once_more_for_its_nodes_alone() -> None:
+def test_a_reread_reads_a_span_once_more_for_its_nodes_alone() -> None:
     loki = MemoryLoki([*beats("gpu-1", -3000, -2000), *beats("gpu-2", -2500)])
     reader = reader_of(loki)
     drain(reader, NOW)
@@ -105,7 +105,7 @@ def test_a_look_reads_a_span_once_more_for_its_nodes_alone() -> None:
     assert heard(drain(reader, NOW)) == []
 
 
-def test_a_look_for_too_many_names_asks_for_all_nodes() -> None:
+def test_a_reread_for_too_many_names_asks_for_all_nodes() -> None:
     loki = MemoryLoki()
     reader = reader_of(loki)
     names = frozenset(f"gpu-{i}" for i in range(NAMES_MOST + 1))
@@ -119,7 +119,7 @@ def test_a_look_for_too_many_names_asks_for_all_nodes() -> None:
     assert not any("gpu-" in query for query in loki.queries)
 
 
-def test_a_long_look_never_keeps_the_present_from_being_heard() -> None:
+def test_a_long_reread_never_delays_the_present() -> None:
     late = [one for i in range(60) for one in beats(f"gpu-{i}", *range(-3600, -600, 60))]
     loki = MemoryLoki([*late, *beats("gpu-fresh", 10)])
     loki.allowed_limit = 40
@@ -137,7 +137,7 @@ def test_a_long_look_never_keeps_the_present_from_being_heard() -> None:
     assert second.lines[0].node == "gpu-fresh"
 
 
-def test_a_look_that_failed_or_was_not_committed_comes_again() -> None:
+def test_a_reread_that_failed_or_was_not_committed_comes_again() -> None:
     loki = MemoryLoki(beats("gpu-1", -2000, -1000))
     reader = reader_of(loki)
     drain(reader, NOW)
@@ -152,7 +152,7 @@ def test_a_look_that_failed_or_was_not_committed_comes_again() -> None:
     assert sorted(heard(drain(reader, NOW))) == [-2000, -1000]
 
 
-def test_a_look_that_fails_again_and_again_is_let_go() -> None:
+def test_a_reread_that_fails_again_and_again_is_given_up() -> None:
     loki = MemoryLoki(beats("gpu-1", 10))
     reader = reader_of(loki)
     drain(reader, NOW)

@@ -1,4 +1,4 @@
-"""What is asked of Loki."""
+"""The queries that go to Loki."""
 
 from __future__ import annotations
 

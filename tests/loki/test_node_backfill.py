@@ -1,4 +1,4 @@
-"""A Node made anew: its kernel lines since boot are read once, within bounds."""
+"""A Node was replaced: its kernel lines since boot are read once, within bounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_lines_of_one_node_since_its_boot_are_read_oldest_first_and_once() -
 
 def test_lines_of_other_nodes_are_left_out_whatever_loki_answers() -> None:
     class Unfiltered(MemoryLoki):
-        """As if the label filter selected everything."""
+        """Answer as if the label filter selected everything."""
 
         def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
             return super().query_range(query.partition(" | ")[0], start_ns, end_ns, limit)
@@ -76,7 +76,7 @@ def test_a_batch_that_was_not_committed_comes_again() -> None:
     assert texts_of(reader.poll(NOW)) == texts_of(poll(reader)) == ["one"]
 
 
-def test_a_node_outlasts_a_loki_that_is_away_and_is_let_go_when_its_own_query_fails() -> None:
+def test_a_node_waits_while_loki_is_away_and_is_given_up_when_its_own_query_fails() -> None:
     loki = MemoryLoki([entry(NOW - HOUR, "one", "gpu-1")])
     away, slow = reader_of(loki), reader_of(loki)
     for reader, error in ((away, LokiUnavailable("no")), (slow, LokiTimeout("slow"))):

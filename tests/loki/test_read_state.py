@@ -1,4 +1,4 @@
-"""What a reader has still to read, as values."""
+"""The state of a source's reading, as values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from konductor_like.loki.read_state import (
     DeliveredLines,
-    Flood,
+    NoisyRead,
     PendingSpan,
     ReaderConfig,
     ReadState,
@@ -32,22 +32,22 @@ CONFIG = ReaderConfig(
     sweep_every_ns=120 * SECOND,
     revisit_every_ns=600 * SECOND,
 )
-STEADY = ReadState(cursor_ns=NOW, fast_ns=NOW, whole_ns=NOW, swept_ns=NOW)
+STEADY = ReadState(cursor_ns=NOW, present_read_ns=NOW, overlap_read_at_ns=NOW, swept_ns=NOW)
 
 
 def _spans_of(progress: ReadState) -> list[tuple[Reason, int, int]]:
-    """Relative to NOW, in seconds."""
+    """Return the span in seconds relative to NOW."""
     return [
         (work.reason, (work.start_ns - NOW) // SECOND, (work.end_ns - NOW) // SECOND)
         for work in progress.pending
     ]
 
 
-def test_the_beginning_reaches_back_by_the_lateness_and_a_sweep_behind_the_cursor() -> None:
-    begun = planned(ReadState(NOW - HOUR, fast_ns=NOW - HOUR), CONFIG, (), NOW)
+def test_a_start_reads_back_by_the_lateness_and_a_sweep_interval_before_the_cursor() -> None:
+    begun = planned(ReadState(NOW - HOUR, present_read_ns=NOW - HOUR), CONFIG, (), NOW)
 
     assert _spans_of(begun) == [(Reason.CATCH_UP, -7320, -180)]
-    assert begun.durable_ns == NOW - HOUR
+    assert begun.restart_from_ns == NOW - HOUR
 
 
 def test_nothing_is_due_between_two_sweeps_or_when_a_clock_steps_back_a_little() -> None:
@@ -55,47 +55,47 @@ def test_nothing_is_due_between_two_sweeps_or_when_a_clock_steps_back_a_little()
     assert planned(STEADY, CONFIG, (), NOW - 2 * SECOND).pending == ()
 
 
-def test_a_sweep_reaches_back_by_the_lateness_behind_the_sweep_before() -> None:
-    swept = planned(replace(STEADY, fast_ns=NOW + 125 * SECOND), CONFIG, (), NOW + 130 * SECOND)
+def test_a_sweep_begins_the_lateness_before_the_previous_sweep() -> None:
+    swept = planned(replace(STEADY, present_read_ns=NOW + 125 * SECOND), CONFIG, (), NOW + 130 * SECOND)
 
     assert _spans_of(swept) == [(Reason.SWEEP, -3600, 120)]
 
 
 def test_until_a_sweep_is_done_the_cursor_stays_where_a_start_would_look_as_far_back() -> None:
-    fast = replace(STEADY, fast_ns=NOW + 300 * SECOND)
+    fast = replace(STEADY, present_read_ns=NOW + 300 * SECOND)
     swept = planned(fast, CONFIG, (), NOW + 300 * SECOND)
-    begun = planned(ReadState(swept.durable_ns, fast_ns=0), CONFIG, (), NOW + 900 * SECOND)
+    begun = planned(ReadState(swept.restart_from_ns, present_read_ns=0), CONFIG, (), NOW + 900 * SECOND)
 
     assert begun.pending[0].start_ns == swept.pending[0].start_ns
-    assert replace(swept, pending=()).durable_ns == NOW + 300 * SECOND
+    assert replace(swept, pending=()).restart_from_ns == NOW + 300 * SECOND
 
 
 def test_no_sweep_begins_before_the_last_one_has_ended_and_then_it_reaches_back_further() -> None:
     under_way = PendingSpan(Reason.SWEEP, NOW - 60 * SECOND, NOW)
-    busy = replace(STEADY, fast_ns=NOW + 300 * SECOND, pending=(under_way,))
+    busy = replace(STEADY, present_read_ns=NOW + 300 * SECOND, pending=(under_way,))
 
     assert planned(busy, CONFIG, (), NOW + 300 * SECOND).pending == (under_way,)
     free = planned(replace(busy, pending=()), CONFIG, (), NOW + 300 * SECOND)
     assert _spans_of(free) == [(Reason.SWEEP, -3600, 290)]
 
 
-def test_after_an_absence_what_lies_between_is_work_that_holds_the_cursor() -> None:
+def test_after_an_absence_the_span_between_holds_the_cursor_until_it_is_read() -> None:
     back = planned(STEADY, CONFIG, (), NOW + 100 * SECOND + HOUR)
 
     assert _spans_of(back)[0] == (Reason.CATCH_UP, -3600, 3520)
-    assert back.durable_ns == NOW
+    assert back.restart_from_ns == NOW
 
 
-def test_a_clock_that_steps_back_begins_anew_and_takes_the_cursor_with_it() -> None:
+def test_a_clock_that_steps_back_takes_the_cursor_with_it() -> None:
     back = planned(STEADY, CONFIG, (), NOW - HOUR)
 
-    assert back.cursor_ns == back.fast_ns == NOW - HOUR
+    assert back.cursor_ns == back.present_read_ns == NOW - HOUR
     assert _spans_of(back) == [(Reason.CATCH_UP, -7320, -3780)]
 
 
 def test_an_open_gap_is_read_every_ten_minutes_and_once_more_when_it_closed() -> None:
     gap = Window(NOW - 3 * HOUR, NOW - 2 * HOUR)
-    steady = replace(STEADY, swept_ns=NOW + 10 * HOUR, fast_ns=NOW + 10 * HOUR)
+    steady = replace(STEADY, swept_ns=NOW + 10 * HOUR, present_read_ns=NOW + 10 * HOUR)
     first = planned(steady, CONFIG, [gap], NOW + 10 * HOUR)
     again = planned(replace(first, pending=()), CONFIG, [gap], NOW + 10 * HOUR + 599 * SECOND)
     later = planned(replace(first, pending=()), CONFIG, [gap], NOW + 10 * HOUR + 600 * SECOND)
@@ -118,7 +118,7 @@ _work = st.builds(
 
 
 @given(st.lists(_work, max_size=8))
-def test_no_moment_of_any_work_is_lost_when_work_is_joined(items: list[PendingSpan]) -> None:
+def test_no_moment_of_a_span_is_lost_when_spans_are_joined(items: list[PendingSpan]) -> None:
     state = STEADY
     for item in items:
         state = state.with_span(item)
@@ -132,7 +132,7 @@ def test_no_moment_of_any_work_is_lost_when_work_is_joined(items: list[PendingSp
     )
 
 
-def test_a_rest_that_leaves_out_loud_nodes_reads_them_once_it_is_joined_with_one_that_does_not() -> None:
+def test_a_rest_without_noisy_nodes_reads_them_once_it_is_joined_with_a_rest_with_them() -> None:
     one = PendingSpan(Reason.REST, 0, 10, frozenset({"a", "b"}))
 
     (joined,) = STEADY.with_span(one).with_span(PendingSpan(Reason.REST, 5, 20, frozenset({"b"}))).pending
@@ -140,38 +140,40 @@ def test_a_rest_that_leaves_out_loud_nodes_reads_them_once_it_is_joined_with_one
     assert joined == PendingSpan(Reason.REST, 0, 20, frozenset({"b"}))
 
 
-def test_the_cursor_waits_for_floods_and_rests_but_not_for_gaps() -> None:
+def test_the_cursor_waits_for_noisy_nodes_and_rests_but_not_for_gaps() -> None:
     work = (PendingSpan(Reason.REST, NOW - 5, NOW), PendingSpan(Reason.GAP, NOW - HOUR, NOW - HOUR + 1))
     progress = replace(STEADY, cursor_ns=NOW - 100, pending=work)
 
-    assert progress.durable_ns == NOW - 5
-    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 50),)).durable_ns == NOW - 50
-    assert replace(progress, floods=(Flood(frozenset({"a"}), NOW - 500),)).durable_ns == NOW - 100
+    assert progress.restart_from_ns == NOW - 5
+    assert replace(progress, noisy_reads=(NoisyRead(frozenset({"a"}), NOW - 50),)).restart_from_ns == NOW - 50
+    assert (
+        replace(progress, noisy_reads=(NoisyRead(frozenset({"a"}), NOW - 500),)).restart_from_ns == NOW - 100
+    )
 
 
-def test_who_fills_a_page_is_loud_and_the_others_are_not() -> None:
-    page = [entry(NOW, node="loud")] * 900 + [entry(NOW, node=f"gpu-{number}") for number in range(100)]
+def test_nodes_that_fill_a_page_are_noisy_and_the_others_are_not() -> None:
+    page = [entry(NOW, node="noisy")] * 900 + [entry(NOW, node=f"gpu-{number}") for number in range(100)]
 
-    assert noisy_nodes(page, "k8s_node_name") == {"loud"}
+    assert noisy_nodes(page, "k8s_node_name") == {"noisy"}
     assert noisy_nodes(page[-100:], "k8s_node_name") == frozenset()
 
 
 @pytest.mark.parametrize(("lines", "over"), [(0, True), (1000, True), (2000, False)])
-def test_a_flood_is_over_when_little_came_for_half_a_minute(lines: int, over: bool) -> None:
-    flood = Flood(frozenset({"a"}), NOW).read(NOW + SECOND, 50_000, SECOND)
+def test_a_node_is_no_longer_noisy_when_little_came_for_half_a_minute(lines: int, over: bool) -> None:
+    noisy_read = NoisyRead(frozenset({"a"}), NOW).read(NOW + SECOND, 50_000, SECOND)
 
-    assert not flood.is_over(NOW + SECOND, 5000)
-    calm = flood.read(NOW + 31 * SECOND, lines, SECOND)
+    assert not noisy_read.is_over(NOW + SECOND, 5000)
+    calm = noisy_read.read(NOW + 31 * SECOND, lines, SECOND)
     assert calm.is_over(NOW + 31 * SECOND, 5000) is over
     assert not calm.is_over(NOW + 32 * SECOND, 5000), "it was not read to the present"
 
 
-def test_what_is_not_settled_is_read_again_from_ten_seconds_ago_or_later() -> None:
-    flood = Flood(frozenset({"a"}), NOW - 60 * SECOND).read(NOW, 5000, SECOND)
+def test_lines_that_may_be_late_are_read_again_from_ten_seconds_ago_or_later() -> None:
+    noisy_read = NoisyRead(frozenset({"a"}), NOW - 60 * SECOND).read(NOW, 5000, SECOND)
 
-    assert flood.again_from(NOW - 60 * SECOND).upto_ns == NOW - 10 * SECOND
-    assert flood.again_from(NOW - SECOND).upto_ns == NOW - SECOND
-    assert flood.again_from(NOW - SECOND).reached_ns == NOW
+    assert noisy_read.again_from(NOW - 60 * SECOND).upto_ns == NOW - 10 * SECOND
+    assert noisy_read.again_from(NOW - SECOND).upto_ns == NOW - SECOND
+    assert noisy_read.again_from(NOW - SECOND).reached_ns == NOW
 
 
 SETTINGS = settings()
@@ -198,7 +200,7 @@ def test_a_line_shipped_twice_is_the_same_line_and_another_is_another(other: Ent
     assert line_digest(line(), SETTINGS) == line_digest(again, SETTINGS)
 
 
-def test_without_a_node_any_label_tells_lines_apart() -> None:
+def test_lines_without_a_node_differ_when_any_label_differs() -> None:
     one, two = (Entry(NOW, "NVRM", {"job": "kmsg", "host": host}) for host in ("a", "b"))
 
     assert line_digest(one, SETTINGS) != line_digest(two, SETTINGS)
@@ -208,14 +210,16 @@ def test_without_a_node_any_label_tells_lines_apart() -> None:
     st.lists(st.text(max_size=3), min_size=2, max_size=2),
     st.lists(st.text(max_size=3), min_size=2, max_size=2),
 )
-def test_parts_never_run_into_one_another(first: list[str], second: list[str]) -> None:
+def test_a_digest_keeps_neighbouring_parts_apart(first: list[str], second: list[str]) -> None:
     one, two = (entry(NOW, text, k8s_pod_uid=uid) for uid, text in (first, second))
 
     assert (line_digest(one, SETTINGS) == line_digest(two, SETTINGS)) == (first == second)
 
 
 @given(st.lists(st.integers(0, 200 * SECOND), max_size=60, unique=True), st.integers(0, 200 * SECOND))
-def test_nothing_needed_is_forgotten_and_memory_is_bounded(timestamps: list[int], before_ns: int) -> None:
+def test_digests_that_are_needed_are_kept_and_memory_is_bounded(
+    timestamps: list[int], before_ns: int
+) -> None:
     seen = DeliveredLines()
     for timestamp in timestamps:
         seen.add({timestamp * 7: timestamp})
@@ -260,7 +264,7 @@ def test_what_loki_counts_beyond_the_distinct_lines_is_remembered() -> None:
     assert seen.count(NOW, NOW + 10 * SECOND) == 6
 
 
-def test_too_many_digests_cost_the_oldest_but_never_their_count() -> None:
+def test_with_too_many_digests_the_oldest_are_dropped_but_never_their_count() -> None:
     seen = DeliveredLines(most=100)
     for second in range(30):
         seen.add({1000 * second + number: NOW + second * SECOND for number in range(10)})

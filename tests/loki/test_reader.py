@@ -231,13 +231,13 @@ LIMIT = 8
 
 @dataclass(frozen=True)
 class Step:
-    """Some seconds pass, lines arrive with these delays (negative: a clock ahead), and then a poll."""
+    """Let seconds pass and lines arrive with these delays (negative: a clock ahead), then poll."""
 
     seconds: int
     delays: list[int]
     failure: LokiError | None
     acted_upon: bool
-    """False: the process fails between reading and acting, so the batch is not committed."""
+    """Whether to commit; without, the process fails between reading and acting."""
     restarted: bool
 
 

@@ -42,12 +42,12 @@ class Bench:
     def reader(
         self, cursor_ns: int, source: Source = Source.KERNEL, query: str | None = None
     ) -> SourceReader:
-        """A reader that starts at that cursor, as after a restart."""
+        """Return a reader that starts at that cursor, as after a restart."""
         asked = query or kernel_query(self.settings, KERNEL_ANCHORS)
         return SourceReader(source, self.client, asked, self.settings, cursor_ns)
 
     def log(self, text: str, node: str = "gpu-a", late_seconds: float = 0.0) -> str:
-        """A kernel line of that node arrives, with a stamp of its own; returns its text."""
+        """Add a kernel line of that node with its own stamp; return its text."""
         stamp = next(self._stamps)
         line = f"[{1000 + stamp}.000000] NVRM: Xid (PCI:0000:1b:00): {text}"
         when_ns = self.now_ns - int(late_seconds * SECOND) + stamp
@@ -59,7 +59,7 @@ class Bench:
         self.now_ns += int(seconds * SECOND)
 
     def drain(self, reader: SourceReader) -> list[str]:
-        """Poll and commit until nothing more is there."""
+        """Poll and commit until there is nothing more."""
         texts: list[str] = []
         more = True
         while more:
@@ -108,8 +108,8 @@ def test_another_query_is_asked_from_the_next_poll_on_and_looks_back_over_the_ov
     reader.commit(first)
     assert texts_of(first) == [line]
 
-    reader.ask_for(kernel_query(bench.settings, (*KERNEL_ANCHORS, "health compromised")))
-    bench.pass_time(1)  # no look over the whole overlap would be due
+    reader.use_query(kernel_query(bench.settings, (*KERNEL_ANCHORS, "health compromised")))
+    bench.pass_time(1)  # a reading of the whole overlap is not due yet
     second = reader.poll(bench.now_ns)
 
     assert texts_of(second) == ["mlx5_core: health compromised"]

@@ -19,11 +19,11 @@ from tests.loki.support import (
 LIMIT = 100
 
 
-def _storm(lines: int, from_ns: int = NOW + SECOND, node: str = "loud") -> list[str]:
+def _storm(lines: int, from_ns: int = NOW + SECOND, node: str = "noisy") -> list[str]:
     return [f"storm of {node} {from_ns} {number}" for number in range(lines)]
 
 
-def _pour(loki: MemoryLoki, texts: list[str], from_ns: int = NOW + SECOND, node: str = "loud") -> None:
+def _pour(loki: MemoryLoki, texts: list[str], from_ns: int = NOW + SECOND, node: str = "noisy") -> None:
     loki.entries += [entry(from_ns + number * 1000, text, node=node) for number, text in enumerate(texts)]
 
 
@@ -47,7 +47,7 @@ def test_another_nodes_line_comes_with_the_first_poll_of_a_storm() -> None:
 
     assert "NVRM: Xid 79" in texts_of(batch)
     assert batch.more
-    assert batch.noisy_nodes == {"loud"}
+    assert batch.noisy_nodes == {"noisy"}
     assert len(loki.calls) < 20
 
 
@@ -73,11 +73,11 @@ def test_a_node_that_has_calmed_down_is_read_with_all_others_again() -> None:
     _pour(loki, _storm(5_000))
     _drain(reader, NOW + 5 * SECOND)
 
-    loud = [poll(reader, NOW + seconds * SECOND).noisy_nodes for seconds in range(10, 300, 5)]
+    noisy = [poll(reader, NOW + seconds * SECOND).noisy_nodes for seconds in range(10, 300, 5)]
 
-    assert loud[0] == {"loud"}
-    assert loud[-1] == frozenset()
-    loki.entries.append(entry(NOW + 301 * SECOND, "calm", node="loud"))
+    assert noisy[0] == {"noisy"}
+    assert noisy[-1] == frozenset()
+    loki.entries.append(entry(NOW + 301 * SECOND, "calm", node="noisy"))
     assert texts_of(poll(reader, NOW + 305 * SECOND)) == ["calm"]
 
 
@@ -104,7 +104,7 @@ def test_a_late_line_of_a_node_that_stormed_is_found_by_the_next_sweep() -> None
     for seconds in range(5, 600, 5):
         _drain(reader, NOW + seconds * SECOND)
 
-    loki.entries.append(entry(NOW + SECOND + 1, "late", node="loud"))
+    loki.entries.append(entry(NOW + SECOND + 1, "late", node="noisy"))
     texts = [text for seconds in range(600, 725, 5) for text in _drain(reader, NOW + seconds * SECOND)]
 
     assert texts == ["late"]
@@ -115,7 +115,7 @@ def test_entries_that_loki_counts_twice_are_read_again_once_and_then_left_alone(
     reader = steady_reader(loki, loki_limit=LIMIT)
     _pour(loki, _storm(500))
     loki.entries += [
-        entry(item.timestamp_ns, item.text, node="loud", observed="later") for item in loki.entries
+        entry(item.timestamp_ns, item.text, node="noisy", observed="later") for item in loki.entries
     ]
     for seconds in range(5, 400, 5):
         _drain(reader, NOW + seconds * SECOND)
@@ -127,7 +127,7 @@ def test_entries_that_loki_counts_twice_are_read_again_once_and_then_left_alone(
     assert len(loki.calls) <= 1.2 * 600 / 5
 
 
-def test_lines_that_name_no_node_may_storm_too() -> None:
+def test_lines_without_a_node_may_storm_too() -> None:
     loki = MemoryLoki(allowed_limit=LIMIT)
     reader = steady_reader(loki, loki_limit=LIMIT)
     loki.entries += [entry(NOW + SECOND + number, f"whose? {number}", node=None) for number in range(2000)]
@@ -140,7 +140,7 @@ def test_lines_that_name_no_node_may_storm_too() -> None:
     assert len(_drain(reader, NOW + 5 * SECOND)) + len(batch.lines) == 2001
 
 
-def test_a_fleet_that_floods_for_minutes_is_read_as_fast_as_it_comes() -> None:
+def test_a_fleet_that_storms_for_minutes_is_read_as_fast_as_its_lines_come() -> None:
     loki = MemoryLoki(allowed_limit=LIMIT)
     reader = steady_reader(loki, loki_limit=LIMIT)
     texts: list[str] = []
@@ -171,7 +171,7 @@ def test_a_line_late_by_the_lateness_is_found_within_a_sweep() -> None:
     assert texts == ["an hour late"]
 
 
-def test_between_two_full_polls_a_nudged_one_reads_little() -> None:
+def test_between_two_polls_of_the_whole_overlap_a_nudged_poll_reads_little() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)
     poll(reader, NOW + 5 * SECOND)
@@ -235,7 +235,7 @@ def test_a_storming_nodes_own_lines_come_with_the_poll_after_loki_took_them_in(
 ) -> None:
     tenth, loki = SECOND // 10, MemoryLoki(allowed_limit=LIMIT)
     reader = steady_reader(loki, loki_limit=LIMIT)
-    lines = [entry(NOW + number * tenth // 5, f"line {number}", node="loud") for number in range(3000)]
+    lines = [entry(NOW + number * tenth // 5, f"line {number}", node="noisy") for number in range(3000)]
     late: dict[str, float] = {}
 
     for tenths in range(step_tenths, 900, step_tenths):

@@ -1,4 +1,4 @@
-"""Loki's JSON becomes lines, and nothing of it is dropped in silence."""
+"""Loki's JSON becomes lines, and nothing is dropped silently."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_structured_metadata_joins_the_labels_and_never_overrides_them(third: di
         pytest.param(None, None, id="no statistics"),
     ],
 )
-def test_a_missing_count_is_told_from_a_count(summary: dict[str, Any] | None, counted: int | None) -> None:
+def test_a_missing_count_differs_from_a_count_of_zero(
+    summary: dict[str, Any] | None, counted: int | None
+) -> None:
     raw = answer([(kernel_labels(), [[str(NOW), "NVRM"]])])
     raw["data"]["stats"] = None if summary is None else {"summary": summary}
 
@@ -86,7 +88,7 @@ def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
     assert all(text.encode() for text in texts)
 
 
-def test_of_a_very_long_line_the_beginning_and_the_end_are_kept() -> None:
+def test_a_very_long_line_keeps_its_beginning_and_its_end() -> None:
     kept = "NVRM: " + "x" * (TEXT_CHARS - 6)
     long = f"first {'x' * 256 * 1024} last"
 
@@ -145,7 +147,7 @@ def test_an_answer_that_is_not_lokis_is_refused_whole(body: bytes, says: str) ->
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_whatever_break_the_parser(body: bytes) -> None:
+def test_the_parser_survives_any_bytes(body: bytes) -> None:
     with pytest.raises(NotLokisAnswerError):
         parse(body, 10)
 
@@ -165,7 +167,7 @@ def test_no_bytes_whatever_break_the_parser(body: bytes) -> None:
         ),
     )
 )
-def test_no_json_whatever_breaks_the_parser(value: Any) -> None:
+def test_the_parser_survives_any_json(value: Any) -> None:
     wrapped = {"status": "success", "data": {"resultType": "streams", "result": value, "stats": value}}
     try:
         result = parse(json.dumps(wrapped).encode(), 10)
@@ -174,7 +176,7 @@ def test_no_json_whatever_breaks_the_parser(value: Any) -> None:
     assert result.post_filter_lines is None or result.post_filter_lines >= len(result.entries)
 
 
-def test_labels_go_by_the_names_that_the_settings_give() -> None:
+def test_the_settings_give_the_names_of_the_labels() -> None:
     names = settings(
         kernel_selector='{job="kmsg"}',
         node_label="host",

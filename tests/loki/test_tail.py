@@ -1,4 +1,4 @@
-"""The tail tells that lines have arrived, whatever becomes of its connections."""
+"""The tail reports that lines have arrived, whatever happens to its connections."""
 
 from __future__ import annotations
 
@@ -41,37 +41,37 @@ server_may_go = threading.Event()
 
 
 class Notes:
-    """What a tail told, in order."""
+    """The reports of a tail, in order."""
 
     def __init__(self) -> None:
-        self._told: queue.Queue[object] = queue.Queue()
+        self._events: queue.Queue[object] = queue.Queue()
         self.failures = 0
 
     def nudged(self, oldest_ns: int | None) -> None:
-        self._told.put((NUDGE, oldest_ns))
+        self._events.put((NUDGE, oldest_ns))
 
     def connected(self) -> None:
-        self._told.put(CONNECTED)
+        self._events.put(CONNECTED)
 
     def disconnected(self, error: LokiError | None, failures: int) -> None:
         self.failures = failures
-        self._told.put(error)
+        self._events.put(error)
 
     def next(self) -> object:
-        return self._told.get(timeout=PATIENCE_SECONDS)
+        return self._events.get(timeout=PATIENCE_SECONDS)
 
     def until(self, wanted: Callable[[object], bool]) -> object:
-        while not wanted(told := self.next()):
+        while not wanted(event := self.next()):
             pass
-        return told
+        return event
 
     def nudge_of(self, timestamp_ns: int) -> None:
-        self.until(lambda told: told == (NUDGE, timestamp_ns))
+        self.until(lambda event: event == (NUDGE, timestamp_ns))
 
     def failure(self) -> LokiError:
-        told = self.until(lambda told: isinstance(told, LokiError))
-        assert isinstance(told, LokiError)
-        return told
+        event = self.until(lambda event: isinstance(event, LokiError))
+        assert isinstance(event, LokiError)
+        return event
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def following(endpoint: str, query: str = QUERY, **values: Any) -> Iterator[tupl
 def websocket_server(
     act: Callable[[ServerConnection], None], context: ssl.SSLContext | None = None
 ) -> Iterator[str]:
-    """Plays ``act`` with every connection; gives the URL."""
+    """Play ``act`` with every connection; yield the URL."""
 
     def handle(connection: ServerConnection) -> None:
         try:
@@ -125,7 +125,7 @@ def push(loki: LokiServer, timestamp_ns: int, text: str = "NVRM: Xid") -> None:
 
 
 def listened(loki: LokiServer, notes: Notes) -> None:
-    """Wait until the server listens: it upgrades first, and what comes between is only in the history."""
+    """Wait until the server listens: it upgrades first, and only the history has the lines between."""
     now_ns = time.time_ns()
     push(loki, now_ns, "NVRM: first")
     notes.nudge_of(now_ns)
@@ -165,7 +165,7 @@ def test_a_line_that_arrives_nudges_with_its_time(loki: LokiServer) -> None:
         notes.nudge_of(THEN_NS + 1)
 
 
-def test_it_asks_as_the_polls_do() -> None:
+def test_it_sends_the_query_and_headers_of_the_polls() -> None:
     with (
         LokiServer(auth_enabled=True, base_path="/behind/a/gateway") as gateway,
         following(gateway.url, loki_tenant="team-a", loki_bearer_token="s3cret") as (_, notes),
@@ -184,8 +184,8 @@ def test_it_asks_as_the_polls_do() -> None:
 def test_another_query_is_followed_when_the_rules_change(loki: LokiServer) -> None:
     with following(loki.url, query='{k8s_namespace_name="elsewhere"}') as (tail, notes):
         assert notes.next() == CONNECTED
-        tail.ask_for(QUERY)
-        assert notes.until(lambda told: told in (None, CONNECTED)) is None
+        tail.use_query(QUERY)
+        assert notes.until(lambda event: event in (None, CONNECTED)) is None
         assert notes.next() == CONNECTED
         listened(loki, notes)
         push(loki, THEN_NS)
@@ -197,7 +197,7 @@ def test_it_comes_back_when_loki_ends_it_all_the_same(loki: LokiServer) -> None:
         assert [notes.next(), notes.next()] == [CONNECTED, (NUDGE, None)]
         listened(loki, notes)
         loki.close_tails()
-        notes.until(lambda told: told == (NUDGE, None))
+        notes.until(lambda event: event == (NUDGE, None))
         assert str(notes.next()) == "Loki ended its tail: reached tail max duration limit"
         assert notes.next() == CONNECTED
 
@@ -211,12 +211,12 @@ def test_a_message_that_is_garbage_nudges_and_harms_nothing() -> None:
         connection.recv()
 
     with websocket_server(act) as url, following(url) as (_, notes):
-        told = [notes.next() for _ in range(7)]
+        events = [notes.next() for _ in range(7)]
 
-    assert told == [CONNECTED, *[(NUDGE, None)] * 5, (NUDGE, 1_795_240_000_000_000_000)]
+    assert events == [CONNECTED, *[(NUDGE, None)] * 5, (NUDGE, 1_795_240_000_000_000_000)]
 
 
-def test_a_message_beyond_all_bounds_nudges_and_costs_the_connection() -> None:
+def test_a_message_that_is_too_large_nudges_and_ends_the_connection() -> None:
     def act(connection: ServerConnection) -> None:
         connection.send("x" * (8 * 2**20 + 1))
         connection.recv()
@@ -236,7 +236,7 @@ def test_a_message_beyond_all_bounds_nudges_and_costs_the_connection() -> None:
         ("200 OK", LokiBadAnswer),
     ],
 )
-def test_a_refusal_is_told_by_its_status(status: str, kind: type[LokiError]) -> None:
+def test_a_refusal_is_reported_with_its_status(status: str, kind: type[LokiError]) -> None:
     with ScriptedServer(respond(b"so it is", status)) as server, following(server.url) as (_, notes):
         error = notes.failure()
         assert type(error) is kind
@@ -252,12 +252,12 @@ def test_a_redirect_is_not_followed(loki: LokiServer) -> None:
     assert loki.journal == []
 
 
-def test_a_token_that_cannot_be_used_is_told_and_tried_again(loki: LokiServer, tmp_path: Path) -> None:
+def test_a_token_that_cannot_be_used_is_reported_and_tried_again(loki: LokiServer, tmp_path: Path) -> None:
     token = tmp_path / "token"
     with following(loki.url, loki_bearer_token_file=token) as (_, notes):
         assert "KONDUCTOR_LOKI_BEARER_TOKEN_FILE" in str(notes.failure())
         token.write_text("fine")
-        notes.until(lambda told: told == CONNECTED)
+        notes.until(lambda event: event == CONNECTED)
 
 
 def test_it_speaks_tls_with_what_the_polls_trust() -> None:
@@ -275,7 +275,7 @@ def test_it_speaks_tls_with_what_the_polls_trust() -> None:
 
 
 def deaf(connection: socket.socket, head: bytes) -> None:
-    """Upgrade, and from then on neither read nor say anything."""
+    """Upgrade, then neither read nor send anything."""
     key = next(line[19:].decode() for line in head.split(b"\r\n") if line.startswith(b"Sec-WebSocket-Key: "))
     connection.sendall(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -302,7 +302,7 @@ def test_closing_ends_it_at_once_even_where_the_server_is_deaf() -> None:
     assert not [thread for thread in left if thread.is_alive()]
 
 
-def test_a_connection_that_is_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_connection_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tails, "_PING_SECONDS", 0.05)
     server_may_go.clear()
     with ScriptedServer(deaf) as server, following(server.url) as (_, notes):
@@ -332,7 +332,7 @@ def test_waits_grow_and_a_definite_refusal_waits_the_longest(monkeypatch: pytest
         ({"HTTP_PROXY": "http://proxy:3128", "NO_PROXY": "*"}, None),
     ],
 )
-def test_it_takes_the_proxy_that_the_polls_take(
+def test_it_uses_the_proxy_of_the_polls(
     environment: dict[str, str], proxy: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():

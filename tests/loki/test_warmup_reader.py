@@ -25,7 +25,7 @@ NCCL = "gpu-1:1:2 [0] transport/net_socket.cc:1 NCCL WARN socketProgress: Connec
 
 
 class Loki(MemoryLoki):
-    """Holds both sources."""
+    """A Loki with the lines of both sources."""
 
     def __init__(self, kernel: list[Entry], pods: list[Entry] | None = None) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def pod(timestamp_ns: int, node: str = "gpu-1") -> Entry:
 
 
 class Life:
-    """A reader with its surroundings by hand."""
+    """A reader with a clock, a budget and rules that the test sets."""
 
     def __init__(self, loki: Loki, *, wanted: WarmupScope = BOTH, since_ns: int = 0, mib: int = 6144) -> None:
         self.loki = loki
@@ -85,7 +85,7 @@ class Life:
         return batch
 
     def read(self, each: Callable[[PollResult], object] = lambda _: None) -> list[Fault]:
-        """All of it."""
+        """Poll and commit until everything is read."""
         found: list[Fault] = []
         while True:
             batch = self.poll()
@@ -203,7 +203,7 @@ def test_a_storm_of_the_past_comes_in_bounded_pieces() -> None:
     assert max(sizes) <= LINES_MOST
 
 
-def test_once_read_it_asks_nothing_more_until_other_rules_hold() -> None:
+def test_after_the_last_piece_nothing_is_asked_until_other_rules_are_in_force() -> None:
     loki = Loki([entry(NOW - HOUR, XID)])
     life = Life(loki)
     assert life.reader.unread_seconds > 86_400

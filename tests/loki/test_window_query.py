@@ -24,7 +24,7 @@ def _lines(timestamps: list[int]) -> list[Entry]:
 
 
 class CuttingServer:
-    """Returns any lines it likes once more match than the limit, as a sharded Loki may; honest below that.
+    """Returns any of the lines when more match than the limit, as a sharded Loki may; else all of them.
 
     Its count of matching lines is too high by as much as it likes, and never too low. Without counts it cuts
     as was seen on real servers: never below half the limit. Now and then it does not shard, and cuts at the

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.model import Control, ControlAct, Controls, Machine, Plan, SkipReason, TaintedNode
-from konductor_like.policy.brake import bound, brake_state, follow
+from konductor_like.policy.brake import bound, brake_state, updated_tainted_nodes
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.wording import why_held
 from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node, why
@@ -24,7 +24,9 @@ class Watched(Cluster):
     def observe_nodes(self, seconds: float) -> None:
         """Note which Nodes exist."""
         controls = self.snapshot.controls
-        tainted = follow(controls.tainted, self.nodes, self.rules, at(seconds), self.snapshot.in_flight)
+        tainted = updated_tainted_nodes(
+            controls.tainted, self.nodes, self.rules, at(seconds), self.snapshot.in_flight
+        )
         self.snapshot = replace(self.snapshot, controls=replace(controls, tainted=tainted))
 
     def cycle(self, *names: str, seconds: float) -> Plan:
@@ -94,7 +96,7 @@ def test_the_reason_of_a_cool_down_names_released_and_deleted_nodes() -> None:
 
     assert (brake.cooling, brake.deleted) == (2, 1)
     assert why_held(SkipReason.COOLDOWN, brake) == (
-        "1 released and 1 deleted while tainted lately, the brake arms itself again at 2026-03-04T12:05:02Z "
+        "1 released and 1 deleted while tainted lately, the cool-down ends at 2026-03-04T12:05:02Z "
         "unless more are deleted"
     )
 

@@ -18,7 +18,7 @@ from konductor_like.model import (
     Source,
     Verb,
 )
-from konductor_like.policy.machines import remembered
+from konductor_like.policy.machines import recent_releases
 from konductor_like.policy.release import purge, release
 from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node
 
@@ -248,7 +248,7 @@ def test_an_unread_fatal_line_that_a_reset_covers_is_reported() -> None:
 
     assert cluster.tainted == set()
     [dropped] = plan.ignored
-    assert dropped.reason == "it stands before the last release in the kernel log, although it was read later"
+    assert dropped.reason == "it is before the last release in the kernel log, although it was read later"
 
 
 def test_a_release_covers_recorded_faults_even_beyond_the_saved_cursor() -> None:
@@ -285,40 +285,38 @@ def released_state(name: str, *, seconds: float, boot: str = "boot-a") -> NodeSt
 def test_a_release_is_remembered_for_a_day_after_its_node_is_deleted() -> None:
     state = released_state("gpu-1", seconds=60)
 
-    [known] = remembered((), [state, *fleet(3).values()], at(61))
+    [known] = recent_releases((), [state, *fleet(3).values()], at(61))
 
     assert (known.machine, known.releases) == (state.record.machine, state.record.releases)
-    assert remembered([known], fleet(0).values(), at(86_400)) == (known,)
-    assert remembered([known], fleet(0).values(), at(86_461)) == ()
+    assert recent_releases([known], fleet(0).values(), at(86_400)) == (known,)
+    assert recent_releases([known], fleet(0).values(), at(86_461)) == ()
 
 
 def test_the_record_on_a_node_replaces_a_remembered_release_of_its_machine() -> None:
     state = released_state("gpu-1", seconds=60)
-    [known] = remembered((), [state], at(61))
+    [known] = recent_releases((), [state], at(61))
     purged = replace(state, record=NodeRecord())
     reset_again = replace(
         state, record=replace(state.record, releases=(replace(state.record.releases[0], at=at(80)),))
     )
 
-    assert remembered([known], [purged], at(90)) == ()
-    assert [each.releases[0].at for each in remembered([known], [reset_again], at(90))] == [at(80)]
+    assert recent_releases([known], [purged], at(90)) == ()
+    assert [each.releases[0].at for each in recent_releases([known], [reset_again], at(90))] == [at(80)]
 
 
 def test_a_release_of_an_ended_boot_is_not_remembered() -> None:
     state = released_state("gpu-1", seconds=60)
-    [known] = remembered((), [state], at(61))
+    [known] = recent_releases((), [state], at(61))
     rebooted = replace(state, machine=replace(state.machine, boot_id="boot-b"))
 
-    assert remembered((), [rebooted], at(90)) == ()
-    assert remembered([known], [rebooted], at(90)) == (
-        known,
-    )  # a late write of the kubelet may bring the old boot back
+    assert recent_releases((), [rebooted], at(90)) == ()
+    assert recent_releases([known], [rebooted], at(90)) == (known,)  # the old boot may still return
 
 
 def test_only_the_newest_releases_are_remembered() -> None:
     states = [released_state(f"gpu-{number}", seconds=number) for number in range(10, 70)]
 
-    known = remembered((), states, at(100))
+    known = recent_releases((), states, at(100))
 
     assert [each.machine and each.machine.system_id for each in known] == [
         f"system-gpu-{number}" for number in range(69, 19, -1)

@@ -19,7 +19,7 @@ from konductor_like.model import (
     Source,
     Threshold,
 )
-from konductor_like.policy.escalation import ADVICE
+from konductor_like.policy.escalation import DEFAULT_ADVICE
 from tests.policy.scenes import Cluster, at, fault, reset_node
 from tests.policy.shared import RULES, gpu_fleet, nccl, xid
 
@@ -97,7 +97,7 @@ def test_every_built_in_escalation_to_a_taint_has_advice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "advice"), [(FaultKind.XID, ADVICE[0]), (FaultKind.CUSTOM, "Reboot the node.")]
+    ("kind", "advice"), [(FaultKind.XID, DEFAULT_ADVICE[0]), (FaultKind.CUSTOM, "Reboot the node.")]
 )
 def test_a_threshold_without_advice_uses_the_general_one_or_that_of_a_users_rule(
     kind: FaultKind, advice: str
