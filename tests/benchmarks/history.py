@@ -1,8 +1,8 @@
-"""A month of a fleet's kernel log in a stand-in Loki, as a process of its own; ends with its input.
+"""A month of a fleet's kernel log in a stand-in Loki, as a process of its own that ends with its input.
 
-``python -m tests.benchmarks.history LINES NODES DAYS`` prints its URL. Of the lines four in ten are single
-faults of jobs all over the fleet, five are storms of one node, one in ten is talk of the driver; beside them
-each node has a fatal fault about every 50 days.
+``python -m tests.benchmarks.history LINES NODES DAYS`` prints its URL. 40 % of the lines are single faults of
+jobs all over the fleet, 50 % are storms of one node, 10 % other lines of the driver. In addition each node
+has a fatal fault about every 50 days.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _JOBS = ((31, "Ch 00000011, intr 00000000. MMU Fault"), (43, "Ch 00000011"), (45
 
 
 def history(lines: int, nodes: int, days: float, end: float) -> Iterator[tuple[int, float, str]]:
-    """Node number, seconds since the epoch, message."""
+    """Yield node number, seconds since the epoch, and message."""
     rng = random.Random(1)
     begin, span = end - days * _DAY, days * _DAY - 60
     for _ in range(lines * 4 // 10):
@@ -47,7 +47,7 @@ def main(lines: int, nodes: int, days: float) -> None:
     end = time.time()
     for node, at, text in history(lines, nodes, days, end):
         by_node.setdefault(node, []).append((at, text))
-    # Filled in one go, with what came over weeks.
+    # The lines of several weeks are pushed at once.
     limits = LokiLimits(reject_old_samples_max_age_seconds=60 * _DAY, ingestion_rate_bytes=0)
     with LokiServer(limits=limits) as loki:
         for node, found in by_node.items():

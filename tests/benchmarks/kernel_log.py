@@ -1,4 +1,4 @@
-"""A kernel log of any size: one line in a thousand reports a fault, one is the driver's talk around it."""
+"""A kernel log of any size: of 1,000 lines one reports a fault, and one is another line of the driver."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A stand-in as a process of its own, which says on request what it was asked.
+"""A stand-in as a process of its own, which counts its requests.
 
-Each line on standard input is answered by one line of JSON: how many requests there were since the last time,
-by what they were. It ends with its input.
+It answers each line on standard input with a line of JSON: the number of requests since the last answer, by
+kind. It ends with its input.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _large_pod(number: int) -> dict[str, object]:
-    """A tenant's pod, as large as etcd takes one."""
+    """A tenant's pod of the largest size that etcd accepts."""
     environment = [{"name": "WASTE", "value": "x" * POD_BYTES}]
     limits = {"nvidia.com/gpu": "1"}
     return {

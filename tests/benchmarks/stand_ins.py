@@ -1,4 +1,4 @@
-"""Stand-ins and controller as processes of their own, so that what is measured is only what is meant."""
+"""Stand-ins and controller as separate processes, so that each is measured alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 from konductor_like.demo.stage import RunningController
 from konductor_like.sandbox.loki import shipped
-from tests.processes.waiting import says, until
+from tests.processes.waiting import logged, until
 
 KERNEL = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
 BOOT = "0d5c9a1e-7c44-4f0a-9a5e-3c1f6f0a2b77"
@@ -37,7 +37,7 @@ class StandIn:
         self.url = self._from.readline().strip()
 
     def asked(self) -> Mapping[str, int]:
-        """What it was asked since this was last called, and how often."""
+        """Return the number of its requests since the last call, by kind."""
         self._to.write("\n")
         self._to.flush()
         found: Mapping[str, int] = json.loads(self._from.readline())
@@ -47,12 +47,12 @@ class StandIn:
         self.process.communicate(timeout=60)
 
     def connection(self, timeout_seconds: float | None = 60) -> http.client.HTTPConnection:
-        """A connection of its own; a watch may be silent for ever."""
+        """Return a new connection; without a timeout a watch may stay silent."""
         return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=timeout_seconds)
 
 
 class Loki(StandIn):
-    """The stand-in Loki, installed as shipped, and a collector that pushes to it over one connection."""
+    """The stand-in Loki with the shipped settings, and a collector that pushes over one connection."""
 
     def __init__(self) -> None:
         super().__init__("loki")
@@ -73,17 +73,17 @@ class Loki(StandIn):
         self._post("/loki/api/v1/push", {"streams": body})
 
     def ship(self, node: str, lines: Iterable[tuple[int, str]]) -> None:
-        """Kernel lines of one node with all that the shipped collector adds: 1 KiB a line in answers."""
+        """Push kernel lines of one node with all labels of the shipped collector: 1 KiB a line in answers."""
         self._post("/otlp/v1/logs", shipped(node, lines))
 
     def _post(self, path: str, body: object) -> None:
         self._collector.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = self._collector.getresponse()
-        said = answer.read()
-        assert answer.status == 204, said
+        reply = answer.read()
+        assert answer.status == 204, reply
 
     def push_kernel(self, lines: Iterable[tuple[str, int, str]]) -> None:
-        """Kernel lines: node, time and text of each, each node's in a stream of its own."""
+        """Push kernel lines (node, time, text), with one stream per node."""
         by_node: dict[str, list[tuple[int, str]]] = {}
         for node, at_ns, text in lines:
             by_node.setdefault(node, []).append((at_ns, text))
@@ -91,7 +91,7 @@ class Loki(StandIn):
 
 
 def kernel_labels(node: str) -> dict[str, str]:
-    """The labels of one node's kernel-log reader."""
+    """Return the labels of a node's kernel-log reader."""
     return {**KERNEL, "k8s_pod_name": f"dmesg-{node}", "k8s_node_name": node}
 
 
@@ -108,13 +108,13 @@ class Cluster(StandIn):
 
     @contextmanager
     def watching(self, path: str, seen: Callable[[bytes, float], object], **params: str) -> Iterator[None]:
-        """Call ``seen`` with every change from now on, as JSON, and when it came."""
+        """Call ``seen`` with every later change, as JSON, and its time."""
         connection, broken = self.connection(None), queue.Queue[Exception]()
         start = self.get(f"{path}?limit=1")["metadata"]["resourceVersion"]
         watch = {"watch": "true", "timeoutSeconds": "3600", "resourceVersion": start}
         query = urlencode({**watch, **params})
         connection.connect()
-        sock = connection.sock  # given away with an answer that closes
+        sock = connection.sock  # an answer that closes takes the socket away
         connection.request("GET", f"{path}?{query}", headers={"Authorization": f"Bearer {self._token}"})
         answer = connection.getresponse()
 
@@ -127,7 +127,7 @@ class Cluster(StandIn):
                         seen(line, time.time())
             except (OSError, http.client.HTTPException):
                 return  # closed below
-            except Exception as error:  # noqa: BLE001  # raised again where somebody waits
+            except Exception as error:  # noqa: BLE001  # raised again in the waiting thread
                 broken.put(error)
 
         thread = threading.Thread(target=follow, daemon=True)
@@ -156,18 +156,18 @@ def started(loki: Loki, cluster: Cluster, **settings: str) -> RunningController:
     }
     plain = {"KUBECONFIG": str(cluster.kubeconfig), "LOG_ENDPOINT": loki.url, "KONDUCTOR_LISTEN": "off"}
     controller = RunningController({**kept, **plain, "KONDUCTOR_LOG_FORMAT": "text", **settings}, ())
-    until(says(controller, "Reading Loki"), "it leads", controller)
+    until(logged(controller, "Reading Loki"), "it leads", controller)
     return controller
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time that a process and its threads have used."""
+    """Return the CPU seconds that a process and its threads have used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def rss_mib(pid: int, what: str = "VmRSS") -> float:
-    """Memory that a process has now, or (``VmHWM``) had at most."""
+    """Return the memory of a process in MiB: now, or with ``VmHWM`` at its peak."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{what}:"):
             return int(line.split()[1]) / 1024

@@ -1,4 +1,4 @@
-"""A month of a fleet played back: how long it takes, and in how much memory."""
+"""The time and memory of a backtest over a month of a fleet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODES, DAYS = 1000, 30
 MINUTES, RSS_MIB = 10.0, 256.0
 
 
-def test_a_month_of_1000_nodes(tmp_path: Path) -> None:
+def test_a_backtest_of_1000_nodes_over_a_month(tmp_path: Path) -> None:
     (tmp_path / "nodes.txt").write_text("".join(f"gpu-{number:04}\n" for number in range(1, NODES + 1)))
     command = (sys.executable, "-m", "tests.benchmarks.history", str(LINES), str(NODES), str(DAYS))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as loki:

@@ -1,4 +1,4 @@
-"""Lines judged in a second of CPU time, one core: by what a line holds, kernel and pods apart."""
+"""Lines that detection reads in a second of CPU time, by kind of line and source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OTHER_LINES = {
 
 
 def lines_that(source: Source, kind: str) -> list[str]:
-    """The corpus's lines of one kind, again and again until there are enough."""
+    """Return the corpus's lines of one kind, repeated until there are enough."""
     detector = packaged()
     if kind == "other":
         lines = list(OTHER_LINES[source])
@@ -53,7 +53,7 @@ def lines_that(source: Source, kind: str) -> list[str]:
 @pytest.mark.parametrize(
     ("kind", "target"), [("positive", 90_000), ("negative with an anchor", 200_000), ("other", 1_500_000)]
 )
-def test_lines_a_second(source: Source, kind: str, target: int) -> None:
+def test_detection_reads_enough_lines_a_second(source: Source, kind: str, target: int) -> None:
     lines = lines_that(source, kind)
     detector = packaged()
     find = detector.find_in_kernel_log if source is Source.KERNEL else detector.find_in_pod_log

@@ -18,7 +18,7 @@ MILLION = 1_000_000
 TEXT = "NVRM: Xid (PCI:0000:4e:00): 13, pid=41187, name=python3, Graphics Exception: ESR 0x505730=0x104000e"
 
 
-def test_of_a_million_records_each_is_printed_or_named_in_a_gap() -> None:
+def test_each_of_a_million_records_is_printed_or_named_in_a_gap() -> None:
     account = audited_flood(MILLION, seed=2)
 
     sys.stdout.write(
@@ -27,7 +27,7 @@ def test_of_a_million_records_each_is_printed_or_named_in_a_gap() -> None:
     )
 
 
-def test_it_reads_fifty_thousand_records_a_second_in_twenty_mebibytes(tmp_path: Path) -> None:
+def test_the_reader_reads_50000_records_a_second_in_20_mib(tmp_path: Path) -> None:
     batch = [record(i, TEXT) for i in range(MILLION // 2)]
     with reader_process(tmp_path) as reader:
         reader.feed(batch[:1])

@@ -1,7 +1,7 @@
-"""From "visible in Loki" to "tainted", with the tail and without it.
+"""The time from a line in Loki to the taint, with the tail and without it.
 
-Both stand-ins run here, the real controller is a process of its own. The clock starts when the push to Loki
-has returned and stops when the API server has stored the taint.
+Both stand-ins run in this process, the real controller in its own. The time starts when the push to Loki has
+returned, and stops when the API server has stored the taint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.demo.story import XID_79
 from konductor_like.model import TAINT_KEY
-from tests.processes.waiting import says, until
+from tests.processes.waiting import logged, until
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 
@@ -26,7 +26,7 @@ NODES = 240
 SEED = 5
 PATIENCE_SECONDS = 30.0
 INTERVAL_SECONDS = 5.0
-"""The default of KONDUCTOR_POLL_INTERVAL_SECONDS."""
+"""Seconds between two polls, the default of KONDUCTOR_POLL_INTERVAL_SECONDS."""
 
 
 class Taints:
@@ -40,7 +40,7 @@ class Taints:
         self._thread = threading.Thread(target=self._follow)
 
     def wait_for(self, node: str) -> float:
-        """The time by the performance counter."""
+        """Return the time by the performance counter."""
         with self._changed:
             assert self._changed.wait_for(lambda: node in self.at, PATIENCE_SECONDS), f"{node}: no taint"
             return self.at[node]
@@ -69,7 +69,7 @@ class Taints:
 
 @contextmanager
 def idle_cluster(**settings: str) -> Iterator[tuple[Stage, Taints, RunningController]]:
-    """GPU nodes whose kubelets report now and then, and a controller with the settings that it ships with."""
+    """GPU nodes whose kubelets report regularly, and a controller with the shipped settings."""
     with Stage(gpu_nodes=NODES) as stage, Taints(stage) as taints:
         stage.cluster.kubelets.start(60.0)
         stage.heartbeats()
@@ -82,19 +82,19 @@ def idle_cluster(**settings: str) -> Iterator[tuple[Stage, Taints, RunningContro
             }
             | settings
         )
-        until(says(controller, "Reading Loki"), "it leads", controller)
+        until(logged(controller, "Reading Loki"), "it leads", controller)
         first = stage.gpu_nodes[-1]
         stage.kernel(first, XID_79)
-        taints.wait_for(first)  # so that the catch-up of the start is over
+        taints.wait_for(first)  # the controller has read its history then
         yield stage, taints, controller
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value that this share of all do not exceed."""
+    """Return the value that ``share`` of all values do not exceed."""
     return sorted(values)[max(0, round(share * len(values)) - 1)]
 
 
-def told(name: str, seconds: list[float], target: str) -> None:
+def print_percentiles(name: str, seconds: list[float], target: str) -> None:
     shares = ", ".join(
         f"{label} {percentile(seconds, share):.3f}"
         for label, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
@@ -102,7 +102,7 @@ def told(name: str, seconds: list[float], target: str) -> None:
     sys.stdout.write(f"\n{name:<32} {len(seconds)} faults: {shares}, max {max(seconds):.3f} s ({target})\n")
 
 
-def test_one_by_one_with_the_tail() -> None:
+def test_the_latency_of_single_faults_with_the_tail() -> None:
     chance = random.Random(SEED)
     seconds = []
     with idle_cluster() as (stage, taints, controller):
@@ -113,21 +113,21 @@ def test_one_by_one_with_the_tail() -> None:
             pushed = time.perf_counter()
             seconds.append(taints.wait_for(node) - pushed)
 
-    told("tail", seconds, "p50 ≤ 0.35, p99 ≤ 0.7")
+    print_percentiles("tail", seconds, "p50 ≤ 0.35, p99 ≤ 0.7")
     assert percentile(seconds, 0.5) <= 0.35
     assert percentile(seconds, 0.99) <= 0.7
 
 
-def test_without_the_tail() -> None:
+def test_the_latency_of_faults_without_the_tail() -> None:
     chance = random.Random(SEED)
     pushed: dict[str, float] = {}
     with idle_cluster(KONDUCTOR_TAIL="false") as (stage, taints, _):
         for node in stage.gpu_nodes[:100]:
-            # Not one by one but each for itself: a fault waits for the poll and for no other fault.
+            # Faults overlap: each waits for the next poll only, and not for another fault.
             time.sleep(chance.uniform(0.1, 0.8))
             stage.kernel(node, XID_79)
             pushed[node] = time.perf_counter()
         seconds = [taints.wait_for(node) - at for node, at in pushed.items()]
 
-    told(f"polling every {INTERVAL_SECONDS:.0f} s", seconds, "p99 ≤ 5.5")
+    print_percentiles(f"polling every {INTERVAL_SECONDS:.0f} s", seconds, "p99 ≤ 5.5")
     assert percentile(seconds, 0.99) <= INTERVAL_SECONDS + 0.5

@@ -1,7 +1,7 @@
-"""What a tenant can do to the controller's memory: long lines, large pods and a storm, all at once.
+"""The controller's memory under a hostile tenant: long lines, large pods and a storm at once.
 
-The controller runs in a memory cgroup where this machine lets us make one, so that what is over the bound
-is killed as in a cluster; elsewhere its high water is measured alone.
+The controller runs in a memory cgroup if this machine allows it, and is killed above the bound as in a
+cluster. Otherwise only its peak is measured.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STORM = "NVRM: Xid (PCI:0000:4e:00): 31, pid={number}, name=python3, Ch 00000008
 
 @contextmanager
 def memory_bound(pid: int, mib: int) -> Iterator[bool]:
-    """A process may use so much memory and no more; False where that cannot be had here."""
+    """Limit the memory of a process; yield False if this machine does not allow it."""
     group = _GROUPS / f"konductor-like-bench-{os.getpid()}"
     try:
         group.mkdir()
@@ -95,7 +95,7 @@ def test_a_hostile_tenant_neither_kills_the_controller_nor_delays_a_taint(tmp_pa
 
 
 def _pod_lines(loki: Loki, first: int, end: int) -> int:
-    """Two pods' lines, so that each stays below what Loki takes of one stream."""
+    """Push lines of two pods, so that each stays below Loki's limit for one stream."""
     end = min(end, first + 3 * LINES_A_SECOND)
     for pod in (0, 1):
         labels = {**TENANT, "k8s_pod_name": f"evil-{pod}", "k8s_node_name": "gpu-0001"}
@@ -107,7 +107,7 @@ def _pod_lines(loki: Loki, first: int, end: int) -> int:
 
 
 def _storm(loki: Loki, first: int, end: int) -> int:
-    """Kernel lines of the node that the large pods run on."""
+    """Push kernel lines of the node that the large pods run on."""
     now_ns = time.time_ns()
     lines = [
         (now_ns + number, f"[{5000 + number / 1e6:.6f}] {STORM.format(number=number)}")

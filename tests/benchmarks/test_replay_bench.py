@@ -1,4 +1,4 @@
-"""A restart reads the day before again: how long that takes, and whether a new fault waits for it."""
+"""The time in which a restart reads the day before again, and the latency of a new fault meanwhile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_day_is_read_again_while_faults_are_acted_upon(tmp_path: Path) -> None
         before = started(loki, cluster, **settings)
         until(lambda: cursor_age(cluster) < DAY / 24, "it has read to the present", before)
         before.stop()
-        end = time.time() - 7200  # what is younger than the lateness the readers of the present find, too
+        end = time.time() - 7200  # other readers also find lines that are younger than the lateness
         days = 1 - 7200 / DAY
         found = sorted(history(LINES, NODES, days, end), key=lambda line: line[1])
         lines = [
@@ -58,12 +58,12 @@ def test_a_day_is_read_again_while_faults_are_acted_upon(tmp_path: Path) -> None
             node, number = f"gpu-{number:04}", number - 1
             pushed = time.monotonic()
             loki.push_kernel([(node, time.time_ns(), f"[{2 * DAY:.6f}] {XID_79}")])
-            said = f"Node {node} tainted."
-            until(lambda said=said: any(said in line for line in list(controller.log)), said, controller)  # type: ignore[misc]  # mypy cannot type a default in a lambda
+            text = f"Node {node} tainted."
+            until(lambda text=text: any(text in line for line in list(controller.log)), text, controller)  # type: ignore[misc]  # mypy cannot type a default in a lambda
             waited.append(time.monotonic() - pushed)
             time.sleep(BETWEEN_SECONDS)
         seconds, peak = time.monotonic() - begun, rss_mib(controller.process.pid, "VmHWM")
-        [told] = [line for line in controller.log if "The past is read again" in line]
+        [summary] = [line for line in controller.log if "The past is read again" in line]
         controller.stop()
     finally:
         cluster.stop()
@@ -72,7 +72,7 @@ def test_a_day_is_read_again_while_faults_are_acted_upon(tmp_path: Path) -> None
     waited.sort()
     sys.stdout.write(
         f"\na day of {len(lines):,} lines of {NODES} nodes: {seconds:.0f} s (target {REPLAY_SECONDS:g}), "
-        f"{told.partition('again: ')[2]} {len(waited)} faults meanwhile: tainted after "
+        f"{summary.partition('again: ')[2]} {len(waited)} faults meanwhile: tainted after "
         f"{waited[len(waited) // 2]:.2f} s, at most {waited[-1]:.2f} s (target {FAULT_SECONDS:g}); "
         f"{peak:.0f} MiB at most (target {PEAK_MIB:g})\n"
     )

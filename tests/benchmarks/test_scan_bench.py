@@ -1,7 +1,7 @@
 """``konductor-like scan`` of a large kernel log against ``grep -aE`` with the equivalent alternation.
 
-``KONDUCTOR_BENCH_BYTES`` sets the size of the log (2 GB). All read a log that is in memory and write to a
-file, in turns, the best of some runs each; grep in the C locale and in UTF-8.
+``KONDUCTOR_BENCH_BYTES`` sets the size of the log (2 GB). Each program reads the log from memory and writes
+to a file. The programs alternate and the best of several runs counts. grep runs in the C locale and in UTF-8.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 
 BYTES = int(os.environ.get("KONDUCTOR_BENCH_BYTES", "2_000_000_000"))
 LARGE_BYTES = 1_000_000_000
-"""Below, the start of the interpreter, a third of a second, weighs too much for a comparison."""
+"""Bytes of a log below which the start of Python (0.3 s) distorts the comparison."""
 ROUNDS = 4
 LOCALES = ("C", "C.UTF-8")
 EQUIVALENT = "|".join(
@@ -42,7 +42,7 @@ EQUIVALENT = "|".join(
         r"systemd-networkd.*Lost carrier",
     )
 )
-"""As short as one would type it; on this log it finds what ``scan`` finds, and nothing else."""
+"""A short pattern that finds the same lines of this log as ``scan``."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What a quiet fleet of 5,000 nodes costs per minute, heartbeats and kubelets' reports included."""
+"""The cost of a quiet fleet of 5,000 nodes per minute, with heartbeats and kubelets' reports."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 NODES = int(os.environ.get("KONDUCTOR_BENCH_NODES", "5000"))
 WARM_SECONDS = float(os.environ.get("KONDUCTOR_BENCH_WARM_SECONDS", "60"))
 MINUTES = float(os.environ.get("KONDUCTOR_BENCH_MINUTES", "4"))
-"""A multiple of the kernel sweep's two minutes."""
+"""Minutes to measure, a multiple of the kernel sweep's 2 minutes."""
 HISTORY_MINUTES = 60
-"""What a sweep reaches back over."""
+"""Minutes of the past that a sweep reads."""
 POD_LINES = 100
-"""A second, over all pods of the watched namespace."""
+"""Lines a second of all pods in the watched namespace."""
 POD_LINE = "step 4100 | loss 1.8831 | lr 2.9e-04 | grad norm 0.41 | 412.6 TFLOP/s/GPU | 18211 tokens/s/GPU"
 LOKI_QUERIES, KUBE_REQUESTS, CPU_PERCENT, RSS_MIB = 36.0, 12.0, 2.0, 112.0
 KERNEL_FACTOR, POD_FACTOR = 80.0, 4.0
 
 
 def heartbeat(number: int, at: float) -> str:
-    """What the kernel-log reader of one node prints each minute."""
+    """Return the line that a node's kernel-log reader prints each minute."""
     wall = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
     return f"kmsg/1 heartbeat boot={BOOT} seq={4000 + number} uptime={at % 1e6:.6f} wall={wall}"
 
 
 def one_minute(loki: Loki, end: float) -> None:
-    """Everything that a minute of the past brought."""
+    """Push all lines of one past minute."""
     for first in range(0, NODES, 500):
         numbers = range(first, min(NODES, first + 500))
         times = [end - 60 + 60 * number / NODES for number in numbers]
@@ -50,14 +50,14 @@ def one_minute(loki: Loki, end: float) -> None:
 
 
 class Ingested:
-    """Bytes that each source brought."""
+    """Bytes of the lines of each source."""
 
     kernel = pods = 0
 
 
 @contextmanager
 def life(loki: Loki, ingested: Ingested) -> Iterator[None]:
-    """Heartbeats of all nodes, each minute, and pods that talk, until the end."""
+    """Push heartbeats of all nodes each minute, and lines of pods, within the context."""
     ended = threading.Event()
 
     def live() -> None:
@@ -99,7 +99,7 @@ def pod_labels(pod: int) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
+    """Return a port that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -119,7 +119,7 @@ def processed(port: int) -> Counter[str]:
     )
 
 
-def test_a_quiet_fleet_of_5000_nodes(tmp_path: Path) -> None:
+def test_the_cost_of_a_quiet_fleet_of_5000_nodes(tmp_path: Path) -> None:
     loki, cluster = Loki(), Cluster(tmp_path, NODES, refresh_seconds=300)
     begun = time.time()
     for minute in range(HISTORY_MINUTES, 0, -1):

@@ -1,4 +1,4 @@
-"""800,000 lines of one Xid from one node: what they cost, and whether another node's fault waits for them."""
+"""The cost of 800,000 lines of one Xid from one node, and the latency of another node's fault meanwhile."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_folding_costs_at_most_15_microseconds_a_line() -> None:
 
 
 def moved(fault: Fault, at_ns: int) -> Fault:
-    """The same said later."""
+    """Return the same fault at a later time."""
     position = replace(fault.finding.position, stamp_us=at_ns // 1000)
     return replace(fault, timestamp_ns=at_ns, finding=fault.finding._replace(position=position))
 
 
 class Seen:
-    """What the API server showed of two nodes."""
+    """The changes of two nodes at the API server."""
 
     def __init__(self, storming: str, other: str) -> None:
         self.storming, self.other = f'"name":"{storming}"'.encode(), f'"name":"{other}"'.encode()
@@ -81,7 +81,7 @@ class Seen:
 
 
 def push_storm(loki: Loki, node: str, numbers: Sequence[int]) -> None:
-    """One node's lines, all at once."""
+    """Push the lines of one node at once."""
     now_ns = time.time_ns()
     lines = ((now_ns + number, f"[{5000 + number / 1e6:.6f}] {STORM}") for number in numbers)
     loki.ship(node, lines)

@@ -1,1 +1,1 @@
-"""Fault injection: random schedules of everything that can go wrong, and what must hold all the same."""
+"""Fault injection in simulated time: random schedules of troubles, and the invariants of the program."""

@@ -1,6 +1,6 @@
 """``python -m tests.chaos [--schedules N] [--from SEED] [--seconds N]`` runs many schedules.
 
-``--seed N`` runs one, made as short as it still breaks something; ``--trace N`` shows all of it as it is.
+``--seed N`` shortens one that breaks and prints it; ``--trace N`` prints the whole of one.
 """
 
 import sys

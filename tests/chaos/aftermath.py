@@ -1,4 +1,4 @@
-"""What must hold when the dust has settled: nothing was passed over, nothing lingers, writes were few."""
+"""Invariants at the end of a schedule: every fault was acted upon, no sign is left over, writes were few."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.brake import bound, share
-from tests.chaos.evidence import is_key, must_be_enough, same
+from tests.chaos.evidence import belongs_to, is_key, must_taint
 from tests.chaos.ledger import MARGIN_NS
 from tests.chaos.machines import Machine, Occurrence, apart_ns, seconds
 
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     from tests.chaos.world import World
 
 LATE_SECONDS = 0.2
-"""So much short of the configured lateness a line is certainly on time."""
+"""Seconds by which a line must be earlier than the configured lateness, to be on time for certain."""
 ACT_SECONDS = 900.0
+"""Seconds of the past on which a controller without a cursor acts (rule 5)."""
 RECORD_SECONDS = 600.0
+"""Seconds between two writes of a record in which only counts have grown (rule 22)."""
 LONGEST_NS = seconds(330)
-"""No event on several nodes is longer than this."""
+"""Nanoseconds that the faults of one failure group are apart at most."""
 PROVABLE = (13, 31, 94)
-"""What becomes a GPU's own failure by coming again and again."""
+"""The Xids that taint a node when they repeat on one GPU."""
 
 
 class Aftermath:
-    """Looks over the nodes once; what is broken goes to the ledger."""
+    """Checks every node once, and reports broken invariants to the ledger."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -39,11 +41,14 @@ class Aftermath:
         }
 
     def check(self, writes_before: Counter[str]) -> None:
-        """Every fault has its node tainted, held, released, or is rightly not the node's; writes are few."""
+        """Check that every fault has tainted its node, is held by the brake, was released, or is collateral.
+
+        Nodes that are written after ``writes_before`` was counted, when nothing happens any more, are broken.
+        """
         for o in self._world.occurrences:
             self._check_fault(o)
         for name, state in self._states.items():
-            self._check_doubt(state)
+            self._check_suspicion(state)
             self._check_counts(state)
             self._check_signs(state)
             self._check_writes(name)
@@ -54,56 +59,57 @@ class Aftermath:
         state = self._states.get(o.node)
         if state is None or state.tainted or not self._must_taint(o, state):
             return
-        held = any(same(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
+        held = any(belongs_to(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
         if held and self._is_full(state.pool):
             return
         others = list(self._explanations(o))
         if any(map(self._is_answered, others)):
             return
-        why = "is held although there is room" if held else "led to nothing"
-        why += ", nor did anything else of its event" if others else ""
+        why = "is held although the brake allows one more" if held else "led to nothing"
+        why += ", nor did any other fault of its failure group" if others else ""
         self._ledger.break_(f"{o}, happened {self._ledger.ago(o.happened_ns)}, {why}")
 
     def _explanations(self, o: Occurrence) -> Iterator[Occurrence]:
-        """What may have been the origin of a fault that a whole rack prints as fatal: anything that looked
-        fatal on another node at the time, or may have by coming too often.
+        """Yield the possible root causes of a deferrable fault.
+
+        They are the faults of other nodes at the time that taint, or that taint by repeating.
         """
-        for other in self._world.occurrences if o.soft else ():
+        for other in self._world.occurrences if o.deferrable else ():
             failed = other.taints or other.finding.code in PROVABLE
             if failed and other.node != o.node and apart_ns(o, other) <= LONGEST_NS:
                 yield other
 
     def _is_answered(self, o: Occurrence) -> bool:
-        """Whether something follows from it, or rightly nothing does."""
+        """Whether the fault has tainted its node or is held, or need not taint."""
         state = self._states.get(o.node)
         if state is None or state.tainted or not self._must_taint(o, state):
             return True
-        return any(same(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
+        return any(belongs_to(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
 
-    def _check_doubt(self, state: NodeState) -> None:
-        """What had to be enough for a taint has led to one, or the brake holds it."""
+    def _check_suspicion(self, state: NodeState) -> None:
+        """Check that a node whose evidence had to reach a threshold is tainted, or held by the brake."""
         if state.tainted or state.blocked:
             return
         held = any(i.state is IncidentState.HELD for i in state.record.incidents)
         since_ns = max(
             state.created_ns,
-            *(mark - seconds(ACT_SECONDS) for mark in (0, *self._ledger.fresh_ns)),
+            *(mark - seconds(ACT_SECONDS) for mark in (0, *self._ledger.starts_without_cursor_ns)),
             *self._ledger.released_ns[state.name],
             *self._ledger.acked_ns[state.name],
-            # What is taken off by hand ends the counting when that is seen.
+            # A taint that is removed by hand ends the count when the controller sees the removal.
             *(unix_ns(mark.at) for mark in state.record.releases),
         )
         own = (
             o
-            for o in self._ledger.standing(state)
+            for o in self._ledger.uncovered(state)
             if min(o.first_ns, o.happened_ns) > since_ns + MARGIN_NS and self._is_sure(o)
         )
-        for sentence in must_be_enough(own):
+        for sentence in must_taint(own):
             if not (held and self._is_full(state.pool)):
-                self._ledger.break_(f"{sentence} of {state.name}: that led to nothing")
+                self._ledger.break_(f"{sentence} of {state.name} did not taint it")
 
     def _is_sure(self, o: Occurrence) -> bool:
-        """Whether it was in Loki in time, and is of the node's present boot for certain."""
+        """Whether the fault was in Loki in time, and is of the node's present boot for certain."""
         machine = self._world.machines[o.node]
         of_boot = o.boot_id == machine.boot_id and not (
             machine.plain and self._may_be_of_another_boot(o, machine)
@@ -111,25 +117,27 @@ class Aftermath:
         return of_boot and o.machine is machine and self._is_on_time(o)
 
     def _check_counts(self, state: NodeState) -> None:
-        """Counts have caught up with what was said, unless the process died or others changed the node.
+        """Check that every count includes all lines, unless the process died or others changed the node.
 
-        A line that is read after a later one of its kind is missing: the record holds the last position only,
-        and cannot tell such a line from a replay.
+        A line that is read after a later line of its incident is not counted: the record has only the last
+        position, and cannot distinguish such a line from a replay.
         """
         touched = state.name in self._ledger.touched or self._ledger.allowed[state.name]
         if self._ledger.terms > 1 or touched or self._world.machines[state.name].plain:
             return
-        acts_from_ns = max(self._ledger.fresh_ns) - seconds(ACT_SECONDS)
-        said = self._ledger.of(state.name)
+        acts_from_ns = max(self._ledger.starts_without_cursor_ns) - seconds(ACT_SECONDS)
+        occurrences = self._ledger.of(state.name)
         for i in state.record.incidents:
-            mine = [o for o in said if is_key(o, i) and o.happened_ns > acts_from_ns and self._is_sure(o)]
-            last = max((o.sequence for o in said if is_key(o, i)), default=0)
+            mine = [
+                o for o in occurrences if is_key(o, i) and o.happened_ns > acts_from_ns and self._is_sure(o)
+            ]
+            last = max((o.sequence for o in occurrences if is_key(o, i)), default=0)
             sure = sum(is_prompt(o) or o.sequence == last for o in mine)
             if i.source is Source.KERNEL and i.count < sure:
                 self._ledger.break_(f"{state.name} counts {i.count} of {i.key.rule}, {sure} were read")
 
     def _check_signs(self, state: NodeState) -> None:
-        """Label and softer taint say what the record says."""
+        """Check that the health label and the suspect taint follow from the record."""
         suspicious = any(
             i.ack is None
             and (
@@ -141,18 +149,18 @@ class Aftermath:
         )
         health = state.as_read.health
         if state.suspect_tainted and not (suspicious and health == "suspect"):
-            self._ledger.break_(f"{state.name} keeps the softer taint, and nothing makes it suspect")
+            self._ledger.break_(f"{state.name} keeps the suspect taint, and nothing makes it suspect")
         if health == "suspect" and not suspicious:
-            self._ledger.break_(f"{state.name} is labelled suspect, and nothing makes it that")
+            self._ledger.break_(f"{state.name} is labelled suspect without a reason")
         if state.suspect_tainted and not self._world.setup.suspect_taint:
-            self._ledger.break_(f"{state.name} has the softer taint, which nobody asked for")
+            self._ledger.break_(f"{state.name} has the suspect taint, which is not enabled")
 
     def _is_on_time(self, o: Occurrence) -> bool:
         latest_ns = seconds(self._world.setup.lateness_seconds - LATE_SECONDS)
         return any(s.visible_ns - s.timestamp_ns <= latest_ns for s in o.shipments)
 
     def _is_full(self, pool: str | None) -> bool:
-        """Whether the fleet or the pool has no room for one more."""
+        """Whether the brake allows no further tainted node, in the fleet or in this pool."""
         rules, states = self._world.settings.rules(), self._states
         full = sum(state.tainted for state in states.values()) >= bound(len(states), rules)
         if full or rules.brake_pool_max_percent is None:
@@ -161,11 +169,11 @@ class Aftermath:
         return sum(state.tainted for state in mates) >= share(len(mates), rules.brake_pool_max_percent)
 
     def _must_taint(self, o: Occurrence, state: NodeState) -> bool:
-        """Whether nothing excuses an untainted node."""
+        """Whether this fault must taint its node: no release, boot or lateness excuses the missing taint."""
         machine = self._world.machines[o.node]
         if not (o.taints and o.in_loki and o.machine is machine and o.boot_id == machine.boot_id):
             return False
-        acts_from_ns = max(self._ledger.fresh_ns, default=0) - seconds(ACT_SECONDS)
+        acts_from_ns = max(self._ledger.starts_without_cursor_ns, default=0) - seconds(ACT_SECONDS)
         if machine.plain and self._may_be_of_another_boot(o, machine):
             return False
         first_ns = min(o.first_ns, o.happened_ns)
@@ -178,23 +186,24 @@ class Aftermath:
         )
 
     def _may_be_of_another_boot(self, o: Occurrence, machine: Machine) -> bool:
-        """Plain lines name no boot: they count for the one that the Node told of when they were read. What
-        was replayed before a reboot, and history from before the first start, may be of a boot whose stamps
-        were further than the present one's.
+        """Whether a plain line may count for another boot than its own.
+
+        A plain line names no boot and counts for the boot that the Node had when the line was read. A line
+        replayed before a reboot, or from before the first start, may belong to a boot with later stamps.
         """
-        fresh_ns = self._ledger.fresh_ns
+        starts_ns = self._ledger.starts_without_cursor_ns
         return (
-            machine.muddled
+            machine.ambiguous
             or o.happened_ns <= machine.posted_ns
             or any(
                 other.boot_id != o.boot_id
-                and (len(other.timestamps) > 1 or any(other.happened_ns < at_ns for at_ns in fresh_ns))
+                and (len(other.timestamps) > 1 or any(other.happened_ns < at_ns for at_ns in starts_ns))
                 for other in self._ledger.of(o.node)
             )
         )
 
     def _check_writes(self, name: str) -> None:
-        """First occurrences and taints at once, then one write per node per ten minutes (rule 22)."""
+        """Check the number of writes: first faults and taints at once, then one in ten minutes (rule 22)."""
         mine = self._ledger.of(name)
         keys = {(o.finding.rule, o.finding.gpu, o.boot_id) for o in mine}
         late = sum(s.visible_ns - s.timestamp_ns > MARGIN_NS for o in mine for s in o.shipments)
@@ -202,9 +211,11 @@ class Aftermath:
         minutes = (self._world.clock.seconds() - 1000) / RECORD_SECONDS
         allowed = 3 + 2 * len(keys) * times + late + self._ledger.allowed[name] + int(minutes)
         if self._ledger.writes[name] > allowed:
-            self._ledger.break_(f"{name} was written {self._ledger.writes[name]} times, {allowed} would do")
+            self._ledger.break_(
+                f"{name} was written {self._ledger.writes[name]} times, {allowed} are allowed"
+            )
 
 
 def is_prompt(o: Occurrence) -> bool:
-    """Whether Loki showed all its lines at once."""
+    """Whether Loki showed all lines of the fault within the margin."""
     return all(s.visible_ns - s.timestamp_ns <= MARGIN_NS for s in o.shipments)

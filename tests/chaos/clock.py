@@ -19,35 +19,35 @@ START_NS = 1_795_240_000_000_000_000
 SECOND_NS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _REAL = ("konductor_like.sandbox", "konductor_like.kmsg", "konductor_like.demo")
-"""Not under test: the stand-ins are told the time, the others are other programs."""
+"""Packages that keep the real clock: stand-ins, which get the time as an argument, and other programs."""
 
 
 class Clock:
-    """True time, and the wall clock of whichever process is running just now."""
+    """True time, and the wall clock of the process that is running now."""
 
     def __init__(self) -> None:
         self.true_ns = START_NS
         self.offset_ns = 0
-        """How far the wall clock of the running process is ahead of true time."""
+        """Nanoseconds by which the wall clock of the running process is ahead of true time."""
 
     def moment(self) -> datetime:
-        """True time, aware; what the servers go by."""
+        """Return true time as an aware datetime; the servers use it."""
         return moment_of(self.true_ns)
 
     def wall_ns(self) -> int:
-        """What the running process takes for the time."""
+        """Return the time by the wall clock of the running process."""
         return self.true_ns + self.offset_ns
 
     def wall(self) -> datetime:
         return moment_of(self.wall_ns())
 
     def seconds(self) -> float:
-        """Seconds since some point in the past; goes on whatever is set or stopped."""
+        """Return a monotonic time in seconds, which no set clock and no stopped process changes."""
         return (self.true_ns - START_NS) / SECOND_NS + 1000.0
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Our modules read this clock meanwhile."""
+        """Make our modules read this clock within the context."""
         fake_time: Any = _Time(self)
         fake_datetime = type("SimulatedDatetime", (_Datetime,), {"clock": self})
         places = _places()
@@ -61,7 +61,7 @@ class Clock:
 
 
 def moment_of(ns: int) -> datetime:
-    """Nanoseconds since the epoch as an aware datetime."""
+    """Convert nanoseconds since the epoch to an aware datetime."""
     return _EPOCH + timedelta(microseconds=ns // 1000)
 
 
@@ -92,7 +92,7 @@ class _Time:
         return self._clock.seconds()
 
     def sleep(self, _seconds: float) -> None:
-        raise AssertionError("nothing sleeps in simulated time; hand the code a sleep of the schedule's")
+        raise AssertionError("nothing sleeps in simulated time: give the code the schedule's sleep")
 
 
 class _AnyDatetime(type(datetime)):  # type: ignore[misc]  # the metaclass is `type`, which mypy cannot see here
@@ -107,21 +107,21 @@ class _AnyDatetime(type(datetime)):  # type: ignore[misc]  # the metaclass is `t
 
 
 class _Datetime(datetime, metaclass=_AnyDatetime):
-    """Stands in for the class ``datetime``; what it gives are plain ones."""
+    """Stands in for the class ``datetime``; it makes plain datetimes."""
 
     clock: Clock
 
     @classmethod
-    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # plain ones, see above
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # plain datetimes, see above
         return cls.clock.wall().astimezone(tz)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return datetime(*args, **kwargs)  # noqa: DTZ001  # as the caller says
+        return datetime(*args, **kwargs)  # noqa: DTZ001  # the caller chooses the time zone
 
 
 @cache
 def _places() -> list[tuple[ModuleType, str, bool]]:
-    """Where our modules know the two; asked for when everything was imported."""
+    """Return the attributes of our modules that are ``time`` or ``datetime``; call it after all imports."""
     found = []
     for name, module in list(sys.modules.items()):
         if name.startswith("konductor_like.") and not name.startswith(_REAL):

@@ -1,4 +1,4 @@
-"""How what really happened and what stands on the nodes belong together."""
+"""Matches what really happened with the records on the nodes."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _OURS = (
 
 
 def is_key(o: Occurrence, incident: Incident) -> bool:
-    """Whether they have rule and GPU in common."""
+    """Whether an occurrence and an incident have the same rule and GPU."""
     return (o.finding.rule, o.finding.gpu) == (incident.key.rule, incident.key.gpu)
 
 
-def same(o: Occurrence, incident: Incident) -> bool:
-    """Whether an occurrence is of an incident: its key, whether it taints, its boot."""
+def belongs_to(o: Occurrence, incident: Incident) -> bool:
+    """Whether an occurrence belongs to an incident: by key, by whether it taints, and by boot."""
     boot = incident.last.boot_id in (None, o.boot_id)
     return is_key(o, incident) and incident.severity.taints == o.taints and boot
 
 
-def acted_in(o: Occurrence, incidents: list[Incident]) -> bool:
-    """Whether one of the incidents has been judged as far as this occurrence."""
+def recorded_in(o: Occurrence, incidents: list[Incident]) -> bool:
+    """Whether one of the incidents includes this occurrence, by its last position."""
     for incident in incidents:
-        if o.in_loki and same(o, incident):
+        if o.in_loki and belongs_to(o, incident):
             last = incident.last
             if o.machine.plain or last.sequence is None:
                 return last.stamp_us is not None and o.stamp_us <= last.stamp_us
@@ -53,19 +53,19 @@ def acted_in(o: Occurrence, incidents: list[Incident]) -> bool:
 
 
 def read_by(o: Occurrence, read: KernelPosition) -> bool:
-    """Whether the kernel log was judged past it, so that a release covers it, read or not (rule 4)."""
+    """Whether the kernel log was read past this occurrence, so that a release covers it (rule 4)."""
     known = o.source is Source.KERNEL and not o.machine.plain and read.sequence is not None
     return known and o.boot_id == read.boot_id and o.sequence <= (read.sequence or 0)
 
 
-def stands_open(o: Occurrence, state: NodeState) -> bool:
-    """Whether it stands open in the record, as evidence of the Node's present boot."""
+def is_open_in(o: Occurrence, state: NodeState) -> bool:
+    """Whether an open incident of the Node's present boot includes this occurrence."""
     present = [i for i in state.record.incidents if i.last.boot_id == state.machine.boot_id]
-    return acted_in(o, [i for i in present if i.state is not IncidentState.RELEASED])
+    return recorded_in(o, [i for i in present if i.state is not IncidentState.RELEASED])
 
 
 def lost_ack(old: NodeRecord, new: NodeRecord) -> Incident | None:
-    """An open incident that was seen no further, and whose acknowledgement is gone."""
+    """Return an open incident that did not grow and lost its acknowledgement; None if there is none."""
     known = {(i.key, i.last.boot_id, i.severity, i.first_ns, i.count): i for i in new.incidents}
     for i in old.incidents:
         now = known.get((i.key, i.last.boot_id, i.severity, i.first_ns, i.count))
@@ -74,12 +74,12 @@ def lost_ack(old: NodeRecord, new: NodeRecord) -> Incident | None:
     return None
 
 
-def acted(o: Occurrence, record: NodeRecord) -> bool:
-    return acted_in(o, list(record.incidents))
+def recorded(o: Occurrence, record: NodeRecord) -> bool:
+    return recorded_in(o, list(record.incidents))
 
 
 def listed(occurrences: list[Occurrence]) -> str:
-    """The latest of them, in words."""
+    """Describe the latest three occurrences."""
     shown = [str(o) for o in occurrences[-3:]]
     return ", ".join(shown if len(occurrences) <= 3 else [f"{len(occurrences) - 3} more", *shown])
 
@@ -89,7 +89,7 @@ def version(node: Node) -> str:
 
 
 def without_ours(node: Mapping[str, Any]) -> Node:
-    """What others own of a Node, in the order in which it stands there."""
+    """Return a Node without our taints, label and record, in its own order."""
     meta = {k: v for k, v in node["metadata"].items() if k not in ("resourceVersion", "managedFields")}
     for part, ours in (("labels", HEALTH_LABEL), ("annotations", RECORD_ANNOTATION)):
         meta[part] = {key: value for key, value in meta.get(part, {}).items() if key != ours}
@@ -105,20 +105,20 @@ def without_ours(node: Mapping[str, Any]) -> Node:
 
 CONTAINED = 94
 TIMES = 3
-"""So many failures of one GPU are enough, and fewer are not."""
+"""Number of failures of one GPU that taint its node; fewer do not."""
 APART_NS = seconds(60)
-"""Lines that follow each other closer than this are one failure."""
+"""Nanoseconds within which two lines are one failure."""
 
 
-def may_be_enough(standing: Sequence[Occurrence]) -> bool:
-    """Whether there is enough to doubt the node: one GPU's lines, or kernel and pod together."""
-    jobs = {o.job for o in standing if o.job is not None}
-    groups = _by_gpu(standing).values()
+def may_justify_taint(uncovered: Sequence[Occurrence]) -> bool:
+    """Whether a threshold may be reached: by lines of one GPU, or by kernel and pod lines together."""
+    jobs = {o.job for o in uncovered if o.job is not None}
+    groups = _by_gpu(uncovered).values()
     return any(len(group) >= TIMES for group in groups) or bool(groups and jobs)
 
 
-def must_be_enough(sure: Iterable[Occurrence]) -> Iterator[str]:
-    """The GPUs of which a contained error was certainly read often enough, in words."""
+def must_taint(sure: Iterable[Occurrence]) -> Iterator[str]:
+    """Describe each GPU whose contained memory errors have certainly reached the threshold (3 failures)."""
     for (code, gpu), group in _by_gpu(sure).items():
         if code != CONTAINED or any(len(o.timestamps) > 1 for o in group):
             continue

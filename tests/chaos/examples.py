@@ -1,173 +1,186 @@
-"""What the whole controller decides in plain cases, each with the nodes that are tainted when all was said.
+"""Plain cases for the whole controller, each with the nodes that are tainted after its last step.
 
-Random schedules rarely bring together what these need, and their invariants know no policy.
+Random schedules rarely combine these steps, and their invariants do not check the policy.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.chaos import people as p
-from tests.chaos import steps as s
+from tests.chaos.people import OthersWrite, Reset, Untaint
 from tests.chaos.schedule import Schedule
 from tests.chaos.setup import Setup
-from tests.chaos.steps import Step
+from tests.chaos.steps import (
+    DeleteNode,
+    Kill,
+    KubeTrouble,
+    PodLine,
+    Reboot,
+    Round,
+    SetClock,
+    Step,
+    Stop,
+    Wait,
+    Xid,
+)
 
-BEAT = s.Beat(0)
+ROUND = Round(0)
 FIVE = Setup(plain=(False,) * 5)
-THIN = Setup(plain=(True,) * 12, overlap_seconds=2.0, lateness_seconds=2.0)
-"""Nothing makes good for a cursor that ran ahead: no look back, no heartbeats whose gaps are read again."""
+SHORT = Setup(plain=(True,) * 12, overlap_seconds=2.0, lateness_seconds=2.0)
+"""With short overlap and no heartbeats, lines behind a cursor that is too far ahead are never read again."""
 WIDE = Setup(plain=(True,), overlap_seconds=20.0, lateness_seconds=1500.0)
 LATE = Setup(plain=(False,), lateness_seconds=1500.0)
 RACK = Setup(plain=(False,) * 3, rack=True)
 SLOW = Setup(plain=(False,) * 5, brake_percent=20.0, cooldown_seconds=300.0)
-"""One node of the five may be out, and its place stays empty for five minutes."""
+"""The brake allows one tainted node of five, and cools down for five minutes after its release."""
 
 
-def _says(tainted: tuple[int, ...], *steps: Step, setup: Setup = FIVE) -> Schedule:
-    return Schedule(1, setup, (BEAT, *steps, BEAT), tainted)
+def _case(tainted: tuple[int, ...], *steps: Step, setup: Setup = FIVE) -> Schedule:
+    return Schedule(1, setup, (ROUND, *steps, ROUND), tainted)
 
 
 def _contained(times: int) -> tuple[Step, ...]:
     """Contained memory errors of one GPU, each a failure of its own."""
-    return (s.Xid(0, 94), BEAT, s.Wait(130.0), BEAT) * times
+    return (Xid(0, 94), ROUND, Wait(130.0), ROUND) * times
 
 
 def _page_faults(*jobs: tuple[int, ...]) -> tuple[Step, ...]:
-    """Page faults of one GPU, each beside what the pods of these jobs say."""
-    told: list[Step] = []
+    """Page faults of one GPU, each at the time at which the pods of these jobs print errors."""
+    steps: list[Step] = []
     for mine in jobs:
-        told += [s.Xid(0, 31), *(s.PodLine(0, 0.0, job) for job in mine), BEAT, s.Wait(130.0), BEAT]
-    return tuple(told)
+        steps += [Xid(0, 31), *(PodLine(0, 0.0, job) for job in mine), ROUND, Wait(130.0), ROUND]
+    return tuple(steps)
 
 
-_EVERYWHERE: tuple[Step, ...] = tuple(s.Xid(node, 79) for node in range(12))
+_ALL_NODES: tuple[Step, ...] = tuple(Xid(node, 79) for node in range(12))
 _EXPLAINED: tuple[Step, ...] = tuple(
     step
     for job in (1, 2, 3)
     for step in (
-        *(s.Xid(1, 79), s.PodLine(1, 0.0, job), s.Xid(0, 31), s.PodLine(0, 0.0, job)),
-        *(BEAT, s.Wait(420.0), BEAT),
+        *(Xid(1, 79), PodLine(1, 0.0, job), Xid(0, 31), PodLine(0, 0.0, job)),
+        *(ROUND, Wait(420.0), ROUND),
     )
 )
 
 EXAMPLES: dict[str, Schedule] = {
     # Nothing is lost
-    "a fault whose write failed is found by the next process": _says(
+    "a fault whose write failed is found by the next process": _case(
         (),
-        *(s.KubeTrouble("503", "node", 80), s.Xid(0, 79), BEAT, s.Wait(200.0), BEAT),
-        *(s.Wait(110.0), s.Kill(0)),
-        setup=THIN,
+        *(KubeTrouble("503", "node", 80), Xid(0, 79), ROUND, Wait(200.0), ROUND),
+        *(Wait(110.0), Kill(0)),
+        setup=SHORT,
     ),
-    "while writes are under way the cursor stays behind them": _says(
+    "while writes are under way the cursor stays behind them": _case(
         tuple(range(12)),
-        *(*_EVERYWHERE, s.Wait(300.0), s.KubeTrouble("timeout", "node", 11)),
-        *(s.Kill(0, 11, True, True), BEAT, s.Wait(100.0)),
-        setup=THIN,
+        *(*_ALL_NODES, Wait(300.0), KubeTrouble("timeout", "node", 11)),
+        *(Kill(0, 11, True, True), ROUND, Wait(100.0)),
+        setup=SHORT,
     ),
-    "a refused write is made again": _says((0,), s.KubeTrouble("409", "node"), s.Xid(0, 79), BEAT),
-    "a line that comes later than any poll looks back is found": _says(
-        (0,), s.Xid(0, 79, 0, 0.05), *(s.Wait(15.0), BEAT) * 20, setup=WIDE
+    "a refused write is made again": _case((0,), KubeTrouble("409", "node"), Xid(0, 79), ROUND),
+    "a line that comes later than any poll looks back is found": _case(
+        (0,), Xid(0, 79, 0, 0.05), *(Wait(15.0), ROUND) * 20, setup=WIDE
     ),
-    "a line that came late while nobody read is found": _says(
+    "a line that came late while nobody read is found": _case(
         (0,),
-        *(s.Wait(310.0), BEAT, s.Xid(0, 79, 0, 0.5), *(s.Wait(100.0), BEAT) * 7, s.Kill(0), s.Wait(100.0)),
+        *(Wait(310.0), ROUND, Xid(0, 79, 0, 0.5), *(Wait(100.0), ROUND) * 7, Kill(0), Wait(100.0)),
         setup=WIDE,
     ),
-    "an answer that Loki cut hides nobody": _says(
+    "an answer that Loki cut hides no node": _case(
         (0, 1, 2),
-        *(s.Xid(0, 48, 0, times=40), s.Xid(1, 79), s.Xid(2, 79)),
+        *(Xid(0, 48, 0, times=40), Xid(1, 79), Xid(2, 79)),
         setup=Setup(plain=(False,) * 3, loki_limit=24, loki_cuts=True),
     ),
-    # Others and the one writer
-    "what others own of a node stays": _says((0,), p.OthersWrite(0, 1), s.Xid(0, 79)),
-    "what others write in the midst of a write stays": _says(
-        (0,), s.Xid(0, 79), s.Stop(0, 0, False, 1, True), BEAT, p.OthersWrite(0, 0), s.Wait(5.0)
+    # Other writers and the Lease
+    "fields that others own on a Node are kept": _case((0,), OthersWrite(0, 1), Xid(0, 79)),
+    "a change that others make during a write is kept": _case(
+        (0,), Xid(0, 79), Stop(0, 0, False, 1, True), ROUND, OthersWrite(0, 0), Wait(5.0)
     ),
-    "a process that stood still does not write until it has renewed the Lease": _says(
-        (0,), s.Xid(0, 79), s.Stop(0, 2, True, 3), BEAT, s.Wait(250.0), s.Wait(5.0), s.Wait(1.0), BEAT
+    "a process that stood still does not write until it has renewed the Lease": _case(
+        (0,), Xid(0, 79), Stop(0, 2, True, 3), ROUND, Wait(250.0), Wait(5.0), Wait(1.0), ROUND
     ),
-    "a node that was let go is known to be back": _says(
-        (0,), s.Xid(0, 79), BEAT, p.Reset(0), BEAT, s.Wait(5.0), s.Xid(0, 79)
+    "a node that was released is tainted by its next fault": _case(
+        (0,), Xid(0, 79), ROUND, Reset(0), ROUND, Wait(5.0), Xid(0, 79)
     ),
-    "what was taken off by hand stays off": _says(
-        (), s.Xid(0, 79), BEAT, s.Wait(5.0), p.Untaint(0), s.Reboot(0), BEAT, s.Wait(700.0)
+    "a taint that was removed by hand is not set again": _case(
+        (), Xid(0, 79), ROUND, Wait(5.0), Untaint(0), Reboot(0), ROUND, Wait(700.0)
     ),
-    # Again and again on one GPU
-    "two failures of a GPU are not enough": _says((), *_contained(2)),
-    "three failures of a GPU are enough, a restart between them or not": _says(
-        (0,), *_contained(2), s.Kill(0), s.Wait(1300.0), BEAT, s.Xid(0, 94)
+    # Repeated faults of one GPU
+    "two failures of a GPU do not taint": _case((), *_contained(2)),
+    "three failures of a GPU taint, even with a restart between them": _case(
+        (0,), *_contained(2), Kill(0), Wait(1300.0), ROUND, Xid(0, 94)
     ),
-    "many lines of one failure are one": _says((), s.Xid(0, 94, 0, times=12)),
-    "a reset ends the counting": _says((), *_contained(2), p.Reset(0), BEAT, *_contained(2)),
-    "a reboot ends the counting": _says((), *_contained(2), s.Reboot(0), BEAT, *_contained(2)),
-    "a line that comes later than those after it completes a threshold": _says(
+    "many lines of one failure count once": _case((), Xid(0, 94, 0, times=12)),
+    "a reset ends the count": _case((), *_contained(2), Reset(0), ROUND, *_contained(2)),
+    "a reboot ends the count": _case((), *_contained(2), Reboot(0), ROUND, *_contained(2)),
+    "a line that arrives after later lines completes a threshold": _case(
         (0,),
-        *(s.Wait(200.0), s.Xid(0, 94), BEAT, s.Wait(130.0), s.Xid(0, 94, 0, 0.5)),
-        *(s.Wait(130.0), s.Xid(0, 94), BEAT, s.Wait(620.0)),
+        *(Wait(200.0), Xid(0, 94), ROUND, Wait(130.0), Xid(0, 94, 0, 0.5)),
+        *(Wait(130.0), Xid(0, 94), ROUND, Wait(620.0)),
         setup=LATE,
     ),
-    # Page faults, and whose they were
-    "page faults of three jobs are the GPU's": _says((0,), *_page_faults((1,), (2,), (3,))),
-    "page faults of one job are the job's": _says((), *_page_faults((1,), (1,), (1,))),
-    "page faults that may be of any of three jobs are nobody's": _says((), *_page_faults(*[(1, 2, 3)] * 3)),
-    "a page fault that may be of any job takes nothing from those that are of one": _says(
+    # Page faults of a GPU, of a job, or of another node
+    "page faults in three jobs are the GPU's and taint": _case((0,), *_page_faults((1,), (2,), (3,))),
+    "page faults in one job are the job's and do not taint": _case((), *_page_faults((1,), (1,), (1,))),
+    "page faults that may be of any of three jobs do not taint": _case((), *_page_faults(*[(1, 2, 3)] * 3)),
+    "a page fault that may be of any job does not change the count of the others": _case(
         (0,), *_page_faults((1, 2, 3), (1,), (2,), (3,))
     ),
-    "page faults that failures of another node explain are that node's": _says((1,), *_EXPLAINED),
-    "a job whose pod is heard late leaves it open whose a page fault was": _says(
+    "page faults that failures of another node explain taint only that node": _case((1,), *_EXPLAINED),
+    "a page fault of a job whose pod line comes late does not count": _case(
         (),
-        *(s.PodLine(0, 0.0, 3), s.Wait(130.0), BEAT, s.PodLine(0, 150.0, 1), s.Xid(0, 13)),
-        *(s.PodLine(0, 0.0, 3), BEAT, s.Wait(400.0), s.PodLine(0, 0.0, 1), s.Xid(0, 13)),
-        *(s.Wait(61.0), s.PodLine(0, 0.0, 2), s.Xid(0, 13)),
+        *(PodLine(0, 0.0, 3), Wait(130.0), ROUND, PodLine(0, 150.0, 1), Xid(0, 13)),
+        *(PodLine(0, 0.0, 3), ROUND, Wait(400.0), PodLine(0, 0.0, 1), Xid(0, 13)),
+        *(Wait(61.0), PodLine(0, 0.0, 2), Xid(0, 13)),
         setup=Setup(plain=(False,), overlap_seconds=20.0, lateness_seconds=200.0),
     ),
-    # A pod's word of its GPU's memory
-    "a pod's word of memory is not enough": _says((), s.PodLine(0, 0.0, 1, ecc=True)),
-    "a pod's word of memory and the kernel's are": _says((0,), s.PodLine(0, 0.0, 1, ecc=True), s.Xid(0, 94)),
-    "what any end of a job prints confirms no pod": _says((), s.PodLine(0, 0.0, 1, ecc=True), s.Xid(0, 43)),
-    "a kernel's word twelve minutes later confirms no pod": _says(
-        (), s.PodLine(0, 0.0, 1, ecc=True), BEAT, s.Wait(720.0), s.Xid(0, 94)
+    # Memory errors that a pod prints
+    "a pod's memory error alone does not taint": _case((), PodLine(0, 0.0, 1, ecc=True)),
+    "a pod's memory error and the kernel's taint": _case((0,), PodLine(0, 0.0, 1, ecc=True), Xid(0, 94)),
+    "an Xid that any end of a job prints confirms no memory error": _case(
+        (), PodLine(0, 0.0, 1, ecc=True), Xid(0, 43)
     ),
-    "a kernel's word that is read long after a restart confirms a pod's": _says(
+    "a kernel line twelve minutes later confirms no memory error": _case(
+        (), PodLine(0, 0.0, 1, ecc=True), ROUND, Wait(720.0), Xid(0, 94)
+    ),
+    "a kernel line that is read long after a restart confirms a memory error": _case(
         (0,),
-        *(s.Wait(400.0), BEAT, s.Wait(400.0), BEAT, s.PodLine(0, 0.0, 1, ecc=True), s.Xid(0, 94, 0, 0.9)),
-        *(BEAT, s.Wait(200.0), s.Kill(0), BEAT, s.Wait(900.0), BEAT, s.Wait(650.0)),
+        *(Wait(400.0), ROUND, Wait(400.0), ROUND, PodLine(0, 0.0, 1, ecc=True), Xid(0, 94, 0, 0.9)),
+        *(ROUND, Wait(200.0), Kill(0), ROUND, Wait(900.0), ROUND, Wait(650.0)),
         setup=LATE,
     ),
     # Many nodes at once
-    "a link's failure is not acted upon before others may have been heard": _says(
-        (), s.Xid(0, 149), setup=RACK
+    "a link failure is deferred until lines of other nodes may have arrived": _case(
+        (), Xid(0, 149), setup=RACK
     ),
-    "a link's failure waits by a clock that is put back, too": _says(
-        (), s.Xid(0, 149), BEAT, s.SetClock(0, -600.0)
+    "a link failure is deferred even if the controller's clock is set back": _case(
+        (), Xid(0, 149), ROUND, SetClock(0, -600.0)
     ),
-    "a link's failure that nothing explains taints": _says(
-        (0,), s.Xid(0, 149), BEAT, s.Wait(6.0), setup=RACK
-    ),
-    "a link's failure right after a reset waits anew": _says(
+    "a link failure that nothing explains taints": _case((0,), Xid(0, 149), ROUND, Wait(6.0), setup=RACK),
+    "a link failure right after a reset is deferred again": _case(
         (),
-        *(s.Xid(0, 149), BEAT, s.Wait(6.0), BEAT, p.Reset(0), BEAT, s.Wait(1.0), s.Xid(0, 149)),
+        *(Xid(0, 149), ROUND, Wait(6.0), ROUND, Reset(0), ROUND, Wait(1.0), Xid(0, 149)),
         setup=RACK,
     ),
-    "what the links of a rack print after a GPU's failure is collateral": _says(
+    "link failures of a rack after a GPU's failure are collateral": _case(
         (0,),
-        *(s.Wait(60.0), s.Xid(0, 79), s.Wait(1.0), s.Xid(1, 145), s.Xid(2, 149), BEAT, s.Wait(6.0)),
+        *(Wait(60.0), Xid(0, 79), Wait(1.0), Xid(1, 145), Xid(2, 149), ROUND, Wait(6.0)),
         setup=RACK,
     ),
-    "two GPUs of a rack that fail at once have both failed": _says(
-        (0, 1), s.Xid(0, 79), s.Xid(1, 79), BEAT, s.Wait(6.0), setup=RACK
+    "two GPUs of a rack that fail at once both taint": _case(
+        (0, 1), Xid(0, 79), Xid(1, 79), ROUND, Wait(6.0), setup=RACK
     ),
     # The brake
-    "one node a window": _says((0,), s.Xid(0, 79), s.Xid(1, 79), BEAT, setup=replace(FIVE, rate_nodes=1)),
-    "the place of a released node stays empty for a while": _says(
-        (), s.Xid(0, 79), s.Xid(1, 79), BEAT, p.Reset(0), BEAT, s.Wait(5.0), setup=SLOW
+    "the rate limit allows one node in its window": _case(
+        (0,), Xid(0, 79), Xid(1, 79), ROUND, setup=replace(FIVE, rate_nodes=1)
     ),
-    "the place of a deleted node stays empty for a while": _says(
-        (), s.Xid(0, 79), BEAT, s.DeleteNode(0), BEAT, s.Xid(1, 79), BEAT, setup=SLOW
+    "the brake counts a released node until the cool-down ends": _case(
+        (), Xid(0, 79), Xid(1, 79), ROUND, Reset(0), ROUND, Wait(5.0), setup=SLOW
     ),
-    # What it costs
-    "a count that grows is written once in ten minutes": _says(
-        (0,), *(s.Xid(0, 95, 1), s.Wait(10.0), BEAT) * 40
+    "the brake counts a deleted node until the cool-down ends": _case(
+        (), Xid(0, 79), ROUND, DeleteNode(0), ROUND, Xid(1, 79), ROUND, setup=SLOW
+    ),
+    # Number of writes
+    "a count that grows is written once in ten minutes": _case(
+        (0,), *(Xid(0, 95, 1), Wait(10.0), ROUND) * 40
     ),
 }

@@ -1,4 +1,4 @@
-"""What kernels and pods say, and how it reaches Loki: at once or late, once or through two collectors."""
+"""The lines of kernels and pods, and their way to Loki: at once or late, through one collector or two."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class Lines:
-    """Everything that is said, and its way to Loki."""
+    """All lines that are printed, and their way to Loki."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.collectors = dict.fromkeys(world.names, 1)
         self.files: dict[str, list[tuple[str, int, Occurrence]]] = {name: [] for name in world.names}
-        """What stands in the log files of each node's kernel-log reader; reboots leave them as they are."""
-        self._untold_ns: int | None = None
+        """The log files of each node's kernel-log reader, which reboots do not change."""
+        self._unsignalled_ns: int | None = None
 
     def happen(self, name: str, code: int, gpu: str, *, delay_seconds: float = 0.0) -> Occurrence:
-        """The kernel of a machine says something, and its reader ships it, perhaps late."""
+        """Print a line of a machine's kernel, which its reader ships, perhaps late."""
         machine = self._world.machines[name]
         number = len(self._world.occurrences)
         message = xid_message(code, gpu, number)
@@ -51,8 +51,8 @@ class Lines:
     def pod_prints(
         self, name: str, *, job: int = 0, delay_seconds: float = 0.0, ecc: bool = False
     ) -> Occurrence:
-        """A pod on the node prints an error of its job, NCCL's or of its memory; job 0 runs everywhere."""
-        # Two lines of one job in one nanosecond are told apart by nothing that a record could hold.
+        """Print a pod's NCCL error or memory error; job 0 runs on every node."""
+        # A record cannot distinguish two lines of one job in one nanosecond.
         self._world.clock.true_ns += 1000
         machine, number = self._world.machines[name], len(self._world.occurrences)
         text = (ECC_LINE if ecc else POD_LINE).format(pod=_pod(name, job), number=number)
@@ -66,7 +66,7 @@ class Lines:
         return occurrence
 
     def pod_floods(self, name: str, lines: int, chars: int) -> None:
-        """A pod prints long lines that Loki's line filter lets through and detection turns away."""
+        """Print long lines of a pod that Loki's line filter passes and that detection rejects."""
         at_ns = self._world.node_clock_ns(name)
         texts = [
             (at_ns + place * 100_000, f"NCCL WARN nothing {place} {'🔥' * chars}") for place in range(lines)
@@ -76,7 +76,7 @@ class Lines:
         try:
             self._world.loki.push_otlp(export)
         except LokiError as error:
-            self._world.tell(f"   Loki refuses lines of a pod on {name}: {error.message[:80]}")
+            self._world.log(f"   Loki refuses lines of a pod on {name}: {error.message[:80]}")
 
     def ship(
         self,
@@ -88,7 +88,7 @@ class Lines:
         delay_seconds: float = 0.0,
         note: str = "",
     ) -> None:
-        """A line goes to Loki, once per collector; ``note`` sets apart what is shipped again."""
+        """Ship a line to Loki, once per collector; ``note`` distinguishes a line that is shipped again."""
 
         def arrive() -> None:
             for collector in range(self.collectors[name]):
@@ -100,13 +100,13 @@ class Lines:
             arrive()
 
     def push(self, name: str, text: str, timestamp_ns: int, occurrence: Occurrence | None, note: str) -> None:
-        """A line is in Loki, as from the collector that ``note`` names."""
+        """Push a line to Loki as the collector that ``note`` names."""
         job = None if occurrence is None else occurrence.job
         attributes = {"observed.by": note}
         if job is None:
             export = shipped(name, [(timestamp_ns, text)], attributes=attributes)
         else:
-            # Of every other job the lines name it, else its pods' names do.
+            # The lines of every other job name the job; the other jobs are known by the names of their pods.
             attributes |= {"k8s.job.name": JOBS[job]} if job % 2 else {}
             export = shipped(
                 *(name, [(timestamp_ns, text)]),
@@ -118,24 +118,24 @@ class Lines:
         try:
             self._world.loki.push_otlp(export)
         except LokiError as error:
-            self._world.tell(f"   Loki refuses a line of {name}: {error.message[:80]}")
+            self._world.log(f"   Loki refuses a line of {name}: {error.message[:80]}")
             return
         if job is None and any(process and process.leading for process in self._world.processes):
-            self._untold_ns = min(timestamp_ns, self._untold_ns or timestamp_ns)
+            self._unsignalled_ns = min(timestamp_ns, self._unsignalled_ns or timestamp_ns)
         if occurrence is not None:
             visible_ns = max(self._world.clock.true_ns, self._world.traffic.blind_until_ns)
             occurrence.shipments.append(Shipment(timestamp_ns, self._world.clock.true_ns, visible_ns))
 
     def take_nudge(self) -> int | None:
-        """The oldest kernel line since the last time, as a tail tells of it; tails lose lines."""
-        oldest_ns, self._untold_ns = self._untold_ns, None
+        """Return the time of the oldest new kernel line, as a tail would; 30 % of the calls lose it."""
+        oldest_ns, self._unsignalled_ns = self._unsignalled_ns, None
         return None if self._world.rng.random() < 0.3 else oldest_ns
 
 
 JOBS = ("train", "alpaca", "bison", "camel", "dingo", "eland", "ferret")
-"""The first runs on every node."""
+"""The names of the jobs; the first runs on every node."""
 
 
 def _pod(name: str, job: int) -> str:
-    """The rank of a job that runs on a node."""
+    """Return the name of a job's pod on a node."""
     return f"{JOBS[job]}-worker-{name[-1]}" if job else f"{JOBS[0]}-{name}"

@@ -1,4 +1,4 @@
-"""What is true: machines with their kernel logs and Nodes, what happened on them, and what reached Loki."""
+"""The true state: machines with kernel logs and Nodes, what happened on them, and what reached Loki."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FATAL = (79, 48, 95, 119, 74)
 SUSPECT = (94, 63)
 APPLICATION = (31, 43, 13)
 JOB_FAULTS = (13, 31)
-"""A program's own fault, unless it happens to one job after the other on one GPU."""
+"""Faults of a program, unless they happen to several jobs on one GPU."""
 SYMPTOMS = (43, 45, 31, 13)
-"""What a job's end prints on healthy nodes."""
+"""Xids that the end of a job prints on healthy nodes."""
 LINKS = (145, 149)
-"""A whole NVLink domain prints these as fatal when one link fails: they wait to be told apart."""
-RULES_THAT_SETTLE = frozenset({f"xid.{code}" for code in LINKS})
+"""Xids that a whole NVLink domain prints as fatal when one link fails: their rules defer."""
+DEFERRING_RULES = frozenset({f"xid.{code}" for code in LINKS})
 GPUS = ("0000:4e:00", "0000:9a:00")
 _LINK_WORDS = {
     145: "RLW_REMAP Fatal XC0 i0 Link 00 (0x00000004 0x00000040 0x{number:08x} 0x00000000)",
@@ -35,12 +35,12 @@ POD_LINE = (
     "{pod}:7:8 [0] misc.cc:42 NCCL WARN Cuda failure 'uncorrectable ECC error encountered' (number {number})"
 )
 ECC_LINE = "RuntimeError: CUDA error: uncorrectable ECC error encountered (number {number})"
-"""A program's own word for it, which the kernel log may confirm."""
+"""A memory error that a program prints, which the kernel log may confirm."""
 
 
 @dataclass(eq=False, slots=True)
 class Shipment:
-    """One line of Loki: its timestamp, when Loki took it, and from when on Loki showed it without fail."""
+    """One line of Loki: its timestamp, when Loki accepted it, and since when every query returns it."""
 
     timestamp_ns: int
     accepted_ns: int
@@ -49,7 +49,7 @@ class Shipment:
 
 @dataclass(eq=False, slots=True)
 class Occurrence:
-    """Something that really happened once, on one machine in one boot of it."""
+    """A fault that really happened once, on one machine in one boot."""
 
     number: int
     node: str
@@ -57,12 +57,12 @@ class Occurrence:
     boot_id: str
     source: Source
     finding: Finding
-    """What detection says of its line; detection itself is not in question here."""
+    """The finding of detection for its line; detection itself is not tested here."""
     sequence: int
     stamp_us: int
     happened_ns: int
     job: int | None = None
-    """The number of the job whose pod printed it; None for a kernel's word."""
+    """The number of the job whose pod printed the line; None for a kernel line."""
     shipments: list[Shipment] = field(default_factory=list)
 
     @property
@@ -70,8 +70,8 @@ class Occurrence:
         return self.source is Source.KERNEL and self.finding.severity.taints
 
     @property
-    def soft(self) -> bool:
-        """Whether it is fatal by a rule that waits to tell the root cause from collateral."""
+    def deferrable(self) -> bool:
+        """Whether the fault is fatal and its rule defers, to separate the root cause from collateral."""
         return self.taints and self.finding.code in LINKS
 
     @property
@@ -80,7 +80,7 @@ class Occurrence:
 
     @property
     def first_ns(self) -> int:
-        """The earliest timestamp that Loki has of it."""
+        """Return the earliest timestamp of its lines in Loki."""
         return min(shipment.timestamp_ns for shipment in self.shipments)
 
     @property
@@ -94,7 +94,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
-    """One record of the kernel's ring buffer, with the occurrence that it tells of."""
+    """One record of the kernel's ring buffer, with its occurrence."""
 
     text: str
     timestamp_ns: int
@@ -110,22 +110,22 @@ class Machine:
     boot_id: str
     booted_ns: int
     posted_ns: int = 0
-    """Since when the Node object tells of this boot."""
-    muddled: bool = False
-    """Lines that name no boot were unread, or held, when the Node's boot changed: nobody tells them apart."""
+    """When the Node object got the id of this boot."""
+    ambiguous: bool = False
+    """Whether lines that name no boot were unread or held when the boot changed: their boot is unknown."""
     clock_ahead_ns: int = 0
     sequence: int = 1000
     stamp_us: int = 0
     ring: list[KernelRecord] = field(default_factory=list)
-    """What a reader that starts anew prints; of this boot only, as a kernel has it."""
+    """The kernel's records of this boot, which a restarted reader prints again."""
 
     def reboot(self, boot_id: str, now_ns: int) -> None:
-        """Come up again: another boot, an empty ring."""
+        """Start another boot with an empty ring."""
         self.boot_id, self.booted_ns = boot_id, now_ns
         self.sequence, self.stamp_us, self.ring = 1000, 0, []
 
     def next_position(self, now_ns: int) -> tuple[int, int]:
-        """Sequence and stamp of the next record; the stamps drift, as a kernel's do."""
+        """Return sequence and stamp of the next record; the stamps drift, as a kernel's do."""
         self.sequence += 1
         drifted_us = (now_ns - self.booted_ns) * 10_001 // 10_000_000
         self.stamp_us = max(self.stamp_us + 1, drifted_us)
@@ -146,7 +146,7 @@ class Machine:
 
 
 def xid_message(code: int, gpu: str, number: int) -> str:
-    """What the driver prints; the number makes every record's text its own."""
+    """Return the driver's message; the number makes every text unique."""
     if code in _LINK_WORDS:
         return f"NVRM: Xid (PCI:{gpu}): {code}, {_LINK_WORDS[code].format(number=number)}"
     return f"NVRM: Xid (PCI:{gpu}): {code}, pid={1000 + number}, name=train, channel {number:08x}"
@@ -154,7 +154,7 @@ def xid_message(code: int, gpu: str, number: int) -> str:
 
 @lru_cache(maxsize=10_000)
 def found(message: str, source: Source) -> Finding:
-    """What detection says of a message. Raises ValueError where it is no fault."""
+    """Return detection's finding for a message. Raises ValueError if the message is no fault."""
     finding = packaged().find(message, source)
     if finding is None:
         raise ValueError(f"no fault: {message}")
@@ -166,15 +166,15 @@ def seconds(count: float) -> int:
 
 
 def apart_ns(one: Occurrence, other: Occurrence) -> int:
-    """The least time between any line of one and any of the other; endless where Loki has none."""
+    """Return the shortest time between lines of two occurrences; 10^18 if Loki has no line of one."""
     return min((abs(a - b) for a in one.timestamps for b in other.timestamps), default=10**18)
 
 
-# Their Node objects
+# Node objects
 
 HEARTBEAT_NS = seconds(60)
 HEARTBEATS_PER_REPORT = 5
-"""A kubelet that has nothing new to say reports every five minutes."""
+"""Number of heartbeats (60 s) between two reports of a kubelet whose Node does not change."""
 
 
 class Nodes:
@@ -186,12 +186,12 @@ class Nodes:
         self._heartbeats = 0
 
     def stored(self, name: str) -> dict[str, Any] | None:
-        """The Node as it is now; None if there is none."""
+        """Return the Node as it is now; None if it does not exist."""
         stored = self._world.kube._store.get("nodes", Key("", name))
         return None if stored is None else stored.load()
 
     def put(self, name: str, created_ns: int | None = None) -> None:
-        """A machine registers: a Node object of its own."""
+        """Register a machine: create its Node object."""
         machine, created = self._world.machines[name], self._world.clock.moment()
         if created_ns is not None:
             created = moment_of(created_ns)
@@ -206,7 +206,7 @@ class Nodes:
                     "uid": self._world.uuid(),
                     "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
                     "labels": labels,
-                    # Where there are none at all, a patch tests the resourceVersion instead of the record.
+                    # On a Node without annotations, a patch tests the resourceVersion instead of the record.
                     "annotations": {} if name.endswith("3") else {"node.alpha.kubernetes.io/ttl": "0"},
                 },
                 "spec": {},
@@ -218,21 +218,21 @@ class Nodes:
         )
 
     def edit(self, name: str, change: Callable[[dict[str, Any]], None]) -> None:
-        """Somebody else changes a Node."""
+        """Change a Node as another writer."""
         before = self.stored(name)
         if before is not None:
             self._world.kube.edit_node(name, change)
             self._world.ledger.edited(name, before, self.stored(name))
 
     def post_boot(self, name: str) -> None:
-        """The kubelet posts the boot that its machine is in now."""
+        """Write the machine's present boot to its Node, as the kubelet does."""
         if self.stored(name) is not None:
             self._world.machines[name].posted_ns = self._world.clock.true_ns
             self._world.ledger.boot_posted(name)
             self._report(name)
 
     def _kubelet_runs(self, name: str) -> bool:
-        """Whether there is a Node, and the kubelet of its present boot has begun to report."""
+        """Whether the Node exists and has the machine's present boot."""
         stored = self.stored(name)
         own_boot = self._world.machines[name].boot_id
         return stored is not None and stored["status"]["nodeInfo"]["bootID"] == own_boot
@@ -245,11 +245,11 @@ class Nodes:
         self._world.kube.edit_node(name, change)
 
     def _condition(self, name: str) -> dict[str, str]:
-        """What the kubelet reports every five minutes, with its machine's time."""
+        """Return the Ready condition, with the time of the machine's clock."""
         at = moment_of(self._world.node_clock_ns(name)).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {"type": "Ready", "status": "True", "lastHeartbeatTime": at}
 
-    def beat_hearts(self) -> None:
+    def send_heartbeats(self) -> None:
         if self._world.clock.true_ns - self._heartbeat_ns < HEARTBEAT_NS:
             return
         self._heartbeat_ns = self._world.clock.true_ns

@@ -1,7 +1,7 @@
-"""Can the suite fail? Each mutant breaks one promise of the program on purpose, and must be noticed.
+"""Mutants: each breaks one promise of the program on purpose, and a schedule must notice it.
 
-``python -m tests.chaos.mutants [SCHEDULES [SEED]]`` tries each and prints what noticed it: its example, the
-schedule of its seed, or else the first of so many schedules.
+``python -m tests.chaos.mutants [SCHEDULES [SEED]]`` tries every mutant and prints what noticed it: its
+example, the schedule of its seed, or the first of SCHEDULES schedules (300 by default) that breaks.
 """
 
 from __future__ import annotations
@@ -29,30 +29,29 @@ PRODUCT = "konductor_like"
 
 
 class NoSuchNameError(Exception):
-    """The program has nothing of that name any more, so the mutant has to be fitted to it again."""
+    """The program no longer has this name, so the mutant must be adapted."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One thing of the program, and what takes its place.
+    """A function, method or constant of the program, and its replacement.
 
-    ``name`` is a package and what one of its modules defines, wherever in the package that is:
-    ``controller.Reconciler.run``. Where two define the name, the module is named too. ``instead`` gives
-    the replacement for what is there.
+    ``name`` is a package and a name that one of its modules defines (``controller.Reconciler.run``). If two
+    modules define it, ``name`` includes the module. ``instead`` makes the replacement from the original.
     """
 
     name: str
     instead: Callable[[Any], Any]
     seed: int | None = None
-    """Its schedule notices the mutant."""
+    """The seed of a schedule that notices the mutant."""
     example: str | None = None
-    """Notices the mutant where few schedules would."""
+    """The example that notices the mutant, if few schedules do."""
     guarded: str = ""
-    """Which other guard keeps the promise, so that nothing can notice the mutant."""
+    """The other mechanism that keeps the promise, so that no schedule notices the mutant."""
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """The program is broken meanwhile. Raises NoSuchNameError."""
+        """Break the program within the context. Raises NoSuchNameError."""
         with ExitStack() as stack:
             places = _places(self.name)
             holder, name = places[0]
@@ -63,7 +62,7 @@ class Mutant:
 
 
 def _places(path: str) -> list[tuple[Any, str]]:
-    """Where the thing stands: in its class, or in all modules that know it."""
+    """Return every place of the name: its class, or all modules that import it."""
     package, first, rest = _split(path)
     mine = _modules(package)
     defining = [module for module in mine if first in vars(module) and _defines(module, first)]
@@ -81,7 +80,7 @@ def _places(path: str) -> list[tuple[Any, str]]:
 
 
 def _split(path: str) -> tuple[str, str, list[str]]:
-    """The package or module of a path, what it defines, and the name in that where it is a class."""
+    """Split a path into its package or module, the name defined there, and an attribute of a class."""
     parts = path.split(".")
     in_module = len(parts) > 2 and parts[1].islower() and find_spec(f"{PRODUCT}.{parts[0]}.{parts[1]}")
     at = 2 if in_module else 1
@@ -102,23 +101,23 @@ def _defines(module: ModuleType, name: str) -> bool:
     return getattr(value, "__module__", module.__name__) == module.__name__
 
 
-def _always(value: Any) -> Callable[[Any], Any]:
-    """Whatever it is asked for, it says the same."""
+def _returns(value: Any) -> Callable[[Any], Any]:
+    """Replace a function by one that always returns ``value``."""
     return lambda _real: lambda *_args, **_more: value
 
 
-def _first(_real: Any) -> Any:
-    """It gives back what it was given first."""
+def _first_argument(_real: Any) -> Any:
+    """Replace a function by one that returns its first argument."""
     return lambda first, *_args, **_more: first
 
 
-def _but(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What it says, changed."""
+def _changed(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Replace a function by one that changes its result."""
     return lambda real: lambda *args, **more: change(real(*args, **more))
 
 
-def _told(**instead: Any) -> Callable[[Any], Any]:
-    """It is told something else."""
+def _with_argument(**instead: Any) -> Callable[[Any], Any]:
+    """Replace a function by one that overrides these arguments."""
     return lambda real: lambda *args, **more: real(*args, **{**more, **instead})
 
 
@@ -185,7 +184,7 @@ def _no_line_names_its_boot(real: Any) -> Any:
     return fold_fault
 
 
-def _all_is_deferred(_real: Any) -> Any:
+def _deferred_for_ever(_real: Any) -> Any:
     def deferred_of(record: Any, _state: Any, _mine: Any, rules: Any, now_ns: int) -> dict[Any, int]:
         keys = (i.key for i in record.incidents if rules.escalation(i.key.rule).defer_seconds)
         return dict.fromkeys(keys, now_ns + 10**9)
@@ -199,7 +198,7 @@ def _threshold_off_by(number: int) -> Callable[[Any], Any]:
     )
 
 
-def _only_a_pods_line_is_news(real: Any) -> Any:
+def _only_pod_lines_confirm(real: Any) -> Any:
     is_news = real.__globals__["is_news"]
 
     def together(together: Any, incident: Any, own: Any, mine: Any, now_ns: int) -> str:
@@ -208,9 +207,9 @@ def _only_a_pods_line_is_news(real: Any) -> Any:
     return together
 
 
-def _no_event_keeps_its_name(real: Any) -> Any:
+def _no_failure_group_keeps_its_name(real: Any) -> Any:
     numbers = count()
-    return lambda event, *rest: replace(real(event, *rest), known_as=f"{event.shared}@{next(numbers)}")
+    return lambda group, *rest: replace(real(group, *rest), known_as=f"{group.shared}@{next(numbers)}")
 
 
 def _not_collateral(incident: Any) -> Any:
@@ -249,204 +248,212 @@ MUTANTS: dict[str, Mutant] = {
         example="a fault whose write failed is found by the next process",
     ),
     # Reading
-    "no poll looks back": Mutant(
+    "polls have no overlap": Mutant(
         *("loki.ReaderConfig.of", _spans_without("overlap_ns")),
-        guarded="sweeps and starts read the lateness again; only sooner would it be found",
+        guarded="sweeps and starts read the lateness span again and find the same lines, only later",
     ),
     "nothing sweeps": Mutant(
         *("loki.planned", _never_sweeping),
         example="a line that comes later than any poll looks back is found",
     ),
-    "a start looks no further back than its cursor": Mutant(
+    "a start does not read before its cursor": Mutant(
         *("loki.ReaderConfig.of", _spans_without("lateness_ns")),
         example="a line that came late while nobody read is found",
     ),
     "a cut answer counts as complete": Mutant(
-        "loki.is_complete", _always(True), example="an answer that Loki cut hides nobody"
+        "loki.is_complete", _returns(True), example="an answer that Loki cut hides no node"
     ),
-    "no answer is asked for with fewer entries": Mutant("loki._is_too_large", _always(False), seed=17),
+    "no query is repeated with fewer entries": Mutant("loki._is_too_large", _returns(False), seed=17),
     "Loki may answer from its cache": Mutant(
         *(
             "loki.fixed_headers",
-            _but(lambda headers: {name: headers[name] for name in headers if name != "Cache-Control"}),
+            _changed(lambda headers: {name: headers[name] for name in headers if name != "Cache-Control"}),
         ),
-        guarded="only a line ten minutes late may be hidden, and few are",
+        guarded="Loki's cache can hide only a line that comes ten minutes late, and few do",
     ),
     "no line counts as delivered": Mutant(
-        *("loki.DeliveredLines.has", _always(False)),
-        guarded="kernel positions and timestamps in the record tell a line read again",
+        *("loki.DeliveredLines.has", _returns(False)),
+        guarded="kernel positions and timestamps in the record recognise a line that is read again",
     ),
     # One writer
     "the fence is always open": Mutant(
-        *("cluster.LeaderLease.budget_seconds", _always(60.0)),
+        *("cluster.LeaderLease.budget_seconds", _returns(60.0)),
         example="a process that stood still does not write until it has renewed the Lease",
     ),
-    "another's Lease is taken at once": Mutant("cluster.LeaderLease._may_take", _always(True), seed=6),
+    "the Lease of another holder is taken at once": Mutant(
+        "cluster.LeaderLease._may_take", _returns(True), seed=6
+    ),
     "a patch tests nothing": Mutant(
-        "cluster._tests", _always([]), example="what others write in the midst of a write stays"
+        "cluster._tests", _returns([]), example="a change that others make during a write is kept"
     ),
     "a refused patch counts as applied": Mutant(
         *("cluster.NodeWriter._read_again", _applied_on_any_refusal),
         example="a refused write is made again",
     ),
     "our taint replaces the others": Mutant(
-        "cluster._on_taints", _others_taints_replaced, example="what others own of a node stays"
+        "cluster._on_taints", _others_taints_replaced, example="fields that others own on a Node are kept"
     ),
     "the watch is not followed": Mutant(
-        "cluster.NodeStore._watch", _always(None), example="a node that was let go is known to be back"
+        "cluster.NodeStore._watch",
+        _returns(None),
+        example="a node that was released is tainted by its next fault",
     ),
-    "every growth is written at once": Mutant(
-        "policy.is_due", _always(True), example="a count that grows is written once in ten minutes"
+    "every grown count is written at once": Mutant(
+        "policy.is_due", _returns(True), example="a count that grows is written once in ten minutes"
     ),
     # Nothing acts twice
-    "kernel positions tell no replay": Mutant("model.KernelPosition.at_or_before", _always(None), seed=16),
-    "nothing was seen before": Mutant("policy.IncidentBuilder.seen", _always(False), seed=2),
-    "a release covers no incident": Mutant("policy._released", _first, seed=4),
-    "a release covers everything": Mutant("policy.covers", _always(True), seed=7),
-    "a taint taken off by hand is set again": Mutant(
-        *("policy.fold_faults", _told(removal=None)),
-        example="what was taken off by hand stays off",
+    "kernel positions recognise no replay": Mutant(
+        "model.KernelPosition.at_or_before", _returns(None), seed=16
+    ),
+    "nothing was seen before": Mutant("policy.IncidentBuilder.seen", _returns(False), seed=2),
+    "a release covers no incident": Mutant("policy._released", _first_argument, seed=4),
+    "a release covers everything": Mutant("policy.covers", _returns(True), seed=7),
+    "a taint removed by hand is set again": Mutant(
+        *("policy.fold_faults", _with_argument(removal=None)),
+        example="a taint that was removed by hand is not set again",
     ),
     "an acknowledgement is forgotten": Mutant(
-        "policy.IncidentBuilder.value", _but(lambda incident: replace(incident, ack=None)), seed=3
+        "policy.IncidentBuilder.value", _changed(lambda incident: replace(incident, ack=None)), seed=3
     ),
-    "a line counts for the present boot, whatever it names": Mutant(
+    "a line counts for the present boot, even if it names another": Mutant(
         "policy._fold_fault", _no_line_names_its_boot, seed=1
     ),
     "boots are never past": Mutant(
         *("policy.PAST_BOOTS_KEPT", lambda _: 0),
-        guarded="a line of another boot than the Node's is pending, and never taints",
+        guarded="a line of another boot than the Node's is pending, and does not taint",
     ),
-    "the softer taint lingers": Mutant(
+    "the suspect taint is never removed": Mutant(
         "policy.bears_suspect_taint",
         lambda real: lambda state, *rest, **more: bool(state.suspect_tainted or real(state, *rest, **more)),
         seed=1,
     ),
     # The brake
-    "the brake lets nobody pass": Mutant(
-        "policy.admit", _admit(everybody=False), example="what others own of a node stays"
+    "the brake allows no taint": Mutant(
+        "policy.admit", _admit(everybody=False), example="fields that others own on a Node are kept"
     ),
-    "the brake lets everybody pass": Mutant("policy.admit", _admit(everybody=True), seed=2),
-    "a pause is not heeded": Mutant("model.ControlAct.holds", _always(False), seed=2),
-    "pools have no brake of their own": Mutant(
+    "the brake allows every taint": Mutant("policy.admit", _admit(everybody=True), seed=2),
+    "a pause is ignored": Mutant("model.ControlAct.holds", _returns(False), seed=2),
+    "pools have no brake": Mutant(
         "policy.FleetCount.budgets", lambda _: lambda self, _pool: (self.fleet,), seed=13
     ),
-    "the pace is not kept": Mutant("policy.FleetCount.pace", _always(None), example="one node a window"),
+    "the rate limit is ignored": Mutant(
+        "policy.FleetCount.pace", _returns(None), example="the rate limit allows one node in its window"
+    ),
     "the brake does not cool down": Mutant(
         "policy.FleetCount.note_release",
-        _always(None),
-        example="the place of a released node stays empty for a while",
+        _returns(None),
+        example="the brake counts a released node until the cool-down ends",
     ),
     "a deleted node is forgotten": Mutant(
         "policy.FleetCount.note_deleted",
-        _always(None),
-        example="the place of a deleted node stays empty for a while",
+        _returns(None),
+        example="the brake counts a deleted node until the cool-down ends",
     ),
     # Many nodes at once
     "collateral taints": Mutant(
-        *("policy._in_group", _but(_not_collateral)),
-        example="what the links of a rack print after a GPU's failure is collateral",
+        *("policy._in_group", _changed(_not_collateral)),
+        example="link failures of a rack after a GPU's failure are collateral",
     ),
-    "no event has an origin": Mutant(
-        *("policy._root_causes", _always(frozenset())),
-        example="what the links of a rack print after a GPU's failure is collateral",
+    "no failure group has a root cause": Mutant(
+        *("policy._root_causes", _returns(frozenset())),
+        example="link failures of a rack after a GPU's failure are collateral",
     ),
-    "hardware's own failure may be collateral": Mutant(
+    "every fatal fault may be collateral": Mutant(
         "policy.Evidence.is_deferrable", lambda _: property(lambda each: each.severity.taints), seed=8
     ),
-    "nothing waits to be told apart": Mutant(
-        *("policy.deferred_of", _always({})),
-        example="a link's failure is not acted upon before others may have been heard",
+    "nothing is deferred": Mutant(
+        *("policy.deferred_of", _returns({})),
+        example="a link failure is deferred until lines of other nodes may have arrived",
     ),
-    "what is to be told apart waits for ever": Mutant(
-        "policy.deferred_of", _all_is_deferred, example="a link's failure that nothing explains taints"
+    "a deferred fault waits for ever": Mutant(
+        "policy.deferred_of", _deferred_for_ever, example="a link failure that nothing explains taints"
     ),
-    "no event keeps its name": Mutant(
-        *("policy.named", _no_event_keeps_its_name),
-        guarded="another name alone is no reason to write; it waits for one",
+    "no failure group keeps its name": Mutant(
+        *("policy.named", _no_failure_group_keeps_its_name),
+        guarded="another name alone causes no write",
     ),
-    # Again and again on one GPU
+    # Repeated faults of one GPU
     "a threshold is one too low": Mutant(
-        "policy._threshold_reached", _threshold_off_by(-1), example="two failures of a GPU are not enough"
+        "policy._threshold_reached", _threshold_off_by(-1), example="two failures of a GPU do not taint"
     ),
     "a threshold is one too high": Mutant(
         *("policy._threshold_reached", _threshold_off_by(1)),
-        example="three failures of a GPU are enough, a restart between them or not",
+        example="three failures of a GPU taint, even with a restart between them",
     ),
     "lines of one failure count one by one": Mutant(
-        "policy.EPISODE_NS", lambda _: 0, example="many lines of one failure are one"
+        "policy.EPISODE_NS", lambda _: 0, example="many lines of one failure count once"
     ),
-    "a release does not end the counting": Mutant(
-        *("policy.dealt_with_until_ns", _always(0)),
-        example="a link's failure right after a reset waits anew",
+    "a release does not end the count": Mutant(
+        *("policy.dealt_with_until_ns", _returns(0)),
+        example="a link failure right after a reset is deferred again",
     ),
-    "a reboot does not end the counting": Mutant(
-        "policy.boot_in", _always(None), example="a reboot ends the counting"
+    "a reboot does not end the count": Mutant(
+        "policy.boot_in", _returns(None), example="a reboot ends the count"
     ),
     "the past is forgotten at a restart": Mutant(
         "policy.with_past",
-        _first,
-        example="three failures of a GPU are enough, a restart between them or not",
+        _first_argument,
+        example="three failures of a GPU taint, even with a restart between them",
     ),
-    # Whose a page fault was
+    # Page faults of a GPU, of a job, or of another node
     "all the jobs of one failure count": Mutant(
         *("policy._distinct_jobs", lambda _: lambda own: len({job for each in own for job in each.jobs})),
-        example="page faults that may be of any of three jobs are nobody's",
+        example="page faults that may be of any of three jobs do not taint",
     ),
-    "one job counts again and again": Mutant(
+    "one job counts once per fault": Mutant(
         "policy._distinct_jobs",
         lambda _: lambda own: sum(bool(each.jobs) for each in own),
-        example="page faults of one job are the job's",
+        example="page faults in one job are the job's and do not taint",
     ),
-    "whose a page fault was nobody learns from pods": Mutant(
-        "policy._with_jobs", _first, example="page faults of three jobs are the GPU's"
+    "page faults get no job from pods": Mutant(
+        "policy._with_jobs", _first_argument, example="page faults in three jobs are the GPU's and taint"
     ),
-    "what a failure elsewhere explains counts": Mutant(
+    "a fault that a failure elsewhere explains counts": Mutant(
         *(
             "policy.evidence_that_counts",
             lambda _: lambda found, *_rest: [each for each in found if not each.recorded],
         ),
-        example="page faults that failures of another node explain are that node's",
+        example="page faults that failures of another node explain taint only that node",
     ),
-    # A pod's word of its GPU's memory
-    "a pod's word of its memory is enough": Mutant(
-        "policy._confirmed_by", _always("a pod says so"), example="a pod's word of memory is not enough"
+    # Memory errors that a pod prints
+    "a pod's memory error alone taints": Mutant(
+        "policy._confirmed_by", _returns("a pod says so"), example="a pod's memory error alone does not taint"
     ),
-    "nothing confirms a pod": Mutant(
-        "policy._confirmed_by", _always(""), example="a pod's word of memory and the kernel's are"
+    "no kernel line confirms a memory error": Mutant(
+        "policy._confirmed_by", _returns(""), example="a pod's memory error and the kernel's taint"
     ),
-    "a job's end confirms a pod": Mutant(
+    "an Xid of a job's end confirms a memory error": Mutant(
         *("policy._confirms", lambda _: lambda _rule, other: other.source is Source.KERNEL),
-        example="what any end of a job prints confirms no pod",
+        example="an Xid that any end of a job prints confirms no memory error",
     ),
-    "a pod is confirmed however long ago": Mutant(
+    "a memory error is confirmed at any later time": Mutant(
         *(
             "policy._confirmed_by",
             lambda real: lambda rule, *rest: real(replace(rule, within_seconds=86_400), *rest),
         ),
-        example="a kernel's word twelve minutes later confirms no pod",
+        example="a kernel line twelve minutes later confirms no memory error",
     ),
-    "a kernel's word that comes late confirms nothing": Mutant(
-        *("policy._confirmed_by", _only_a_pods_line_is_news),
-        example="a kernel's word that is read long after a restart confirms a pod's",
+    "a kernel line that comes late confirms nothing": Mutant(
+        *("policy._confirmed_by", _only_pod_lines_confirm),
+        example="a kernel line that is read long after a restart confirms a memory error",
     ),
 }
 
 
 def noticed_by(name: str, seeds: range = range(0)) -> str:
-    """What notices a mutant, and the sentence: its example, its seed, or one of ``seeds``; "" for nothing.
+    """Return what notices a mutant (its example, its seed or one of ``seeds``), and the sentence; "" if none.
 
-    Raises NoSuchNameError or ValueError where the mutant does not fit the program any more.
+    Raises NoSuchNameError or ValueError if the mutant no longer fits the program.
     """
     mutant = MUTANTS[name]
     schedules = [(f"example {mutant.example!r}", EXAMPLES[mutant.example])] if mutant.example else []
     numbers = (mutant.seed,) if mutant.seed is not None else () if mutant.example else seeds
     with mutant():
-        for told, schedule in (*schedules, *((f"seed {seed}", schedule_of(seed)) for seed in numbers)):
+        for source, schedule in (*schedules, *((f"seed {seed}", schedule_of(seed)) for seed in numbers)):
             for sentence in play(schedule).broken:
                 if "AttributeError" in sentence or "TypeError" in sentence:
                     raise ValueError(f"{name}: {sentence}")
-                return f"{told}: {sentence}"
+                return f"{source}: {sentence}"
     return ""
 
 
@@ -457,8 +464,8 @@ def _main(schedules: int = 300, first: int = 1) -> int:
         for name, found in zip(MUTANTS, pool.map(partial(noticed_by, seeds=seeds), MUTANTS), strict=True):
             guarded = MUTANTS[name].guarded
             survivors += not (found or guarded)
-            told = found or (f"guarded twice: {guarded}" if guarded else "NOT noticed")
-            sys.stdout.write(f"{name}\n    {told}\n")
+            noticed = found or (f"not noticed, because {guarded}" if guarded else "NOT noticed")
+            sys.stdout.write(f"{name}\n    {noticed}\n")
             sys.stdout.flush()
     return 1 if survivors else 0
 

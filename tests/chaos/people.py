@@ -1,4 +1,4 @@
-"""What people and other programs do to Nodes and to the Lease, as steps: see :mod:`tests.chaos.steps`."""
+"""Steps of people and other programs, on Nodes and on the Lease: see :mod:`tests.chaos.steps`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """``konductor-like ack NODE --reason …``: all that stands against it."""
+    """``konductor-like ack NODE --reason …``: all open incidents of the node."""
 
     node: int
 
@@ -55,7 +55,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """``konductor-like pause --reason …``, ``--for`` so many seconds or until somebody resumes."""
+    """``konductor-like pause --reason …``, with ``--for SECONDS`` or until somebody resumes."""
 
     seconds: float | None = None
 
@@ -63,7 +63,7 @@ class Pause:
         at = world.clock.moment()
         until = None if self.seconds is None else at + timedelta(seconds=self.seconds)
         act = model.ControlAct(model.Control.PAUSE, at, "ann", "a network change", until)
-        if _tell(world, act):
+        if _write_control(world, act):
             world.ledger.brake.person_pauses(until)
 
 
@@ -72,18 +72,17 @@ class Resume:
     """``konductor-like resume``."""
 
     def take(self, world: World) -> None:
-        """See the class."""
-        if _tell(world, model.ControlAct(model.Control.RESUME, world.clock.moment(), "ann")):
+        if _write_control(world, model.ControlAct(model.Control.RESUME, world.clock.moment(), "ann")):
             world.ledger.brake.person_resumes()
 
 
 @dataclass(frozen=True, slots=True)
-class Rearm:
+class BrakeReset:
     """``konductor-like brake reset``."""
 
     def take(self, world: World) -> None:
         at = world.clock.moment()
-        _tell(world, model.ControlAct(model.Control.BRAKE_RESET, at, "ann"))
+        _write_control(world, model.ControlAct(model.Control.BRAKE_RESET, at, "ann"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class Untaint:
 
 
 @dataclass(frozen=True, slots=True)
-class UntaintSoftly:
+class UntaintSuspect:
     """``kubectl taint nodes NAME trainy.konduktor.ai/suspect-``."""
 
     node: int
@@ -124,7 +123,7 @@ class UntaintSoftly:
 
 @dataclass(frozen=True, slots=True)
 class TaintByHand:
-    """Somebody sets our taint, or one with our key and another effect or value."""
+    """Somebody sets our taint by hand, or a taint with our key and another effect or value."""
 
     node: int
     value: str = TAINT_VALUE
@@ -143,7 +142,7 @@ class TaintByHand:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTwin:
-    """Somebody removes what has our key and is not ours."""
+    """Somebody removes the taints that have our key and another effect or value."""
 
     node: int
 
@@ -218,12 +217,12 @@ def _others(node: dict[str, Any]) -> list[dict[str, str]]:
     return [taint for taint in node["spec"].get("taints", []) if taint["key"] != "team"]
 
 
-def _tell(world: World, act: model.ControlAct) -> bool:
-    """Write on the Lease, whether anybody holds it or not; False where that did not work."""
+def _write_control(world: World, act: model.ControlAct) -> bool:
+    """Write a pause, resume or brake reset on the Lease. Return False if that failed."""
     try:
         add_control_act(client_of(world), NAMESPACE, LEASE, lambda _: act)
     except KubeError as error:
-        world.tell(f"   {error}")
+        world.log(f"   {error}")
         return False
     return True
 
@@ -233,7 +232,7 @@ def client_of(world: World) -> KubeClient:
 
 
 def carry_out(world: World, work: NodeWrites, name: str | None) -> None:
-    """Do a command's work on one node, or where there is no name on all that it concerns."""
+    """Do a command's work on one node, or without a name on all affected nodes."""
     assert isinstance(work.client, KubeClient)
     writer = NodeWriter(
         *(work.client, work.decode, NoDeadline()),
@@ -245,14 +244,14 @@ def carry_out(world: World, work: NodeWrites, name: str | None) -> None:
     work._writer = writer
     if work._events is not None:
         work._events._sleep = lambda _: True
-    said = io.StringIO()
-    with redirect_stdout(said), redirect_stderr(said):
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
         try:
             states = work.affected(None) if name is None else work.named([name])  # type: ignore[attr-defined]  # of Reset
             work.carry_out(states)
         except KubeError as error:
-            said.write(f"{error}")
-    world.tell(f"   {said.getvalue()}")
+            output.write(f"{error}")
+    world.log(f"   {output.getvalue()}")
 
 
 def _edit_taints(

@@ -1,8 +1,7 @@
-"""One controller process in memory: the real parts, wired by the controller's own wiring, step by step.
+"""One controller process in memory: the real parts, wired by the controller's own wiring.
 
-What the process does in threads is done here in turns, and at every request another of its threads may get
-its turn: the keeper of the Lease, the follower of the nodes. This is the one place that knows how the
-controller's parts are put together.
+The work of its threads is done one after the other. At every request another thread may run: the one that
+renews the Lease, or the one that watches the Nodes. Only this module knows how the controller is assembled.
 """
 
 from __future__ import annotations
@@ -36,32 +35,32 @@ from tests.chaos.clock import Clock
 
 NAMESPACE, LEASE = "konductor-like", "konductor-like"
 DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
-"""Ten times the default Lease: as safe in proportion, and a simulated hour costs fewer renewals."""
+"""Seconds, ten times those of the default Lease: the same proportions, and fewer renewals to simulate."""
 HEARTBEAT_SECONDS = 60.0
 POLLS_IN_A_ROW, PIECES_IN_A_ROW = 100, 1000
-"""What goes on longer than this without pause goes on for ever; the past is read in smaller pieces."""
+"""Number of polls, and of pieces of history, after which a loop is reported as endless."""
 
 
 class Surroundings(Protocol):
-    """What a process asks of whatever it runs in: the chaos tests' world, or a scenario's site."""
+    """The surroundings of a process: the chaos tests' world, or a scenario's site."""
 
     settings: Settings
     clock: Clock
     rng: random.Random
     setup: Any
-    deferred: bool
-    """Whether nothing goes wrong any more."""
+    recovered: bool
+    """Whether all troubles have ended."""
     taken: int
-    """How many steps were taken."""
+    """Number of steps that were taken."""
     traffic: Any
     lines: Any
     ledger: Any
 
     def date(self) -> str:
-        """What the servers' Date header says."""
+        """Return the servers' Date header."""
 
     def advance(self, span_seconds: float, /) -> None:
-        """Time passes."""
+        """Let time pass."""
 
 
 class Killed(BaseException):  # no error: nothing that catches Exception may catch it
@@ -73,9 +72,9 @@ class Killed(BaseException):  # no error: nothing that catches Exception may cat
 
 
 class SerialCrew:
-    """Does the jobs of the writer's crew one after the other, in an order that a seed can repeat.
+    """Does the jobs of the writer's pool one after the other, in an order that a seed can repeat.
 
-    Now and then the server is slow with one: its effect is there, and it is late all the same.
+    With slow writes, one job in five takes effect at once and gives its result 2 or 9 seconds later.
     """
 
     def __init__(self, world: Surroundings) -> None:
@@ -100,7 +99,7 @@ class SerialCrew:
 
 
 class _Announcer:
-    """Sends Events at once, where the real one has a thread."""
+    """Sends Events at once; the real announcer has a thread."""
 
     def __init__(self, events: NodeEvents) -> None:
         self._events = events
@@ -130,24 +129,24 @@ class _Stop:
 
 
 class _Inbox:
-    """Takes a delivery to the reconciler at once."""
+    """Gives each delivery to the reconciler at once."""
 
-    def __init__(self, turn: Callable[[list[Delivery]], None]) -> None:
-        self._turn = turn
+    def __init__(self, reconcile: Callable[[list[Delivery]], None]) -> None:
+        self._reconcile = reconcile
 
     def put(self, delivery: Delivery | None) -> None:
-        self._turn([] if delivery is None else [delivery])
+        self._reconcile([] if delivery is None else [delivery])
 
 
 @cache
 def _shared() -> tuple[Metrics, ActiveRules]:
-    """What holds nothing that decisions depend on, and takes long to make."""
+    """Return parts that all processes share: no decision depends on them, and they take long to make."""
     metrics = Metrics()
     return metrics, ActiveRules(None, metrics)
 
 
 class Process:
-    """One life of a controller, from its start until it is killed or told to end."""
+    """One life of a controller, from its start to SIGKILL or SIGTERM."""
 
     def __init__(self, world: Surroundings, name: str, identity: str, clock_ahead_ns: int = 0) -> None:
         self.name = name
@@ -156,13 +155,13 @@ class Process:
         self.dead = False
         self.stopped = False
         self.renewed_seconds = float("-inf")
-        """When our last write of the Lease that was answered had been sent; by the clock that never jumps."""
+        """When its last answered write of the Lease was sent, in seconds of the monotonic clock."""
         self.unread_seconds = float("-inf")
-        """When the Lease could not be read for the last time."""
-        self.turn = 0
-        """After how many steps the turn of its loop began that is going on."""
-        self.seen_out: frozenset[str] = frozenset()
-        """The nodes that it saw to be out when that turn began."""
+        """When it last failed to read the Lease, in seconds of the monotonic clock."""
+        self.reconcile_step = 0
+        """Number of steps that were taken when its current reconcile began."""
+        self.seen_tainted: frozenset[str] = frozenset()
+        """The nodes that it saw as tainted when that reconcile began."""
         self._world = world
         self.set_clock(clock_ahead_ns)
         self._busy = False
@@ -172,7 +171,7 @@ class Process:
         self._leadership: Leadership | None = None
         self._reconciler: Reconciler | None = None
         self._ended: Any = None
-        self._heard_seconds = float("-inf")
+        self._heartbeat_seconds = float("-inf")
         settings, clock = world.settings, world.clock
         decode = node_decoder(settings)
         metrics, active_rules = _shared()
@@ -225,7 +224,7 @@ class Process:
         )
 
     def set_clock(self, ahead_ns: int) -> None:
-        """Put its clock so far ahead of the true time."""
+        """Set its wall clock ahead of the true time."""
         self.clock_ahead_ns = ahead_ns
 
     @property
@@ -233,7 +232,7 @@ class Process:
         return self._leadership is not None and not self.dead
 
     def may_write(self) -> bool:
-        """Whether its fence would let a write start now."""
+        """Whether its Lease allows a write to start now."""
         if self.dead or self._leadership is None:
             return False
         try:
@@ -242,19 +241,19 @@ class Process:
             return False
 
     def waits_for(self, name: str) -> bool:
-        """Whether it tries a taint again that it decided on before, and that may have taken effect."""
+        """Whether it tries a write to the node again that may have taken effect."""
         return self._reconciler is not None and name in self._reconciler._in_flight
 
     def reads_lease(self) -> bool:
-        """Whether what people write on the Lease reaches it: it looks again a while after it could not."""
+        """Whether it sees what people write on the Lease: after a failed read it waits before the next."""
         return self._world.clock.seconds() > self.unread_seconds + AGAIN_SECONDS
 
-    def perhaps_out(self) -> Collection[str]:
-        """Nodes whose taint may have been written although no answer came: they are in, or take no room."""
+    def maybe_tainted(self) -> Collection[str]:
+        """Return the nodes with unanswered writes: they may be tainted, and the brake counts them already."""
         return () if self._reconciler is None else self._reconciler._in_flight.keys()
 
-    def beat(self) -> None:
-        """Everything that it does in a round: look at the nodes, lead if it may, poll, reconcile, renew."""
+    def round(self) -> None:
+        """Do one round: watch the nodes, lead if it may, poll, reconcile, renew."""
         if self.dead or self.stopped or self._busy:
             return
         self._busy = True
@@ -269,7 +268,7 @@ class Process:
             self._busy = False
 
     def keep(self, *, at_once: bool = False) -> None:
-        """Renew the Lease if that is due, as the keeper's thread does whatever else goes on."""
+        """Renew the Lease if that is due, as its own thread does."""
         if (
             self.dead
             or self.stopped
@@ -287,16 +286,16 @@ class Process:
             except LeadershipLost:
                 self._ended.set()
             except KubeError:
-                pass  # the keeper tries again; the fence closes by itself
+                pass  # the next renewal tries again; after the deadline no write starts
 
-    def look(self) -> None:
-        """Follow the nodes a little, as the store's thread does whatever else goes on."""
+    def watch_nodes(self) -> None:
+        """Read the watch of the nodes once, as the store's own thread does."""
         if not (self.dead or self.stopped or self._in_store or self._leadership is None):
             with self._running():
                 self._follow()
 
     def end(self) -> None:
-        """SIGTERM: let go of the Lease with the cursor saved."""
+        """SIGTERM: save the cursor and release the Lease."""
         if not (self.dead or self.stopped or self._depth):
             with self._running():
                 self._leave()
@@ -307,29 +306,29 @@ class Process:
         assert self._leadership is not None
         now_seconds = self._world.clock.seconds()
         for name in self._leadership.pollers:
-            if name == "heartbeat" and now_seconds - self._heard_seconds < HEARTBEAT_SECONDS:
+            if name == "heartbeat" and now_seconds - self._heartbeat_seconds < HEARTBEAT_SECONDS:
                 continue
             if name == "heartbeat":
-                self._heard_seconds = now_seconds
+                self._heartbeat_seconds = now_seconds
             self._poll(name)
             self._world.traffic.pause_here(self)
         if not self._ended.is_set():
-            self._take_turn([])
+            self._reconcile_now([])
         if self._ended.is_set():
             self._leave()
 
-    def _take_turn(self, deliveries: list[Delivery]) -> None:
+    def _reconcile_now(self, deliveries: list[Delivery]) -> None:
         assert self._leadership is not None
-        self.turn = self._world.taken
-        self.seen_out = frozenset(name for name, state in self.store.snapshot().items() if state.tainted)
+        self.reconcile_step = self._world.taken
+        self.seen_tainted = frozenset(name for name, state in self.store.snapshot().items() if state.tainted)
         self._leadership._reconcile(deliveries)
 
     def _poll(self, name: str) -> None:
         assert self._leadership is not None
         loop = self._leadership.pollers[name]
         for _ in range(PIECES_IN_A_ROW if name == "warmup" else POLLS_IN_A_ROW):
-            if name == "warmup" and not self._world.deferred and self._world.rng.random() < 0.1:
-                return  # the other loops do not wait for it
+            if name == "warmup" and not self._world.recovered and self._world.rng.random() < 0.1:
+                return  # the other loops do not wait for the warm-up
             oldest_ns = self._world.lines.take_nudge() if name == "kernel" else None
             batch = None if self._ended.is_set() else loop._poll(oldest_ns)
             if batch is None or not batch.more:
@@ -344,16 +343,16 @@ class Process:
                 return
         if not status.held or not self.store.wait_synced(0):
             return
-        self._world.ledger.takes_office(self, status.checkpoint)
-        self._world.lines.take_nudge()  # a tail tells of nothing that came before it
+        self._world.ledger.starts_leading(self, status.checkpoint)
+        self._world.lines.take_nudge()  # a tail does not report older lines
         self._ended = _Stop(self._world)
         self._leadership = self._factory.make(status.checkpoint, status.coverage, self._ended)
         self._reconciler = self._leadership._reconciler
-        inbox = _Inbox(self._take_turn)
-        self._leadership._inbox = inbox  # type: ignore[assignment]  # takes a delivery in the same turn
+        inbox = _Inbox(self._reconcile_now)
+        self._leadership._inbox = inbox  # type: ignore[assignment]  # reconciles a delivery at once
         for loop in self._leadership.pollers.values():
             loop._deliver = inbox.put
-        if "warmup" in self._leadership.pollers:  # it rests for as long as its queries take
+        if "warmup" in self._leadership.pollers:  # it pauses for as long as its queries take
             self._leadership.pollers["warmup"]._reader._clock = self._world.clock.seconds  # type: ignore[attr-defined]  # its own
 
     def _leave(self) -> None:
@@ -376,7 +375,7 @@ class Process:
 
     @contextmanager
     def _leasing(self) -> Iterator[None]:
-        """One thing at a time on the Lease, as its lock has it."""
+        """Allow one request on the Lease at a time, as its lock does."""
         self._in_lease = True
         try:
             yield
@@ -385,7 +384,7 @@ class Process:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        """Its wall clock is the one that is read; SIGKILL ends here."""
+        """Make its wall clock the one that is read, and end it on SIGKILL."""
         clock = self._world.clock
         before, clock.offset_ns = clock.offset_ns, self.clock_ahead_ns
         self._depth += 1
@@ -400,9 +399,9 @@ class Process:
             clock.offset_ns = before
 
     def another_thread(self, rng: random.Random, *, often: bool) -> None:
-        """At a request: now and then another thread of the process is faster."""
+        """Run another thread of the process before a request, with a probability."""
         chance = rng.random() / (4 if often else 1)
         if chance < 0.1:
             self.keep(at_once=True)
         elif chance < 0.2:
-            self.look()
+            self.watch_nodes()

@@ -1,4 +1,4 @@
-"""Many schedules, over all cores; what breaks is printed with its seed and its steps, made short."""
+"""Plays many schedules over all cores, and prints the seeds of those that break an invariant."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ BATCH = 50
 
 @dataclass
 class Tally:
-    """What some schedules came to."""
+    """Totals over some schedules."""
 
     schedules: int = 0
     steps: int = 0
     requests: int = 0
     taints: int = 0
     broken: list[tuple[int, str]] = field(default_factory=list)
-    """Seeds, and what they broke."""
+    """Seeds with the first invariant that each broke."""
 
     def add(self, other: Tally) -> None:
         self.schedules += other.schedules
@@ -47,7 +47,7 @@ def play_seeds(seeds: Iterable[int]) -> Tally:
 
 
 def campaign(first: int, schedules: int, most_seconds: float) -> Tally:
-    """Run so many schedules from a seed on, in one process per core, no longer than the time allows."""
+    """Play schedules from the seed ``first`` on, in one process per core, for ``most_seconds`` at most."""
     end = time.monotonic() + most_seconds
     total = Tally()
 
@@ -66,7 +66,7 @@ def campaign(first: int, schedules: int, most_seconds: float) -> Tally:
 
 
 def explain(seed: int) -> str:
-    """A seed's schedule, what it breaks, and the shortest one that still does, with all that happens."""
+    """Shorten a seed's schedule as far as it still breaks, and return its trace and its steps."""
     schedule = schedule_of(seed)
     outcome = play(schedule, traced=True)
     if not outcome.broken:
@@ -76,7 +76,7 @@ def explain(seed: int) -> str:
     return "\n".join([*again.trace, "", str(short), "", *again.broken, ""])
 
 
-def told(schedule: Schedule) -> str:
+def played(schedule: Schedule) -> str:
     outcome = play(schedule, traced=True)
     return "\n".join([*outcome.trace, "", str(schedule), "", *(outcome.broken or ["nothing broken"]), ""])
 
@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(explain(int(options["--seed"])))
         return 0
     if "--trace" in options:
-        sys.stdout.write(told(schedule_of(int(options["--trace"]))))
+        sys.stdout.write(played(schedule_of(int(options["--trace"]))))
         return 0
     first, schedules = int(options.get("--from", "1")), int(options.get("--schedules", "20000"))
     begun = time.monotonic()
@@ -102,5 +102,5 @@ def main(arguments: list[str]) -> int:
         f"({total.schedules / seconds:.0f} a second); broken: {len(total.broken)}\n"
     )
     if total.broken:
-        sys.stdout.write("python -m tests.chaos --seed N shows one, made short\n")
+        sys.stdout.write("python -m tests.chaos --seed N shortens and prints one\n")
     return 1 if total.broken or total.schedules < schedules else 0

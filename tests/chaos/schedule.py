@@ -1,4 +1,4 @@
-"""Random schedules: one seed, one schedule. And how one is run until the dust has settled."""
+"""Random schedules, each drawn from a seed, and how one is played to its end."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from dataclasses import dataclass, field, replace
 
 from konductor_like.controller.logs import LOGGER
 from konductor_like.sandbox.loki.limits import BigAnswer
-from tests.chaos import steps as s
 from tests.chaos.aftermath import Aftermath
 from tests.chaos.people import Resume
 from tests.chaos.setup import Setup
-from tests.chaos.steps import Step
+from tests.chaos.steps import Round, Step
 from tests.chaos.stories import LARGE_STORIES, STORIES, draw
 from tests.chaos.world import World
 
 _SPANS = ((2.0, 2.0), (2.0, 2.0), (20.0, 20.0), (20.0, 200.0), (60.0, 1500.0))
-"""Overlap and lateness. Where both are short, nothing makes good for a cursor that ran ahead."""
+"""Overlap and lateness in seconds. If both are short, lines behind a cursor too far ahead are never read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What a world starts with, and what happens in it."""
+    """The setup of a world, and the steps that are taken in it."""
 
     seed: int
     setup: Setup
     steps: tuple[Step, ...]
     tainted: tuple[int, ...] | None = None
-    """The nodes that are to be tainted when the steps were taken; None: the invariants alone decide."""
+    """The nodes that must be tainted after the last step; None: only the invariants are checked."""
 
     def __str__(self) -> str:
         return "\n".join([f"seed {self.seed}: {self.setup}", *(f"    {step}," for step in self.steps)])
@@ -36,7 +35,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a schedule ended: what it broke, and how much it did."""
+    """The result of a schedule: the broken invariants, and how much it did."""
 
     schedule: Schedule
     broken: list[str]
@@ -68,29 +67,29 @@ def schedule_of(seed: int) -> Schedule:
         suspect_taint=rng.random() < 0.3,
         common_jobs=rng.choice((4, 4, 0)),
     )
-    # Each schedule tells only some of the stories, so that it goes deep where others would get in the way.
+    # Each schedule draws from a few stories only, so that one story repeats without others in between.
     stories = rng.sample(STORIES, rng.choice((3, 6, 12, len(STORIES))))
     steps = draw(rng, nodes, stories, rng.randint(20, 60))
     while large.random() < 0.5:
         place = large.randrange(len(steps))
         steps[place:place] = large.choice(LARGE_STORIES)(large, large.randrange(nodes))
-    return Schedule(seed, setup, (s.Beat(), *steps))
+    return Schedule(seed, setup, (Round(), *steps))
 
 
 def play(schedule: Schedule, *, traced: bool = False) -> Outcome:
-    """Run a schedule, let the dust settle, and see what holds."""
+    """Play a schedule, let the world recover, and check the invariants."""
     random.seed(schedule.seed)  # jitter under test
     world = World(schedule.setup, schedule.seed, trace=[] if traced else None)
     with world.clock.installed(), listening(world):
         world.run(schedule.steps)
         if schedule.tainted is not None:
             world.ledger.check_tainted([world.names[number] for number in schedule.tainted])
-        settle(world)
+        recover(world)
     return Outcome(schedule, world.ledger.broken, world.ledger.tainted_once, world.requests, world.trace)
 
 
 def shrunk(schedule: Schedule) -> Schedule:
-    """A schedule that breaks something, without every step that can be left out, in ever smaller pieces."""
+    """Return a broken schedule without the steps that it can lose and still break, in ever smaller pieces."""
     steps = list(schedule.steps)
     size = max(1, len(steps) // 2)
     while True:
@@ -110,25 +109,25 @@ def _breaks(schedule: Schedule) -> bool:
     return bool(play(schedule).broken)
 
 
-def settle(world: World) -> None:
-    """All goes well again, and enough time passes for everything that is still on its way."""
-    world.tell("══ the dust settles")
+def recover(world: World) -> None:
+    """End all troubles, let everything that is under way arrive, and check the end state."""
+    world.log("══ all troubles end")
     world.heal()
     for span in (1.0, 130.0, 5.0, 330.0, 130.0, 5.0, 350.0, 650.0, 6.0, 20.0, *(110.0,) * 4):
         world.advance(span)
-        world.beat_all()
+        world.round_of_all()
         world.ledger.check_now()
         if world.paused():
-            Resume().take(world)  # a Lease that was deleted has come back with what stood on it
+            Resume().take(world)  # a deleted Lease has come back with its pause
     before = world.ledger.writes.copy()
     for _ in range(2):
         world.advance(5.0)
-        world.beat_all()
+        world.round_of_all()
     Aftermath(world).check(before)
 
 
 class listening(logging.Handler):  # noqa: N801  # used as a context
-    """What the program logs as a mistake of its own is one; in a trace the whole log is shown."""
+    """Reports exceptions that the program logs to the ledger, and shows the whole log in a trace."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -145,6 +144,6 @@ class listening(logging.Handler):  # noqa: N801  # used as a context
         LOGGER.setLevel(level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._world.tell(f"   log: {record.getMessage()}")
+        self._world.log(f"   log: {record.getMessage()}")
         if record.exc_info:
             self._world.ledger.mistake(record)

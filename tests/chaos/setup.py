@@ -1,4 +1,4 @@
-"""What a schedule starts with, and the controller's settings that follow from it."""
+"""The setup of a schedule, and the controller's settings that follow from it."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ RATE_SECONDS = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a schedule starts with: for each node whether it ships plain ``dmesg -w``; brake; Loki's limit."""
+    """The setup of a schedule; ``plain`` has for each node whether it ships plain ``dmesg -w``."""
 
     plain: tuple[bool, ...] = (False, False, False)
     brake_percent: float = 100.0
     loki_limit: int = 5000
     loki_cuts: bool = False
-    """Answers that must be cut have holes as well (grafana/loki#19133)."""
+    """Whether answers that Loki cuts have holes as well (grafana/loki#19133)."""
     message_bytes: int = 4 * 2**20
-    """A larger answer Loki cannot hand over; how that looks from outside follows from the next three."""
+    """Bytes of the largest answer that Loki can send; the next three say how a larger one fails."""
     big_answer: BigAnswer = BigAnswer.SILENCE
     query_timeout_seconds: float = 60.0
     write_timeout_seconds: float = 30.0
     slow_writes: bool = False
-    """The API server is slow with some writes: they are under way longer than anybody waits."""
+    """Whether the answers of some writes come later than the writer waits."""
     overlap_seconds: float = 20.0
-    """How far every poll looks back."""
+    """Seconds before its cursor from which every poll reads again."""
     lateness_seconds: float = 20.0
-    """How late a line may arrive; beyond the overlap it is found by a sweep."""
+    """Seconds that a line may arrive late; a sweep finds lines that are later than the overlap."""
     pool_percent: float | None = None
-    """The brake of each of two pools, which the nodes are in by turns."""
+    """Percent of a pool that may be tainted; the nodes alternate between two pools."""
     rate_nodes: int | None = None
-    """So many taints within :data:`RATE_SECONDS` at most."""
+    """Number of nodes that may be tainted within :data:`RATE_SECONDS`."""
     cooldown_seconds: float = 0.0
     rack: bool = False
-    """All nodes are of one NVLink domain."""
+    """Whether all nodes are in one NVLink domain."""
     suspect_taint: bool = False
     common_jobs: int = 4
-    """A node that alone is common to so many failed jobs is to be tainted."""
+    """Number of failed jobs after which their only common node is suspect; it is never tainted for that."""
 
 
 @cache
 def settings_of(setup: Setup) -> Settings:
-    """Short spans, so that a cursor that ran ahead is not made good by a sweep over an hour."""
+    """Return settings with short spans, so that a sweep over an hour does not hide a cursor too far ahead."""
     return Settings(
         log_endpoint=ENDPOINT,
         brake_max_percent=setup.brake_percent,
@@ -64,5 +64,5 @@ def settings_of(setup: Setup) -> Settings:
         lateness_seconds=setup.lateness_seconds,
         pod_lateness_seconds=setup.lateness_seconds,
         first_start_history_seconds=3600.0,  # a day is read in as many queries as it has hours
-        tail=False,  # the world nudges by itself
+        tail=False,  # the world wakes the poller itself
     )

@@ -1,7 +1,6 @@
 """The steps of schedules. Each prints as the code that makes it, so that a schedule can be kept.
 
-Nodes and processes are given by number, modulo how many there are: any step may be left out of a schedule,
-and what is left still means something.
+Nodes and processes are numbers, modulo their count: a schedule without some of its steps is still valid.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class Step(Protocol):
-    """Something that happens."""
+    """One step of a schedule."""
 
     def take(self, world: World) -> None:
-        """Let it happen."""
+        """Take the step."""
 
 
 # The controller
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
-    """A controller does its round; one that was killed is started again first."""
+class Round:
+    """A controller does one round; a controller that was killed is started again first."""
 
     slot: int = 0
 
@@ -39,12 +38,12 @@ class Beat:
         if process is None and self.slot % 2 == 0:
             process = world.start(0)
         if process is not None:
-            world.start(self.slot % 2).beat()
+            world.start(self.slot % 2).round()
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A second controller is started; or a dead one, under a new identity, as a pod on another machine."""
+    """A second controller starts, or a dead one with a new identity, as a pod on another machine."""
 
     slot: int = 1
 
@@ -66,7 +65,7 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """SIGKILL after so many more requests: before the next one leaves, or when it was answered.
+    """SIGKILL after ``requests`` more requests: before the next is sent, or ``after`` its answer.
 
     With ``writes`` only writes to Nodes count as requests.
     """
@@ -84,7 +83,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """SIGSTOP at a request, as for Kill; SIGCONT when so many steps were taken by everybody else."""
+    """SIGSTOP at a request, as for Kill; SIGCONT after the next ``steps`` steps."""
 
     slot: int = 0
     requests: int = 0
@@ -127,7 +126,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """The driver says something, ``times`` times in a row.
+    """The driver prints an Xid, ``times`` times in a row.
 
     Its line reaches Loki at once, or ``late`` by a share of the lateness that the settings allow.
     """
@@ -148,7 +147,7 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class PodLine:
-    """A job prints an error, NCCL's or of its memory: by its number, or the one that runs everywhere."""
+    """A pod of a job prints an NCCL error or a memory error; job 0 runs on every node."""
 
     node: int
     late: float = 0.0
@@ -201,7 +200,7 @@ class Reread:
 
 @dataclass(frozen=True, slots=True)
 class Collectors:
-    """So many collectors ship this node."""
+    """Sets the number of collectors that ship this node."""
 
     node: int
     count: int = 2
@@ -279,7 +278,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class LokiTrouble:
-    """The next so many queries go wrong."""
+    """The next ``times`` queries fail."""
 
     kind: str
     times: int = 1
@@ -290,7 +289,7 @@ class LokiTrouble:
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """Loki answers 200 and shows nothing for a while: its ingester was just replaced."""
+    """Loki answers 200 without lines for a while: its ingester was just replaced."""
 
     seconds: float
 
@@ -300,7 +299,7 @@ class Blind:
 
 @dataclass(frozen=True, slots=True)
 class KubeTrouble:
-    """The next so many requests to the API server, of a sort, go wrong."""
+    """The next ``times`` requests to the API server for ``target`` fail."""
 
     kind: str
     target: str = "any"

@@ -1,4 +1,4 @@
-"""Two hours without Loki, and what the collectors kept comes late: nothing is lost, nothing acts twice."""
+"""After two hours without Loki the collectors deliver their backlog: no fault is lost, none acts twice."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ROUND_SECONDS = 5
 
 
 class Backlog(Lines):
-    """Collectors that keep lines on disk while told to, and deliver them in order."""
+    """Collectors that keep lines on disk while ``keeping`` is set, and deliver them in order."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.queue: list[tuple[str, str, int, Occurrence | None]] = []
-        """What they keep, the oldest first."""
+        """The lines that are kept, the oldest first."""
         self.keeping = False
 
     def ship(
@@ -42,21 +42,21 @@ class Backlog(Lines):
         delay_seconds: float = 0.0,
         note: str = "",
     ) -> None:
-        """Into the queue while they keep, else to Loki."""
+        """Queue a line while ``keeping`` is set, else ship it to Loki."""
         if self.keeping:
             self.queue.append((name, text, timestamp_ns, occurrence))
         else:
             super().ship(name, text, timestamp_ns, occurrence, delay_seconds=delay_seconds, note=note)
 
     def deliver(self, count: int) -> None:
-        """They send the oldest lines that they kept."""
+        """Send the ``count`` oldest lines of the queue."""
         for name, text, timestamp_ns, occurrence in self.queue[:count]:
             self.push(name, text, timestamp_ns, occurrence, "0")
         del self.queue[:count]
 
 
 def lived(nodes: int, faults: int, *, restart: bool) -> World:
-    """A world after ten minutes, the outage, the silence after it, the backlog, and half an hour."""
+    """Return a world after ten minutes, the outage, the silence after it, the backlog, and half an hour."""
     world = World(Setup(plain=(False,) * nodes), seed=5)
     with world.clock.installed():
         live(world, faults, restart=restart)
@@ -74,7 +74,7 @@ def live(world: World, faults: int, *, restart: bool) -> None:
         for _ in range(span_seconds // ROUND_SECONDS):
             world.advance(ROUND_SECONDS)
             lines.deliver(each)
-            world.beat_all()
+            world.round_of_all()
 
     world.start(0)
     rounds(600)
@@ -83,7 +83,7 @@ def live(world: World, faults: int, *, restart: bool) -> None:
     for name, code, gpu in places[:faults]:
         world.advance(OUTAGE_SECONDS / faults)
         world.lines.happen(name, code, gpu)
-        world.beat_all()
+        world.round_of_all()
     world.traffic.troubles.clear()
     rounds(SILENCE_SECONDS)
     if restart:
@@ -99,7 +99,7 @@ def live(world: World, faults: int, *, restart: bool) -> None:
 
 
 def check(world: World, faults: int) -> None:
-    """Every fault is counted on its node, once, and its node is tainted."""
+    """Check that every fault is counted once on its node, and that the node is tainted."""
     counts: Counter[int] = Counter()
     for name in {occurrence.node for occurrence in world.occurrences if occurrence.in_loki}:
         node = world.nodes.stored(name)
@@ -110,13 +110,13 @@ def check(world: World, faults: int) -> None:
     assert counts == {1: faults}
 
 
-def test_what_happened_while_loki_was_away_is_acted_upon_once() -> None:
+def test_faults_during_an_outage_of_loki_are_acted_upon_once() -> None:
     check(lived(nodes=4, faults=20, restart=True), 20)
 
 
 @pytest.mark.bench
 @pytest.mark.parametrize("restart", [False, True], ids=["one controller", "killed before the backlog comes"])
-def test_500_faults_within_an_outage_of_two_hours(restart: bool) -> None:
+def test_500_faults_within_an_outage_of_two_hours_are_acted_upon_once(restart: bool) -> None:
     begun = time.perf_counter()
     check(lived(nodes=100, faults=500, restart=restart), 500)
 

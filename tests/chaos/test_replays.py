@@ -1,7 +1,7 @@
-"""Replay immunity: nothing covered or judged acts again, and nothing new is dropped.
+"""Replay immunity: no covered or counted fault acts again, and no new fault is dropped.
 
-Each row is something that brings old lines once more, or takes away the memory of them, against the whole
-controller in simulated time.
+Each row of OLD_LINES ships old lines again, or removes the controller's memory of them. The whole controller
+runs in simulated time.
 """
 
 from __future__ import annotations
@@ -13,44 +13,61 @@ import pytest
 
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import IncidentState, NodeState
-from tests.chaos import people as p
-from tests.chaos import steps as s
 from tests.chaos.machines import Machine
+from tests.chaos.people import DeleteLease, Reset, SpoilCursor
 from tests.chaos.schedule import listening
 from tests.chaos.setup import Setup
-from tests.chaos.steps import Step
+from tests.chaos.steps import (
+    Collectors,
+    DeleteNode,
+    ForgetHistory,
+    Kill,
+    LokiTrouble,
+    Reboot,
+    Register,
+    Replay,
+    Reread,
+    Round,
+    SetClock,
+    SetNodeClock,
+    Start,
+    Step,
+    Terminate,
+    Wait,
+    Xid,
+)
 from tests.chaos.stories import CURSORS
 from tests.chaos.world import World
 
-BEAT = s.Beat(0)
-FATAL = s.Xid(0, 79, 0)
-RESTART = (s.Kill(0), BEAT, BEAT)
+ROUND = Round(0)
+FATAL = Xid(0, 79, 0)
+RESTART = (Kill(0), ROUND, ROUND)
 OLD_LINES: dict[str, tuple[Step, ...]] = {
-    "the dmesg pod restarts and prints its whole ring buffer": (s.Replay(0),),
-    "the collector reads its files again": (s.Reread(0),),
-    "the collector reads its files again, and ships them late": (s.Reread(0, 15.0), s.Wait(20.0)),
-    "Loki returns every line twice": (s.LokiTrouble("twice", 40), s.Reread(0)),
-    "two collectors ship the node": (s.Collectors(0, 2), s.Replay(0), s.Reread(0)),
+    "the dmesg pod restarts and prints its whole ring buffer": (Replay(0),),
+    "the collector reads its files again": (Reread(0),),
+    "the collector reads its files again, and ships them late": (Reread(0, 15.0), Wait(20.0)),
+    "Loki returns every line twice": (LokiTrouble("twice", 40), Reread(0)),
+    "two collectors ship the node": (Collectors(0, 2), Replay(0), Reread(0)),
     "the controller is killed and starts again": RESTART,
-    "the controller is ended and starts again": (s.Terminate(0), BEAT),
-    "another controller takes over": (s.Start(1), s.Beat(1), s.Kill(0), s.Wait(320.0), s.Beat(1), s.Beat(1)),
-    "the Lease is deleted and the controller goes on": (p.DeleteLease(), BEAT, s.Wait(110.0), BEAT),
-    "the Lease is lost with its controller": (p.DeleteLease(), *RESTART, s.Replay(0)),
-    "the cursor is lost": (p.SpoilCursor(CURSORS[0]), *RESTART, s.Replay(0)),
-    "the cursor cannot be read": (p.SpoilCursor(CURSORS[1]), *RESTART, s.Replay(0)),
-    "the cursor is from the future": (p.SpoilCursor(CURSORS[3]), *RESTART, s.Replay(0)),
-    "the node reboots under its name": (s.Reboot(0, 30.0), s.Wait(60.0), BEAT, s.Reread(0)),
-    "the Node is deleted and registers again": (s.DeleteNode(0), BEAT, s.Register(0), BEAT, s.Replay(0)),
-    "another machine bears the name": (s.Reread(0, 5.0), s.DeleteNode(0), s.Register(0, True), s.Wait(9.0)),
-    "the controller's clock steps back": (s.SetClock(0, -600.0), BEAT, s.Replay(0), *RESTART),
-    "the node's clock steps back": (s.SetNodeClock(0, -15.0), s.Replay(0)),
-    "the API server forgets its history": (s.ForgetHistory(), s.Replay(0)),
+    "the controller is ended and starts again": (Terminate(0), ROUND),
+    "another controller takes over": (Start(1), Round(1), Kill(0), Wait(320.0), Round(1), Round(1)),
+    "the Lease is deleted and the controller goes on": (DeleteLease(), ROUND, Wait(110.0), ROUND),
+    "the Lease is lost with its controller": (DeleteLease(), *RESTART, Replay(0)),
+    "the cursor is lost": (SpoilCursor(CURSORS[0]), *RESTART, Replay(0)),
+    "the cursor cannot be read": (SpoilCursor(CURSORS[1]), *RESTART, Replay(0)),
+    "the cursor is from the future": (SpoilCursor(CURSORS[3]), *RESTART, Replay(0)),
+    "the node reboots under its name": (Reboot(0, 30.0), Wait(60.0), ROUND, Reread(0)),
+    "the Node is deleted and registers again": (DeleteNode(0), ROUND, Register(0), ROUND, Replay(0)),
+    "another machine has the name": (Reread(0, 5.0), DeleteNode(0), Register(0, True), Wait(9.0)),
+    "the controller's clock steps back": (SetClock(0, -600.0), ROUND, Replay(0), *RESTART),
+    "the node's clock steps back": (SetNodeClock(0, -15.0), Replay(0)),
+    "the API server forgets its history": (ForgetHistory(), Replay(0)),
 }
 
 
 @contextmanager
 def a_world(*steps: Step, plain: bool = False) -> Iterator[World]:
-    """A fleet of five, of which the first node is talked about, after these steps."""
+    """A fleet of five nodes after these steps, which concern the first node."""
     world = World(Setup(plain=(plain, False, False, False, False)), seed=1)
     with world.clock.installed(), listening(world):
         world.run(steps)
@@ -73,18 +90,18 @@ def counts(world: World) -> list[int]:
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["kmsg", "plain dmesg -w"])
-@pytest.mark.parametrize("event", OLD_LINES.values(), ids=OLD_LINES.keys())
-def test_what_a_reset_covers_stays_covered_and_the_next_fault_taints(
-    event: tuple[Step, ...], plain: bool
+@pytest.mark.parametrize("old_lines", OLD_LINES.values(), ids=OLD_LINES.keys())
+def test_a_fault_that_a_reset_covers_stays_covered_and_the_next_fault_taints(
+    old_lines: tuple[Step, ...], plain: bool
 ) -> None:
-    with a_world(BEAT, s.Wait(5.0), FATAL, BEAT, plain=plain) as world:
+    with a_world(ROUND, Wait(5.0), FATAL, ROUND, plain=plain) as world:
         assert state(world).tainted
-        world.run((s.Wait(5.0), p.Reset(0), BEAT, s.Wait(5.0), *event, BEAT, s.Beat(1)))
+        world.run((Wait(5.0), Reset(0), ROUND, Wait(5.0), *old_lines, ROUND, Round(1)))
         assert not state(world).tainted
-        world.run((s.Wait(130.0), BEAT, s.Beat(1)))
+        world.run((Wait(130.0), ROUND, Round(1)))
         assert not state(world).tainted
 
-        world.run((FATAL, BEAT, s.Beat(1)))
+        world.run((FATAL, ROUND, Round(1)))
 
         assert state(world).tainted
         assert counts(world) == [1]
@@ -92,50 +109,50 @@ def test_what_a_reset_covers_stays_covered_and_the_next_fault_taints(
 
 @pytest.mark.parametrize("plain", [False, True], ids=["kmsg", "plain dmesg -w"])
 @pytest.mark.parametrize(
-    "event",
-    [steps for name, steps in OLD_LINES.items() if "bears the name" not in name],
-    ids=[name for name in OLD_LINES if "bears the name" not in name],
+    "old_lines",
+    [steps for name, steps in OLD_LINES.items() if "has the name" not in name],
+    ids=[name for name in OLD_LINES if "has the name" not in name],
 )
-def test_what_was_judged_counts_once(event: tuple[Step, ...], plain: bool) -> None:
-    suspect = s.Xid(0, 94, 1)
-    with a_world(BEAT, s.Wait(5.0), suspect, BEAT, s.Wait(5.0), plain=plain) as world:
-        world.run((*event, BEAT, s.Beat(1), s.Wait(700.0), BEAT, s.Beat(1)))
+def test_a_fault_that_was_counted_counts_once(old_lines: tuple[Step, ...], plain: bool) -> None:
+    suspect = Xid(0, 94, 1)
+    with a_world(ROUND, Wait(5.0), suspect, ROUND, Wait(5.0), plain=plain) as world:
+        world.run((*old_lines, ROUND, Round(1), Wait(700.0), ROUND, Round(1)))
 
         assert counts(world) == [1]
 
 
-def test_a_plain_line_of_the_boot_before_that_is_read_late_is_history_and_hides_nothing() -> None:
-    late = s.Xid(0, 79, 0, late=0.5)
-    with a_world(BEAT, s.Wait(310.0), BEAT, late, s.Reboot(0, 2.0), s.Wait(5.0), BEAT, plain=True) as world:
-        world.run((s.Wait(30.0), BEAT, s.Wait(200.0), BEAT))
+def test_a_plain_line_of_the_boot_before_that_is_read_late_does_not_taint_and_hides_no_new_fault() -> None:
+    late = Xid(0, 79, 0, late=0.5)
+    with a_world(ROUND, Wait(310.0), ROUND, late, Reboot(0, 2.0), Wait(5.0), ROUND, plain=True) as world:
+        world.run((Wait(30.0), ROUND, Wait(200.0), ROUND))
         assert world.occurrences[0].in_loki
         assert not state(world).tainted
 
-        world.run((FATAL, BEAT))
+        world.run((FATAL, ROUND))
         assert state(world).tainted
-        world.run((s.Wait(5.0), p.Reset(0), BEAT, s.Wait(5.0)))
+        world.run((Wait(5.0), Reset(0), ROUND, Wait(5.0)))
         assert not state(world).tainted
 
-        world.run((s.Xid(0, 79, 1), BEAT))
+        world.run((Xid(0, 79, 1), ROUND))
         assert state(world).tainted
 
 
-def test_a_fault_of_a_boot_that_the_kubelet_has_not_posted_waits_for_it_and_taints() -> None:
-    with a_world(BEAT, s.Reboot(0, 40.0), FATAL, BEAT) as world:
+def test_a_fault_of_a_boot_that_the_kubelet_has_not_posted_taints_once_it_is_posted() -> None:
+    with a_world(ROUND, Reboot(0, 40.0), FATAL, ROUND) as world:
         assert not state(world).tainted
         assert [incident.state for incident in state(world).record.incidents] == [IncidentState.PENDING]
-        world.run((p.Reset(0), s.Wait(60.0), BEAT))
+        world.run((Reset(0), Wait(60.0), ROUND))
 
         assert state(world).tainted
 
 
 def test_a_fault_that_no_reset_covers_taints_the_node_that_registers_again() -> None:
-    with a_world(BEAT, FATAL, BEAT, s.Wait(5.0), s.DeleteNode(0), BEAT, s.Register(0), BEAT, BEAT) as world:
+    with a_world(ROUND, FATAL, ROUND, Wait(5.0), DeleteNode(0), ROUND, Register(0), ROUND, ROUND) as world:
         assert state(world).tainted
 
 
-def test_a_name_under_which_two_boots_are_heard_is_never_tainted_until_one_is_silent() -> None:
-    with a_world(BEAT) as world:
+def test_a_node_with_heartbeats_of_two_boots_is_not_tainted_until_one_of_them_is_silent() -> None:
+    with a_world(ROUND) as world:
         other = Machine("system-other", False, world.uuid(), world.clock.true_ns)
 
         def minutes(count: int, *, both: bool) -> None:
@@ -144,10 +161,10 @@ def test_a_name_under_which_two_boots_are_heard_is_never_tainted_until_one_is_si
                     wall = world.clock.moment().isoformat()
                     text = other.heartbeat(world.clock.true_ns, wall)
                     world.lines.ship("gpu-1", text, world.clock.true_ns, None)
-                world.run((s.Wait(61.0), BEAT))
+                world.run((Wait(61.0), ROUND))
 
         minutes(8, both=True)
-        world.run((FATAL, BEAT))
+        world.run((FATAL, ROUND))
         assert not state(world).tainted
         assert len(state(world).record.incidents) == 1
 
@@ -156,12 +173,12 @@ def test_a_name_under_which_two_boots_are_heard_is_never_tainted_until_one_is_si
         assert state(world).tainted
 
 
-def test_the_lines_of_the_other_machine_never_taint() -> None:
-    with a_world(BEAT) as world:
+def test_lines_of_another_machine_do_not_taint_the_node() -> None:
+    with a_world(ROUND) as world:
         own, other = world.machines["gpu-1"], Machine("system-other", False, world.uuid(), 0)
         world.machines["gpu-1"] = other
         world.lines.happen("gpu-1", 79, "0000:4e:00")
         world.machines["gpu-1"] = own
-        world.run((BEAT, s.Wait(700.0), BEAT, s.Wait(5.0), BEAT))
+        world.run((ROUND, Wait(700.0), ROUND, Wait(5.0), ROUND))
 
         assert not state(world).tainted

@@ -1,4 +1,4 @@
-"""Requests of processes and people on their way to the servers, and what befalls them and their senders."""
+"""Carries the requests of processes and people to the servers, with troubles and stopped senders."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from tests.chaos.world import World
 
 SLOW_SECONDS = 20.0
+"""Seconds that a slow answer takes."""
 LATE_SECONDS = (3.0, 50.0, 150.0, 700.0)
-"""How much later a request that was given up may still reach the server."""
+"""Seconds after which a request that its sender gave up may still reach the server."""
 
 LOKI_KINDS = (
     *("down", "timeout", "slow", "429", "500", "503", "504", "html"),
@@ -51,42 +52,42 @@ NODE_PATH = "/api/v1/nodes/"
 
 @dataclass(slots=True)
 class Strike:
-    """Befalls a process at its request after ``requests`` more: before it leaves, or when it was answered."""
+    """A SIGKILL or SIGSTOP of a process after ``requests`` requests: before the next is sent, or answered."""
 
     process: Process
     requests: int
     after: bool
     writes: bool
-    """Only writes to Nodes count."""
+    """Whether only writes to Nodes count as requests."""
     steps: int | None
-    """Stopped for so many steps of the schedule; None: killed."""
+    """Number of steps of the schedule for which the process is stopped; None: it is killed."""
 
 
 @dataclass(slots=True)
 class Trouble:
-    """``times`` requests to a server that go wrong; of the API server those whose path holds ``path``."""
+    """``times`` requests to a server that fail; at the API server only those whose path contains ``path``."""
 
     server: str
     kind: str
     times: int
     path: str = ""
     write: bool = False
-    """Only writes are met."""
+    """Whether only writes fail."""
 
     def meets(self, server: str, request: Request) -> bool:
-        """Whether this request is one of them."""
+        """Whether this request fails."""
         write = request.method != "GET"
         return server == self.server and self.path in request.path and (write or not self.write)
 
 
 @dataclass
 class Troubles:
-    """All that is still to go wrong, first come first served."""
+    """The troubles to come, in their order."""
 
     planned: list[Trouble] = field(default_factory=list)
 
     def take(self, server: str, request: Request) -> str | None:
-        """What befalls this request."""
+        """Return the kind of trouble that this request meets; None for none."""
         for trouble in self.planned:
             if trouble.meets(server, request):
                 trouble.times -= 1
@@ -96,12 +97,14 @@ class Troubles:
         return None
 
     def clear(self) -> None:
-        """From now on all goes well."""
+        """Cancel all troubles."""
         self.planned.clear()
 
 
-def befall(world: World, kind: str, request: Request, timeout_seconds: float, serve: Serve) -> Reply:
-    """The answer to a request that something befalls. Raises what the wire knows where there is none."""
+def answer_in_trouble(
+    world: World, kind: str, request: Request, timeout_seconds: float, serve: Serve
+) -> Reply:
+    """Return the answer to a request that meets trouble. Raises an error of ``wire`` if it gets none."""
     if kind in ("down", "reset"):
         raise NoConnectionError if kind == "down" else BrokenOffError
     if kind == "no answer":
@@ -139,7 +142,7 @@ def befall(world: World, kind: str, request: Request, timeout_seconds: float, se
 
 
 def empty_answer(request: Request) -> Reply:
-    """200, and nothing found: lines for a range, numbers for an instant."""
+    """Return an empty answer with status 200, for a range query or an instant query."""
     if request.path.endswith("/query"):
         return Reply.of_json({"status": "success", "data": {"resultType": "vector", "result": []}})
     return EMPTY_ANSWER.spoil(Reply())
@@ -159,7 +162,7 @@ def _refused(kind: str, request: Request, serve: Serve) -> Reply:
 
 
 def _twice(reply: Reply) -> Reply:
-    """Loki gives every line twice."""
+    """Return the answer with every line twice."""
     if reply.status != 200:
         return reply
     answer = json.loads(reply.body)
@@ -170,7 +173,7 @@ def _twice(reply: Reply) -> Reply:
 
 
 class Traffic:
-    """Carries every request, and lets troubles and strikes meet it."""
+    """Carries every request, and applies troubles and strikes to it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -179,13 +182,13 @@ class Traffic:
         self.blind_until_ns = 0
 
     def clear(self) -> None:
-        """From now on nothing goes wrong any more."""
+        """Cancel all troubles, strikes and blindness."""
         self.troubles.clear()
         self.strikes.clear()
         self.blind_until_ns = 0
 
     def exchange_of(self, process: Process | None) -> Exchange:
-        """What carries the requests of a process, or of a person's command (None)."""
+        """Return the exchange for the requests of a process, or of a person's command (None)."""
 
         def exchange(server: str, request: Request, timeout_seconds: float) -> Reply:
             return self._exchange(process, server, request, timeout_seconds)
@@ -194,35 +197,39 @@ class Traffic:
 
     def _exchange(self, process: Process | None, server: str, request: Request, timeout: float) -> Reply:
         who = process.name if process else "person"
-        turn = process.turn if process else 0
+        step = process.reconcile_step if process else 0
         self._world.requests += 1
         is_lease_write = request.path.startswith(LEASE_PATH) and request.method != "GET"
         is_node_write = request.path.startswith(NODE_PATH) and request.method == "PATCH"
-        sent_seconds = self._world.clock.seconds()  # a stop that meets another thread holds this one up too
+        sent_seconds = self._world.clock.seconds()  # a stop of another thread delays this request too
         if process is not None:
             if is_node_write:
                 self._world.ledger.starts_write(process)
             process.another_thread(self._world.rng, often=is_node_write)
-        held_up = self._strike(process, after=False, write=is_node_write)
+        delayed = self._strike(process, after=False, write=is_node_write)
 
         def serve(request: Request) -> Reply:
-            late = held_up or self._world.clock.seconds() > sent_seconds
-            return self._serve(process, server, request, late=late, turn=turn)
+            late = delayed or self._world.clock.seconds() > sent_seconds
+            return self._serve(process, server, request, late=late, step=step)
 
         kind = self.troubles.take(server, request)
         if kind and process is not None and request.method == "GET" and request.path.startswith(LEASE_PATH):
             process.unread_seconds = self._world.clock.seconds() + timeout
         try:
-            reply = serve(request) if kind is None else befall(self._world, kind, request, timeout, serve)
+            reply = (
+                serve(request)
+                if kind is None
+                else answer_in_trouble(self._world, kind, request, timeout, serve)
+            )
             reply = awaited(reply, timeout, self._world.advance)
         except Exception as error:
-            self._world.tell(f"   {who} {request.method} {request.path}: {kind}: {type(error).__name__}")
+            self._world.log(f"   {who} {request.method} {request.path}: {kind}: {type(error).__name__}")
             self._strike(process, after=True, write=is_node_write)
             raise
         if self._world.traced:
             noted = f" ({kind})" if kind else ""
-            self._world.tell(
-                f"   {who} {request.method} {request.path} → {reply.status}{noted}{_told(request, reply)}"
+            self._world.log(
+                f"   {who} {request.method} {request.path} → {reply.status}{noted}{_gist(request, reply)}"
             )
         self._strike(process, after=True, write=is_node_write)
         if process is not None and is_lease_write and reply.status < 300:
@@ -230,7 +237,7 @@ class Traffic:
         return reply
 
     def _serve(
-        self, process: Process | None, server: str, request: Request, *, late: bool, turn: int
+        self, process: Process | None, server: str, request: Request, *, late: bool, step: int
     ) -> Reply:
         world = self._world
         if server == LOKI:
@@ -243,12 +250,12 @@ class Traffic:
             name = request.path.removeprefix(NODE_PATH)
             before = world.nodes.stored(name)
             reply = world.kube._http.handle(request)
-            world.ledger.wrote(process, name, before, world.nodes.stored(name), late=late, turn=turn)
+            world.ledger.wrote(process, name, before, world.nodes.stored(name), late=late, step=step)
             return reply
         return self._world.kube._http.handle(request)
 
     def _watch(self, request: Request) -> Reply:
-        """All that happened since, and then the server ends the watch: it never waits for more."""
+        """Return all changes since the version; the server then ends the watch."""
         version, store = int(request.param("resourceVersion")), self._world.kube._store
         if version < store.oldest("nodes"):
             return Reply(body=_error(errors.expired("too old resource version")))
@@ -257,10 +264,10 @@ class Traffic:
         return Reply(body=b"".join(_changes(changes, selection, lambda item: _whole(NODES, item))))
 
     def _strike(self, process: Process | None, *, after: bool, write: bool = False) -> bool:
-        """Kill or stop the process if that is due; True where it was stopped."""
+        """Kill or stop the process if that is due. Return True if it was stopped."""
         if process is None:
             return False
-        world, held_up = self._world, False
+        world, delayed = self._world, False
         for strike in [each for each in self.strikes if each.process is process and each.after is after]:
             if strike.writes and not write:
                 continue
@@ -271,39 +278,39 @@ class Traffic:
             if strike.steps is None:
                 self._world.kill(process)
             else:
-                held_up = True
-                world.tell(f"   {process.name} is stopped {'after' if after else 'before'} this request")
+                delayed = True
+                world.log(f"   {process.name} is stopped {'after' if after else 'before'} this request")
                 process.stopped = True
                 offset_ns, world.clock.offset_ns = world.clock.offset_ns, 0
                 world.take_steps(strike.steps)
                 world.clock.offset_ns = offset_ns
                 process.stopped = False
-                world.tell(f"   {process.name} goes on")
+                world.log(f"   {process.name} goes on")
         if process.dead:
             raise Killed(process)
-        return held_up
+        return delayed
 
     def strike(self, strike: Strike) -> None:
-        """Let something befall a process at one of its next requests; a stopped one dies at once."""
+        """Kill or stop a process at one of its next requests; a stopped process is killed at once."""
         if strike.process.stopped and strike.steps is None:
             self._world.kill(strike.process)
         else:
             self.strikes.append(strike)
 
     def pause_here(self, process: Process) -> None:
-        """A point between two things that a process does, where it may be killed or stopped as well."""
+        """A point between two parts of a process's work where it may be killed or stopped."""
         self._strike(process, after=True)
 
     def blind(self, span_seconds: float) -> None:
-        """Loki answers 200 without the lines of its ingester, which come back later: they count as late."""
+        """Let Loki answer 200 without its ingester's lines; they appear later and count as late."""
         self.blind_until_ns = self._world.clock.true_ns + seconds(span_seconds)
         for occurrence in self._world.occurrences:
             for shipment in occurrence.shipments:
                 shipment.visible_ns = max(shipment.visible_ns, self.blind_until_ns)
 
 
-def _told(request: Request, reply: Reply) -> str:
-    """The gist of a write, for the trace."""
+def _gist(request: Request, reply: Reply) -> str:
+    """Summarise a request for the trace."""
     if request.method == "PATCH":
         body = request.body.decode()
         verb = "taint" if "faulty" in body and '"add", "path": "/spec/taints' in body else ""

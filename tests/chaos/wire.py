@@ -1,7 +1,7 @@
 """The edges of a process in memory: the real clients, with the stand-ins' pure cores in place of sockets.
 
-Every request passes :meth:`Exchange.__call__`, which is where a process is killed or stopped, and where a
-dependency fails. What the clients make of an answer or a broken connection is their own code.
+Every request passes :meth:`Exchange.__call__`, where a process is killed or stopped and where a dependency
+fails. The clients handle answers and broken connections with their own code.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ PASS: Any = lambda call, *args: call(*args)  # noqa: E731  # in place of tenacit
 
 
 class NoConnectionError(Exception):
-    """Nobody listens there."""
+    """The connection was refused."""
 
 
 class NoAnswerError(Exception):
-    """Connected, and no answer in time."""
+    """The server did not answer in time."""
 
 
 class BrokenOffError(Exception):
-    """The connection was lost; ``begun`` is what had come of the answer, None for nothing."""
+    """The connection was lost; ``begun`` is the part of the answer that had arrived, if any."""
 
     def __init__(self, begun: Reply | None = None) -> None:
         super().__init__()
@@ -48,11 +48,11 @@ class Exchange(Protocol):
     """Carries one request to a server and brings the answer."""
 
     def __call__(self, server: str, request: Request, timeout_seconds: float) -> Reply:
-        """The answer. Raises what is above where there is none."""
+        """Return the answer. Raises one of the errors above if there is none."""
 
 
 def awaited(reply: Reply, timeout_seconds: float, advance: Callable[[float], object]) -> Reply:
-    """The answer, once the time it takes has passed. Raises what is above where none comes."""
+    """Let the answer's time pass and return it. Raises one of the errors above if none comes."""
     if reply.after_seconds:
         advance(min(reply.after_seconds, timeout_seconds))
     if reply.after_seconds > timeout_seconds:
@@ -66,7 +66,7 @@ def awaited(reply: Reply, timeout_seconds: float, advance: Callable[[float], obj
 
 
 class _Headers(dict[str, str]):
-    """Headers by their names in lower case."""
+    """Headers by lower-case name."""
 
     def get(self, name: str, default: Any = None) -> Any:
         return super().get(name.lower(), default)
@@ -124,7 +124,7 @@ def _loki_template(settings: Settings) -> LokiClient:
 def loki_client(
     settings: Settings, exchange: Exchange, date: Callable[[], str], steady: Callable[[], float]
 ) -> LokiClient:
-    """A LokiClient whose requests go to ``exchange``; ``date`` gives the servers' Date header.
+    """Return a LokiClient whose requests go to ``exchange``; ``date`` returns the servers' Date header.
 
     ``steady`` is its clock, in seconds.
     """
@@ -138,7 +138,7 @@ def loki_client(
 
 
 class _KubeAnswer:
-    """What urllib3 gives."""
+    """Stands in for urllib3's response."""
 
     def __init__(self, reply: Reply, body: bytes, date: str, lost: bool) -> None:
         self.status = reply.status
@@ -158,7 +158,7 @@ class _KubeAnswer:
         return body
 
     def release_conn(self) -> None:
-        """Nothing is held."""
+        """No connection to return."""
 
     drain_conn = close = shutdown = release_conn
 
@@ -214,7 +214,7 @@ def _transport_template() -> Transport:
 
 
 def kube_client(exchange: Exchange, agent: str, date: Callable[[], str]) -> KubeClient:
-    """A KubeClient whose requests go to ``exchange``."""
+    """Return a KubeClient whose requests go to ``exchange``."""
     transport = copy.copy(_transport_template())
     transport.connection = _KubeWire(exchange, agent, date)  # type: ignore[assignment]  # stands in
     return KubeClient(transport)

@@ -57,17 +57,17 @@ class World:
         self.kube.create_namespace(NAMESPACE)
         self.ledger = Ledger(self)
         self.clocks_differ = False
-        """Whether any controller's wall clock was ever wrong."""
+        """Whether a controller's wall clock was ever wrong."""
         self.processes: list[Process | None] = [None, None]
         self.machines: dict[str, Machine] = {}
         self.occurrences: list[Occurrence] = []
         self.names = [f"gpu-{number}" for number in range(1, len(setup.plain) + 1)]
-        self.deferred = False
-        """Whether all steps were taken, and nothing goes wrong any more."""
+        self.recovered = False
+        """Whether all steps were taken and all troubles have ended."""
         self.taken = 0
-        """How many steps were taken."""
+        """Number of steps that were taken."""
         self.requests = 0
-        """How many requests processes sent."""
+        """Number of requests that processes and people sent."""
         self._steps: Iterator[Step] = iter(())
         self._trace = trace
         self._later: list[tuple[int, int, Callable[[], object]]] = []
@@ -84,24 +84,24 @@ class World:
     # Running
 
     def run(self, steps: Sequence[Step]) -> None:
-        """Take all steps, in order; a stopped process wakes up after so many of them."""
+        """Take all steps in order, including those during which a process is stopped."""
         self._steps = iter(steps)
         self.take_steps(None)
 
     def take_steps(self, count: int | None) -> None:
-        """Take so many of the next steps, or all that are left."""
+        """Take the next ``count`` steps; None: all that are left."""
         while count is None or count > 0:
             step = next(self._steps, None)
             if step is None:
                 return
-            self.tell(f"── {step}")
+            self.log(f"── {step}")
             self.taken += 1
             step.take(self)
             self.ledger.check_now()
             count = None if count is None else count - 1
 
     def advance(self, span_seconds: float) -> None:
-        """Time passes: Leases are renewed, heartbeats and late lines arrive, late requests too."""
+        """Let time pass: Leases are renewed; heartbeats, late lines and late requests arrive."""
         end_ns = self.clock.true_ns + seconds(span_seconds)
         while self.clock.true_ns < end_ns:
             soon = self._later[0][0] if self._later else end_ns
@@ -111,34 +111,34 @@ class World:
             self.clock.true_ns = step_ns
             while self._later and self._later[0][0] <= step_ns:
                 heapq.heappop(self._later)[2]()
-            self.nodes.beat_hearts()
+            self.nodes.send_heartbeats()
             for process in self.processes:
                 if process is not None:
                     process.keep()
 
     def later(self, delay_seconds: float, do: Callable[[], object]) -> None:
-        """Do something when so much time has passed."""
+        """Call ``do`` after ``delay_seconds``."""
         self._count += 1
         heapq.heappush(self._later, (self.clock.true_ns + seconds(delay_seconds), self._count, do))
 
-    def tell(self, line: str) -> None:
-        """A line of the trace, if somebody wants one."""
+    def log(self, line: str) -> None:
+        """Add a line to the trace, if there is one."""
         if self._trace is not None:
             self._trace.append(f"t+{self.clock.seconds() - 1000:9.1f}s  {line}")
 
     @property
     def traced(self) -> bool:
-        """Whether somebody wants to read along."""
+        """Whether a trace is written."""
         return self._trace is not None
 
     @property
     def trace(self) -> list[str]:
-        """What happened, line by line; empty unless somebody wanted it."""
+        """Return the lines of the trace; empty if none is written."""
         return self._trace or []
 
     def heal(self) -> None:
-        """From now on nothing goes wrong any more, and everything is there."""
-        self.deferred = True
+        """End all troubles, restore deleted Nodes, and set all clocks right."""
+        self.recovered = True
         self.traffic.clear()
         for name, machine in self.machines.items():
             machine.clock_ahead_ns = 0
@@ -152,31 +152,31 @@ class World:
         self.start(0)
 
     def paused(self) -> bool:
-        """Whether a person's pause stands on the Lease."""
+        """Whether the Lease has a pause."""
         lease = self.kube._store.get("leases", Key(NAMESPACE, LEASE))
         return lease is not None and view(lease.load()).controls.pause is not None
 
-    def beat_all(self) -> None:
+    def round_of_all(self) -> None:
         for process in self.processes:
             if process is not None:
-                process.beat()
+                process.round()
 
     def date(self) -> str:
-        """What the servers' Date header says; nothing while every clock is right, which is faster."""
+        """Return the servers' Date header; empty while every clock is right, which is faster."""
         return format_datetime(self.clock.moment(), usegmt=True) if self.clocks_differ else ""
 
     def uuid(self) -> str:
-        """A fresh id, the same in every run of a seed."""
+        """Return a new id, the same in every run of a seed."""
         return f"{self.rng.getrandbits(32):08x}-0000-4000-8000-{self.rng.getrandbits(48):012x}"
 
     # Processes
 
     def kill(self, process: Process) -> None:
-        self.tell(f"   {process.name} is killed")
+        self.log(f"   {process.name} is killed")
         process.dead = True
 
     def start(self, slot: int, *, same_identity: bool = True) -> Process:
-        """A new life in a slot; a container that is restarted in place keeps its identity."""
+        """Start a process in a slot; a container that is restarted in place keeps its identity."""
         before = self.processes[slot]
         if before is not None and not before.dead:
             return before
@@ -190,5 +190,5 @@ class World:
         return process
 
     def node_clock_ns(self, name: str) -> int:
-        """The time as the node has it."""
+        """Return the time by the node's clock."""
         return self.clock.true_ns + self.machines[name].clock_ahead_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from konductor_like.controller.report import BrakeReport
 from konductor_like.model import EventReason
 from konductor_like.policy.config import PolicyConfig
-from tests.policy.scenes import Cluster, at, fault, fleet, let_go
+from tests.policy.scenes import Cluster, at, fault, fleet, reset_node
 
 
 class Desk:
@@ -35,7 +35,7 @@ def test_one_event_reports_the_nodes_held_back_and_why_and_one_the_end() -> None
     desk.restart()
     desk.tick(seconds=10)
     for name in ("gpu-2", "gpu-3", "gpu-4"):
-        let_go(desk.cluster, name, 60)
+        reset_node(desk.cluster, name, 60)
     desk.tick(seconds=61)
     desk.tick(seconds=62)
     desk.tick(5, seconds=70)

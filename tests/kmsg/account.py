@@ -1,4 +1,4 @@
-"""Holds what the reader printed against what the kernel gave it: every sequence once, nothing invented."""
+"""Compares the reader's output with the kernel's records: every sequence once, and no invented line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNREADABLE = re.compile(rb"kmsg/1 unreadable boot=([0-9a-f-]{36}) ([ -~]*)")
 
 @dataclass(slots=True)
 class Account:
-    """What all lines together came to. ``joined`` counts fragments that went into a line before them."""
+    """Totals over all lines. ``joined`` is the number of fragments that were joined to an earlier line."""
 
     lines: int = 0
     joined: int = 0
@@ -32,9 +32,9 @@ class Account:
 
 
 def audit(output: bytes, ring: Ring, quiet_after: Iterable[int] = ()) -> Account:
-    """Raises AssertionError unless ``output`` is exactly what the ring delivered, in order, with its gaps.
+    """Check that ``output`` is what the ring delivered, in order, with its gaps. Raises AssertionError.
 
-    ``quiet_after`` are the sequences after which a fragment came too late to be joined.
+    After the sequences in ``quiet_after`` a fragment came too late to be joined.
     """
     account = Account()
     assert output.endswith(b"\n") or not output
@@ -98,5 +98,5 @@ def _check_line(match: re.Match[bytes], start: int, end: int, ring: Ring, late: 
 
 
 def _raw(record: bytes) -> bytes:
-    """A record that is none, as the reader shows it: its backslashes stay."""
+    """Return a broken record as the reader shows it, with its backslashes."""
     return re.sub(rb"[^ -~]", lambda match: b"\\x%02x" % match[0][0], record)

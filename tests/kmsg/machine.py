@@ -1,4 +1,4 @@
-"""A machine whose kernel prints while the reader reads, with a clock and everything that goes wrong."""
+"""A machine whose kernel prints while the reader reads, with a clock that is set back."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Machine:
 
 
 def flood(records: int, seed: int) -> Iterator[list[Message]]:
-    """Bursts that come to so many records: mostly a few, now and then more than the ring can hold."""
+    """Yield bursts of ``records`` records in total: mostly a few, sometimes more than the ring's capacity."""
     randomly = random.Random(seed)
     texts = [randomly.randbytes(randomly.randrange(200)) for _ in range(300)]
     texts += [b"NVRM: Xid (PCI:0000:4e:00): 79, GPU %d has fallen off the bus." % i for i in range(300)]
@@ -101,7 +101,7 @@ def flood(records: int, seed: int) -> Iterator[list[Message]]:
 
 
 def audited_flood(records: int, seed: int) -> Account:
-    """Run a flood of so many records; raises AssertionError unless each is printed or named in a gap."""
+    """Run a flood and check that each record is printed or named in a gap. Raises AssertionError."""
     machine = Machine(Ring(capacity=500), flood(records, seed))
     account = machine.run()
     assert account.lines + account.joined + account.lost == records

@@ -23,7 +23,7 @@ _CRI = re.compile(
 
 
 class DmesgPod:
-    """One run of the dmesg container; what it prints goes into a file, as the kubelet lays it out."""
+    """One run of the dmesg container, whose output goes to a file in the kubelet's format."""
 
     def __init__(self, logs: Path, node: str, restart: int) -> None:
         self.log = logs / f"dmesg-logging_dmesg-{node}_0e6f-uid" / "dmesg" / f"{restart}.log"
@@ -51,7 +51,7 @@ class DmesgPod:
 
 
 class Collector:
-    """Follows log files and pushes their lines; ``shipped`` are those lines, in order."""
+    """Follows log files and pushes their lines; ``shipped`` has the pushed lines in order."""
 
     def __init__(self, loki: LokiServer, node: str) -> None:
         self.shipped: list[str] = []
@@ -60,7 +60,7 @@ class Collector:
         self._offsets: dict[Path, int] = {}
 
     def ship(self, log: Path) -> None:
-        """Push what is new in a file."""
+        """Push the new lines of a file."""
         with log.open("rb") as file:
             file.seek(self._offsets.get(log, 0))
             text = file.read()

@@ -23,7 +23,7 @@ _PIPE_BYTES = 1 << 20
 
 
 class ReaderProcess:
-    """``feed`` it records, ``end`` its log; what it prints goes into ``output``."""
+    """A reader process: ``feed`` gives it records, ``end`` closes its log, ``output`` has its lines."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: int, output: Path) -> None:
         self.process = process
@@ -31,22 +31,22 @@ class ReaderProcess:
         self._log = log
 
     def feed(self, records: Iterable[bytes]) -> None:
-        """Hand it records as fast as it reads them."""
+        """Give it records as fast as it reads them."""
         for record in records:
             os.write(self._log, record)
 
     def end(self) -> None:
-        """The log ends."""
+        """End the log."""
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
 
     def printed(self) -> list[str]:
-        """All whole lines so far."""
+        """Return all complete lines of the output."""
         return self.output.read_text(encoding="ascii").splitlines()
 
     def until(self, text: str) -> None:
-        """Wait until ``text`` is among the last that it printed."""
+        """Wait until the end of the output contains ``text``."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while text not in self._tail():
             assert self.process.poll() is None, f"it ended with {self.process.returncode}"
@@ -59,12 +59,12 @@ class ReaderProcess:
             return file.read().decode("ascii")
 
     def ended(self) -> tuple[int, str]:
-        """Wait for its end; gives the exit code and what it said on standard error."""
-        _, said = self.process.communicate(timeout=PATIENCE_SECONDS)
-        return self.process.returncode, said.decode()
+        """Wait for its end, and return the exit code and its standard error."""
+        _, errors = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode, errors.decode()
 
     def peak_bytes(self) -> int:
-        """The most memory that it ever had in use, as the kernel counted it (VmHWM)."""
+        """Return the peak of its memory use in bytes (VmHWM)."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
         found = re.search(r"VmHWM:\s*(\d+) kB", status)
         assert found is not None

@@ -17,15 +17,15 @@ _ESCAPES = [bytes([byte]) if 32 <= byte < 127 and byte != 0x5C else b"\\x%02x" %
 
 @lru_cache(maxsize=4096)
 def escape(text: bytes) -> bytes:
-    """The text as the kernel shows it: backslashes and what is not printable as ``\\xNN``."""
+    """Return the text as the kernel shows it: backslashes and unprintable bytes as ``\\xNN``."""
     return b"".join([_ESCAPES[byte] for byte in text])
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What somebody prints. ``writer`` is the facility and, where the kernel tells, the caller (``T17``).
+    """A printed message. ``writer`` is the facility and, if the kernel names it, the caller (``T17``).
 
-    ``broken`` stands in place of the whole record, as no kernel writes it.
+    ``broken`` replaces the whole record by bytes that no kernel writes.
     """
 
     text: bytes
@@ -36,7 +36,7 @@ class Message:
     broken: bytes = b""
 
     def record(self, sequence: int, stamp_us: int) -> bytes:
-        """The record that a read of /dev/kmsg gives."""
+        """Return the record that a read of /dev/kmsg returns."""
         if self.broken:
             return self.broken
         facility, caller = self.writer
@@ -54,9 +54,9 @@ class Message:
 
 @dataclass(slots=True)
 class Ring:
-    """Messages that wait to be read, of which the oldest go when they are more than ``capacity``.
+    """Messages that wait to be read; beyond ``capacity`` the oldest are lost.
 
-    ``delivered`` is what the reader got, by sequence, in order; ``broken`` the records that are none.
+    ``delivered`` has the messages that the reader got, by sequence, and ``broken`` the broken records.
     """
 
     capacity: int
@@ -68,11 +68,11 @@ class Ring:
     _reader: int = -1
 
     def __post_init__(self) -> None:
-        """Start at sequence ``first``."""
+        """Start with sequence ``first``."""
         self._next = self._reader = self.first
 
     def printk(self, message: Message, stamp_us: int = 0) -> int:
-        """Keep a message, over the oldest one where there is no room; gives its sequence."""
+        """Add a message, which replaces the oldest if the ring is full, and return its sequence."""
         self._kept.append((self._next, stamp_us, message))
         if len(self._kept) > self.capacity:
             self._kept.popleft()
@@ -80,7 +80,7 @@ class Ring:
         return self._next - 1
 
     def read(self) -> bytes:
-        """The next record. Raises BlockingIOError where there is none, BrokenPipeError after a loss."""
+        """Return the next record. Raises BlockingIOError if there is none, BrokenPipeError after a loss."""
         if self._reader == self._next:
             raise BlockingIOError(errno.EAGAIN, "no record yet")
         if self._reader < self._kept[0][0]:

@@ -17,7 +17,7 @@ WALL_NS = 1_772_532_000_000_000_000
 
 @dataclass(slots=True)
 class Pause:
-    """So many seconds without a record."""
+    """Seconds without a record."""
 
     seconds: float
 
@@ -27,9 +27,9 @@ Step = bytes | Pause | OSError
 
 @dataclass(slots=True)
 class Script:
-    """``output`` and ``at_seconds`` are what was written and when; at its end the log ends.
+    """A scripted log. ``output`` has what was written and ``at_seconds`` when.
 
-    ``read_seconds`` is how long each read takes.
+    Each read takes ``read_seconds``.
     """
 
     steps: deque[Step]
@@ -40,7 +40,7 @@ class Script:
     _now_ns: int = 5_000_000_000
 
     def read(self) -> bytes:
-        """One record of the script."""
+        """Return the next record of the script."""
         self.reads += 1
         self._sleep(self.read_seconds)
         step = self.steps[0] if self.steps else b""
@@ -54,7 +54,7 @@ class Script:
         return step
 
     def wait(self, seconds: float) -> bool:
-        """Sleep through the script's next pause, or through a part of it."""
+        """Sleep for the script's next pause, or a part of it."""
         assert seconds >= 0
         step = self.steps[0] if self.steps else None
         if not isinstance(step, Pause):
@@ -68,16 +68,16 @@ class Script:
         return True
 
     def write(self, data: bytes) -> None:
-        """Remember what was printed, and when."""
+        """Keep the output and its time."""
         self.output.append(data)
         self.at_seconds.append(self._now_ns / 1e9)
 
     def monotonic_ns(self) -> int:
-        """The machine's clock, which starts at five seconds."""
+        """Return the machine's clock, which starts at 5 s."""
         return self._now_ns
 
     def wall_ns(self) -> int:
-        """The wall clock."""
+        """Return the wall clock."""
         return WALL_NS + self._now_ns
 
     def _sleep(self, seconds: float) -> None:
@@ -85,19 +85,19 @@ class Script:
 
     @property
     def lines(self) -> list[str]:
-        """What was printed, line by line, without what all of them begin with."""
+        """Return the printed lines without their common beginning."""
         text = b"".join(self.output).decode("ascii")
         return [line.removeprefix("kmsg/1 ").replace(f"boot={BOOT} ", "") for line in text.splitlines()]
 
     @property
     def heartbeats(self) -> list[tuple[int, float]]:
-        """The sequence and the uptime in seconds of each heartbeat."""
+        """Return the sequence and the uptime in seconds of each heartbeat."""
         beats = [line.split() for line in self.lines if line.startswith("heartbeat ")]
         return [(int(beat[1].partition("=")[2]), float(beat[2].partition("=")[2])) for beat in beats]
 
     @property
     def texts(self) -> list[str]:
-        """Only the texts of records."""
+        """Return the texts of the records only."""
         return [line.partition("] ")[2] for line in self.lines if line.startswith("seq=")]
 
 

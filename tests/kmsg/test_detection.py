@@ -1,4 +1,4 @@
-"""What the reader prints is what detection reads: position, who wrote it, and the text, all exactly."""
+"""Detection reads the reader's lines exactly: position, writer and text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def printed(*records: bytes) -> list[str]:
 
 
 def carried(line: str) -> list[str]:
-    """The line as it comes out of Loki, depending on who unwrapped it before."""
+    """Return the forms of a line in Loki, which depend on what unwrapped it before."""
     docker = json.dumps({"log": line, "stream": "stdout", "time": "2026-03-03T10:00:00Z"})
     return [line, line.rstrip("\n"), f"2026-03-03T10:00:00.000000001Z stdout F {line}", docker]
 
@@ -49,7 +49,7 @@ def test_an_xid_is_found_with_its_position_and_its_writer(
         assert finding.user_written is (facility != 0)
 
 
-def test_an_xid_in_fragments_is_found_where_it_began() -> None:
+def test_an_xid_in_fragments_has_the_position_of_its_first_fragment() -> None:
     parts = [Message(XID[:40]), Message(XID[40:70], fragment=True), Message(XID[70:], fragment=True)]
     (line,) = printed(*(part.record(8 + i, 1_000_000 + i) for i, part in enumerate(parts)))
 
@@ -59,7 +59,7 @@ def test_an_xid_in_fragments_is_found_where_it_began() -> None:
     assert finding.position == KernelPosition(BOOT, 8, 1_000_000)
 
 
-def test_an_echo_that_ends_in_a_kernel_fragment_does_not_lend_the_kernels_name() -> None:
+def test_a_users_record_joined_by_a_kernel_fragment_stays_user_written() -> None:
     echo, kernel = Message(XID, writer=(1, "")), Message(b"eth0: link up", fragment=True)
 
     first, second = printed(echo.record(1, 0), kernel.record(2, 0))
@@ -76,8 +76,8 @@ def test_an_echo_that_ends_in_a_kernel_fragment_does_not_lend_the_kernels_name()
     stamp_us=st.integers(0, 2**64 // 1000),
     facility=st.integers(0, 255),
 )
-def test_any_record_comes_back_whole(text: str, sequence: int, stamp_us: int, facility: int) -> None:
-    words = f"NVRM: {text}"  # the driver's own words are behind no further prefix
+def test_any_record_is_read_back_complete(text: str, sequence: int, stamp_us: int, facility: int) -> None:
+    words = f"NVRM: {text}"  # no further prefix comes before the driver's text
     (line,) = printed(Message(words.encode(), writer=(facility, "")).record(sequence, stamp_us))
 
     record = open_record(line)
@@ -117,7 +117,7 @@ def test_a_heartbeat_is_read_back_and_is_no_fault(wall_ns: int) -> None:
     assert HEARTBEAT_ANCHOR in line
 
 
-def test_a_heartbeat_that_a_user_wrote_is_none() -> None:
+def test_a_user_written_heartbeat_is_no_heartbeat() -> None:
     text = b"kmsg/1 heartbeat boot=%b seq=1 uptime=1.000000 wall=2026-03-03T10:00:00.000Z" % BOOT.encode()
     for message in (text, b"\n" + text, b"\r" + text, b"\x00" + text):
         (line,) = printed(Message(message, writer=(1, "")).record(1, 0))

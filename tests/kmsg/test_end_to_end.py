@@ -1,4 +1,4 @@
-"""An echo into this machine's own /dev/kmsg taints a node once: the whole way, with stand-in servers."""
+"""A line written to this machine's /dev/kmsg taints a node once, on the whole path with stand-in servers."""
 
 from __future__ import annotations
 
@@ -37,10 +37,12 @@ pytestmark = [pytest.mark.processes, pytest.mark.skipif(bool(_why_not()), reason
 
 @pytest.fixture
 def echo() -> Iterator[Callable[[str], None]]:
-    """Writes into the kernel log, while no other run of this test does."""
+    """Writes to the kernel log, under a lock against other runs of this test."""
 
     def write(text: str) -> None:
-        descriptor = os.open(DEVICE, os.O_WRONLY)  # opened anew: the kernel lets ten lines through per opener
+        descriptor = os.open(
+            DEVICE, os.O_WRONLY
+        )  # opened for each line: the kernel accepts ten lines per opener
         try:
             os.write(descriptor, text.encode() + b"\n")
         finally:
@@ -66,7 +68,7 @@ def _sequence(line: str) -> int:
 
 
 class Chain:
-    """The dmesg pod, the collector and the controller at work on one node."""
+    """The dmesg pod, the collector and the controller for one node."""
 
     def __init__(self, stage: Stage, logs: Path) -> None:
         self._stage = stage
@@ -77,45 +79,45 @@ class Chain:
         )
 
     def pod(self, restart: int) -> DmesgPod:
-        """The dmesg pod after so many restarts."""
+        """Return the dmesg pod after ``restart`` restarts."""
         return DmesgPod(self._logs, NODE, restart)
 
-    def until_judged(self, pod: DmesgPod, code: int, text: str) -> None:
+    def until_recorded(self, pod: DmesgPod, code: int, text: str) -> None:
         """Wait until the record on the node covers the line with ``text``, and so every line before it."""
 
-        def judged() -> bool:
+        def recorded() -> bool:
             self._collector.ship(pod.log)
             lines = [line for line in self._collector.shipped if text in line]
             incidents = self._stage.node(NODE).record.get("incidents", ())
             positions = [each["at"]["seq"] for each in incidents if each["rule"] == f"xid.{code}"]
             return bool(lines and positions) and max(positions) >= _sequence(lines[0])
 
-        until(judged, f"the node's record covers {text}", self._controller)
+        until(recorded, f"the node's record covers {text}", self._controller)
 
     def tainted(self) -> bool:
-        """Whether the node is out."""
+        """Whether the node is tainted."""
         return self._stage.node(NODE).tainted
 
     def reset(self) -> None:
-        """What the operator does."""
+        """Reset the node as an operator does."""
         done = self._stage.run("reset", NODE, "--yes")
         assert done.returncode == 0, done.stderr
 
     def copies(self, text: str) -> int:
-        """How many lines with this text went to Loki."""
+        """Return the number of lines with this text that went to Loki."""
         return sum(text in line for line in self._collector.shipped)
 
 
 def test_an_echoed_xid_taints_a_node_once_and_the_next_one_again(
     tmp_path: Path, stage: Stage, echo: Callable[[str], None]
 ) -> None:
-    run = secrets.token_hex(8)  # the kernel log may still hold what earlier runs wrote
+    run = secrets.token_hex(8)  # the kernel log may still have lines of earlier runs
     first, second, talk = (f"name={name}-{run}" for name in ("first", "second", "talk"))
     chain = Chain(stage, tmp_path)
 
     with chain.pod(restart=0) as pod:
         echo(XID_79.format(first))
-        chain.until_judged(pod, 79, first)
+        chain.until_recorded(pod, 79, first)
         assert chain.tainted()
     assert pod.code == 0
     chain.reset()
@@ -123,10 +125,10 @@ def test_an_echoed_xid_taints_a_node_once_and_the_next_one_again(
 
     with chain.pod(restart=1) as pod:  # which reads the whole buffer again
         echo(XID_63.format(talk))
-        chain.until_judged(pod, 63, talk)
+        chain.until_recorded(pod, 63, talk)
         assert chain.copies(first) == 2
         assert not chain.tainted()
 
         echo(XID_79.format(second))
-        chain.until_judged(pod, 79, second)
+        chain.until_recorded(pod, 79, second)
         assert chain.tainted()

@@ -38,21 +38,21 @@ def run(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedP
 
 
 def small_pipe() -> tuple[int, int]:
-    """A pipe that is full at ``PIPE_BYTES``."""
+    """Return a pipe with a capacity of ``PIPE_BYTES``."""
     theirs, ours = os.pipe()
     fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     return theirs, ours
 
 
 def until_full(pipe: int) -> None:
-    """Wait until nothing more goes into a small pipe."""
+    """Wait until a small pipe is full."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] < PIPE_BYTES:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def test_it_is_one_file_of_python_3_9_that_needs_nothing_but_the_standard_library() -> None:
+def test_the_reader_is_one_file_of_python_3_9_with_the_standard_library_only() -> None:
     tree = ast.parse(Path(FILE).read_text(encoding="utf-8"), feature_version=(3, 9))
 
     imported = {
@@ -71,7 +71,9 @@ def test_it_is_one_file_of_python_3_9_that_needs_nothing_but_the_standard_librar
 
 
 @pytest.mark.parametrize("command", [AS_A_FILE, AS_A_MODULE], ids=["as a file", "as a module"])
-def test_it_prints_records_of_this_boot_as_they_come(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_the_reader_prints_records_of_this_boot_as_they_come(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
     with reader_process(tmp_path, command) as reader:
         reader.feed(records(range(3)))
         reader.until("heartbeat")
@@ -89,7 +91,7 @@ def test_it_prints_records_of_this_boot_as_they_come(tmp_path: Path, command: tu
     ]
 
 
-def test_the_longest_record_that_the_kernel_hands_out_is_read_whole(tmp_path: Path) -> None:
+def test_the_longest_record_of_the_kernel_is_read_completely(tmp_path: Path) -> None:
     # A read with less room than the record takes fails with EINVAL, each time again. Only a socket holds
     # packets of this size: those of a pipe end at 4096 bytes.
     theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -106,7 +108,7 @@ def test_the_longest_record_that_the_kernel_hands_out_is_read_whole(tmp_path: Pa
     assert line.endswith(longest.partition(b";")[2].partition(b"\n")[0])
 
 
-def test_it_wakes_up_for_each_record(tmp_path: Path) -> None:
+def test_the_reader_wakes_up_for_each_record(tmp_path: Path) -> None:
     with reader_process(tmp_path) as reader:
         began = time.monotonic()
         for i in range(10):
@@ -117,7 +119,7 @@ def test_it_wakes_up_for_each_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_the_reader_with_all_lines_printed(tmp_path: Path, number: signal.Signals) -> None:
     with reader_process(tmp_path) as reader:
         reader.feed([record(1, "one")])
         reader.until("heartbeat")
@@ -127,7 +129,7 @@ def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> No
         assert "] one" in reader.printed()[0]
 
 
-def test_a_signal_while_its_output_is_stuck_loses_nothing_that_it_read(tmp_path: Path) -> None:
+def test_a_signal_while_the_output_is_blocked_loses_no_record_that_was_read(tmp_path: Path) -> None:
     stuck, stdout = small_pipe()
     with reader_process(tmp_path, stdout=stdout) as reader:
         os.close(stdout)
@@ -144,7 +146,7 @@ def test_a_signal_while_its_output_is_stuck_loses_nothing_that_it_read(tmp_path:
     assert texts == [b"%d" % i for i in range(len(texts))]
 
 
-def test_an_output_that_is_closed_fails_and_says_so(tmp_path: Path) -> None:
+def test_a_closed_output_ends_the_reader_with_an_error(tmp_path: Path) -> None:
     gone, stdout = os.pipe()
     os.close(gone)
     with reader_process(tmp_path, stdout=stdout) as reader:
@@ -154,7 +156,7 @@ def test_an_output_that_is_closed_fails_and_says_so(tmp_path: Path) -> None:
         assert reader.ended() == (1, "kmsg: [Errno 32] Broken pipe\n")
 
 
-def test_an_output_that_was_left_non_blocking_still_gets_everything(tmp_path: Path) -> None:
+def test_a_non_blocking_output_gets_every_line(tmp_path: Path) -> None:
     slow, stdout = small_pipe()
     os.set_blocking(stdout, False)
     with reader_process(tmp_path, stdout=stdout) as reader:
@@ -169,7 +171,7 @@ def test_an_output_that_was_left_non_blocking_still_gets_everything(tmp_path: Pa
     assert sum(b"] " in line for line in printed.splitlines()) == 200
 
 
-def test_without_any_output_it_does_not_start() -> None:
+def test_the_reader_does_not_start_without_an_output() -> None:
     ended = subprocess.run(
         ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *AS_A_FILE, "--device", "/dev/null"],
         stderr=subprocess.PIPE,
@@ -183,7 +185,7 @@ def test_without_any_output_it_does_not_start() -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_a_log_that_cannot_be_opened_fails_and_says_what_it_takes() -> None:
+def test_a_log_that_cannot_be_opened_ends_the_reader_with_the_remedy() -> None:
     ended = run("--device", "/nowhere/kmsg")
 
     assert ended.returncode == 1
@@ -201,7 +203,7 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     assert "usage: kmsg" in ended.stderr
 
 
-def test_it_never_needs_more_than_twenty_mebibytes(tmp_path: Path) -> None:
+def test_the_reader_never_uses_more_than_20_mib(tmp_path: Path) -> None:
     with reader_process(tmp_path) as reader:
         reader.feed(record(i, f"{i} " + "x" * 900) for i in range(30_000))
         reader.feed([record(30_000, "last")])

@@ -1,4 +1,4 @@
-"""The reader's loop: what it prints when, what it does about losses, and how it ends."""
+"""The reader's loop: the times of its output, lost records, and its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from konductor_like.kmsg import write_all
 from tests.kmsg.scripted import Pause, play, reader_of, record, records, script
 
 
-def test_a_lone_record_is_printed_within_a_blink() -> None:
+def test_a_single_record_is_printed_at_once() -> None:
     log = play(Pause(3), record(1, "one"), Pause(3))
 
     when = next(at for at, data in zip(log.at_seconds, log.output, strict=True) if b"] one" in data)
@@ -31,7 +31,7 @@ def test_a_fragment_that_comes_late_is_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENODEV, errno.EINVAL, errno.EIO, errno.EPERM])
-def test_any_other_error_ends_it_after_everything_was_printed(number: int) -> None:
+def test_any_other_error_ends_the_reader_after_every_line_was_printed(number: int) -> None:
     log = script(*records(range(3)), OSError(number, os.strerror(number)), record(3, "3"))
 
     with pytest.raises(OSError, match=os.strerror(number)) as caught:
@@ -41,7 +41,7 @@ def test_any_other_error_ends_it_after_everything_was_printed(number: int) -> No
     assert log.texts == ["0", "1", "2"]
 
 
-def test_a_stop_prints_what_is_held_and_leaves_the_rest_unread() -> None:
+def test_a_stop_prints_pending_lines_and_leaves_the_rest_unread() -> None:
     log = script(*records(range(10)))
     reader = reader_of(log)
     read = log.read
@@ -58,7 +58,7 @@ def test_a_stop_prints_what_is_held_and_leaves_the_rest_unread() -> None:
     assert len(log.steps) == 6
 
 
-def test_a_stop_in_silence_is_noticed_soon() -> None:
+def test_a_stop_while_the_log_is_silent_is_noticed_soon() -> None:
     log = script(record(1, "1"), Pause(3600))
     reader = reader_of(log)
     wait = log.wait
@@ -75,7 +75,7 @@ def test_a_stop_in_silence_is_noticed_soon() -> None:
     assert log.monotonic_ns() < 7e9
 
 
-def test_silence_costs_next_to_nothing() -> None:
+def test_a_silent_log_causes_few_wake_ups() -> None:
     log = play(record(1, "1"), Pause(3600))
 
     assert log.reads < 3600 * 1.1
@@ -88,7 +88,7 @@ def test_a_flood_is_written_in_batches_and_in_order() -> None:
     assert len(log.output) < 20
 
 
-def test_an_output_that_takes_little_at_once_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_accepts_few_bytes_at_a_time_gets_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bytes] = []
 
     def write(_descriptor: int, data: memoryview) -> int:

@@ -1,4 +1,4 @@
-"""One record of /dev/kmsg becomes one line; fragments of a line become one."""
+"""Each record of /dev/kmsg becomes one line, and the fragments of a line are joined."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AT = f"kmsg/1 boot={BOOT} "
 
 
 def printed(*records: bytes) -> list[str]:
-    """The lines that these records become, each without what all of them begin with."""
+    """Return the lines for these records, without their common beginning."""
     reader = Records(BOOT)
     for record in records:
         reader.feed(record)
@@ -65,7 +65,7 @@ def test_a_record_becomes_a_line(record: bytes, line: str) -> None:
     assert printed(record) == [line]
 
 
-def test_fragments_of_old_and_new_kernels_are_joined_and_what_cannot_be_read_stands_in_its_place() -> None:
+def test_fragments_of_old_and_new_kernels_are_joined_and_broken_records_keep_their_place() -> None:
     lines = printed(
         b"4,7,1,-;Xid \n KEY=v\n", b"4,8,2,c;(PCI)\n", b"4,9,3,+;: 79\n", b"??\n", b"4,11,4,-;z\n"
     )
@@ -78,7 +78,7 @@ def test_fragments_of_old_and_new_kernels_are_joined_and_what_cannot_be_read_sta
     ]
 
 
-def test_a_joined_line_has_an_end_and_the_rest_follows_as_a_line_of_its_own() -> None:
+def test_a_joined_line_has_a_maximum_length_and_the_rest_is_a_new_line() -> None:
     fragments = [b"6,%d,0,%c;%b\n" % (i, b"-c"[i > 0], b"%04d" % i * 250) for i in range(12)]
 
     lines = printed(*fragments)
@@ -89,7 +89,7 @@ def test_a_joined_line_has_an_end_and_the_rest_follows_as_a_line_of_its_own() ->
     assert text == "".join(f"{i:04}" * 250 for i in range(12))
 
 
-def test_the_last_line_is_held_back_until_it_is_complete() -> None:
+def test_the_last_line_is_not_printed_until_it_is_complete() -> None:
     reader = Records(BOOT)
     reader.feed(b"6,1,0,-;one\n")
     assert reader.holding
@@ -100,7 +100,7 @@ def test_the_last_line_is_held_back_until_it_is_complete() -> None:
     assert reader.printed == 1
 
 
-def test_a_heartbeat_claims_only_what_was_printed() -> None:
+def test_a_heartbeat_has_the_sequence_of_the_last_printed_record() -> None:
     reader = Records(BOOT)
     for record in (b"6,1,0,-;one\n", b"6,2,0,-;two\n"):
         reader.feed(record)

@@ -1,4 +1,4 @@
-"""Every record that the kernel had is printed once, in order, or named in a gap: against a simulated ring."""
+"""Every record of a simulated kernel ring is printed once, in order, or named in a gap."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ burst: st.SearchStrategy[list[Message]] = st.one_of(
 def test_every_record_is_printed_once_or_named_in_a_gap(
     capacity: int, first: int, bursts: list[list[Message]]
 ) -> None:
-    # A broken record at either end would be in no gap: nothing says what its sequence was.
+    # A broken record at either end would be in no gap, because its sequence is unknown.
     machine = Machine(Ring(capacity, first), [[Message(b"start")], *bursts, [Message(b"end")]])
 
     account = machine.run()
@@ -41,5 +41,5 @@ def test_every_record_is_printed_once_or_named_in_a_gap(
     assert account.lines + account.joined + account.lost == 2 + sum(len(burst) for burst in bursts)
 
 
-def test_of_two_hundred_thousand_records_each_is_printed_or_named_in_a_gap() -> None:
+def test_each_of_200000_records_is_printed_or_named_in_a_gap() -> None:
     audited_flood(200_000, seed=1)

@@ -15,17 +15,17 @@ HASH = "trainy.konduktor.ai/kmsg-sha256"
 
 
 def script() -> str:
-    """The reader's source."""
+    """Return the reader's source."""
     return Path(konductor_like.kmsg.__file__).read_text(encoding="utf-8")
 
 
 def script_hash() -> str:
-    """Its SHA-256, in hexadecimal."""
+    """Return the SHA-256 of the script, in hexadecimal."""
     return hashlib.sha256(script().encode()).hexdigest()
 
 
 def embedded(manifest: str) -> str:
-    """The manifest with the script in it, and with nothing else changed."""
+    """Return the manifest with the current script and hash, and no other change."""
     block = textwrap.indent(script(), "    ")
     manifest = re.sub(r"(?m)(?<=^  kmsg\.py: \|\n)(?:    .*\n|\n)*", lambda _: block, manifest, count=1)
     return re.sub(rf"(?m)(?<=^        {re.escape(HASH)}: ).*$", f'"{script_hash()}"', manifest, count=1)

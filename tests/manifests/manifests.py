@@ -10,24 +10,24 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 
 def documents(name: str) -> list[dict[str, Any]]:
-    """Every object of a file in the manifests folder, in the order in which kubectl applies them."""
+    """Return every object of a manifest file, in the order in which kubectl applies them."""
     loaded = yaml.safe_load_all((MANIFESTS / name).read_text(encoding="utf-8"))
     return [document for document in loaded if document is not None]
 
 
 def only(docs: list[dict[str, Any]], kind: str, name: str | None = None) -> dict[str, Any]:
-    """The one object of this kind (and name); an AssertionError where there is none, or more than one."""
+    """Return the only object of this kind (and name). Raises AssertionError if there is not exactly one."""
     found = [doc for doc in docs if doc["kind"] == kind and name in (None, doc["metadata"]["name"])]
     assert len(found) == 1, f"{len(found)} objects {kind}/{name or '*'} instead of one"
     return found[0]
 
 
 OPTIONAL = ("network_policy.yaml", "people_rbac.yaml")
-"""What an installation does without; it goes into namespaces that are there."""
+"""Optional manifests; their namespaces must exist."""
 
 
 def kubectl_manifests() -> list[str]:
-    """The files that `kubectl apply` takes to install; the others are values for charts, or optional."""
+    """Return the files of an installation with `kubectl apply`; the others are chart values, or optional."""
     files = (path.name for path in MANIFESTS.glob("*.yaml") if not path.name.endswith("-values.yaml"))
     return sorted(name for name in files if name not in OPTIONAL)
 
@@ -37,13 +37,13 @@ _BYTES = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "Ki": 2**10, "Mi": 2**20, "Gi":
 
 
 def seconds(duration: str) -> float:
-    """Seconds of a Go duration with one unit, such as ``336h``. Raises ValueError for anything else."""
+    """Convert a Go duration with one unit, such as ``336h``, to seconds. Raises ValueError for others."""
     number, unit = _split(duration)
     return number * _SECONDS[unit]
 
 
 def byte_count(size: str) -> int:
-    """Bytes of ``1Gi`` or ``1GB``; Loki's KB, MB and GB are powers of 1024 too. Raises ValueError else."""
+    """Convert ``1Gi`` or ``1GB`` to bytes; Loki's KB, MB and GB are powers of 1024 too. Raises ValueError."""
     number, unit = _split(size)
     return number * _BYTES[unit]
 

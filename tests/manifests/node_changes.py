@@ -1,4 +1,4 @@
-"""Changes of a Node that the admission policy must let pass, and those that it must refuse."""
+"""Changes of a Node that the admission policy must allow, and changes that it must refuse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION
 
 Operations = list[dict[str, Any]]
 Build = Callable[[Mapping[str, Any]], Operations]
-"""From the Node as it is to a JSON Patch."""
+"""Makes a JSON Patch from the Node."""
 
 LABEL, ANNOTATION = "policy.example/a", "policy.example/b"
 OTHERS = (
@@ -20,7 +20,7 @@ OTHERS = (
 
 
 def node(name: str, *, ours: bool) -> dict[str, Any]:
-    """A Node with others' labels, annotations and taints, and if wanted with ours between and beside them."""
+    """A Node with labels, annotations and taints of others, and with ``ours`` also ours."""
     labels, annotations = {LABEL: "x", f"{LABEL}2": "x"}, {ANNOTATION: "y", f"{ANNOTATION}2": "y"}
     metadata: dict[str, Any] = {"name": name, "labels": labels, "annotations": annotations}
     taints = [dict(taint) for taint in OTHERS]
@@ -72,7 +72,7 @@ TO_FAULTY: Mapping[str, Build] = {
     ),
     "nothing": lambda _node: [],
 }
-"""Allowed on a Node without a trace of us."""
+"""Changes that are allowed on a Node without marks of ours."""
 
 TO_HEALTHY: Mapping[str, Build] = {
     "our taint off": _taints(lambda taints: [taint for taint in taints if not _is_ours(taint)]),
@@ -87,7 +87,7 @@ TO_HEALTHY: Mapping[str, Build] = {
         _remove(_at("annotations", RECORD_ANNOTATION)),
     ),
 }
-"""Allowed on a Node that we tainted."""
+"""Changes that are allowed on a Node that the controller tainted."""
 
 _TAINT, _LABEL, _ANNOTATION = "no other taint", "no other label", "no other annotation"
 _METADATA, _SPEC = "nothing in a Node's metadata", "nothing in a Node's spec"
@@ -129,4 +129,4 @@ FORBIDDEN: Mapping[str, tuple[Build, str]] = {
         _SPEC,
     ),
 }
-"""Refused on a Node without a trace of us, each with words of the message that says why."""
+"""Changes that are refused on a Node without marks of ours, each with a part of the message."""

@@ -1,8 +1,7 @@
 """A ValidatingAdmissionPolicy carried out as the API server does, for the stand-in's ``admission``.
 
-What it takes from a policy: which requests it is about, its conditions, variables and validations. Its
-expressions are evaluated by an implementation of CEL of its own; ``tests/contract`` holds both to the same
-cases where a real API server is given.
+It uses a policy's request rules, conditions, variables and validations, and its own implementation of CEL.
+``tests/contract`` runs the same cases against a real API server, if there is one.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ class Policy:
             "policyName": self._policy["metadata"]["name"],
             "validationActions": ["Deny"],
         }
-        self.judged = 0
-        """How many reviews its conditions let through to its validations."""
+        self.validated = 0
+        """Number of reviews that met its conditions and were validated."""
 
     def __call__(self, review: Review) -> str:
-        """Why the write is denied; empty where it is not."""
+        """Return why the write is denied; "" if it is allowed."""
         if not any(_about(rule, review) for rule in self._spec["matchConstraints"]["resourceRules"]):
             return ""
         known: dict[str, Any] = {
@@ -44,14 +43,14 @@ class Policy:
         try:
             if not all(cel.evaluate(each["expression"], known) for each in self._spec["matchConditions"]):
                 return ""
-            self.judged += 1
+            self.validated += 1
             known["variables"] = {}
             for variable in self._spec["variables"]:
                 known["variables"][variable["name"]] = cel.evaluate(variable["expression"], known)
             for validation in self._spec["validations"]:
                 if not cel.evaluate(validation["expression"], known):
                     return self._denied(validation["message"])
-        except (ValueError, TypeError, KeyError, RuntimeError) as error:  # whatever cel makes of an error
+        except (ValueError, TypeError, KeyError, RuntimeError) as error:  # cel raises any of these
             return self._denied(f"expression resulted in error: {error}")
         return ""
 

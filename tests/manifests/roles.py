@@ -1,4 +1,4 @@
-"""The shipped roles as the stand-in's rules: what the bindings of a file grant to one account or group."""
+"""The shipped roles as rules of the stand-in: the rights that a file's bindings grant to a user or group."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CONTROLLER = "system:serviceaccount:konductor-like:konductor-like"
 
 
 def rules_of(docs: Sequence[Mapping[str, Any]], user: str = CONTROLLER) -> tuple[Rule, ...]:
-    """Every rule that binds ``user`` (or a group); those of a RoleBinding hold in its namespace only."""
+    """Return every rule bound to ``user`` (or a group); rules of a RoleBinding have its namespace."""
     return tuple(rule for binding in docs if _binds(binding, user) for rule in _granted(docs, binding))
 
 
 def single(rules: Sequence[Rule]) -> Iterator[Rule]:
-    """The rules taken apart: one verb on one resource each."""
+    """Split the rules: one verb on one resource each."""
     for rule in rules:
         for verb in rule.verbs:
             for resource in rule.resources:

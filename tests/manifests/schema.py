@@ -1,4 +1,4 @@
-"""Which fields an object may have: the official client's models, which are made of Kubernetes' OpenAPI."""
+"""Checks the fields of an object by the official client's models, which are generated from the OpenAPI."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMED_APART = {("v1", "Event"): "CoreV1Event", ("events.k8s.io/v1", "Event"): "
 
 
 def problems(item: Mapping[str, Any]) -> list[FieldProblem]:
-    """Everything that is wrong with the fields of an object. Raises KeyError for an unknown kind."""
+    """Return all wrong fields of an object. Raises KeyError for an unknown kind."""
     identity = item["apiVersion"], item["kind"]
     model = _NAMED_APART.get(identity) or f"{identity[0].rpartition('/')[2].capitalize()}{identity[1]}"
     if not hasattr(models, model):
@@ -33,7 +33,7 @@ def problems(item: Mapping[str, Any]) -> list[FieldProblem]:
 
 
 def _check(value: Any, kind: str, place: str) -> Iterator[FieldProblem]:
-    if value is None or kind == "object":  # an absent field; one that may hold anything, such as a port
+    if value is None or kind == "object":  # an absent field, or one of any type, such as a port
         return
     if kind in _PLAIN:
         if not isinstance(value, _PLAIN[kind]) or (isinstance(value, bool) and kind != "bool"):

@@ -1,4 +1,4 @@
-"""The admission policy where no API server is needed; what it lets pass is held by ``tests/contract``."""
+"""Refusals of the admission policy, without an API server; ``tests/contract`` has the allowed changes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ POLICY = only(DOCS, "ValidatingAdmissionPolicy")["spec"]
 Change = Callable[[dict[str, Any]], object]
 
 
-def judge(change: Change, user: str = CONTROLLER, **review: str) -> str:
-    """What the policy says to one change of a Node."""
+def refusal(change: Change, user: str = CONTROLLER, **review: str) -> str:
+    """Return the policy's refusal of a change of a Node; "" if it is allowed."""
     old = node_changes.node("gpu-1", ours=True)
     old["spec"] |= {"podCIDR": "10.9.0.0/24", "later": {"deep": [1]}}
     old["metadata"] |= {"uid": "1", "finalizers": ["policy.example/a"]}
@@ -44,7 +44,7 @@ def cordon(node: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         pytest.param(lambda node: node["spec"].update(latest={"a": 1}), "spec", id="new in spec"),
         pytest.param(lambda node: node["spec"].update(latest=False), "spec", id="new and false in spec"),
@@ -54,13 +54,13 @@ def cordon(node: dict[str, Any]) -> None:
         pytest.param(lambda node: node["metadata"].pop("finalizers"), "metadata", id="gone from metadata"),
     ],
 )
-def test_a_field_that_nobody_here_knows_is_protected_as_well(change: Change, said: str) -> None:
-    assert f"nothing in a Node's {said}" in judge(change)
+def test_an_unknown_field_is_protected_too(change: Change, expected: str) -> None:
+    assert f"nothing in a Node's {expected}" in refusal(change)
 
 
-def test_metadata_may_change_only_where_the_api_server_writes_it_by_itself() -> None:
+def test_only_metadata_that_the_api_server_writes_by_itself_may_change() -> None:
     def changed(field: str) -> str:
-        return judge(lambda node: node["metadata"].update({field: "changed"}))
+        return refusal(lambda node: node["metadata"].update({field: "changed"}))
 
     for field in ("resourceVersion", "generation", "managedFields"):
         assert changed(field) == "", field
@@ -68,35 +68,35 @@ def test_metadata_may_change_only_where_the_api_server_writes_it_by_itself() -> 
         assert "nothing in a Node's metadata" in changed(field), field
 
 
-def test_a_time_on_our_own_taint_is_no_change_of_anothers() -> None:
-    assert judge(lambda node: node["spec"]["taints"][1].update(timeAdded="2026-01-01T00:00:00Z")) == ""
-    assert "no other taint" in judge(
+def test_a_time_on_our_taint_is_no_change_of_other_taints() -> None:
+    assert refusal(lambda node: node["spec"]["taints"][1].update(timeAdded="2026-01-01T00:00:00Z")) == ""
+    assert "no other taint" in refusal(
         lambda node: node["spec"]["taints"][0].update(timeAdded="2026-01-01T00:00:00Z")
     )
 
 
-def test_every_refusal_is_a_403_that_says_what_is_allowed_and_is_met_by_a_case() -> None:
-    """The default, 422, would mean to the controller that somebody was faster than it."""
+def test_every_refusal_is_a_403_that_names_what_is_allowed_and_has_a_case() -> None:
+    """The controller would read 422, the default, as a conflict with another writer."""
     for validation in POLICY["validations"]:
         assert validation["reason"] == "Forbidden"
         assert validation["message"].startswith("konductor-like may change no")
 
-    expected = {said for _, said in node_changes.FORBIDDEN.values()}
+    parts = {part for _, part in node_changes.FORBIDDEN.values()}
 
     for validation in POLICY["validations"]:
-        assert any(said in validation["message"] for said in expected)
-    assert len(expected) == len(POLICY["validations"])
+        assert any(part in validation["message"] for part in parts)
+    assert len(parts) == len(POLICY["validations"])
 
 
-def test_it_names_the_marks_and_the_account_that_the_code_uses() -> None:
-    said = "\n".join(
+def test_the_policy_names_the_marks_and_the_account_that_the_code_uses() -> None:
+    text = "\n".join(
         each["expression"]
         for part in ("matchConditions", "variables", "validations")
         for each in POLICY[part]
     )
     account = only(DOCS, "ServiceAccount")["metadata"]
 
-    assert f"'system:serviceaccount:{account['namespace']}:{account['name']}'" in said
+    assert f"'system:serviceaccount:{account['namespace']}:{account['name']}'" in text
     softer = (SUSPECT_TAINT_KEY, SUSPECT_TAINT_EFFECT)
     for name in (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT, *softer, HEALTH_LABEL, RECORD_ANNOTATION):
-        assert f"'{name}'" in said
+        assert f"'{name}'" in text

@@ -1,7 +1,7 @@
-"""Every key of our Helm values is one that the chart reads; a chart ignores a misspelt one without a word.
+"""Every key of our Helm values is read by its chart; a chart silently ignores a misspelt key.
 
-``chart_keys.toml`` lists the keys that were checked, and the version. Where ``KONDUCTOR_TEST_CHARTS``
-is a folder with the unpacked charts (``helm pull --untar``), our values are held against these.
+``chart_keys.toml`` lists the checked keys and the version. If ``KONDUCTOR_TEST_CHARTS`` is a folder with the
+unpacked charts (``helm pull --untar``), our values are compared with them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ each_chart = pytest.mark.parametrize("chart", sorted(CHARTS))
 
 
 def key_paths(value: Any, at: str = "") -> Iterator[str]:
-    """The path of every key that holds no further keys; ``[]`` stands for the items of a list."""
+    """Yield the path of every key without further keys; ``[]`` is an item of a list."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from key_paths(item, f"{at}.{key}" if at else str(key))
@@ -38,7 +38,7 @@ def key_paths(value: Any, at: str = "") -> Iterator[str]:
 
 
 def values(chart: str) -> dict[str, Any]:
-    """Our values for a chart. What stands under OBJECTS is no value but an object, checked as such."""
+    """Return our values for a chart, without the Kubernetes objects under OBJECTS."""
     [loaded] = documents(CHARTS[chart]["values"])
     return loaded | {key: [] for key in OBJECTS if key in loaded}
 
@@ -50,7 +50,7 @@ def test_every_key_was_checked_against_the_chart(chart: str) -> None:
 
 @pytest.fixture
 def unpacked(chart: str) -> Path:
-    """The folder of the unpacked chart."""
+    """Return the folder of the unpacked chart."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         pytest.skip(f"{VARIABLE} names no folder with unpacked charts")
@@ -80,7 +80,7 @@ def test_every_key_exists_in_the_chart_that_is_named_with_the_same_type(chart: s
 
 
 def at(tree: Any, path: str) -> Any:
-    """What stands at a path; an AssertionError where nothing does."""
+    """Return the value at a path. Raises AssertionError if there is none."""
     for key in path.split("."):
         assert isinstance(tree, dict), path
         assert key in tree, path

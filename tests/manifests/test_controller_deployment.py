@@ -1,4 +1,4 @@
-"""What `controller_deployment.yaml` says is what the code does: names, ports, settings, labels, rights."""
+"""`controller_deployment.yaml` agrees with the code: names, ports, settings, labels, rights."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ DEPLOYMENT = only(DOCS, "Deployment")["spec"]
 POD = DEPLOYMENT["template"]["spec"]
 [CONTAINER] = POD["containers"]
 MEASURED_BYTES = 115 * 1024 * 1024
-"""The most memory that the controller was seen to take, with 5,000 nodes."""
+"""Bytes of the highest memory use of the controller that was measured, with 5,000 nodes."""
 SERVICE = only(DOCS, "Service")
 _COMMENTED_SETTING = re.compile(rf"^(  )# ({PREFIX}\w+: )", re.MULTILINE)
 
 
 def all_settings() -> dict[str, str]:
-    """The ConfigMap's data with every commented setting brought to life."""
+    """Return the ConfigMap's data with every commented setting active."""
     [text] = [part for part in TEXT.split("\n---\n") if "\nkind: ConfigMap\n" in part]
     alive: dict[str, str] = yaml.safe_load(_COMMENTED_SETTING.sub(r"\1\2", text))["data"]
-    assert all(isinstance(value, str) for value in alive.values())  # a ConfigMap takes nothing else
+    assert all(isinstance(value, str) for value in alive.values())  # a ConfigMap has only strings
     assert len(alive) == len(_COMMENTED_SETTING.findall(text)) + len(only(DOCS, "ConfigMap")["data"])
     return alive
 
@@ -54,7 +54,7 @@ def test_the_namespace_comes_first_and_is_the_one_that_the_code_names() -> None:
     assert NAME in SETTINGS.excluded_namespaces  # our own log quotes fault lines
 
 
-def test_the_role_for_the_lease_names_the_one_that_the_controller_takes() -> None:
+def test_the_role_for_the_lease_names_the_controllers_lease() -> None:
     rules = only(DOCS, "Role", NAME)["rules"]
     named = {rule["resources"][0]: rule["resourceNames"] for rule in rules if "resourceNames" in rule}
 
@@ -62,7 +62,7 @@ def test_the_role_for_the_lease_names_the_one_that_the_controller_takes() -> Non
 
 
 @pytest.mark.parametrize("kind", ["ClusterRoleBinding", "RoleBinding"])
-def test_every_binding_binds_the_account_of_the_pod_and_nobody_else(kind: str) -> None:
+def test_every_binding_binds_only_the_account_of_the_pod(kind: str) -> None:
     bindings = [doc for doc in DOCS if doc["kind"] == kind]
 
     assert bindings
@@ -106,7 +106,7 @@ def test_the_service_leads_to_the_port_of_the_pod_and_prometheus_finds_it() -> N
 
 
 @pytest.mark.parametrize("variable", [name for name in all_settings() if name.startswith(PREFIX)])
-def test_every_setting_that_is_offered_exists_and_shows_its_default(
+def test_every_offered_setting_exists_and_shows_its_default(
     variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown, default = all_settings()[variable], Settings.model_fields[field_of(variable)].default
@@ -120,7 +120,7 @@ def test_every_setting_that_is_offered_exists_and_shows_its_default(
         assert read == default
 
 
-def test_the_pod_says_who_it_is_on_the_lease() -> None:
+def test_the_lease_gets_the_name_of_the_pod() -> None:
     fields = [each for each in CONTAINER["env"] if "valueFrom" in each]
     given = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in fields}
 
@@ -128,7 +128,7 @@ def test_the_pod_says_who_it_is_on_the_lease() -> None:
     assert own_identity(given) == "metadata.name_metadata.uid"
 
 
-def test_rules_of_your_own_come_from_a_config_map_that_need_not_be_there(
+def test_users_rules_come_from_an_optional_config_map(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     [given] = [each for each in CONTAINER["env"] if "value" in each]
@@ -144,10 +144,10 @@ def test_rules_of_your_own_come_from_a_config_map_that_need_not_be_there(
     assert f"create configmap konductor-like-rules --from-file={file.name}" in TEXT
 
 
-# Where and how it runs.
+# Scheduling and resources.
 
 
-def test_it_keeps_away_from_gpu_nodes_but_our_own_taint_cannot_lock_it_out() -> None:
+def test_the_pod_avoids_gpu_nodes_and_tolerates_our_taint() -> None:
     [(affinity, terms)] = POD["affinity"]["nodeAffinity"].items()
     [expressions] = [term["preference"]["matchExpressions"] for term in terms]
 
@@ -164,7 +164,7 @@ def test_it_keeps_away_from_gpu_nodes_but_our_own_taint_cannot_lock_it_out() -> 
     assert all("key" in toleration for toleration in tolerations)  # not simply everything
 
 
-def test_it_asks_for_little_and_is_given_one_pod_with_time_to_release_the_lease() -> None:
+def test_the_deployment_is_one_small_pod_with_time_to_release_the_lease() -> None:
     assert set(CONTAINER["resources"]["requests"]) == {"cpu", "memory"}
     assert set(CONTAINER["resources"]["limits"]) == {"memory"}
     assert byte_count(CONTAINER["resources"]["requests"]["memory"]) >= MEASURED_BYTES
@@ -177,10 +177,10 @@ def test_it_asks_for_little_and_is_given_one_pod_with_time_to_release_the_lease(
     assert POD["terminationGracePeriodSeconds"] >= needed_seconds
 
 
-# Pod security, field by field as the standard `restricted` has it.
+# Pod security, field by field of the standard `restricted`.
 
 
-def test_the_pod_keeps_to_the_standard_that_its_namespace_holds_it_to() -> None:
+def test_the_pod_meets_the_security_standard_of_its_namespace() -> None:
     labels = DOCS[0]["metadata"]["labels"]
     modes = {labels[f"pod-security.kubernetes.io/{mode}"] for mode in ("enforce", "warn", "audit")}
 

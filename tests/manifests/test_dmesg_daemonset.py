@@ -1,4 +1,4 @@
-"""The kernel-log reader's manifest: the right script, on the right nodes, with the least that it needs."""
+"""The kernel-log reader's manifest: its script, its nodes and its minimal rights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEMPLATE = DAEMONSET["spec"]["template"]
 POD = TEMPLATE["spec"]
 [CONTAINER] = POD["containers"]
 MEASURED_BYTES = 13 * 1024 * 1024
-"""The most memory that the reader was seen to take (make bench), rounded up."""
+"""Bytes of the highest memory use of the reader that `make bench` measured, rounded up."""
 
 
 def test_the_script_in_the_config_map_is_the_module_and_a_new_one_rolls_the_pods() -> None:
@@ -127,15 +127,15 @@ def test_the_reader_stays_away_from_other_nodes() -> None:
 
 
 def runs_on(labels: dict[str, str]) -> bool:
-    """What the scheduler makes of the node affinity: any term, and of it every expression."""
+    """Whether the node affinity matches, as the scheduler evaluates it: all expressions of any term."""
     affinity = POD["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     return any(
-        all(_holds(expression, labels) for expression in term["matchExpressions"])
+        all(_matches(expression, labels) for expression in term["matchExpressions"])
         for term in affinity["nodeSelectorTerms"]
     )
 
 
-def _holds(expression: dict[str, Any], labels: dict[str, str]) -> bool:
+def _matches(expression: dict[str, Any], labels: dict[str, str]) -> bool:
     if expression["operator"] == "Exists":
         return expression["key"] in labels
     assert expression["operator"] == "In"

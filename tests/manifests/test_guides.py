@@ -1,4 +1,4 @@
-"""The installation and operation guides name what the manifests, the charts and the code really hold."""
+"""The guides name only what the manifests, the charts and the code have."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ PODS = [document["spec"]["template"] for document in ALL if "template" in docume
 each_guide = pytest.mark.parametrize("guide", GUIDES.values(), ids=list(GUIDES))
 
 
-def spoken(document: dict[str, Any]) -> str:
-    """An object as kubectl names it after an apply."""
+def printed_name(document: dict[str, Any]) -> str:
+    """Return an object's name as kubectl prints it after an apply."""
     group, _, _ = document["apiVersion"].rpartition("/")
     kind = document["kind"].lower() + (f".{group}" if group else "")
     return f"{kind}/{document['metadata']['name']}"
@@ -63,17 +63,17 @@ def test_every_manifest_that_a_guide_names_exists(guide: str) -> None:
     assert all((MANIFESTS.parent / name.rstrip(".")).exists() for name in named)
 
 
-def test_the_guide_builds_the_image_and_shows_what_kubectl_says_when_it_applies_the_manifests() -> None:
+def test_the_guide_builds_the_image_and_shows_kubectls_output_for_the_manifests() -> None:
     [shown] = re.findall(r"\$ kubectl apply -k \.\n((?:\S+ created\n)+)", INSTALL)
 
-    assert sorted(shown.splitlines()) == sorted(f"{spoken(document)} created" for document in ALL)
+    assert sorted(shown.splitlines()) == sorted(f"{printed_name(document)} created" for document in ALL)
     assert f"registry.example.com/konductor-like:{__version__}" in INSTALL
     assert f"image: konductor-like:{__version__}" in (MANIFESTS / "controller_deployment.yaml").read_text(
         encoding="utf-8"
     )
 
 
-def test_the_overlay_in_the_guide_is_made_of_what_the_manifests_hold() -> None:
+def test_the_overlay_in_the_guide_fits_the_manifests() -> None:
     [overlay] = [yaml.safe_load(block) for block in blocks(INSTALL, "yaml") if "kind: Kustomization" in block]
     images = {each["image"].rpartition(":")[0] for pod in PODS for each in pod["spec"]["containers"]}
     [patch] = [yaml.safe_load(each["patch"]) for each in overlay["patches"]]
@@ -141,7 +141,7 @@ def test_the_toleration_in_the_guide_tolerates_our_taint() -> None:
     assert tolerations == [{"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFFECT}] * 3
 
 
-def test_the_fake_xids_in_guide_and_readme_do_what_is_said_of_them() -> None:
+def test_the_fake_xids_in_guide_and_readme_have_the_described_effect() -> None:
     [line] = re.findall(r"'echo \"(.*?)\" > /dev/kmsg'", INSTALL)
     finding = find(line, Source.KERNEL)
 
@@ -159,7 +159,7 @@ def test_the_fake_xids_in_guide_and_readme_do_what_is_said_of_them() -> None:
 
 
 @each_guide
-def test_what_a_guide_tells_kubectl_fits_the_objects(guide: str) -> None:
+def test_the_kubectl_commands_of_a_guide_fit_the_objects(guide: str) -> None:
     objects = {("loki", "statefulset", "loki"), ("loki", "svc", "loki")} | {
         (document["metadata"].get("namespace"), document["kind"].lower(), document["metadata"]["name"])
         for document in ALL

@@ -46,7 +46,7 @@ def test_both_stages_start_from_one_slim_base_image_that_the_reader_uses_too() -
     assert container["image"] == BASE[0]
 
 
-def test_what_is_copied_exists_and_is_all_that_docker_sees() -> None:
+def test_every_copied_path_exists_and_docker_gets_no_other() -> None:
     copied = [word for line in instructions("COPY") if "--from" not in line for word in line.split()[:-1]]
     left_out, kept = ignored()
 
@@ -67,7 +67,7 @@ def test_every_dependency_is_installed_by_its_hash(lock: str) -> None:
     assert all("--hash=sha256:" in pin for pin in pins)
 
 
-def test_the_image_runs_the_controller_as_nobody_in_particular_on_its_port() -> None:
+def test_the_image_runs_the_controller_as_an_unprivileged_user_on_its_port() -> None:
     assert instructions("USER") == ["65532:65532"]
     assert instructions("ENTRYPOINT") == ['["konductor-like"]']
     assert instructions("CMD") == ['["run"]']

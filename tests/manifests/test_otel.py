@@ -1,4 +1,4 @@
-"""The collector and Loki: which files are read, what is said about a line, how it is sent and kept."""
+"""The collector and Loki: the files that are read, the labels of a line, and how it is sent and kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PIPELINES = {
     name: pipeline for name, pipeline in CONFIG["service"]["pipelines"].items() if pipeline is not None
 }
 NEVER_GIVE_UP = 0.0
-"""The retry time that means for ever."""
+"""The retry time that stands for no limit."""
 
 each_receiver = pytest.mark.parametrize("receiver", RECEIVERS.values(), ids=list(RECEIVERS))
 each_exporter = pytest.mark.parametrize("exporter", EXPORTERS.values(), ids=list(EXPORTERS))
@@ -36,7 +36,7 @@ def log_file(namespace: str, container: str, name: str = "0.log") -> str:
 
 
 def read_by(path: str) -> list[str]:
-    """Which receivers read a file."""
+    """Return the receivers that read a file."""
     return [
         name
         for name, receiver in RECEIVERS.items()
@@ -104,7 +104,7 @@ def test_the_receiver_of_the_kernel_log_reads_what_the_kernel_selector_selects()
 
 
 @each_receiver
-def test_a_file_is_read_from_where_it_was_left_and_never_given_up(receiver: dict[str, Any]) -> None:
+def test_a_file_is_read_on_from_its_last_position_and_retried_without_limit(receiver: dict[str, Any]) -> None:
     assert receiver["start_at"] == "beginning"
     assert receiver["retry_on_failure"]["enabled"] is True
     assert seconds(receiver["retry_on_failure"]["max_elapsed_time"]) == NEVER_GIVE_UP
@@ -121,7 +121,9 @@ def test_a_file_is_read_from_where_it_was_left_and_never_given_up(receiver: dict
 
 @pytest.mark.parametrize("namespace", ["otel-collector", "loki"])
 @pytest.mark.parametrize("name", ["0.log", "0.log.20261121-060000"])
-def test_logs_that_we_never_read_are_collected_apart_or_not_at_all(namespace: str, name: str) -> None:
+def test_logs_that_the_controller_never_reads_are_collected_separately_or_not_at_all(
+    namespace: str, name: str
+) -> None:
     assert read_by(log_file(namespace, "any", name)) == []
     assert read_by(log_file(f"{namespace}-2", "any", name)) == ["pods"]
 
@@ -144,7 +146,7 @@ LIMITS = LOKI["loki"]["limits_config"]
 LOOK_UP = CONFIG["processors"]["k8s_attributes"]
 SET = {item["key"]: item for item in CONFIG["processors"]["resource"]["attributes"]}
 LOKI_INDEX_LABELS = 15
-"""Of a stream, and no more: max_label_names_per_series."""
+"""Loki's maximum number of labels of a stream (max_label_names_per_series)."""
 FROM_THE_PATH = {
     "k8s.namespace.name",
     "k8s.pod.name",
@@ -152,7 +154,7 @@ FROM_THE_PATH = {
     "k8s.container.name",
     "k8s.container.restart_count",
 }
-"""What the container operator makes of a log file's path."""
+"""The attributes that the container operator makes from the path of a log file."""
 
 
 def attributes(pipeline: dict[str, Any]) -> set[str]:
@@ -188,7 +190,7 @@ def test_the_labels_that_the_controller_names_are_there_and_loki_takes_all(pipel
     assert len(labels) <= LOKI_INDEX_LABELS
 
 
-def test_pods_are_told_by_job_and_found_by_the_path_alone() -> None:
+def test_a_pods_job_is_an_attribute_and_the_pod_is_found_by_the_path_alone() -> None:
     extract = LOOK_UP["extract"]
     names = [label["tag_name"] for label in extract["labels"]]
 

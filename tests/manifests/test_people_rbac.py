@@ -33,12 +33,12 @@ ACTING = (
     "reset gpu-1",
 )
 PURGE = "reset gpu-1 --purge"
-"""Notes on the Lease before it purges."""
+"""The command that also writes to the Lease."""
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesServer]:
-    """A cluster with a faulty node and a Lease; nobody is its admin by default."""
+    """A cluster with a faulty node and a Lease; no user has rights by default."""
     forget_settings(monkeypatch)
     monkeypatch.setattr(session, "now", lambda: NOW)
     with KubernetesServer(nodes=SCENES["one faulty"](), require_token=True) as server:
@@ -72,7 +72,7 @@ def denied(server: KubernetesServer) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("group", [VIEWERS, OPERATORS])
 @pytest.mark.parametrize("command", LOOKING)
-def test_both_may_look(command: str, group: str, server: KubernetesServer, log_in: LogIn) -> None:
+def test_both_groups_may_read(command: str, group: str, server: KubernetesServer, log_in: LogIn) -> None:
     log_in(group)
 
     assert run(command) == 0

@@ -1,7 +1,6 @@
 """The shipped roles and the shipped policy, against everything that the controller and the commands do.
 
-One story is played by the real processes under the account of the manifest; the stand-in writes down every
-call.
+The real processes run one scenario under the account of the manifest, and the stand-in records every call.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from tests.manifests.manifests import documents
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of, single
 from tests.manifests.schema import problems
-from tests.processes.waiting import says, until
+from tests.processes.waiting import logged, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
 DOCS = documents("controller_deployment.yaml")
 RULES = rules_of(DOCS)
 FOR_EVERYBODY = Rule(("create",), ("selfsubjectaccessreviews",), ("authorization.k8s.io",))
-"""What ``system:basic-user`` grants to every account, in every cluster, without a role of ours."""
+"""The rule that ``system:basic-user`` grants to every account, in every cluster, without a role of ours."""
 FIRST = {"POD_NAME": "konductor-like-first", "POD_UID": "1"}
 SECOND = {"POD_NAME": "konductor-like-second", "POD_UID": "2"}
 
 
 @dataclass(frozen=True)
 class Played:
-    """What came of the story."""
+    """The results of the scenario."""
 
     calls: list[Call]
     policy: Policy
@@ -84,7 +83,7 @@ def play(stage: Stage) -> None:
 
     first.kill()
     restarted = stage.start_controller(**FIRST)
-    until(says(restarted, "from the saved cursor"), "it takes its own Lease", restarted)
+    until(logged(restarted, "from the saved cursor"), "it takes its own Lease", restarted)
     stage.kernel("gpu-03", XID_79)
     until(lambda: stage.node("gpu-03").tainted, "gpu-03 is tainted", restarted)
     command(stage, "reset", "--purge", "--yes")
@@ -123,7 +122,7 @@ def played() -> Iterator[Played]:
         yield Played(stage.cluster.calls(), policy)
 
 
-def test_nothing_that_is_needed_is_denied(played: Played) -> None:
+def test_no_needed_call_is_denied(played: Played) -> None:
     denied = [
         (str(call.rbac), call.namespace, call.name) for call in played.calls if call.status in (401, 403)
     ]
@@ -139,20 +138,20 @@ def test_every_call_is_granted_by_a_shipped_rule(played: Played) -> None:
 
 
 @pytest.mark.parametrize("rule", list(single(RULES)), ids=lambda rule: f"{rule.verbs[0]}-{rule.resources[0]}")
-def test_nothing_is_granted_that_is_never_used(played: Played, rule: Rule) -> None:
+def test_no_granted_right_is_unused(played: Played, rule: Rule) -> None:
     used = [call for call in played.calls if rule.covers(attempt(call)) and call.status in (200, 201)]
 
     assert used
 
 
-def test_the_policy_judges_every_write_to_a_node_and_lets_it_pass(played: Played) -> None:
+def test_the_policy_validates_and_allows_every_write_to_a_node(played: Played) -> None:
     patches = [call for call in played.calls if call.rbac == ("patch", "", "nodes") and call.status == 200]
 
     assert len(patches) >= 4
-    assert played.policy.judged >= len(patches)
+    assert played.policy.validated >= len(patches)
 
 
-def test_the_roles_grant_what_is_asked_for_at_the_start_and_are_no_wider_than_they_read() -> None:
+def test_the_roles_grant_the_rights_checked_at_the_start_and_no_wider_ones() -> None:
     settings = Settings()
     needed = controller_permissions(settings.namespace, settings.lease_name)
 

@@ -1,4 +1,4 @@
-"""What `kubectl apply` is given is right in every field, and is taken by a server that looks at each."""
+"""Every field of the applied manifests is valid, and a server with strict validation accepts them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def server() -> Iterator[KubernetesServer]:
 
 @needs_kubectl
 @pytest.mark.parametrize(
-    ("side", "told"),
+    ("side", "outcomes"),
     [(["--server-side"], ("serverside-applied", "serverside-applied")), ([], ("created", "unchanged"))],
     ids=["on the server side", "on the client side"],
 )
 @pytest.mark.parametrize("name", DOCS)
 def test_kubectl_applies_a_manifest_once_and_again(
-    server: KubernetesServer, tmp_path: Path, name: str, side: list[str], told: tuple[str, str]
+    server: KubernetesServer, tmp_path: Path, name: str, side: list[str], outcomes: tuple[str, str]
 ) -> None:
     apply = ("apply", *side, "--validate=strict", "-f", str(MANIFESTS / name))
     if name in OPTIONAL:
@@ -42,11 +42,11 @@ def test_kubectl_applies_a_manifest_once_and_again(
     again = kubectl(server, tmp_path, *apply).splitlines()
 
     assert len(first) == len(again) == len(DOCS[name])
-    assert {line.split()[-1] for line in first} == {told[0]}, first
-    assert {line.split()[-1] for line in again} == {told[1]}, again
+    assert {line.split()[-1] for line in first} == {outcomes[0]}, first
+    assert {line.split()[-1] for line in again} == {outcomes[1]}, again
     assert stored(server) == objects  # and so were all versions
 
 
 def stored(server: KubernetesServer) -> dict[str, list[dict[str, Any]]]:
-    """Everything on the server."""
+    """Return all objects on the server."""
     return {resource.plural: server.objects(resource.plural) for resource in RESOURCES}

@@ -1,1 +1,1 @@
-"""Commands that measure the code itself: how much there is, and how far one line travels through it."""
+"""Commands that measure the code itself: its size, and the functions that one line passes."""

@@ -1,6 +1,6 @@
 """``python -m tests.measures.lines`` counts the code: modules, all lines, and code lines of each part.
 
-A code line holds code: no blank line, no comment, no docstring. A statement over three lines counts three.
+A code line is no blank line, comment or docstring. A statement over three lines counts three.
 Stand-ins (``sandbox``, ``demo``), tests and data files are shown beside the product and not in its sum.
 """
 
@@ -29,27 +29,27 @@ _NO_CODE = {
 
 @dataclass(slots=True)
 class Size:
-    """How much of something there is."""
+    """Numbers of modules and lines."""
 
     modules: int = 0
     lines: int = 0
     code: int = 0
 
     def add(self, other: Size) -> None:
-        """Sum up."""
+        """Add the numbers of another size."""
         self.modules += other.modules
         self.lines += other.lines
         self.code += other.code
 
 
 def size_of(path: Path) -> Size:
-    """The size of one Python file; a package's ``__init__`` is no module."""
+    """Return the size of one Python file; a package's ``__init__`` does not count as a module."""
     text = path.read_text("utf-8")
     return Size(int(path.name != "__init__.py"), len(text.splitlines()), len(code_lines(text)))
 
 
 def code_lines(text: str) -> set[int]:
-    """The numbers of the lines that hold code."""
+    """Return the numbers of the lines with code."""
     found: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _NO_CODE:
@@ -58,7 +58,7 @@ def code_lines(text: str) -> set[int]:
 
 
 def _docstring_lines(tree: ast.AST) -> set[int]:
-    """Lines of strings that stand alone: docstrings, of fields too."""
+    """Return the lines of docstrings, including those of fields."""
     return {
         number
         for node in ast.walk(tree)
@@ -70,7 +70,7 @@ def _docstring_lines(tree: ast.AST) -> set[int]:
 
 
 def measured() -> tuple[dict[str, Size], dict[str, Size]]:
-    """The product's parts, and what stands beside it."""
+    """Return the sizes of the product's parts, and of everything else."""
     product: dict[str, Size] = defaultdict(Size)
     beside: dict[str, Size] = defaultdict(Size)
     for path in sorted(PRODUCT.rglob("*.py")):

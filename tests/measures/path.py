@@ -1,8 +1,8 @@
 """``python -m tests.measures.path`` prints the files and functions that one fatal line passes.
 
-The real controller runs in this process over both stand-ins, profiled. One Xid 79 comes in steady state.
-Counted is what the controller calls from the poll of Loki whose answer holds the line until the PATCH of the
-Node is sent, in the threads that take part; ``--list`` prints the functions in the order of their first call.
+The real controller runs in this process with a profiler, over both stand-ins, and gets one Xid 79 in steady
+state. The command counts the functions that it calls from the poll of Loki that returns the line until it
+sends the PATCH of the Node. ``--list`` prints them in the order of their first call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Call:
 
 
 class Trace:
-    """What the controller's threads call while ``recording``, until the PATCH of the Node."""
+    """The calls of the controller's threads while ``recording``, until the PATCH of the Node."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -58,7 +58,7 @@ class Trace:
                 self.calls.append(Call(thread, name, code.co_qualname))
 
     def of_the_line(self) -> list[Call]:
-        """From the last poll of the kernel source on, whose answer held the line."""
+        """Return the calls since the last poll of the kernel source, which returned the line."""
         polls = [
             at
             for at, call in enumerate(self.calls)

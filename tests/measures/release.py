@@ -11,13 +11,13 @@ OWNERS = ("project-url", "security-contact")
 
 
 def missing(pyproject: str) -> list[str]:
-    """The owner's values that are not filled in."""
+    """Return the owner's values that are empty."""
     values = tomllib.loads(pyproject).get("tool", {}).get("konductor-like", {})
     return [name for name in OWNERS if not str(values.get(name, "")).strip()]
 
 
 def main() -> int:
-    """Say what is missing; 1 if anything is."""
+    """Print the missing values; return 1 if there are any."""
     names = missing((ROOT / "pyproject.toml").read_text("utf-8"))
     for name in names:
         sys.stderr.write(

@@ -1,4 +1,4 @@
-"""Short words for building what policy tests talk about."""
+"""Builders of nodes, faults and clusters for policy tests."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ OURS = Taint(TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
 
 
 def at(seconds: float) -> datetime:
-    """So many seconds after noon."""
+    """Return the time ``seconds`` after noon."""
     return NOON + timedelta(seconds=seconds)
 
 
 def ns(seconds: float) -> int:
-    """The same as a Loki timestamp."""
+    """Return the Loki timestamp ``seconds`` after noon."""
     return unix_ns(at(seconds))
 
 
@@ -74,10 +74,10 @@ def fleet(size: int) -> dict[str, NodeState]:
     return {f"gpu-{i}": node(f"gpu-{i}") for i in range(1, size + 1)}
 
 
-def let_go(
+def reset_node(
     cluster: Cluster, name: str, seconds: float, who: str = "ann", *, read: float | None = None
 ) -> Change:
-    """``konductor-like reset NAME``, when both sources had been read up to ``read``."""
+    """Reset a node as ``konductor-like reset NAME`` does, with both sources read up to ``read``."""
     read_ns = {} if read is None else {Source.KERNEL: ns(read), Source.POD: ns(read)}
     change = release(
         cluster.nodes[name], at=at(seconds), by=who, reason="new riser", how="reset", read_ns=read_ns
@@ -88,7 +88,7 @@ def let_go(
 
 
 def why(cluster: Cluster, seconds: float = 0) -> dict[str, SkipReason | None]:
-    """By node, why the brake holds it, as ``status`` sees it."""
+    """Return why the brake holds each node, as ``status`` shows it."""
     brake = brake_state(cluster.nodes, cluster.rules, controls=cluster.snapshot.controls, now=at(seconds))
     return {held.node: held.why for held in brake.held}
 
@@ -109,7 +109,7 @@ def fault(
     user_written: bool = False,
     needs: str = "reboot",
 ) -> Fault:
-    """An Xid 79 unless told otherwise; ``stamp`` is kernel seconds since boot."""
+    """A fault, by default an Xid 79; ``stamp`` is kernel seconds since boot."""
     position = KernelPosition(boot, None, None if stamp is None else round(stamp * 1e6))
     code = int(rule.rpartition(".")[2]) if rule.rpartition(".")[2].isdigit() else None
     finding = Finding(
@@ -129,7 +129,7 @@ def fault(
 
 
 class Cluster:
-    """A cluster in memory that does exactly what plans say, and remembers what was written."""
+    """A cluster in memory that applies plans and keeps all writes."""
 
     def __init__(self, nodes: Mapping[str, NodeState], rules: PolicyConfig | None = None) -> None:
         self.nodes = dict(nodes)
@@ -138,7 +138,7 @@ class Cluster:
         self.snapshot = Snapshot(self.nodes)
 
     def tick(self, *faults: Fault, seconds: float = 0, past: Sequence[Fault] | None = None) -> Plan:
-        """Decide and apply."""
+        """Decide on the faults at ``seconds`` after noon, and apply the plan."""
         self.snapshot = replace(self.snapshot, nodes=self.nodes)
         plan = decide(self.snapshot, faults, self.rules, at(seconds), past=past)
         for change in plan.changes:
@@ -165,14 +165,14 @@ class Cluster:
         self.writes.append(change)
 
     def untaint_by_hand(self, name: str, who: str = "kubectl-taint") -> None:
-        """What ``kubectl taint nodes NAME …-`` leaves behind."""
+        """Remove the taint as ``kubectl taint nodes NAME …-`` does."""
         state = self.nodes[name]
         self.nodes[name] = replace(
             state, taints=tuple(taint for taint in state.taints if not taint.ours), last_writer=who
         )
 
     def reboot(self, name: str, boot: str, *, reported: float | None = None) -> None:
-        """The kubelet posts a new boot id; we saw that of the old boot report until so many seconds."""
+        """Post a new boot id as the kubelet does; ``reported`` is when the old boot last reported."""
         state = self.nodes[name]
         after_ns = None if reported is None else ns(reported)
         machine = replace(state.machine, boot_id=boot)
@@ -180,5 +180,5 @@ class Cluster:
 
     @property
     def tainted(self) -> set[str]:
-        """The names of the nodes that carry our taint."""
+        """The names of the nodes that have our taint."""
         return {name for name, state in self.nodes.items() if state.tainted}

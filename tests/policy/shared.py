@@ -1,4 +1,4 @@
-"""Short words for evidence that many nodes share."""
+"""Builders of faults on many nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import GPU, Cluster, fault, fleet
 
 RULES = PolicyConfig(brake_max_percent=100).under(load_catalog().escalations, "test")
-"""The built-in escalations, and a brake that is in nobody's way."""
+"""The built-in escalations, with a brake that allows every taint."""
 
 
 def rack(size: int, domain: str = "rack-7") -> dict[str, NodeState]:
@@ -19,7 +19,7 @@ def rack(size: int, domain: str = "rack-7") -> dict[str, NodeState]:
 
 
 def xid(name: str, code: int, *, seconds: float = 0, gpu: str = GPU, fatal: bool = False) -> Fault:
-    """An Xid of the kernel log, stamped as it came."""
+    """An Xid of the kernel log, stamped with its own time."""
     listed = load_catalog().xid(code).severity
     return fault(
         name,
@@ -33,12 +33,12 @@ def xid(name: str, code: int, *, seconds: float = 0, gpu: str = GPU, fatal: bool
 
 
 def remote(found: Fault) -> Fault:
-    """The same, where the line itself blames another device."""
+    """The same fault with a line that blames another device."""
     return replace(found, finding=found.finding._replace(remote=True))
 
 
 def nccl(name: str, job: str, *, seconds: float = 0) -> Fault:
-    """A pod of a job complains about its peers."""
+    """An NCCL error of a job's pod about its peers."""
     found = fault(
         name,
         seconds=seconds,
@@ -54,7 +54,7 @@ def nccl(name: str, job: str, *, seconds: float = 0) -> Fault:
 
 
 def crash(size: int, job: str = "ml/PyTorchJob/llama", *, seconds: float = 0) -> list[Fault]:
-    """A job of that many nodes dies: each prints Xid 43, 45, 31 and NCCL's complaint within five seconds."""
+    """The lines of a job that dies on ``size`` nodes: Xid 43, 45, 31 and an NCCL error of each within 5 s."""
     found: list[Fault] = []
     for number in range(1, size + 1):
         late = seconds + 5 * number / size
@@ -65,7 +65,7 @@ def crash(size: int, job: str = "ml/PyTorchJob/llama", *, seconds: float = 0) ->
 
 
 def roles(cluster: Cluster) -> dict[Role | None, set[str]]:
-    """Nodes by the role of their incidents that stand."""
+    """Return the nodes by the roles of their open incidents."""
     found: dict[Role | None, set[str]] = {}
     for name, state in cluster.nodes.items():
         for incident in state.record.incidents:
@@ -74,8 +74,8 @@ def roles(cluster: Cluster) -> dict[Role | None, set[str]]:
     return found
 
 
-def events(cluster: Cluster) -> set[str]:
-    """The names of the events on the nodes."""
+def failure_groups(cluster: Cluster) -> set[str]:
+    """Return the names of the failure groups on the nodes."""
     return {
         i.failure_group
         for s in cluster.nodes.values()
@@ -85,7 +85,7 @@ def events(cluster: Cluster) -> set[str]:
 
 
 def labels(cluster: Cluster) -> dict[str | None, int]:
-    """How many nodes have which health label."""
+    """Return the number of nodes by health label."""
     found: dict[str | None, int] = {}
     for state in cluster.nodes.values():
         found[state.as_read.health] = found.get(state.as_read.health, 0) + 1
@@ -93,7 +93,7 @@ def labels(cluster: Cluster) -> dict[str | None, int]:
 
 
 def suspected(cluster: Cluster) -> set[str]:
-    """The nodes whose records say that failed jobs have them in common."""
+    """Return the nodes whose records name them as common to failed jobs."""
     return {
         name
         for name, state in cluster.nodes.items()

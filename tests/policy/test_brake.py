@@ -1,4 +1,4 @@
-"""The brake never adds past its bound, never stops a release, and lets go of what it holds when it can."""
+"""The brake: it never exceeds its bound, never stops a release, and taints held nodes when it can."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from konductor_like.model import EventReason, Fault, IncidentState, NodeState, S
 from konductor_like.policy.brake import bound, brake_state
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import release
-from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node
+from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_the_bound(gpu_nodes: int, percent: float, cap: int | None, expected: in
     assert bound(gpu_nodes, PolicyConfig(brake_max_percent=percent, brake_max_nodes=cap)) == expected
 
 
-def test_more_faults_than_the_brake_allows_are_held_and_said() -> None:
+def test_faults_beyond_the_brakes_bound_are_held_and_logged() -> None:
     cluster = Cluster(fleet(10))
 
     plan = cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=10)
@@ -45,7 +45,7 @@ def test_more_faults_than_the_brake_allows_are_held_and_said() -> None:
     assert brake_state(cluster.nodes, cluster.rules, now=at(10)).held == plan.brake.held
 
 
-def test_held_taints_cost_no_further_write() -> None:
+def test_a_held_taint_causes_no_further_write() -> None:
     cluster = Cluster(fleet(5))
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
     writes = len(cluster.writes)
@@ -55,12 +55,12 @@ def test_held_taints_cost_no_further_write() -> None:
     assert len(cluster.writes) == writes
 
 
-def test_a_release_makes_room_for_the_oldest_that_is_held() -> None:
+def test_the_oldest_held_node_is_tainted_after_a_release() -> None:
     cluster = Cluster(fleet(5))
     cluster.tick(fault("gpu-1"), fault("gpu-3", seconds=2), fault("gpu-2", seconds=1))
     assert cluster.tainted == {"gpu-1"}
 
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
     cluster.tick(seconds=60 + cluster.rules.brake_cooldown_seconds)
 
     assert cluster.tainted == {"gpu-2"}
@@ -80,21 +80,21 @@ _CPU_NODES = {f"cpu-{i}": node(f"cpu-{i}", gpu=False) for i in range(100)}
             (),
             [fault("gpu-1"), fault("gpu-2", seconds=1)],
             "gpu-1",
-            id="CPU nodes widen no bound",
+            id="CPU nodes raise no bound",
         ),
         pytest.param(
             fleet(5),
             ("gpu-1",),
             [fault("gpu-1"), fault("gpu-2", seconds=1)],
             "gpu-2",
-            id="a node that cannot be tainted leaves its room",
+            id="a node that cannot be tainted does not count",
         ),
         pytest.param(
             fleet(5),
             (),
             [fault("gpu-1", rule="xid.14", severity=Severity.TEST), fault("gpu-2", seconds=9)],
             "gpu-2",
-            id="fatal goes before a test that came first",
+            id="a fatal fault is tainted before an earlier test fault",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_the_one_node_that_may_be_tainted(
     assert cluster.tainted == {tainted}
 
 
-def test_a_write_that_was_never_answered_counts_as_out() -> None:
+def test_a_node_with_an_unanswered_write_counts_as_tainted() -> None:
     cluster = Cluster(fleet(5))
     cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({"gpu-5"}))
 
@@ -130,7 +130,7 @@ _STEPS = st.lists(
 
 
 @given(steps=_STEPS, percent=st.integers(0, 100), cap=st.none() | st.integers(0, 12))
-def test_no_order_of_events_gets_past_the_bound_or_stops_a_release(
+def test_no_order_of_faults_and_releases_exceeds_the_bound_or_stops_a_release(
     steps: list[tuple[str, int, int]], percent: int, cap: int | None
 ) -> None:
     cluster = Cluster(fleet(12), PolicyConfig(brake_max_percent=percent, brake_max_nodes=cap))
@@ -160,12 +160,12 @@ def test_no_order_of_events_gets_past_the_bound_or_stops_a_release(
         assert len(cluster.tainted) <= limit
         for state in cluster.nodes.values():
             assert state.tainted == (state.record.tainted_at is not None)
-    settled = len(cluster.writes)
+    writes = len(cluster.writes)
     cluster.tick(seconds=len(steps))
-    assert len(cluster.writes) == settled
+    assert len(cluster.writes) == writes
 
 
-def test_the_verbs_of_a_crowded_tick_put_taints_first() -> None:
+def test_a_plan_lists_taints_before_other_changes() -> None:
     cluster = Cluster(fleet(10))
 
     plan = cluster.tick(
@@ -176,10 +176,10 @@ def test_the_verbs_of_a_crowded_tick_put_taints_first() -> None:
     assert [change.verb for change in plan.changes] == [Verb.TAINT, Verb.TAINT, Verb.RECORD]
 
 
-def test_a_taint_that_the_brake_lets_through_later_shows_no_other_faults_line() -> None:
+def test_a_taint_after_a_hold_does_not_show_the_line_of_another_fault() -> None:
     cluster = Cluster(fleet(5))
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     plan = cluster.tick(fault("gpu-2", rule="xid.63", severity=Severity.SUSPECT, seconds=361), seconds=362)
 

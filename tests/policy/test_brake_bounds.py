@@ -1,4 +1,4 @@
-"""The further bounds of the brake: pools, nodes that are out anyway, and pace."""
+"""Further bounds of the brake: pools, nodes that are out of service for other reasons, and the rate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
-from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node, ns, why
+from tests.policy.scenes import Cluster, at, fault, fleet, node, ns, reset_node, why
 
 HOUR = 3600.0
 
@@ -34,7 +34,7 @@ def pools(**sizes: int) -> dict[str, NodeState]:
     }
 
 
-def test_a_full_pool_holds_its_own_and_leaves_the_others_their_room() -> None:
+def test_a_full_pool_holds_its_own_nodes_and_no_others() -> None:
     cluster = Cluster(pools(a=10, b=10), PolicyConfig(brake_max_percent=50, brake_pool_max_percent=20))
 
     plan = cluster.tick(*(fault(f"a-{i}", seconds=i) for i in range(1, 5)), fault("b-1", seconds=9))
@@ -68,7 +68,7 @@ _ASKED = PolicyConfig(brake_count_unavailable=True)
             PolicyConfig(brake_pool_max_percent=20),
             [f"p{i}-1" for i in range(100)],
             {f"p{i}-1" for i in range(20)},
-            id="each pool may lose one node, and all of them what the fleet may",
+            id="each pool allows one node, and all pools together the fleet's bound",
         ),
         pytest.param(
             pools(a=3),
@@ -82,18 +82,18 @@ _ASKED = PolicyConfig(brake_count_unavailable=True)
             PolicyConfig(brake_pool_max_percent=0),
             ["gpu-1", "gpu-2", "gpu-3", "gpu-4"],
             {"gpu-1", "gpu-2"},
-            id="without a pool the fleet's bound holds alone",
+            id="without a pool only the fleet's bound applies",
         ),
         pytest.param(
             fleet(10) | {name: cordoned(node(name)) for name in ("gpu-8", "gpu-9", "gpu-10")},
             _ASKED,
             ["gpu-1", "gpu-8", "gpu-9", "gpu-10"],
             {"gpu-8", "gpu-9"},
-            id="a node that counts as out already takes no further room",
+            id="a node that is out of service already is not counted twice",
         ),
     ],
 )
-def test_the_nodes_that_the_bounds_leave_room_for(
+def test_the_bounds_allow_these_nodes(
     nodes: dict[str, NodeState], rules: PolicyConfig, faulty: list[str], tainted: set[str]
 ) -> None:
     cluster = Cluster(nodes, rules)
@@ -103,7 +103,7 @@ def test_the_nodes_that_the_bounds_leave_room_for(
     assert cluster.tainted == tainted
 
 
-def test_nodes_that_are_out_for_other_reasons_count_only_when_asked() -> None:
+def test_nodes_out_of_service_for_other_reasons_count_only_if_configured() -> None:
     nodes = fleet(10)
     nodes |= {"gpu-9": cordoned(nodes["gpu-9"]), "gpu-10": replace(nodes["gpu-10"], ready=False)}
     indifferent, asked = Cluster(nodes), Cluster(nodes, PolicyConfig(brake_count_unavailable=True))
@@ -137,7 +137,7 @@ def test_a_taint_without_an_answer_counts_for_the_rate_once(in_flight: str, tain
     assert cluster.tainted == tainted
 
 
-def test_no_more_nodes_are_tainted_within_the_window_than_the_rate_allows() -> None:
+def test_the_rate_limits_the_nodes_tainted_within_its_span() -> None:
     cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=2, brake_rate_window_seconds=HOUR))
 
     plan = cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=10)
@@ -148,7 +148,7 @@ def test_no_more_nodes_are_tainted_within_the_window_than_the_rate_allows() -> N
     assert "2 taints within 1h, the brake allows 2" in held[0].message
 
 
-def test_what_the_rate_held_passes_once_the_window_has_moved_on() -> None:
+def test_a_node_that_the_rate_held_is_tainted_when_its_span_has_passed() -> None:
     cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=1, brake_rate_window_seconds=HOUR))
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1), seconds=10)
 
@@ -159,7 +159,7 @@ def test_what_the_rate_held_passes_once_the_window_has_moved_on() -> None:
     assert cluster.tainted == {"gpu-1", "gpu-2"}
 
 
-def test_taints_that_a_wrong_clock_wrote_do_not_hold_the_rate_until_that_day_comes() -> None:
+def test_taints_with_a_time_in_the_future_do_not_count_for_the_rate() -> None:
     cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=1, brake_rate_window_seconds=HOUR))
     cluster.tick(fault("gpu-1"), seconds=10 * 24 * HOUR)
 
@@ -168,17 +168,17 @@ def test_taints_that_a_wrong_clock_wrote_do_not_hold_the_rate_until_that_day_com
     assert cluster.tainted == {"gpu-1", "gpu-2"}
 
 
-def test_a_release_gives_the_rate_nothing_back() -> None:
+def test_a_released_node_still_counts_for_the_rate() -> None:
     cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=1, brake_cooldown_seconds=0))
     cluster.tick(fault("gpu-1"))
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     cluster.tick(fault("gpu-2", seconds=61), seconds=61)
 
     assert why(cluster, 61) == {"gpu-2": SkipReason.RATE}
 
 
-def test_a_reset_of_the_brake_starts_the_window_anew_but_moves_no_bound() -> None:
+def test_a_brake_reset_restarts_the_rate_but_changes_no_bound() -> None:
     cluster = Cluster(fleet(10), PolicyConfig(brake_rate_nodes=1))
     cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=10)
     cluster.snapshot = replace(
@@ -209,7 +209,7 @@ _FAULTS = st.lists(
     asked=st.booleans(),
     away=st.sets(st.tuples(st.sampled_from("ab"), st.integers(1, 6))),
 )
-def test_no_order_of_arrival_gets_past_any_bound(
+def test_no_order_of_arrival_exceeds_a_bound(
     arrivals: list[list[tuple[int, str, str]]],
     percent: int,
     pool_percent: int | None,
@@ -247,7 +247,7 @@ def test_no_order_of_arrival_gets_past_any_bound(
     pool_percent=st.integers(0, 100),
     rate=st.none() | st.integers(0, 6),
 )
-def test_no_higher_bound_taints_fewer(
+def test_a_higher_bound_never_taints_fewer_nodes(
     arrival: list[tuple[int, str, str]], percent: int, more: int, pool_percent: int, rate: int | None
 ) -> None:
     faults = [fault(f"{pool}-{i}", severity=Severity(how)) for i, pool, how in arrival]

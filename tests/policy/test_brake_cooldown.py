@@ -1,4 +1,4 @@
-"""Once the brake holds something, the room that a release makes is not used at once."""
+"""While the brake holds a node, a release starts a cool-down before the held node is tainted."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from konductor_like.model import Control, ControlAct, Controls, EventReason, Severity, SkipReason
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import purge
-from tests.policy.scenes import Cluster, at, fault, fleet, let_go, why
+from tests.policy.scenes import Cluster, at, fault, fleet, reset_node, why
 
 COOLDOWN = 300.0
 
 
 def tripped(size: int = 5) -> Cluster:
-    """``gpu-1`` is out, ``gpu-2`` and ``gpu-3`` are held."""
+    """A cluster with ``gpu-1`` tainted, ``gpu-2`` and ``gpu-3`` held."""
     cluster = Cluster(fleet(size))
     cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in (1, 2, 3)), seconds=5)
     assert cluster.tainted == {"gpu-1"}
@@ -33,12 +33,12 @@ def purged(cluster: Cluster, name: str, seconds: float) -> None:
 
 
 def by_hand(cluster: Cluster, name: str, _seconds: float) -> None:
-    """``kubectl taint nodes NAME …-``; we see it a second later."""
+    """``kubectl taint nodes NAME …-``, which the controller sees a second later."""
     cluster.untaint_by_hand(name)
 
 
-@pytest.mark.parametrize("make_room", [let_go, purged, by_hand])
-def test_room_that_an_operator_makes_is_not_used_before_the_cool_down_is_over(
+@pytest.mark.parametrize("make_room", [reset_node, purged, by_hand])
+def test_a_held_node_is_not_tainted_in_place_of_a_released_one_before_the_cool_down_ends(
     make_room: Callable[[Cluster, str, float], object],
 ) -> None:
     cluster = tripped()
@@ -56,7 +56,7 @@ def test_room_that_an_operator_makes_is_not_used_before_the_cool_down_is_over(
     assert plan.brake.rearms_at is None
 
 
-def test_a_purge_that_was_noted_by_a_clock_a_little_ahead_counts_at_once() -> None:
+def test_a_purge_noted_by_a_clock_a_little_ahead_counts_at_once() -> None:
     cluster = tripped()
     purged(cluster, "gpu-1", 63)
 
@@ -70,9 +70,9 @@ def test_a_purge_that_was_noted_by_a_clock_a_little_ahead_counts_at_once() -> No
     [(70, {"gpu-2"}), (50, set()), (500, set())],
     ids=["ends it", "before the release", "in the future"],
 )
-def test_a_reset_of_the_brake_ends_the_cool_down_that_began_before(seconds: float, tainted: set[str]) -> None:
+def test_a_brake_reset_ends_the_cool_down_that_began_before(seconds: float, tainted: set[str]) -> None:
     cluster = tripped()
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
     act = ControlAct(Control.BRAKE_RESET, at(seconds), "kim")
     cluster.snapshot = replace(cluster.snapshot, controls=Controls((act,)))
 
@@ -81,11 +81,11 @@ def test_a_reset_of_the_brake_ends_the_cool_down_that_began_before(seconds: floa
     assert cluster.tainted == tainted
 
 
-def test_a_graver_fault_on_a_node_that_was_held_does_not_end_the_cool_down() -> None:
+def test_a_second_fault_on_a_held_node_does_not_end_the_cool_down() -> None:
     cluster = Cluster(fleet(5))
     test = fault("gpu-2", rule="xid.14", severity=Severity.TEST, seconds=2)
     cluster.tick(fault("gpu-1", seconds=1), test, seconds=5)
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     cluster.tick(fault("gpu-2", seconds=61, stamp=200), seconds=62)
 
@@ -93,7 +93,7 @@ def test_a_graver_fault_on_a_node_that_was_held_does_not_end_the_cool_down() -> 
     assert why(cluster, 62) == {"gpu-2": SkipReason.COOLDOWN}
 
 
-def test_a_reset_of_the_brake_forgets_a_purge() -> None:
+def test_a_brake_reset_ends_the_cool_down_of_a_purge() -> None:
     cluster = tripped()
     purged(cluster, "gpu-1", 60)
     reset = ControlAct(Control.BRAKE_RESET, at(61), "ann")
@@ -104,7 +104,7 @@ def test_a_reset_of_the_brake_forgets_a_purge() -> None:
     assert cluster.tainted == {"gpu-2"}
 
 
-def test_a_purge_while_nothing_was_held_keeps_no_node_in_service() -> None:
+def test_a_purge_while_no_node_was_held_starts_no_cool_down() -> None:
     cluster = Cluster(fleet(5))
     cluster.tick(fault("gpu-1"), seconds=5)
     purged(cluster, "gpu-1", 60)
@@ -114,11 +114,11 @@ def test_a_purge_while_nothing_was_held_keeps_no_node_in_service() -> None:
     assert cluster.tainted == {"gpu-2"}
 
 
-def test_each_further_release_begins_the_cool_down_anew_for_all_of_them() -> None:
+def test_each_further_release_restarts_the_cool_down_for_all_released_nodes() -> None:
     cluster = Cluster(fleet(10))
     cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in range(1, 5)), seconds=5)
-    let_go(cluster, "gpu-1", 60)
-    let_go(cluster, "gpu-2", 300)
+    reset_node(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-2", 300)
 
     cluster.tick(seconds=300 + COOLDOWN - 1)
     assert cluster.tainted == set()
@@ -127,10 +127,10 @@ def test_each_further_release_begins_the_cool_down_anew_for_all_of_them() -> Non
     assert cluster.tainted == {"gpu-3", "gpu-4"}
 
 
-def test_a_brake_that_held_nothing_has_no_cool_down() -> None:
+def test_a_brake_that_held_no_node_has_no_cool_down() -> None:
     cluster = Cluster(fleet(5))
     cluster.tick(fault("gpu-1"), seconds=5)
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     cluster.tick(fault("gpu-2", seconds=61), seconds=62)
     cluster.tick(fault("gpu-3", seconds=63), seconds=64)
@@ -139,19 +139,19 @@ def test_a_brake_that_held_nothing_has_no_cool_down() -> None:
     assert why(cluster, 64) == {"gpu-3": SkipReason.BRAKE}
 
 
-def test_when_all_that_was_held_is_released_too_new_evidence_taints_at_once() -> None:
+def test_a_new_fault_taints_at_once_when_all_held_nodes_were_released() -> None:
     cluster = tripped()
     for name in ("gpu-1", "gpu-2", "gpu-3"):
-        let_go(cluster, name, 60)
+        reset_node(cluster, name, 60)
 
     cluster.tick(fault("gpu-4", seconds=70), seconds=71)
 
     assert cluster.tainted == {"gpu-4"}
 
 
-def test_room_that_no_release_made_is_used_meanwhile() -> None:
+def test_a_higher_bound_is_used_during_the_cool_down() -> None:
     cluster = tripped()
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
     cluster.rules = replace(cluster.rules, brake_max_percent=40)
 
     cluster.tick(seconds=61)
@@ -159,15 +159,15 @@ def test_room_that_no_release_made_is_used_meanwhile() -> None:
     assert cluster.tainted == {"gpu-2"}
 
 
-def test_a_pool_that_holds_nothing_does_not_cool_down_with_another() -> None:
+def test_a_pool_without_held_nodes_does_not_cool_down_with_another() -> None:
     nodes = {
         name: replace(state, pool="a" if i < 5 else "b") for i, (name, state) in enumerate(fleet(10).items())
     }
     cluster = Cluster(nodes, PolicyConfig(brake_max_percent=100, brake_pool_max_percent=20))
     cluster.tick(*(fault(f"gpu-{i}", seconds=i) for i in (1, 2, 6)), seconds=7)
     assert cluster.tainted == {"gpu-1", "gpu-6"}
-    let_go(cluster, "gpu-1", 60)
-    let_go(cluster, "gpu-6", 60)
+    reset_node(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-6", 60)
 
     cluster.tick(fault("gpu-7", seconds=61), seconds=62)
 
@@ -175,14 +175,14 @@ def test_a_pool_that_holds_nothing_does_not_cool_down_with_another() -> None:
     assert why(cluster, 62) == {"gpu-2": SkipReason.COOLDOWN}
 
 
-def test_while_tainting_is_paused_nothing_is_added_and_releases_go_on() -> None:
+def test_a_pause_stops_taints_and_not_releases() -> None:
     cluster = Cluster(fleet(10))
     cluster.tick(fault("gpu-1"))
     pause = ControlAct(Control.PAUSE, at(10), "kim", "driver roll-out", at(3600))
     cluster.snapshot = replace(cluster.snapshot, controls=Controls((pause,)))
 
     plan = cluster.tick(fault("gpu-2", seconds=11), seconds=12)
-    let_go(cluster, "gpu-1", 20)
+    reset_node(cluster, "gpu-1", 20)
 
     assert cluster.tainted == set()
     assert why(cluster, 21) == {"gpu-2": SkipReason.PAUSED}
@@ -192,13 +192,13 @@ def test_while_tainting_is_paused_nothing_is_added_and_releases_go_on() -> None:
 
 
 @pytest.mark.parametrize("how", ["expired", "resumed"])
-def test_after_a_pause_what_is_still_true_passes(how: str) -> None:
+def test_an_open_fault_taints_after_a_pause(how: str) -> None:
     cluster = Cluster(fleet(10))
     cluster.snapshot = replace(
         cluster.snapshot, controls=Controls((ControlAct(Control.PAUSE, at(0), "kim", "", at(3600)),))
     )
     cluster.tick(fault("gpu-1"), fault("gpu-2"), seconds=1)
-    let_go(cluster, "gpu-2", 20)
+    reset_node(cluster, "gpu-2", 20)
     if how == "resumed":
         cluster.snapshot = replace(cluster.snapshot, controls=Controls())
 
@@ -207,7 +207,7 @@ def test_after_a_pause_what_is_still_true_passes(how: str) -> None:
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_write_without_an_answer_is_not_sent_again_while_paused() -> None:
+def test_an_unanswered_write_is_not_sent_again_during_a_pause() -> None:
     cluster = Cluster(fleet(10))
     pause = Controls((ControlAct(Control.PAUSE, at(0), "kim"),))
     cluster.snapshot = replace(cluster.snapshot, controls=pause, in_flight=frozenset({"gpu-1"}))
@@ -223,7 +223,7 @@ _WORK = st.lists(
 
 
 @given(work=_WORK)
-def test_a_cool_down_delays_and_never_lets_more_pass_nor_keeps_anything_for_good(
+def test_a_cool_down_delays_taints_and_neither_adds_nor_prevents_any(
     work: list[tuple[str, int]],
 ) -> None:
     cluster = Cluster(fleet(10))
@@ -233,7 +233,7 @@ def test_a_cool_down_delays_and_never_lets_more_pass_nor_keeps_anything_for_good
         name = f"gpu-{number}"
         if what == "release" and cluster.nodes[name].record.incidents:
             if any(i.state != "released" for i in cluster.nodes[name].record.incidents):
-                let_go(cluster, name, seconds)
+                reset_node(cluster, name, seconds)
         elif what == "untaint":
             cluster.untaint_by_hand(name)
         faults = [fault(name, stamp=seconds, seconds=seconds)] if what == "fault" else []

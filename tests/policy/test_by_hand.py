@@ -1,4 +1,4 @@
-"""What people do through us stands in the record, survives a restart, and is undone by a reset."""
+"""Commands of people: they are recorded, survive a restart, and end with a reset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.operator import acknowledge, operator_taint
-from tests.policy.scenes import OURS, Cluster, at, fault, fleet, let_go, ns
+from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns, reset_node
 
 SUSPECT = fault(rule="xid.63", severity=Severity.SUSPECT)
 
@@ -33,7 +33,7 @@ def ack(cluster: Cluster, rule: str | None = None, *, seconds: float = 60) -> Ch
     return change
 
 
-def test_a_persons_taint_says_who_and_why_and_is_claimed_as_ours() -> None:
+def test_a_persons_taint_is_recorded_with_name_and_reason() -> None:
     cluster = Cluster(fleet(3))
 
     change = taint(cluster)
@@ -52,7 +52,7 @@ def test_a_persons_taint_says_who_and_why_and_is_claimed_as_ours() -> None:
     assert change.act_id
 
 
-def test_a_new_controller_leaves_it_as_it_is_also_after_a_reboot() -> None:
+def test_a_new_controller_keeps_a_persons_taint_even_after_a_reboot() -> None:
     cluster = Cluster(fleet(3))
     taint(cluster)
 
@@ -64,7 +64,7 @@ def test_a_new_controller_leaves_it_as_it_is_also_after_a_reboot() -> None:
     assert cluster.nodes["gpu-1"].record.incident(IncidentKey("operator", None)) is not None
 
 
-def test_it_is_out_for_the_brake() -> None:
+def test_a_node_that_a_person_tainted_counts_for_the_brake() -> None:
     cluster = Cluster(fleet(5))
     taint(cluster)
 
@@ -73,7 +73,7 @@ def test_it_is_out_for_the_brake() -> None:
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_what_the_brake_held_on_the_node_holds_now() -> None:
+def test_a_held_incident_becomes_active_when_a_person_taints_its_node() -> None:
     cluster = Cluster(fleet(5))
     cluster.tick(fault("gpu-2"), fault("gpu-1", seconds=1))
 
@@ -82,11 +82,11 @@ def test_what_the_brake_held_on_the_node_holds_now() -> None:
     assert {each.state for each in cluster.nodes["gpu-1"].record.incidents} == {IncidentState.ACTIVE}
 
 
-def test_a_reset_undoes_it_without_a_warning_and_covers_no_line_for_its_sake() -> None:
+def test_a_reset_of_a_persons_taint_gives_no_warning_and_covers_no_line() -> None:
     cluster = Cluster(fleet(3))
     taint(cluster)
 
-    change = let_go(cluster, "gpu-1", 90, read=0)
+    change = reset_node(cluster, "gpu-1", 90, read=0)
 
     assert cluster.tainted == set()
     assert change.record is not None
@@ -96,7 +96,7 @@ def test_a_reset_undoes_it_without_a_warning_and_covers_no_line_for_its_sake() -
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_node_that_is_tainted_already_gets_the_reason_and_the_same_one_once() -> None:
+def test_a_node_that_is_already_tainted_gets_each_reason_once() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(fault())
 
@@ -109,7 +109,7 @@ def test_a_node_that_is_tainted_already_gets_the_reason_and_the_same_one_once() 
     assert again is None
 
 
-def test_a_second_reason_stands_beside_the_first_with_who_gave_it() -> None:
+def test_a_second_reason_is_recorded_beside_the_first_with_its_author() -> None:
     cluster = Cluster(fleet(3))
     taint(cluster, reason="riser")
 
@@ -123,14 +123,14 @@ def test_a_second_reason_stands_beside_the_first_with_who_gave_it() -> None:
         assert operator_taint(cluster.nodes["gpu-1"], at=at(99), by="kim@laptop", reason=reason) is None
 
 
-def test_a_reason_that_the_record_had_to_cut_is_not_added_again() -> None:
+def test_a_reason_that_the_record_cut_is_not_added_again() -> None:
     cluster = Cluster(fleet(3))
     taint(cluster, reason="x" * 2000)
 
     assert operator_taint(cluster.nodes["gpu-1"], at=at(99), by="kim@laptop", reason="x" * 2000) is None
 
 
-def test_a_taint_after_a_removal_by_hand_remembers_the_removal() -> None:
+def test_a_persons_taint_after_a_removal_by_hand_keeps_the_removal() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(fault())
     cluster.untaint_by_hand("gpu-1")
@@ -144,7 +144,7 @@ def test_a_taint_after_a_removal_by_hand_remembers_the_removal() -> None:
     assert [each.state for each in record.incidents] == [IncidentState.RELEASED, IncidentState.ACTIVE]
 
 
-def test_what_is_acknowledged_makes_nobody_suspect() -> None:
+def test_an_acknowledged_incident_does_not_make_its_node_suspect() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(SUSPECT)
 
@@ -155,7 +155,7 @@ def test_what_is_acknowledged_makes_nobody_suspect() -> None:
     assert about(change) == change.act_id
 
 
-def test_the_node_stays_suspect_for_what_is_not_acknowledged() -> None:
+def test_a_node_stays_suspect_for_incidents_that_are_not_acknowledged() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(SUSPECT, fault(rule="xid.94", severity=Severity.SUSPECT, seconds=1, stamp=101))
 
@@ -163,7 +163,7 @@ def test_the_node_stays_suspect_for_what_is_not_acknowledged() -> None:
     assert ack(cluster, "xid.94").health is None
 
 
-def test_seen_again_it_is_acknowledged_no_more_and_that_is_written_at_once() -> None:
+def test_a_new_line_ends_an_acknowledgement_and_is_written_at_once() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(SUSPECT)
     ack(cluster)
@@ -175,7 +175,7 @@ def test_seen_again_it_is_acknowledged_no_more_and_that_is_written_at_once() -> 
     assert (change.health, incident.ack, incident.count) == ("suspect", None, 2)
 
 
-def test_a_replay_and_a_line_from_before_change_no_acknowledgement() -> None:
+def test_a_replayed_or_earlier_line_does_not_end_an_acknowledgement() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(SUSPECT)
     ack(cluster)
@@ -187,7 +187,7 @@ def test_a_replay_and_a_line_from_before_change_no_acknowledgement() -> None:
     assert incident.ack is not None
 
 
-def test_a_taint_stays_and_so_does_its_acknowledgement() -> None:
+def test_an_acknowledgement_of_a_tainting_incident_removes_no_taint() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(fault())
 
@@ -198,18 +198,18 @@ def test_a_taint_stays_and_so_does_its_acknowledgement() -> None:
     assert cluster.nodes["gpu-1"].record.incidents[0].ack is not None
 
 
-def test_what_the_brake_holds_stays_held() -> None:
+def test_an_acknowledged_incident_that_the_brake_holds_stays_held() -> None:
     cluster = Cluster(fleet(5))
     cluster.tick(fault("gpu-2"), fault("gpu-1", seconds=1))
 
     assert ack(cluster).health == "held"
 
 
-def test_there_is_nothing_to_acknowledge_where_nothing_is_open() -> None:
+def test_a_node_without_open_incidents_has_nothing_to_acknowledge() -> None:
     cluster = Cluster(fleet(3))
     state = cluster.nodes["gpu-1"]
     assert acknowledge(state, None, at=at(0), by="kim", reason="x") is None
 
     cluster.tick(fault())
-    let_go(cluster, "gpu-1", 60, read=0)
+    reset_node(cluster, "gpu-1", 60, read=0)
     assert acknowledge(cluster.nodes["gpu-1"], None, at=at(70), by="kim", reason="x") is None

@@ -1,4 +1,4 @@
-"""A node that failed jobs have in common: a suspect that is told of, and never tainted for it."""
+"""A node common to several failed jobs: a suspect with an Event, never tainted for that (rule 17)."""
 
 from __future__ import annotations
 
@@ -8,53 +8,53 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.model import Plan
-from tests.policy.scenes import Cluster, fleet, let_go
+from tests.policy.scenes import Cluster, fleet, reset_node
 from tests.policy.shared import RULES, gpu_fleet, nccl, suspected, xid
 
 HOUR = 3600.0
 COMMON = "It is the only node common to 4 or more jobs that failed within 24h"
 
 
-def failed(cluster: Cluster, job: str, nodes: Iterable[str], *, seconds: float) -> Plan:
-    """A job ends on these nodes with nothing but its pods' complaints."""
+def fail_job(cluster: Cluster, job: str, nodes: Iterable[str], *, seconds: float) -> Plan:
+    """Let a job fail on these nodes, with pod lines only."""
     lines = [nccl(name, job, seconds=seconds + n) for n, name in enumerate(nodes)]
     return cluster.tick(*lines, seconds=seconds + len(lines))
 
 
-def alone_in_common(cluster: Cluster, *, others: Sequence[int] = (2, 3, 4, 5)) -> Plan:
-    """Four jobs of two nodes fail, an hour apart; gpu-1 is in each, with one of the others every time."""
+def fail_four_jobs(cluster: Cluster, *, others: Sequence[int] = (2, 3, 4, 5)) -> Plan:
+    """Let four jobs fail, an hour apart, each on gpu-1 and one of the others."""
     plans = [
-        failed(cluster, f"ml/JobSet/job-{hour}", ("gpu-1", f"gpu-{other}"), seconds=hour * HOUR)
+        fail_job(cluster, f"ml/JobSet/job-{hour}", ("gpu-1", f"gpu-{other}"), seconds=hour * HOUR)
         for hour, other in enumerate(others)
     ]
     return plans[-1]
 
 
-def told(plan: Plan) -> list[str]:
-    """What the plan's Events say of gpu-1."""
+def messages(plan: Plan) -> list[str]:
+    """Return the messages of the plan's Events for gpu-1."""
     return [change.message for change in plan.changes if change.node == "gpu-1" and change.event is not None]
 
 
-def test_a_node_that_failed_jobs_have_in_common_is_a_suspect_told_of_once() -> None:
+def test_a_node_common_to_four_failed_jobs_becomes_suspect_with_one_event() -> None:
     cluster = gpu_fleet(20)
 
-    plan = alone_in_common(cluster)
+    plan = fail_four_jobs(cluster)
 
-    [message] = told(plan)
+    [message] = messages(plan)
     assert COMMON in message
     assert cluster.nodes["gpu-1"].as_read.health == "suspect"
     assert (suspected(cluster), cluster.tainted) == ({"gpu-1"}, set())
 
-    assert told(failed(cluster, "ml/JobSet/elk", ("gpu-6", "gpu-1"), seconds=4 * HOUR)) == []
+    assert messages(fail_job(cluster, "ml/JobSet/elk", ("gpu-6", "gpu-1"), seconds=4 * HOUR)) == []
     assert cluster.tainted == set()
 
 
-def test_jobs_that_failed_for_a_known_origin_make_no_common_node() -> None:
+def test_jobs_with_a_known_root_cause_make_no_common_node() -> None:
     cluster = gpu_fleet(20)
 
     for hour in range(5):
         cluster.tick(xid(f"gpu-{hour + 3}", 79, seconds=hour * HOUR), seconds=hour * HOUR)
-        failed(cluster, f"ml/JobSet/job-{hour}", ("gpu-1", f"gpu-{hour + 3}"), seconds=hour * HOUR + 1)
+        fail_job(cluster, f"ml/JobSet/job-{hour}", ("gpu-1", f"gpu-{hour + 3}"), seconds=hour * HOUR + 1)
 
     assert suspected(cluster) == set()
 
@@ -62,31 +62,31 @@ def test_jobs_that_failed_for_a_known_origin_make_no_common_node() -> None:
 @pytest.mark.parametrize(
     ("others", "found"), [((2, 2, 3, 4), {"gpu-1"}), ((2, 2, 2, 3), set()), ((2, 2, 2, 2), set())]
 )
-def test_no_other_node_may_be_part_of_more_than_half_of_these_jobs(
+def test_a_common_node_is_no_suspect_if_another_node_took_part_in_more_than_half_of_the_jobs(
     others: Sequence[int], found: set[str]
 ) -> None:
     cluster = gpu_fleet(20)
 
-    alone_in_common(cluster, others=others)
+    fail_four_jobs(cluster, others=others)
 
     assert suspected(cluster) == found
 
 
-def test_one_that_has_a_better_reason_to_be_out_is_no_suspect() -> None:
+def test_a_node_that_is_already_tainted_does_not_become_suspect_as_a_common_node() -> None:
     cluster = gpu_fleet(20)
     cluster.tick(xid("gpu-1", 79, seconds=-2 * HOUR), seconds=-2 * HOUR)
 
-    alone_in_common(cluster)
+    fail_four_jobs(cluster)
 
     assert (suspected(cluster), cluster.tainted) == (set(), {"gpu-1"})
 
 
-def test_what_a_release_covers_is_no_failed_job_of_the_node_any_more() -> None:
+def test_failed_jobs_before_a_release_do_not_count_for_a_common_node() -> None:
     cluster = gpu_fleet(20)
-    alone_in_common(cluster)
-    let_go(cluster, "gpu-1", 3.5 * HOUR)
+    fail_four_jobs(cluster)
+    reset_node(cluster, "gpu-1", 3.5 * HOUR)
 
-    failed(cluster, "ml/JobSet/elk", ("gpu-1", "gpu-6"), seconds=4 * HOUR)
+    fail_job(cluster, "ml/JobSet/elk", ("gpu-1", "gpu-6"), seconds=4 * HOUR)
 
     assert not [
         i
@@ -95,17 +95,17 @@ def test_what_a_release_covers_is_no_failed_job_of_the_node_any_more() -> None:
     ]
 
 
-def test_nobody_is_suspected_while_the_past_is_being_read_or_where_the_settings_say_never() -> None:
+def test_no_common_node_is_suspected_while_history_is_read_or_if_the_check_is_off() -> None:
     replaying, never = gpu_fleet(20), Cluster(fleet(20), replace(RULES, common_node_jobs=0))
     replaying.snapshot = replace(replaying.snapshot, replaying=True)
 
-    alone_in_common(replaying)
-    alone_in_common(never)
+    fail_four_jobs(replaying)
+    fail_four_jobs(never)
 
     assert (suspected(replaying), suspected(never)) == (set(), set())
 
 
-def test_a_page_fault_of_one_programs_many_runs_is_that_programs_and_not_the_gpus() -> None:
+def test_page_faults_in_many_runs_of_one_program_do_not_taint() -> None:
     cluster = gpu_fleet(10)
 
     for number in range(4):

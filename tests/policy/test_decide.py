@@ -1,4 +1,4 @@
-"""What a node's evidence leads to, told as short stories."""
+"""Decisions on the evidence of one node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_fatal_fault_taints_its_node_and_no_other() -> None:
     assert change.record.incidents[0].state is IncidentState.ACTIVE
 
 
-def test_the_drivers_own_test_fault_taints_and_says_that_it_is_a_test() -> None:
+def test_the_drivers_test_fault_taints_with_a_note_that_it_is_a_test() -> None:
     cluster = Cluster(fleet(2))
 
     plan = cluster.tick(fault(rule="xid.14", severity=Severity.TEST))
@@ -52,7 +52,7 @@ def test_the_drivers_own_test_fault_taints_and_says_that_it_is_a_test() -> None:
     ("severity", "health"),
     [(Severity.SUSPECT, "suspect"), (Severity.APPLICATION, None), (Severity.INFO, None)],
 )
-def test_what_does_not_taint_is_recorded_on_the_node(severity: Severity, health: str | None) -> None:
+def test_a_fault_that_does_not_taint_is_recorded_on_its_node(severity: Severity, health: str | None) -> None:
     cluster = Cluster(fleet(2))
 
     plan = cluster.tick(fault(rule="xid.31", severity=severity))
@@ -62,7 +62,7 @@ def test_what_does_not_taint_is_recorded_on_the_node(severity: Severity, health:
     assert (change.verb, change.health, change.event) == (Verb.RECORD, health, EventReason.RECORDED)
 
 
-def test_a_pod_accuses_nobody_by_itself() -> None:
+def test_a_pod_line_alone_does_not_taint() -> None:
     cluster = Cluster(fleet(2))
 
     cluster.tick(fault(source=Source.POD, kind=FaultKind.CUDA, rule="cuda.ecc", stamp=None))
@@ -96,8 +96,8 @@ def test_the_second_gpu_of_a_tainted_node_is_recorded_without_another_taint() ->
     assert {incident.state for incident in change.record.incidents} == {IncidentState.ACTIVE}
 
 
-def test_what_taints_never_hides_behind_what_was_only_recorded() -> None:
-    """One rule may print both: Xid 154 says None, then Node Reboot Required."""
+def test_a_tainting_fault_is_not_hidden_by_a_recorded_one_of_the_same_rule() -> None:
+    """One rule has both severities: Xid 154 prints None, then Node Reboot Required."""
     cluster = Cluster(fleet(2))
     cluster.tick(fault(rule="xid.154", severity=Severity.INFO, stamp=100))
 
@@ -124,18 +124,18 @@ def test_growing_counts_are_written_at_most_once_per_interval() -> None:
 
 
 def counts_written(cluster: Cluster) -> list[int]:
-    """The first incident's count in each write, in order."""
+    """Return the first incident's count in each write."""
     return [change.record.incidents[0].count for change in cluster.writes if change.record is not None]
 
 
 def storm(cluster: Cluster, start: int, seconds: int) -> None:
-    """A hundred lines a second, looked at once a second."""
+    """A hundred lines a second, decided once a second."""
     for second in range(start, start + seconds):
         lines = (fault(stamp=second + i / 100, seconds=second + i / 100) for i in range(100))
         cluster.tick(*lines, seconds=second + 1)
 
 
-def test_a_storm_is_told_once_per_interval_and_its_node_has_the_exact_count_soon_after_it_ended() -> None:
+def test_a_storm_is_written_once_per_interval_and_its_final_count_soon_after_its_end() -> None:
     cluster = Cluster(fleet(2))
 
     storm(cluster, 0, 900)
@@ -147,7 +147,7 @@ def test_a_storm_is_told_once_per_interval_and_its_node_has_the_exact_count_soon
     assert cluster.snapshot.grown == {}
 
 
-def test_another_gpus_first_fault_is_written_at_once_with_what_has_grown() -> None:
+def test_the_first_fault_of_another_gpu_is_written_at_once_with_grown_counts() -> None:
     cluster = Cluster(fleet(2))
     storm(cluster, 0, 5)
 
@@ -157,14 +157,14 @@ def test_another_gpus_first_fault_is_written_at_once_with_what_has_grown() -> No
     assert cluster.snapshot.grown == {}
 
 
-def test_a_fault_of_an_unknown_node_waits() -> None:
+def test_a_fault_of_an_unknown_node_is_kept_for_later() -> None:
     plan = Cluster(fleet(1)).tick(fault("nobody"))
 
     assert [f.node for f in plan.of_unknown_nodes] == ["nobody"]
     assert plan.changes == ()
 
 
-def test_evidence_from_before_the_first_start_is_remembered_and_its_replay_too() -> None:
+def test_a_fault_from_before_the_first_start_is_recorded_and_its_replay_changes_nothing() -> None:
     cluster = Cluster(fleet(2))
 
     cluster.tick(fault(seconds=-3600, stamp=100, before_install=True))
@@ -179,7 +179,7 @@ def test_evidence_from_before_the_first_start_is_remembered_and_its_replay_too()
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_node_that_somebody_tainted_already_is_claimed_by_the_record() -> None:
+def test_a_node_that_somebody_tainted_already_gets_a_record() -> None:
     cluster = Cluster(fleet(2))
     cluster.nodes["gpu-1"] = replace(node("gpu-1"), taints=(OURS,))
 
@@ -191,8 +191,8 @@ def test_a_node_that_somebody_tainted_already_is_claimed_by_the_record() -> None
     assert change.record.tainted_at == at(10)
 
 
-def test_a_foreign_taint_in_our_place_is_left_alone_until_it_goes() -> None:
-    """The API server allows one taint per key and effect, so ours cannot be added beside it."""
+def test_a_foreign_taint_with_our_key_is_kept_and_ours_follows_when_it_is_removed() -> None:
+    """The API server allows one taint per key and effect, so ours cannot be added beside the other."""
     cluster = Cluster(fleet(2))
     twin = Taint(TAINT_KEY, "maybe", TAINT_EFFECT)
     cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], taints=(twin,))
@@ -210,7 +210,7 @@ def test_a_foreign_taint_in_our_place_is_left_alone_until_it_goes() -> None:
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_line_that_had_no_room_in_the_annotation_is_recognised_by_its_beginning() -> None:
+def test_a_line_that_the_annotation_cut_is_recognised_by_its_beginning() -> None:
     cluster = Cluster(fleet(2))
     line = fault(
         source=Source.POD, kind=FaultKind.CUDA, rule="cuda.ecc", stamp=None, text="CUDA error: " + "x" * 300
@@ -234,7 +234,7 @@ def test_counts_of_a_write_whose_answer_was_lost_are_not_added_again() -> None:
     cluster.tick(seconds=700)
     assert [incident.count for incident in cluster.nodes["gpu-1"].record.incidents] == [2]
 
-    # As after a time-out: the node has it, and the memory of what was counted is still there.
+    # As after a time-out: the node has the count, and the controller still has it in memory.
     cluster.snapshot = replace(cluster.snapshot, grown=grown)
     cluster.tick(fault(stamp=300, seconds=701), seconds=702)
     cluster.tick(seconds=1400)
@@ -267,9 +267,7 @@ _NO_FAULT = {"rule": "nccl.segfault", "kind": FaultKind.NCCL, "severity": Severi
         (node(), fault(seconds=-86_400 * 31), "it is older than this Node"),
     ],
 )
-def test_a_line_that_leads_to_nothing_is_reported_with_the_reason(
-    state: NodeState, found: Fault, reason: str
-) -> None:
+def test_a_dropped_line_is_reported_with_its_reason(state: NodeState, found: Fault, reason: str) -> None:
     plan = Cluster({"gpu-1": state}).tick(found)
 
     assert plan.changes == ()
@@ -281,7 +279,9 @@ def test_a_line_that_leads_to_nothing_is_reported_with_the_reason(
     [(node(gpu=False), fault()), (node(), fault(seconds=-86_400 * 31, boot="boot-a"))],
     ids=["an Xid proves that its node has a GPU", "a line of the present boot may be older than the Node"],
 )
-def test_a_line_that_might_look_like_anothers_taints_its_node(state: NodeState, found: Fault) -> None:
+def test_a_line_that_looks_like_one_of_another_node_or_machine_taints_its_node(
+    state: NodeState, found: Fault
+) -> None:
     cluster = Cluster({"gpu-1": state})
 
     cluster.tick(found)

@@ -1,17 +1,17 @@
-"""What its rule defers is not held by the brake, and says until when."""
+"""A deferred fault is not held by the brake, and its Event says until when it is deferred."""
 
 from __future__ import annotations
 
 from konductor_like.model import EventReason, SkipReason
 from konductor_like.policy.brake import brake_state
-from tests.policy.scenes import Cluster, at, let_go
+from tests.policy.scenes import Cluster, at, reset_node
 from tests.policy.shared import RULES, gpu_fleet, rack, xid
 
 DEFERRED = "deferred until 2026-03-04T12:00:07Z, to tell the root cause from collateral"
 
 
 def deferred(size: int = 20) -> Cluster:
-    """``gpu-1`` is out; ``gpu-2`` has printed at noon what its rule defers by five seconds; heard at 2 s."""
+    """``gpu-1`` is tainted; ``gpu-2`` printed a fault at noon that its rule defers by 5 s, read at 2 s."""
     cluster = gpu_fleet(size)
     cluster.tick(xid("gpu-1", 79, seconds=-60), seconds=-59)
     cluster.tick(xid("gpu-2", 145, fatal=True), seconds=2)
@@ -19,20 +19,20 @@ def deferred(size: int = 20) -> Cluster:
     return cluster
 
 
-def test_what_is_deferred_says_so_in_its_event_and_in_its_refusal() -> None:
+def test_the_event_and_the_skipped_taint_of_a_deferred_fault_say_until_when() -> None:
     cluster = deferred()
 
     plan = cluster.tick(seconds=3)
 
-    [told] = [change for change in cluster.writes if change.node == "gpu-2"]
-    assert told.event is EventReason.RECORDED
-    assert told.message.endswith(f"Not tainted yet: {DEFERRED}.")
+    [change] = [each for each in cluster.writes if each.node == "gpu-2"]
+    assert change.event is EventReason.RECORDED
+    assert change.message.endswith(f"Not tainted yet: {DEFERRED}.")
     assert [(item.node, item.why, item.detail) for item in plan.refused] == [
         ("gpu-2", SkipReason.DEFERRED, DEFERRED)
     ]
 
 
-def test_what_is_deferred_is_not_held_by_the_brake() -> None:
+def test_a_deferred_fault_is_not_held_by_the_brake() -> None:
     cluster = deferred()
 
     plan = cluster.tick(seconds=3)
@@ -42,9 +42,9 @@ def test_what_is_deferred_is_not_held_by_the_brake() -> None:
     assert [held.node for held in brake_state(cluster.nodes, cluster.rules, now=at(30)).held] == ["gpu-2"]
 
 
-def test_what_is_deferred_trips_no_brake_so_that_a_release_meanwhile_starts_no_cool_down() -> None:
+def test_a_release_during_a_deferral_starts_no_cool_down() -> None:
     cluster = deferred()
-    let_go(cluster, "gpu-1", 3)
+    reset_node(cluster, "gpu-1", 3)
 
     plan = cluster.tick(xid("gpu-3", 79, seconds=4), seconds=4)
 
@@ -52,9 +52,9 @@ def test_what_is_deferred_trips_no_brake_so_that_a_release_meanwhile_starts_no_c
     assert cluster.tainted == {"gpu-3"}
 
 
-def test_what_was_deferred_is_tainted_although_a_node_was_released_meanwhile() -> None:
+def test_a_deferred_fault_taints_although_another_node_was_released_meanwhile() -> None:
     cluster = deferred(5)
-    let_go(cluster, "gpu-1", 3)
+    reset_node(cluster, "gpu-1", 3)
     cluster.tick(seconds=4)
 
     cluster.tick(seconds=8)
@@ -62,7 +62,7 @@ def test_what_was_deferred_is_tainted_although_a_node_was_released_meanwhile() -
     assert cluster.tainted == {"gpu-2"}
 
 
-def test_what_was_collateral_and_does_not_stop_is_tainted_once_the_event_cannot_be_its_reason() -> None:
+def test_a_collateral_fault_that_continues_taints_once_its_root_cause_is_too_long_ago() -> None:
     cluster = Cluster(rack(8), RULES)
     near, far = xid("gpu-1", 145, fatal=True), xid("gpu-2", 149, seconds=0.1, fatal=True)
     cluster.tick(near, far, seconds=1)
@@ -75,11 +75,11 @@ def test_what_was_collateral_and_does_not_stop_is_tainted_once_the_event_cannot_
     assert cluster.tainted == {"gpu-1", "gpu-2"}
 
 
-def test_what_is_printed_again_right_after_a_release_is_deferred_anew() -> None:
+def test_a_fault_right_after_a_release_is_deferred_again() -> None:
     cluster = deferred()
     cluster.tick(seconds=7)
     assert "gpu-2" in cluster.tainted
-    let_go(cluster, "gpu-2", 10)
+    reset_node(cluster, "gpu-2", 10)
 
     cluster.tick(xid("gpu-2", 145, seconds=11, fatal=True), seconds=12)
     assert "gpu-2" not in cluster.tainted
@@ -88,7 +88,7 @@ def test_what_is_printed_again_right_after_a_release_is_deferred_anew() -> None:
     assert "gpu-2" in cluster.tainted
 
 
-def test_what_is_deferred_while_our_clock_is_put_back_is_deferred_anew_and_no_longer() -> None:
+def test_a_fault_deferred_when_the_controllers_clock_is_set_back_is_deferred_once_more() -> None:
     cluster = deferred()
 
     cluster.tick(seconds=-598)
@@ -99,7 +99,7 @@ def test_what_is_deferred_while_our_clock_is_put_back_is_deferred_anew_and_no_lo
     assert cluster.tainted == {"gpu-1", "gpu-2"}
 
 
-def test_a_node_whose_clock_is_ahead_is_deferred_no_longer_for_it() -> None:
+def test_a_node_with_its_clock_ahead_is_not_deferred_longer() -> None:
     cluster = gpu_fleet(20)
     cluster.tick(xid("gpu-2", 145, seconds=300, fatal=True), seconds=2)
 

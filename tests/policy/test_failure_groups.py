@@ -1,4 +1,4 @@
-"""Failure groups whose lines come late, out of order or from another process, and pods that hide nothing."""
+"""Failure groups whose lines come late, out of order or from another process, and pods that hide no fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.policy.scenes import Cluster, fleet
 from tests.policy.shared import (
     RULES,
     crash,
-    events,
+    failure_groups,
     gpu_fleet,
     labels,
     nccl,
@@ -20,12 +20,12 @@ from tests.policy.shared import (
     suspected,
     xid,
 )
-from tests.policy.test_events import JOB, restarted, settled, storm
+from tests.policy.test_root_causes import JOB, decide_deferred, restarted, storm
 
 HOUR = 3600.0
 
 
-def test_kernel_lines_that_are_read_before_the_pods_are_their_jobs_event_and_not_their_racks() -> None:
+def test_kernel_lines_read_before_pod_lines_join_the_failure_group_of_the_job_and_not_of_the_rack() -> None:
     cluster = Cluster({**rack(4, "one"), **rack_of("two", 5, 6, 7, 8)}, RULES)
     kernel = [xid(f"gpu-{n}", 45, seconds=n / 10) for n in range(1, 9)]
     pods = [nccl(f"gpu-{n}", JOB, seconds=n / 10) for n in range(1, 9)]
@@ -35,7 +35,7 @@ def test_kernel_lines_that_are_read_before_the_pods_are_their_jobs_event_and_not
     cluster.tick(seconds=60)
 
     assert cluster.tainted == {"gpu-6"}
-    assert {name.split("@")[0] for name in events(cluster)} == {JOB}
+    assert {name.split("@")[0] for name in failure_groups(cluster)} == {JOB}
     assert roles(cluster)[Role.COLLATERAL] == set(cluster.nodes)
 
 
@@ -43,7 +43,7 @@ def rack_of(domain: str, *numbers: int) -> dict[str, NodeState]:
     return {name: state for name, state in rack(max(numbers), domain).items() if int(name[4:]) in numbers}
 
 
-def test_jobs_that_share_a_rack_and_nothing_else_are_two_events() -> None:
+def test_jobs_that_share_only_a_rack_are_two_failure_groups() -> None:
     cluster = Cluster(rack(8), RULES)
     one = [nccl(f"gpu-{n}", "ml/Job/one") for n in (1, 2, 3)]
     other = [nccl(f"gpu-{n}", "ml/Job/other") for n in (4, 5, 6)]
@@ -51,21 +51,21 @@ def test_jobs_that_share_a_rack_and_nothing_else_are_two_events() -> None:
 
     cluster.tick(*one, *other, *kernel, xid("gpu-1", 79), seconds=2)
 
-    assert len(events(cluster)) == 2
+    assert len(failure_groups(cluster)) == 2
     assert labels(cluster) == {"faulty": 1, None: 4, "suspect": 3}
 
 
-def test_a_link_that_fails_ends_all_jobs_of_its_rack_in_one_event() -> None:
+def test_all_jobs_that_a_failed_link_ends_are_one_failure_group() -> None:
     cluster = Cluster(rack(8), RULES)
     pods = [nccl(f"gpu-{n}", "ml/Job/one" if n < 4 else "ml/Job/other", seconds=1) for n in range(1, 7)]
 
-    settled(cluster, *storm(8, fatal=8), xid("gpu-2", 149, seconds=0.3, fatal=True), *pods)
+    decide_deferred(cluster, *storm(8, fatal=8), xid("gpu-2", 149, seconds=0.3, fatal=True), *pods)
 
     assert cluster.tainted == {"gpu-2"}
-    assert len(events(cluster)) == 1
+    assert len(failure_groups(cluster)) == 1
 
 
-def test_whose_time_is_up_waits_for_no_origin_that_settles_itself() -> None:
+def test_a_node_whose_deferral_ends_does_not_wait_for_a_root_cause_that_is_deferred() -> None:
     cluster = Cluster(rack(8), RULES)
     cluster.tick(*storm(8, fatal=6), seconds=1)
     cluster.tick(xid("gpu-7", 149, seconds=0.3, fatal=True), seconds=4)
@@ -76,7 +76,7 @@ def test_whose_time_is_up_waits_for_no_origin_that_settles_itself() -> None:
     assert cluster.tainted == {"gpu-7"}
 
 
-def test_what_an_earlier_process_counted_and_did_not_tick_off_is_evidence_for_the_next() -> None:
+def test_lines_behind_the_cursor_of_an_earlier_process_are_evidence_for_the_next() -> None:
     cluster = Cluster(rack(4), RULES)
     lines = [remote(xid("gpu-1", 149, fatal=True)), xid("gpu-2", 149, seconds=0.1, fatal=True)]
     cluster.tick(*lines, seconds=1)
@@ -88,7 +88,7 @@ def test_what_an_earlier_process_counted_and_did_not_tick_off_is_evidence_for_th
     assert cluster.tainted == {"gpu-2"}
 
 
-def test_a_replay_after_a_restart_is_no_evidence() -> None:
+def test_a_replayed_line_after_a_restart_is_no_evidence() -> None:
     cluster = gpu_fleet(2)
     line = xid("gpu-1", 94)
     cluster.tick(line, seconds=1)
@@ -101,11 +101,11 @@ def test_a_replay_after_a_restart_is_no_evidence() -> None:
     assert list(cluster.snapshot.window.traces) == ["gpu-1"]
 
 
-def test_a_node_that_is_opted_out_explains_the_others_and_is_left_alone() -> None:
+def test_an_opted_out_node_can_be_the_root_cause_and_is_not_written() -> None:
     cluster = Cluster(rack(8), RULES)
     cluster.nodes["gpu-3"] = replace(cluster.nodes["gpu-3"], opted_out=True)
 
-    settled(cluster, *storm(8, fatal=8), xid("gpu-3", 149, seconds=0.3, fatal=True))
+    decide_deferred(cluster, *storm(8, fatal=8), xid("gpu-3", 149, seconds=0.3, fatal=True))
 
     assert cluster.tainted == set()
     assert cluster.nodes["gpu-3"].record.empty
@@ -113,7 +113,7 @@ def test_a_node_that_is_opted_out_explains_the_others_and_is_left_alone() -> Non
     assert {i.root_cause for s in cluster.nodes.values() for i in s.record.incidents} == {"gpu-3"}
 
 
-def test_an_origin_whose_pods_say_nothing_is_known_by_the_api_servers_word() -> None:
+def test_a_root_cause_without_pod_lines_joins_the_job_that_the_api_server_names() -> None:
     cluster = gpu_fleet(8)
     others = [nccl(f"gpu-{n}", JOB, seconds=1) for n in range(2, 7)]
 
@@ -127,10 +127,10 @@ def test_an_origin_whose_pods_say_nothing_is_known_by_the_api_servers_word() -> 
     assert roles(cluster)[Role.ROOT_CAUSE] == {"gpu-1"}
 
 
-# What pods print, whoever runs them, hides no hardware fault.
+# Lines of pods hide no hardware fault.
 
 
-def test_a_job_over_two_racks_does_not_explain_the_link_that_failed_in_the_other_one() -> None:
+def test_a_job_over_two_racks_does_not_make_a_link_failure_of_the_other_rack_collateral() -> None:
     nodes = {
         **rack(10),
         **{f"gpu-{n}": replace(fleet(20)[f"gpu-{n}"], domain="rack-8") for n in range(11, 21)},
@@ -147,7 +147,7 @@ def test_a_job_over_two_racks_does_not_explain_the_link_that_failed_in_the_other
     assert (link.role, link.root_cause) == (Role.COLLATERAL, "gpu-15")
 
 
-def test_a_pod_of_every_node_makes_no_event_of_what_has_nothing_to_do_with_each_other() -> None:
+def test_pods_of_a_daemonset_do_not_join_unrelated_faults_to_a_failure_group() -> None:
     cluster = gpu_fleet(20)
     noise = [
         replace(
@@ -155,7 +155,7 @@ def test_a_pod_of_every_node_makes_no_event_of_what_has_nothing_to_do_with_each_
         )
         for n in range(1, 21)
     ]
-    # The API server tells that they are a DaemonSet's, and of no job.
+    # An empty owner: the API server names a DaemonSet, and no job.
     pods = {f"gpu-{n}": {f"mon/exporter-{n}xxxx": ""} for n in range(1, 21)}
 
     cluster.tick(*noise, xid("gpu-3", 79, seconds=1), xid("gpu-15", 149, seconds=2, fatal=True), seconds=3)
@@ -166,7 +166,7 @@ def test_a_pod_of_every_node_makes_no_event_of_what_has_nothing_to_do_with_each_
     assert cluster.tainted == {"gpu-3", "gpu-15"}
 
 
-def test_pods_under_ever_new_names_push_no_kernel_line_out_of_the_window() -> None:
+def test_pods_with_ever_new_names_remove_no_kernel_line_from_recent_evidence() -> None:
     cluster = gpu_fleet(20)
 
     cluster.tick(xid("gpu-1", 94), seconds=1)
@@ -182,7 +182,7 @@ def test_pods_under_ever_new_names_push_no_kernel_line_out_of_the_window() -> No
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_job_that_crashes_again_and_again_is_written_no_more_often_than_growing_counts() -> None:
+def test_a_job_that_keeps_crashing_causes_no_more_writes_than_growing_counts() -> None:
     cluster = gpu_fleet(10)
 
     for crashed in range(0, 3600, 180):
@@ -195,49 +195,49 @@ def test_a_job_that_crashes_again_and_again_is_written_no_more_often_than_growin
     assert len(kept) <= 4 * (3600 / RULES.record_interval_seconds + 1)
 
 
-# Whose failure it was, where the API server knows better than pods' names.
+# Jobs that the API server names, and pods' names do not.
 
 
 def plain(name: str, pod: str, *, seconds: float = 0) -> Fault:
-    """A line of a pod whose labels say nothing, put down to a job by its name."""
+    """A line of a pod without job labels, which gets a job from the pod's name."""
     return replace(nccl(name, "ml/Pod/train", seconds=seconds), namespace="ml", pod=pod)
 
 
 def answered(cluster: Cluster, pods: dict[str, dict[str, str]], *, seconds: float) -> None:
-    """The API server told; what it said is looked at with the next tick."""
+    """Give the API server's answer to the next decision."""
     cluster.snapshot = replace(cluster.snapshot, pods=pods)
     cluster.tick(seconds=seconds)
     cluster.snapshot = replace(cluster.snapshot, pods={})
 
 
-def four_failures(cluster: Cluster, *, told: bool) -> None:
-    """Four jobs whose pods' names differ in a number only; gpu-1 took part in every one."""
+def four_failures(cluster: Cluster, *, known: bool) -> None:
+    """Four failed jobs whose pods differ only in a number; gpu-1 took part in all four."""
     for number in range(4):
         names = ("gpu-1", f"gpu-{2 * number + 2}", f"gpu-{2 * number + 3}")
         pods = {name: f"train-{number}{place}" for place, name in enumerate(names)}
         for name, pod in pods.items():
             cluster.tick(plain(name, pod, seconds=number * HOUR), seconds=number * HOUR + 1)
-        if told:
+        if known:
             jobs = {name: {f"ml/{pod}": f"ml/Workload/run-{number}"} for name, pod in pods.items()}
             answered(cluster, jobs, seconds=number * HOUR + 2)
 
 
-def test_jobs_that_pods_names_do_not_tell_apart_are_counted_apart_once_the_server_told() -> None:
-    blind, told = gpu_fleet(20), gpu_fleet(20)
+def test_jobs_with_equal_pod_names_are_counted_separately_once_the_api_server_names_their_owners() -> None:
+    blind, known = gpu_fleet(20), gpu_fleet(20)
 
-    four_failures(blind, told=False)
-    four_failures(told, told=True)
+    four_failures(blind, known=False)
+    four_failures(known, known=True)
 
     assert suspected(blind) == set()
-    assert suspected(told) == {"gpu-1"}
+    assert suspected(known) == {"gpu-1"}
 
 
-def test_pods_of_one_job_that_have_nothing_in_common_become_one_event() -> None:
+def test_pods_of_one_job_with_different_names_become_one_failure_group() -> None:
     cluster = gpu_fleet(10)
     head = replace(plain("gpu-1", "head-x7k2p"), job="ml/Pod/head")
     worker = replace(plain("gpu-2", "small-group-9z2fd"), job="ml/Pod/small-group")
     cluster.tick(head, worker, seconds=1)
-    assert events(cluster) == set()
+    assert failure_groups(cluster) == set()
 
     pods = {
         "gpu-1": {"ml/head-x7k2p": "ml/RayCluster/r"},
@@ -247,11 +247,11 @@ def test_pods_of_one_job_that_have_nothing_in_common_become_one_event() -> None:
     cluster.tick(seconds=2)
     cluster.tick(seconds=60)
 
-    assert [name.partition("@")[0] for name in events(cluster)] == ["ml/RayCluster/r"]
+    assert [name.partition("@")[0] for name in failure_groups(cluster)] == ["ml/RayCluster/r"]
     assert roles(cluster) == {Role.UNCLEAR: {"gpu-1", "gpu-2"}}
 
 
-def test_a_pod_that_nobody_told_of_stays_with_the_job_of_its_name() -> None:
+def test_a_pod_that_the_api_server_does_not_list_keeps_the_job_of_its_name() -> None:
     cluster = gpu_fleet(10)
     cluster.tick(plain("gpu-1", "train-0"), seconds=1)
 
@@ -261,11 +261,11 @@ def test_a_pod_that_nobody_told_of_stays_with_the_job_of_its_name() -> None:
     assert key.job == "ml/Pod/train"
 
 
-def test_kernel_lines_alone_are_one_event_where_the_server_knows_their_job() -> None:
+def test_kernel_lines_of_a_job_that_the_api_server_names_are_one_failure_group() -> None:
     cluster = gpu_fleet(10)
     lines = [line for line in crash(4) if line.pod is None]
     cluster.tick(*lines, xid("gpu-1", 79), seconds=6)
-    assert events(cluster) == set()
+    assert failure_groups(cluster) == set()
 
     jobs = frozenset({"ml/PyTorchJob/llama"})
     cluster.snapshot = replace(cluster.snapshot, jobs={f"gpu-{n}": jobs for n in range(1, 5)})
@@ -277,7 +277,7 @@ def test_kernel_lines_alone_are_one_event_where_the_server_knows_their_job() -> 
     assert roles(cluster)[Role.ROOT_CAUSE] == {"gpu-1"}
 
 
-def test_a_node_that_spoke_before_the_event_was_known_is_told_of_it_once_it_is_over() -> None:
+def test_a_node_recorded_before_its_failure_group_gets_the_groups_name_in_one_later_write() -> None:
     cluster = gpu_fleet(10)
     lost, other = xid("gpu-1", 79), nccl("gpu-1", "ml/PyTorchJob/llama")
     cluster.tick(lost, other, seconds=1)
@@ -289,5 +289,7 @@ def test_a_node_that_spoke_before_the_event_was_known_is_told_of_it_once_it_is_o
         cluster.tick(seconds=seconds)
 
     assert [change.node for change in cluster.writes[before:]] == ["gpu-1"]
-    assert {incident.failure_group for incident in cluster.nodes["gpu-1"].record.incidents} == events(cluster)
-    assert len(events(cluster)) == 1
+    assert {incident.failure_group for incident in cluster.nodes["gpu-1"].record.incidents} == failure_groups(
+        cluster
+    )
+    assert len(failure_groups(cluster)) == 1

@@ -1,4 +1,4 @@
-"""A batch folded at once comes to what it comes to line by line, whatever is in it."""
+"""A batch of any lines gives the same result as its lines one by one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konductor_like.model import Fault, FaultKind, IncidentState, NodeRecord, Plan, Severity, Source
-from tests.policy.scenes import Cluster, fault, let_go, node
+from tests.policy.scenes import Cluster, fault, node, reset_node
 
 LONG_AFTER = 100_000.0
 
 
 @st.composite
 def faults(draw: st.DrawFn) -> Fault:
-    """Few rules, GPUs, boots and moments, so that lines repeat, overtake, clear and contradict each other."""
+    """Lines of few rules, GPUs, boots and times, so that they repeat, overtake and clear each other."""
     moment = draw(st.integers(0, 12))
     stamp = draw(st.sampled_from([None, moment, moment, moment, moment - 3]))
     boot = draw(st.sampled_from([None, None, "boot-a", "boot-0", "boot-next"]))
@@ -46,7 +46,7 @@ def faults(draw: st.DrawFn) -> Fault:
 
 
 def in_order(batch: Iterable[Fault]) -> list[Fault]:
-    """As one decision looks at them."""
+    """Sort lines as one decision does."""
 
     def order(one: Fault) -> tuple[int, int]:
         return (one.timestamp_ns, one.finding.position.stamp_us or 0)
@@ -55,29 +55,29 @@ def in_order(batch: Iterable[Fault]) -> list[Fault]:
 
 
 def cluster_with_a_past(past: list[Fault], *, was_reset: bool) -> Cluster:
-    """A node that was in boot-0 once, with a record and perhaps a reset."""
+    """A cluster whose gpu-1 was in boot-0 before, with a record and perhaps a reset."""
     cluster = Cluster({"gpu-1": node(boot="boot-0"), **{f"gpu-{i}": node(f"gpu-{i}") for i in range(2, 9)}})
     cluster.tick(*past)
     cluster.reboot("gpu-1", "boot-a")
     cluster.tick(*past)
-    stands = any(i.state is not IncidentState.RELEASED for i in cluster.nodes["gpu-1"].record.incidents)
-    if was_reset and stands:
-        let_go(cluster, "gpu-1", 6, read=4)
+    is_open = any(i.state is not IncidentState.RELEASED for i in cluster.nodes["gpu-1"].record.incidents)
+    if was_reset and is_open:
+        reset_node(cluster, "gpu-1", 6, read=4)
     return cluster
 
 
 def outcome(cluster: Cluster, plans: list[Plan]) -> tuple[NodeRecord, Counter[object], Counter[object]]:
-    """What is on the node after everything was written, what was counted, and what led to nothing."""
+    """Return the record of gpu-1 after all writes, the counted lines, and the ignored lines."""
     cluster.tick(seconds=LONG_AFTER)
     counted = Counter((one.finding.text, one.timestamp_ns) for plan in plans for one in plan.counted)
     ignored = Counter((item.fault, item.reason) for plan in plans for item in plan.ignored)
-    record = replace(cluster.nodes["gpu-1"].record, act=None)  # which write said it is not what is compared
+    record = replace(cluster.nodes["gpu-1"].record, act=None)  # the id of the write may differ
     return record, Counter(counted), Counter(ignored)
 
 
 @settings(max_examples=300, deadline=None)
 @given(past=st.lists(faults(), max_size=4), was_reset=st.booleans(), batch=st.lists(faults(), max_size=14))
-def test_a_batch_at_once_comes_to_the_same_as_line_by_line(
+def test_a_batch_gives_the_same_result_as_its_lines_one_by_one(
     past: list[Fault], was_reset: bool, batch: list[Fault]
 ) -> None:
     batch = in_order(batch)
@@ -90,7 +90,7 @@ def test_a_batch_at_once_comes_to_the_same_as_line_by_line(
     assert outcome(at_once, folded) == outcome(one_by_one, single)
 
 
-def test_a_storm_in_one_batch_is_one_incident_with_the_right_count_and_one_write() -> None:
+def test_a_storm_in_one_batch_is_one_incident_with_the_exact_count_and_one_write() -> None:
     cluster = Cluster({"gpu-1": node(), "gpu-2": node("gpu-2")})
 
     plan = cluster.tick(*(fault(seconds=i / 1000, stamp=100 + i / 1000) for i in range(5000)))
@@ -103,7 +103,7 @@ def test_a_storm_in_one_batch_is_one_incident_with_the_right_count_and_one_write
     assert len(cluster.writes) == 1
 
 
-def test_a_fault_that_stands_for_several_counts_as_many_unless_some_of_them_may_be_known() -> None:
+def test_a_fault_of_several_lines_counts_all_of_them_unless_some_may_be_counted_already() -> None:
     first, latest = fault(seconds=1, stamp=101), replace(fault(seconds=5, stamp=105), times=4)
     news, known = Cluster({"gpu-1": node()}), Cluster({"gpu-1": node()})
     known.tick(first, fault(seconds=3, stamp=103), seconds=10)
@@ -118,7 +118,7 @@ def test_a_fault_that_stands_for_several_counts_as_many_unless_some_of_them_may_
     assert [incident.count for incident in known.nodes["gpu-1"].record.incidents] == [3]
 
 
-def test_counts_do_not_wait_for_a_clock_that_was_put_back_by_a_day() -> None:
+def test_counts_are_written_although_the_clock_was_set_back_by_a_day() -> None:
     cluster = Cluster({"gpu-1": node()})
     cluster.tick(fault(seconds=86_400, stamp=101), seconds=86_400)
     cluster.tick(fault(seconds=86_401, stamp=102), seconds=86_401)

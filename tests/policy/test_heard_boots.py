@@ -1,4 +1,4 @@
-"""What heartbeats say about boots: which one is over, and where two machines bear one name (rule 3)."""
+"""Boots known from heartbeats: which have ended, and which names have two machines (rule 3)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from konductor_like.policy.machines import Heard, boots_left, is_ambiguous, with
 from tests.policy.scenes import Cluster, fault, fleet, ns
 
 
-def heard(*beats: tuple[str, float]) -> Heard:
+def heard(*heartbeats: tuple[str, float]) -> Heard:
     """Heartbeats of boots, at seconds after noon, in the order in which they were read."""
     boots: Heard = ()
-    for boot_id, seconds in beats:
+    for boot_id, seconds in heartbeats:
         boots = with_beat(boots, boot_id, ns(seconds), ns(-3600))
     return boots
 
@@ -33,20 +33,20 @@ def every_minute(boot_id: str, first: int, last: int) -> list[tuple[str, float]]
         pytest.param((0, 600), (0, 3000), 1501, False, id="one of two was silent for a quarter of an hour"),
     ],
 )
-def test_two_boots_that_were_heard_side_by_side_make_a_name_ambiguous(
+def test_interleaved_heartbeats_of_two_boots_make_a_name_ambiguous(
     one: tuple[int, int], other: tuple[int, int], seconds: int, *, ambiguous: bool
 ) -> None:
-    beats = every_minute("boot-a", *one) + every_minute("boot-b", *other)
-    boots = heard(*sorted(beats, key=lambda beat: beat[1]))
+    heartbeats = every_minute("boot-a", *one) + every_minute("boot-b", *other)
+    boots = heard(*sorted(heartbeats, key=lambda heartbeat: heartbeat[1]))
 
     assert is_ambiguous(boots, ns(seconds)) is ambiguous
     assert ambiguous or boots[0].boot_id == "boot-b"
 
 
-def test_late_heartbeats_read_in_any_order_say_the_same() -> None:
-    beats = every_minute("boot-a", 0, 600) + every_minute("boot-b", 900, 1500)
+def test_late_heartbeats_give_the_same_result_in_any_order() -> None:
+    heartbeats = every_minute("boot-a", 0, 600) + every_minute("boot-b", 900, 1500)
 
-    assert heard(*beats) == heard(*reversed(beats))
+    assert heard(*heartbeats) == heard(*reversed(heartbeats))
 
 
 def test_only_the_latest_boots_are_remembered() -> None:
@@ -63,7 +63,7 @@ def pending(boot: str) -> Cluster:
 
 
 @pytest.mark.parametrize(
-    ("beats", "left"),
+    ("heartbeats", "left"),
     [
         ([], set()),
         ([("boot-a", 10.0)], set()),
@@ -83,15 +83,15 @@ def pending(boot: str) -> Cluster:
         "a third boot",
     ],
 )
-def test_a_pending_boot_is_over_once_the_present_one_was_heard_later(
-    beats: list[tuple[str, float]], left: set[str]
+def test_a_pending_boot_has_ended_once_the_present_boot_has_a_later_heartbeat(
+    heartbeats: list[tuple[str, float]], left: set[str]
 ) -> None:
     cluster = pending("boot-b")
 
-    assert boots_left(cluster.nodes["gpu-1"], heard(*beats), {"boot-b": ns(0)}) == left
+    assert boots_left(cluster.nodes["gpu-1"], heard(*heartbeats), {"boot-b": ns(0)}) == left
 
 
-def test_what_a_left_boot_said_becomes_history_and_stays_it() -> None:
+def test_lines_of_an_ended_boot_become_history_and_stay_history() -> None:
     cluster = pending("boot-b")
     cluster.tick(fault(severity=Severity.SUSPECT, rule="xid.63", stamp=50))
     cluster.snapshot = replace(cluster.snapshot, left={"gpu-1": frozenset({"boot-b"})})
@@ -105,8 +105,8 @@ def test_what_a_left_boot_said_becomes_history_and_stays_it() -> None:
     assert cluster.tainted == set()
 
 
-def test_a_boot_that_the_node_reached_meanwhile_is_not_left() -> None:
-    """Seen in lines before the kubelet posted it, and called over by a look that was a moment too early."""
+def test_a_boot_that_the_node_reached_meanwhile_has_not_ended() -> None:
+    """Its lines came before the kubelet posted it, so an older view of the Node counted it as ended."""
     cluster = pending("boot-b")
     cluster.snapshot = replace(cluster.snapshot, left={"gpu-1": frozenset({"boot-b"})})
     cluster.reboot("gpu-1", "boot-b")
@@ -116,7 +116,7 @@ def test_a_boot_that_the_node_reached_meanwhile_is_not_left() -> None:
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_an_ambiguous_name_is_recorded_and_tainted_once_it_is_unambiguous() -> None:
+def test_a_fault_on_an_ambiguous_name_is_recorded_and_taints_once_the_name_is_unambiguous() -> None:
     cluster = Cluster(fleet(10))
     cluster.snapshot = replace(cluster.snapshot, ambiguous=frozenset({"gpu-1"}))
 
@@ -132,7 +132,7 @@ def test_an_ambiguous_name_is_recorded_and_tainted_once_it_is_unambiguous() -> N
     assert cluster.tainted == {"gpu-1", "gpu-2"}
 
 
-def test_a_taint_that_stands_already_stays_when_the_name_becomes_ambiguous() -> None:
+def test_a_tainted_node_stays_tainted_when_its_name_becomes_ambiguous() -> None:
     cluster = Cluster(fleet(10))
     cluster.tick(fault("gpu-1"))
     cluster.snapshot = replace(cluster.snapshot, ambiguous=frozenset({"gpu-1"}))
@@ -142,8 +142,8 @@ def test_a_taint_that_stands_already_stays_when_the_name_becomes_ambiguous() -> 
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_lines_of_the_machine_that_had_the_name_before_never_count() -> None:
-    """A new machine under an old name: what its predecessor said arrives late."""
+def test_lines_of_an_earlier_machine_with_the_name_never_count() -> None:
+    """Lines of the earlier machine arrive late, after a new machine has taken the name."""
     cluster = Cluster(fleet(10))
     newcomer = replace(
         cluster.nodes["gpu-1"], machine=Machine("uid-new", "system-new", "boot-new"), created_ns=ns(600)

@@ -1,4 +1,4 @@
-"""A node that keeps failing is held longer each time, and in the end marked for replacement."""
+"""A node that keeps failing gets a longer hold each time, and is marked for replacement in the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from konductor_like.model import EventReason, IncidentState, NodeRecord, Quarantine, Severity
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import QUARANTINES_KEPT, may_return
-from tests.policy.scenes import Cluster, at, fault, fleet, let_go
+from tests.policy.scenes import Cluster, at, fault, fleet, reset_node
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -26,11 +26,11 @@ def fails(cluster: Cluster, seconds: float, **how: object) -> None:
 
 
 def failed_times(times: int, rules: PolicyConfig | None = None, every: float = 4 * HOUR) -> Cluster:
-    """``gpu-1`` is out for the so-manieth time; each time it was out for an hour."""
+    """A cluster with ``gpu-1`` tainted for time number ``times``; each earlier time lasted an hour."""
     cluster = Cluster(fleet(5), rules or PolicyConfig(repeat_count=0))
     for number in range(times):
         if number:
-            let_go(cluster, "gpu-1", (number - 1) * every + HOUR)
+            reset_node(cluster, "gpu-1", (number - 1) * every + HOUR)
         fails(cluster, number * every)
     return cluster
 
@@ -38,7 +38,7 @@ def failed_times(times: int, rules: PolicyConfig | None = None, every: float = 4
 @pytest.mark.parametrize(
     ("times", "hold_hours"), [(1, None), (2, 0.5), (3, 1), (4, 2), (5, 4)], ids=lambda value: str(value)
 )
-def test_each_time_out_doubles_the_hold(times: int, hold_hours: float | None) -> None:
+def test_each_quarantine_doubles_the_hold(times: int, hold_hours: float | None) -> None:
     found = record(failed_times(times))
 
     assert found.tainted_at is not None
@@ -46,7 +46,7 @@ def test_each_time_out_doubles_the_hold(times: int, hold_hours: float | None) ->
     assert found.hold_until == hold
 
 
-def test_no_hold_is_longer_than_the_longest() -> None:
+def test_no_hold_exceeds_the_maximum() -> None:
     found = record(failed_times(9, PolicyConfig(repeat_count=0, hold_max_seconds=1.5 * HOUR)))
 
     assert found.tainted_at is not None
@@ -58,22 +58,22 @@ def test_fault_reset_fault_reset_fault_within_a_day_marks_the_node_for_replaceme
     fails(cluster, 0)
     assert (record(cluster).hold_until, record(cluster).replace_since) == (None, None)
 
-    let_go(cluster, "gpu-1", HOUR)
+    reset_node(cluster, "gpu-1", HOUR)
     fails(cluster, 2 * HOUR)
     assert (record(cluster).hold_until, record(cluster).replace_since) == (at(2.5 * HOUR), None)
 
-    let_go(cluster, "gpu-1", 3 * HOUR)
+    reset_node(cluster, "gpu-1", 3 * HOUR)
     fails(cluster, 4 * HOUR)
     assert (record(cluster).hold_until, record(cluster).replace_since) == (at(5 * HOUR), at(4 * HOUR))
     assert "marked for replacement" in cluster.writes[-1].message
     [incident] = [each for each in record(cluster).incidents if each.state is IncidentState.ACTIVE]
-    for told in (incident.advice, cluster.writes[-1].message):
-        assert "It failed 3 times in 7 days: drain it and have its hardware checked or replaced." in told
-        assert "Reboot the node." not in told
+    for text in (incident.advice, cluster.writes[-1].message):
+        assert "It failed 3 times in 7 days: drain it and have its hardware checked or replaced." in text
+        assert "Reboot the node." not in text
     assert cluster.writes[-1].health == "faulty"
 
 
-def test_what_it_came_back_from_stands_in_the_record_the_latest_first() -> None:
+def test_past_quarantines_are_recorded_with_the_latest_first() -> None:
     cluster = failed_times(3)
 
     assert record(cluster).quarantines == (
@@ -82,23 +82,23 @@ def test_what_it_came_back_from_stands_in_the_record_the_latest_first() -> None:
     )
 
 
-def test_times_out_long_ago_count_no_more() -> None:
+def test_old_quarantines_do_not_count() -> None:
     cluster = failed_times(2, PolicyConfig(repeat_days=7))
-    let_go(cluster, "gpu-1", 5 * HOUR)
+    reset_node(cluster, "gpu-1", 5 * HOUR)
 
     fails(cluster, 5 * HOUR + 7 * DAY)
 
     assert (record(cluster).hold_until, record(cluster).replace_since) == (None, None)
 
 
-def test_the_memory_is_bounded() -> None:
+def test_the_number_of_recorded_quarantines_is_bounded() -> None:
     assert len(record(failed_times(QUARANTINES_KEPT + 5)).quarantines) == QUARANTINES_KEPT
 
 
-def test_a_persons_reset_works_and_says_what_it_overrides() -> None:
+def test_a_reset_by_a_person_works_and_names_the_hold_that_it_overrides() -> None:
     cluster = failed_times(3, PolicyConfig())
 
-    change = let_go(cluster, "gpu-1", 9 * HOUR)
+    change = reset_node(cluster, "gpu-1", 9 * HOUR)
 
     assert cluster.tainted == set()
     assert "It was marked for replacement: it failed 3 times in 7 days." in change.message
@@ -109,9 +109,9 @@ def test_a_persons_reset_works_and_says_what_it_overrides() -> None:
     assert "has not rebooted" in warning
 
 
-def test_after_such_a_reset_the_next_fault_marks_it_again() -> None:
+def test_a_fault_after_a_reset_marks_the_node_for_replacement_again() -> None:
     cluster = failed_times(3, PolicyConfig())
-    let_go(cluster, "gpu-1", 9 * HOUR)
+    reset_node(cluster, "gpu-1", 9 * HOUR)
 
     fails(cluster, 10 * HOUR)
 
@@ -122,11 +122,11 @@ def test_after_such_a_reset_the_next_fault_marks_it_again() -> None:
 def test_a_reset_after_the_hold_is_over_warns_of_no_hold() -> None:
     cluster = failed_times(2)
 
-    assert "held until" in (let_go(failed_times(2), "gpu-1", 4.4 * HOUR).message)
-    assert "held until" not in let_go(cluster, "gpu-1", 4.6 * HOUR).message
+    assert "held until" in (reset_node(failed_times(2), "gpu-1", 4.4 * HOUR).message)
+    assert "held until" not in reset_node(cluster, "gpu-1", 4.6 * HOUR).message
 
 
-def test_a_taint_that_was_removed_by_hand_counts_as_a_time_out() -> None:
+def test_a_taint_removed_by_hand_counts_as_a_quarantine() -> None:
     cluster = Cluster(fleet(5))
     fails(cluster, 0)
     cluster.untaint_by_hand("gpu-1")
@@ -137,7 +137,7 @@ def test_a_taint_that_was_removed_by_hand_counts_as_a_time_out() -> None:
     assert record(cluster).hold_until == at(2.5 * HOUR)
 
 
-def test_new_evidence_that_comes_with_a_removal_by_hand_holds_at_once() -> None:
+def test_a_new_fault_read_with_a_removal_by_hand_sets_the_hold_at_once() -> None:
     cluster = Cluster(fleet(5))
     fails(cluster, 0)
     cluster.untaint_by_hand("gpu-1")
@@ -148,20 +148,20 @@ def test_new_evidence_that_comes_with_a_removal_by_hand_holds_at_once() -> None:
 
 
 @pytest.mark.parametrize("how", [{"rule": "xid.14", "severity": Severity.TEST}, {"rule": "operator"}])
-def test_a_test_and_a_persons_own_taint_are_no_failures(how: dict[str, object]) -> None:
+def test_a_test_fault_and_a_persons_taint_do_not_count_as_failures(how: dict[str, object]) -> None:
     cluster = Cluster(fleet(5))
     for hour in (0, 2, 4, 6):
         fails(cluster, hour * HOUR, **how)
-        let_go(cluster, "gpu-1", (hour + 1) * HOUR)
+        reset_node(cluster, "gpu-1", (hour + 1) * HOUR)
 
     assert record(cluster).quarantines == ()
     fails(cluster, 8 * HOUR)
     assert record(cluster).hold_until is None
 
 
-def test_a_node_that_is_out_for_a_test_and_then_fails_is_held_for_its_failures() -> None:
+def test_a_node_tainted_for_a_test_that_then_fails_gets_a_hold() -> None:
     cluster = failed_times(2)
-    let_go(cluster, "gpu-1", 5 * HOUR)
+    reset_node(cluster, "gpu-1", 5 * HOUR)
     fails(cluster, 6 * HOUR, rule="xid.14", severity=Severity.TEST)
     assert record(cluster).hold_until is None
 
@@ -170,7 +170,7 @@ def test_a_node_that_is_out_for_a_test_and_then_fails_is_held_for_its_failures()
     assert record(cluster).hold_until == at(8 * HOUR)
 
 
-def test_a_second_fault_of_a_node_that_is_out_moves_no_mark() -> None:
+def test_a_second_fault_of_a_tainted_node_does_not_change_its_hold() -> None:
     cluster = failed_times(2)
     before = record(cluster)
 
@@ -179,11 +179,11 @@ def test_a_second_fault_of_a_node_that_is_out_moves_no_mark() -> None:
     assert (record(cluster).hold_until, record(cluster).tainted_at) == (before.hold_until, before.tainted_at)
 
 
-def test_a_reset_of_a_node_that_was_never_out_is_no_time_out() -> None:
+def test_a_reset_of_a_node_that_was_not_tainted_is_no_quarantine() -> None:
     cluster = Cluster(fleet(5))
     cluster.tick(fault("gpu-1", severity=Severity.SUSPECT))
 
-    change = let_go(cluster, "gpu-1", 60)
+    change = reset_node(cluster, "gpu-1", 60)
 
     assert change.event is EventReason.RELEASED
     assert record(cluster).quarantines == ()
@@ -200,7 +200,9 @@ def test_a_reset_of_a_node_that_was_never_out_is_no_time_out() -> None:
     ],
     ids=["no marks", "over", "over just now", "held", "to be replaced"],
 )
-def test_what_keeps_a_node_from_coming_back_by_itself(marks: dict[str, object], reason: str | None) -> None:
+def test_these_marks_keep_a_node_from_an_automatic_return(
+    marks: dict[str, object], reason: str | None
+) -> None:
     held = NodeRecord(tainted_at=at(-100), quarantines=(Quarantine(at(-DAY), at(-DAY / 2), "xid.79"),))
 
     assert may_return(replace(held, **marks), at(0)) == reason  # type: ignore[arg-type]  # fields by name

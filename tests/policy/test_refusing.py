@@ -1,4 +1,4 @@
-"""Every node that is not tainted although something stands against it is reported, and why."""
+"""Every node with an open tainting fault that is not tainted is reported with the reason."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ from tests.policy.scenes import GPU, Cluster, fault, fleet, node
 KEY = IncidentKey("xid.79", GPU)
 
 
-def told(cluster: Cluster, *faults_of: str, seconds: float = 0) -> list[tuple[str, SkipReason]]:
-    """Who was refused a taint for an Xid 79 on each of these nodes."""
+def skipped(cluster: Cluster, *faults_of: str, seconds: float = 0) -> list[tuple[str, SkipReason]]:
+    """Return the skipped taints, with reasons, for an Xid 79 on each of these nodes."""
     plan = cluster.tick(*(fault(name, seconds=seconds) for name in faults_of), seconds=seconds)
     assert all(item.key == KEY for item in plan.refused)
     return [(item.node, item.why) for item in plan.refused]
 
 
-def test_what_the_brake_holds_is_told_for_as_long_as_it_does() -> None:
+def test_a_held_node_is_reported_for_as_long_as_it_is_held() -> None:
     cluster = Cluster(fleet(5))
 
-    assert told(cluster, "gpu-1", "gpu-2") == [("gpu-2", SkipReason.BRAKE)]
-    assert told(cluster, seconds=5) == [("gpu-2", SkipReason.BRAKE)]
+    assert skipped(cluster, "gpu-1", "gpu-2") == [("gpu-2", SkipReason.BRAKE)]
+    assert skipped(cluster, seconds=5) == [("gpu-2", SkipReason.BRAKE)]
 
 
-def test_a_node_that_is_tainted_is_refused_nothing() -> None:
+def test_a_tainted_node_is_not_reported() -> None:
     cluster = Cluster(fleet(5))
 
-    assert told(cluster, "gpu-1") == []
-    assert told(cluster, "gpu-1", seconds=10) == []
+    assert skipped(cluster, "gpu-1") == []
+    assert skipped(cluster, "gpu-1", seconds=10) == []
 
 
-def test_a_node_that_is_opted_out_is_told_with_each_line() -> None:
+def test_an_opted_out_node_is_reported_for_each_line() -> None:
     cluster = Cluster({"gpu-1": node(opted_out=True)})
 
-    assert told(cluster, "gpu-1") == [("gpu-1", SkipReason.OPTED_OUT)]
-    assert told(cluster) == []
+    assert skipped(cluster, "gpu-1") == [("gpu-1", SkipReason.OPTED_OUT)]
+    assert skipped(cluster) == []
 
 
-def test_opting_out_a_node_that_the_brake_holds_is_the_reason_from_then_on() -> None:
+def test_a_held_node_that_is_opted_out_is_reported_as_opted_out() -> None:
     cluster = Cluster(fleet(5))
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
     cluster.nodes["gpu-2"] = replace(cluster.nodes["gpu-2"], opted_out=True)
 
-    assert told(cluster, seconds=5) == [("gpu-2", SkipReason.OPTED_OUT)]
+    assert skipped(cluster, seconds=5) == [("gpu-2", SkipReason.OPTED_OUT)]
 
 
 @pytest.mark.parametrize(
@@ -74,37 +74,39 @@ def test_opting_out_a_node_that_the_brake_holds_is_the_reason_from_then_on() -> 
         (node(), SkipReason.AMBIGUOUS),
     ],
 )
-def test_a_node_that_is_never_tainted_as_it_stands_is_told(state: NodeState, reason: SkipReason) -> None:
+def test_a_node_that_may_not_be_tainted_is_reported_with_the_reason(
+    state: NodeState, reason: SkipReason
+) -> None:
     cluster = Cluster({"gpu-1": state})
     ambiguous = frozenset({"gpu-1"} if reason is SkipReason.AMBIGUOUS else ())
     cluster.snapshot = replace(cluster.snapshot, ambiguous=ambiguous)
 
-    assert told(cluster, "gpu-1") == [("gpu-1", reason)]
+    assert skipped(cluster, "gpu-1") == [("gpu-1", reason)]
     assert cluster.tainted == set()
 
 
-def test_a_line_of_another_boot_is_pending_for_as_long_as_the_node_is_not_there() -> None:
+def test_a_line_of_another_boot_is_reported_as_pending_until_the_node_reaches_it() -> None:
     cluster = Cluster(fleet(3))
     plan = cluster.tick(fault(boot="boot-b"))
 
     assert [(item.why, item.detail) for item in plan.refused] == [(SkipReason.PENDING, "boot boot-b")]
-    assert told(cluster, seconds=5) == [("gpu-1", SkipReason.PENDING)]
+    assert skipped(cluster, seconds=5) == [("gpu-1", SkipReason.PENDING)]
     cluster.reboot("gpu-1", "boot-b")
-    assert told(cluster, seconds=10) == []
+    assert skipped(cluster, seconds=10) == []
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_node_without_a_gpu_is_told_unless_its_kernel_proves_one() -> None:
+def test_a_node_without_a_gpu_is_reported_unless_its_kernel_proves_one() -> None:
     cluster = Cluster({"cpu-1": replace(node("cpu-1", gpu=False), machine=Machine("u", "s", "boot-a"))})
 
     plan = cluster.tick(fault("cpu-1", rule="site.flux", kind=FaultKind.CUSTOM))
 
     assert [item.why for item in plan.refused] == [SkipReason.NO_GPU]
-    assert told(cluster, "cpu-1") == []
+    assert skipped(cluster, "cpu-1") == []
     assert cluster.tainted == {"cpu-1"}
 
 
-def test_collateral_is_told_with_its_event() -> None:
+def test_a_collateral_node_is_reported_with_its_failure_group() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
     state = cluster.nodes["gpu-2"]
@@ -118,13 +120,13 @@ def test_collateral_is_told_with_its_event() -> None:
     ]
 
 
-def test_what_would_not_have_tainted_anyway_is_refused_nothing() -> None:
+def test_a_fault_that_does_not_taint_is_not_reported() -> None:
     suspect = fault(rule="xid.63", severity=Severity.SUSPECT)
     for state in (node(), node(opted_out=True), node(gpu=False)):
         assert Cluster({"gpu-1": state}).tick(suspect).refused == ()
 
 
-def test_a_storm_on_a_node_that_is_opted_out_is_one_refusal() -> None:
+def test_a_storm_on_an_opted_out_node_is_one_skipped_taint() -> None:
     cluster = Cluster({"gpu-1": node(opted_out=True)})
 
     plan = cluster.tick(*(fault(seconds=n, stamp=100 + n) for n in range(50)), seconds=50)
@@ -133,7 +135,7 @@ def test_a_storm_on_a_node_that_is_opted_out_is_one_refusal() -> None:
     assert len(plan.refused) == 1
 
 
-# Records that somebody wrote from user space.
+# Kernel records that a user wrote.
 
 
 def test_a_record_that_a_user_wrote_taints_by_default_and_the_event_says_who_wrote_it() -> None:
@@ -147,7 +149,7 @@ def test_a_record_that_a_user_wrote_taints_by_default_and_the_event_says_who_wro
     assert "written by a user" not in plan.changes[1].message
 
 
-def test_by_the_setting_such_a_record_is_counted_as_ignored_and_leaves_no_trace() -> None:
+def test_a_record_that_a_user_wrote_is_only_counted_if_the_setting_ignores_it() -> None:
     cluster = Cluster(fleet(2), PolicyConfig(count_user_written=False))
 
     plan = cluster.tick(fault("gpu-1", user_written=True), fault("gpu-2"))
@@ -159,12 +161,12 @@ def test_by_the_setting_such_a_record_is_counted_as_ignored_and_leaves_no_trace(
     assert [change.node for change in plan.changes] == ["gpu-2"]
 
 
-def test_the_setting_is_what_the_rules_are_made_of() -> None:
+def test_the_setting_for_user_written_records_reaches_the_policy() -> None:
     assert Settings().rules().count_user_written
     assert not Settings(user_written="ignore").rules().count_user_written
 
 
-def test_an_incident_stops_being_a_users_once_the_driver_prints_the_same() -> None:
+def test_an_incident_is_no_longer_user_written_once_the_driver_prints_the_same() -> None:
     cluster = Cluster(fleet(2))
 
     cluster.tick(fault(stamp=100, user_written=True))
@@ -194,13 +196,13 @@ def test_an_incident_stops_being_a_users_once_the_driver_prints_the_same() -> No
         pytest.param(node(), fault(before_install=True), False, id="a line from before the install"),
     ],
 )
-def test_it_would_have_tainted_where_the_same_rule_in_force_would(
+def test_a_rule_on_trial_would_taint_the_same_nodes_as_a_rule_in_force(
     state: NodeState, found: Fault, expected: bool
 ) -> None:
     assert would_taint(state, found) is expected
 
 
-def test_the_event_writes_nothing_and_says_which_rule_and_which_line() -> None:
+def test_the_event_of_a_rule_on_trial_names_rule_and_line_and_writes_no_record() -> None:
     change = shadow_event(node(), fault())
 
     assert (change.record, change.event, change.act_id) == (None, EventReason.SHADOW, "")
@@ -208,7 +210,7 @@ def test_the_event_writes_nothing_and_says_which_rule_and_which_line() -> None:
     assert change.message.endswith(f'Line: "{fault().finding.text}"')
 
 
-def test_it_is_one_event_for_each_boot_however_often_its_line_comes() -> None:
+def test_a_rule_on_trial_sends_one_event_per_boot() -> None:
     first, again = (about(shadow_event(node(), fault(seconds=n, stamp=n))) for n in (1, 2))
     next_boot = about(shadow_event(node(boot="boot-b"), fault(seconds=3)))
     other_gpu = about(shadow_event(node(), fault(gpu="0000:9a:00")))

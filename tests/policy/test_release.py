@@ -1,4 +1,4 @@
-"""A reset stays reset: what a release covers, and what it does not (rule 4)."""
+"""Releases: which lines a release covers, and which it does not (rule 4)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.machines import recent_releases
 from konductor_like.policy.release import purge, release
-from tests.policy.scenes import Cluster, at, fault, fleet, let_go, node
+from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node
 
 
 def tainted_cluster(**of_fault: float) -> Cluster:
@@ -30,10 +30,10 @@ def tainted_cluster(**of_fault: float) -> Cluster:
     return cluster
 
 
-def test_a_reset_removes_the_taint_and_remembers_who_and_why() -> None:
+def test_a_reset_removes_the_taint_and_records_name_and_reason() -> None:
     cluster = tainted_cluster()
 
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     state = cluster.nodes["gpu-1"]
     assert not state.tainted
@@ -52,7 +52,7 @@ def test_the_lines_of_a_node_whose_clock_is_ahead_taint_at_once_and_are_covered_
     cluster = Cluster(fleet(10))
     cluster.tick(ahead, seconds=1)
     assert cluster.tainted == {"gpu-1"}
-    let_go(cluster, "gpu-1", 60, read=59)
+    reset_node(cluster, "gpu-1", 60, read=59)
 
     cluster.tick(ahead, seconds=400)
     assert cluster.tainted == set()
@@ -63,7 +63,7 @@ def test_the_lines_of_a_node_whose_clock_is_ahead_taint_at_once_and_are_covered_
 
 def test_after_a_reset_a_replay_changes_nothing_and_a_new_fault_taints_at_once() -> None:
     cluster = tainted_cluster(stamp=100)
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     assert cluster.tick(fault(stamp=100, seconds=120), seconds=121).changes == ()
     assert cluster.tainted == set()
@@ -76,7 +76,7 @@ def test_after_a_reset_a_replay_changes_nothing_and_a_new_fault_taints_at_once()
 
 def test_a_line_from_before_the_reset_that_is_read_after_it_is_covered_and_so_is_its_replay() -> None:
     cluster = tainted_cluster(stamp=100)
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     cluster.tick(fault(stamp=150, seconds=50), seconds=62)
     cluster.tick(fault(stamp=150, seconds=300), seconds=301)
@@ -84,11 +84,11 @@ def test_a_line_from_before_the_reset_that_is_read_after_it_is_covered_and_so_is
     assert cluster.tainted == set()
 
 
-def test_counts_kept_in_memory_extend_what_a_reset_covers() -> None:
-    """The record on the node lags behind the lines by up to ten minutes; the release must not."""
+def test_a_reset_covers_lines_that_are_only_counted_in_memory() -> None:
+    """The record on the node is up to ten minutes behind the lines; the release covers them all."""
     cluster = tainted_cluster(stamp=100)
     cluster.tick(fault(stamp=140, seconds=40), seconds=41)
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     extension = cluster.tick(seconds=61)
     cluster.tick(fault(stamp=140, seconds=300), seconds=301)
@@ -97,11 +97,11 @@ def test_counts_kept_in_memory_extend_what_a_reset_covers() -> None:
     assert cluster.tainted == set()
 
 
-def test_a_fault_counted_after_the_reset_but_before_we_saw_it_taints() -> None:
-    """The reset was written while our view was old: what was folded into the count is new evidence."""
+def test_a_fault_counted_between_a_reset_and_its_observation_taints() -> None:
+    """The controller had not seen the reset yet; lines that it counted after the reset are new evidence."""
     cluster = tainted_cluster(stamp=100)
     cluster.tick(fault(stamp=170, seconds=70), seconds=71)
-    let_go(cluster, "gpu-1", 65)
+    reset_node(cluster, "gpu-1", 65)
 
     cluster.tick(seconds=72)
 
@@ -111,26 +111,30 @@ def test_a_fault_counted_after_the_reset_but_before_we_saw_it_taints() -> None:
 @pytest.mark.parametrize(
     ("late", "tainted"),
     [
-        pytest.param(fault(gpu="0000:9a:00", stamp=90, seconds=200), False, id="read by then, by stamp"),
-        pytest.param(fault(gpu="0000:9a:00", stamp=101, seconds=50), True, id="not read by then"),
-        pytest.param(fault(gpu="0000:9a:00", stamp=None, seconds=40), False, id="read by then, by cursor"),
+        pytest.param(
+            fault(gpu="0000:9a:00", stamp=90, seconds=200), False, id="read before the reset, by stamp"
+        ),
+        pytest.param(fault(gpu="0000:9a:00", stamp=101, seconds=50), True, id="not read before the reset"),
+        pytest.param(
+            fault(gpu="0000:9a:00", stamp=None, seconds=40), False, id="read before the reset, by cursor"
+        ),
         pytest.param(fault(gpu="0000:9a:00", stamp=None, seconds=56), True, id="after the cursor"),
     ],
 )
-def test_other_evidence_is_covered_up_to_what_had_been_read(late: Fault, tainted: bool) -> None:
+def test_a_reset_covers_other_evidence_up_to_the_cursor(late: Fault, tainted: bool) -> None:
     cluster = tainted_cluster(stamp=100)
-    let_go(cluster, "gpu-1", 60, read=55)
+    reset_node(cluster, "gpu-1", 60, read=55)
 
     cluster.tick(late, seconds=201)
 
     assert ("gpu-1" in cluster.tainted) is tainted
 
 
-@pytest.mark.parametrize("seconds", [600, 50], ids=["read later", "of a time that had been read"])
-def test_a_reset_covers_nothing_of_the_next_boot(seconds: float) -> None:
-    """Its lines may reach Loki with a time from before the reset: a node's clock is set as it boots."""
+@pytest.mark.parametrize("seconds", [600, 50], ids=["a later time", "a time before the cursor"])
+def test_a_reset_covers_no_line_of_the_next_boot(seconds: float) -> None:
+    """Lines of a booting node may have a time from before the reset, until its clock is set."""
     cluster = tainted_cluster(stamp=100)
-    let_go(cluster, "gpu-1", 60, read=55)
+    reset_node(cluster, "gpu-1", 60, read=55)
     cluster.reboot("gpu-1", "boot-b")
 
     cluster.tick(fault(stamp=12, seconds=seconds, boot="boot-b"), seconds=601)
@@ -139,27 +143,27 @@ def test_a_reset_covers_nothing_of_the_next_boot(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("needs", [need for need in Needs if need is not Needs.REBOOT])
-def test_of_a_fault_that_asks_for_no_reboot_nobody_is_told_that_there_was_none(needs: Needs) -> None:
+def test_a_reset_does_not_warn_of_a_missing_reboot_if_the_fault_needs_none(needs: Needs) -> None:
     cluster = Cluster(fleet(10))
     cluster.tick(fault(rule="sxid.20034", needs=needs.value))
 
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     assert cluster.nodes["gpu-1"].record.releases[0].warning is None
 
 
-def test_of_several_faults_only_those_that_ask_for_a_reboot_are_told_of() -> None:
+def test_the_warning_of_a_missing_reboot_names_only_faults_that_need_one() -> None:
     cluster = Cluster(fleet(10))
     reboot, gpu_reset = Needs.REBOOT.value, Needs.GPU_RESET.value
     cluster.tick(fault(needs=reboot), fault(rule="xid.119", gpu="0000:5f:00", needs=gpu_reset))
 
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     warning = cluster.nodes["gpu-1"].record.releases[0].warning
     assert warning == "The node has not rebooted since: xid 79 on GPU 0000:4e:00: Reboot the node."
 
 
-def test_resetting_a_taint_without_a_record_leaves_a_mark() -> None:
+def test_a_reset_of_a_taint_without_a_record_is_recorded() -> None:
     """Konduktor's own taints are the same key, value and effect."""
     from tests.policy.scenes import OURS
 
@@ -171,7 +175,7 @@ def test_resetting_a_taint_without_a_record_leaves_a_mark() -> None:
     assert change.record.releases[0].read == KernelPosition("boot-a")
 
 
-def test_a_purge_leaves_no_trace_and_a_healthy_node_needs_no_reset() -> None:
+def test_a_purge_removes_the_record_and_a_healthy_node_needs_no_reset() -> None:
     cluster = tainted_cluster()
 
     cluster.apply(purge(cluster.nodes["gpu-1"]))
@@ -200,8 +204,8 @@ def test_a_taint_removed_by_hand_is_a_release() -> None:
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_fault_that_came_while_nobody_watched_outlives_a_removal_by_hand() -> None:
-    """Seen together after a pause: the removal covers what was recorded, not the time since."""
+def test_a_removal_by_hand_does_not_cover_a_fault_read_after_it() -> None:
+    """Both are seen at once after a pause: the removal covers only recorded faults."""
     cluster = tainted_cluster(stamp=100)
     cluster.untaint_by_hand("gpu-1")
 
@@ -210,22 +214,22 @@ def test_a_fault_that_came_while_nobody_watched_outlives_a_removal_by_hand() -> 
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_resetting_suspects_needs_no_taint() -> None:
+def test_a_suspect_node_without_a_taint_can_be_reset() -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(fault(severity=Severity.SUSPECT))
 
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     assert cluster.writes[-1].verb is Verb.RECORD
     assert cluster.nodes["gpu-1"].record.incidents[0].state is IncidentState.RELEASED
 
 
-def test_a_late_line_of_what_an_earlier_reset_closed_is_covered_by_the_last_one() -> None:
+def test_a_late_line_of_a_closed_incident_is_covered_by_the_last_reset() -> None:
     cluster = tainted_cluster(stamp=100)
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
     cluster.tick(fault(rule="xid.48", stamp=210, seconds=120), seconds=121)
     assert cluster.tainted == {"gpu-1"}
-    let_go(cluster, "gpu-1", 180)
+    reset_node(cluster, "gpu-1", 180)
 
     plan = cluster.tick(fault(stamp=205, seconds=119), seconds=200)
 
@@ -235,21 +239,21 @@ def test_a_late_line_of_what_an_earlier_reset_closed_is_covered_by_the_last_one(
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_fatal_line_that_a_reset_covers_before_it_was_read_is_not_passed_over_in_silence() -> None:
-    """It was overtaken on its way, or is a replay of what no record tells of: nothing tells the two apart."""
+def test_an_unread_fatal_line_that_a_reset_covers_is_reported() -> None:
+    """A line that was overtaken on its way looks like a replay of a line that no record includes."""
     cluster = tainted_cluster(stamp=100)
-    let_go(cluster, "gpu-1", 60, read=59)
+    reset_node(cluster, "gpu-1", 60, read=59)
 
     plan = cluster.tick(fault(gpu="0000:5d:00", stamp=90, seconds=70), seconds=71)
 
     assert cluster.tainted == set()
-    [told] = plan.ignored
-    assert told.reason == "it is before the last release in the kernel log, although it was read later"
+    [dropped] = plan.ignored
+    assert dropped.reason == "it is before the last release in the kernel log, although it was read later"
 
 
-def test_a_release_covers_what_was_acted_upon_even_where_the_saved_cursor_lags_behind() -> None:
+def test_a_release_covers_recorded_faults_even_beyond_the_saved_cursor() -> None:
     cluster = tainted_cluster(stamp=86_400, seconds=100)
-    let_go(cluster, "gpu-1", 105, read=90)  # the Lease is renewed every ten seconds only
+    reset_node(cluster, "gpu-1", 105, read=90)  # the Lease has the cursor of up to ten seconds ago
     cluster.reboot("gpu-1", "boot-b")
     cluster.tick(seconds=300)
 
@@ -258,27 +262,27 @@ def test_a_release_covers_what_was_acted_upon_even_where_the_saved_cursor_lags_b
     assert cluster.tainted == set()
 
 
-def test_a_cursor_that_somebody_set_into_the_future_makes_a_reset_cover_nothing_that_is_to_come() -> None:
+def test_a_reset_with_a_cursor_from_the_future_covers_no_later_fault() -> None:
     cluster = Cluster(fleet(10))
     cluster.tick(
         fault(source=Source.POD, stamp=None, rule="nccl.socket", severity=Severity.SUSPECT), seconds=1
     )
 
-    let_go(cluster, "gpu-1", 10, read=10**8)
+    reset_node(cluster, "gpu-1", 10, read=10**8)
     cluster.tick(fault(seconds=20), seconds=21)
 
     assert cluster.tainted == {"gpu-1"}
 
 
 def released_state(name: str, *, seconds: float, boot: str = "boot-a") -> NodeState:
-    """A node that was tainted, and reset so many seconds after noon."""
+    """A node that was tainted, and reset ``seconds`` after noon."""
     cluster = Cluster({name: node(name, boot=boot), **fleet(9)})
     cluster.tick(fault(name))
-    let_go(cluster, name, seconds)
+    reset_node(cluster, name, seconds)
     return cluster.nodes[name]
 
 
-def test_what_a_release_covers_is_remembered_after_its_node_is_gone_for_a_day() -> None:
+def test_a_release_is_remembered_for_a_day_after_its_node_is_deleted() -> None:
     state = released_state("gpu-1", seconds=60)
 
     [known] = recent_releases((), [state, *fleet(3).values()], at(61))
@@ -288,7 +292,7 @@ def test_what_a_release_covers_is_remembered_after_its_node_is_gone_for_a_day() 
     assert recent_releases([known], fleet(0).values(), at(86_461)) == ()
 
 
-def test_of_a_machine_that_has_a_node_the_record_there_is_what_counts() -> None:
+def test_the_record_on_a_node_replaces_a_remembered_release_of_its_machine() -> None:
     state = released_state("gpu-1", seconds=60)
     [known] = recent_releases((), [state], at(61))
     purged = replace(state, record=NodeRecord())
@@ -300,13 +304,13 @@ def test_of_a_machine_that_has_a_node_the_record_there_is_what_counts() -> None:
     assert [each.releases[0].at for each in recent_releases([known], [reset_again], at(90))] == [at(80)]
 
 
-def test_a_boot_that_is_over_is_not_remembered() -> None:
+def test_a_release_of_an_ended_boot_is_not_remembered() -> None:
     state = released_state("gpu-1", seconds=60)
     [known] = recent_releases((), [state], at(61))
     rebooted = replace(state, machine=replace(state.machine, boot_id="boot-b"))
 
     assert recent_releases((), [rebooted], at(90)) == ()
-    assert recent_releases([known], [rebooted], at(90)) == (known,)  # its kubelet may yet tell of the old one
+    assert recent_releases([known], [rebooted], at(90)) == (known,)  # the old boot may still return
 
 
 def test_only_the_newest_releases_are_remembered() -> None:

@@ -1,4 +1,4 @@
-"""The window while it is read again: what is known already counts once, what is not yet accuses nobody."""
+"""Recent evidence while history is read again: known lines count once, unread lines taint no node."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.policy.shared import gpu_fleet, nccl, suspected, xid
 
 HOUR = 3600.0
 DAY = [xid("gpu-1", 94, seconds=n * HOUR) for n in range(2)]
-"""Two occurrences; the third taints."""
+"""Two lines of one rule; the third taints."""
 
 
 def restarted(cluster: Cluster, *, replaying: bool = False) -> None:
-    """Another process, which has nothing but what the nodes say."""
+    """Replace the snapshot by that of a new process, which has only the nodes' records."""
     cluster.snapshot = Snapshot(cluster.nodes, replaying=replaying)
 
 
 def failures(numbers: Sequence[int]) -> list[Fault]:
-    """Jobs of three nodes that fail at an hour of their own; gpu-1 took part in every one."""
+    """Jobs that fail an hour apart on three nodes each; gpu-1 took part in all of them."""
     return [
         nccl(name, f"ml/JobSet/run-{number}", seconds=number * HOUR)
         for number in numbers
@@ -32,7 +32,7 @@ def failures(numbers: Sequence[int]) -> list[Fault]:
     ]
 
 
-def test_news_that_came_before_the_past_was_read_taints_once_it_is() -> None:
+def test_a_line_read_before_the_history_taints_once_the_history_is_read() -> None:
     cluster = gpu_fleet(10)
     for line in DAY:
         cluster.tick(line, seconds=2 * HOUR)
@@ -45,7 +45,7 @@ def test_news_that_came_before_the_past_was_read_taints_once_it_is() -> None:
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_news_that_a_process_recorded_that_died_before_it_had_read_the_past_taints_all_the_same() -> None:
+def test_a_line_recorded_by_a_process_that_died_before_it_read_the_history_still_taints() -> None:
     cluster = gpu_fleet(10)
     for line in DAY:
         cluster.tick(line, seconds=2 * HOUR)
@@ -60,9 +60,7 @@ def test_news_that_a_process_recorded_that_died_before_it_had_read_the_past_tain
 
 
 @given(cuts=st.lists(st.integers(0, 6), max_size=4), known=st.integers(0, 3))
-def test_however_the_past_is_cut_and_whatever_is_read_twice_nothing_counts_twice(
-    cuts: list[int], known: int
-) -> None:
+def test_no_line_counts_twice_however_the_history_is_cut_and_repeated(cuts: list[int], known: int) -> None:
     cluster = gpu_fleet(10)
     ring = [*DAY, *(replace(line, timestamp_ns=line.timestamp_ns + 10**13) for line in DAY)]
     lines = sorted([*ring, *DAY], key=lambda line: line.timestamp_ns)
@@ -78,7 +76,7 @@ def test_however_the_past_is_cut_and_whatever_is_read_twice_nothing_counts_twice
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_common_node_is_suspected_only_once_all_of_the_past_is_known() -> None:
+def test_a_common_node_is_suspected_only_after_the_whole_history_is_read() -> None:
     cluster = gpu_fleet(20)
     past = failures(range(3))
     restarted(cluster, replaying=True)
@@ -92,14 +90,14 @@ def test_a_common_node_is_suspected_only_once_all_of_the_past_is_known() -> None
     assert suspected(cluster) == {"gpu-1"}
 
 
-def test_an_origin_that_is_read_last_accuses_no_common_node() -> None:
+def test_jobs_whose_root_causes_are_read_last_make_no_common_node() -> None:
     cluster = gpu_fleet(20)
-    pods, origins = failures(range(3)), [xid(f"gpu-{2 * n + 2}", 79, seconds=n * HOUR) for n in range(3)]
+    pods, root_causes = failures(range(3)), [xid(f"gpu-{2 * n + 2}", 79, seconds=n * HOUR) for n in range(3)]
     restarted(cluster, replaying=True)
 
     cluster.tick(*failures([3]), seconds=3 * HOUR + 1)
     cluster.tick(seconds=3 * HOUR + 2, past=pods)
     cluster.snapshot = replace(cluster.snapshot, replaying=False)
-    cluster.tick(seconds=3 * HOUR + 3, past=origins)
+    cluster.tick(seconds=3 * HOUR + 3, past=root_causes)
 
     assert suspected(cluster) == set()

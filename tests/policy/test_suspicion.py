@@ -1,4 +1,4 @@
-"""The softer taint of suspects comes and goes with the suspicion, and takes nothing out of service."""
+"""The suspect taint: it is set while a node is suspect, and takes no node out of service."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SUSPECT = fault(rule="xid.63", severity=Severity.SUSPECT)
 
 
 def suspected(size: int = 3) -> Cluster:
-    """A fleet whose first node is suspect and bears the softer taint."""
+    """A fleet whose first node is suspect and has the suspect taint."""
     cluster = Cluster(fleet(size), SOFT)
     cluster.tick(SUSPECT)
     assert cluster.nodes["gpu-1"].taints == (SUSPECTS,)
     return cluster
 
 
-def test_it_comes_in_the_write_that_makes_the_node_suspect() -> None:
+def test_the_suspect_taint_is_added_in_the_write_that_makes_the_node_suspect() -> None:
     cluster = suspected()
 
     [change] = cluster.writes
@@ -34,14 +34,14 @@ def test_it_comes_in_the_write_that_makes_the_node_suspect() -> None:
     assert cluster.tick(seconds=5).changes == ()
 
 
-def test_by_default_there_is_none() -> None:
+def test_a_suspect_gets_no_taint_by_default() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(SUSPECT)
 
     assert cluster.nodes["gpu-1"].taints == ()
 
 
-def test_the_brake_does_not_count_it() -> None:
+def test_the_brake_does_not_count_the_suspect_taint() -> None:
     cluster = suspected(5)
 
     cluster.tick(fault("gpu-2", seconds=1), seconds=5)
@@ -50,7 +50,7 @@ def test_the_brake_does_not_count_it() -> None:
     assert brake_state(cluster.nodes, SOFT, now=at(5)).out == 1
 
 
-def test_a_taint_takes_its_place() -> None:
+def test_the_fault_taint_replaces_the_suspect_taint() -> None:
     cluster = suspected()
 
     cluster.tick(fault(seconds=1, stamp=101), seconds=5)
@@ -72,7 +72,9 @@ def test_a_taint_takes_its_place() -> None:
         pytest.param(lambda state: operator_taint(state, at=at(60), by="kim", reason="x"), id="taint"),
     ],
 )
-def test_what_people_do_takes_it_off_in_the_same_write(act: Callable[..., Change | None]) -> None:
+def test_a_persons_command_removes_the_suspect_taint_in_its_own_write(
+    act: Callable[..., Change | None],
+) -> None:
     cluster = suspected()
 
     cluster.apply(act(cluster.nodes["gpu-1"]))
@@ -81,7 +83,7 @@ def test_what_people_do_takes_it_off_in_the_same_write(act: Callable[..., Change
     assert cluster.tick(seconds=65).changes == ()
 
 
-def test_acknowledging_one_of_two_faults_leaves_it_there() -> None:
+def test_an_acknowledgement_of_one_of_two_faults_keeps_the_suspect_taint() -> None:
     cluster = suspected()
     cluster.tick(fault(rule="xid.94", severity=Severity.SUSPECT, seconds=1, stamp=101), seconds=5)
 
@@ -90,7 +92,7 @@ def test_acknowledging_one_of_two_faults_leaves_it_there() -> None:
     assert cluster.nodes["gpu-1"].taints == (SUSPECTS,)
 
 
-def test_switched_off_it_goes_by_itself_and_once() -> None:
+def test_the_suspect_taint_is_removed_once_when_it_is_switched_off() -> None:
     cluster = suspected()
     cluster.rules = PolicyConfig()
 
@@ -101,7 +103,7 @@ def test_switched_off_it_goes_by_itself_and_once() -> None:
     assert cluster.tick(seconds=10).changes == ()
 
 
-def test_switched_on_it_comes_with_the_next_news_of_a_suspect() -> None:
+def test_the_suspect_taint_is_added_with_the_next_write_after_it_is_switched_on() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(SUSPECT)
     cluster.rules = SOFT
@@ -113,7 +115,7 @@ def test_switched_on_it_comes_with_the_next_news_of_a_suspect() -> None:
     assert cluster.nodes["gpu-1"].suspect_tainted
 
 
-def test_taken_off_by_hand_it_stays_off_and_releases_nothing() -> None:
+def test_a_suspect_taint_removed_by_hand_is_not_added_again_and_releases_nothing() -> None:
     cluster = suspected()
     cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], taints=())
 
@@ -121,7 +123,7 @@ def test_taken_off_by_hand_it_stays_off_and_releases_nothing() -> None:
     assert cluster.nodes["gpu-1"].record.releases == ()
 
 
-def test_a_node_that_is_opted_out_loses_it() -> None:
+def test_an_opted_out_node_loses_its_suspect_taint() -> None:
     cluster = suspected()
     cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], opted_out=True)
 
@@ -130,7 +132,7 @@ def test_a_node_that_is_opted_out_loses_it() -> None:
     assert cluster.nodes["gpu-1"].taints == ()
 
 
-def test_one_that_no_record_of_ours_explains_is_left_alone_until_it_is_purged() -> None:
+def test_a_suspect_taint_without_a_record_is_kept_until_a_purge() -> None:
     cluster = Cluster({"gpu-1": replace(node(), taints=(SUSPECTS,))}, SOFT)
 
     assert cluster.tick().changes == ()

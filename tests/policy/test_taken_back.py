@@ -1,4 +1,4 @@
-"""A line that says that an earlier one has ended: Xid 162 of an Xid 163, Xid 154 "to None" of other 154s."""
+"""A line that ends an earlier fault: Xid 162 ends an Xid 163, Xid 154 "to None" ends other 154s."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from konductor_like.detection import find
 from konductor_like.model import EventReason, Fault, Incident, IncidentState, Severity, Source
 from konductor_like.policy.operator import acknowledge
-from tests.policy.scenes import GPU, Cluster, at, fault, fleet, let_go, ns
+from tests.policy.scenes import GPU, Cluster, at, fault, fleet, ns, reset_node
 
 
 def begun(*, severity: Severity = Severity.SUSPECT, stamp: float = 100, seconds: float = 0) -> Fault:
@@ -18,18 +18,18 @@ def begun(*, severity: Severity = Severity.SUSPECT, stamp: float = 100, seconds:
 
 
 def ended(*, gpu: str = GPU, stamp: float = 200, seconds: float = 10) -> Fault:
-    """The Xid 162 that takes it back."""
-    told = fault(rule="xid.162", severity=Severity.INFO, gpu=gpu, stamp=stamp, seconds=seconds)
-    return replace(told, finding=told.finding._replace(clears="xid.163"))
+    """An Xid 162, which ends an Xid 163."""
+    found = fault(rule="xid.162", severity=Severity.INFO, gpu=gpu, stamp=stamp, seconds=seconds)
+    return replace(found, finding=found.finding._replace(clears="xid.163"))
 
 
 def state_of(cluster: Cluster, rule: str) -> IncidentState:
-    """How the one incident of a rule stands on gpu-1."""
+    """Return the state of a rule's only incident on gpu-1."""
     [incident] = [each for each in cluster.nodes["gpu-1"].record.incidents if each.key.rule == rule]
     return incident.state
 
 
-def test_an_xid_162_says_that_it_takes_back_163_and_no_other_xid_takes_anything_back() -> None:
+def test_xid_162_clears_163_and_no_other_xid_clears_anything() -> None:
     found = {
         code: find(f"NVRM: Xid (PCI:0000:4e:00): {code}, pid=1, name=a, b", Source.KERNEL)
         for code in range(1, 177)
@@ -38,7 +38,7 @@ def test_an_xid_162_says_that_it_takes_back_163_and_no_other_xid_takes_anything_
     assert {code: each.clears for code, each in found.items() if each and each.clears} == {162: "xid.163"}
 
 
-def test_what_has_ended_is_closed_and_a_replay_does_not_open_it_again_and_a_new_one_does() -> None:
+def test_an_incident_that_was_cleared_is_opened_by_a_new_line_and_not_by_a_replay() -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(begun())
     assert state_of(cluster, "xid.163") is IncidentState.ACTIVE
@@ -55,7 +55,7 @@ def test_what_has_ended_is_closed_and_a_replay_does_not_open_it_again_and_a_new_
 @pytest.mark.parametrize(
     "end", [ended(gpu="0000:5e:00"), ended(stamp=50)], ids=["another GPU's", "an older one"]
 )
-def test_the_end_of_something_else_closes_nothing(end: Fault) -> None:
+def test_a_clearing_line_of_another_gpu_or_an_older_one_closes_nothing(end: Fault) -> None:
     cluster = Cluster(fleet(2))
 
     cluster.tick(begun())
@@ -64,7 +64,7 @@ def test_the_end_of_something_else_closes_nothing(end: Fault) -> None:
     assert state_of(cluster, "xid.163") is IncidentState.ACTIVE
 
 
-def test_a_taint_waits_for_its_reset() -> None:
+def test_a_tainting_incident_stays_active_until_a_reset() -> None:
     cluster = Cluster(fleet(2))
 
     cluster.tick(begun(severity=Severity.FATAL))
@@ -75,20 +75,20 @@ def test_a_taint_waits_for_its_reset() -> None:
 
 
 def action(target: int, *, stamp: float, seconds: float, gpu: str = GPU) -> Fault:
-    """An Xid 154 as it is read from a line: 0 no action any more, 2 a reboot, 3 peer-to-peer jobs to end."""
+    """An Xid 154 read from a line: action 0 is none, 2 a reboot, 3 the end of peer-to-peer jobs."""
     line = f"NVRM: Xid (PCI:{gpu}): 154, GPU recovery action changed from 0x1 (x) to {target:#x} (y)"
     read = find(line, Source.KERNEL)
     assert read is not None
-    told = fault(rule="xid.154", gpu=gpu, stamp=stamp, seconds=seconds)
-    return replace(told, finding=read._replace(position=told.finding.position))
+    found = fault(rule="xid.154", gpu=gpu, stamp=stamp, seconds=seconds)
+    return replace(found, finding=read._replace(position=found.finding.position))
 
 
 def of_154(cluster: Cluster) -> list[Incident]:
-    """The incidents of gpu-1's record that are of this Xid."""
+    """Return the incidents of Xid 154 on gpu-1."""
     return [each for each in cluster.nodes["gpu-1"].record.incidents if each.key.rule == "xid.154"]
 
 
-def test_an_action_that_is_no_more_needed_is_told_and_doubles_nothing_and_the_node_stays_out() -> None:
+def test_an_action_that_is_no_longer_needed_is_recorded_and_its_node_stays_tainted() -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(fault(stamp=90), action(2, stamp=100, seconds=0))
 
@@ -105,7 +105,7 @@ def test_an_action_that_is_no_more_needed_is_told_and_doubles_nothing_and_the_no
     assert "stands until `konductor-like reset`" in cluster.writes[-1].message
 
 
-def test_the_word_that_it_is_over_is_written_once_however_often_it_is_replayed() -> None:
+def test_the_end_of_an_action_is_written_once_even_if_its_line_is_replayed() -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(action(2, stamp=100, seconds=0))
     cluster.tick(action(0, stamp=200, seconds=10), seconds=10)
@@ -118,7 +118,7 @@ def test_the_word_that_it_is_over_is_written_once_however_often_it_is_replayed()
 
 
 @pytest.mark.parametrize(("stamp", "gpu"), [(50, GPU), (200, "0000:5e:00")], ids=["older", "another GPU's"])
-def test_an_older_word_or_another_gpus_ends_nothing_here(stamp: float, gpu: str) -> None:
+def test_an_older_line_or_a_line_of_another_gpu_ends_no_action(stamp: float, gpu: str) -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(action(2, stamp=100, seconds=0))
 
@@ -127,7 +127,7 @@ def test_an_older_word_or_another_gpus_ends_nothing_here(stamp: float, gpu: str)
     assert {each.ended_ns for each in of_154(cluster)} == {None}
 
 
-def test_when_the_action_is_needed_again_that_is_written_at_once_and_the_advice_is_back() -> None:
+def test_an_action_that_is_needed_again_is_written_at_once_with_its_advice() -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(action(2, stamp=100, seconds=0))
     cluster.tick(action(0, stamp=200, seconds=10), seconds=10)
@@ -139,7 +139,7 @@ def test_when_the_action_is_needed_again_that_is_written_at_once_and_the_advice_
     assert "reboot" in incident.advice
 
 
-def test_what_was_only_suspected_is_closed_when_it_is_over() -> None:
+def test_a_suspect_incident_is_closed_when_its_action_ends() -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(action(3, stamp=100, seconds=0))
     assert [each.state for each in of_154(cluster)] == [IncidentState.ACTIVE]
@@ -152,7 +152,7 @@ def test_what_was_only_suspected_is_closed_when_it_is_over() -> None:
 
 
 @pytest.mark.parametrize(("target", "severity"), [(2, Severity.FATAL), (3, Severity.SUSPECT)])
-def test_where_nothing_stands_the_word_is_remembered_and_hides_nothing_that_comes(
+def test_an_ended_action_without_an_open_incident_is_recorded_and_hides_no_later_fault(
     target: int, severity: Severity
 ) -> None:
     cluster = Cluster(fleet(2))
@@ -166,22 +166,22 @@ def test_where_nothing_stands_the_word_is_remembered_and_hides_nothing_that_come
     assert [each.severity for each in active] == [severity]
 
 
-def test_a_reset_releases_what_is_over_and_no_reboot_is_missed_for_it() -> None:
+def test_a_reset_of_an_ended_action_does_not_warn_of_a_missing_reboot() -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(action(2, stamp=100, seconds=0))
     cluster.tick(action(0, stamp=200, seconds=10), seconds=10)
 
-    let_go(cluster, "gpu-1", 60)
+    reset_node(cluster, "gpu-1", 60)
 
     assert cluster.tainted == set()
     assert cluster.nodes["gpu-1"].record.releases[0].warning is None
     assert cluster.tick(action(0, stamp=200, seconds=70), seconds=70).changes == ()
 
 
-def test_a_fault_under_two_severities_is_acknowledged_by_one_name() -> None:
+def test_a_fault_recorded_with_two_severities_is_acknowledged_under_one_name() -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(fault(rule="xid.63", severity=Severity.SUSPECT))
-    cluster.tick(fault(rule="xid.63", stamp=200, seconds=10), seconds=10)  # the rules were changed in between
+    cluster.tick(fault(rule="xid.63", stamp=200, seconds=10), seconds=10)  # the rules changed in between
 
     change = acknowledge(cluster.nodes["gpu-1"], None, at=at(60), by="kim", reason="seen")
 

@@ -1,4 +1,4 @@
-"""When doubt is enough: repetition, and two kinds of evidence."""
+"""Thresholds that taint: repetition, and two kinds of evidence together."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from konductor_like.model import (
     Threshold,
 )
 from konductor_like.policy.escalation import DEFAULT_ADVICE
-from tests.policy.scenes import Cluster, at, fault, let_go
+from tests.policy.scenes import Cluster, at, fault, reset_node
 from tests.policy.shared import RULES, gpu_fleet, nccl, xid
 
 HOUR = 3600.0
 
 
 def ecc(name: str = "gpu-1", *, seconds: float = 0) -> Fault:
-    """A pod says that memory failed."""
+    """A pod line about a memory error."""
     return fault(
         name,
         seconds=seconds,
@@ -41,20 +41,20 @@ def ecc(name: str = "gpu-1", *, seconds: float = 0) -> Fault:
     )
 
 
-def replace_severity(told: Fault, severity: Severity) -> Fault:
-    """The same line where it is not the kernel's line itself that taints."""
-    return replace(told, finding=told.finding._replace(severity=severity))
+def replace_severity(found: Fault, severity: Severity) -> Fault:
+    """The same line with another severity."""
+    return replace(found, finding=found.finding._replace(severity=severity))
 
 
-def told(cluster: Cluster, *faults: Fault) -> None:
-    """Each line when it came."""
+def tick_each(cluster: Cluster, *faults: Fault) -> None:
+    """Decide on each line at its own time."""
     for one in faults:
         seconds = (one.timestamp_ns - at(0).timestamp() * 1e9) / 1e9
         cluster.tick(one, seconds=round(seconds) + 1)
 
 
-def grounds_and_advice(cluster: Cluster) -> tuple[str, str]:
-    """Of what gpu-1 is tainted for, by its record and by its Event."""
+def reason_and_advice(cluster: Cluster) -> tuple[str, str]:
+    """Return the reason and the advice of gpu-1's taint, which record and Event agree on."""
     [incident] = [each for each in cluster.nodes["gpu-1"].record.incidents if each.escalated_because]
     message = next(change.message for change in cluster.writes if change.event is EventReason.TAINTED)
     assert f"Tainted for: {incident.escalated_because}. {incident.advice}" in message
@@ -64,46 +64,48 @@ def grounds_and_advice(cluster: Cluster) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("code", "pods", "key"), [(94, False, "memory_error"), (31, True, "diagnose"), (13, True, "diagnose")]
 )
-def test_a_node_that_repetition_took_out_is_told_what_that_asks_for(code: int, pods: bool, key: str) -> None:
+def test_a_node_tainted_by_repetition_gets_the_advice_of_its_threshold(
+    code: int, pods: bool, key: str
+) -> None:
     cluster = gpu_fleet(10)
     for number, name in enumerate("abc"):
         if pods:
-            told(cluster, nccl("gpu-1", f"ml/Job/{name}", seconds=number * HOUR))
-        told(cluster, xid("gpu-1", code, seconds=number * HOUR + 1))
+            tick_each(cluster, nccl("gpu-1", f"ml/Job/{name}", seconds=number * HOUR))
+        tick_each(cluster, xid("gpu-1", code, seconds=number * HOUR + 1))
 
     assert cluster.tainted == {"gpu-1"}
-    assert grounds_and_advice(cluster)[1] == load_catalog().advice[key].text
+    assert reason_and_advice(cluster)[1] == load_catalog().advice[key].text
 
 
-def test_a_node_that_two_kinds_of_evidence_took_out_is_told_what_they_ask_for() -> None:
+def test_a_node_tainted_by_two_kinds_of_evidence_gets_their_advice() -> None:
     cluster = gpu_fleet(10)
 
-    told(cluster, ecc(), xid("gpu-1", 94, seconds=60))
+    tick_each(cluster, ecc(), xid("gpu-1", 94, seconds=60))
 
     assert cluster.tainted == {"gpu-1"}
-    assert grounds_and_advice(cluster)[1] == load_catalog().advice["confirmed_memory_error"].text
+    assert reason_and_advice(cluster)[1] == load_catalog().advice["confirmed_memory_error"].text
 
 
-def test_every_built_in_escalation_to_a_taint_says_what_to_do_then() -> None:
-    said = {
+def test_every_built_in_escalation_to_a_taint_has_advice() -> None:
+    advice = {
         rule: each.advice
         for rule, each in load_catalog().escalations.items()
         if each.threshold is not None or each.together_with is not None
     }
 
-    assert all(said.values()), said
+    assert all(advice.values()), advice
 
 
 @pytest.mark.parametrize(
     ("kind", "advice"), [(FaultKind.XID, DEFAULT_ADVICE[0]), (FaultKind.CUSTOM, "Reboot the node.")]
 )
-def test_without_advice_of_its_own_a_threshold_has_a_general_one_and_a_users_rule_keeps_its_words(
+def test_a_threshold_without_advice_uses_the_general_one_or_that_of_a_users_rule(
     kind: FaultKind, advice: str
 ) -> None:
     cluster = gpu_fleet(10)
     cluster.rules = replace(RULES, escalations={"site.odd": Escalation(Threshold(2, 86_400, Same.GPU))})
 
-    told(
+    tick_each(
         cluster,
         *(
             fault(rule="site.odd", kind=kind, severity=Severity.SUSPECT, stamp=100 + n, seconds=n * HOUR)
@@ -111,7 +113,7 @@ def test_without_advice_of_its_own_a_threshold_has_a_general_one_and_a_users_rul
         ),
     )
 
-    assert grounds_and_advice(cluster) == ("2 times within 24h on this GPU", advice)
+    assert reason_and_advice(cluster) == ("2 times within 24h on this GPU", advice)
 
 
 @pytest.mark.parametrize("code", [13, 31])
@@ -120,7 +122,7 @@ def test_a_page_fault_that_follows_the_gpu_and_not_the_job_taints(code: int) -> 
     for cluster, names in ((same_job, "aaa"), (many_jobs, "abc")):
         for number, name in enumerate(names):
             cluster.snapshot = replace(cluster.snapshot, jobs={"gpu-1": frozenset({f"ml/Job/{name}"})})
-            told(cluster, xid("gpu-1", code, seconds=number * HOUR))
+            tick_each(cluster, xid("gpu-1", code, seconds=number * HOUR))
 
     assert same_job.tainted == set()
     assert many_jobs.tainted == {"gpu-1"}
@@ -129,25 +131,27 @@ def test_a_page_fault_that_follows_the_gpu_and_not_the_job_taints(code: int) -> 
 @pytest.mark.parametrize(
     ("jobs", "tainted"),
     [(("abc", "abc", "abc", "abc"), set()), (("abc", "a", "b", "c"), {"gpu-1"})],
-    ids=["counts once", "takes nothing from those that are of one"],
+    ids=["it counts once", "it hides no fault of a single job"],
 )
-def test_a_page_fault_of_nobody_knows_which_job(jobs: tuple[str, ...], tainted: set[str]) -> None:
+def test_a_page_fault_that_may_be_of_several_jobs_counts_as_one_and_hides_no_other(
+    jobs: tuple[str, ...], tainted: set[str]
+) -> None:
     cluster = gpu_fleet(10)
 
     for number, names in enumerate(jobs):
         running = frozenset(f"ml/Job/{name}" for name in names)
         cluster.snapshot = replace(cluster.snapshot, jobs={"gpu-1": running})
-        told(cluster, xid("gpu-1", 31, seconds=number * HOUR))
+        tick_each(cluster, xid("gpu-1", 31, seconds=number * HOUR))
 
     assert cluster.tainted == tainted
 
 
-def test_a_pods_memory_error_taints_together_with_the_kernels_word() -> None:
+def test_a_pods_memory_error_and_a_kernel_line_together_taint() -> None:
     alone, together, elsewhere = gpu_fleet(10), gpu_fleet(10), gpu_fleet(10)
 
-    told(alone, ecc(), xid("gpu-1", 31, seconds=20), xid("gpu-1", 45, seconds=21))
-    told(together, ecc(), xid("gpu-1", 63, seconds=20))
-    told(elsewhere, ecc(), xid("gpu-2", 63, seconds=20))
+    tick_each(alone, ecc(), xid("gpu-1", 31, seconds=20), xid("gpu-1", 45, seconds=21))
+    tick_each(together, ecc(), xid("gpu-1", 63, seconds=20))
+    tick_each(elsewhere, ecc(), xid("gpu-2", 63, seconds=20))
 
     assert alone.tainted == set()
     assert together.tainted == {"gpu-1"}
@@ -158,7 +162,7 @@ def test_a_pods_memory_error_taints_together_with_the_kernels_word() -> None:
 def test_every_xid_about_memory_confirms_a_pods_memory_error(code: int) -> None:
     cluster = gpu_fleet(10)
 
-    told(cluster, ecc(), replace_severity(xid("gpu-1", code, seconds=20), Severity.SUSPECT))
+    tick_each(cluster, ecc(), replace_severity(xid("gpu-1", code, seconds=20), Severity.SUSPECT))
 
     assert cluster.tainted == {"gpu-1"}
     incidents = {incident.key.rule: incident for incident in cluster.nodes["gpu-1"].record.incidents}
@@ -169,55 +173,55 @@ def test_every_xid_about_memory_confirms_a_pods_memory_error(code: int) -> None:
 def test_an_xid_that_a_program_can_cause_does_not_confirm_a_pods_memory_error(code: int) -> None:
     before, after = gpu_fleet(10), gpu_fleet(10)
 
-    told(before, xid("gpu-1", code), ecc(seconds=20))
-    told(after, ecc(), xid("gpu-1", code, seconds=20))
+    tick_each(before, xid("gpu-1", code), ecc(seconds=20))
+    tick_each(after, ecc(), xid("gpu-1", code, seconds=20))
 
     assert before.tainted == set()
     assert after.tainted == set()
 
 
-def test_a_release_is_the_end_of_counting() -> None:
+def test_a_release_ends_the_count() -> None:
     cluster = gpu_fleet(10)
-    told(cluster, xid("gpu-1", 94), xid("gpu-1", 94, seconds=HOUR))
+    tick_each(cluster, xid("gpu-1", 94), xid("gpu-1", 94, seconds=HOUR))
 
-    let_go(cluster, "gpu-1", 1.5 * HOUR)
-    told(cluster, xid("gpu-1", 94, seconds=2 * HOUR), xid("gpu-1", 94, seconds=3 * HOUR))
+    reset_node(cluster, "gpu-1", 1.5 * HOUR)
+    tick_each(cluster, xid("gpu-1", 94, seconds=2 * HOUR), xid("gpu-1", 94, seconds=3 * HOUR))
     assert cluster.tainted == set()
-    told(cluster, xid("gpu-1", 94, seconds=4 * HOUR))
+    tick_each(cluster, xid("gpu-1", 94, seconds=4 * HOUR))
 
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_reboot_is_the_end_of_counting_too() -> None:
+def test_a_reboot_ends_the_count() -> None:
     cluster = gpu_fleet(10)
-    told(cluster, xid("gpu-1", 94), xid("gpu-1", 94, seconds=HOUR))
+    tick_each(cluster, xid("gpu-1", 94), xid("gpu-1", 94, seconds=HOUR))
 
     cluster.reboot("gpu-1", "boot-b")
-    told(cluster, xid("gpu-1", 94, seconds=2 * HOUR))
+    tick_each(cluster, xid("gpu-1", 94, seconds=2 * HOUR))
 
     assert cluster.tainted == set()
 
 
-def test_what_happened_before_a_restart_counts_with_what_comes_and_leads_to_nothing_alone() -> None:
+def test_faults_before_a_restart_count_with_later_ones_and_do_not_taint_alone() -> None:
     cluster = gpu_fleet(10)
     before = [xid("gpu-1", 94), xid("gpu-1", 94, seconds=HOUR)]
-    told(cluster, *before)
+    tick_each(cluster, *before)
 
     cluster.snapshot = Snapshot(cluster.nodes)
     cluster.rules = replace(RULES, escalations={"xid.94": Escalation(Threshold(2, 86_400, Same.GPU))})
     cluster.tick(seconds=3 * HOUR, past=before)
     assert cluster.tainted == set()
-    told(cluster, xid("gpu-1", 94, seconds=4 * HOUR))
+    tick_each(cluster, xid("gpu-1", 94, seconds=4 * HOUR))
 
     assert cluster.tainted == {"gpu-1"}
 
 
 @pytest.mark.parametrize("late", range(3))
-def test_in_whatever_order_the_lines_come_the_third_one_taints(late: int) -> None:
+def test_the_third_line_taints_in_any_order_of_arrival(late: int) -> None:
     cluster = gpu_fleet(10)
     lines = [xid("gpu-1", 94, seconds=n * 300) for n in range(3)]
     last = lines.pop(late)
-    told(cluster, *lines)
+    tick_each(cluster, *lines)
     assert cluster.tainted == set()
 
     cluster.tick(last, seconds=HOUR)
@@ -225,23 +229,23 @@ def test_in_whatever_order_the_lines_come_the_third_one_taints(late: int) -> Non
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_job_whose_pod_is_heard_late_leaves_it_open_whose_the_page_fault_was() -> None:
+def test_a_page_fault_does_not_count_if_a_late_pod_line_gives_it_a_second_job() -> None:
     cluster = gpu_fleet(10)
     faults = [xid("gpu-1", 31, seconds=n * HOUR) for n in range(3)]
     pods = [nccl("gpu-1", f"ml/Job/{name}", seconds=n * HOUR) for n, name in enumerate("abc")]
-    told(cluster, *sorted([*faults[:2], *pods[:2]], key=lambda one: one.timestamp_ns))
+    tick_each(cluster, *sorted([*faults[:2], *pods[:2]], key=lambda one: one.timestamp_ns))
 
     cluster.tick(nccl("gpu-1", "ml/Job/b", seconds=-5), seconds=1.5 * HOUR)
-    told(cluster, faults[2], pods[2])
+    tick_each(cluster, faults[2], pods[2])
 
     assert cluster.tainted == set()
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_either_of_two_that_confirm_each_other_may_come_long_after_a_restart(order: int) -> None:
+def test_kernel_and_pod_lines_confirm_each_other_even_if_one_is_read_long_after_a_restart(order: int) -> None:
     cluster = gpu_fleet(10)
     before, late = [ecc(), xid("gpu-1", 63, seconds=60)][::order]
-    told(cluster, before)
+    tick_each(cluster, before)
 
     cluster.snapshot = Snapshot(cluster.nodes)
     cluster.tick(seconds=HOUR, past=[before])
@@ -251,11 +255,11 @@ def test_either_of_two_that_confirm_each_other_may_come_long_after_a_restart(ord
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_a_pod_that_tells_after_a_restart_whose_page_fault_it_was_is_news_of_it() -> None:
+def test_a_pod_line_that_names_the_job_of_a_page_fault_after_a_restart_completes_the_threshold() -> None:
     cluster = gpu_fleet(10)
     faults = [xid("gpu-1", 31, seconds=n * HOUR) for n in range(3)]
     pods = [nccl("gpu-1", f"ml/Job/{name}", seconds=n * HOUR) for n, name in enumerate("abc")]
-    told(cluster, *sorted([*faults, *pods[:2]], key=lambda one: one.timestamp_ns))
+    tick_each(cluster, *sorted([*faults, *pods[:2]], key=lambda one: one.timestamp_ns))
 
     cluster.snapshot = Snapshot(cluster.nodes)
     cluster.tick(seconds=2.4 * HOUR, past=[*faults, *pods[:2]])
@@ -272,7 +276,7 @@ def test_a_pod_that_tells_after_a_restart_whose_page_fault_it_was_is_news_of_it(
         pytest.param([xid("gpu-1", 94, seconds=second) for second in range(30)], id="many lines at once"),
         pytest.param(
             [xid("gpu-1", 94, seconds=n * HOUR, gpu=f"0000:{n:02x}:00") for n in range(4)],
-            id="GPUs are counted apart",
+            id="GPUs are counted separately",
         ),
         pytest.param([xid("gpu-1", 94, seconds=n * 13 * HOUR) for n in range(5)], id="too long ago"),
     ],
@@ -280,7 +284,7 @@ def test_a_pod_that_tells_after_a_restart_whose_page_fault_it_was_is_news_of_it(
 def test_too_few_memory_errors_taint_nothing(lines: list[Fault]) -> None:
     cluster = gpu_fleet(10)
 
-    told(cluster, *lines)
+    tick_each(cluster, *lines)
 
     assert cluster.tainted == set()
 
@@ -291,7 +295,7 @@ def test_a_contained_memory_error_taints_when_it_comes_back_for_the_third_time(
 ) -> None:
     cluster = gpu_fleet(10)
 
-    told(cluster, *(xid("gpu-1", 94, seconds=second) for second in seconds))
+    tick_each(cluster, *(xid("gpu-1", 94, seconds=second) for second in seconds))
 
     assert cluster.tainted == {"gpu-1"}
     [incident] = cluster.nodes["gpu-1"].record.incidents
@@ -299,12 +303,12 @@ def test_a_contained_memory_error_taints_when_it_comes_back_for_the_third_time(
     assert any("3 times within 24h on this GPU" in change.message for change in cluster.writes)
 
 
-def test_a_release_is_the_end_of_counting_by_a_clock_that_is_ahead_too() -> None:
+def test_a_release_ends_the_count_even_if_the_nodes_clock_is_ahead() -> None:
     cluster = gpu_fleet(10)
     cluster.tick(xid("gpu-1", 94, seconds=500), seconds=1)
     cluster.tick(xid("gpu-1", 94, seconds=1000), seconds=400)
 
-    let_go(cluster, "gpu-1", 450)
+    reset_node(cluster, "gpu-1", 450)
     cluster.tick(xid("gpu-1", 94, seconds=1500), seconds=1000)
 
     assert cluster.tainted == set()

@@ -1,4 +1,4 @@
-"""What goes wrong at 3 a.m.: each says what and how to get out, loses nothing, and shows no traceback."""
+"""Bad input for the controller: it logs problem and remedy, loses no fault, and shows no traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import HTML, Request
 from konductor_like.sandbox.kubernetes.errors import refusal
-from tests.processes.waiting import says, until
+from tests.processes.waiting import logged, until
 
 pytestmark = pytest.mark.processes
 
@@ -34,7 +34,7 @@ def asks_for_kernel_lines(request: Request) -> bool:
 
 
 def refused_start(stage: Stage, **settings: str) -> str:
-    """Start a controller that must end with exit code 2, and give what it said."""
+    """Start a controller that must end with exit code 2, and return its log."""
     ended = subprocess.run(
         CONTROLLER,
         env=stage.child_environment(KONDUCTOR_LISTEN="off", **settings),
@@ -48,8 +48,8 @@ def refused_start(stage: Stage, **settings: str) -> str:
     return ended.stderr
 
 
-def assert_calm(controller: RunningController) -> None:
-    assert not says(controller, "Traceback")()
+def assert_running_without_traceback(controller: RunningController) -> None:
+    assert not logged(controller, "Traceback")()
     assert controller.process.poll() is None
 
 
@@ -57,26 +57,26 @@ MISHAPS = {
     "HTML": Mishap(status=200, body="<html>Sign in</html>", content_type=HTML),
     "breaks off": Mishap(cut_body_to=60),
 }
-"""What Loki does wrong, by what is said of it; the kinds are in ``tests/loki/test_client_failures.py``."""
+"""Failures of Loki by a part of their log lines; ``tests/loki/test_client_failures.py`` has all kinds."""
 
 
-def test_a_broken_loki_is_said_and_nothing_is_lost(stage: Stage) -> None:
+def test_a_failing_loki_is_logged_and_no_fault_is_lost(stage: Stage) -> None:
     controller = stage.start_controller(**QUICK, KONDUCTOR_BRAKE_MAX_PERCENT="100")
-    until(says(controller, "Reading Loki"), "it leads", controller)
-    for name, (said, mishap) in zip(stage.gpu_nodes, MISHAPS.items(), strict=False):
+    until(logged(controller, "Reading Loki"), "it leads", controller)
+    for name, (expected, mishap) in zip(stage.gpu_nodes, MISHAPS.items(), strict=False):
         stage.loki.mishaps.add(mishap, times=None, when=asks_for_kernel_lines)
         stage.kernel(name, XID_79)
-        until(says(controller, said), said, controller)
+        until(logged(controller, expected), expected, controller)
         assert not stage.node(name).tainted
 
         stage.loki.mishaps.clear()
-        until(lambda: stage.node(name).tainted, "it is read once Loki is well", controller)  # noqa: B023  # called at once
+        until(lambda: stage.node(name).tainted, "the line is read once Loki works", controller)  # noqa: B023  # called at once
 
-    assert_calm(controller)
+    assert_running_without_traceback(controller)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "expected"),
     [
         pytest.param(
             {"LOG_ENDPOINT": "loki:3100", "KONDUCTOR_POLL_INTERVAL_SECONDS": "soon"},
@@ -91,14 +91,18 @@ def test_a_broken_loki_is_said_and_nothing_is_lost(stage: Stage) -> None:
         ),
     ],
 )
-def test_a_wrong_setting_ends_it_with_code_2(stage: Stage, settings: dict[str, str], said: list[str]) -> None:
+def test_a_wrong_setting_ends_the_controller_with_code_2(
+    stage: Stage, settings: dict[str, str], expected: list[str]
+) -> None:
     shown = refused_start(stage, **settings)
 
-    for part in said:
+    for part in expected:
         assert part in shown
 
 
-def test_a_bad_rules_file_ends_it_with_code_2_and_every_problem(stage: Stage, tmp_path: Path) -> None:
+def test_a_bad_rules_file_ends_the_controller_with_code_2_and_lists_every_problem(
+    stage: Stage, tmp_path: Path
+) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("overrides:\n  xid.79.mode: loud\n  xid.80.severity: bad\n", "utf-8")
 
@@ -117,7 +121,7 @@ def test_a_missing_permission_is_named_at_the_start(stage: Stage) -> None:
     assert "nodes" in shown
 
 
-def test_what_people_did_to_nodes_by_hand_is_said_and_survived(stage: Stage) -> None:
+def test_the_controller_logs_and_survives_nodes_that_people_edited(stage: Stage) -> None:
     def scribble(node: dict[str, dict[str, object]]) -> None:
         node["metadata"]["annotations"] = {RECORD_ANNOTATION: '{"v":1,"incidents":[{"rule":'}
 
@@ -130,8 +134,8 @@ def test_what_people_did_to_nodes_by_hand_is_said_and_survived(stage: Stage) -> 
     stage.cluster.edit_node("gpu-01", scribble)
     stage.cluster.edit_node("gpu-02", own_taint)
     controller = stage.start_controller(**QUICK)
-    until(says(controller, "node gpu-01: the record cannot be read"), "the record", controller)
-    until(says(controller, f"{TAINT_KEY}=maybe:NoSchedule"), "the taint", controller)
+    until(logged(controller, "node gpu-01: the record cannot be read"), "the record", controller)
+    until(logged(controller, f"{TAINT_KEY}=maybe:NoSchedule"), "the taint", controller)
 
     stage.kernel("gpu-01", XID_79)
     until(
@@ -143,12 +147,12 @@ def test_what_people_did_to_nodes_by_hand_is_said_and_survived(stage: Stage) -> 
 
     assert stage.cluster.node("gpu-02")["spec"]["taints"][0]["key"] == "gpu"
     assert HEALTH_LABEL not in stage.cluster.node("gpu-02")["metadata"]["labels"]
-    assert_calm(controller)
+    assert_running_without_traceback(controller)
 
 
-def test_odd_lines_are_counted_and_hide_nothing(stage: Stage) -> None:
+def test_odd_lines_are_counted_and_hide_no_fault(stage: Stage) -> None:
     controller = stage.start_controller(**QUICK)
-    until(says(controller, "Reading Loki"), "it leads", controller)
+    until(logged(controller, "Reading Loki"), "it leads", controller)
     stage.push("", XID_79)
     stage.push("gone-node", XID_79)
     stage.push("gpu-04", "NVRM: Xid (PCI:0000:9a:00): 31, " + "x" * 250_000)
@@ -156,29 +160,31 @@ def test_odd_lines_are_counted_and_hide_nothing(stage: Stage) -> None:
     stage.push("gpu-05", "\x00NVRM: Xid (PCI:0000:9a:00): 63, pid=1\x00")
     stage.kernel("gpu-06", XID_79)
 
-    until(says(controller, "name no node"), "the line without a node", controller)
-    until(says(controller, "node gone-node, which the cluster does not have"), "the unknown node", controller)
+    until(logged(controller, "name no node"), "the line without a node", controller)
+    until(
+        logged(controller, "node gone-node, which the cluster does not have"), "the unknown node", controller
+    )
     until(lambda: stage.node("gpu-04").recorded(31), "the long line", controller)
     until(lambda: stage.node("gpu-06").tainted, "the good line", controller)
     assert [node.name for node in stage.nodes() if node.tainted] == ["gpu-06"]
-    assert_calm(controller)
+    assert_running_without_traceback(controller)
 
 
 def test_a_misspelt_setting_and_a_lease_held_elsewhere_are_named(stage: Stage) -> None:
     first = stage.start_controller(**QUICK, WATCHED_NAMESPACE="ml", KONDUCTOR_LIKE_PORT="tcp://x")
-    until(says(first, "Reading Loki"), "the first leads", first)
-    assert says(first, "did you mean WATCHED_NAMESPACES?")()
-    assert not says(first, "KONDUCTOR_LIKE_PORT")()
+    until(logged(first, "Reading Loki"), "the first leads", first)
+    assert logged(first, "did you mean WATCHED_NAMESPACES?")()
+    assert not logged(first, "KONDUCTOR_LIKE_PORT")()
 
     second = stage.start_controller("--once", **QUICK)
 
     until(lambda: second.process.poll() is not None, "it does not wait with --once", second)
     assert second.process.returncode == 1
-    assert says(second, "held by")()
-    assert says(second, "--dry-run")()
+    assert logged(second, "held by")()
+    assert logged(second, "--dry-run")()
 
 
-def test_a_dry_run_says_what_it_would_do_and_writes_nothing(stage: Stage) -> None:
+def test_a_dry_run_logs_its_changes_and_writes_nothing(stage: Stage) -> None:
     stage.kernel("gpu-01", XID_79)
     stage.kernel("gpu-02", XID_63)
     stage.cluster.clear_calls()
@@ -186,19 +192,19 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(stage: Stage) -> Non
     dry_run = run_once(stage, "--dry-run")
 
     assert dry_run.process.returncode == 0
-    until(says(dry_run, "Node gpu-01 tainted. (dry run)"), "it says so")
-    assert says(dry_run, "a dry run has no cursor")()
+    until(logged(dry_run, "Node gpu-01 tainted. (dry run)"), "it says so")
+    assert logged(dry_run, "a dry run has no cursor")()
     assert {call.verb for call in stage.cluster.calls()} <= {"get", "list", "watch"}
 
 
 def run_once(stage: Stage, *arguments: str, **settings: str) -> RunningController:
-    """A controller that reads to the present, acts and ends."""
+    """Run a controller that reads to the present, acts and ends."""
     controller = stage.start_controller(*arguments, "--once", **QUICK, **settings)
     until(lambda: controller.process.poll() is not None, "it ends", controller)
     return controller
 
 
-def test_once_reads_to_the_present_acts_and_ends(stage: Stage) -> None:
+def test_a_run_with_once_reads_to_the_present_acts_and_ends(stage: Stage) -> None:
     stage.kernel("gpu-01", XID_79)
 
     controller = run_once(stage)
@@ -210,7 +216,7 @@ def test_once_reads_to_the_present_acts_and_ends(stage: Stage) -> None:
     assert set(cursor["read"]) == {"kernel", "pod"}
 
 
-def test_once_fails_when_what_is_due_could_not_be_done(stage: Stage) -> None:
+def test_a_run_with_once_fails_if_a_due_write_failed(stage: Stage) -> None:
     stage.kernel("gpu-01", XID_79)
     stage.cluster.mishaps.add(refusal(403), times=None, when=lambda request: request.method == "PATCH")
 
@@ -219,10 +225,10 @@ def test_once_fails_when_what_is_due_could_not_be_done(stage: Stage) -> None:
     assert controller.process.returncode == 1
 
 
-def test_once_can_be_stopped_while_loki_hangs(stage: Stage) -> None:
+def test_a_run_with_once_can_be_stopped_while_loki_hangs(stage: Stage) -> None:
     stage.loki.mishaps.add(Mishap(delay_seconds=3600), times=None, when=asks_for_kernel_lines)
     controller = stage.start_controller("--once", **QUICK)
-    until(says(controller, "Reading Loki"), "it reads", controller)
+    until(logged(controller, "Reading Loki"), "it reads", controller)
 
     controller.process.terminate()
 
@@ -236,7 +242,7 @@ LOST = (
 )
 
 
-def test_what_a_user_wrote_is_ignored_by_a_setting_and_what_several_lines_say_together_is_not(
+def test_a_user_written_record_is_ignored_by_a_setting_and_a_fault_of_several_lines_is_not(
     stage: Stage,
 ) -> None:
     stage.kernel("gpu-01", f"<12>{XID_79}")

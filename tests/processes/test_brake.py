@@ -1,4 +1,4 @@
-"""The brake in the real controller, which is told to follow no tail and to ask for no pods."""
+"""The brake in the real controller, without a tail and without queries for pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from konductor_like.demo.stage import Stage
-from tests.processes.waiting import says, until
+from tests.processes.waiting import logged, until
 
 pytestmark = pytest.mark.processes
 
@@ -21,17 +21,17 @@ def fleet() -> Iterator[Stage]:
         yield ready
 
 
-def out(stage: Stage) -> int:
+def tainted_count(stage: Stage) -> int:
     return sum(node.tainted for node in stage.nodes())
 
 
-def told_of(stage: Stage) -> set[str]:
-    """What has an Event that says that the brake holds it."""
+def held_by_events(stage: Stage) -> set[str]:
+    """Return the objects with an Event that the brake holds them."""
     found = stage.cluster.objects("events", "default")
     return {e["involvedObject"]["name"] for e in found if e["reason"] == "GPUFaultHeldByBrake"}
 
 
-def test_a_bad_rule_takes_no_more_than_the_brake_allows_and_one_reset_undoes_it(
+def test_a_bad_rule_taints_no_more_nodes_than_the_brake_allows_and_one_reset_releases_them(
     fleet: Stage, tmp_path: Path
 ) -> None:
     file = tmp_path / "rules.yaml"
@@ -42,23 +42,23 @@ def test_a_bad_rule_takes_no_more_than_the_brake_allows_and_one_reset_undoes_it(
         KONDUCTOR_TAIL="false",
         KONDUCTOR_ASK_FOR_PODS="false",
     )
-    until(says(controller, "Reading Loki"), "it leads", controller)
+    until(logged(controller, "Reading Loki"), "it leads", controller)
 
     for name in fleet.gpu_nodes:
         fleet.kernel(name, XID_31)
     until(
         lambda: all(fleet.node(n).health in ("faulty", "held") for n in fleet.gpu_nodes),
-        "all are judged",
+        "every node is tainted or held",
         controller,
     )
-    assert out(fleet) == 40
+    assert tainted_count(fleet) == 40
     assert "HOLDING 160 nodes back" in fleet.run("status").stdout
-    until(lambda: bool(told_of(fleet) & set(fleet.gpu_nodes)), "held nodes have an Event", controller)
+    until(lambda: bool(held_by_events(fleet) & set(fleet.gpu_nodes)), "held nodes have an Event", controller)
 
     done = fleet.run("reset", "--yes", "--reason", "Xid 31 is no hardware fault")
 
     assert done.returncode == 0
-    until(says(controller, "The brake holds back no node any more"), "it lets go", controller)
-    assert out(fleet) == 0
+    until(logged(controller, "The brake holds back no node any more"), "the brake is released", controller)
+    assert tainted_count(fleet) == 0
     assert not fleet.loki.requests("/loki/api/v1/tail")
     assert not fleet.cluster.calls("list", "pods")

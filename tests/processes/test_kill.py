@@ -1,4 +1,4 @@
-"""The kill test: SIGKILL at any moment loses no fault and repeats none; of two controllers one acts."""
+"""The kill test: SIGKILL at any moment loses no fault and repeats none; one of two controllers acts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from konductor_like.demo.stage import Stage
 from konductor_like.demo.story import XID_31, XID_63, XID_79
-from tests.processes.waiting import says, until
+from tests.processes.waiting import logged, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -19,7 +19,7 @@ WIDE_OPEN = {"KONDUCTOR_BRAKE_MAX_PERCENT": "100", "KONDUCTOR_POLL_INTERVAL_SECO
 
 
 def taints_written(stage: Stage) -> Counter[str]:
-    """How many accepted writes put our taint on each node."""
+    """Return the number of accepted writes that taint each node."""
     return Counter(
         call.name
         for call in stage.cluster.calls("patch", "nodes")
@@ -33,7 +33,7 @@ def event_names(stage: Stage) -> list[str]:
     return [call.body["metadata"]["name"] for call in created]
 
 
-def test_a_controller_that_is_killed_again_and_again_misses_nothing_and_repeats_nothing() -> None:
+def test_a_controller_that_is_killed_repeatedly_misses_no_fault_and_repeats_none() -> None:
     dice = random.Random(1)
     with Stage(gpu_nodes=24) as stage:
         faulty = set(dice.sample(stage.gpu_nodes, 6))
@@ -43,17 +43,17 @@ def test_a_controller_that_is_killed_again_and_again_misses_nothing_and_repeats_
         pause = threading.Event()
         sent_all = threading.Event()
 
-        def kernel_talks() -> None:
+        def print_kernel_lines() -> None:
             for name, text in lines:
                 stage.kernel(name, text)
                 pause.wait(0.08)
             sent_all.set()
 
         controller = stage.start_controller(**WIDE_OPEN)
-        talker = threading.Thread(target=kernel_talks)
+        talker = threading.Thread(target=print_kernel_lines)
         talker.start()
         for _ in itertools.count():
-            # Killed at a moment of its own choosing: between two polls, in a query, in a write, after it.
+            # The kill comes at a random moment: between two polls, in a query, in a write, or after it.
             target = len(taints_written(stage)) + dice.choice([0, 1, 2])
             until(
                 lambda target=target: sent_all.is_set() or len(taints_written(stage)) >= target,  # type: ignore[misc]  # mypy cannot type a default in a lambda
@@ -75,27 +75,27 @@ def test_a_controller_that_is_killed_again_and_again_misses_nothing_and_repeats_
         )
         until(lambda: all(node.recorded(31) or node.recorded(63) for node in stage.nodes()), "all is read")
 
-        until(says(controller, "Reading Loki"), "the last one leads", controller)
+        until(logged(controller, "Reading Loki"), "the last one leads", controller)
         assert controller.stop() == 0
         assert {node.name for node in stage.nodes() if node.tainted} == faulty
         assert taints_written(stage) == Counter(dict.fromkeys(faulty, 1))
         assert len(event_names(stage)) == len(set(event_names(stage)))
 
 
-def test_of_two_controllers_one_acts_and_the_other_takes_over() -> None:
+def test_one_of_two_controllers_acts_and_the_other_takes_over() -> None:
     with Stage(gpu_nodes=12) as stage:
         pair = [stage.start_controller(**WIDE_OPEN) for _ in range(2)]
-        until(lambda: any(says(c, "Reading Loki")() for c in pair), "one leads", *pair)
-        until(lambda: any(says(c, "standing by")() for c in pair), "the other stands by", *pair)
-        leader, standby = sorted(pair, key=lambda c: says(c, "standing by")())
+        until(lambda: any(logged(c, "Reading Loki")() for c in pair), "one leads", *pair)
+        until(lambda: any(logged(c, "standing by")() for c in pair), "the other stands by", *pair)
+        leader, standby = sorted(pair, key=lambda c: logged(c, "standing by")())
 
         for name in ("gpu-01", "gpu-02", "gpu-03"):
             stage.kernel(name, XID_79)
         until(lambda: len(taints_written(stage)) == 3, "three taints", *pair)
-        assert not says(standby, "tainted.")()
+        assert not logged(standby, "tainted.")()
 
         assert leader.stop() == 0
-        until(says(standby, "Reading Loki from the saved cursor"), "it takes over", standby)
+        until(logged(standby, "Reading Loki from the saved cursor"), "it takes over", standby)
         stage.kernel("gpu-04", XID_79)
         until(lambda: stage.node("gpu-04").tainted, "the new leader taints", standby)
 

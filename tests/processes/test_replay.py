@@ -1,4 +1,4 @@
-"""What a restarted controller knows of the day before, in the real controller: the past, read again."""
+"""History in the real controller: after a restart it reads the day before again."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import Request
-from tests.processes.waiting import says, until
+from tests.processes.waiting import logged, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
 HOUR = 3600.0
 A_DAY_BACK = {"KONDUCTOR_FIRST_START_ACT_SECONDS": "86400", "KONDUCTOR_LATENESS_SECONDS": "86400"}
-"""As if the controller had run for a day: what is that old was acted upon when it came."""
+"""As if the controller had run for a day and had acted on the lines of that day."""
 
 
 @pytest.fixture
@@ -31,21 +31,21 @@ def tainted(stage: Stage) -> set[str]:
 
 def started(stage: Stage, **settings: str) -> RunningController:
     controller = stage.start_controller(KONDUCTOR_POLL_INTERVAL_SECONDS="0.2", **settings)
-    until(says(controller, "Reading Loki"), "it leads", controller)
+    until(logged(controller, "Reading Loki"), "it leads", controller)
     return controller
 
 
-def test_a_fault_does_not_wait_for_a_past_that_cannot_be_read(stage: Stage) -> None:
+def test_a_fault_does_not_wait_for_history_that_cannot_be_read(stage: Stage) -> None:
     before = stage.start_controller("--once", **A_DAY_BACK)
     until(lambda: before.process.poll() == 0, "all is read once", before)
 
-    def is_of_the_past(request: Request) -> bool:
+    def reads_history(request: Request) -> bool:
         start_ns = int(request.param("start", "0"))
         return "query_range" in request.path and start_ns < time.time_ns() - 2 * HOUR * 1e9
 
-    stage.loki.fail(Mishap(503, "too many outstanding requests"), times=None, when=is_of_the_past)
+    stage.loki.fail(Mishap(503, "too many outstanding requests"), times=None, when=reads_history)
     controller = started(stage)
-    until(says(controller, "cannot read history lines"), "the past is refused", controller)
+    until(logged(controller, "cannot read history lines"), "the past is refused", controller)
     stage.kernel(stage.gpu_nodes[0], "NVRM: Xid (PCI:0000:4e:00): 79, pid=1, GPU has fallen off the bus.")
     until(lambda: tainted(stage) == {stage.gpu_nodes[0]}, "it is tainted", controller)
-    assert not says(controller, "The past is read again")()
+    assert not logged(controller, "The past is read again")()

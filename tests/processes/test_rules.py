@@ -1,4 +1,4 @@
-"""Rules of one's own in the real controller: when their file changes, and on SIGHUP."""
+"""Users' rules in the real controller: it reads them again when their file changes, and on SIGHUP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from konductor_like.demo.stage import Stage
 from konductor_like.demo.story import XID_63, XID_79
 from tests.catalog.user_files import OWN_RULE
-from tests.processes.waiting import says, until
+from tests.processes.waiting import logged, until
 
 pytestmark = pytest.mark.processes
 
@@ -19,7 +19,7 @@ FATAL_NIC = OWN_RULE.replace("severity: suspect", "severity: fatal")
 
 
 def swap(file: Path, text: str) -> None:
-    """A new version in place of the old, at once."""
+    """Replace the file atomically."""
     new = file.with_suffix(".new")
     new.write_text(text, "utf-8")
     new.replace(file)
@@ -34,27 +34,27 @@ def test_rules_change_under_the_running_controller_and_a_bad_file_changes_nothin
             KONDUCTOR_POLL_INTERVAL_SECONDS="0.1",
             KONDUCTOR_BRAKE_MAX_PERCENT="100",
         )
-        until(says(controller, "Reading Loki"), "it leads", controller)
+        until(logged(controller, "Reading Loki"), "it leads", controller)
         stage.kernel("gpu-01", XID_79)
         would = "node `gpu-01` has dmesg error that would have tainted it"
-        until(says(controller, would), "on trial", controller)
+        until(logged(controller, would), "on trial", controller)
 
         swap(file, "overrides:\n  xid.63.severity: fatal\n")
-        until(says(controller, "new: xid.63.severity; gone: xid.79.mode"), "the file is read", controller)
+        until(logged(controller, "new: xid.63.severity; gone: xid.79.mode"), "the file is read", controller)
         stage.kernel("gpu-02", XID_63)
         until(lambda: stage.node("gpu-02").tainted, "the new rules hold", controller)
 
         swap(file, "overrides:\n  xid.63.severity: none of them\n")
-        until(says(controller, "The rules stay as they were"), "the file is refused", controller)
+        until(logged(controller, "The rules stay as they were"), "the file is refused", controller)
         stage.kernel("gpu-03", XID_63)
         until(lambda: stage.node("gpu-03").tainted, "the old rules go on", controller)
 
         swap(file, FATAL_NIC)
-        until(says(controller, "new: site.nic_down"), "Loki is asked for another literal", controller)
+        until(logged(controller, "new: site.nic_down"), "Loki is asked for another literal", controller)
         stage.kernel("gpu-04", NIC)
         until(lambda: stage.node("gpu-04").health == "faulty", "what nobody knew before taints", controller)
 
         controller.process.send_signal(signal.SIGHUP)
-        until(says(controller, "The rules are as they were"), "the file is read again", controller)
+        until(logged(controller, "The rules are as they were"), "the file is read again", controller)
         assert not stage.node("gpu-01").tainted
-        assert not says(controller, "Traceback")()
+        assert not logged(controller, "Traceback")()

@@ -1,4 +1,4 @@
-"""What people are told of a controller elsewhere that cannot read the kernel logs."""
+"""The status that people see of a controller that cannot read the kernel logs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from konductor_like.demo.story import XID_79
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import Request
 from tests.benchmarks.test_steady_bench import free_port
-from tests.processes.waiting import says, until
+from tests.processes.waiting import logged, until
 
 pytestmark = pytest.mark.processes
 
 STALE_SECONDS = 3
 
 
-def test_nobody_is_healthy_while_the_kernel_logs_cannot_be_read() -> None:
-    """Heartbeats are answered, the query for faults is refused: silence of a node means nothing."""
+def test_no_node_is_healthy_while_the_kernel_logs_cannot_be_read() -> None:
+    """Loki answers queries for heartbeats and refuses those for faults, so no node is known to be healthy."""
     with Stage(gpu_nodes=5) as stage:
         stage.loki.mishaps.add(Mishap(status=500, body="no"), times=None, when=_asks_for_faults)
         port = free_port()
@@ -30,7 +30,7 @@ def test_nobody_is_healthy_while_the_kernel_logs_cannot_be_read() -> None:
             KONDUCTOR_HEARTBEAT_STALE_SECONDS=str(STALE_SECONDS),
             KONDUCTOR_LISTEN=f"127.0.0.1:{port}",
         )
-        until(says(controller, "Reading Loki"), "it leads", controller)
+        until(logged(controller, "Reading Loki"), "it leads", controller)
         stage.kernel(stage.gpu_nodes[0], XID_79)
         until(lambda: unread_seconds(port) > STALE_SECONDS, "the cursor is stale", controller)
 

@@ -1,4 +1,4 @@
-"""What a poll costs: two Loki queries and no Node write, whatever the number of nodes and namespaces."""
+"""A poll costs two Loki queries and no Node write, for any number of nodes and namespaces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from konductor_like.demo.stage import Stage
 from konductor_like.sandbox.http import Request
-from tests.processes.waiting import says, until
+from tests.processes.waiting import logged, until
 
 pytestmark = pytest.mark.processes
 
@@ -24,7 +24,7 @@ def test_a_steady_poll_is_two_queries_and_no_node_write() -> None:
             KONDUCTOR_POD_POLL_INTERVAL_SECONDS="0.2",
             WATCHED_NAMESPACES="default,train,infer,eval,batch",
         )
-        until(says(controller, "Reading Loki"), "it leads", controller)
+        until(logged(controller, "Reading Loki"), "it leads", controller)
         until(lambda: len(queries(stage)) >= 40, "the first catch-up is over", controller)
         stage.loki.clear_journal()
         stage.cluster.clear_calls()

@@ -1,4 +1,4 @@
-"""The tail in the real controller: what it brings."""
+"""The tail in the real controller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from konductor_like.demo.stage import Stage
 from konductor_like.demo.story import XID_79
-from tests.processes.waiting import says, until
+from tests.processes.waiting import logged, until
 
 pytestmark = pytest.mark.processes
 
@@ -16,7 +16,7 @@ def test_a_line_taints_at_once_although_the_next_poll_is_an_hour_away() -> None:
         controller = stage.start_controller(
             KONDUCTOR_POLL_INTERVAL_SECONDS="3600", KONDUCTOR_BRAKE_MAX_PERCENT="100"
         )
-        until(says(controller, "Reading Loki"), "it leads", controller)
+        until(logged(controller, "Reading Loki"), "it leads", controller)
         until(lambda: stage.loki.open_tails == 1, "the tail is open", controller)
         stage.kernel("gpu-01", XID_79)
         until(lambda: stage.node("gpu-01").tainted, "the first fault taints", controller)

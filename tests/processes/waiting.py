@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, never for a guess."""
+"""Waits for a condition with a deadline."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def until(
     *controllers: RunningController,
     seconds: float = PATIENCE_SECONDS,
 ) -> None:
-    """Return once ``condition`` holds; fail with what the controllers said when it does not."""
+    """Return once ``condition`` is true; fail with the controllers' logs after ``seconds``."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            said = "\n".join(line for controller in controllers for line in list(controller.log)[-40:])
-            raise AssertionError(f"never came true: {what}\n{said}")
+            logs = "\n".join(line for controller in controllers for line in list(controller.log)[-40:])
+            raise AssertionError(f"never came true: {what}\n{logs}")
         time.sleep(0.02)
 
 
-def says(controller: RunningController, text: str) -> Callable[[], bool]:
+def logged(controller: RunningController, text: str) -> Callable[[], bool]:
     """Whether the controller has logged ``text``."""
     return lambda: any(text in line for line in list(controller.log))

@@ -1,1 +1,1 @@
-"""How well detection does on the labelled corpus, beside other systems: ``docs/detection-quality.md``."""
+"""Measures detection on the labelled corpus, beside other systems: ``docs/detection-quality.md``."""

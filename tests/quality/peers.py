@@ -1,9 +1,9 @@
-r"""Other systems' reading of a line, written afresh from their documented and published behaviour.
+r"""How other systems read a line, implemented from their documented and published behaviour.
 
-Each is told only what it would be shown: the kernel log's own messages, without what a collector puts around
-them. What a program logged under its own tag never reaches their kernel readers and does not count against
-them. Not modelled: repetition, merging with other sources, repair. Where behaviour is not documented, the
-docstring says what is assumed, in the system's favour.
+Each system gets what it would see: the messages of the kernel log, without what a collector adds. A line that
+a program logged under its own tag never reaches their kernel readers and does not count against them. Not
+modelled: repetition, merging with other sources, repair. If behaviour is not documented, the docstring names
+the assumption, in the system's favour.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ LISTS: Mapping[str, Mapping[str, list[int]]] = tomllib.loads(
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """What a peer makes of a line. ``takes_out``: it calls the fault fatal, or acts on the node."""
+class Reading:
+    """A peer's decision on a line. ``takes_out``: it calls the fault fatal, or acts on the node."""
 
     takes_out: bool
     code: int | None = None
     gpu: str | None = None
 
 
-Judge = Callable[[str, Source], Judgement | None]
+Peer = Callable[[str, Source], Reading | None]
 
 _PROGRAM = re.compile(r"[\w.-]+ [\w./-]+(?:\[\d+\])?(?: \d+ - -|:) ")
-"""What a syslog header leaves behind its time: a host, and the tag of a program."""
+"""The part of a syslog header after its time: a host, and the tag of a program."""
 
 
 @cache
 def kernel_message(line: str) -> str | None:
-    """What the kernel said; None where a program logged it."""
+    """Return the kernel's message; None if a program logged the line."""
     record = open_record(line)
     return None if record is None or _PROGRAM.match(record[0]) else record[0]
 
@@ -49,21 +49,21 @@ def kernel_message(line: str) -> str | None:
 _K_XID = re.compile(r"NVRM: Xid.*?: (\d+),")
 _K_SXID = re.compile(r"SXid.*?: (\d+),")
 _K_SELECTED = re.compile(r"nvidia-peermem nv_get_p2p_free_callback:\d+ERROR|NVRM: xid|SXid", re.IGNORECASE)
-"""What its queries ask Loki for. The first lacks the blank before ERROR, and so selects nothing."""
+"""The pattern of its Loki queries. The first part lacks the blank before ERROR, and selects no line."""
 
 
-def konduktor(line: str, source: Source) -> Judgement | None:
+def konduktor(line: str, source: Source) -> Reading | None:
     """Trainy's Konduktor (controller of January 2025): every line that its queries select taints the node.
 
     Its table of hardware Xids is never read, its allow-list only changes the log text. It keeps no GPU.
     """
     if source is Source.POD:
-        return Judgement(takes_out=True) if "invalid device ordinal" in line else None
+        return Reading(takes_out=True) if "invalid device ordinal" in line else None
     text = strip_colours(line)
     if kernel_message(line) is None or not _K_SELECTED.search(text):
         return None
     code = _K_SXID.search(text) or _K_XID.search(text)
-    return Judgement(takes_out=True, code=int(code[1]) if code else None)
+    return Reading(takes_out=True, code=int(code[1]) if code else None)
 
 
 _G_LINK = re.compile(
@@ -82,10 +82,10 @@ _G_SXID_GPU = re.compile(r"SXid \(PCI:([0-9a-fA-F:.]+)\)", re.ASCII)
 _G_PEERMEM = "ERROR detected invalid context, skipping further processing"
 
 
-def gpud(line: str, source: Source) -> Judgement | None:
+def gpud(line: str, source: Source) -> Reading | None:
     """Lepton's gpud: /dev/kmsg only; ``takes_out`` is its event type Fatal (it acts on nothing by itself).
 
-    That 63 and 64 come from NVML instead, where rows can be remapped, is left out: the line alone is judged.
+    That 63 and 64 come from NVML instead, where rows can be remapped, is left out: only the line is read.
     """
     message = kernel_message(line) if source is Source.KERNEL else None
     if message is None:
@@ -93,19 +93,19 @@ def gpud(line: str, source: Source) -> Judgement | None:
     lists = LISTS["gpud"]
     link = _G_LINK.search(message)
     if link and (reset := _link_resets(int(link[2]), link[3], link[4])) is not None:
-        return Judgement(reset, int(link[2]), _pci(link[1]))
+        return Reading(reset, int(link[2]), _pci(link[1]))
     if xid := _G_XID.search(message):
         code = int(xid[2])
         known = code in load_catalog().xids and code not in lists["xid_unlisted"]
-        return Judgement(code in lists["xid_fatal"], code, _pci(xid[1])) if known else None
+        return Reading(code in lists["xid_fatal"], code, _pci(xid[1])) if known else None
     if lost := _G_LOST.search(message):
-        return Judgement(takes_out=True, code=79, gpu=_pci(lost[1] or lost[2]))
+        return Reading(takes_out=True, code=79, gpu=_pci(lost[1] or lost[2]))
     if sxid := _G_SXID.search(message):
         code, address = int(sxid[1]), _G_SXID_GPU.search(message)
         known = code in lists["sxid_fatal"] or code in lists["sxid_warning"]
         gpu = _pci(address[1]) if address else None
-        return Judgement(code in lists["sxid_fatal"], code, gpu) if known else None
-    return Judgement(takes_out=False) if _G_PEERMEM in message else None
+        return Reading(code in lists["sxid_fatal"], code, gpu) if known else None
+    return Reading(takes_out=False) if _G_PEERMEM in message else None
 
 
 _N_LINK = re.compile(
@@ -122,8 +122,8 @@ _N_LOST = re.compile(
 )
 
 
-def nvsentinel(line: str, source: Source) -> Judgement | None:
-    """NVIDIA's NVSentinel, its journal monitor: fatal is whatever its map does not call harmless.
+def nvsentinel(line: str, source: Source) -> Reading | None:
+    """NVIDIA's NVSentinel, its journal monitor: every Xid that its map does not call harmless is fatal.
 
     Assumed: the general Xid pattern is the head of its NVLink pattern; both layouts of INTRINFO are tried, as
     if it knew the driver; a row that says "obey Xid 154" is no reason to act; the GPU behind a link is found.
@@ -133,24 +133,24 @@ def nvsentinel(line: str, source: Source) -> Judgement | None:
         return None
     if (link := _N_LINK.search(message)) and 144 <= int(link[2]) <= 150:
         reset = _link_resets(int(link[2]), link[3], link[4])
-        return Judgement(bool(reset), int(link[2]), _pci(link[1]))
+        return Reading(bool(reset), int(link[2]), _pci(link[1]))
     if xid := _N_XID.search(message):
         code = int(xid[2])
         harmless = code in LISTS["nvsentinel"]["xid_harmless"]
         if code == 154:
             harmless = message.rpartition("(")[2].partition(")")[0] == "None"
-        return Judgement(not harmless, code, _pci(xid[1]))
+        return Reading(not harmless, code, _pci(xid[1]))
     if sxid := _N_SXID.search(message):
-        return Judgement(sxid[3] == "Fatal", int(sxid[2]), _pci(sxid[1]))
+        return Reading(sxid[3] == "Fatal", int(sxid[2]), _pci(sxid[1]))
     lost = None if re.search(r"\bXid\b", message) else _N_LOST.search(message)
-    return Judgement(takes_out=True, gpu=_pci(lost[1])) if lost else None
+    return Reading(takes_out=True, gpu=_pci(lost[1])) if lost else None
 
 
-PEERS: Mapping[str, Judge] = {"Konduktor": konduktor, "gpud": gpud, "NVSentinel": nvsentinel}
+PEERS: Mapping[str, Peer] = {"Konduktor": konduktor, "gpud": gpud, "NVSentinel": nvsentinel}
 
 
 def _link_resets(xid: int, intrinfo: str, status: str) -> bool | None:
-    """Whether the published decode table asks for a reset; None where no row fits."""
+    """Whether the published decode table asks for a reset; None if no row fits."""
     for row in load_catalog().link_rules.get(xid, ()):
         if row.fits(int(intrinfo, 16)) and row.status == int(status, 16):
             return row.bucket == "RESET_GPU"
@@ -158,6 +158,6 @@ def _link_resets(xid: int, intrinfo: str, status: str) -> bool | None:
 
 
 def _pci(address: str) -> str | None:
-    """The address in our form, since each of them writes it in its own: not counted against them."""
+    """Return the address in our form; each system has its own, which does not count against it."""
     match = re.search(r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}", address)
     return normal_pci(match[0]) if match else None

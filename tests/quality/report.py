@@ -1,4 +1,4 @@
-"""``docs/detection-quality.md``: the page is computed, so that it cannot say more than is true."""
+"""Computes ``docs/detection-quality.md`` from the results, so that every figure is measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.quality.score import (
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "detection-quality.md"
 PUBLIC_LINES = 430
-"""How many lines the second corpus has, all as labelled; a test holds it where that corpus is present."""
+"""Number of lines of the second corpus, all correct; a test checks it if that corpus is present."""
 
 _GROUPS = {
     "must act": "hardware fault: must taint",
@@ -47,7 +47,7 @@ _PARTS = {
 
 
 def detection_quality() -> str:
-    """The page."""
+    """Return the page."""
     template = Template((Path(__file__).parent / "page.md").read_text(encoding="utf-8"))
     counted = decisions((result.case, result.taints) for result in results())
     values = {
@@ -113,7 +113,7 @@ def _traps() -> str:
 def _peers() -> dict[str, object]:
     lines = compared()
     must = sum(case.taints for case in lines)
-    judged = {name: mistakes(judge) for name, judge in {"konductor-like": OURS, **PEERS}.items()}
+    found_by = {name: mistakes(peer) for name, peer in {"konductor-like": OURS, **PEERS}.items()}
     rows = (
         (
             name,
@@ -121,9 +121,9 @@ def _peers() -> dict[str, object]:
             found.missed,
             *(found.overrated[key] for key in _GROUPS if key != "must act"),
         )
-        for name, found in judged.items()
+        for name, found in found_by.items()
     )
-    konduktor, gpud, sentinel = (judged[name] for name in ("Konduktor", "gpud", "NVSentinel"))
+    konduktor, gpud, sentinel = (found_by[name] for name in ("Konduktor", "gpud", "NVSentinel"))
     return {
         "compared": len(lines),
         "compared_must": must,
@@ -146,7 +146,7 @@ def _peers() -> dict[str, object]:
 
 
 def _faults(found: Mistakes) -> int:
-    """Faults called fatal that are none; quotations are counted apart."""
+    """Return the number of faults wrongly called fatal, without quotations."""
     return found.overrated.total() - found.overrated["nothing"]
 
 

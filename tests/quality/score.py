@@ -1,4 +1,4 @@
-"""What is counted: decisions, exactness, and where each system goes wrong."""
+"""Counts decisions, exact labels, and the mistakes of each system."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from functools import cache
 from konductor_like.detection import find
 from konductor_like.model import Finding, Source
 from tests.detection.corpus import Case, labels_of, own_cases
-from tests.quality.peers import Judge, Judgement
+from tests.quality.peers import Peer, Reading
 
 NOT_COMPARED = frozenset({"aer", "ib", "nvlink", "fm", "amd", "neuron"})
-"""Families whose rating the peers do not document: left out of the comparison."""
+"""Families that are not compared, because the peers do not document their rating."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A labelled line and what we find in it."""
+    """A labelled line and our finding."""
 
     case: Case
     finding: Finding | None
 
     @property
     def taints(self) -> bool:
-        """What the controller does about it: only a kernel log's line taints (rule 17)."""
+        """Whether the controller taints for the line; only a kernel line does (rule 17)."""
         return self.finding is not None and self.finding.severity.taints and self.case.source is Source.KERNEL
 
     def is_exact(self, label: str) -> bool:
-        """Whether one label comes out as a careful engineer gave it."""
+        """Whether our finding has one label right."""
         return self.finding is not None and labels_of(self.finding)[label] == self.case.expect[label]
 
 
 @cache
 def results() -> tuple[Result, ...]:
-    """Every line of our corpus."""
+    """Return the results for every line of our corpus."""
     return tuple(Result(case, find(case.line, case.source)) for case in own_cases())
 
 
 def decisions(verdicts: Iterable[tuple[Case, bool]]) -> Counter[tuple[str, bool]]:
-    """How often each group of lines was acted upon, or not."""
+    """Count the lines of each group that were acted upon, and those that were not."""
     return Counter((group(case), acted) for case, acted in verdicts)
 
 
 def group(case: Case) -> str:
-    """``must act``; else the severity that is no reason to, or ``nothing``."""
+    """Return ``must act``, or the severity that does not require it, or ``nothing``."""
     if case.taints:
         return "must act"
     if not case.is_ours:
@@ -54,7 +54,7 @@ def group(case: Case) -> str:
 
 
 def compared() -> list[Case]:
-    """The lines that the peers are measured on; that an Xid 14 is taken for a test is a habit, not a fact."""
+    """Return the lines that the peers are measured on, without Xid 14, which is a test only by convention."""
     cases = [result.case for result in results()]
     return [
         case
@@ -65,58 +65,58 @@ def compared() -> list[Case]:
 
 @dataclass(frozen=True)
 class Mistakes:
-    """Where a system and the labels disagree about taking the node out, by reason."""
+    """Decisions of a system that differ from the labels, by reason."""
 
     unread: Counter[str]
-    """Must act, and the line was not recognised; by kind."""
+    """Lines that require action and were not recognised, by kind."""
     underrated: Counter[str]
-    """Must act, recognised, and not called fatal; by kind."""
+    """Lines that require action and were recognised but not called fatal, by kind."""
     overrated: Counter[str]
-    """Need not act, and called fatal; by severity (``pod``, ``nothing``)."""
+    """Lines that do not require action and were called fatal, by severity (``pod``, ``nothing``)."""
     recovery_actions: int
-    """How many of the underrated are Xid 154."""
+    """Number of the underrated lines that are Xid 154."""
 
     @property
     def missed(self) -> int:
-        """How often it leaves a node in service that is broken."""
+        """Return the number of lines for which a broken node stays in service."""
         return self.unread.total() + self.underrated.total()
 
 
-def mistakes(judge: Judge) -> Mistakes:
-    """A system's, over the lines that are compared."""
+def mistakes(peer: Peer) -> Mistakes:
+    """Return the mistakes of a system on the compared lines."""
     unread: Counter[str] = Counter()
     underrated: Counter[str] = Counter()
     overrated: Counter[str] = Counter()
     recovery_actions = 0
     for case in compared():
-        judgement = judge(case.line, case.source)
+        reading = peer(case.line, case.source)
         if not case.taints:
-            overrated[group(case)] += judgement is not None and judgement.takes_out
-        elif judgement is None:
+            overrated[group(case)] += reading is not None and reading.takes_out
+        elif reading is None:
             unread[str(case.expect["kind"])] += 1
-        elif not judgement.takes_out:
+        elif not reading.takes_out:
             underrated[str(case.expect["kind"])] += 1
             recovery_actions += case.expect["code"] == 154
     return Mistakes(unread, underrated, overrated, recovery_actions)
 
 
-def _ours(line: str, source: Source) -> Judgement | None:
+def _ours(line: str, source: Source) -> Reading | None:
     finding = find(line, source)
     if finding is None:
         return None
-    return Judgement(finding.severity.taints and source is Source.KERNEL, finding.code, finding.gpu)
+    return Reading(finding.severity.taints and source is Source.KERNEL, finding.code, finding.gpu)
 
 
-OURS: Judge = _ours
-"""Ourselves, in the shape of a peer."""
+OURS: Peer = _ours
+"""Our own detection, with the interface of a peer."""
 
 
 def share(part: int, whole: int) -> str:
-    """``99.87 %``, never rounded up to 100."""
+    """Format a share as ``99.87 %``, never rounded up to 100."""
     return "-" if not whole else "100 %" if part == whole else f"{int(10_000 * part / whole) / 100:.2f} %"
 
 
 def exact(chosen: Iterable[Result], label: str) -> tuple[int, int]:
-    """How many findings have one label right, and how many there should be."""
+    """Return the number of findings with one label right, and of all findings."""
     ours = [result for result in chosen if result.case.is_ours]
     return sum(result.is_exact(label) for result in ours), len(ours)

@@ -1,11 +1,11 @@
-"""The other systems' reading, held to what is documented about each."""
+"""The models of the other systems agree with their documentation."""
 
 from __future__ import annotations
 
 import pytest
 
 from konductor_like.model import Source
-from tests.quality.peers import Judge, Judgement, gpud, konduktor, nvsentinel
+from tests.quality.peers import Peer, Reading, gpud, konduktor, nvsentinel
 
 LOST = "NVRM: Xid (PCI:0000:5e:00): 79, pid=812, name=python3, GPU has fallen off the bus."
 EXCEPTION = "NVRM: Xid (PCI:0000:5e:00): 13, pid=812, Graphics SM Warp Exception"
@@ -26,37 +26,35 @@ GPU = "0000:5e:00"
 
 
 @pytest.mark.parametrize(
-    ("judge", "line", "expected"),
+    ("peer", "line", "expected"),
     [
-        (konduktor, LOST, Judgement(takes_out=True, code=79)),
-        (gpud, LOST, Judgement(takes_out=True, code=79, gpu=GPU)),
-        (nvsentinel, LOST, Judgement(takes_out=True, code=79, gpu=GPU)),
-        (konduktor, EXCEPTION, Judgement(takes_out=True, code=13)),  # whatever the code
+        (konduktor, LOST, Reading(takes_out=True, code=79)),
+        (gpud, LOST, Reading(takes_out=True, code=79, gpu=GPU)),
+        (nvsentinel, LOST, Reading(takes_out=True, code=79, gpu=GPU)),
+        (konduktor, EXCEPTION, Reading(takes_out=True, code=13)),  # whatever the code
         (konduktor, PEERMEM.format(" "), None),  # its query lacks the blank
-        (konduktor, PEERMEM.format(""), Judgement(takes_out=True)),
+        (konduktor, PEERMEM.format(""), Reading(takes_out=True)),
         (gpud, HEAD + "79", None),  # ends behind the code
         (gpud, "NVRM: Xid (PCI:0000:5e:00.0): 79, GPU has fallen off the bus.", None),
         (gpud, "NVRM: Xid (PCI:0000:5e:00 GPU-I:05): 95, Uncontained", None),
         (gpud, HEAD + "174, pid=1", None),  # unlisted
         (gpud, SWITCH + "22012, Fatal, Link 55 Minion Link BADINIT interrupt", None),
-        (gpud, REMAP, Judgement(takes_out=True, code=145, gpu=GPU)),
-        (gpud, DIGITS, Judgement(takes_out=False, code=146, gpu=GPU)),  # units with digits
-        (gpud, RECORD, Judgement(takes_out=True, code=79, gpu=GPU)),
-        (nvsentinel, RECORD, Judgement(takes_out=True, gpu=GPU)),
-        (nvsentinel, PRIV, Judgement(takes_out=False, code=12028, gpu="0000:a4:00")),
+        (gpud, REMAP, Reading(takes_out=True, code=145, gpu=GPU)),
+        (gpud, DIGITS, Reading(takes_out=False, code=146, gpu=GPU)),  # units with digits
+        (gpud, RECORD, Reading(takes_out=True, code=79, gpu=GPU)),
+        (nvsentinel, RECORD, Reading(takes_out=True, gpu=GPU)),
+        (nvsentinel, PRIV, Reading(takes_out=False, code=12028, gpu="0000:a4:00")),
         (nvsentinel, SWITCH + "26006, SOE HALTED", None),  # needs a link
-        (nvsentinel, RECOVERY + "0 (None)", Judgement(takes_out=False, code=154, gpu=GPU)),
-        (nvsentinel, RECOVERY + "4 (Drain and Reset)", Judgement(takes_out=True, code=154, gpu=GPU)),
-        (nvsentinel, HEAD + "191, Ch 2", Judgement(takes_out=True, code=191, gpu=GPU)),  # unknown
+        (nvsentinel, RECOVERY + "0 (None)", Reading(takes_out=False, code=154, gpu=GPU)),
+        (nvsentinel, RECOVERY + "4 (Drain and Reset)", Reading(takes_out=True, code=154, gpu=GPU)),
+        (nvsentinel, HEAD + "191, Ch 2", Reading(takes_out=True, code=191, gpu=GPU)),  # unknown
         *((each, f"Mar  4 11:22:33 gpu-3 mon[8]: {LOST}", None) for each in (konduktor, gpud, nvsentinel)),
     ],
 )
-def test_a_line_of_the_kernel_is_read_as_documented(
-    judge: Judge, line: str, expected: Judgement | None
-) -> None:
-    assert judge(line, Source.KERNEL) == expected
+def test_a_line_of_the_kernel_is_read_as_documented(peer: Peer, line: str, expected: Reading | None) -> None:
+    assert peer(line, Source.KERNEL) == expected
 
 
-def test_konduktor_reads_pods_for_one_phrase() -> None:
-    assert konduktor("CUDA error: invalid device ordinal", Source.POD) == Judgement(takes_out=True)
+def test_konduktor_reads_one_phrase_from_pods() -> None:
+    assert konduktor("CUDA error: invalid device ordinal", Source.POD) == Reading(takes_out=True)
     assert konduktor("CUDA error: out of memory", Source.POD) is None

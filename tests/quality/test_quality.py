@@ -1,4 +1,4 @@
-"""The targets, and that the page says nothing that is not computed."""
+"""The targets of detection, and the page that reports them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.quality.score import OURS, Result, exact, mistakes, results, share
 VARIABLE = "KONDUCTOR_TEST_CORPUS"
 
 
-def test_nothing_is_tainted_that_should_not_be() -> None:
+def test_no_line_taints_that_should_not() -> None:
     assert [result.case.name for result in results() if result.taints and not result.case.taints] == []
 
 
@@ -32,10 +32,10 @@ def test_kind_code_and_gpu_are_exact(label: str) -> None:
     assert right >= 0.995 * whole
 
 
-def test_we_make_fewer_mistakes_of_either_sort_than_every_peer() -> None:
+def test_we_make_fewer_mistakes_of_each_sort_than_every_peer() -> None:
     ours = mistakes(OURS)
-    for judge in PEERS.values():
-        theirs = mistakes(judge)
+    for peer in PEERS.values():
+        theirs = mistakes(peer)
         assert ours.missed < theirs.missed
         assert ours.overrated.total() < theirs.overrated.total()
 
@@ -49,7 +49,7 @@ def test_a_share_is_never_rounded_up_to_all() -> None:
     ]
 
 
-def test_the_public_corpus_comes_out_as_the_page_says() -> None:
+def test_the_results_on_the_public_corpus_are_those_of_the_page() -> None:
     path = os.environ.get(VARIABLE)
     if not path:
         pytest.skip(f"{VARIABLE} names no file")

@@ -100,7 +100,7 @@ class Printed(NamedTuple):
 class _Ledger:
     """A stand-in for the ledger of the chaos tests."""
 
-    def takes_office(self, *_: object) -> None:
+    def starts_leading(self, *_: object) -> None:
         """Ignore the entry."""
 
     def break_(self, what: str) -> None:
@@ -126,8 +126,8 @@ class Site:
         self.traffic = self.lines = self
         """The site itself has the methods that :class:`Process` needs of these."""
         self.taken = 0
-        self.deferred = True
-        """Set, so that nothing goes wrong by chance."""
+        self.recovered = True
+        """Nothing goes wrong by chance."""
         forget_settings(monkeypatch)
         self.settings = Settings(
             log_endpoint="http://loki.test:3100",
@@ -170,7 +170,7 @@ class Site:
         """Start a controller and let it do its first round."""
         with self._by_its_clock():
             self._process = Process(self, "controller", "controller_uid")
-            self._process.beat()
+            self._process.round()
 
     @contextmanager
     def _by_its_clock(self) -> Iterator[None]:
@@ -202,7 +202,7 @@ class Site:
             self.advance(min(step_seconds, (end_ns - self.clock.true_ns) / 1e9))
             if self._process is not None:
                 with self._by_its_clock():
-                    self._process.beat()
+                    self._process.round()
 
     def advance(self, span_seconds: float) -> None:
         """Let time pass: lines arrive and the Lease is renewed, but the controller reads nothing."""

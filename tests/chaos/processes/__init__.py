@@ -1,7 +1,7 @@
-"""Fault injection with real processes: the real controller, killed and frozen, over stand-ins that misbehave.
+"""Fault injection with real processes: the real controller, killed and stopped, over failing stand-ins.
 
-A schedule follows from its seed. ``machines`` are what the kernels say, ``world`` is everything around the
-controllers, ``journal`` holds every write in the order of its effect, ``actors`` are the processes under
-test, ``schedule`` is what happens to them, ``play`` lets it happen, and ``invariants`` says what must never
-be. ``python -m tests.chaos.processes`` runs many.
+A schedule follows from its seed. ``machines`` has the kernels and their lines, ``world`` the stand-ins and
+people, ``journal`` every write in the order of its effect, ``actors`` the processes under test, ``schedule``
+the steps. ``play`` takes the steps and ``invariants`` checks the result. ``python -m tests.chaos.processes``
+runs many schedules.
 """

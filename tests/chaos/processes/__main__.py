@@ -16,7 +16,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.processes", description=__doc__)
     parser.add_argument("--schedules", type=int, default=300)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the first seed")
-    parser.add_argument("--jobs", type=int, default=8, help="schedules at once; they mostly wait")
+    parser.add_argument("--jobs", type=int, default=8, help="number of schedules at once; they mostly wait")
     parser.add_argument("--show", action="store_true", help="only print the schedules")
     chosen = parser.parse_args()
     seeds = range(chosen.seed, chosen.seed + chosen.schedules)
@@ -32,8 +32,8 @@ def main() -> int:
             outcomes.append(outcome)
             for wrong in outcome.wrong:
                 sys.stdout.write(f"seed {outcome.seed}: {wrong}\n")
-            if outcome.said:
-                sys.stdout.write(f"{outcome.said}\n")
+            if outcome.output:
+                sys.stdout.write(f"{outcome.output}\n")
             sys.stdout.flush()
     bad = sorted(outcome.seed for outcome in outcomes if outcome.wrong)
     each = sorted(outcome.seconds for outcome in outcomes)

@@ -1,7 +1,7 @@
 """The processes under test: the real controller and the real ``reset``, each in a process of its own.
 
-They are forked from a server that has imported everything, which spares a second of CPU time each. The same
-``main`` as a user's runs to its end, with its own signals, threads and connections.
+A fork server that has imported everything starts them, which saves a second of CPU time each. Each runs the
+same ``main`` as a user's, with its own signals, threads and connections.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ CONTROLLER = "konductor_like.controller.launch"
 COMMAND = "konductor_like.cli"
 STOP_SECONDS = 30.0
 LINUX = sys.platform == "linux"
-"""Only there /proc says whether a process stands still."""
+"""Whether /proc shows that a process is stopped; it does on Linux only."""
 
 
 @dataclass(slots=True)
 class Actor:
-    """One process. ``user`` is who it is to the API server, ``stops`` when it stood still (ns)."""
+    """One process. ``user`` is its name at the API server, ``stops`` the times of its stops (ns)."""
 
     user: str
     process: BaseProcess
@@ -36,7 +36,7 @@ class Actor:
     _stopped_ns: int | None = None
 
     def wait(self, timeout_seconds: float) -> int | None:
-        """The exit code (minus the signal that ended it); None if it still runs after so long."""
+        """Return the exit code (minus the signal that ended it); None if it still runs after the timeout."""
         self.process.join(timeout_seconds)
         return self.process.exitcode
 
@@ -44,11 +44,11 @@ class Actor:
         return self.wait(0) is None
 
     def freeze(self) -> None:
-        """SIGSTOP; returns once it stands still in every thread."""
+        """SIGSTOP; return once every thread is stopped."""
         if self.running() and self._stopped_ns is None:
             self._stopped_ns = time.time_ns()
             os.kill(self._pid, signal.SIGSTOP)
-            while self.running() and not _stands_still(self._pid):
+            while self.running() and not _is_stopped(self._pid):
                 time.sleep(0.001)
 
     def thaw(self) -> None:
@@ -64,13 +64,13 @@ class Actor:
         self._end()
 
     def stop(self) -> int:
-        """SIGTERM; gives the exit code."""
+        """SIGTERM; return the exit code."""
         self.thaw()
         if self.running():
             os.kill(self._pid, signal.SIGTERM)
         return self._end()
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text("utf-8", errors="replace") if self.log.exists() else ""
 
     @property
@@ -92,7 +92,7 @@ class Actor:
 def start(
     module: str, arguments: Sequence[str], environment: Mapping[str, str], user: str, log: Path
 ) -> Actor:
-    """Start one of our programs as ``user``; what it says goes to ``log``."""
+    """Start one of our programs as ``user``; its output goes to ``log``."""
     names = ("LOG_ENDPOINT", "WATCHED_NAMESPACES", "KUBECONFIG", "POD_NAME", "POD_UID")
     kept = {k: v for k, v in os.environ.items() if not k.startswith("KONDUCTOR_") and k not in names}
     context = multiprocessing.get_context("forkserver")
@@ -115,7 +115,7 @@ def _become(module: str, arguments: list[str], environment: dict[str, str], log:
     sys.exit(main(arguments) if module == CONTROLLER else execute(arguments, "konductor-like"))
 
 
-def _stands_still(pid: int) -> bool:
+def _is_stopped(pid: int) -> bool:
     """Whether all threads of the process are stopped (proc(5), field 3)."""
     states = set()
     for thread in Path(f"/proc/{pid}/task").glob("*/stat"):

@@ -1,7 +1,7 @@
-"""Every write that took effect, in the order in which it did: the ground on which all is proven.
+"""Every write that took effect, in the order of the effects.
 
-The stand-in API server asks its admission hook under the lock under which it stores, so that the journal's
-order is the order of effects, whatever the network did with requests and answers.
+The stand-in API server calls its admission hook under the same lock under which it stores. So the journal has
+the order of effects, even if the network delays requests and answers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OURS = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One write: who changed what from what to what, and when (ns since the epoch)."""
+    """One write: its time (ns since the epoch), user and object, before and after."""
 
     at_ns: int
     user: str
@@ -40,7 +40,7 @@ class Entry:
 
 
 class Journal:
-    """Given to the stand-in as its admission hook; denies nothing. Thread-safe."""
+    """The stand-in's admission hook, which allows every write. Thread-safe."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
@@ -48,7 +48,7 @@ class Journal:
         self._lock = threading.Lock()
 
     def __call__(self, review: Review) -> str:
-        """Note one write; an update that changes nothing is none, nor a creation of what is there."""
+        """Note a write, except an update without a change and a creation of an existing object."""
         identity = (review.resource, review.name)
         with self._lock:
             if (review.operation == "CREATE" and identity in self._there) or (
@@ -63,7 +63,7 @@ class Journal:
         return ""
 
     def entries(self, resource: str = "") -> list[Entry]:
-        """All writes so far, or those to one kind of object."""
+        """Return all writes, or those to one resource."""
         with self._lock:
             return [entry for entry in self._entries if resource in ("", entry.resource)]
 
@@ -73,7 +73,7 @@ def is_tainted(node: Object | None) -> bool:
 
 
 def record_of(node: Object | None) -> dict[str, Any]:
-    """Our record on the Node; empty where there is none."""
+    """Return our record on the Node; empty if it has none."""
     text = (node or {}).get("metadata", {}).get("annotations", {}).get(RECORD_ANNOTATION, "{}")
     record: dict[str, Any] = json.loads(text)
     return record

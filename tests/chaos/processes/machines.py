@@ -1,4 +1,4 @@
-"""The machines and what their kernels say: ring buffers, boots, and every fault that ever occurred."""
+"""The machines and their kernel lines: ring buffers, boots, and every fault that occurred."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 FATAL = (48, 62, 64, 74, 79, 95, 119)
 """Xids that taint at once."""
 HARMLESS = (13, 31, 43, 63, 92, 94)
-"""Xids that are recorded and taint nobody by themselves."""
+"""Xids that are recorded and do not taint by themselves."""
 GPUS = ("0000:1b:00", "0000:4e:00", "0000:9a:00")
 KMSG, PLAIN = "kmsg", "plain"
 
 
 @dataclass(slots=True)
 class Occurrence:
-    """One thing that happened in a kernel, however often it is told. Times are ns since the epoch."""
+    """One kernel record, which may be shipped several times. Times are ns since the epoch."""
 
     node: str
     machine: str
@@ -24,12 +24,12 @@ class Occurrence:
     sequence: int
     stamp_us: int
     text: str
-    said_ns: int
+    printed_ns: int
     rule: str = ""
     gpu: str = ""
     tainting: bool = False
     accepted_ns: int | None = None
-    """Since when Loki has it; None while nobody shipped it."""
+    """When Loki first accepted it; None if it was not shipped."""
 
     def line(self, form: str) -> str:
         seconds, micros = divmod(self.stamp_us, 1_000_000)
@@ -50,15 +50,15 @@ class Machine:
     boot: str = field(default_factory=lambda: str(uuid.uuid4()))
     ring: list[Occurrence] = field(default_factory=list)
     reboots: int = 0
-    told_plainly: bool = False
-    """Some of its lines were shipped without their boot: nothing tells them from those of another boot."""
+    shipped_plain: bool = False
+    """Whether some of its lines were shipped without their boot, so that their boot is unknown."""
     _booted: float = field(default_factory=time.monotonic)
 
-    def say(self, text: str, rule: str = "", gpu: str = "", *, tainting: bool = False) -> Occurrence:
+    def print_line(self, text: str, rule: str = "", gpu: str = "", *, tainting: bool = False) -> Occurrence:
         """The kernel writes one record."""
         elapsed = self.uptime_seconds + time.monotonic() - self._booted
         sequence = self.ring[-1].sequence + 1 if self.ring else 700
-        said_ns = time.time_ns()
+        printed_ns = time.time_ns()
         occurrence = Occurrence(
             self.node,
             self.system,
@@ -66,7 +66,7 @@ class Machine:
             sequence,
             int(elapsed * 1e6),
             text,
-            said_ns,
+            printed_ns,
             rule,
             gpu,
             tainting,
@@ -75,11 +75,11 @@ class Machine:
         return occurrence
 
     def xid(self, code: int, gpu: str) -> Occurrence:
-        text = f"NVRM: Xid (PCI:{gpu}): {code}, pid=2201, name=python3, said by the driver"
-        return self.say(text, f"xid.{code}", gpu, tainting=code in FATAL)
+        text = f"NVRM: Xid (PCI:{gpu}): {code}, pid=2201, name=python3, printed by the driver"
+        return self.print_line(text, f"xid.{code}", gpu, tainting=code in FATAL)
 
     def reboot(self) -> None:
-        """It comes up again with an empty ring buffer."""
+        """Start another boot with an empty ring buffer."""
         self.boot = str(uuid.uuid4())
         self.ring = []
         self.reboots += 1

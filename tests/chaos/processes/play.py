@@ -1,4 +1,4 @@
-"""Letting a schedule happen, and the dust settle."""
+"""Plays a schedule, waits until everything is done, and checks the invariants."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any, Self
 
 from konductor_like.sandbox.http import Request
 from tests.chaos.processes.actors import COMMAND, CONTROLLER, Actor, start
-from tests.chaos.processes.invariants import Story, unmet, violations
+from tests.chaos.processes.invariants import RunRecord, unmet, violations
 from tests.chaos.processes.journal import health_of, is_tainted
 from tests.chaos.processes.machines import PLAIN, Occurrence
 from tests.chaos.processes.schedule import LOKI_MISHAPS, PATCH_MISHAPS, Schedule, schedule_of
 from tests.chaos.processes.world import OUR_TAINT, RESETTER, World, with_taint, without_taint
 
 PATIENCE_SECONDS = 60.0
-LOOK_SECONDS = 0.05
+CHECK_SECONDS = 0.05
 RESETS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one schedule. ``said`` is what its processes logged, where something is wrong."""
+    """The result of one schedule. ``output`` has the logs of its processes if an invariant is broken."""
 
     seed: int
     wrong: tuple[str, ...]
@@ -34,7 +34,7 @@ class Outcome:
     node_writes: int
     late_writes: int
     starts: int
-    said: str = ""
+    output: str = ""
 
 
 def run(seed: int) -> Outcome:
@@ -42,28 +42,28 @@ def run(seed: int) -> Outcome:
     begun = time.monotonic()
     with World(schedule.forms) as world, Play(schedule, world) as play:
         wrong = play.through()
-        story = play.story()
+        run_record = play.run_record()
         return Outcome(
             seed,
             tuple(wrong),
             time.monotonic() - begun,
             sum(one.tainting for one in world.occurrences),
-            len(story.controller_writes()),
-            len(story.late_writes()),
+            len(run_record.controller_writes()),
+            len(run_record.late_writes()),
             len(play.controllers),
-            "" if not wrong else f"{schedule}\n{play.said()}",
+            "" if not wrong else f"{schedule}\n{play.output()}",
         )
 
 
 class Play:
-    """One schedule with its processes; use as a context manager."""
+    """One schedule with its processes. Use as a context manager."""
 
     def __init__(self, schedule: Schedule, world: World) -> None:
         self._schedule = schedule
         self._world = world
         self._slots: dict[str, Actor] = {}
         self._resets: list[Actor] = []
-        self._said: dict[int, Occurrence] = {}
+        self._occurrences: dict[int, Occurrence] = {}
         self._down: set[str] = set()
         self._exits = ExitStack()
         self._pause = threading.Event()
@@ -76,35 +76,37 @@ class Play:
         self._exits.close()
 
     def through(self) -> list[str]:
-        """Let everything happen and settle; gives what is wrong."""
+        """Take all steps, wait until everything is done, and describe broken invariants."""
         for slot in self._schedule.slots:
             self.do_start(slot)
-        # From the moment that one leads: it is not an interpreter's start that is tried here.
-        if not self._comes_true(lambda: bool(self._world.lease())):
+        # The schedule starts when a controller leads, so that the start of Python takes no part of it.
+        if not self._becomes_true(lambda: bool(self._world.lease())):
             return ["no controller ever took the Lease"]
         begun = time.monotonic()
         for step in self._schedule.steps:
             self._pause.wait(max(0.0, begun + step.at - time.monotonic()))
             getattr(self, f"do_{step.what.replace(' ', '_')}")(**step.arguments)
-        wrong = self._settled("after all had happened")
+        wrong = self._violations("after the last step")
         if not wrong:
             self._reset_all()
             for name, machine in self._world.machines.items():
                 self._world.replay(name, machine.form)
             for slot in self._schedule.slots:
                 code = self._slots[slot].stop()
-                if code not in (0, -signal.SIGTERM):  # it may not have been far enough to listen
-                    wrong.append(f"the controller in slot {slot} ended with code {code} when told to stop")
+                if code not in (0, -signal.SIGTERM):  # a process that is still starting has no signal handler
+                    wrong.append(f"the controller in slot {slot} ended with code {code} after SIGTERM")
                 self.do_start(slot)
-            wrong += self._settled("after everything was reset, replayed and restarted")
+            wrong += self._violations(
+                "after every node was reset and replayed, and every controller restarted"
+            )
         if not wrong:
             for node in self._world.machines:
                 self._world.ship([self._world.xid(node, 79, "0000:4e:00")], self._world.machines[node].form)
-            wrong += self._settled("after a new fault everywhere")
+            wrong += self._violations("after a new fault on every node")
         return wrong
 
     def _reset_all(self) -> None:
-        """A person resets every node, again if need be."""
+        """Reset every node, and repeat until no node is tainted or held."""
         for _ in range(RESETS):
             if not any(
                 is_tainted(node) or health_of(node) == "held" for node in self._world.nodes().values()
@@ -112,9 +114,9 @@ class Play:
                 return
             self._run_reset().wait(PATIENCE_SECONDS)
 
-    def story(self) -> Story:
-        """All that invariants are judged by."""
-        return Story(
+    def run_record(self) -> RunRecord:
+        """Return the record that the invariants are checked on."""
+        return RunRecord(
             self._world.journal.entries(),
             self._world.nodes(),
             {name: machine.system for name, machine in self._world.machines.items()},
@@ -124,13 +126,15 @@ class Play:
             self._schedule.lateness_seconds,
         )
 
-    def said(self) -> str:
+    def output(self) -> str:
         actors = [*self.controllers, *self._resets]
-        said = [f"--- {actor.user} ({actor.log.stem})\n{actor.said()}" for actor in actors]
-        return "\n".join([*said, "--- writes in the order of their effect", *map(str, self.story().entries)])
+        output = [f"--- {actor.user} ({actor.log.stem})\n{actor.output()}" for actor in actors]
+        return "\n".join(
+            [*output, "--- writes in the order of their effect", *map(str, self.run_record().entries)]
+        )
 
-    def _settled(self, when: str) -> list[str]:
-        """Everything is well again: wait until all is read and done, and say what is wrong then."""
+    def _violations(self, when: str) -> list[str]:
+        """End all troubles, wait until everything is read and done, and describe broken invariants."""
         world = self._world
         self.do_loki_well()
         self.do_kube_well()
@@ -141,18 +145,18 @@ class Play:
             if actor.wait(PATIENCE_SECONDS) is None:
                 return [f"a reset never ended, {when}"]
         until_ns = time.time_ns()
-        read = self._comes_true(lambda: world.read_until_ns() > until_ns)
+        read = self._becomes_true(lambda: world.read_until_ns() > until_ns)
         if not read:
             return [f"the cursor never reached the present, {when}"]
-        self._comes_true(lambda: not unmet(self.story()))
-        return [f"{wrong}, {when}" for wrong in violations(self.story())]
+        self._becomes_true(lambda: not unmet(self.run_record()))
+        return [f"{wrong}, {when}" for wrong in violations(self.run_record())]
 
-    def _comes_true(self, condition: Callable[[], bool]) -> bool:
+    def _becomes_true(self, condition: Callable[[], bool]) -> bool:
         end = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             if time.monotonic() > end:
                 return False
-            self._pause.wait(LOOK_SECONDS)
+            self._pause.wait(CHECK_SECONDS)
         return True
 
     def do_start(self, slot: str) -> None:
@@ -178,15 +182,15 @@ class Play:
     def do_thaw(self, slot: str) -> None:
         self._slots[slot].thaw()
 
-    def do_say(self, number: int, node: str, code: int, gpu: str) -> None:
-        self._said[number] = self._world.xid(node, code, gpu)
+    def do_print(self, number: int, node: str, code: int, gpu: str) -> None:
+        self._occurrences[number] = self._world.xid(node, code, gpu)
 
     def do_ship(self, number: int) -> None:
-        occurrence = self._said[number]
+        occurrence = self._occurrences[number]
         self._world.ship([occurrence], self._world.machines[occurrence.node].form)
 
     def do_replay(self, node: str, form: str) -> None:
-        """A plain line does not say of which boot it is, so it is only sent where there was one."""
+        """Replay the ring; plain lines name no boot, so they are replayed only if there was one boot."""
         machine = self._world.machines[node]
         self._world.replay(node, machine.form if machine.reboots else form)
 
@@ -242,7 +246,7 @@ class Play:
         return actor
 
     def _preferred(self, node: str, number: int) -> str:
-        """One of the nodes that are tainted now; ``node`` if there is none."""
+        """Return one of the nodes that are tainted now; ``node`` if none is."""
         tainted = [name for name, seen in self._world.nodes().items() if is_tainted(seen)]
         return tainted[number % len(tainted)] if tainted else node
 
@@ -261,18 +265,18 @@ class Play:
         }
         self._world.edit(node, changes[what])
 
-    def do_reboot(self, node: str, *, says_first: bool) -> None:
+    def do_reboot(self, node: str, *, prints_first: bool) -> None:
         world = self._world
         machine = world.machines[node]
-        if machine.told_plainly or (machine.form == PLAIN and machine.ring):
-            return  # without its boot, a line that arrives late cannot be told from one of the next boot
+        if machine.shipped_plain or (machine.form == PLAIN and machine.ring):
+            return  # a late line that names no boot looks like a line of the next boot
         machine.reboot()
-        if says_first:
+        if prints_first:
             world.ship([world.xid(node, 79, "0000:4e:00")], machine.form)
         world.post_boot(node)
         world.heartbeat(node)
 
     def do_recreate(self, node: str, *, new_machine: bool) -> None:
         machine = self._world.machines[node]
-        plain = machine.told_plainly or (machine.form == PLAIN and machine.ring)
+        plain = machine.shipped_plain or (machine.form == PLAIN and machine.ring)
         self._world.recreate(node, new_machine=new_machine and not plain)

@@ -1,4 +1,4 @@
-"""What happens in one schedule: everything follows from the seed."""
+"""The steps of one schedule, which all follow from its seed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from konductor_like.sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER
 from tests.chaos.processes.machines import FATAL, GPUS, HARMLESS, KMSG, PLAIN
 
 SECONDS = 3.5
-"""How long things happen."""
+"""Seconds within which the steps are taken."""
 LEASE_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 3, 2.0, 0.4
 NODES = tuple(f"gpu-{number:02d}" for number in range(1, 6))
-THIN_SECONDS = 0.2
-"""The overlap of schedules in which only the cursor, and no second look, brings a line back.
+SHORT_OVERLAP_SECONDS = 0.2
+"""Seconds of overlap in schedules where no poll reads a line again.
 
-It is less than a poll, so that a cursor which is only a little ahead of what was acted upon loses lines.
+The overlap is shorter than the time between two polls, so a cursor that is too far ahead loses lines.
 """
 
 LOKI_MISHAPS = {
@@ -44,33 +44,33 @@ KUBE_MISHAPS = {
     "slow answer cut off": Mishap(delay_seconds=0.3, drop=Drop.MIDWAY),
 }
 PATCH_MISHAPS = {**KUBE_MISHAPS, "403": refusal(403)}
-"""A refusal that no second try within a write can cure; of a Lease it would rightly end the process."""
+"""A 403 also ends every further try of a write; for a Lease it would rightly end the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happens ``at`` so many seconds from the start."""
+    """One step, ``at`` seconds after the start."""
 
     at: float
     what: str
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        said = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
-        return f"{self.at:5.2f} s  {self.what} {said}".rstrip()
+        arguments = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
+        return f"{self.at:5.2f} s  {self.what} {arguments}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One schedule. ``slots`` are the controllers' places, ``forms`` how each node's log is shipped."""
+    """One schedule. ``slots`` has a name for each controller, ``forms`` how each node's log is shipped."""
 
     seed: int
     slots: tuple[str, ...]
     pods: bool
-    """Controllers are named after pods, so that nobody can see that a killed one is dead."""
+    """Whether controllers are named after pods, so that a killed controller cannot be seen to be dead."""
     brake_nodes: int | None
     lateness_seconds: float
-    """Lines that arrive later than this need not be found."""
+    """Seconds after which a line that arrives need not be found."""
     settings: dict[str, str]
     forms: dict[str, str]
     steps: tuple[Step, ...]
@@ -95,18 +95,18 @@ def schedule_of(seed: int) -> Schedule:
         "KONDUCTOR_LOKI_TIMEOUT_SECONDS": "3",
         "KONDUCTOR_LOKI_LIMIT": dice.choice(["5000", "40"]),
         "KONDUCTOR_BRAKE_MAX_PERCENT": "100",
-        # What waits for five minutes after a reset or a deleted Node is for simulated time.
+        # The cool-down of five minutes is tested in simulated time.
         "KONDUCTOR_BRAKE_COOLDOWN_SECONDS": "0",
         "KONDUCTOR_LISTEN": "off",
         "KONDUCTOR_LOG_FORMAT": "text",
     }
     if thin:
         settings |= dict.fromkeys(
-            ("KONDUCTOR_KERNEL_OVERLAP_SECONDS", "KONDUCTOR_LATENESS_SECONDS"), str(THIN_SECONDS)
+            ("KONDUCTOR_KERNEL_OVERLAP_SECONDS", "KONDUCTOR_LATENESS_SECONDS"), str(SHORT_OVERLAP_SECONDS)
         )
-        settings["KONDUCTOR_SWEEP_INTERVAL_SECONDS"] = "1"  # a restart reads so much more again
-        settings["KONDUCTOR_TAIL"] = "false"  # it tells of the last ten seconds
-        # What was counted in memory alone is otherwise forgotten with its process, and not read again.
+        settings["KONDUCTOR_SWEEP_INTERVAL_SECONDS"] = "1"  # a restart reads one more interval again
+        settings["KONDUCTOR_TAIL"] = "false"  # a tail would read the last ten seconds again
+        # Otherwise a count in memory is lost with its process, and its lines are not read again.
         settings["KONDUCTOR_RECORD_INTERVAL_SECONDS"] = "0"
     if brake_nodes is not None:
         settings["KONDUCTOR_BRAKE_MAX_NODES"] = str(brake_nodes)
@@ -117,7 +117,7 @@ def schedule_of(seed: int) -> Schedule:
         slots,
         pods=dice.random() < 0.3,
         brake_nodes=brake_nodes,
-        lateness_seconds=THIN_SECONDS / 2 if thin else 60.0,
+        lateness_seconds=SHORT_OVERLAP_SECONDS / 2 if thin else 60.0,
         settings=settings,
         forms={name: dice.choice([KMSG, PLAIN]) for name in NODES},
         steps=tuple(sorted(steps, key=lambda step: step.at)),
@@ -143,29 +143,29 @@ class _Steps:
         return steps
 
     def _fault(self, at: float) -> list[Step]:
-        return self._said(at, self._dice.choice(NODES), self._dice.choice(FATAL))
+        return self._line(at, self._dice.choice(NODES), self._dice.choice(FATAL))
 
     def _harmless(self, at: float) -> list[Step]:
-        return self._said(at, self._dice.choice(NODES), self._dice.choice(HARMLESS))
+        return self._line(at, self._dice.choice(NODES), self._dice.choice(HARMLESS))
 
     def _everywhere(self, at: float) -> list[Step]:
-        """Every node fails at once."""
-        return [step for node in NODES for step in self._said(at, node, self._dice.choice(FATAL))]
+        """Draw a fault on every node at once."""
+        return [step for node in NODES for step in self._line(at, node, self._dice.choice(FATAL))]
 
-    def _said(self, at: float, node: str, code: int) -> list[Step]:
-        """The kernel says something, and the collector ships it, perhaps late and out of order."""
+    def _line(self, at: float, node: str, code: int) -> list[Step]:
+        """Draw a kernel line and its shipping, perhaps late and out of order."""
         self._faults += 1
         late = self._dice.choice(
-            [0.0, 0.0, 0.0, self._dice.uniform(0.1, THIN_SECONDS * 0.4 if self._thin else 2)]
+            [0.0, 0.0, 0.0, self._dice.uniform(0.1, SHORT_OVERLAP_SECONDS * 0.4 if self._thin else 2)]
         )
         fault = {"node": node, "code": code, "gpu": self._dice.choice(GPUS)}
         return [
-            Step(at, "say", {"number": self._faults, **fault}),
+            Step(at, "print", {"number": self._faults, **fault}),
             Step(at + late, "ship", {"number": self._faults}),
         ]
 
     def _unwritten(self, at: float) -> list[Step]:
-        """Nodes fail while no Node can be written, and the controller may be killed before it can."""
+        """Draw faults while no Node can be written, and perhaps a kill of the controller before that ends."""
         lasts = self._dice.uniform(0.4, 1.6)
         kind = self._dice.choice([*PATCH_MISHAPS, "403", "409", "down"])
         steps = [
@@ -182,7 +182,7 @@ class _Steps:
         return [Step(at, "kill", {"slot": slot}), Step(until, "start", {"slot": slot})]
 
     def _freeze(self, at: float) -> list[Step]:
-        """Shorter than the Lease, or (once) longer."""
+        """Draw a stop that is shorter than the Lease, or once longer."""
         longer = not self._frozen_long and self._dice.random() < 0.5
         self._frozen_long = self._frozen_long or longer
         lasts = LEASE_SECONDS + self._dice.uniform(0.2, 1.5) if longer else self._dice.uniform(0.05, 1.5)
@@ -190,7 +190,7 @@ class _Steps:
         return [Step(at, "freeze", {"slot": slot}), Step(at + lasts, "thaw", {"slot": slot})]
 
     def _loki(self, at: float) -> list[Step]:
-        # What an empty answer hides is found by looking again, for which a thin overlap leaves no time.
+        # Lines that an empty answer hides are found by the overlap, for which a short one leaves no time.
         kinds = [kind for kind in (*LOKI_MISHAPS, "down") if not (self._thin and kind == "empty but 200")]
         until = at + self._dice.uniform(0.2, 1.5)
         return [Step(at, "loki", {"kind": self._dice.choice(kinds)}), Step(until, "loki well")]
@@ -203,7 +203,7 @@ class _Steps:
 
 
 def _on_node(what: str, /, *, on_tainted: bool = False, **choices: tuple[Any, ...]) -> Any:
-    """A step on one node; ``on_tainted`` prefers one that is tainted by then."""
+    """Make a step on one node; ``on_tainted`` prefers a node that is tainted by then."""
 
     def made(steps: _Steps, at: float) -> list[Step]:
         dice = steps._dice
@@ -231,7 +231,7 @@ _KINDS: dict[str, tuple[int, Callable[[_Steps, float], list[Step]]]] = {
     "taint by hand": (1, _on_node("taint by hand")),
     "untaint by hand": (3, _on_node("untaint by hand", on_tainted=True)),
     "others": (2, _on_node("others write", what=("taint", "untaint", "annotate"))),
-    "reboot": (2, _on_node("reboot", says_first=(False, True))),
+    "reboot": (2, _on_node("reboot", prints_first=(False, True))),
     "recreate": (1, _on_node("recreate", new_machine=(False, True))),
 }
-"""What may happen, how often in comparison, and the steps it takes."""
+"""The kinds of steps, each with its weight and the function that draws it."""

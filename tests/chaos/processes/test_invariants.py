@@ -1,4 +1,4 @@
-"""The invariants find what they are for: each is broken here by hand, with no controller running."""
+"""Each invariant finds its violation, which is made by hand here, without a controller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from konductor_like.cluster.client import leases_path, node_path
 from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION
 from tests.chaos.processes.actors import Actor
-from tests.chaos.processes.invariants import Story, unmet, violations
+from tests.chaos.processes.invariants import RunRecord, unmet, violations
 from tests.chaos.processes.machines import KMSG, Occurrence
 from tests.chaos.processes.world import MERGE, OUR_TAINT, RESETTER, World
 
@@ -21,7 +21,7 @@ NODE, GPU = "gpu-01", "0000:4e:00"
 LEASES = leases_path("konductor-like")
 LEASE = f"{LEASES}/konductor-like"
 EARLY, LATE = "2026-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
-"""Before and after everything that is said here."""
+"""Times before and after all lines of the test."""
 RENEWAL = {"renewTime": "2026-01-01T00:00:09.000000Z"}
 
 
@@ -43,7 +43,7 @@ def take_lease(world: World, user: str) -> None:
 
 
 def write(world: World, user: str, faults: list[Occurrence], *, state: str = "active", at: str = "") -> None:
-    """Write a node as a controller, or with ``at`` a reset, would; with a taint unless all is released."""
+    """Write a node as a controller would, or with ``at`` as a reset; tainted unless the state is released."""
     tainted = state != "released"
     incidents = [
         {"rule": one.rule, "gpu": one.gpu, "state": state, "count": 1, "at": {"us": one.stamp_us}}
@@ -71,54 +71,54 @@ def fault(world: World) -> Occurrence:
     return occurrence
 
 
-def story(world: World) -> Story:
+def run_record(world: World) -> RunRecord:
     controllers = [Actor(user, Process(), Path("nowhere")) for user in ("first", "second")]
     machines = {name: machine.system for name, machine in world.machines.items()}
-    return Story(world.journal.entries(), world.nodes(), machines, world.occurrences, controllers)
+    return RunRecord(world.journal.entries(), world.nodes(), machines, world.occurrences, controllers)
 
 
-def found(world: World) -> str:
-    return "; ".join(violations(story(world)))
+def broken(world: World) -> str:
+    return "; ".join(violations(run_record(world)))
 
 
-def test_a_fault_that_nobody_acted_upon_is_found(world: World) -> None:
+def test_a_fault_without_a_taint_is_found(world: World) -> None:
     faults = [fault(world)]
-    assert "not tainted in spite of xid.79" in found(world)
-    assert "not on its record" in found(world)
+    assert "not tainted in spite of xid.79" in broken(world)
+    assert "not on its record" in broken(world)
 
     write(world, "first", faults)
-    assert found(world) == ""
+    assert broken(world) == ""
 
     write(world, "first", faults, state="held")
-    assert "was written 2 times, which 1 would do for" in found(world)
+    assert "was written 2 times, 1 are allowed" in broken(world)
 
 
 def test_a_taint_for_no_fault_is_found(world: World) -> None:
     write(world, "first", [])
 
-    assert "for no new fault" in found(world)
+    assert "for no new fault" in broken(world)
 
 
 def test_a_fault_that_acts_again_after_its_release_is_found_and_a_new_one_must_taint(world: World) -> None:
     faults = [fault(world)]
     write(world, "first", faults)
     reset(world, faults)
-    assert found(world) == ""
+    assert broken(world) == ""
 
     faults.append(fault(world))
-    assert unmet(story(world))
+    assert unmet(run_record(world))
     write(world, "first", faults)
-    assert found(world) == ""
+    assert broken(world) == ""
 
     reset(world, faults)
     write(world, "first", faults)
-    assert "for no new fault" in found(world)
+    assert "for no new fault" in broken(world)
 
 
 @pytest.mark.parametrize(
-    "closed", [False, True], ids=["of what stands it does", "of what an earlier one closed it does not"]
+    "closed", [False, True], ids=["it covers those of an open incident", "not those of a closed incident"]
 )
-def test_whether_a_reset_covers_unread_lines(world: World, closed: bool) -> None:
+def test_a_reset_covers_unread_lines_of_open_incidents_only(world: World, closed: bool) -> None:
     faults = [fault(world)]
     write(world, "first", faults)
     if closed:
@@ -128,17 +128,17 @@ def test_whether_a_reset_covers_unread_lines(world: World, closed: bool) -> None
 
     write(world, "first", [unread])
 
-    assert ("for no new fault" in found(world)) is not closed
+    assert ("for no new fault" in broken(world)) is not closed
 
 
-def test_a_controller_that_removes_a_taint_or_touches_what_is_others_is_found(world: World) -> None:
+def test_a_controller_that_removes_a_taint_or_changes_fields_of_others_is_found(world: World) -> None:
     faults = [fault(world)]
     write(world, "first", faults)
     write(world, "first", faults, state="released")
-    assert "first removed the taint" in found(world)
+    assert "first removed the taint" in broken(world)
 
     world.ask("first", "PATCH", node_path(NODE), {"spec": {"taints": []}}, MERGE)
-    assert "first changed what is others'" in found(world)
+    assert "first changed fields of others" in broken(world)
 
 
 def test_writes_without_the_lease_are_found(world: World) -> None:
@@ -146,22 +146,22 @@ def test_writes_without_the_lease_are_found(world: World) -> None:
     write(world, "first", [fault(world)])
     world.ask("first", "PATCH", LEASE, {"spec": RENEWAL}, MERGE)
 
-    assert "first wrote gpu-01" in found(world)
-    assert "first wrote konductor-like" in found(world)
-    assert "without holding the Lease" in found(world)
+    assert "first wrote gpu-01" in broken(world)
+    assert "first wrote konductor-like" in broken(world)
+    assert "without holding the Lease" in broken(world)
 
 
-@pytest.mark.parametrize(("spec", "fine"), [({}, True), (RENEWAL, False)])
-def test_a_note_on_the_lease_is_fine_if_it_is_nothing_else(
-    spec: dict[str, str], fine: bool, world: World
+@pytest.mark.parametrize(("spec", "allowed"), [({}, True), (RENEWAL, False)])
+def test_a_note_on_the_lease_is_allowed_if_it_changes_nothing_else(
+    spec: dict[str, str], allowed: bool, world: World
 ) -> None:
     note = {"metadata": {"annotations": {CONTROLS_ANNOTATION: "{}"}}, "spec": spec}
     assert world.ask(RESETTER, "PATCH", LEASE, note, MERGE)[0] == 200
 
-    assert (f"{RESETTER} wrote konductor-like" not in found(world)) == fine
+    assert (f"{RESETTER} wrote konductor-like" not in broken(world)) == allowed
 
 
-def test_a_creation_that_was_refused_is_no_write(world: World) -> None:
+def test_a_refused_creation_is_no_write(world: World) -> None:
     before = len(world.journal.entries())
     body = {"metadata": {"name": "konductor-like"}, "spec": {"holderIdentity": "second"}}
 

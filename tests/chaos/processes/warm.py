@@ -1,4 +1,4 @@
-"""Imported by the fork server before it forks: all that the programs under test would import themselves."""
+"""The imports of the programs under test, which the fork server does once before it forks."""
 
 import httpx
 import kubernetes.client

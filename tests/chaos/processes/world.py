@@ -1,4 +1,4 @@
-"""Everything around the controllers: both stand-ins, the machines, the collector, and the people."""
+"""Everything around the controllers: both stand-ins, the machines, the collector, and people."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MERGE = "application/merge-patch+json"
 
 
 class World:
-    """Use as a context manager. ``forms`` says for each node how its kernel log is shipped."""
+    """Use as a context manager. ``forms`` has for each node how its kernel log is shipped."""
 
     def __init__(self, forms: Mapping[str, str]) -> None:
         self.journal = Journal()
@@ -56,50 +56,55 @@ class World:
         self._exits.close()
 
     def environment(self, user: str) -> dict[str, str]:
-        """What a program of this user needs to talk to this world."""
+        """Return the environment for a program of this user."""
         config = self.folder / f"{user}.kubeconfig"
         self.cluster.kubeconfig(config, self._token(user))
         return {"KUBECONFIG": str(config), "LOG_ENDPOINT": self.loki.url}
 
     def xid(self, node: str, code: int, gpu: str) -> Occurrence:
-        """The driver reports an Xid; nobody has shipped it yet."""
+        """Print an Xid, without shipping it."""
         occurrence = self.machines[node].xid(code, gpu)
         self.occurrences.append(occurrence)
         return occurrence
 
     def ship(
-        self, told: Iterable[Occurrence], form: str, *, anew: bool = False, collector: str = "dmesg"
+        self,
+        occurrences: Iterable[Occurrence],
+        form: str,
+        *,
+        restamped: bool = False,
+        collector: str = "dmesg",
     ) -> None:
-        """The collector ships records: with the time of the record, or ``anew`` with the present."""
-        now_ns, told = time.time_ns(), list(told)
+        """Ship records with their own times, or if ``restamped`` with the present time."""
+        now_ns, occurrences = time.time_ns(), list(occurrences)
         self._push(
             collector,
             [
-                (one.node, one.line(form), now_ns + number if anew else one.said_ns)
-                for number, one in enumerate(told)
+                (one.node, one.line(form), now_ns + number if restamped else one.printed_ns)
+                for number, one in enumerate(occurrences)
             ],
         )
-        for one in told:
-            self.machines[one.node].told_plainly |= form == PLAIN
+        for one in occurrences:
+            self.machines[one.node].shipped_plain |= form == PLAIN
             one.accepted_ns = one.accepted_ns or time.time_ns()
 
     def replay(self, node: str, form: str) -> None:
-        """The ``dmesg`` pod of a node restarts: the whole ring buffer again, with new timestamps."""
+        """Ship the whole ring buffer again with new timestamps, as a restarted ``dmesg`` pod does."""
         shipped = [one for one in self.machines[node].ring if one.accepted_ns is not None]
-        self.ship(shipped, form, anew=True)
+        self.ship(shipped, form, restamped=True)
 
     def heartbeat(self, node: str) -> None:
-        """A heartbeat of the node's kernel-log reader, where it runs."""
+        """Ship a heartbeat of the node's kernel-log reader, if the node has one."""
         if self.machines[node].form == KMSG:
             self._push("dmesg", [(node, self.machines[node].heartbeat(), time.time_ns())])
 
     def post_boot(self, node: str) -> None:
-        """The kubelet posts the boot that its machine is in."""
+        """Write the machine's boot to its Node, as the kubelet does."""
         boot = {"status": {"nodeInfo": {"bootID": self.machines[node].boot}}}
         self.ask(KUBELET, "PATCH", f"{node_path(node)}/status", boot, MERGE)
 
     def recreate(self, node: str, *, new_machine: bool) -> None:
-        """The Node is deleted and registers again, perhaps with another machine under the old name."""
+        """Delete the Node and register it again, perhaps with another machine under the old name."""
         if new_machine:
             self.machines[node] = Machine(node, self.machines[node].form, 50.0, reboots=1)
         self.ask(PERSON, "DELETE", node_path(node))
@@ -107,7 +112,7 @@ class World:
         self.heartbeat(node)
 
     def edit(self, node: str, change: Callable[[dict[str, Any]], Mapping[str, Any] | None]) -> None:
-        """A person edits a Node: ``change`` gives a merge patch for what is there, None for none."""
+        """Edit a Node as a person; ``change`` returns a merge patch for the Node, or None."""
         while True:
             status, seen = self.ask(PERSON, "GET", node_path(node))
             patch = change(seen) if status == 200 else None
@@ -119,7 +124,7 @@ class World:
                 return
 
     def delete_lease(self) -> None:
-        """A person deletes the Lease."""
+        """Delete the Lease as a person."""
         self.ask(PERSON, "DELETE", lease_path(*LEASE))
 
     def nodes(self) -> dict[str, Object]:
@@ -129,7 +134,7 @@ class World:
         return next(iter(self.cluster.objects("leases", LEASE[0])), {})
 
     def read_until_ns(self) -> int:
-        """Up to where everything was read and acted upon, as the Lease has it; 0 if it does not say."""
+        """Return the cursor on the Lease; 0 if there is none."""
         text = self.lease().get("metadata", {}).get("annotations", {}).get(CURSOR_ANNOTATION, "{}")
         checkpoint, _ = decode_checkpoint(text)
         return min(checkpoint.read_ns.values(), default=0) if checkpoint else 0
@@ -137,7 +142,7 @@ class World:
     def ask(
         self, user: str, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> tuple[int, dict[str, Any]]:
-        """One request past the network and its mishaps, as another replica of the API server takes it."""
+        """Send a request without the network and its mishaps, as to another replica of the API server."""
         headers = {"authorization": f"Bearer {self._token(user)}", "content-type": content_type}
         data = b"" if body is None else json.dumps(body).encode()
         request = Request(method, path, {"fieldManager": [f"of-{user}"]}, headers, data)
@@ -150,7 +155,7 @@ class World:
         return self._tokens[user]
 
     def _push(self, collector: str, lines: Iterable[tuple[str, str, int]]) -> None:
-        """One export with lines of any number of nodes: node, text, time. Loki has all of them at once."""
+        """Push lines (node, text, time) of several nodes to Loki in one export."""
         now_ns = time.time_ns()
         resources = []
         for node, line, time_ns in lines:
@@ -161,7 +166,7 @@ class World:
 
 
 def node_of(machine: Machine, *, register: bool = False) -> dict[str, Any]:
-    """The Node of a machine: as it stands there, or as its kubelet registers it."""
+    """Return the Node of a machine; with ``register``, as its kubelet registers it."""
     node = make_node(
         machine.node,
         boot_id=machine.boot,
@@ -177,7 +182,7 @@ def node_of(machine: Machine, *, register: bool = False) -> dict[str, Any]:
 
 
 def with_taint(node: dict[str, Any], taint: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """A merge patch that adds a taint; None where one of its key stands."""
+    """Return a merge patch that adds a taint; None if the Node has a taint with its key."""
     taints = node["spec"].get("taints", [])
     if any(one["key"] == taint["key"] for one in taints):
         return None
@@ -185,7 +190,7 @@ def with_taint(node: dict[str, Any], taint: Mapping[str, str]) -> Mapping[str, A
 
 
 def without_taint(node: dict[str, Any], key: str) -> Mapping[str, Any] | None:
-    """A merge patch that removes the taints of a key; None where there is none."""
+    """Return a merge patch that removes the taints of a key; None if there is none."""
     taints = node["spec"].get("taints", [])
     kept = [one for one in taints if one["key"] != key]
     return {"spec": {"taints": kept}} if len(kept) < len(taints) else None
