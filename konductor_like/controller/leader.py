@@ -154,7 +154,7 @@ class Controller:
                 continue
             answered = True
             self._well()
-            if status.held:
+            if status.is_ours:
                 said = None
                 if status.problem:
                     logs.warning(f"What the Lease carries cannot be read in full: {status.problem}.")

@@ -55,7 +55,7 @@ def clock(server: KubernetesServer) -> Clock:
 def lease(client: KubeClient, clock: Clock) -> LeaderLease:
     """Our side of a Lease that we hold."""
     held = candidate(client, clock)
-    assert held.try_acquire().held
+    assert held.try_acquire().is_ours
     return held
 
 

@@ -76,7 +76,7 @@ def test_a_mangled_note_of_releases_is_said_and_the_rest_of_it_kept() -> None:
     kept, problem = decode_releases(text.replace('"nodes":[', '"nodes":[7,{"v":1},'))
 
     assert len(kept) == 1
-    assert (problem or "").startswith("nodes[0]: is not an object; nodes[1]: it is of version 1")
+    assert (problem or "").startswith("nodes[0]: is not an object; nodes[1]: the record has version 1,")
 
 
 def test_the_cursor_reads_like_this() -> None:

@@ -23,7 +23,7 @@ from konductor_like.cluster.client import (
     leases_path,
     namespace_path,
     node_path,
-    spoken_path,
+    path_words,
 )
 from konductor_like.cluster.errors import KubeBadAnswer, KubeConflict, KubeGone, KubeNotFound
 from konductor_like.sandbox.fault_injection import Mishap
@@ -151,7 +151,7 @@ def test_the_official_client_is_not_imported_before_it_is_needed() -> None:
     ],
 )
 def test_a_path_is_spoken_of_as_people_do(path: str, words: str) -> None:
-    assert spoken_path(path) == words
+    assert path_words(path) == words
 
 
 def test_a_node_name_cannot_leave_its_place_in_the_path() -> None:

@@ -167,7 +167,7 @@ def about_lease(server: KubernetesServer, client: KubeClient) -> LeaseEvents:
         renew_deadline_seconds=20,
         renew_interval_seconds=10,
     )
-    assert lease.try_acquire().held
+    assert lease.try_acquire().is_ours
     return LeaseEvents(client, lambda: lease.reference, "konductor-like-0", lambda: NOON)
 
 

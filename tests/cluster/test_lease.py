@@ -32,7 +32,7 @@ from tests.cluster.scenes import NOON
 def test_the_first_one_takes_it(server: KubernetesServer, client: KubeClient, clock: Clock) -> None:
     status = candidate(client, clock).try_acquire()
 
-    assert (status.held, status.holder, status.checkpoint, status.problem) == (True, "a", None, None)
+    assert (status.is_ours, status.holder, status.checkpoint, status.problem) == (True, "a", None, None)
     assert spec(server)["holderIdentity"] == "a"
     assert spec(server)["leaseDurationSeconds"] == 30
     assert spec(server)["leaseTransitions"] == 0
@@ -47,7 +47,7 @@ def test_of_two_who_create_it_at_once_one_gets_it(
 
     status = candidate(client, clock, "b").try_acquire()
 
-    assert (status.held, status.holder) == (False, "a")
+    assert (status.is_ours, status.holder) == (False, "a")
 
 
 def test_of_two_who_take_it_over_at_once_one_gets_it(
@@ -58,8 +58,8 @@ def test_of_two_who_take_it_over_at_once_one_gets_it(
     first.release(Carried())
     server.mishaps.add(refusal(409), when=WRITES)
 
-    assert not candidate(client, clock, "b").try_acquire().held
-    assert candidate(client, clock, "b").try_acquire().held
+    assert not candidate(client, clock, "b").try_acquire().is_ours
+    assert candidate(client, clock, "b").try_acquire().is_ours
 
 
 def test_a_namespace_that_is_not_there_is_told_with_the_command(client: KubeClient) -> None:
@@ -76,7 +76,7 @@ def test_a_cursor_mangled_by_hand_is_told_and_no_obstacle(client: KubeClient, cl
 
     status = candidate(client, clock, "b").try_acquire()
 
-    assert (status.held, status.checkpoint) == (True, None)
+    assert (status.is_ours, status.checkpoint) == (True, None)
     assert status.problem == f"annotation {CURSOR_ANNOTATION}: it is not JSON"
 
 
@@ -91,7 +91,7 @@ def test_a_lease_that_nobody_holds_is_free(
     }
     client.create(leases_path(NAMESPACE), lease if spec is None else {**lease, "spec": spec})
 
-    assert candidate(client, clock).try_acquire().held
+    assert candidate(client, clock).try_acquire().is_ours
 
 
 # Expiry.
@@ -100,13 +100,13 @@ def test_a_lease_that_nobody_holds_is_free(
 def test_a_lease_is_respected_for_its_duration_and_not_longer(client: KubeClient, clock: Clock) -> None:
     candidate(client, clock).try_acquire()
     second = candidate(client, clock, "b")
-    assert not second.try_acquire().held
+    assert not second.try_acquire().is_ours
 
     clock.seconds += 29.9
-    assert not second.try_acquire().held
+    assert not second.try_acquire().is_ours
     clock.seconds += 0.2
 
-    assert second.try_acquire().held
+    assert second.try_acquire().is_ours
 
 
 def test_it_is_the_holders_duration_that_counts(client: KubeClient, clock: Clock) -> None:
@@ -115,9 +115,9 @@ def test_it_is_the_holders_duration_that_counts(client: KubeClient, clock: Clock
     second.try_acquire()
 
     clock.seconds += 59
-    assert not second.try_acquire().held
+    assert not second.try_acquire().is_ours
     clock.seconds += 2
-    assert second.try_acquire().held
+    assert second.try_acquire().is_ours
 
 
 def test_what_was_written_long_ago_may_still_be_alive_when_it_is_first_seen(
@@ -126,14 +126,14 @@ def test_what_was_written_long_ago_may_still_be_alive_when_it_is_first_seen(
     candidate(client, clock).try_acquire()
     clock.seconds += 3600  # whatever the times on it say, nobody watched it meanwhile
 
-    assert not candidate(client, clock, "b").try_acquire().held
+    assert not candidate(client, clock, "b").try_acquire().is_ours
 
 
 def test_a_renewal_starts_the_wait_again(client: KubeClient, clock: Clock) -> None:
     first, second = candidate(client, clock), candidate(client, clock, "b")
     first.try_acquire()
     for _ in range(6):
-        assert not second.try_acquire().held
+        assert not second.try_acquire().is_ours
         clock.seconds += 10
         first.renew(Carried())
 
@@ -147,7 +147,7 @@ def test_a_persons_note_on_the_lease_is_no_renewal(client: KubeClient, clock: Cl
     second.try_acquire()
     clock.seconds += 6
 
-    assert second.try_acquire().held
+    assert second.try_acquire().is_ours
 
 
 def test_changing_hands_is_counted(server: KubernetesServer, client: KubeClient, clock: Clock) -> None:
@@ -165,7 +165,7 @@ def test_the_same_identity_takes_over_at_once(
 ) -> None:
     candidate(client, clock, "pod_uid").try_acquire()
 
-    assert candidate(client, clock, "pod_uid").try_acquire().held  # the container was restarted
+    assert candidate(client, clock, "pod_uid").try_acquire().is_ours  # the container was restarted
     assert spec(server)["leaseTransitions"] == 0
 
 
@@ -183,8 +183,8 @@ def test_a_killed_process_of_this_machine_is_not_waited_for(client: KubeClient, 
         process.wait()
         killed = candidate(client, clock, own_identity({})).try_acquire()
 
-    assert (alive.held, alive.holder) == (False, holder)
-    assert killed.held
+    assert (alive.is_ours, alive.holder) == (False, holder)
+    assert killed.is_ours
 
 
 # Reading it, for status.

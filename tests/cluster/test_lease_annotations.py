@@ -168,7 +168,7 @@ def test_of_more_tainted_nodes_than_there_is_room_for_the_latest_deletions_are_k
 
 def test_the_holder_saves_which_nodes_are_tainted_and_whoever_follows_finds_them(kube: KubeClient) -> None:
     lease = candidate(kube, Clock())
-    assert lease.try_acquire().held
+    assert lease.try_acquire().is_ours
     lease.renew(Carried(cursor(5), None, (OUT,)))
     lease.renew(Carried(cursor(6)))  # before its first look it leaves what is there
     assert lease.release(Carried(cursor(7), None, (GONE,)))

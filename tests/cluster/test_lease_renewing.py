@@ -68,7 +68,7 @@ def test_who_lost_the_lease_can_neither_renew_it_nor_move_the_cursor(
     first.try_acquire()
     second.try_acquire()
     clock.seconds += 31
-    assert second.try_acquire().held
+    assert second.try_acquire().is_ours
     second.renew(Carried(cursor(7)))
     clock.seconds -= 31  # the first one slept and believes that no time has passed
 
@@ -150,7 +150,7 @@ def test_a_take_over_that_took_effect_without_an_answer_is_found(
     with pytest.raises(KubeUnavailable):
         lease.try_acquire()
 
-    assert lease.try_acquire().held
+    assert lease.try_acquire().is_ours
 
 
 def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(
@@ -185,7 +185,7 @@ def test_nor_when_that_happens_between_two_looks(
     for when in (WRITES, matching("GET", "leases")):
         server.mishaps.add(refusal(404), when=when)  # still gone when we renewed, back when we created
 
-    with pytest.raises(LeadershipLost, match="another took it"):
+    with pytest.raises(LeadershipLost, match="another process created it again"):
         lease.renew(Carried())
 
 
@@ -200,7 +200,7 @@ def test_after_a_release_the_next_one_starts_at_once(
     assert spec(server)["holderIdentity"] == ""
     assert not may_write(lease)
     found = candidate(client, clock, "b").try_acquire()
-    assert (found.held, found.holder, found.checkpoint) == (True, "b", cursor(5))
+    assert (found.is_ours, found.holder, found.checkpoint) == (True, "b", cursor(5))
 
 
 def test_a_release_is_not_hindered_by_a_note(lease: LeaderLease, client: KubeClient) -> None:
@@ -335,7 +335,7 @@ def test_a_keeper_that_fails_by_a_bug_does_not_fail_in_silence(client: KubeClien
     wait_until(lambda: losses)
     keeper.stop()
 
-    assert losses == ["it is no longer renewed: division by zero."]
+    assert losses == ["the Lease is no longer renewed: division by zero."]
 
 
 def test_stopping_the_keeper_does_not_wait_for_the_interval(client: KubeClient, clock: Clock) -> None:

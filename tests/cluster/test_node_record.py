@@ -275,28 +275,30 @@ def _edited(**changes: Any) -> str:
         pytest.param("", "it is not JSON", id="emptied"),
         pytest.param("see JIRA-1234", "it is not JSON", id="a note"),
         pytest.param("[1]", "it is not a JSON object", id="a list"),
-        pytest.param("{}", "it is of version unknown", id="no version"),
+        pytest.param("{}", "the record has version unknown", id="no version"),
         pytest.param(_edited(tainted="today"), "tainted is not a time", id="a time in words"),
         pytest.param(_edited(tainted=True), "tainted is not a time", id="true for a time"),
         pytest.param(_edited(read={"seq": -1}), "read.seq is not a whole number", id="a negative number"),
         pytest.param(_edited(incidents={}), "incidents is not a list", id="an object for a list"),
         pytest.param(_edited(incidents=["x"]), "incidents[0]: is not an object", id="a word for an incident"),
-        pytest.param(_edited(incidents=[{}]), "incidents[0]: it names no rule", id="an empty incident"),
+        pytest.param(_edited(incidents=[{}]), "incidents[0]: rule is missing", id="an empty incident"),
         pytest.param(
             _edited(incidents=[{"rule": "xid.79", "state": "gone"}]),
             "incidents[0].state is none of active, held, pending, released; "
-            "incidents[0]: it lacks a kind, severity or state",
+            "incidents[0]: kind, severity or state is missing",
             id="a state that does not exist",
         ),
         pytest.param(
             _edited(incidents=[{"rule": "xid.79", "state": "active"}]),
-            "incidents[0]: it says no time",
+            "incidents[0]: first and last are missing",
             id="an incident without a time",
         ),
         pytest.param(
-            _edited(releases=[{"by": "kim"}]), "releases[0]: it says no time", id="a timeless release"
+            _edited(releases=[{"by": "kim"}]), "releases[0]: at is missing", id="a timeless release"
         ),
-        pytest.param(_edited(boots=["a", 1]), "boots: holds more than text", id="a number for a boot"),
+        pytest.param(
+            _edited(boots=["a", 1]), "boots: has an item that is not text", id="a number for a boot"
+        ),
         pytest.param(_edited(incidents=[{}, {}, 3, 4, 5]), "and 2 more", id="more than fits in a line"),
     ],
 )
@@ -320,7 +322,9 @@ def test_a_record_of_another_version_is_refused_whole_and_its_taint_stays(versio
     state = decode_node(raw_node(annotations={RECORD_ANNOTATION: text}, taints=[OURS]))
 
     assert state.record == NodeRecord()
-    assert "reads 2 only: run the one that wrote it, or release the node with" in str(state.record_problem)
+    assert "only version 2: run the version that wrote it, or release the node with" in str(
+        state.record_problem
+    )
     assert not decide(Snapshot({state.name: state}), (), PolicyConfig(), NOON).changes
 
 

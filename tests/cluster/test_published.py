@@ -128,7 +128,7 @@ def on_the_lease(client: KubeClient) -> Published | None:
 def test_no_secret_of_any_setting_reaches_the_lease(client: KubeClient, clock: Clock) -> None:
     lease = lease_with(client, clock, of(settings_with(SECRETS.keys() - PUBLISHED_NAMES)))
 
-    assert lease.try_acquire().held
+    assert lease.try_acquire().is_ours
     lease.renew(Carried())
 
     stored = json.dumps(client.get(PATH))
@@ -202,7 +202,7 @@ def test_they_are_written_with_what_is_written_anyway(
         return {SETTINGS_ANNOTATION: encode_settings(ours)}
 
     lease = candidate(client, clock, notes=notes)
-    assert lease.try_acquire().held  # with --once there is no renewal
+    assert lease.try_acquire().is_ours  # with --once there is no renewal
     assert on_the_lease(client) == of(Settings())
 
     digests.append("00000000")  # the rules file was read again

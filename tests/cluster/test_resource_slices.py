@@ -16,7 +16,7 @@ from konductor_like.cluster.node_store import (
     NodeStore,
     ResourceSlices,
     listed_slices,
-    witnessed,
+    with_booted_after,
 )
 from konductor_like.model import NodeState
 from konductor_like.sandbox.fleet import make_cpu_node
@@ -166,7 +166,7 @@ ANOTHER = replace(booted("boot-b"), machine=replace(booted("boot-b").machine, sy
 def test_when_a_boot_began_at_the_earliest(states: list[NodeState], after_ns: int | None) -> None:
     known: NodeState | None = None
     for state in states:
-        known = witnessed(known, state, NOW)
+        known = with_booted_after(state, known, NOW)
 
     assert known is not None
     assert known.booted_after_ns == after_ns
