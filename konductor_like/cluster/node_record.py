@@ -165,7 +165,8 @@ def record_in(found: Fields) -> NodeRecord:
     if version != VERSION:
         found.complain(
             f"the record has version {version or 'unknown'}, and this program reads only version {VERSION}: "
-            "run the version that wrote it, or release the node with konductor-like reset, which writes a new record"
+            "run the version that wrote it, or release the node with konductor-like reset, which writes "
+            "a new record"
         )
         return NodeRecord()
     parts = MACHINE.values(found.inner("machine"))
