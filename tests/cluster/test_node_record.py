@@ -115,7 +115,7 @@ ANY_JSON = st.recursive(
 
 
 @given(RECORDS)
-def test_what_is_written_is_read_again(written: NodeRecord) -> None:
+def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
     assert decode(encode(written)) == (written, None)
 
 
@@ -151,13 +151,13 @@ def test_a_field_that_is_added_is_not_forgotten_here(kind: type, written: str) -
 
 @given(RECORDS)
 def test_every_json_library_writes_the_text_alike(written: NodeRecord) -> None:
-    """The API server compares strings as they are written: there must be only one way to write them."""
+    """The API server compares strings in their written form, so the text must have only one such form."""
     assert not set(encode(written)) - set(string.ascii_letters + string.digits + string.punctuation + " ")
     assert not set(encode(written)) & set("<>&")
 
 
 @given(RECORDS)
-def test_writing_again_what_was_read_changes_nothing(written: NodeRecord) -> None:
+def test_a_record_that_was_read_is_written_unchanged(written: NodeRecord) -> None:
     text = encode(written)
 
     assert encode(decode(text)[0]) == text
@@ -302,7 +302,7 @@ def _edited(**changes: Any) -> str:
         pytest.param(_edited(incidents=[{}, {}, 3, 4, 5]), "and 2 more", id="more than fits in a line"),
     ],
 )
-def test_what_cannot_be_read_is_said(text: str, problem: str) -> None:
+def test_unreadable_fields_are_reported(text: str, problem: str) -> None:
     assert problem in str(decode(text)[1])
 
 
@@ -387,7 +387,7 @@ def test_lone_surrogates_do_not_reach_the_server() -> None:
     assert decode(text)[0].incidents[0].evidence == "bad ? byte"
 
 
-# Eight kilobytes.
+# The limit of 8 KiB.
 
 
 def _many(count: int, **parts: Any) -> tuple[Incident, ...]:
@@ -406,7 +406,7 @@ def test_lines_are_shortened_before_anything_is_left_out() -> None:
     assert found.incidents[0].evidence == "x" * 239 + "…"
 
 
-def test_what_never_taints_goes_first_and_the_oldest_of_it() -> None:
+def test_incidents_that_never_taint_are_left_out_first_beginning_with_the_oldest() -> None:
     fatal, suspect = _many(12), _many(60, severity=Severity.SUSPECT)
     done = _many(12, state=IncidentState.RELEASED)
 
