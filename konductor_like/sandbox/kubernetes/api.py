@@ -156,9 +156,9 @@ class Api:
 
 
 def _attempt(attributes: dict[str, Any]) -> Attempt:
-    said = {name: attributes.get(name) or "" for name in ("verb", "group", "namespace", "name")}
+    parameters = {name: attributes.get(name) or "" for name in ("verb", "group", "namespace", "name")}
     parts = (attributes.get(name) for name in ("resource", "subresource"))
-    return Attempt(resource="/".join(filter(None, parts)), **said)
+    return Attempt(resource="/".join(filter(None, parts)), **parameters)
 
 
 def _stream(chunks: Iterator[bytes]) -> Reply:

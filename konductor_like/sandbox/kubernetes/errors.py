@@ -112,9 +112,9 @@ def conflict(group: str, plural: str, name: str, why: str = MODIFIED) -> ApiErro
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiError:
     """422: the resulting object would be invalid. Equal causes are named once."""
     sentences = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
-    said = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
+    detail = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
     listed = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
-    message = f'{qualified(group, kind)} "{name}" is invalid: {said}'
+    message = f'{qualified(group, kind)} "{name}" is invalid: {detail}'
     return ApiError(422, "Invalid", message, _about(group, kind, name, causes=listed))
 
 

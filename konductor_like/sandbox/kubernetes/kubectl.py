@@ -52,9 +52,9 @@ def _age(item: Item, now: datetime) -> str:
 def _node(node: Item, now: datetime) -> list[Any]:
     status, info = node["status"], node["status"]["nodeInfo"]
     ready = next((c["status"] for c in status.get("conditions", ()) if c["type"] == "Ready"), None)
-    said = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
+    words = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
     if node["spec"].get("unschedulable"):
-        said.append("SchedulingDisabled")
+        words.append("SchedulingDisabled")
     prefix = "node-role.kubernetes.io/"
     labels = node["metadata"].get("labels", {})
     roles = sorted(label.removeprefix(prefix) for label in labels if label.startswith(prefix))
@@ -62,7 +62,7 @@ def _node(node: Item, now: datetime) -> list[Any]:
     kernel = info["kernelVersion"] or "<unknown>"
     return [
         node["metadata"]["name"],
-        ",".join(said),
+        ",".join(words),
         ",".join(filter(None, roles)) or "<none>",
         _age(node, now),
         info["kubeletVersion"],

@@ -77,8 +77,8 @@ def writer_of(request: Request, verb: str, user: User) -> Writer:
     """Return who writes and how, and whether it is a dry run."""
     dry_run = request.params.get("dryRun", [])
     if any(value != "All" for value in dry_run):
-        said = f'Unsupported value: {json.dumps(dry_run)}: supported values: "All"'
-        raise _bad_options(_OPTIONS[verb], Cause("dryRun", "FieldValueNotSupported", said))
+        detail = f'Unsupported value: {json.dumps(dry_run)}: supported values: "All"'
+        raise _bad_options(_OPTIONS[verb], Cause("dryRun", "FieldValueNotSupported", detail))
     agent = request.headers.get("user-agent", "unknown").partition("/")[0]
     applies = content_type(request) == APPLY_PATCH
     if applies and not request.param("fieldManager"):

@@ -215,7 +215,7 @@ class FieldProblem:
     flaw: Flaw
     place: str
     """Such as ``spec.template.spec.containers[0].image``."""
-    said: str = ""
+    detail: str = ""
     """For a wrong type: the expected and the found type."""
 
 
@@ -231,7 +231,7 @@ def no_schema(_item: Mapping[str, Any]) -> tuple[FieldProblem, ...]:
 def check_decodable(schema: Schema, item: Mapping[str, Any], *, strict: bool) -> None:
     """Raise ``DecodeError`` for a wrong type and, if ``strict``, for an unknown field."""
     found = list(schema(item))
-    wrong = [f"{problem.place}: {problem.said}" for problem in found if problem.flaw is Flaw.WRONG_TYPE]
+    wrong = [f"{problem.place}: {problem.detail}" for problem in found if problem.flaw is Flaw.WRONG_TYPE]
     if wrong:
         raise DecodeError(f"json: {', '.join(wrong)}")
     unknown = [f'unknown field "{problem.place}"' for problem in found if problem.flaw is Flaw.UNKNOWN]
@@ -245,14 +245,14 @@ def check_applicable(schema: Schema, resource: Resource, item: Mapping[str, Any]
     ``where`` is namespace and name.
     """
     wrong = [
-        f".{problem.place}: {problem.said or 'field not declared in schema'}"
+        f".{problem.place}: {problem.detail or 'field not declared in schema'}"
         for problem in schema(item)
         if problem.flaw is not Flaw.MISSING
     ]
     if wrong:
-        said = wrong[0] if len(wrong) == 1 else "\n  ".join(("errors:", *wrong))
+        detail = wrong[0] if len(wrong) == 1 else "\n  ".join(("errors:", *wrong))
         about = f"({where}; {resource.api_version}, Kind={resource.kind})"
-        raise ApiError(500, "", f"failed to create typed patch object {about}: {said}")
+        raise ApiError(500, "", f"failed to create typed patch object {about}: {detail}")
 
 
 def missing(schema: Schema, item: Mapping[str, Any]) -> list[Cause]:

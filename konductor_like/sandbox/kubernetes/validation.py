@@ -73,8 +73,8 @@ def _node(node: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[Cause]
                 "Effect": taint["effect"],
                 "TimeAdded": taint.get("timeAdded"),
             }
-            said = json.dumps(value, separators=(",", ":"))
-            why = f"Duplicate value: {said}: taints must be unique by key and effect pair"
+            detail = json.dumps(value, separators=(",", ":"))
+            why = f"Duplicate value: {detail}: taints must be unique by key and effect pair"
             found.append(Cause(place, "FieldValueDuplicate", why))
         seen.add(identity)
     if old is not None:
@@ -127,8 +127,8 @@ _DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 def _regex_problem(text: str, expression: str, rule: str, *examples: str) -> list[str]:
     if re.fullmatch(expression, text):
         return []
-    said = " or ".join(f"'{example}', " for example in examples)
-    return [f"{rule} (e.g. {said}regex used for validation is '{expression}')"]
+    detail = " or ".join(f"'{example}', " for example in examples)
+    return [f"{rule} (e.g. {detail}regex used for validation is '{expression}')"]
 
 
 def _length_problem(text: str, limit: int) -> list[str]:

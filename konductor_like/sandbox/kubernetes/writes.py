@@ -226,8 +226,8 @@ class Writes:
             return self._decoded_as(resource, body, writer)
         except DecodeError as error:
             kind = resource.kind
-            said = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {error}'
-            raise errors.bad_request(said) from error
+            detail = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {error}'
+            raise errors.bad_request(detail) from error
 
     def _decoded_as(self, resource: Resource, body: dict[str, Any], writer: Writer) -> dict[str, Any]:
         head = {"apiVersion": resource.api_version, "kind": resource.kind}

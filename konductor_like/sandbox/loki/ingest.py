@@ -144,12 +144,12 @@ def _append(
         store.add(stream, entry)
     if not refused:
         return None
-    told = [
+    reasons = [
         f"entry with timestamp {_go_time(entry.timestamp_ns)} ignored, reason: '{reason}',\n"
         for entry, reason in refused[:_MOST_TOLD]
     ]
     total = f"total ignored: {len(refused)} out of {len(entries)} for stream: {stream.text}"
-    return LokiError(400, f"{''.join(told)}user '{tenant}', {total}")
+    return LokiError(400, f"{''.join(reasons)}user '{tenant}', {total}")
 
 
 def _grouped(refusals: Counter[str]) -> str:
