@@ -1,8 +1,8 @@
-"""Finding the way to the cluster: which server, with which credentials.
+"""Find the API server and the credentials for it.
 
-An explicit kubeconfig comes first, then ``KUBECONFIG`` or ``~/.kube/config`` where one exists, then the
-pod's own service account. The user's kubeconfig is only ever read. Certificates that it holds inline are
-written to a temporary folder for as long as it takes to load them, and removed again.
+An explicit kubeconfig comes first, then ``KUBECONFIG`` or ``~/.kube/config`` if such a file exists, then the
+pod's own service account. The user's kubeconfig is never written. Certificates inside the kubeconfig are
+written to a temporary folder, loaded from there, and removed.
 """
 
 # The official client is annotated in part only.
@@ -23,9 +23,9 @@ from konductor_like.cluster.errors import KubeConfigError, KubeError, KubeUnauth
 from konductor_like.cluster.transport import Connection
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_CONNECTIONS_KEPT = 100  # more than threads that write at once: urllib3 logs a warning for each one beyond
+_CONNECTIONS_KEPT = 100  # more than there are writing threads: urllib3 warns about each connection above it
 _UNUSABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError)
-"""How the official client's loaders fail on a malformed file, besides their own exception."""
+"""The exceptions that the official client's loaders raise on a malformed file, besides their own."""
 
 _root_logger = threading.Lock()
 
@@ -36,7 +36,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:
-    """Find and load the configuration. Raises KubeConfigError when there is none, or it is unusable."""
+    """Find and load the configuration. Raises KubeConfigError if no usable configuration is found."""
     environ = os.environ if environ is None else environ
     if kubeconfig is not None:
         if not Path(kubeconfig).expanduser().is_file():
@@ -53,7 +53,7 @@ def load(
 
 
 def _from_files(places: str, context: str | None) -> Connection:
-    # Imported here because it takes about a second.
+    # Imported here because the import takes about a second.
     from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
     configuration = _blank_configuration()
@@ -105,7 +105,7 @@ def _connection(configuration: Any, namespace: str | None, *, in_cluster: bool) 
             hook(configuration)
 
     tls = _tls_context(configuration)
-    # The files were just read; urllib3 shall not look for them at every new connection.
+    # The files have been read; urllib3 must not read them again for every new connection.
     configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
     return Connection(configuration, namespace, in_cluster=in_cluster, tls=tls, renew=renew if hook else None)
 
@@ -114,7 +114,7 @@ def _blank_configuration() -> Any:
     from kubernetes.client import Configuration
 
     configuration = Configuration(host="", connection_pool_maxsize=_CONNECTIONS_KEPT)
-    configuration.retries = False  # one policy decides about retries, and it is not urllib3's
+    configuration.retries = False  # the callers decide about retries, not urllib3
     configuration.keep_alive = True
     return configuration
 
@@ -123,20 +123,20 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
     if not configuration.host.startswith("https"):
         return None
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    # Python 3.13 sets this; the certificate authorities of many clusters lack what it asks for.
+    # Python 3.13 sets this flag; the certificate authorities of many clusters do not satisfy it.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if configuration.cert_file:
-        # A key that needs a passphrase is an error; without a password here OpenSSL would ask the terminal.
+        # A key with a passphrase is an error; without a password here OpenSSL would ask on the terminal.
         context.load_cert_chain(configuration.cert_file, configuration.key_file, password=lambda: b"")
     return context
 
 
 @contextmanager
 def _reported(kind: type[KubeError], what: str) -> Iterator[None]:
-    """Turn whatever the client's loaders raise, or only log and swallow, into one error of ours."""
+    """Turn each exception and each logged error of the client's loaders into one ``kind`` of error."""
     from kubernetes.config import ConfigException
     from yaml import YAMLError
 
@@ -152,7 +152,7 @@ def _reported(kind: type[KubeError], what: str) -> Iterator[None]:
 
 @contextmanager
 def _swallowed() -> Iterator[list[str]]:
-    """What the loader of kubeconfigs logs in place of raising; it is logged nowhere else."""
+    """Collect the errors that the kubeconfig loader only logs, and keep them out of the log."""
     messages: list[str] = []
 
     def catch(record: logging.LogRecord) -> bool:
@@ -163,7 +163,7 @@ def _swallowed() -> Iterator[list[str]]:
 
     root, silence = logging.getLogger(), logging.NullHandler()
     with _root_logger:
-        root.addHandler(silence)  # with no handler at all, logging.error() would install one
+        root.addHandler(silence)  # without a handler, logging.error() would install one
         root.addFilter(catch)
         try:
             yield messages

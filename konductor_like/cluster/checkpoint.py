@@ -1,4 +1,4 @@
-"""What the Lease carries besides its holder: the cursor, what releases cover, whose logs arrive (rule 9)."""
+"""Three annotations of the Lease as text and back: the cursor, the releases, the coverage (rule 9)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ CURSOR_ANNOTATION = "trainy.konduktor.ai/cursor"
 RELEASES_ANNOTATION = "trainy.konduktor.ai/releases"
 COVERAGE_ANNOTATION = "trainy.konduktor.ai/coverage"
 _NAMES = 2000
-_NAMES_BYTES = 128 * 1024  # half of what all annotations of an object may take together
+"""Names of nodes that the coverage keeps, at most."""
+_NAMES_BYTES = 128 * 1024  # half of the limit for all annotations of one object together
 _GAP_NAMES_BYTES = 48 * 1024
 _RELEASES_BYTES = 48 * 1024
 _ODD_MOST = 200
+"""Nodes that each of ambiguous, misnamed, lost and unparsed names, at most."""
 _COUNTED: Mapping[str, tuple[str, str, Callable[[int, int], object]]] = {
     "misnamed": ("name", "faults", Misnamed),
     "lost": ("node", "records", Loss),
     "unparsed": ("node", "lines", Unparsed),
 }
-"""Fields of the coverage that count something by node: how the node and the number are called there."""
+"""The coverage's counters by node: the JSON names of the node and of the number, and the class.
+
+For example ``"lost": [{"node": "gpu-7", "records": 3, "at": …}]``.
+"""
 _VERSION = 1
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> str:
-    """The cursor's annotation."""
+    """Return the text of the cursor's annotation."""
     return dumps(
         {
             "v": _VERSION,
@@ -40,10 +45,10 @@ def encode_checkpoint(checkpoint: Checkpoint) -> str:
 
 
 def decode_checkpoint(text: str) -> tuple[Checkpoint | None, str | None]:
-    """The cursor, and what was wrong with it; a source that cannot be read is left out. Never raises.
+    """Return the cursor and the problem with its text, if any. Never raises.
 
-    Without ``act_from`` there is no checkpoint: it is what keeps the first start's history from being acted
-    on.
+    A source whose time cannot be read is left out. Without ``act_from`` no checkpoint is returned: only
+    ``act_from`` keeps the controller from acting on faults that are older than its first start.
     """
     fields = read(text)
     read_ns = _read_ns(fields.inner("read"))
@@ -52,9 +57,9 @@ def decode_checkpoint(text: str) -> tuple[Checkpoint | None, str | None]:
 
 
 def encode_releases(released: Iterable[NodeRecord]) -> str | None:
-    """The annotation of what releases cover, the newest first; None where nothing is covered.
+    """Return the text of the releases' annotation; None if there are no records.
 
-    Those beyond what fits are left out.
+    ``released`` is newest first. The first record that does not fit and all older ones are left out.
     """
     texts: list[str] = []
     left = _RELEASES_BYTES
@@ -68,17 +73,18 @@ def encode_releases(released: Iterable[NodeRecord]) -> str | None:
 
 
 def decode_releases(text: str) -> tuple[tuple[NodeRecord, ...], str | None]:
-    """What releases cover, and what was wrong with it. Never raises."""
+    """Return the records with releases, and the problem with the text, if any. Never raises."""
     fields = read(text)
     records = [node_record.record_in(item) for item in fields.items("nodes")]
     return tuple(each for each in records if each.machine and each.releases), fields.problem
 
 
 def encode_coverage(coverage: Coverage) -> str:
-    """The coverage's annotation; names beyond what fits are dropped, the unknown ones last.
+    """Return the text of the coverage's annotation.
 
-    A gap whose nodes do not fit becomes one of all nodes: heartbeats that are read again close it for those
-    that it does not concern.
+    If not all names fit, names of unknown nodes are kept first. A gap whose names do not fit is written as a
+    gap of all nodes. The controller then reads the heartbeats of that span again, which closes the gap for
+    the nodes that had none.
     """
     kept = _bounded([*sorted(coverage.unknown), *sorted(coverage.listed - coverage.unknown)])
     return dumps(
@@ -95,7 +101,7 @@ def encode_coverage(coverage: Coverage) -> str:
 
 
 def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
-    """The coverage, and what was wrong with it. Never raises."""
+    """Return the coverage and the problem with its text, if any. Never raises."""
     fields = read(text)
     at = fields.need("at", datetime)
     if at is None:
@@ -124,7 +130,7 @@ def _read_ns(fields: Fields) -> dict[Source, int]:
 
 
 def _missing(coverage: Coverage) -> dict[str, object]:
-    """What is missing of the logs; nothing, of most fleets on most days."""
+    """Return the gaps, the ambiguous nodes and the counters; an empty object while the logs are complete."""
     found: dict[str, object] = {}
     left = _GAP_NAMES_BYTES
     gaps = []
@@ -156,7 +162,7 @@ def _gap(fields: Fields) -> Gap | None:
 
 
 def _counted(fields: Fields, name: str) -> dict[str, Any]:
-    """What was counted of nodes, by node."""
+    """Return one counter of the coverage, by node."""
     key, count, of = _COUNTED[name]
     found = {}
     for item in fields.items(name):
@@ -176,7 +182,9 @@ def _bounded(names: list[str]) -> frozenset[str]:
     kept: list[str] = []
     size = 0
     for name in names[:_NAMES]:
-        size += 2 * (len(name.encode("utf-8", "replace")) + 3)  # it may stand in both lists
+        size += 2 * (
+            len(name.encode("utf-8", "replace")) + 3
+        )  # a name may be in both lists, unknown and listed
         if size > _NAMES_BYTES:
             break
         kept.append(name)

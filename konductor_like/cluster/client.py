@@ -1,7 +1,7 @@
-"""The API server as the rest of this package sees it: paths in, JSON objects out, errors of ours.
+"""Clients of the API server: they take paths and return JSON objects, and raise the errors of ``errors``.
 
-Two classes rather than one with a flag: what is handed a ``ReadOnlyKubeClient`` cannot write, which is what
-dry run and ``status`` are made of (rule 26).
+There are two classes instead of one with a flag: code that is given a ``ReadOnlyKubeClient`` cannot write.
+Dry run and ``status`` use it (rule 26).
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from konductor_like.cluster.transport import FIELD_MANAGER, JSON, JSON_PATCH, Js
 from konductor_like.cluster.watch import WatchStream
 
 PAGE_SIZE = 100
-"""client-go asks for 500; that many GPU Nodes are 10 MB of JSON, and some 80 MB of memory once parsed, which
-stay with the process."""
+"""Objects in one page of a list. client-go asks for 500, but 500 GPU Nodes are 10 MB of JSON and about 80 MB
+of memory after parsing, and Python does not return that memory to the system."""
 NODES_PATH = "/api/v1/nodes"
 NAMESPACES_PATH = "/api/v1/namespaces"
 PODS_PATH = "/api/v1/pods"
-"""Of all namespaces."""
+"""The pods of all namespaces."""
 RESOURCE_SLICES_PATHS = tuple(
     f"/apis/resource.k8s.io/{version}/resourceslices" for version in ("v1", "v1beta2", "v1beta1")
 )
-"""Of Kubernetes 1.34, 1.33 and 1.32; the newest first."""
+"""The paths in Kubernetes 1.34, 1.33 and 1.32, in this order."""
 ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _RESTARTS = 3
+"""Times that a list is started again after its continue token expired."""
 FRAME_BYTES_MOST = 1 << 20
-"""Of what stands before the objects of a list: kind and metadata."""
+"""Bytes before the first object of a list (kind and metadata), at most."""
 _LIST_ITEMS = re.compile(r'\s*\{.*?"kind"\s*:\s*"\w*List".*?"items"\s*:\s*(\[|null)', re.DOTALL)
 _JSON = json.JSONDecoder()
 _PIECE_BYTES = 1 << 16
@@ -58,9 +59,9 @@ class ReadOnlyKubeClient:
 
     @classmethod
     def connect(cls, kubeconfig: str | None, context: str | None, timeout_seconds: float) -> Self:
-        """Find the cluster: explicit kubeconfig, KUBECONFIG or the default file, the pod's service account.
+        """Find the cluster by the explicit kubeconfig, KUBECONFIG, the default file or the service account.
 
-        Sends nothing yet. Raises KubeConfigError when none of these can be used.
+        No request is sent. Raises KubeConfigError if none of these can be used.
         """
         return cls(Transport(partial(auth.load, kubeconfig, context), timeout_seconds))
 
@@ -71,17 +72,17 @@ class ReadOnlyKubeClient:
 
     @property
     def namespace(self) -> str | None:
-        """The context's namespace, or in a pod the pod's own; None where there is none."""
+        """The context's namespace, or in a pod the pod's own; None if none is set."""
         return self._transport.connection.namespace
 
     @property
     def in_cluster(self) -> bool:
-        """Whether the pod's service account is used."""
+        """Whether the client uses the pod's service account."""
         return self._transport.connection.in_cluster
 
     @property
     def clock_ahead_seconds(self) -> float:
-        """How far the server's clock is ahead of ours, by its latest answer; 0 while the two agree."""
+        """Seconds by which the server's clock is ahead of ours, by its latest answer; 0 while they agree."""
         return self._transport.clock_ahead_seconds
 
     def close(self) -> None:
@@ -89,12 +90,12 @@ class ReadOnlyKubeClient:
         self._transport.connection.close()
 
     def get(self, path: str, timeout_seconds: float | None = None) -> JsonObject:
-        """One object, as the server has it now."""
-        return self._transport.ask(f"get {spoken_path(path)}", "GET", path, timeout_seconds=timeout_seconds)
+        """Read one object."""
+        return self._transport.ask(f"get {path_words(path)}", "GET", path, timeout_seconds=timeout_seconds)
 
     def list(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
-        """One page of a list. Raises KubeBadAnswer for anything else: failure is not absence."""
-        what = f"list {spoken_path(path)}"
+        """Read one page. Raises KubeBadAnswer if the answer is not a list: it must not pass as empty."""
+        what = f"list {path_words(path)}"
         page = self._transport.ask(what, "GET", path, params=params)
         items = page.get("items")
         page["items"] = items = [] if items is None else items  # Go writes an empty list as null
@@ -106,9 +107,9 @@ class ReadOnlyKubeClient:
     def list_pages(
         self, path: str, each: Callable[[JsonObject], T], params: Mapping[str, str] | None = None
     ) -> Listing[T]:
-        """All objects, read page by page; ``each`` makes of an object what is kept of it.
+        """Read a whole list page by page, and return ``each(object)`` for every object.
 
-        A continue token that expired on the way (410) starts the list again, a few times.
+        A continue token that expired meanwhile (410) starts the list again, ``_RESTARTS`` times at most.
         """
         restarts = 0
         while True:
@@ -139,12 +140,12 @@ class ReadOnlyKubeClient:
         object_bytes: int,
         total_bytes: int,
     ) -> bool:
-        """Hand each object of a list to ``take`` as soon as it was read, and hold no more than one of them.
+        """Pass each object of a list to ``take`` while the list is read; return whether all were read.
 
-        Whether these were all: reading stops after one larger than ``object_bytes``, and after
-        ``total_bytes``. ``take`` raises ValueError for an object that is not as it should be.
+        Only one object is in memory at a time. Reading stops after an object larger than ``object_bytes``,
+        and after ``total_bytes`` in all. ``take`` raises ValueError for a malformed object.
         """
-        what = f"list {spoken_path(path)}"
+        what = f"list {path_words(path)}"
         answer = self._transport.open(what, path, params)
         objects = Objects(self._pieces(what, answer), object_bytes=object_bytes, total_bytes=total_bytes)
         try:
@@ -168,14 +169,14 @@ class ReadOnlyKubeClient:
             yield piece
 
     def stream(self, path: str, params: Mapping[str, str], read_timeout_seconds: float) -> WatchStream:
-        """Watch a list. ``read_timeout_seconds`` of silence end it with KubeTimeout."""
-        what = f"watch {spoken_path(path)}"
+        """Watch a list. The watch raises KubeTimeout after ``read_timeout_seconds`` of silence."""
+        what = f"watch {path_words(path)}"
         watch = {"watch": "true", "allowWatchBookmarks": "true", **params}
         answer = self._transport.open(what, path, watch, read_timeout_seconds)
         return WatchStream(answer, what, self._transport.reading)
 
     def review_access(self, attributes: Mapping[str, str]) -> bool:
-        """Ask whether we may do something (SelfSubjectAccessReview); stores nothing."""
+        """Return whether we have a permission (SelfSubjectAccessReview). The server stores nothing."""
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -205,7 +206,7 @@ class KubeClient(ReadOnlyKubeClient):
         return self._write("patch", "PATCH", path, body, JSON_PATCH, timeout_seconds)
 
     def replace(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
-        """Replace one object, which must still have the resourceVersion that ``body`` names."""
+        """Replace one object. The server refuses if its resourceVersion is not the one in ``body``."""
         return self._write("update", "PUT", path, body, JSON, timeout_seconds)
 
     def _write(
@@ -216,10 +217,10 @@ class KubeClient(ReadOnlyKubeClient):
         body: object,
         content_type: str,
         timeout_seconds: float | None,
-        about: str = "",
+        object_path: str = "",
     ) -> JsonObject:
         return self._transport.ask(
-            f"{verb} {spoken_path(about or path)}",
+            f"{verb} {path_words(object_path or path)}",
             method,
             path,
             params=self.write_params,
@@ -230,32 +231,32 @@ class KubeClient(ReadOnlyKubeClient):
 
 
 def node_path(name: str) -> str:
-    """One Node."""
+    """Return the path of a Node."""
     return f"{NODES_PATH}/{_segment(name)}"
 
 
 def namespace_path(name: str) -> str:
-    """One Namespace."""
+    """Return the path of a Namespace."""
     return f"{NAMESPACES_PATH}/{_segment(name)}"
 
 
 def events_path(namespace: str) -> str:
-    """The core/v1 Events of a namespace."""
+    """Return the path of a namespace's core/v1 Events."""
     return f"{NAMESPACES_PATH}/{_segment(namespace)}/events"
 
 
 def leases_path(namespace: str) -> str:
-    """The Leases of a namespace."""
+    """Return the path of a namespace's Leases."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{_segment(namespace)}/leases"
 
 
 def lease_path(namespace: str, name: str) -> str:
-    """One Lease."""
+    """Return the path of a Lease."""
     return f"{leases_path(namespace)}/{_segment(name)}"
 
 
-def spoken_path(path: str) -> str:
-    """A path in words: ``nodes/gpu-7``, ``leases`` of a namespace as ``leases in NAME``."""
+def path_words(path: str) -> str:
+    """Return a path in words for messages, such as ``nodes/gpu-7`` or ``leases in namespace gpu-ops``."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if len(rest) > 2 and rest[0] == "namespaces":
@@ -264,21 +265,22 @@ def spoken_path(path: str) -> str:
 
 
 def _segment(name: str) -> str:
-    """A name that cannot leave its place in the path, whatever a person typed."""
+    """Quote a name that a person typed, so that it stays one segment of the path."""
     quoted = quote(name, safe="")
     return quoted.replace(".", "%2E") if name in (".", "..") else quoted
 
 
 class Objects:
-    """The objects of a list, one at a time out of an answer of any size. Iterate over it.
+    """An iterator over the objects of one list answer of any size.
 
-    The API server's cache has no pages: with ``resourceVersion=0`` the server ignores ``limit``, and without
-    it every pod of the cluster is read from etcd. So the answer is read in small pieces, and of its objects,
-    which may have 1.5 MiB each, only one is held. Raises ValueError or RecursionError for what is no list.
+    With ``resourceVersion=0`` the server answers from its cache and ignores ``limit``; without it the server
+    reads every pod of the cluster from etcd. So this class reads the one large answer in small pieces, and
+    keeps one object (1.5 MiB at most) in memory. It raises ValueError or RecursionError if the answer is not
+    a list.
     """
 
     def __init__(self, pieces: Iterable[bytes], *, object_bytes: int, total_bytes: int) -> None:
-        """Nothing is read after an object larger than ``object_bytes``, nor after ``total_bytes``."""
+        """Reading stops after an object larger than ``object_bytes``, and after ``total_bytes`` in all."""
         self.complete = False
         """Whether the answer was read to its end."""
         self._pieces = pieces
@@ -291,7 +293,7 @@ class Objects:
         for piece in self._pieces:
             read += len(piece)
             if self.complete:
-                continue  # what stands after the objects
+                continue  # the rest of the answer after the objects
             text += decode(piece)
             if not in_items:
                 # The API server writes kind and metadata first.
@@ -307,11 +309,11 @@ class Objects:
                 try:
                     each, end = _JSON.raw_decode(text)
                 except ValueError:
-                    break  # it goes on in the next piece
+                    break  # the object continues in the next piece
                 text = text[end:]
                 if isinstance(each, dict):
                     yield each
             if len(text) > self._object_bytes or read > self._total_bytes:
                 return
         if not self.complete:
-            raise ValueError("it is cut off, or no list")
+            raise ValueError("it is cut off, or it is not a list")

@@ -1,4 +1,4 @@
-"""What can go wrong with the API server, in words for people.
+"""The errors of requests to the API server, with messages for people.
 
 ::
 
@@ -7,22 +7,22 @@
     ├── KubeUnreachable     no connection, or it broke
     ├── KubeTimeout         no answer in time
     ├── KubeUnauthorized    401: the server does not know who we are
-    ├── KubeForbidden       403: it knows, and refuses
+    ├── KubeForbidden       403: the server knows us, and refuses
     ├── KubeNotFound        404
-    ├── KubeConflict        409: somebody was faster, or the name is taken
+    ├── KubeConflict        409: somebody else wrote first, or the name is taken
     ├── KubeGone            410: the resourceVersion or the continue token is too old
     ├── KubeInvalid         422: a JSON Patch test failed, or the object is invalid
-    ├── KubeOverloaded      429: ask later
+    ├── KubeOverloaded      429: too many requests, try later
     ├── KubeRejected        any other 4xx: a wrong selector, or a bug of ours
     ├── KubeUnavailable     5xx
     ├── KubeBadAnswer       an answer that no API server gives
-    └── LeadershipLost      ours: no write may start now
+    └── LeadershipLost      from this program: no write may start now
 
-Of an answer only the ``message`` of a ``Status`` object is shown, cut at 256 characters; any other body stays
-unseen, because it may be a login page, and nobody is helped by HTML in a log line.
+A message quotes only the ``message`` of a ``Status`` object, cut at 256 characters. Any other body is not
+shown, because it may be the HTML of a login page.
 """
 
-# ruff: noqa: N818 -- each is named after what happened; the base says that they are errors
+# ruff: noqa: N818 -- the names say what happened; the base class says that they are errors
 from __future__ import annotations
 
 import json
@@ -43,10 +43,10 @@ _MISSING_VERB = re.compile(
 
 
 class KubeError(Exception):
-    """A request that failed: what failed, on what, and in ``hint`` the way out.
+    """A request that failed. The message says what failed; ``hint`` says what to do.
 
     ``transient``: trying again later may help. ``outcome_unknown``: the request was a write, and the server
-    may have carried it out although no good answer came.
+    may have carried it out although no usable answer came.
     """
 
     transient: ClassVar[bool] = False
@@ -94,7 +94,7 @@ class KubeUnauthorized(KubeError):
 
 
 class KubeForbidden(KubeError):
-    """403: the server knows who we are, and refuses."""
+    """403: the server knows who we are, and refuses the request."""
 
     default_hint = "grant it with RBAC; the manifests' ClusterRole and Role list all that is needed"
 
@@ -104,7 +104,7 @@ class KubeNotFound(KubeError):
 
 
 class KubeConflict(KubeError):
-    """409: somebody was faster (``Conflict``), or the name is taken (``AlreadyExists``)."""
+    """409: somebody else wrote first (``Conflict``), or the name is taken (``AlreadyExists``)."""
 
 
 class KubeGone(KubeError):
@@ -114,11 +114,11 @@ class KubeGone(KubeError):
 
 
 class KubeInvalid(KubeError):
-    """422: a test in the JSON Patch failed, or the object would be invalid; the status is the same."""
+    """422: a test in the JSON Patch failed, or the object would be invalid; the server answers both alike."""
 
 
 class KubeOverloaded(KubeError):
-    """429: the server asks for patience."""
+    """429: the server limits the number of requests."""
 
     transient = True
     default_hint = "the API server limits requests; tried again later"
@@ -138,7 +138,7 @@ class KubeUnavailable(KubeError):
 
 
 class KubeBadAnswer(KubeError):
-    """The answer is none that an API server gives: HTML, truncated JSON, something else's JSON."""
+    """An answer that no API server gives: HTML, truncated JSON, the JSON of another program."""
 
     transient = True
     default_hint = "something else answers at this address; check the server's URL and any proxy in between"
@@ -165,7 +165,7 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
 def error_of(
     what: str, status: int, body: bytes, *, retry_after: str | None = None, write: bool = False
 ) -> KubeError:
-    """The error that an answer stands for. ``what`` was attempted (``get nodes/gpu-7``)."""
+    """Return the error for an answer. ``what`` names the request, such as ``get nodes/gpu-7``."""
     message = _status_message(body)
     kind = _kind_of(status)
     hint = _forbidden_hint(message) if kind is KubeForbidden else None
@@ -178,7 +178,7 @@ def error_of(
 
 
 def cut(text: str, limit: int = SHOWN_CHARS) -> str:
-    """One line of at most ``limit`` characters."""
+    """Return the text as one line of at most ``limit`` characters."""
     return clipped(" ".join(text.split()), limit)
 
 
@@ -191,7 +191,7 @@ def _kind_of(status: int) -> type[KubeError]:
 
 
 def _status_message(body: bytes) -> str:
-    """The message of a ``Status`` object; empty for any other body."""
+    """Return the message of a ``Status`` object; an empty text for any other body."""
     try:
         status = json.loads(body)
     except (ValueError, RecursionError):
@@ -212,13 +212,13 @@ def _forbidden_hint(message: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Doubling waits with jitter, so that many who failed together do not come back together."""
+    """Waits that double, with jitter, so that clients that failed together do not all retry at once."""
 
     first_seconds: float = 0.5
     most_seconds: float = 30.0
 
     def seconds(self, failures: int, at_least_seconds: float | None = None) -> float:
-        """The wait after so many failures in a row (1 or more); never less than what the server asked for."""
+        """Return the wait after ``failures`` failures in a row (1 or more), ``at_least_seconds`` or more."""
         longest = min(self.first_seconds * 2.0 ** min(failures - 1, 16), self.most_seconds)
         wait = longest * random.uniform(0.5, 1.0)  # noqa: S311 -- jitter is no secret
         return max(wait, at_least_seconds or 0.0)

@@ -1,6 +1,7 @@
-"""Events on Nodes and on the Lease: best effort.
+"""Send Events about Nodes and about the Lease, best effort.
 
-They are named so that the same thing reported twice is one Event (rule 25).
+The name of an Event follows from its content, so that a repeated report does not make a second Event
+(rule 25).
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from konductor_like.model.time import stamp
 
 COMPONENT = "konductor-like"
 ACT_ANNOTATION = "trainy.konduktor.ai/act"
-"""On an Event: the name of the write that it reports."""
+"""The annotation of an Event with the id of the write that the Event reports."""
 NAMESPACE = "default"
-"""Where Events of objects without a namespace live; the server refuses any other."""
+"""The namespace of Events about Nodes and other objects without one; the server refuses any other."""
 _TRIES = 5
-"""Each waits for as long as the server asks for; five are half a minute of a server that asks for nothing."""
+"""Tries for one Event. The waits between five tries add up to 30 seconds at most, or to what the server asks
+for with Retry-After, if that is longer."""
 _BACKOFF = Backoff(first_seconds=2.0, most_seconds=16.0)
-_MESSAGE_BYTES = 1000  # the API's limit is 1,024 characters in one place and bytes in another
+_MESSAGE_BYTES = 1000  # the API limits a message to 1,024, in one place in characters and in another in bytes
 _NODE_CHARS = 180
 _WAITING_MOST = 100
-"""Events about the fleet that wait for a slow server."""
+"""Events about the fleet that may wait for a slow server."""
 _NORMAL = frozenset(
     {
         EventReason.RELEASED,
@@ -45,7 +47,7 @@ _NORMAL = frozenset(
 
 
 class _Events:
-    """Creates Events in the name of one process."""
+    """Creates Events as one reporting process."""
 
     def __init__(self, client: KubeClient, instance: str, now: Callable[[], datetime]) -> None:
         self._client = client
@@ -55,7 +57,7 @@ class _Events:
     def _create(
         self, name: str, involved: Mapping[str, str], reason: EventReason, message: str, act: str
     ) -> KubeError | None:
-        """Create an Event about one object; why that failed, or None where the server has it now."""
+        """Create an Event about one object. Return the error, or None if the server has the Event."""
         at, namespace = stamp(self._now()), involved.get("namespace", NAMESPACE)
         marked = {"annotations": {ACT_ANNOTATION: act}} if act else {}
         event = {
@@ -94,24 +96,24 @@ class NodeEvents(_Events):
         *,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        """``instance`` says which process; ``now`` gives aware datetimes; a true ``sleep`` ends the tries."""
+        """``instance`` names the process; ``now`` returns aware times; a true ``sleep`` ends the tries."""
         super().__init__(client, instance, now)
         self._sleep = sleep
 
-    def send(self, node: NodeState, reason: EventReason, message: str, about: str, act: str = "") -> bool:
-        """Send one Event, patiently; whether the server has it now. Never raises a KubeError.
+    def send(self, node: NodeState, reason: EventReason, message: str, subject: str, act: str = "") -> bool:
+        """Send one Event, with retries. Return whether the server has it. Never raises a KubeError.
 
-        ``about`` identifies the occurrence: the same reason and ``about`` on one node is the same Event,
-        which is there already and stays as it is, so that trying again does no harm. ``act`` names the write
-        that it reports; it stands at the end of the message and in an annotation.
+        Node, ``reason`` and ``subject`` identify the Event (see ``event_subject``); sending the same Event
+        again changes nothing. ``act`` is the id of the reported write; the id is added to the end of the
+        message and to an annotation.
         """
         involved = {
             "apiVersion": "v1",
             "kind": "Node",
             "name": node.name,
-            "uid": node.machine.node_uid,  # kubectl describe finds Events by it
+            "uid": node.machine.node_uid,  # kubectl describe finds Events by the UID
         }
-        name = event_name(node, reason, about)
+        name = event_name(node, reason, subject)
         for failures in range(1, _TRIES + 1):
             error = self._create(name, involved, reason, message, act)
             if error is None:
@@ -126,7 +128,7 @@ class NodeEvents(_Events):
 class LeaseEvents(_Events):
     """Sends Events about the fleet, on the Lease: ``kubectl describe lease`` shows them.
 
-    They are rare, and nothing waits for one.
+    A thread of its own sends them.
     """
 
     def __init__(
@@ -136,24 +138,25 @@ class LeaseEvents(_Events):
         instance: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """``reference`` gives the Lease as an Event names what it is about."""
+        """``reference`` returns the Lease as an Event's ``involvedObject``."""
         super().__init__(client, instance, now)
         self._reference = reference
         self._waiting: queue.Queue[tuple[EventReason, str, str]] = queue.Queue(_WAITING_MOST)
         threading.Thread(target=self._run, name="lease-events", daemon=True).start()
 
     def send_soon(self, reason: EventReason, message: str, act: str = "") -> None:
-        """Send one Event, after those that wait; returns at once.
+        """Queue one Event and return at once.
 
-        One that cannot be sent, or for which too many wait, is left out: the log holds it.
+        If the queue is full or the sending fails, the Event is dropped: the same message is in the log.
         """
         with suppress(queue.Full):
             self._waiting.put_nowait((reason, message, act))
 
     def send(self, reason: EventReason, message: str, act: str = "") -> bool:
-        """Send one Event; whether the server has it now. Never raises a KubeError.
+        """Send one Event. Return whether the server has it. Never raises a KubeError.
 
-        ``act`` names what a person wrote, if it reports that; with the same reason it is the same Event.
+        ``act`` is the id of the operator's act that the Event reports, if any. Events of the same reason and
+        ``act`` (without an ``act``, of the same message) are one Event.
         """
         involved = self._reference()
         identity = digest(involved.get("uid", ""), reason.value, act or message)
@@ -165,14 +168,14 @@ class LeaseEvents(_Events):
             self.send(*self._waiting.get())
 
 
-def event_name(node: NodeState, reason: EventReason, about: str) -> str:
-    """``<node>.<reason>.<hash>``, the same for the same thing about the same Node object."""
-    identity = digest(node.name, node.machine.node_uid, reason.value, about)
+def event_name(node: NodeState, reason: EventReason, subject: str) -> str:
+    """Return ``<node>.<reason>.<hash>``. The hash covers the Node's name and UID, reason and subject."""
+    identity = digest(node.name, node.machine.node_uid, reason.value, subject)
     return f"{node.name[:_NODE_CHARS].rstrip('-.')}.{reason.value.lower()}.{identity}"
 
 
 def shortened(message: str) -> str:
-    """A message that the API accepts: cut in the middle, because both ends say something."""
+    """Return a message that the API accepts. A long one is cut in the middle: both of its ends matter."""
     text = message.encode("utf-8", "replace")
     if len(text) <= _MESSAGE_BYTES:
         return text.decode()
@@ -182,17 +185,17 @@ def shortened(message: str) -> str:
 
 
 def digest(*parts: str) -> str:
-    """A short name for what an Event reports."""
+    """Return a short hash of these texts."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def about(change: Change) -> str:
-    """The occurrence or release that an Event reports; the same one again is the same Event."""
+def event_subject(change: Change) -> str:
+    """Return a text that identifies what an Event reports. A repeated report has the same text."""
     if change.event is EventReason.ACKNOWLEDGED:
         return change.act_id
     if change.evidence is not None:
         finding = change.evidence.finding
-        if change.event is EventReason.SHADOW:  # once in each boot, however often its line comes
+        if change.event is EventReason.SHADOW:  # one Event in each boot, even if the line repeats
             return f"{finding.rule} {finding.gpu} {finding.position.boot_id}"
         return f"{finding.rule} {finding.gpu} {change.evidence.timestamp_ns} {finding.text}"
     if change.incident is not None:

@@ -1,9 +1,9 @@
-"""One automatic writer: the Lease that elects it and carries its cursor (rules 9 and 24).
+"""The Lease, which elects the one automatic writer and stores its cursor (rules 9 and 24).
 
-Taking, renewing and releasing are single writes guarded by the Lease's resourceVersion, so that a holder
-that lost the Lease can neither renew it nor move the cursor. Another's Lease has expired once we
-saw it stay the same for its duration on our own clock; clocks are never compared. Our own right to
-write ends earlier, at the renew deadline, counted from before the last successful renewal was sent.
+Taking, renewing and releasing the Lease are single writes guarded by its resourceVersion, so that a holder
+that lost the Lease can neither renew it nor move the cursor. Another holder's Lease counts as expired when
+it did not change for its duration by our own clock; times of two machines are never compared. Our own right
+to write ends before that: at the renew deadline, counted from when the last successful renewal was sent.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from konductor_like.cluster.transport import JsonObject, json_object, suspend_aw
 from konductor_like.model.time import micro_time
 
 _TRIES_PER_DEADLINE = 4
-"""A renewal that gets no answer is given up after this part of the deadline, so that others can be tried."""
+"""Renewals without an answer that fit into the renew deadline: each is given up after a quarter of it."""
 
 
 def read_lease(client: ReadOnlyKubeClient, namespace: str, name: str) -> LeaseView | None:
-    """What the Lease says now; None if there is none. Raises a KubeError."""
+    """Read the Lease; None if it does not exist. Raises a KubeError."""
     try:
         return view(client.get(lease_path(namespace, name)))
     except KubeNotFound:
@@ -55,7 +55,7 @@ def read_lease(client: ReadOnlyKubeClient, namespace: str, name: str) -> LeaseVi
 def read_controls(
     client: ReadOnlyKubeClient, namespace: str, name: str, timeout_seconds: float
 ) -> LeaseControls | None:
-    """The operators' controls as they are now; None if there is no Lease. Raises a KubeError."""
+    """Read the operators' controls; None if the Lease does not exist. Raises a KubeError."""
     try:
         return controls_of(client.get(lease_path(namespace, name), timeout_seconds=timeout_seconds))
     except KubeNotFound:
@@ -64,15 +64,17 @@ def read_controls(
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """Our time in office."""
+    """The time since this process took the Lease."""
 
     acquired: str
+    """The ``acquireTime`` that we wrote."""
     renewed_at: float
-    """On our clock, before the request was sent: the others start to count later than that."""
+    """Seconds on our clock just before the last successful renewal was sent. Other processes see the renewal
+    later, so they wait longer than we write."""
 
 
 class LeaderLease:
-    """Our side of the Lease. Thread-safe; it is the deadline of all automatic writes."""
+    """The Lease as this process takes, renews and releases it; also the WriteDeadline. Thread-safe."""
 
     def __init__(
         self,
@@ -88,9 +90,9 @@ class LeaderLease:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         notes: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """``clock`` measures spans and must go on while the machine sleeps; ``now`` is only written down.
+        """``clock`` measures spans and must go on while the machine sleeps; ``now`` is only written.
 
-        ``notes`` gives annotations that each write of ours sets, whatever else it is for.
+        ``notes`` returns annotations that every write of ours to the Lease sets.
         """
         self.renew_interval_seconds = renew_interval_seconds
         self._client = client
@@ -108,7 +110,7 @@ class LeaderLease:
         self._observed: tuple[object, float] = (None, 0.0)
 
     def budget_seconds(self) -> float:
-        """How long a write that starts now may take. Raises LeadershipLost when none may start."""
+        """Return the seconds that a write may take now. Raises LeadershipLost if no write may start."""
         term = self._term
         if term is None:
             raise LeadershipLost("the Lease is not ours")
@@ -118,16 +120,19 @@ class LeaderLease:
         return left
 
     def renewal_since(self, since_seconds: float) -> tuple[float, LeaseControls] | None:
-        """What the last renewal found, and when it was sent, on our clock; None if not since then."""
+        """Return when the last renewal was sent and the controls that it found; None if it is too old.
+
+        ``since_seconds`` and the returned time are seconds on our clock.
+        """
         term = self._term
         if term is None or term.renewed_at <= since_seconds:
             return None
-        # What a renewal found is set before the term is: it is as new as that, if not newer.
+        # A renewal sets the Lease before the term, so these controls are at least as new as the term.
         return term.renewed_at, controls_of(self._lease)
 
     @property
     def reference(self) -> dict[str, str]:
-        """The Lease as an Event names what it is about."""
+        """The Lease as an Event's ``involvedObject``."""
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -137,11 +142,11 @@ class LeaderLease:
         }
 
     def try_acquire(self) -> LeaseView:
-        """Take the Lease if it may be taken, and give what it says. Raises a KubeError.
+        """Take the Lease if that is allowed, and return what it says. Raises a KubeError.
 
-        It may be taken at once when nobody holds it, when it is our own, or when its holder is a dead
-        process of this machine; else when it was not renewed for its duration while we watched.
-        KubeConfigError: its namespace does not exist.
+        We may take it at once if nobody holds it, if it is ours, or if its holder is a dead process of this
+        machine; otherwise after it was not renewed for its duration while we watched. Raises KubeConfigError
+        if its namespace does not exist.
         """
         with self._lock:
             try:
@@ -157,13 +162,13 @@ class LeaderLease:
                 return view(self._client.get(self._path))
             found = view(self._lease)
             self._term = _Term(found.acquired, sent_at)
-            return replace(found, held=True)
+            return replace(found, is_ours=True)
 
     def renew(self, carried: Carried) -> None:
-        """Renew and save the cursor and what else it carries, in one write.
+        """Renew the Lease and save what it carries, such as the cursor, in one write.
 
-        Raises LeadershipLost when the Lease is no longer ours or the deadline has passed, else the KubeError
-        that kept it from being renewed this time.
+        Raises LeadershipLost if the Lease is no longer ours or the deadline has passed; otherwise the
+        KubeError of the failed renewal.
         """
         with self._lock:
             try:
@@ -173,16 +178,16 @@ class LeaderLease:
                 raise
 
     def release(self, carried: Carried) -> bool:
-        """Let go of the Lease with all of that saved, so that the next one starts at once; whether it worked.
+        """Save what the Lease carries, and make it free for the next holder. Return whether that worked.
 
-        Nothing may be written from the start of this call on. A Lease that cannot be released expires.
+        No write may start once this call has begun. A Lease that could not be released expires.
         """
         with self._lock:
             term, self._term = self._term, None
             if term is None:
                 return False
             try:
-                # client-go leaves a duration of one second behind, for readers that wait for it to pass.
+                # Like client-go: some candidates wait for the duration to pass even if there is no holder.
                 self._save(term, carried, holderIdentity="", leaseDurationSeconds=1)
             except KubeError:
                 return False
@@ -199,7 +204,7 @@ class LeaderLease:
     def _may_take(self, seen: LeaseView) -> bool:
         if seen.holder in ("", self._identity) or is_dead(seen.holder):
             return True
-        # A person's note on the Lease is no renewal: only what a holder writes counts.
+        # Only fields that a holder writes show a renewal: a person may have changed an annotation.
         sign = (seen.holder, seen.acquired, seen.renewed, seen.transitions)
         if self._observed[0] != sign:
             self._observed = (sign, self._clock())
@@ -207,7 +212,7 @@ class LeaderLease:
         return unchanged_seconds >= (seen.duration_seconds or self._duration_seconds)
 
     def _take(self, lease: JsonObject | None) -> JsonObject:
-        """Write us as the holder, into a new Lease where there is none; the answer."""
+        """Make us the holder, in a new Lease if there is none. Return the server's answer."""
         before = view(lease or {})
         changed_hands = before.holder not in ("", self._identity)
         spec = {
@@ -227,7 +232,7 @@ class LeaderLease:
             raise namespace_missing(self._namespace) from error
 
     def _wanted(self, lease: JsonObject, carried: Carried, spec: JsonObject) -> JsonObject:
-        """The Lease renewed now, with these fields of its spec, and all else in it as it is."""
+        """Return the Lease with a new renew time and these fields of its spec, and else unchanged."""
         spec = {**json_object(lease, "spec"), "renewTime": micro_time(self._now()), **spec}
         return annotated({**lease, "spec": spec}, {**encode_carried(carried), **self._notes()})
 
@@ -239,14 +244,14 @@ class LeaderLease:
         try:
             self._save(term, carried)
         except (KubeNotFound, KubeUnavailable):
-            # An update of a Lease that was deleted is not found on some servers and an error 500 on others.
+            # For the update of a deleted Lease some servers answer 404 and others 500.
             if read_lease(self._client, self._namespace, self._name) is not None:
                 raise
             self._recreate(carried)
         self._term = _Term(term.acquired, sent_at)
 
     def _save(self, term: _Term, carried: Carried, **spec: object) -> None:
-        """Write over the Lease; where somebody changed it, once more if the term is still ours."""
+        """Replace the Lease. If somebody changed it meanwhile, read it and, if still ours, try again."""
         timeout = self._patience_seconds
         try:
             wanted = self._wanted(self._lease, carried, spec)
@@ -257,7 +262,7 @@ class LeaderLease:
             self._lease = self._client.replace(self._path, wanted, timeout_seconds=timeout)
 
     def _read_again(self, term: _Term) -> None:
-        """Somebody changed the Lease: go on with it if the term is still ours, else it is lost."""
+        """Read the Lease that somebody changed. Raises LeadershipLost if it is no longer ours."""
         try:
             lease = self._client.get(self._path)
         except KubeNotFound as error:
@@ -268,21 +273,21 @@ class LeaderLease:
         self._lease = lease
 
     def _recreate(self, carried: Carried) -> None:
-        """Somebody deleted the Lease: put it back, cursor included, unless another was faster."""
+        """Create the deleted Lease again, with the cursor. Raises LeadershipLost if another process did."""
         wanted = self._wanted(self._lease, carried, {})
         server_set = ("resourceVersion", "uid", "creationTimestamp", "managedFields")
         metadata = {name: value for name, value in wanted["metadata"].items() if name not in server_set}
         try:
             self._lease = self._create({**wanted, "metadata": metadata})
         except KubeConflict as error:
-            raise LeadershipLost("the Lease was deleted, and another took it") from error
+            raise LeadershipLost("the Lease was deleted, and another process created it again") from error
 
     def _create(self, wanted: JsonObject) -> JsonObject:
         return self._client.create(leases_path(self._namespace), wanted, self._patience_seconds)
 
 
 class LeaseKeeper:
-    """Renews the Lease on its interval with the newest cursor and notes, in a thread of its own."""
+    """Renews the Lease at its interval, with the newest cursor and notes, in a thread of its own."""
 
     def __init__(
         self,
@@ -290,7 +295,7 @@ class LeaseKeeper:
         newest: Callable[[], Carried],
         on_loss: Callable[[str], object],
     ) -> None:
-        """``on_loss`` gets the reason, once, from the keeper's thread; nothing is renewed after that."""
+        """``on_loss`` is called once, with the reason, in the keeper's thread; then the keeper ends."""
         self._lease = lease
         self._newest = newest
         self._on_loss = on_loss
@@ -303,7 +308,7 @@ class LeaseKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop renewing, and wait until a renewal under way has ended."""
+        """Stop renewing, and wait for a renewal that has begun."""
         self._stopping.set()
         self._thread.join()
 
@@ -320,28 +325,33 @@ class LeaseKeeper:
                 failures += 1
                 wait = self._backoff.seconds(failures)
             except Exception as error:
-                self._on_loss(f"it is no longer renewed: {error}.")
+                self._on_loss(f"the Lease is no longer renewed: {error}.")
                 raise
 
 
 _DEAD_STATES = frozenset("ZX")
+"""The kernel's letters for a zombie and a dead process."""
 
 
 def own_identity(environ: Mapping[str, str] | None = None) -> str:
-    """The identity of this process."""
+    """Return the identity of this process.
+
+    In a pod it is ``<pod>_<uid>``, elsewhere ``<host>_<hash>_<pid>_<start time>``; see ``_place`` for the
+    hash.
+    """
     environ = os.environ if environ is None else environ
     pod, uid = environ.get("POD_NAME"), environ.get("POD_UID")
     if pod and uid:
         return f"{pod}_{uid}"
     host, pid = socket.gethostname() or "localhost", os.getpid()
-    # Where the kernel shows no process table, nobody can be found dead in it.
+    # Without /proc a random text takes the place of the hash: is_dead then never finds a match.
     place = _place() or uuid.uuid4().hex[:16]
     _, start = _state_and_start(pid) or ("", "0")
     return f"{host}_{place}_{pid}_{start}"
 
 
 def is_dead(identity: str) -> bool:
-    """Whether this is a process of this very machine, boot and process namespace that has ended."""
+    """Whether this is a process of this machine, boot and process namespace, and has ended."""
     parts = identity.rsplit("_", 3)
     if len(parts) != 4 or parts[1] != _place():
         return False
@@ -353,15 +363,15 @@ def is_dead(identity: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # somebody else's, so it is there
+        pass  # the process exists, and belongs to another user
     found = _state_and_start(int(pid))
     if found is None:
-        return False  # hidden from us: there, for all we know
+        return False  # the process exists, and /proc hides it from us
     return found[0] in _DEAD_STATES or found[1] != start
 
 
 def _place() -> str | None:
-    """A hash of this boot and this process namespace; None where the kernel does not show them."""
+    """Return a hash of this boot and process namespace; None if the kernel does not show them."""
     try:
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())
@@ -371,11 +381,11 @@ def _place() -> str | None:
 
 
 def _state_and_start(pid: int) -> tuple[str, str] | None:
-    """State letter and start time of a process (proc(5), fields 3 and 22)."""
+    """Return the state letter and the start time of a process (proc(5), fields 3 and 22)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # The name in parentheses may itself hold spaces and parentheses.
+    # The name in parentheses may contain spaces and parentheses.
     fields = stat.rpartition(")")[2].split()
     return (fields[0], fields[19]) if len(fields) > 19 else None

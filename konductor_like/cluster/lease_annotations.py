@@ -1,11 +1,11 @@
-"""What the Lease says besides its holder: cursor, coverage, settings, tainted Nodes, operators' controls.
+"""The annotations of the Lease: cursor, releases, coverage, settings, tainted Nodes, operators' controls.
 
-Each has one annotation. The holder writes all but the controls, together with each renewal. The controls are
-what operators want of the controller, a JSON object with a list of acts:
+The holder writes all of them but the controls, with each renewal. The command line writes the controls, for
+operators; they are a JSON object with a list of acts:
 
     {"v": 1, "acts": [{"control": "pause", "at": …, "by": …, "reason": …, "until": …, "act": …}]}
 
-A pause that cannot be read is a pause without an end: somebody wanted one.
+If the controls cannot be read, they are treated as a pause without an end, because somebody may have paused.
 """
 
 from __future__ import annotations
@@ -40,50 +40,51 @@ T = TypeVar("T")
 CONTROLS_ANNOTATION = "trainy.konduktor.ai/controls"
 TAINTED_ANNOTATION = "trainy.konduktor.ai/tainted"
 PURGED_MOST = 100_000
-"""More nodes than any cluster has."""
+"""Nodes that an act may count, at most: more than any cluster has."""
 TAINTED_BYTES = 32 * 1024
-"""Some 150 nodes; all annotations of the Lease together may take 256 KiB."""
+"""Bytes of the tainted Nodes, at most: about 150 nodes. All annotations together may take 256 KiB."""
 _VERSION = 1
 _ACT = Codec(ControlAct, "control", "at", "by", "reason", "until", "nodes", "act")
 _TAINTED = Codec(TaintedNode, "name", "pool", tainted="tainted_at", deleted="deleted_at")
 _SOMEBODYS_PAUSE = ControlAct(Control.PAUSE, EPOCH, "somebody", "no reason given")
 _TRIES = 8
-"""The controller renews the Lease every few seconds; so often in a row it will not be faster."""
+"""Tries to write an act. A try fails if the controller renews the Lease between our read and our write; it
+renews every few seconds, so eight failures in a row are unlikely."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """What a Lease says. ``holder`` is empty when nobody holds it."""
+    """The content of a Lease. ``holder`` is empty if nobody holds the Lease."""
 
     holder: str
     acquired: str
-    """``acquireTime`` as it stands there: together with the holder it names one term of office."""
+    """``acquireTime`` as text. A holder that takes the Lease again writes another one."""
     renewed: datetime | None
     duration_seconds: int | None
     transitions: int
     checkpoint: Checkpoint | None
     coverage: Coverage | None
     problem: str | None
-    """Why something that it carries could not be read, if it is there."""
+    """Why some of the annotations could not be read; None if all could."""
     controls: Controls = field(default_factory=Controls)
     settings: Published | None = None
-    """What the controller decides by; None where it does not say."""
-    held: bool = False
-    """Whether it is ours."""
+    """The controller's published settings; None if they are missing or unreadable."""
+    is_ours: bool = False
+    """Whether this process has just taken the Lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseControls:
-    """The operators' controls on a Lease."""
+    """The operators' controls on a Lease, and the tainted Nodes that it lists."""
 
     controls: Controls = field(default_factory=Controls)
     problem: str | None = None
-    """Why some of it could not be read, if it is there."""
+    """Why some of them could not be read; None if all could."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What its holder writes on the Lease with each renewal; None leaves what is there."""
+    """What the holder writes to the Lease with each renewal; None leaves an annotation as it is."""
 
     checkpoint: Checkpoint | None = None
     coverage: Coverage | None = None
@@ -91,7 +92,7 @@ class Carried:
 
 
 def view(lease: JsonObject) -> LeaseView:
-    """Read a Lease, whatever is in it."""
+    """Decode a Lease. Never raises: unreadable parts are named in ``problem``."""
     spec, annotations = Fields(json_object(lease, "spec"), "spec", []), annotations_of(lease)
     problems: list[str] = []
     checkpoint = _decoded(annotations, CURSOR_ANNOTATION, decode_checkpoint, problems)
@@ -116,7 +117,7 @@ def view(lease: JsonObject) -> LeaseView:
 
 
 def controls_of(lease: JsonObject) -> LeaseControls:
-    """The operators' controls on a Lease, and the tainted Nodes that it names."""
+    """Decode the operators' controls of a Lease, and the tainted Nodes that it lists."""
     problems: list[str] = []
     annotations = annotations_of(lease)
     acts = _decoded(annotations, CONTROLS_ANNOTATION, decode_controls, problems)
@@ -130,7 +131,7 @@ def _decoded(
     decode: Callable[[str], tuple[T | None, str | None]],
     problems: list[str],
 ) -> T | None:
-    """What one annotation says; None where it says nothing."""
+    """Decode one annotation; None if it is missing, empty or unreadable. Add its problem to ``problems``."""
     text = annotations.get(key)
     if not isinstance(text, str) or not text.strip():
         return None
@@ -141,12 +142,12 @@ def _decoded(
 
 
 def annotations_of(lease: JsonObject) -> JsonObject:
-    """All of the Lease's annotations."""
+    """Return the annotations of a Lease."""
     return json_object(json_object(lease, "metadata"), "annotations")
 
 
 def annotated(lease: JsonObject, notes: Mapping[str, str | None]) -> JsonObject:
-    """The Lease with these annotations, without those that are None, and with all others as they are."""
+    """Return the Lease with these annotations set, or removed if None. Other annotations are unchanged."""
     if not notes:
         return lease
     kept = {key: text for key, text in {**annotations_of(lease), **notes}.items() if text is not None}
@@ -154,7 +155,7 @@ def annotated(lease: JsonObject, notes: Mapping[str, str | None]) -> JsonObject:
 
 
 def encode_carried(carried: Carried) -> dict[str, str | None]:
-    """The annotations that the holder writes; None for one that goes."""
+    """Return the annotations that the holder writes; None for an annotation to remove."""
     notes: dict[str, str | None] = {}
     if carried.checkpoint is not None:
         notes[CURSOR_ANNOTATION] = encode_checkpoint(carried.checkpoint)
@@ -169,10 +170,10 @@ def encode_carried(carried: Carried) -> dict[str, str | None]:
 def add_control_act(
     client: KubeClient, namespace: str, name: str, act_for: Callable[[LeaseView], ControlAct | None]
 ) -> LeaseView:
-    """Write one act of an operator, in view of what the Lease says; gives what it said before.
+    """Write the act that ``act_for`` returns for the present Lease, and return the Lease as it was before.
 
-    Nothing is written where ``act_for`` gives None. Guarded by the Lease's resourceVersion. Raises
-    KubeNotFound where there is no Lease, or another KubeError.
+    Nothing is written if ``act_for`` returns None. The Lease's resourceVersion guards the write. Raises
+    KubeNotFound if the Lease does not exist, or another KubeError.
     """
     path = lease_path(namespace, name)
     left = _TRIES
@@ -194,7 +195,7 @@ def add_control_act(
 
 
 def with_act(text: object, act: ControlAct) -> str:
-    """The controls' annotation after one more act; what is not understood in it stays."""
+    """Return the controls' annotation with one more act. Acts and fields that we do not know are kept."""
     found, acts = _raw(text)
     kept = [
         each for each in acts if not (isinstance(each, dict) and each.get("control") in act.control.replaces)
@@ -203,17 +204,20 @@ def with_act(text: object, act: ControlAct) -> str:
 
 
 def decode_controls(text: str) -> tuple[tuple[ControlAct, ...], str | None]:
-    """The acts of operators, and what of them cannot be read. Never raises."""
+    """Return the operators' acts and the problem with the text, if any. Never raises."""
     fields = read(text)
     items = fields.items("acts")
     if fields.problem and not items:
-        return (_SOMEBODYS_PAUSE,), f"{fields.problem} (taken for a pause all the same)"
+        return (_SOMEBODYS_PAUSE,), f"{fields.problem} (treated as a pause without an end)"
     acts = tuple(act for each in items if (act := _act(each)) is not None)
     return acts, fields.problem
 
 
 def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
-    """The annotation of the Nodes with our taint. Of too many, the latest deletions are kept first."""
+    """Return the annotation of the Nodes with our taint.
+
+    If not all fit, deleted Nodes are kept first, the latest deletion first of all.
+    """
     latest_first = sorted(tainted, key=lambda each: each.deleted_at or EPOCH, reverse=True)
     kept, left = [], TAINTED_BYTES
     for each in latest_first:
@@ -226,13 +230,13 @@ def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
 
 
 def decode_tainted(text: str) -> tuple[tuple[TaintedNode, ...], str | None]:
-    """The Nodes with our taint, and what of it cannot be read. Never raises."""
+    """Return the Nodes with our taint and the problem with the text, if any. Never raises."""
     fields = read(text)
     return fields.decoded("nodes", _tainted_node), fields.problem
 
 
 def _raw(text: object) -> tuple[JsonObject, list[object]]:
-    """The controls as they stand there; the pause that stands for what cannot be read."""
+    """Return the controls as JSON and the list of their acts; if unreadable, the list is one pause."""
     if not isinstance(text, str) or not text.strip():
         return {}, []
     try:

@@ -1,4 +1,4 @@
-"""Reading JSON that a person may have edited: take what makes sense, and name what does not."""
+"""Read JSON that a person may have edited: use the valid fields, and report the others."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ T = TypeVar("T")
 _NO_JSON, _NO_OBJECT = "it is not JSON", "it is not a JSON object"
 _PROBLEMS_SHOWN = 3
 _MAX_INT = 1 << 64
-"""Beyond what any of our numbers can be: the kernel numbers its records with 64 bits, and detection takes
-numbers of up to 19 digits. It also keeps what is written back short."""
+"""Numbers in the JSON must be smaller than this. All our numbers are: the kernel's sequence numbers have
+64 bits, and detection accepts numbers of up to 19 digits."""
 _BRACKETS_MOST = 200
-"""In a field that is not ours: JSON that is nested too deep to be written again has more of them."""
+"""Brackets in the value of an unknown field, at most. A value with more is dropped: JSON that is nested too
+deep cannot be written again."""
 
 
 class Ns(int):
-    """A time in nanoseconds: RFC 3339, or an integer where that has no such time."""
+    """Nanoseconds since 1970. In JSON an RFC 3339 text, or an integer after the year 9999."""
 
 
 class Fields:
-    """One JSON object and where it stands in the text; complaints are collected, never raised."""
+    """One JSON object and its path in the text. Problems are collected, never raised."""
 
     def __init__(self, found: dict[str, Any], where: str, problems: list[str]) -> None:
         self._found = found
@@ -36,7 +37,7 @@ class Fields:
 
     @property
     def problem(self) -> str | None:
-        """All complaints so far in one line, or None."""
+        """The problems found until now, in one line; None if there are none."""
         if not self._problems:
             return None
         shown = "; ".join(self._problems[:_PROBLEMS_SHOWN])
@@ -44,11 +45,11 @@ class Fields:
         return f"{shown}; and {more} more" if more > 0 else shown
 
     def complain(self, what: str) -> None:
-        """Add a complaint about this object."""
+        """Add a problem of this object."""
         self._problems.append(f"{self._where}: {what}" if self._where else what)
 
     def get(self, name: str, kind: type[T]) -> T | None:
-        """A value of a kind of ``_KINDS``, or of an enum; None where it is absent or null."""
+        """Return a field as one of ``_KINDS`` or an enum; None if it is absent, null or of another kind."""
         found = self._found.get(name)
         if found is None:
             return None
@@ -63,17 +64,17 @@ class Fields:
         return value
 
     def need(self, name: str, kind: type[T]) -> T | None:
-        """The same; complained of where it is absent or null, if the text is JSON at all."""
+        """Return a field like ``get``, and report the problem if it is absent or null."""
         if self._found.get(name) is None and self._problems not in ([_NO_JSON], [_NO_OBJECT]):
             self.complain(f"{name} is missing")
         return self.get(name, kind)
 
     def inner(self, name: str) -> Fields:
-        """An object; an empty one where absent."""
+        """Return the fields of an inner object; no fields if it is absent."""
         return Fields(self.get(name, dict) or {}, self._path(name), self._problems)
 
     def items(self, name: str) -> list[Fields]:
-        """A list of objects; others in it are complained of and passed over."""
+        """Return the objects of a list. Items that are not objects are reported and left out."""
         fields = []
         for index, item in enumerate(self.get(name, list) or ()):
             where = f"{self._path(name)}[{index}]"
@@ -84,23 +85,23 @@ class Fields:
         return fields
 
     def decoded(self, name: str, decode: Callable[[Fields], T | None]) -> tuple[T, ...]:
-        """What each object of a list was decoded to; those that gave None are left out."""
+        """Decode each object of a list. Objects for which ``decode`` returns None are left out."""
         return tuple(found for item in self.items(name) if (found := decode(item)) is not None)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of strings."""
+        """Return a list of strings. Other items are reported and left out."""
         found: list[object] = self.get(name, list) or []
         kept = tuple(_clean(item) for item in found if isinstance(item, str))
         if len(kept) != len(found):
-            self._problems.append(f"{self._path(name)}: holds more than text")
+            self._problems.append(f"{self._path(name)}: has an item that is not text")
         return kept
 
     def over(self, defaults: Fields) -> Fields:
-        """These fields, completed by those of ``defaults``."""
+        """Return these fields, and the fields of ``defaults`` that are missing here."""
         return Fields({**defaults._found, **self._found}, self._where, self._problems)
 
     def unknown(self, known: Set[str]) -> tuple[tuple[str, str], ...]:
-        """All other fields, each with its JSON; such as a later version of this program may have written."""
+        """Return the other fields, each with its JSON: a later version of this program may write them."""
         kept = []
         for name in self._found.keys() - known:
             with suppress(RecursionError):
@@ -117,12 +118,12 @@ class Fields:
 
 
 def dumps(value: object) -> str:
-    """As short as it can be, for an annotation."""
+    """Return the value as JSON without spaces."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def read(text: str) -> Fields:
-    """The fields of a JSON object; none of them, and a complaint, for any other text."""
+    """Return the fields of a JSON object; for any other text no fields, and a problem."""
     problems: list[str] = []
     try:
         found = json.loads(text)
@@ -134,7 +135,7 @@ def read(text: str) -> Fields:
 
 
 def _clean(text: str) -> str:
-    """Without lone surrogates, which JSON can hold and UTF-8 cannot."""
+    """Replace lone surrogates, which JSON can contain and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -168,4 +169,4 @@ _KINDS: Mapping[type, Kind] = {
     dict: (dict, "is not an object", dict),
     list: (list, "is not a list", list),
 }
-"""By kind: the types of JSON values, the complaint about any other, and the way to make the value."""
+"""By kind: the accepted types of JSON values, the message for any other, and the function that converts."""

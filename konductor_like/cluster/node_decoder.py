@@ -1,4 +1,4 @@
-"""A Node's JSON as a ``NodeState``. It does not raise, whatever a Node holds."""
+"""Decode a Node's JSON into a ``NodeState``. Malformed parts of a Node never raise."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from konductor_like.model import (
 from konductor_like.model.time import ns_of_text
 
 Selector = tuple[tuple[str, str | None], ...]
-"""Labels that must all be there; a value of None accepts any."""
+"""Labels that a Node must all have, as (key, value); with None as the value any value will do."""
 NodeDecoder = Callable[[JsonObject], NodeState]
 
 
 class NodeSettings(Protocol):
-    """The settings that say how a Node is read."""
+    """The settings that decoding a Node needs."""
 
     @property
     def gpu_node_selector(self) -> str: ...
@@ -41,25 +41,25 @@ class NodeSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the settings say about reading a Node."""
+    """The same settings, parsed."""
 
     gpu: Selector = ()
-    """A further way to know a GPU node."""
+    """Nodes with these labels are GPU nodes too; empty for none."""
     include: Selector = ()
-    """Which nodes we may taint; empty for all."""
+    """Only nodes with these labels may be tainted; empty for all nodes."""
     pool_label: str = ""
     domain_label: str = ""
     sliced: Callable[[], Collection[str]] = frozenset
-    """The names of nodes that have a GPU by what stands elsewhere."""
+    """Returns the names of the nodes with a ResourceSlice of a GPU; see ``node_store.ResourceSlices``."""
 
 
 def node_decoder(
     settings: NodeSettings | None = None, sliced: Callable[[], Collection[str]] = frozenset
 ) -> NodeDecoder:
-    """A decoder as the settings say. Raises ValueError if one that should be is no selector.
+    """Return a decoder for these settings. Raises ValueError if a selector cannot be parsed.
 
-    Without settings, because they are not known, it knows no selector and no label of pools. ``sliced`` gives
-    the names of the nodes that are known to have a ResourceSlice; it is called for each Node.
+    Without settings (a command may not know the controller's) the decoder uses no selector, no pool label and
+    no domain label. The decoder calls ``sliced`` for each Node.
     """
     reading = Reading(sliced=sliced)
     if settings is not None:
@@ -74,7 +74,7 @@ def node_decoder(
 
 
 def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
-    """Decode one Node; a Node without a name gets the name ``""``."""
+    """Decode one Node. A Node without a name gets an empty name."""
     metadata, spec, status = (
         json_object(node, "metadata"),
         json_object(node, "spec"),
@@ -143,7 +143,7 @@ def _condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _seen_before(record: NodeRecord) -> bool:
-    """Whether the node's own kernel log proved a GPU once, even if nothing shows it any more."""
+    """Whether the record has an incident of the kernel log that only a node with a GPU can have."""
     return any(incident.kind.proves_gpu and incident.source is Source.KERNEL for incident in record.incidents)
 
 
@@ -152,7 +152,7 @@ def _texts(parent: Mapping[str, Any], name: str) -> dict[str, str]:
 
 
 def _text(parent: Mapping[str, Any], name: str) -> str | None:
-    """A non-empty string, or None."""
+    """Return a non-empty string, or None."""
     found = parent.get(name)
     return found if isinstance(found, str) and found else None
 
@@ -163,7 +163,7 @@ _PRESENT = (
     "feature.node.kubernetes.io/pci-0302_10de.present",  # node feature discovery by itself: 3D controllers
     "feature.node.kubernetes.io/pci-0300_10de.present",  # and display controllers
 )
-"""Say ``true`` where there is an NVIDIA GPU, the last three also where its driver failed."""
+"""Labels that are ``true`` on a node with an NVIDIA GPU; the last three also if its driver failed."""
 _ACCELERATORS = (
     "cloud.google.com/gke-accelerator",  # GKE: nvidia-h100-80gb, …
     "k8s.amazonaws.com/accelerator",  # EKS with cluster-autoscaler: nvidia-tesla-v100, …
@@ -172,16 +172,17 @@ _ACCELERATORS = (
     "karpenter.k8s.aws/instance-gpu-manufacturer",  # nvidia, amd, …
     "karpenter.azure.com/sku-gpu-manufacturer",
 )
+"""Labels whose value names a GPU product or its maker."""
 _COUNTS = {
     "karpenter.k8s.aws/instance-gpu-count": "karpenter.k8s.aws/instance-gpu-manufacturer",
     "karpenter.azure.com/sku-gpu-count": "karpenter.azure.com/sku-gpu-manufacturer",
 }
-"""Labels that count GPUs, each with the one that names their maker."""
+"""Labels with the number of GPUs, each with the label that names the GPUs' maker."""
 _OTHER_MAKERS = ("amd", "habana", "intel", "aws", "inferentia", "trainium", "neuron", "xilinx", "qualcomm")
 
 
 def parse_selector(text: str) -> Selector:
-    """Read ``key``, ``key=value``, separated by commas. Raises ValueError naming the offending part."""
+    """Parse a selector such as ``gpu,pool=h100``. Raises ValueError, which names the invalid part."""
     terms: list[tuple[str, str | None]] = []
     for part in text.split(","):
         key, sign, value = (piece.strip() for piece in part.strip().replace("==", "=").partition("="))
@@ -194,9 +195,9 @@ def parse_selector(text: str) -> Selector:
 
 
 def says_gpu(labels: Mapping[str, str], capacity: Mapping[str, object], selector: Selector) -> bool:
-    """Whether labels, capacity keys or the user's own selector say that this is a GPU node.
+    """Whether labels, capacity keys or the user's own selector mark a node as a GPU node.
 
-    A capacity of 0 counts: dead GPUs vanish from the number, not from the key.
+    A capacity of 0 counts too: when all GPUs are dead, the capacity still has the key, with the number 0.
     """
     return (
         any(labels.get(name) == "true" for name in _PRESENT)
@@ -208,7 +209,10 @@ def says_gpu(labels: Mapping[str, str], capacity: Mapping[str, object], selector
 
 
 def _of_nvidia(value: str) -> bool:
-    """The clouds write the product (``nvidia-l4``, ``a100``) or the maker; other makers are known by name."""
+    """Whether an accelerator label names a product of NVIDIA: any value that is not of another maker.
+
+    Clouds write a product (``nvidia-l4``, ``a100``) or a maker.
+    """
     return value not in ("", "none", "false") and not value.lower().startswith(_OTHER_MAKERS)
 
 
@@ -221,21 +225,22 @@ def _is_gpu_resource(name: str) -> bool:
 
 
 def matches(labels: Mapping[str, str], selector: Selector) -> bool:
-    """Whether all of the selector's labels are there."""
+    """Whether a node's labels satisfy the selector."""
     return all(key in labels and value in (None, labels[key]) for key, value in selector)
 
 
 _ROUTINE = frozenset(
     {"kubelet", "kube-controller-manager", "cloud-controller-manager", "kubelite", "k3s", "rke2"}
 )
-"""Managers that write to every Node all the time: kubelets, node controllers, programs that hold both."""
+"""Field managers that write to every Node all the time: kubelets, node controllers, programs with both."""
 
 
 def last_writer(managed_fields: object) -> str | None:
-    """The manager that last updated spec or metadata, unless that was us or routine; None when unknown.
+    """Return the field manager that last wrote to spec or metadata; None if unknown.
 
-    This can only name a suspect: the server keeps one entry per manager, with whole seconds, and none for a
-    manager that only ever removed things. So an entry older than our own last write is no answer.
+    We and the managers in ``_ROUTINE`` do not count, nor do entries older than our own last write. The result
+    is a guess: the server keeps one entry per manager, in whole seconds, and no entry for a manager that has
+    only removed fields.
     """
     entries = [e for e in managed_fields if isinstance(e, dict)] if isinstance(managed_fields, list) else []
     ours_ns = max((_written_ns(e) for e in entries if e.get("manager") == FIELD_MANAGER), default=0)

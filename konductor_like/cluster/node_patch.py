@@ -1,11 +1,14 @@
-"""A change as one JSON Patch, with its preconditions (rule 21).
+"""Build a change of a Node as one JSON Patch, with its preconditions (rule 21).
 
-The patch first tests that Node, taint list and record are still what the decision was made on, then touches
-our own taints, label and annotation and nothing else. What the real server makes of it is held by the
-contract suite: a ``test`` of null holds where the value is absent, but fails below an absent map; there
-``metadata.resourceVersion`` is tested instead. So it is where a person has put something into our annotation
-that JSON can be written with in more than one way, because the server compares strings as they are *written*.
-A failed test is 422.
+The patch first tests that the Node's UID, taint list and record are as they were when the plan was decided.
+Then it changes our own taints, label and annotation, and nothing else. The server answers a failed test with
+422. The contract suite (``tests/contract``) checks two facts about the server:
+
+- A ``test`` of null passes if the value is absent, but fails if the map around the value is absent too.
+- The server compares strings in their written form. JSON can write ``<`` also as ``\\u003c``, so a ``test``
+  of an annotation with such a character may fail although nothing changed.
+
+In both cases the patch tests ``metadata.resourceVersion`` in place of the annotation.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ Operation = dict[str, Any]
 _ANNOTATIONS = "/metadata/annotations"
 _LABELS = "/metadata/labels"
 _ESCAPED = str.maketrans({"~": "~0", "/": "~1"})
-"""How a key is written in a JSON pointer (RFC 6901)."""
+"""The characters that a JSON pointer escapes in a key (RFC 6901)."""
 _RECORD = f"{_ANNOTATIONS}/{RECORD_ANNOTATION.translate(_ESCAPED)}"
 _HEALTH = f"{_LABELS}/{HEALTH_LABEL.translate(_ESCAPED)}"
 RawTaint = Mapping[str, str]
@@ -48,7 +51,7 @@ SUSPECT_TAINT: RawTaint = {
 
 
 def build(state: NodeState, change: Change) -> list[Operation]:
-    """The operations that bring the node from ``state`` to what ``change`` wants; none if it is there."""
+    """Return the operations that make ``change`` to ``state``; none if the node is already as wanted."""
     seen = state.as_read
     text = _wanted_text(state, change)
     operations = _on_taints(seen.taints, _wanted_taints(seen, change))
@@ -58,9 +61,9 @@ def build(state: NodeState, change: Change) -> list[Operation]:
 
 
 def applied(state: NodeState, change: Change, *, shorten: bool = True) -> NodeState:
-    """The state that the patch leads to, as far as it can be known without sending it.
+    """Return the state that the patch leads to, without sending it; the resourceVersion stays the old one.
 
-    Without ``shorten`` the record stays whole, however long its text would be.
+    With ``shorten=False`` the record is not cut to the size of an annotation.
     """
     text = _wanted_text(state, change) if shorten else None
     seen = state.as_read
@@ -85,7 +88,7 @@ def applied(state: NodeState, change: Change, *, shorten: bool = True) -> NodeSt
 
 
 def _wanted_text(state: NodeState, change: Change) -> str | None:
-    """The annotation's new text; the present one where it already says the same."""
+    """Return the annotation's new text; the present text if it already contains the wanted record."""
     if change.record is None:
         return None
     if change.record == state.record and state.record_problem is None and state.as_read.record is not None:
@@ -94,13 +97,14 @@ def _wanted_text(state: NodeState, change: Change) -> str | None:
 
 
 def _tests(state: NodeState, change: Change, operations: list[Operation]) -> list[Operation]:
-    """What must be as it was read; of a taint also the boot, since after a reboot it is decided anew."""
+    """Return the preconditions. A taint also tests the boot id: after a reboot the plan is decided again."""
     seen, boot_id = state.as_read, state.machine.boot_id
     tests: dict[str, object] = {
         "/metadata/uid": seen.uid,
         "/spec/taints": None if seen.taints is None else list(seen.taints),
     }
     text = seen.record or ""
+    # Texts that every JSON encoder writes in the same way.
     is_written_alike = text.isascii() and text.isprintable() and not set("<>&") & set(text)
     if seen.has_annotations and is_written_alike:
         tests[_RECORD] = seen.record
@@ -112,7 +116,7 @@ def _tests(state: NodeState, change: Change, operations: list[Operation]) -> lis
 
 
 def _wanted_taints(seen: AsRead, change: Change) -> tuple[RawTaint, ...] | None:
-    """The taint list after the change: others' as they are, ours gone or in its place, at the end if new."""
+    """Return the taint list after the change. Taints of others keep their places; a new taint comes last."""
     raw = seen.taints or ()
     ours = change.verb is Verb.TAINT
     if change.verb is Verb.RECORD:
@@ -126,7 +130,7 @@ def _wanted_taints(seen: AsRead, change: Change) -> tuple[RawTaint, ...] | None:
 
 
 def _on_taints(seen: tuple[RawTaint, ...] | None, wanted: tuple[RawTaint, ...] | None) -> list[Operation]:
-    """What makes the one list of the other: what is off goes from its place, what is new comes at the end."""
+    """Return the operations that remove the taints which are not wanted, and append the new ones."""
     if seen is None:
         return (
             [{"op": "add", "path": "/spec/taints", "value": [dict(each) for each in wanted]}]
@@ -136,14 +140,14 @@ def _on_taints(seen: tuple[RawTaint, ...] | None, wanted: tuple[RawTaint, ...] |
     gone = [place for place, taint in enumerate(seen) if taint not in (wanted or ())]
     new = [taint for taint in wanted or () if taint not in seen]
     return [
-        # From the end, so that the places of those still to go stay what they were.
+        # From the end of the list, so that the indexes of the taints before stay valid.
         *({"op": "remove", "path": f"/spec/taints/{place}"} for place in reversed(gone)),
         *({"op": "add", "path": "/spec/taints/-", "value": dict(taint)} for taint in new),
     ]
 
 
 def _on_map(path: str, key: str, exists: bool, seen: str | None, wanted: str | None) -> list[Operation]:
-    """Set or remove one entry of labels or annotations; an absent map is created with it."""
+    """Set or remove one label or annotation. If the map is absent, create the map with this entry."""
     if seen == wanted:
         return []
     if wanted is None:
@@ -154,5 +158,5 @@ def _on_map(path: str, key: str, exists: bool, seen: str | None, wanted: str | N
 
 
 def _is(taint: object, mine: RawTaint) -> bool:
-    """Whether it is this one of ours, whatever else the server has added to it."""
+    """Whether a taint is ``mine``. Further fields, such as ``timeAdded``, do not matter."""
     return isinstance(taint, Mapping) and all(taint.get(name) == value for name, value in mine.items())

@@ -1,10 +1,10 @@
-"""The record on the node: a ``NodeRecord`` as the text of one annotation, and back.
+"""Encode a ``NodeRecord`` as the text of one annotation on the Node, and decode it.
 
-Version 2 is JSON that a person can read: times are RFC 3339 (to the nanosecond), absent means unknown or
-default. What all incidents of a rule have in common stands once under ``rules``; a position without
-``boot`` is of the boot under ``machine``. The text never exceeds ``RECORD_BYTES``; what had to go is said
-under ``truncated``. Of another version nothing is read. Fields of this version that are not known here are
-written back as they were.
+Version 2 is JSON that a person can read. Times are RFC 3339, to the nanosecond. An absent field is unknown or
+has its default. Fields that all incidents of a rule share are written once, under ``rules``. A position
+without ``boot`` belongs to the boot under ``machine``. The text never exceeds ``RECORD_BYTES``; the field
+``truncated`` names what was left out. A record of another version is not read. Unknown fields of version 2
+are written back unchanged.
 """
 
 from __future__ import annotations
@@ -39,27 +39,38 @@ T = TypeVar("T")
 VERSION = 2
 RECORD_BYTES = 8192
 _EVIDENCE_CHARS = (240, 120, 60)
-_NAME_CHARS = 48  # the longest that still fits when every character takes six bytes
+"""Characters of each evidence line, at most: the first of these lengths that makes the record fit."""
+_NAME_CHARS = 48  # the longest at which the record still fits if each character takes six bytes, as in \u00e9
 _WORDS_CHARS = {
     "line": _EVIDENCE_CHARS[-1],
     **dict.fromkeys(("needs", "id", "rules", "uid", "system", "boot", "boots"), _NAME_CHARS),
     **dict.fromkeys(("title", "advice", "job", "failure_group", "root_cause", "escalated_because"), 120),
     **dict.fromkeys(("by", "reason", "how", "warning"), 120),
 }
-"""How long the texts that only people read may be where there is little room."""
+"""Characters of these fields, at most, in a record that does not fit although its lines are short."""
 _BOOTS = 8
 _QUARANTINES = 4
+"""Past boots and quarantines that such a record keeps."""
 
 
 _AS_JSON: Mapping[type, Callable[[Any], Any]] = {Ns: text_of_ns, datetime: text_of}
 
 
 class Codec(Generic[T]):
-    """Some fields of a dataclass as JSON, and back; what is absent, empty or by default is not written."""
+    """Some fields of a dataclass ``kind`` as JSON, and back.
+
+    For example ``Codec(Incident, "count", first="first_ns")`` writes ``Incident(count=3, first_ns=…)`` as
+    ``{"count": 3, "first": "2026-01-31T12:00:00Z"}``: ``count`` has one name in both, and ``first`` is the
+    JSON name of the attribute ``first_ns``. Integers whose attribute ends in ``_ns`` are times in the JSON.
+    None and default values are not written.
+
+    A field that is missing in the JSON gets its default. If the dataclass has no default, the field gets
+    ``""``, and the caller must test for it.
+    """
 
     def __init__(self, kind: type[T], *same: str, **renamed: str) -> None:
-        """``same`` are called in the JSON as in the dataclass; ``renamed`` gives the attribute of a name."""
-        hints = get_type_hints(kind)  # what ends in _ns is a time, although it is typed as a number
+        """``same``: attributes that have the same name in the JSON. ``renamed``: JSON name = attribute."""
+        hints = get_type_hints(kind)
         self.kind = kind
         self.attributes = {**{name: name for name in same}, **renamed}
         self._kinds = {
@@ -78,7 +89,7 @@ class Codec(Generic[T]):
         ]
 
     def parts(self, value: T) -> dict[str, Any]:
-        """The fields of a value by their names in the JSON."""
+        """Return the fields of a value as JSON, by their JSON names."""
         parts: dict[str, Any] = {}
         for name, attribute, default, as_json in self._written:
             found = getattr(value, attribute)
@@ -87,11 +98,11 @@ class Codec(Generic[T]):
         return parts
 
     def alike(self, one: T, other: T) -> bool:
-        """Whether two values have the same fields."""
+        """Whether two values are equal in these fields."""
         return bool(self._values(one) == self._values(other))
 
     def values(self, found: Fields) -> dict[str, Any]:
-        """What the JSON says, by attribute; else the default or, without one, an empty text."""
+        """Read the fields, by attribute. A missing field has its default or, without a default, ``""``."""
         values = {}
         for name, attribute in self.attributes.items():
             value: Any = found.get(name, self._kinds[name])
@@ -99,7 +110,7 @@ class Codec(Generic[T]):
         return values
 
     def made(self, found: Fields) -> T | None:
-        """The value that the JSON says; None without a time that it must have."""
+        """Read a whole ``kind``; None if a time without a default is missing."""
         values = self.values(found)
         return None if any(values[attribute] == "" for attribute in self._times) else self.kind(**values)
 
@@ -138,23 +149,24 @@ _RELEASE_FIELDS = frozenset({*_RELEASE.attributes, "read", "until"})
 
 
 def is_shortened(text: str) -> bool:
-    """Whether :func:`encode` had to leave something out."""
+    """Whether :func:`encode` left something out."""
     return '"truncated":' in text
 
 
 def decode(text: str) -> tuple[NodeRecord, str | None]:
-    """What an annotation says, as far as it can be understood, and what could not be; never raises."""
+    """Return the readable parts of a record and the problem with the text, if any. Never raises."""
     found = read(text)
     return (NodeRecord(), found.problem) if found.problem else (record_in(found), found.problem)
 
 
 def record_in(found: Fields) -> NodeRecord:
-    """The record that a JSON object holds, as far as it can be understood; empty if of another version."""
+    """Return the readable parts of a record in a JSON object; an empty record if it has another version."""
     version = found.get("v", int)
     if version != VERSION:
         found.complain(
-            f"it is of version {version or 'unknown'}, this program reads {VERSION} only: run the one that "
-            "wrote it, or release the node with konductor-like reset, which writes it anew"
+            f"the record has version {version or 'unknown'}, and this program reads only version {VERSION}: "
+            "run the version that wrote it, or release the node with konductor-like reset, which writes "
+            "a new record"
         )
         return NodeRecord()
     parts = MACHINE.values(found.inner("machine"))
@@ -177,17 +189,17 @@ def record_in(found: Fields) -> NodeRecord:
 def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | None:
     rule = found.get("rule", str)
     if rule is None:
-        found.complain("it names no rule")
+        found.complain("rule is missing")
         return None
     if rule in rules:
         found = found.over(rules.inner(rule))
     values = _COMMON.values(found) | _INCIDENT.values(found)
     if not (values["kind"] and values["severity"] and values["state"]):
-        found.complain("it lacks a kind, severity or state")
+        found.complain("kind, severity or state is missing")
         return None
     times = [ns for ns in (values["first_ns"], values["last_ns"]) if ns != ""]
     if not times:
-        found.complain("it says no time")
+        found.complain("first and last are missing")
     return Incident(
         key=IncidentKey(rule, found.get("gpu", str)),
         last=_position(found, "at", boot_id),
@@ -205,7 +217,7 @@ def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | N
 def _release(found: Fields, boot_id: str | None) -> Release | None:
     values = _RELEASE.values(found)
     if not values["at"]:
-        found.complain("it says no time")
+        found.complain("at is missing")
         return None
     until = found.inner("until")
     read_ns = {source: ns for source in Source if (ns := until.get(source.value, Ns)) is not None}
@@ -222,11 +234,10 @@ def _position(found: Fields, name: str, boot_id: str | None) -> KernelPosition:
 
 
 def encode(record: NodeRecord) -> str:
-    """The annotation's text, at most ``RECORD_BYTES`` bytes of UTF-8.
+    """Return the annotation's text, at most ``RECORD_BYTES`` bytes of UTF-8.
 
-    Fields that are not ours go first where there is no room, then the ends of evidence lines. Then whole
-    entries go, the least needed first: what never taints, then released incidents, then older releases, and
-    only then incidents that the taint stands for; of each the oldest first.
+    If the record is too long, unknown fields are left out first, then the ends of evidence lines, then the
+    ends of other texts. Then whole incidents and releases are left out; ``_by_need`` gives the order.
     """
     text = _text(record)
     if len(text) <= RECORD_BYTES:
@@ -265,14 +276,14 @@ def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int]
     parts |= _position_json("read", record.read, boot_id) | _unknown(record)
     found = _cut(parts, most_chars) if most_chars else parts
     text = json.dumps(found, separators=(",", ":"))
-    # The API server compares strings as they are written and writes these three escaped (see ``patch``).
+    # The API server compares strings in their written form, and escapes these three (see ``node_patch``).
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
 def _incident_json(incident: Incident, common: Incident, boot_id: str | None) -> dict[str, Any]:
     own: dict[str, Any] = {}
     if not _COMMON.alike(incident, common):
-        # A null says that this incident differs from what its rule has in common by having nothing.
+        # A null means that the rule's other incidents have this field and this incident does not.
         mine, ours = _COMMON.parts(incident), _COMMON.parts(common)
         own = {name: mine.get(name) for name in _COMMON.attributes if mine.get(name) != ours.get(name)}
     return {
@@ -304,12 +315,12 @@ def _position_json(name: str, position: KernelPosition, boot_id: str | None) -> 
 
 
 def _unknown(value: NodeRecord | Incident | Release) -> dict[str, Any]:
-    """The fields that are not ours."""
+    """Return the unknown fields as JSON."""
     return {name: json.loads(text) for name, text in value.unknown}
 
 
 def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
-    """The same JSON, in which the texts of these fields are no longer than that."""
+    """Return the same JSON with the texts of these fields cut to ``most_chars``."""
     if isinstance(found, dict):
         return {name: _cut(value, most_chars, name) for name, value in found.items()}
     if isinstance(found, list):
@@ -318,7 +329,7 @@ def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
 
 
 def _fewer(record: NodeRecord) -> str:
-    """Keep as many entries as fit, in the order of how much they are needed."""
+    """Return the text with as many incidents and releases as fit, the most needed first."""
     record = replace(
         record, past_boots=record.past_boots[:_BOOTS], quarantines=record.quarantines[:_QUARANTINES]
     )
@@ -335,13 +346,17 @@ def _fewer(record: NodeRecord) -> str:
         also = f", {left_out} entries left out" if left_out else ""
         return _text(shorter, f"words shortened{also}", _WORDS_CHARS)
 
-    return keeping(
-        bisect_left(range(len(order)), True, key=lambda kept: len(keeping(kept + 1)) > RECORD_BYTES)
-    )
+    # The text grows with each entry, so the counts that fit come first; bisect_left returns their number.
+    counts = range(1, len(order) + 1)
+    return keeping(bisect_left(counts, True, key=lambda count: len(keeping(count)) > RECORD_BYTES))
 
 
 def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
-    """All entries, the most needed first."""
+    """Return all incidents and releases as ("incident" or "release", index), the most needed first.
+
+    The order is: the latest release; incidents that keep the taint; older releases; incidents that keep
+    replayed lines from tainting; other incidents. Within each of these the newest come first.
+    """
     newest = max((each.at for each in record.releases), default=None)
     ranked = [(_rank(each), -each.last_ns, "incident", n) for n, each in enumerate(record.incidents)]
     ranked += [
@@ -352,7 +367,7 @@ def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
 
 
 def _rank(incident: Incident) -> int:
-    """1: the taint stands for it; 3: it keeps a replay of its lines from tainting; 4: neither."""
+    """Return 1 if the taint is for this incident, 3 if it keeps replayed lines from tainting, else 4."""
     if incident.taints and incident.state is not IncidentState.RELEASED:
         return 1
     return 3 if incident.taints or incident.before_install else 4

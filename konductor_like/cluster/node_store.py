@@ -1,11 +1,12 @@
 """All Nodes, kept up to date by one watch.
 
-One paged list at the start, then a watch from there on; it is resumed where it broke off, and only a
-resourceVersion that the server no longer knows (410) costs another list. Nothing lists Nodes per poll.
+The store lists the Nodes once, page by page, and then watches them from that resourceVersion on. A watch that
+broke is resumed where it ended. Only if the server no longer knows that resourceVersion (410), the store
+lists again. Polling Loki never lists Nodes.
 
-Where etcd was restored from a backup, versions are lower than before, and a watch from a higher one is
-answered with silence. So after silence or trouble one small request asks for the present version; if that is
-lower, all is listed anew, and nothing that was known before counts as newer.
+After etcd was restored from a backup, resourceVersions are lower than before, and the server sends nothing to
+a watch from a higher one. So after silence or an error the store asks for the present version with one small
+request. If it is lower, the store lists all Nodes again, and no older state counts as newer.
 """
 
 from __future__ import annotations
@@ -33,22 +34,24 @@ from konductor_like.cluster.watch import WatchEvent, WatchStream
 from konductor_like.model import NodeState
 
 _WATCH_SECONDS = (240, 480)
-"""The server ends a watch after a random time between these: clients shall not come back all at once."""
+"""Seconds after which the server ends a watch: a random time between these, so that clients do not all return
+at once."""
 _SILENCE_SECONDS = 120.0
-"""A real server sends a bookmark about once a minute; a watch silent for longer is opened again."""
+"""Seconds of silence after which a watch is opened again. A server sends a bookmark about once a minute."""
 _SHORT_SECONDS = 1.0
-"""A watch that ends sooner than this may end at once each time: wait a little."""
+"""Seconds. After a watch that was shorter than this, the store waits before the next: all may be short."""
 _STOP_SECONDS = 5.0
 GPU_DRIVER = "gpu.nvidia.com"
 SLICES_SECONDS = 600.0
+"""Seconds between two lists of the ResourceSlices."""
 SLICES_AGAIN_SECONDS = 60.0
-"""When the slices could not be listed, what is known holds for so long."""
+"""Seconds until the next list of the ResourceSlices after one that failed."""
 
 
 def list_nodes(
     client: ReadOnlyKubeClient, decode: NodeDecoder, label_selector: str | None = None
 ) -> dict[str, NodeState]:
-    """All Nodes, or those that the label selector picks, by name. Raises a KubeError."""
+    """Return the Nodes that match the label selector (by default all), by name. Raises a KubeError."""
     params = {"labelSelector": label_selector} if label_selector else None
     listing = client.list_pages(NODES_PATH, decode, params)
     return {state.name: state for state in listing.items if state.name}
@@ -57,9 +60,9 @@ def list_nodes(
 class NodeStore:
     """The newest known state of every Node. Thread-safe.
 
-    ``on_change`` is called whenever a Node changed in anything that we keep of it but its resourceVersion;
-    the kubelets' status reports are none of that, nor is what we wrote ourselves. It must return
-    at once, and not ask the store.
+    ``on_change`` is called when the state that we keep of a Node changed, except when only the
+    resourceVersion did (after a kubelet's status report) or when the change is our own write. It must return
+    at once, and must not call the store.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class NodeStore:
         on_change: Callable[[], object] = lambda: None,
         slices: ResourceSlices | None = None,
     ) -> None:
-        """``slices`` are those that the decoder knows: they are kept up to date between two watches."""
+        """``slices`` are the ones that ``decode`` uses; the store refreshes them between two watches."""
         self._client = client
         self._decode = decode
         self._silence_seconds = silence_seconds
@@ -84,8 +87,9 @@ class NodeStore:
         self._snapshot: Mapping[str, NodeState] | None = None
         self._version = ""
         self._reached = ""
-        """The version of the last event or list, also while ``_version`` is given up."""
+        """The version of the last event or list. It is kept when ``_version`` is cleared to list again."""
         self._doubtful = False
+        """Whether the last watch ended by silence or an error, so that etcd may have been restored."""
         self._events = 0
         self._problem: KubeError | None = None
         self._synced = threading.Event()
@@ -94,42 +98,42 @@ class NodeStore:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start to follow the Nodes."""
+        """Start the thread that lists and watches the Nodes."""
         self._thread = threading.Thread(target=self._follow, name="nodes", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and wait until nothing runs any more."""
+        """Stop the thread, and wait for its end, ``_STOP_SECONDS`` at most."""
         with self._lock:
             self._stopping.set()
             stream = self._stream
         if stream is not None:
             stream.close()
         if self._thread is not None:
-            self._thread.join(_STOP_SECONDS)  # a server that swallows requests shall not keep us from ending
+            self._thread.join(_STOP_SECONDS)  # a server that does not answer must not keep us from ending
             self._thread = None
 
     def wait_synced(self, timeout_seconds: float) -> bool:
-        """Wait for the first complete list; whether it is there."""
+        """Wait for the first complete list. Return whether it has come."""
         return self._synced.wait(timeout_seconds)
 
     @property
     def problem(self) -> KubeError | None:
-        """Why the Nodes cannot be followed right now; None while they can."""
+        """The error that keeps the store from following the Nodes now; None if there is none."""
         with self._lock:
             return self._problem
 
     def snapshot(self) -> Mapping[str, NodeState]:
-        """All Nodes by name, as of now. It never changes, and is made anew only after a change."""
+        """Return the Nodes by name. The mapping never changes; after a change there is a new one."""
         with self._lock:
             if self._snapshot is None:
                 self._snapshot = MappingProxyType(dict(self._nodes))
             return self._snapshot
 
     def apply(self, state: NodeState, written: NodeState | None = None) -> None:
-        """Fold in the answer to our own write, unless something newer is known.
+        """Take over the state from an answer to us, unless the store has a newer one.
 
-        It is no change where it shows just what we have ``written``.
+        ``on_change`` is not called if ``state`` is what we have ``written``.
         """
         with self._lock:
             known = self._nodes.get(state.name)
@@ -150,7 +154,7 @@ class NodeStore:
             self._stopping.wait(self._backoff.seconds(failures, error.retry_after_seconds if error else None))
 
     def _follow_once(self) -> KubeError | None:
-        """List if need be, then watch until the watch ends; the error that ended it, if one did."""
+        """List if necessary, then watch until the watch ends. Return the error that ended it, or None."""
         try:
             if self._slices is not None:
                 self._slices.refresh()
@@ -167,7 +171,7 @@ class NodeStore:
                 if isinstance(error, KubeGone):
                     self._version = ""
             return error
-        except Exception as error:  # noqa: BLE001  # a view that froze unseen would be worse; it is reported as a problem
+        except Exception as error:  # noqa: BLE001  # reported as a problem: a dead thread would leave old states unnoticed
             mistake = KubeBadAnswer(f"cannot follow nodes: {error!r}", hint="please report this")
             with self._lock:
                 self._problem, self._version = mistake, ""
@@ -179,7 +183,7 @@ class NodeStore:
         listed = {state.name: state for state in listing.items if state.name}
         with self._lock:
             restored = _is_newer(self._reached, listing.resource_version, if_unknown=False)
-            # The answer to a write of ours may be newer than the list; the watch's events come later.
+            # Keep states from answers to our own writes that are newer than the list.
             ahead = {
                 name: state
                 for name, state in self._nodes.items()
@@ -188,7 +192,7 @@ class NodeStore:
             }
             before, now_ns = self._nodes, time.time_ns()
             self._nodes = {
-                name: witnessed(before.get(name), state, now_ns)
+                name: with_booted_after(state, before.get(name), now_ns)
                 for name, state in {**listed, **ahead}.items()
             }
             self._version = self._reached = listing.resource_version
@@ -196,16 +200,16 @@ class NodeStore:
                 _differ(before[name], state) for name, state in self._nodes.items()
             )
             self._problem = None
-            self._tell(differs or not self._synced.is_set())
+            self._changed(differs or not self._synced.is_set())
         self._synced.set()
 
     def _was_restored(self) -> bool:
-        """Whether the server's present version is lower than one that it sent before."""
+        """Whether the server's present version is lower than the last one that it sent."""
         page = self._client.list(NODES_PATH, {"limit": "1"})
         return _is_newer(self._reached, str(page["metadata"].get("resourceVersion", "")), if_unknown=False)
 
     def _watch(self) -> bool:
-        """Watch until the watch ends; False where it ended because nothing came for too long."""
+        """Watch until the watch ends. Return False if it ended by silence."""
         params = {
             "resourceVersion": self._version,
             "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 -- spreads load, no secret
@@ -218,7 +222,9 @@ class NodeStore:
                 for event in stream if not self._stopping.is_set() else ():
                     self._take(event)
             except KubeTimeout:
-                return False  # what is known may well be right; the watch is simply opened again
+                return (
+                    False  # no error to report: the states may well be right, and the watch is opened again
+                )
             finally:
                 with self._lock:
                     self._stream = None
@@ -230,7 +236,7 @@ class NodeStore:
         name, version = metadata.get("name"), metadata.get("resourceVersion")
         with self._lock:
             known = self._nodes.get(name) if isinstance(name, str) else None
-        # An event that an answer to our own write has preceded need not be decoded again.
+        # The answer to our own write may have brought this state already: do not decode it again.
         is_known = known is not None and version == known.as_read.resource_version
         state = None if event.kind == "BOOKMARK" or is_known else self._decode(event.object)
         with self._lock:
@@ -245,23 +251,23 @@ class NodeStore:
                 return
             if event.kind == "DELETED":
                 if self._nodes.pop(state.name, None) is not None:
-                    self._tell(differs=True)
+                    self._changed(differs=True)
             else:
                 self._put(state)
 
     def _put(self, state: NodeState, expected: NodeState | None = None) -> None:
         before = self._nodes.get(state.name)
-        self._nodes[state.name] = state = witnessed(before, state, time.time_ns())
-        self._tell(before is None or _differ(expected or before, state))
+        self._nodes[state.name] = state = with_booted_after(state, before, time.time_ns())
+        self._changed(before is None or _differ(expected or before, state))
 
-    def _tell(self, differs: bool) -> None:
+    def _changed(self, differs: bool) -> None:
         self._snapshot = None
         if differs:
             self._on_change()
 
 
 def _is_newer(version: str, than: str, *, if_unknown: bool = True) -> bool:
-    """Order two resourceVersions; every server in use counts upwards, another could not be ordered."""
+    """Whether ``version`` is the later one; ``if_unknown`` if they are not numbers (they always were)."""
     if version.isdigit() and than.isdigit():
         return int(version) > int(than)
     return if_unknown
@@ -272,16 +278,17 @@ def _differ(before: NodeState, after: NodeState) -> bool:
     return before != replace(after, as_read=same_version)
 
 
-def witnessed(before: NodeState | None, state: NodeState, now_ns: int) -> NodeState:
-    """The newer state of a Node, with what is known from the one before it about when its boot began.
+def with_booted_after(state: NodeState, before: NodeState | None, now_ns: int) -> NodeState:
+    """Add ``booted_after_ns`` to a state: a time before the start of its boot, from the state ``before``.
 
-    While the kubelet of the old boot still reported, the new one had not begun. Its report bears the node's
-    own time, which may be ahead: the report was made before ``now_ns``, our time, all the same.
+    If the boot id changed, the new boot began after the last report of the old boot's kubelet. That report
+    has the node's own time. Its clock may be ahead, so a time later than ``now_ns`` (our time) becomes
+    ``now_ns``.
     """
     if before is None or before.machine.boot_id is None or state.machine.boot_id is None:
         return state
     if replace(before.machine, boot_id=state.machine.boot_id) != state.machine:
-        return state  # another Node, or another machine: its boot may be older
+        return state  # another Node or machine, which may have booted before
     known_ns = before.booted_after_ns
     if before.machine.boot_id != state.machine.boot_id:
         known_ns = None if before.reported_ns is None else min(before.reported_ns, now_ns)
@@ -289,28 +296,28 @@ def witnessed(before: NodeState | None, state: NodeState, now_ns: int) -> NodeSt
 
 
 class ResourceSlices:
-    """Which nodes have a ResourceSlice of NVIDIA's driver, that is a GPU by dynamic resource allocation.
+    """The nodes that have a ResourceSlice of NVIDIA's driver: GPUs by dynamic resource allocation.
 
-    Such a node may bear no label and no capacity of its own. The slices are listed rarely and kept by name. A
-    node that gains its first one is known after some minutes; an Xid of its kernel log proves its GPU at
-    once. For one thread, but for ``nodes``.
+    Such a node may have neither a GPU label nor a GPU capacity. The slices are listed every ten minutes, so a
+    node with a first slice is found after ten minutes at most; an Xid in its kernel log proves its GPU at
+    once. For one thread, except ``nodes``.
     """
 
     def __init__(self, client: ReadOnlyKubeClient, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` gives seconds."""
+        """``clock`` returns seconds."""
         self._client = client
         self._clock = clock
         self._nodes: frozenset[str] = frozenset()
         self._due_seconds = float("-inf")
 
     def nodes(self) -> frozenset[str]:
-        """Their names, as last listed. Sends nothing; any thread may call it."""
+        """Return the nodes' names by the last list. Sends no request; any thread may call it."""
         return self._nodes
 
     def refresh(self) -> None:
-        """List them again if that is due, at most once an interval. Raises nothing.
+        """List the slices if the last list is older than the interval. Never raises a KubeError.
 
-        A server without this API, or that does not let us list them, has none.
+        If the server lacks this API or forbids the list, there are no such nodes.
         """
         if self._clock() < self._due_seconds:
             return
@@ -325,14 +332,14 @@ class ResourceSlices:
 
     def _listed(self) -> frozenset[str]:
         for path in RESOURCE_SLICES_PATHS:
-            with suppress(KubeNotFound):  # an older server has an older version, or none
+            with suppress(KubeNotFound):  # an older server has an older version of the API, or none
                 params = {"fieldSelector": f"spec.driver={GPU_DRIVER}"}
                 return frozenset(filter(None, self._client.list_pages(path, _node_of, params).items))
         return frozenset()
 
 
 def listed_slices(client: ReadOnlyKubeClient) -> Callable[[], frozenset[str]]:
-    """The nodes that have a ResourceSlice now, for a decoder that is used once."""
+    """List the ResourceSlices once, for a decoder of one command; return a function like ``nodes``."""
     slices = ResourceSlices(client)
     slices.refresh()
     return slices.nodes

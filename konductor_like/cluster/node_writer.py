@@ -1,7 +1,7 @@
-"""Carrying out changes: one JSON Patch each, a bounded number at once, patient, and never past the deadline.
+"""Write changes to Nodes: each is one JSON Patch, with retries, and never after the write deadline.
 
-A conflict is not resolved here: the node is read again and handed back, because what to write is decided
-anew.
+A bounded number of patches is sent at once. After a conflict the writer only reads the node again and returns
+its state: the caller must decide again on that state.
 """
 
 from __future__ import annotations
@@ -23,80 +23,81 @@ from konductor_like.cluster.transport import JsonObject
 from konductor_like.model import Change, NodeState
 
 _PATIENCE_SECONDS = 30.0
+"""Seconds for all tries of one write."""
 LINGER_SECONDS = 1.0
-"""How long a write holds up the others' next ones; what takes longer goes on by itself."""
+"""Seconds that ``write_all`` waits for a slow write; after that the write continues in its own thread."""
 
 
 class Outcome(StrEnum):
-    """How a write ended."""
+    """The result of a write."""
 
     APPLIED = "applied"
     """The node is as the change wants it."""
     CONFLICT = "conflict"
-    """Somebody was faster: decide again on the fresh state."""
+    """Somebody else changed the node first: decide again on the new state."""
     GONE = "gone"
-    """There is no such Node any more."""
+    """The Node does not exist any more."""
     FAILED = "failed"
-    """It could not be written; see the error."""
+    """The write failed; see the error."""
     UNDER_WAY = "under way"
-    """The server is slow: the write goes on, and the node is not written again before it has ended."""
+    """The server is slow: the write continues, and the node is not written again before its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """One write and how it ended. ``state`` is the node as it is now, where that is known."""
+    """One write and its outcome. ``state`` is the present state of the node, if known."""
 
     change: Change
     outcome: Outcome
     state: NodeState | None = None
     error: KubeError | None = None
     outcome_unknown: bool = False
-    """FAILED, but the change may have been made: the next watch event or read will show it."""
+    """No usable answer came, but the server may have made the change: the next event or read shows it."""
 
 
 class WriteDeadline(Protocol):
-    """Says whether a write may start now, and how long it may take; the Lease is one (rule 24)."""
+    """A limit of time for writes, such as the Lease's renew deadline (rule 24)."""
 
     def budget_seconds(self) -> float:
-        """How long a write that starts now may take. Raises LeadershipLost when none may start."""
+        """Return the seconds that a write may take now. Raises LeadershipLost if no write may start."""
         ...
 
 
 class NoDeadline:
-    """For the command line: a person writes, guarded by the patch's own tests."""
+    """The deadline of the command line: a person writes, and only the patch's tests guard the write."""
 
     def budget_seconds(self) -> float:
-        """No limit."""
+        """Return infinity."""
         return math.inf
 
 
 class _WritePool:
-    """Does jobs in threads. One that takes long goes on by itself: it is *late*.
+    """Runs jobs in threads. A job that takes long is *late*: it continues, and ``do`` returns without it.
 
     For one thread, except ``finish``.
     """
 
     def __init__(self, size: int, linger_seconds: float) -> None:
-        """``linger_seconds`` is the longest wait for the next job to end, once all have begun."""
+        """After all jobs have begun, ``do`` returns if no job ends within ``linger_seconds``."""
         self._size = size
         self._linger_seconds = linger_seconds
         self._late: dict[str, Future[WriteResult]] = {}
 
     def collect(self, name: str) -> WriteResult | None:
-        """How the late job of that name ended, given once; None where none has ended."""
+        """Return the result of the late job with this name, once; None if no such job has ended."""
         late = self._late.get(name)
         return self._late.pop(name).result() if late is not None and late.done() else None
 
     def do(self, jobs: Mapping[str, Callable[[], WriteResult]]) -> dict[str, WriteResult]:
-        """Do them all; a job must not raise.
+        """Run all jobs; return the results by name. A job must not raise.
 
-        Those that are late are missing from the answer, and not begun where one of that name is under way.
+        Late jobs have no result yet. A job is not started while a late job with its name runs.
         """
         if not jobs:
             return {}
         pool = ThreadPoolExecutor(min(self._size, len(jobs)), thread_name_prefix="write")
         futures = {name: pool.submit(job) for name, job in jobs.items() if name not in self._late}
-        pool.shutdown(wait=False)  # its threads end with their jobs, late ones too
+        pool.shutdown(wait=False)  # each thread ends after its last job, a late job too
         left = set(futures.values())
         while left:
             done, left = wait(left, self._linger_seconds, FIRST_COMPLETED)
@@ -106,7 +107,7 @@ class _WritePool:
         return {name: future.result() for name, future in futures.items() if name not in self._late}
 
     def finish(self, timeout_seconds: float) -> bool:
-        """Wait until nothing is under way; whether that was reached. May be called from another thread."""
+        """Wait for the late jobs. Return whether all have ended. Any thread may call it."""
         return not wait(list(self._late.values()), timeout_seconds).not_done
 
 
@@ -128,10 +129,13 @@ class NodeWriter:
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``patience_seconds`` bounds all tries of one write; a true ``sleep`` ends them (``Event.wait``).
+        """``patience_seconds`` bounds all tries of one write. No more tries once ``sleep`` returns true.
 
-        ``on_state`` gets, at once and from any thread, the node's state by each answer, and the state that we
-        meant to write; None where the answer is to a read.
+        ``on_state`` is called from any thread with the node's state from each answer, and the state that we
+        wanted to write (None after a read). The controller gives ``NodeStore.apply``: so the store also gets
+        the answers to late writes, which no result of ``write_all`` has. The reconciler applies the results'
+        states too, because the writers of dry run and backtest have no ``on_state``; of a ``NodeWriter`` the
+        store knows those states already.
         """
         self._client = client
         self._decode = decode
@@ -145,10 +149,10 @@ class NodeWriter:
         self._clock = clock
 
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
-        """Write all of them, some at once; the results are in the order of ``pairs``, one per node.
+        """Write all changes, several at once. Return one result per node, in the order of ``pairs``.
 
-        A node that the server is slow with delays no other: its write is UNDER_WAY. How that ended is the
-        result when the node is to be written again, unless it went well.
+        A slow write does not delay the others: its outcome is UNDER_WAY. If it fails later, the next call for
+        its node returns that failure, without a new write.
         """
         results: dict[str, WriteResult] = {}
         for _, change in pairs:
@@ -167,11 +171,11 @@ class NodeWriter:
         ]
 
     def finish(self, timeout_seconds: float) -> bool:
-        """Wait until no write is under way; whether that was reached."""
+        """Wait for the writes under way. Return whether all have ended."""
         return self._pool.finish(timeout_seconds)
 
     def write(self, state: NodeState, change: Change) -> WriteResult:
-        """Write one change that was decided on ``state``. What goes wrong is in the result, never raised."""
+        """Write one change that was decided on ``state``. Errors are in the result and never raised."""
         operations = node_patch.build(state, change)
         if not operations:
             return WriteResult(change, Outcome.APPLIED, state)
@@ -209,7 +213,7 @@ class NodeWriter:
             return False
 
     def _read_again(self, state: NodeState, change: Change, refusal: KubeError, unknown: bool) -> WriteResult:
-        """The server refused: read the node: was the race lost, or is the change not valid?"""
+        """Read the node after a refusal, to tell a lost race from an invalid change."""
         try:
             fresh = self._decoded(self._client.get(node_path(change.node)))
         except KubeNotFound:
@@ -218,23 +222,27 @@ class NodeWriter:
             return WriteResult(change, Outcome.FAILED, error=error, outcome_unknown=unknown)
         again = node_patch.build(fresh, change)
         if fresh.as_read.uid == state.as_read.uid and not again:
-            return WriteResult(change, Outcome.APPLIED, fresh)  # an earlier try got through after all
+            return WriteResult(
+                change, Outcome.APPLIED, fresh
+            )  # an earlier try took effect although its answer was lost
         if isinstance(refusal, KubeInvalid) and again == node_patch.build(state, change):
-            return WriteResult(change, Outcome.FAILED, fresh, refusal)  # the same patch, refused for itself
+            return WriteResult(
+                change, Outcome.FAILED, fresh, refusal
+            )  # the node is unchanged, so the patch itself is invalid
         return WriteResult(change, Outcome.CONFLICT, fresh)
 
 
 class DryRunWriter:
-    """Stands in for a ``NodeWriter`` in a dry run: gives what would come of it, and has no client."""
+    """The writer of a dry run: returns the results that a ``NodeWriter`` would, and has no client."""
 
     def __init__(self, *, shorten: bool = True) -> None:
-        """Without ``shorten`` records are not cut to the size of an annotation, which takes time."""
+        """``shorten=False`` saves the time that cutting the records to the size of an annotation takes."""
         self._shorten = shorten
 
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
-        """What ``NodeWriter.write_all`` would give if nobody else wrote."""
+        """Return what ``NodeWriter.write_all`` would return if nobody else wrote."""
         return [self.write(state, change) for state, change in pairs]
 
     def write(self, state: NodeState, change: Change) -> WriteResult:
-        """What ``NodeWriter.write`` would give if nobody else wrote."""
+        """Return what ``NodeWriter.write`` would return if nobody else wrote."""
         return WriteResult(change, Outcome.APPLIED, node_patch.applied(state, change, shorten=self._shorten))

@@ -1,7 +1,7 @@
-"""The jobs whose pods run on one node, as the API server knows them.
+"""Find the jobs whose pods run on one node, by asking the API server.
 
-Their labels and controllers name the job, so that no right to read the owners is needed: the pods of Job,
-JobSet, Kubeflow, Ray, Kueue, LeaderWorkerSet, StatefulSet and Deployment all carry the name.
+A pod's labels and owner references name its job, so that we need no permission to read the owners: it is so
+for Job, JobSet, Kubeflow, Ray, Kueue, LeaderWorkerSet, StatefulSet and Deployment.
 """
 
 from __future__ import annotations
@@ -16,34 +16,36 @@ from konductor_like.jobs import job_of_pod
 from konductor_like.model.time import moment_of_text
 
 ENDED_SECONDS = 300.0
-"""A pod that ended no longer ago than this may be what a line of now is about."""
+"""Seconds after a pod's end in which a new line of the log may still be about the pod."""
 PODS_MOST = 500
-"""Of one node; kubelets take 110 by default."""
+"""Pods of one node, at most; a kubelet accepts 110 by default."""
 POD_BYTES = 10 << 20
-"""etcd takes 1.5 MiB, and JSON escapes make six bytes of one: no pod is larger."""
+"""Bytes of one pod, at most: etcd accepts 1.5 MiB, and JSON escapes may make six bytes of one."""
 RUNNING_BYTES = 64 << 20
+"""Bytes of the answer with the running pods that are read, at most."""
 OTHERS_BYTES = 4 << 20
-"""Some 500 pods that have ended: nodes of batch jobs keep thousands, and few are of the last minutes."""
+"""Bytes of the answer with the other pods that are read, at most: about 500 pods. A node of batch jobs may
+have thousands that ended, few of them in the last minutes."""
 _GPU = ("nvidia.com/", "amd.com/gpu")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeJobs:
-    """What one node's pods are part of."""
+    """The jobs of one node's pods."""
 
     jobs: frozenset[str]
-    """The jobs that have a GPU of the node, ``namespace/Kind/name``."""
+    """The jobs with a GPU of the node, as ``namespace/Kind/name``."""
     pods: Mapping[str, str]
-    """By pod, ``namespace/name``, the job that it is of; empty for a DaemonSet's, which is of none."""
+    """The job of each pod, by ``namespace/name``; empty for a pod without a job, such as a DaemonSet's."""
     complete: bool = True
     """Whether all running pods were read."""
 
 
 def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
-    """Ask for the running pods, then for the others as far as they fit. Raises a KubeError.
+    """List the node's running pods, then its other pods, and return their jobs. Raises a KubeError.
 
-    The answers come out of the API server's cache (``resourceVersion=0``), which knows pods by their node,
-    and has no pages. They are read pod by pod: a thousand of 1.4 MB take no more memory than one.
+    The API server answers from its cache (``resourceVersion=0``), which has an index by node, but no pages.
+    The answers are read pod by pod: a thousand pods of 1.4 MB take no more memory than one.
     """
     found = _Found(now - timedelta(seconds=ENDED_SECONDS))
 
@@ -57,7 +59,7 @@ def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
 
 
 class _Found:
-    """The jobs and pods seen so far, the first ``PODS_MOST`` of them."""
+    """The jobs and pods of the first ``PODS_MOST`` pods."""
 
     def __init__(self, ended_since: datetime) -> None:
         self.jobs: set[str] = set()
@@ -65,7 +67,7 @@ class _Found:
         self._ended_since = ended_since
 
     def take(self, pod: Mapping[str, Any]) -> None:
-        """Note one more. Raises ValueError."""
+        """Add a pod. Raises ValueError if the pod is malformed."""
         if len(self.pods) >= PODS_MOST:
             return
         try:

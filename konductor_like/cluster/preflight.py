@@ -1,7 +1,7 @@
-"""Before the first write: may we do what we will have to do? (Rule 27.)
+"""Check before the first write that we have the permissions we need (rule 27).
 
-Only a definite denial counts. A server that cannot be asked is not a denial, and neither is one that does not
-answer this question: then the work itself will show it.
+Only a definite denial stops the program. If the server cannot be asked, or does not answer this question, the
+program goes on, and a missing permission shows as the error of a later request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LEASES = "coordination.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """One verb on one resource, as RBAC knows it."""
+    """One verb on one resource, in RBAC's terms."""
 
     verb: str
     resource: str
@@ -28,12 +28,12 @@ class Permission:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """As a SelfSubjectAccessReview asks for it."""
+        """The permission as the attributes of a SelfSubjectAccessReview."""
         return {name: value for name, value in asdict(self).items() if value}
 
     @property
     def rule(self) -> str:
-        """The RBAC rule that grants it, as one line of YAML."""
+        """The RBAC rule that grants the permission, as one line of YAML."""
         names = f", resourceNames: [{self.name}]" if self.name else ""
         return f'{{apiGroups: ["{self.group}"], resources: [{self.resource}]{names}, verbs: [{self.verb}]}}'
 
@@ -43,7 +43,7 @@ class Permission:
 
 
 def controller_permissions(namespace: str, lease_name: str) -> tuple[Permission, ...]:
-    """All that the controller needs, its namespace aside."""
+    """Return what the controller needs, except the right to create its namespace."""
     return (
         *(Permission(verb, "nodes") for verb in ("list", "watch", "get", "patch")),
         *(Permission("create", "events", namespace=each) for each in (EVENTS_NAMESPACE, namespace)),
@@ -53,23 +53,23 @@ def controller_permissions(namespace: str, lease_name: str) -> tuple[Permission,
 
 
 def missing_permissions(client: ReadOnlyKubeClient, needed: Iterable[Permission]) -> list[Permission]:
-    """Those that the server definitely denies us. Raises a KubeError when it cannot be asked now."""
+    """Return the permissions that the server denies us. Raises a KubeError if the server cannot be asked."""
     missing: list[Permission] = []
     for permission in needed:
         try:
             allowed = client.review_access(permission.attributes)
         except (KubeForbidden, KubeNotFound):
-            return []  # nobody may ask here
+            return []  # this server does not let us ask
         if not allowed:
             missing.append(permission)
     return missing
 
 
 def ready_to_write(client: KubeClient, namespace: str, lease_name: str = "konductor-like") -> list[str]:
-    """Make sure of the namespace, then name each missing permission in a sentence; none means ready.
+    """Ensure the namespace, then return a sentence for each missing permission; an empty list means ready.
 
-    Raises KubeConfigError when the namespace is missing and may not be created, or the KubeError that kept us
-    from finding out.
+    Raises KubeConfigError if the namespace is missing and may not be created, or another KubeError if the
+    server cannot be asked.
     """
     ensure_namespace(client, namespace)
     return [
@@ -83,10 +83,10 @@ def _role(permission: Permission) -> str:
 
 
 def ensure_namespace(client: KubeClient, name: str) -> None:
-    """See to it that the namespace exists, creating it if that is allowed.
+    """Create the namespace if it does not exist.
 
-    Raises KubeConfigError with the command to run when it is missing and may not be created. Where
-    Namespaces may not be read, as in a pod, it is taken to exist: taking the Lease will show it.
+    Raises KubeConfigError, with the command to run, if it is missing and may not be created. If we may not
+    read Namespaces, as in a pod, the function assumes that it exists; taking the Lease will fail otherwise.
     """
     try:
         client.get(namespace_path(name))
@@ -97,13 +97,13 @@ def ensure_namespace(client: KubeClient, name: str) -> None:
         try:
             client.create(NAMESPACES_PATH, body)
         except KubeConflict:
-            return  # another process just did
+            return  # another process has just created it
         except KubeForbidden as error:
             raise namespace_missing(name) from error
 
 
 def namespace_missing(name: str) -> KubeConfigError:
-    """The error to raise when a namespace turns out not to exist."""
+    """Return the error for a namespace that does not exist."""
     return KubeConfigError(
         f"namespace {name} does not exist, and creating it is not allowed",
         hint=f"create it with: kubectl create namespace {name}",

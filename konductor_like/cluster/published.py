@@ -1,7 +1,7 @@
-"""The settings that the controller decides by, as it publishes them on the Lease for people's commands.
+"""The controller's settings, as it publishes them on the Lease for the command line.
 
-An allow-list: numbers, label names and selectors of nodes, the watched namespaces. Where Loki is, who asks it
-and with what, and the paths of files never get here.
+Only the settings named here are published: numbers, label names, selectors of nodes, watched namespaces.
+Loki's address and credentials and the paths of files are never published.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from konductor_like.settings import Settings
 
 SETTINGS_ANNOTATION = "trainy.konduktor.ai/settings"
 BYTES_MOST = 6 * 1024
+"""Bytes of the annotation, at most."""
 NAMESPACES_MOST = 40
-"""Of up to 63 characters each; the others are counted."""
+"""Namespaces that are published by name, at most (63 characters each); of the others only the number is."""
 _VERSION = 1
 _POLICY = {
     name: get_args(hint) or (hint,)
     for name, hint in get_type_hints(PolicyConfig).items()
     if name not in ("version", "escalations")
 }
-"""The numbers of the policy, each with its kind; one that may be None says so."""
+"""The numbers of the policy by name, each with its type, and NoneType if it may be None."""
 _TEXTS = ("gpu_node_selector", "node_selector", "pool_label", "domain_label")
 
 
@@ -33,27 +34,27 @@ class Published:
     """The settings of one controller."""
 
     by: str
-    """Its identity, as the Lease names its holder."""
+    """The controller's identity, the same as ``holderIdentity``."""
     version: str
-    """The controller's own."""
+    """The version of the controller's program."""
     rules_digest: str
-    """Names the rules in force: the built-in ones and the user's file."""
+    """A hash of the rules in force: the built-in ones and the user's file."""
     policy: PolicyConfig
-    """Bounds and spans; without the rules' data."""
+    """The numbers of the policy; its ``escalations`` are not published."""
     stale_seconds: float
-    """What was not heard or not read for so long is unknown."""
+    """Seconds after which a node without a heartbeat, or a source that was not read, is unknown."""
     gpu_node_selector: str = ""
     node_selector: str = ""
     pool_label: str = ""
     domain_label: str = ""
     namespaces: tuple[str, ...] = ()
-    """The watched ones, or the first of them."""
+    """The first ``NAMESPACES_MOST`` watched namespaces."""
     further_namespaces: int = 0
-    """How many more are watched."""
+    """The number of further watched namespaces."""
 
 
 def published(settings: Settings, *, by: str, version: str, rules_digest: str) -> Published:
-    """What of these settings is published."""
+    """Return the part of the settings that is published."""
     return Published(
         by=by,
         version=version,
@@ -67,7 +68,7 @@ def published(settings: Settings, *, by: str, version: str, rules_digest: str) -
 
 
 def encode_settings(settings: Published) -> str:
-    """The annotation, of at most ``BYTES_MOST``; where selectors are longer than that it says so instead."""
+    """Return the annotation. If the selectors make it longer than ``BYTES_MOST``, it reports only that."""
     who = {"v": _VERSION, "by": settings.by, "version": settings.version, "rules": settings.rules_digest}
     text = dumps(
         {
@@ -85,9 +86,9 @@ def encode_settings(settings: Published) -> str:
 
 
 def decode_settings(text: str) -> tuple[Published | None, str | None]:
-    """The settings, and what was wrong with them. Never raises.
+    """Return the settings and the problem with their text, if any. Never raises.
 
-    None where any of them is missing or no such value: a setting is not guessed at.
+    If one setting is missing or invalid, no settings are returned: no default stands in for it.
     """
     fields = read(text)
     if (problem := fields.get("problem", str)) is not None:
@@ -115,7 +116,7 @@ def _policy(fields: Fields) -> PolicyConfig:
 
 
 def _text(fields: Fields, name: str) -> str:
-    """A label's name or a selector; an empty one is none."""
+    """Read a label's name or a selector; an empty text means that it is not set."""
     text = fields.need(name, str) or ""
     if name.endswith("selector"):
         try:

@@ -1,9 +1,9 @@
-"""Requests over the official client's configuration and connections, in raw mode: JSON in, JSON out.
+"""Send requests over the official client's configuration and connections: JSON in, JSON out.
 
-No typed models anywhere: one odd field in one Node must not make a whole list unreadable. Nothing is
-retried here, with one exception: after a 401 the credentials are loaded again and the request is sent once
-more, because tokens get rotated under a running process. No write is sent once its time is over: a login
-may take as long as its command likes, and by then another may be the writer (rule 24).
+The client's typed models are not used: one odd field in one Node must not make a whole list unreadable. Only
+one error is retried here: after a 401 the credentials are loaded again and the request is sent once more,
+because tokens are rotated while the process runs. A write is not sent after its time is over: a login command
+may take long, and another process may hold the Lease by then (rule 24).
 """
 
 # The official client is annotated in part only.
@@ -39,24 +39,26 @@ from konductor_like.model.time import seconds_ahead
 JsonObject = dict[str, Any]
 JSON, JSON_PATCH = "application/json", "application/json-patch+json"
 FIELD_MANAGER = "konductor-like"
-"""The name that every write of ours carries."""
+"""The field manager of all our writes."""
 USER_AGENT = f"konductor-like/{__version__}"
 _CONNECT_SECONDS = 5.0
 _LOG_IN_AGAIN_SECONDS = 30.0
+"""Seconds between two times that the credentials are loaded again after a 401, at least."""
 _RENEW_SECONDS = 1.0
-"""A token may be about to expire: checked this often, since that takes as long as the rest of a request."""
+"""Seconds between two checks whether the token expires soon. A check takes as long as the rest of a request,
+so not every request makes one."""
 ANSWER_BYTES_MOST = 64 << 20
-"""A page of Nodes has 10 MiB at most where they are large; nothing that is answered at once has more."""
-_TLS_HINT = "the certificates do not fit; check certificate-authority and server in the kubeconfig"
+"""Bytes of one answer, at most. The largest answers are pages of large Nodes, with 10 MiB."""
+_TLS_HINT = "the TLS certificates do not match; check certificate-authority and server in the kubeconfig"
 
 
 def suspend_aware_seconds() -> float:
-    """A clock that nobody sets and that goes on while the machine sleeps, where the system has one."""
+    """Return seconds of a clock that nobody sets; if the system has one, of a clock that runs in suspend."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Connection:
-    """The way to a cluster: its server, one set of credentials, and connections that are kept open.
+    """The server of a cluster, one set of credentials, and connections that are kept open.
 
     ``namespace`` is the context's, or in a pod the pod's own.
     """
@@ -70,7 +72,7 @@ class Connection:
         tls: ssl.SSLContext | None = None,
         renew: Callable[[], object] | None = None,
     ) -> None:
-        """``renew`` puts a new token into the configuration if the present one is about to expire.
+        """``renew`` puts a new token into the configuration if the present token expires soon.
 
         It raises a KubeError.
         """
@@ -91,7 +93,7 @@ class Connection:
             self._client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = tls
 
     def authorization(self) -> str | None:
-        """The value of the Authorization header, renewed if it is about to expire; None without a token."""
+        """Return the Authorization header, renewed if the token expires soon; None without a token."""
         with self._renewing:
             if self._renew is not None and time.monotonic() - self._renewed_at >= _RENEW_SECONDS:
                 self._renew()
@@ -102,14 +104,14 @@ class Connection:
     def send(
         self, method: str, target: str, body: object, content_type: str | None, left: Callable[[], float]
     ) -> Any:
-        """Send one request; the answer is urllib3's, unread. ``left`` raises when it is too late to send."""
+        """Send one request; return urllib3's answer, unread. ``left`` returns the seconds left, or raises."""
         headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
         if content_type is not None:
             headers["Content-Type"] = content_type
         authorization = self.authorization()
         if authorization is not None:
             headers["Authorization"] = authorization
-        timeout = left()  # asked last: renewing the login may have run a command, or waited for another's
+        timeout = left()  # called last, because the renewal of the login may have taken time
         timeouts = (min(timeout, _CONNECT_SECONDS), timeout)
         url = self.host + target
         return self._client.call_api(method, url, headers, body, _request_timeout=timeouts).response
@@ -128,7 +130,7 @@ class Transport:
         timeout_seconds: float,
         clock: Callable[[], float] = suspend_aware_seconds,
     ) -> None:
-        """``find`` loads the credentials: now, and again when the server stops accepting them."""
+        """``find`` loads the credentials: now, and again after the server refuses them."""
         _silence_urllib3()
         self._find = find
         self._timeout_seconds = timeout_seconds
@@ -137,7 +139,7 @@ class Transport:
         self.connection = find()
         self._logged_in_at = -math.inf
         self.clock_ahead_seconds = 0.0
-        """How far the server's clock is ahead of ours, by its latest answer; 0 while the two agree."""
+        """Seconds by which the server's clock is ahead of ours, by its latest answer; 0 while they agree."""
 
     def ask(
         self,
@@ -150,7 +152,7 @@ class Transport:
         content_type: str | None = None,
         timeout_seconds: float | None = None,
     ) -> JsonObject:
-        """Send a request and read its answer, a JSON object. Raises a KubeError."""
+        """Send a request and return its answer, a JSON object. Raises a KubeError."""
         write, server = method != "GET", self.connection.host
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         answer = self._send(what, method, path, params, body, content_type, timeout)
@@ -184,7 +186,7 @@ class Transport:
     def open(
         self, what: str, path: str, params: Mapping[str, str], read_timeout_seconds: float | None = None
     ) -> Any:
-        """Send a GET whose answer may be long, or go on and on; it is returned unread, as urllib3 has it."""
+        """Send a GET with a long or endless answer; return urllib3's answer, unread."""
         timeout = self._timeout_seconds if read_timeout_seconds is None else read_timeout_seconds
         answer = self._send(what, "GET", path, params, None, None, timeout)
         if answer.status == 200:
@@ -195,7 +197,7 @@ class Transport:
         raise error_of(what, answer.status, data, retry_after=answer.headers.get("Retry-After"))
 
     def reading(self, what: str) -> AbstractContextManager[None]:
-        """Translates what goes wrong while an opened answer is read."""
+        """Return a context that turns the exceptions of reading an opened answer into KubeErrors."""
         return self._mapped(what, write=False, sent=True)
 
     def _send(
@@ -226,7 +228,7 @@ class Transport:
         return answer
 
     def _log_in_again(self, refused: Connection) -> bool:
-        """Load the credentials anew; whether there is anything new to try."""
+        """Load the credentials again. Return whether they differ from the refused ones."""
         with self._lock:
             if self.connection is not refused:
                 return True
@@ -237,7 +239,7 @@ class Transport:
                 fresh = self._find()
                 old, new = refused.authorization(), fresh.authorization()
             except KubeError:
-                return False  # the 401 itself is the better thing to report
+                return False  # the caller reports the 401, which is the better message
             if old is not None and old == new:
                 return False
             self.connection = fresh
@@ -246,14 +248,14 @@ class Transport:
 
     @contextmanager
     def _mapped(self, what: str, *, write: bool, sent: bool) -> Iterator[None]:
-        """Translate the client's and urllib3's exceptions into ours."""
+        """Turn the exceptions of the client and of urllib3 into KubeErrors."""
         from kubernetes.client import ApiException
         from urllib3 import exceptions as http
 
         failed = f"cannot {what}: {self.connection.host}"
         try:
             yield
-        except ApiException as error:  # TLS failures, which the client wraps in this with status 0
+        except ApiException as error:  # a TLS failure; the client gives it status 0
             raise KubeUnreachable(f"{failed}: {cut(str(error.reason))}", hint=_TLS_HINT) from error
         except (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError) as error:
             raise KubeUnreachable(f"{failed} cannot be reached: {_cause(error)}") from error
@@ -272,7 +274,7 @@ class Transport:
 
 
 def _silence_urllib3() -> None:
-    """What goes wrong is reported once, as an error of ours; urllib3 would log it as well."""
+    """Keep urllib3 from logging errors that we report as KubeErrors."""
     from urllib3.exceptions import DependencyWarning, InsecureRequestWarning
 
     logging.getLogger("urllib3").setLevel(logging.ERROR)
@@ -281,16 +283,17 @@ def _silence_urllib3() -> None:
 
 
 def _cause(error: Exception) -> str:
-    """urllib3's words without the object that they start with."""
+    """Return urllib3's message without the object's name at its start."""
     text = str(error.args[-1]) if error.args else type(error).__name__
     return cut(text.rsplit(">: ", 1)[-1])
 
 
 def parsed(data: bytes | bytearray) -> Any:
-    """What the JSON says. Raises ValueError or RecursionError for anything else.
+    """Parse JSON. Raises ValueError or RecursionError.
 
-    The parser that comes with pydantic takes half of the time and, because it makes equal short strings one,
-    less memory. What only the standard library's takes (lone surrogates, say) is left to that.
+    pydantic's parser takes half of the time of the standard library's, and less memory, because it shares
+    equal short strings. The standard library's parser is used for JSON that only it accepts, such as lone
+    surrogates.
     """
     try:
         return from_json(data)
@@ -299,6 +302,6 @@ def parsed(data: bytes | bytearray) -> Any:
 
 
 def json_object(parent: Mapping[str, Any], name: str) -> JsonObject:
-    """An object within an object; an empty one where there is none."""
+    """Return the inner object with this name; an empty one if there is none."""
     found = parent.get(name)
     return found if isinstance(found, dict) else {}

@@ -1,4 +1,4 @@
-"""The events of one watch, read line by line from an answer that does not end."""
+"""Read the events of one watch, line by line, from an answer that does not end."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from konductor_like.cluster.transport import parsed
 
 _PIECE = 1 << 16
 _GATHER_SECONDS = 0.2
-"""What comes after a silence is left to gather for so long: thousands of kubelets report all the time, and
-events one by one cost more than twice of what they cost in a row."""
+"""Seconds to wait after the first event that follows a silence, so that more events gather and are read at
+once. Thousands of kubelets report all the time, and reading events one by one costs more than twice as
+much."""
 _SILENCE_SECONDS = 0.01
+"""Seconds without data that count as a silence."""
 
 
 class WatchEvent(NamedTuple):
-    """What happened (``ADDED``, ``MODIFIED``, ``DELETED``, ``BOOKMARK``), and to which object."""
+    """One change: its kind (``ADDED``, ``MODIFIED``, ``DELETED``, ``BOOKMARK``) and its object."""
 
     kind: str
     object: dict[str, Any]
 
 
 class WatchStream:
-    """Iterate over it for the events, inside a ``with``; it ends when the server ends it, or by ``close``.
+    """An iterator over the events, for use inside a ``with``. It ends when the server ends the watch or
+    ``close`` is called.
 
-    An ``ERROR`` event is raised as the error that it stands for (KubeGone when the resourceVersion is too
-    old); silence beyond the read timeout is KubeTimeout. ``close`` may be called from any thread.
+    An ``ERROR`` event is raised as its KubeError (KubeGone if the resourceVersion is too old), silence beyond
+    the read timeout as KubeTimeout. Any thread may call ``close``.
     """
 
     def __init__(
@@ -42,9 +45,9 @@ class WatchStream:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """End the watch; a thread that waits for the next event comes back at once."""
+        """End the watch. A thread that waits for the next event stops waiting at once."""
         self._closed.set()
-        with suppress(OSError, ValueError, RuntimeError):  # it may have ended by itself just now
+        with suppress(OSError, ValueError, RuntimeError):  # the watch may have ended just now
             self._answer.shutdown()
 
     def __enter__(self) -> Self:
@@ -68,7 +71,7 @@ class WatchStream:
                 yield from lines[1:]
                 pieces = []
             pieces.append(rest)
-        # A last line without its end was cut off; what it says will come again with the next watch.
+        # A last line without a newline was cut off; the next watch will bring its event again.
 
     def _next(self) -> bytes:
         began = time.monotonic()
@@ -83,7 +86,7 @@ class WatchStream:
                 return b"" if self._closed.is_set() else self._answer.read1(_PIECE) or b""
         except (KubeError, OSError, ValueError):
             if self._closed.is_set():
-                return b""  # closing it is what broke it
+                return b""  # the error comes from close
             raise
 
     def _event(self, line: bytes) -> WatchEvent:
@@ -91,9 +94,9 @@ class WatchStream:
             event = parsed(line)
             kind, found = event["type"], event["object"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise KubeBadAnswer(f"cannot {self._what}: the stream holds a line that is no event") from error
+            raise KubeBadAnswer(f"cannot {self._what}: the stream has a line that is not an event") from error
         if not isinstance(found, dict):
-            raise KubeBadAnswer(f"cannot {self._what}: the stream holds an event without an object")
+            raise KubeBadAnswer(f"cannot {self._what}: the stream has an event without an object")
         if kind == "ERROR":
             code = found.get("code")
             raise error_of(self._what, code if isinstance(code, int) else 500, json.dumps(found).encode())

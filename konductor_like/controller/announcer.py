@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from konductor_like.cluster.events import about
+from konductor_like.cluster.events import event_subject
 from konductor_like.controller import logs
 from konductor_like.model import Change, EventReason, NodeState
 
@@ -41,7 +41,9 @@ class Announcer:
         if change.event is None:
             return
         try:
-            self._queue.put_nowait((state, change.event, change.message, about(change), change.act_id))
+            self._queue.put_nowait(
+                (state, change.event, change.message, event_subject(change), change.act_id)
+            )
         except queue.Full:
             logs.warning(
                 f"too many Events wait; not sent for node {state.name}: {change.message}", node=state.name

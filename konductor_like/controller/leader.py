@@ -160,7 +160,7 @@ class Controller:
                 continue
             answered = True
             self._well()
-            if status.held:
+            if status.is_ours:
                 logged = None
                 if status.problem:
                     logs.warning(f"The annotations of the Lease cannot be read in full: {status.problem}.")

@@ -1,4 +1,4 @@
-"""Everything the story plays on: both stand-ins, a fleet, its kernel logs, and the real controller."""
+"""The stage of the story: both stand-ins, a fleet, its kernel logs, and the real controller."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KernelLog:
     lines: list[str] = field(default_factory=list)
 
     def stamped(self, text: str, elapsed_seconds: float) -> str:
-        """The line that the kernel keeps for ``text``, written now."""
+        """Add ``text`` to the buffer, and return its line with a stamp."""
         line = f"[{self.uptime_seconds + elapsed_seconds:.6f}] {text}"
         self.lines.append(line)
         return line
@@ -46,7 +46,7 @@ class KernelLog:
 
 @dataclass(frozen=True, slots=True)
 class SeenNode:
-    """What the API server shows of a node."""
+    """A node as the API server shows it."""
 
     name: str
     tainted: bool
@@ -54,12 +54,12 @@ class SeenNode:
     record: dict[str, Any]
 
     def recorded(self, code: int) -> bool:
-        """Whether the record on the node holds an incident with this Xid."""
+        """Whether the node's record has an incident with this Xid."""
         return any(incident["rule"] == f"xid.{code}" for incident in self.record.get("incidents", ()))
 
 
 class RunningController:
-    """The real controller as a process; ``log`` holds the last lines that it said."""
+    """The real controller as a process; ``log`` has its last log lines."""
 
     def __init__(self, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
         self.log: deque[str] = deque(maxlen=_LOG_LINES_KEPT)
@@ -70,13 +70,13 @@ class RunningController:
         self._follower.start()
 
     def stop(self) -> int:
-        """End it in order, if it still runs; gives its exit code."""
+        """Terminate the controller if it still runs; return its exit code."""
         if self.process.poll() is None:
             self.process.terminate()
         return self._ended()
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye."""
+        """End the controller with SIGKILL."""
         self.process.kill()
         self._ended()
 
@@ -97,7 +97,7 @@ class RunningController:
 
 
 class Stage:
-    """Use as a context manager; everything is stopped and removed at the end."""
+    """A context manager. At its end everything is stopped and removed."""
 
     def __init__(self, gpu_nodes: int = 10) -> None:
         self._exits = ExitStack()
@@ -125,7 +125,7 @@ class Stage:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a shell needs to talk to this stage."""
+        """The variables that a shell needs to use this stage."""
         return {"KUBECONFIG": str(self.kubeconfig), "LOG_ENDPOINT": self.loki.url}
 
     @property
@@ -134,9 +134,9 @@ class Stage:
         return tuple(self._kernels)
 
     def start_controller(self, *arguments: str, **settings: str) -> RunningController:
-        """Start ``python -m konductor_like.controller.launch`` and follow what it says.
+        """Start ``python -m konductor_like.controller.launch`` and follow its log.
 
-        ``settings`` are environment variables; the last one given wins over the stage's own.
+        ``settings`` are environment variables; they override the stage's own.
         """
         quick = {
             "KONDUCTOR_POLL_INTERVAL_SECONDS": "0.5",
@@ -150,7 +150,7 @@ class Stage:
         return controller
 
     def run(self, *arguments: str, show: bool = False) -> subprocess.CompletedProcess[str]:
-        """Run one of our own commands against this stage; ``show`` lets it print for itself."""
+        """Run a ``konductor-like`` command against this stage; with ``show`` it prints to our terminal."""
         return subprocess.run(  # noqa: S603  # our own interpreter and module
             (*COMMAND, *arguments),
             env=self.child_environment(),
@@ -161,18 +161,18 @@ class Stage:
         )
 
     def kernel(self, node: str, text: str) -> None:
-        """The kernel of a node says something, and the collector ships it."""
+        """Write a line to a node's kernel log, and ship it."""
         line = self._kernels[node].stamped(text, (time.time_ns() - self._started_ns) / 1e9)
         self.push(node, line)
 
     def replay(self, node: str) -> None:
-        """The node's ``dmesg`` pod restarts: the whole ring buffer again, with new timestamps."""
+        """Ship the whole ring buffer again with new timestamps, as after a restart of the ``dmesg`` pod."""
         self.push(node, *self._kernels[node].lines)
 
     def keep_beating(self) -> None:
-        """Every node's kernel-log reader beats each minute until the stage is left, and did so before."""
+        """Send every node's heartbeats of the last two minutes, then one each minute until the stage ends."""
         now_ns = time.time_ns()
-        for minutes in (2, 1):  # a controller that starts now reads what is older than 20 s
+        for minutes in (2, 1):  # a controller that starts now reads lines that are older than 20 s
             self.heartbeats(now_ns - minutes * round(HEARTBEAT_SECONDS * 1e9))
         over = threading.Event()
         beating = threading.Thread(target=self.beat, args=(over.wait,), daemon=True)
@@ -181,14 +181,14 @@ class Stage:
         self._exits.callback(over.set)
 
     def beat(self, wait: Callable[[float], bool], now_ns: Callable[[], int] = time.time_ns) -> None:
-        """Heartbeats now and each minute; ``wait`` is told how many seconds, and says whether it is over."""
+        """Send heartbeats now and each minute; ``wait`` takes seconds and returns whether to stop."""
         over = False
         while not over:
             self.heartbeats(now_ns())
             over = wait(HEARTBEAT_SECONDS)
 
     def heartbeats(self, at_ns: int | None = None) -> None:
-        """One heartbeat of every node's kernel-log reader, now or at this Unix time."""
+        """Send one heartbeat of every node's kernel-log reader, now or at this Unix time."""
         at_ns = time.time_ns() if at_ns is None else at_ns
         wall = datetime.fromtimestamp(at_ns / 1e9, UTC).isoformat(timespec="milliseconds")
         for node in self.cluster.objects("nodes"):
@@ -201,7 +201,7 @@ class Stage:
                 self._push(kernel.node, [beat], at_ns)
 
     def node(self, name: str) -> SeenNode:
-        """One node, as the API server shows it."""
+        """Return a node as the API server shows it."""
         node = self._get(name)
         metadata = node["metadata"]
         record = json.loads(metadata.get("annotations", {}).get(RECORD_ANNOTATION, "{}"))
@@ -209,11 +209,11 @@ class Stage:
         return SeenNode(name, tainted, metadata.get("labels", {}).get(HEALTH_LABEL, ""), record)
 
     def nodes(self) -> list[SeenNode]:
-        """All GPU nodes."""
+        """Return all GPU nodes."""
         return [self.node(name) for name in self._kernels]
 
     def heard(self, name: str) -> bool:
-        """Whether the controller says on its Lease that it hears the node's kernel log."""
+        """Whether the coverage on the Lease shows that the node's kernel log arrives."""
         for lease in self.cluster.objects("leases", "konductor-like"):
             text = lease["metadata"].get("annotations", {}).get(COVERAGE_ANNOTATION, "")
             coverage, _ = decode_coverage(text)
@@ -224,14 +224,14 @@ class Stage:
         return self.cluster.node(name)
 
     def child_environment(self, **more: str) -> dict[str, str]:
-        """The environment of our own commands when they run against this stage."""
-        # Settings of the person who runs the demo must not reach into it.
+        """Return the environment for our own commands on this stage."""
+        # Settings of the person who runs the demo must not change it.
         names = ("LOG_ENDPOINT", "WATCHED_NAMESPACES", "KUBECONFIG")
         kept = {k: v for k, v in os.environ.items() if not k.startswith("KONDUCTOR_") and k not in names}
         return {**kept, **self.environment, **more}
 
     def push(self, node: str, *lines: str) -> None:
-        """The collector ships these lines of a node; an empty ``node`` is one that it could not name."""
+        """Ship lines of a node, as the collector does; with an empty ``node`` the lines name no node."""
         self._push(node, lines, time.time_ns())
 
     def _push(self, node: str, lines: Sequence[str], at_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""The story, step by step: what happens, and what must come true because of it."""
+"""The steps of the story, each with the outcome that must follow."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ XID_63 = "NVRM: Xid (PCI:0000:1b:00): 63, pid=2201, Row Remapper: New row marked
 
 
 class StoryError(Exception):
-    """Something that had to come true did not; the message says what."""
+    """A step did not have its outcome; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``play`` makes it happen; ``holds`` must become true, and ``never`` must not be true then."""
+    """A step. ``play`` starts it; then ``holds`` must become true, and ``never`` must stay false."""
 
     title: str
     play: Callable[[Stage], None]
@@ -35,7 +35,7 @@ class Step:
 
 
 def steps(controller: RunningController) -> Iterator[Step]:
-    """The story in order."""
+    """Return the steps in order."""
     yield Step(
         "The controller starts; ten GPU nodes are healthy.",
         lambda _stage: None,
@@ -72,7 +72,7 @@ def steps(controller: RunningController) -> Iterator[Step]:
         "gpu-04: its dmesg pod restarts and prints the old Xid 79 again.",
         _replay,
         lambda stage: stage.node("gpu-01").recorded(63),
-        lambda _stage, _seconds: "judged and passed over: the reset stays reset",
+        lambda _stage, _seconds: "the old line does not taint it again: the reset stays reset",
         never=lambda stage: stage.node("gpu-04").tainted,
     )
     yield Step(
@@ -92,7 +92,7 @@ def steps(controller: RunningController) -> Iterator[Step]:
 
 
 def play(step: Step, stage: Stage, controller: RunningController) -> str:
-    """Play one step and wait until it came true; gives the outcome in words. Raises StoryError."""
+    """Play one step, wait for its outcome, and return the outcome in words. Raises StoryError."""
     step.play(stage)
     started = time.monotonic()
     while not step.holds(stage):
@@ -100,13 +100,13 @@ def play(step: Step, stage: Stage, controller: RunningController) -> str:
         if code is not None:
             raise StoryError(f"the controller ended with exit code {code}")
         if step.never(stage):
-            raise StoryError("what must never happen did")
+            raise StoryError("a state came that must never come")
         if time.monotonic() - started > STEP_SECONDS:
-            raise StoryError(f"it did not come true within {STEP_SECONDS:.0f} s")
+            raise StoryError(f"the expected state did not come within {STEP_SECONDS:.0f} s")
         time.sleep(_LOOK_SECONDS)
     seconds = time.monotonic() - started
     if step.never(stage):
-        raise StoryError("what must never happen did")
+        raise StoryError("a state came that must never come")
     return step.outcome(stage, seconds)
 
 
@@ -121,7 +121,7 @@ def _reset(stage: Stage) -> None:
 
 
 def _replay(stage: Stage) -> None:
-    """The line after the replay proves that the replay was judged: one node's lines are read in order."""
+    """Replay gpu-04's log, then log a line on gpu-01: once it is recorded, the replay has been handled."""
     stage.replay("gpu-04")
     stage.kernel("gpu-01", XID_63)
 

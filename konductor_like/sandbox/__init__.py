@@ -1,5 +1,5 @@
-"""Stand-in servers on loopback, for the demo and the tests; ``tests/contract`` holds them to the real ones.
+"""Stand-in servers on loopback, for the demo and the tests; ``tests/contract`` compares them with real ones.
 
-``server``, ``http`` and ``fault_injection`` are what both share: HTTP, a journal, things that go wrong on
-request. ``fleet`` makes Nodes.
+Both use ``server``, ``http`` and ``fault_injection``: HTTP, a journal of requests, and failures on request.
+``fleet`` makes Nodes.
 """

@@ -1,4 +1,4 @@
-"""Things that go wrong on the way: injected into a stand-in to see how its clients bear them."""
+"""Failures to inject into a stand-in, for tests of its clients."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ class Drop(Enum):
 
 
 def any_request(_request: Request) -> bool:
-    """Meets every request."""
+    """Match every request."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Mishap:
-    """One thing that goes wrong. Several effects may be combined; a delay comes first."""
+    """One failure. Effects may be combined; a delay comes first."""
 
     status: int | None = None
-    """Answered in place of the real answer, with ``body``, ``content_type`` and ``headers``."""
+    """The status to answer in place of the real answer, with ``body``, ``content_type`` and ``headers``."""
     body: str = ""
     content_type: str = TEXT
     headers: Mapping[str, str] = field(default_factory=dict)
     delay_seconds: float = 0.0
     drop: Drop | None = None
-    """MIDWAY loses the real answer halfway, the others come in place of it."""
+    """MIDWAY cuts the real answer halfway; the others replace it."""
     cut_body_to: int | None = None
-    """The real answer's body is cut to so many bytes, in otherwise valid HTTP."""
+    """Bytes to which the real answer's body is cut, in otherwise valid HTTP."""
     after: bool = False
-    """The real server acts first, only its answer is spoiled: a write that succeeded, and nobody was told."""
+    """Whether the server acts first and only its answer is lost, like a write whose success stays unknown."""
 
     @property
     def replaces(self) -> bool:
-        """Whether the real server is never asked."""
+        """Whether the request never reaches the server."""
         return not self.after and (self.status is not None or self.drop in (Drop.SILENTLY, Drop.RESET))
 
     def spoil(self, reply: Reply) -> Reply:
-        """What is sent in place of ``reply``."""
+        """Return the reply to send in place of ``reply``."""
         if self.status is not None:
             return Reply(self.status, self.body.encode(), self.content_type, self.headers)
         if self.cut_body_to is not None:
@@ -62,7 +62,7 @@ class _Planned:
 
 
 class Mishaps:
-    """The mishaps still to come, in the order they were added. Thread-safe."""
+    """The mishaps that have not happened yet, in the order of their addition. Thread-safe."""
 
     def __init__(self) -> None:
         self._planned: list[_Planned] = []
@@ -71,23 +71,23 @@ class Mishaps:
     def add(
         self, mishap: Mishap, times: int | None = 1, when: Callable[[Request], bool] = any_request
     ) -> None:
-        """Let it befall the next ``times`` requests that ``when`` picks; ``None`` means until ``clear``."""
+        """Add a mishap for the next ``times`` requests that match ``when``; ``None``: until ``clear``."""
         with self._lock:
             self._planned.append(_Planned(mishap, times, when))
 
     def clear(self) -> None:
-        """From now on all goes well."""
+        """Remove all mishaps."""
         with self._lock:
             self._planned.clear()
 
     @property
     def pending(self) -> int:
-        """How many planned mishaps have not all happened yet."""
+        """The number of mishaps that have not happened as often as planned."""
         with self._lock:
             return len(self._planned)
 
     def take(self, request: Request) -> Mishap | None:
-        """The mishap that befalls this request, if any; it counts as happened."""
+        """Return the mishap for this request, if any, and count it as happened."""
         with self._lock:
             planned = next((planned for planned in self._planned if planned.when(request)), None)
             if planned is None:

@@ -1,7 +1,7 @@
-"""Made-up fleets: Node objects such as an eight-GPU H100 cluster shows, and plain CPU nodes.
+"""Made-up fleets: Nodes like those of a cluster of eight-GPU H100 machines, and plain CPU nodes.
 
-Everything about a Node follows from its name, so that two runs look alike; a GPU node weighs 15 KB and more,
-most of it images, labels and managedFields, as real ones do.
+A Node's content follows from its name, so that two runs are alike. A GPU node has 15 KB or more, like a real
+one, most of it images, labels and managedFields.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REPOSITORIES = (
     "docker.io/library/busybox:1.37",
     "docker.io/library/ubuntu:22.04",
 )
-_IMAGES = 40  # half of what a kubelet reports at most
+_IMAGES = 40  # half of the images that a kubelet reports at most
 
 _NFD = "feature.node.kubernetes.io/"
 _GPU_LABELS = {
@@ -98,9 +98,9 @@ def make_node(
     ready: bool = True,
     unschedulable: bool = False,
 ) -> dict[str, Any]:
-    """A Node with so many H100s; with 0 a GPU node whose GPUs have all left its capacity.
+    """Make a Node with this number of H100s; 0 makes a GPU node whose GPUs are all missing in its capacity.
 
-    Further labels and annotations are added to the usual ones. Each call makes a fresh object.
+    Further labels and annotations are added to the usual ones. Each call makes a new object.
     """
     node = _machine(name, {**_gpu_labels(gpus), **(labels or {})}, annotations or {}, ready)
     capacity = {"cpu": "224", "memory": "2113421108Ki", "nvidia.com/gpu": str(gpus), "rdma/hca": "8"}
@@ -113,7 +113,7 @@ def make_node(
 def make_cpu_node(
     name: str, labels: Mapping[str, str] | None = None, ready: bool = True, unschedulable: bool = False
 ) -> dict[str, Any]:
-    """A Node with no GPU and nothing that speaks of one."""
+    """Make a Node without a GPU and without GPU labels."""
     node = _machine(name, labels or {}, {}, ready)
     _set_capacity(node, {"cpu": "64", "memory": "527980184Ki"})
     node["spec"].update(_spec((), unschedulable))
@@ -121,13 +121,13 @@ def make_cpu_node(
 
 
 def make_fleet(gpu_nodes: int, cpu_nodes: int = 0) -> list[dict[str, Any]]:
-    """``gpu-0001`` and so on, then ``cpu-0001`` and so on."""
+    """Make the Nodes ``gpu-0001`` and so on, then ``cpu-0001`` and so on."""
     gpu = [make_node(f"gpu-{number:04}") for number in range(1, gpu_nodes + 1)]
     return gpu + [make_cpu_node(f"cpu-{number:04}") for number in range(1, cpu_nodes + 1)]
 
 
 def _signed(node: dict[str, Any]) -> dict[str, Any]:
-    """The Node with the managedFields of the kubelet that registered it and keeps its status."""
+    """Add the managedFields of a kubelet that registered the Node and writes its status."""
     registered = {part: node[part] for part in ("kind", "apiVersion", "metadata", "spec")}
     record_write({"metadata": {}, "spec": {}}, registered, "kubelet", "", _CREATED)
     record_write({**registered, "status": {}}, node, "kubelet", "status", _CREATED)

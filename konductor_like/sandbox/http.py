@@ -1,4 +1,4 @@
-"""What travels over HTTP in the sandbox: one request, one reply."""
+"""Requests and replies of the sandbox's servers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Takeover = Callable[[BinaryIO, BinaryIO], None]
 
 
 class BadBodyError(Exception):
-    """The request's body cannot be read as its headers announce it."""
+    """The request's body does not match its headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, read in full. Header names are in lower case; the path is decoded, its query is apart."""
+    """One request, read in full. Header names are in lower case; the path is decoded, without the query."""
 
     method: str
     path: str
@@ -30,7 +30,7 @@ class Request:
     body: bytes = b""
 
     def param(self, name: str, default: str = "") -> str:
-        """The first value of a query parameter."""
+        """Return the first value of a query parameter."""
         return self.params.get(name, [default])[0]
 
 
@@ -46,24 +46,24 @@ class Reply:
     """Sent with chunked encoding as they come; an empty one sends nothing."""
     takeover: Takeover | None = None
     after_seconds: float = 0.0
-    """How long the server is silent first; it does not wait for a client that goes away meanwhile."""
+    """Seconds that the server waits before the answer; it stops waiting if the client goes away."""
     hangs_up: bool = False
-    """The connection is closed in place of an answer."""
+    """Whether the connection is closed in place of an answer."""
 
     @classmethod
     def of_json(cls, value: object, status: int = 200, content_type: str = JSON) -> Reply:
-        """A reply with a JSON body, written without spaces as Go does."""
+        """Return a reply with a JSON body, written without spaces, as Go does."""
         body = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
         return cls(status, body, content_type)
 
     @classmethod
     def of_text(cls, text: str, status: int = 200, content_type: str = TEXT) -> Reply:
-        """A reply with a plain text body."""
+        """Return a reply with a plain text body."""
         return cls(status, text.encode(), content_type)
 
 
 def read_body(stream: BinaryIO, headers: Mapping[str, str]) -> bytes:
-    """The request's body, sent with a length or in chunks. Raises ``BadBodyError`` if it ends too early."""
+    """Read the body, sent with a length or in chunks. Raises ``BadBodyError`` if it ends too early."""
     try:
         if headers.get("transfer-encoding", "").lower() == "chunked":
             return b"".join(_chunks(stream))

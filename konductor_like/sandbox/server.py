@@ -1,7 +1,7 @@
 """A small HTTP/1.1 server on loopback, on which both stand-ins are built.
 
-It speaks HTTP, keeps a journal of the requests and plays the mishaps it is told to; what to answer is the
-business of the callable it is given. Standard library only.
+It serves HTTP, keeps a journal of the requests and plays the injected mishaps. A callable gives the answers.
+It uses only the standard library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Handler = Callable[[Request], Reply]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One line of the journal. ``status`` is 0 where the connection was dropped with no answer."""
+    """One line of the journal. ``status`` is 0 if the connection was closed without an answer."""
 
     request: Request
     status: int
@@ -46,7 +46,7 @@ class LoopbackServer:
         self.handle = handle
         self.mishaps = Mishaps()
         self.stopping = threading.Event()
-        """Set when the server stops: endless answers must end then."""
+        """Set when the server stops; endless answers must end then."""
         self._ssl_context = ssl_context
         self._port = port
         self._journal: list[Exchange] = []
@@ -56,7 +56,7 @@ class LoopbackServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on; 0 before the first start if any would do."""
+        """The port it listens on; 0 before the first start if any free port will do."""
         return self._port
 
     @property
@@ -66,12 +66,12 @@ class LoopbackServer:
 
     @property
     def journal(self) -> list[Exchange]:
-        """All requests answered so far, in the order of their answers."""
+        """All requests answered until now, in the order of their answers."""
         with self._journal_lock:
             return list(self._journal)
 
     def clear_journal(self) -> None:
-        """Forget the requests so far."""
+        """Forget the requests until now."""
         with self._journal_lock:
             self._journal.clear()
 
@@ -87,7 +87,7 @@ class LoopbackServer:
         return self
 
     def stop(self) -> None:
-        """Close the port and every connection, and wait until nothing of it runs. Harmless if not started."""
+        """Close the port and every connection, and wait for all threads. Harmless if not started."""
         if self._listener is None or self._thread is None:
             return
         self.stopping.set()
@@ -117,9 +117,11 @@ class Service(Protocol):
 
 
 def serve_until_interrupted(service: Service, port: int, begun: Callable[[], str]) -> int:
-    """Serve until SIGINT or SIGTERM, and print what ``begun`` says once it listens; returns the exit code."""
+    """Serve until SIGINT or SIGTERM; print the text of ``begun`` once it listens. Return the exit code."""
     signals = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # inherited: no thread but sigwait gets one
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, signals
+    )  # threads inherit this, so that only sigwait gets a signal
     try:
         service.start()
         sys.stdout.write(f"{begun()}\n")
@@ -162,10 +164,10 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().shutdown_request(request)
 
     def hang_up(self) -> None:
-        """End every open connection, so that threads waiting on one come back."""
+        """End every open connection, so that threads that wait on one stop waiting."""
         with self._lock:
             for connection in self._open:
-                with contextlib.suppress(OSError):  # past TLS: its own shutdown would race with the reader
+                with contextlib.suppress(OSError):  # below TLS, whose own shutdown would race with the reader
                     socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
@@ -173,11 +175,11 @@ class _Connection(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "sandbox", ""
     disable_nagle_algorithm = True
-    wbufsize = -1  # buffered: a reply leaves in one piece
+    wbufsize = -1  # buffered, so that a reply is sent in one piece
     server: _Listener
 
     def handle(self) -> None:
-        with contextlib.suppress(OSError):  # a client that goes away is everyday life
+        with contextlib.suppress(OSError):  # clients may go away at any time
             super().handle()
 
     def finish(self) -> None:
@@ -185,7 +187,7 @@ class _Connection(BaseHTTPRequestHandler):
             super().finish()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base class's name
-        """The journal takes the place of a log on stderr."""
+        """Log nothing: the journal has the requests."""
 
     def _serve(self) -> None:
         owner = self.server.owner
@@ -268,7 +270,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _hang_up(self, reset: bool) -> None:
         self.close_connection = True
-        if reset:  # lingering for no time at all turns the close into a reset
+        if reset:  # with a linger time of 0 the close becomes a reset
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
         else:

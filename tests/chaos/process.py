@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from konductor_like.cluster.errors import KubeError, LeadershipLost
-from konductor_like.cluster.events import NodeEvents, about
+from konductor_like.cluster.events import NodeEvents, event_subject
 from konductor_like.cluster.lease import LeaderLease, read_controls
 from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.node_decoder import node_decoder
@@ -106,7 +106,7 @@ class _Announcer:
 
     def announce(self, state: NodeState, change: Change) -> None:
         if change.event is not None:
-            self._events.send(state, change.event, change.message, about(change), change.act_id)
+            self._events.send(state, change.event, change.message, event_subject(change), change.act_id)
 
 
 class _Stop:
@@ -341,7 +341,7 @@ class Process:
                 status = self.lease.try_acquire()
             except KubeError:
                 return
-        if not status.held or not self.store.wait_synced(0):
+        if not status.is_ours or not self.store.wait_synced(0):
             return
         self._world.ledger.starts_leading(self, status.checkpoint)
         self._world.lines.take_nudge()  # a tail does not report older lines

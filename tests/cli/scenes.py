@@ -215,7 +215,7 @@ def seed_lease(
         now=lambda: ago(4),
         notes=lambda: {SETTINGS_ANNOTATION: encode_settings(settings)} if settings else {},
     )
-    assert lease.try_acquire().held
+    assert lease.try_acquire().is_ours
     read = Checkpoint({Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}, act_from_ns=ago_ns(86_400))
     coverage = Coverage(ago(20), frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
     lease.renew(Carried(read, coverage))

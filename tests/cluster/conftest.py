@@ -22,7 +22,7 @@ from tests.cluster.writer_scenes import Waits, make_writer
 
 @pytest.fixture(autouse=True)
 def _no_cluster_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither the caller's cluster nor the caller's proxies reach these tests."""
+    """Keep the caller's kubeconfig and proxies out of these tests."""
     for name in list(os.environ):
         if name.startswith(("KUBE", "POD_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -46,33 +46,33 @@ def client(server: KubernetesServer, tmp_path: Path) -> Iterator[KubeClient]:
 
 @pytest.fixture
 def clock(server: KubernetesServer) -> Clock:
-    """A hand-moved clock, and the Lease's namespace."""
+    """A clock that tests move; the Lease's namespace exists."""
     server.create_namespace(NAMESPACE)
     return Clock()
 
 
 @pytest.fixture
 def lease(client: KubeClient, clock: Clock) -> LeaderLease:
-    """Our side of a Lease that we hold."""
+    """A LeaderLease that has taken the Lease."""
     held = candidate(client, clock)
-    assert held.try_acquire().held
+    assert held.try_acquire().is_ours
     return held
 
 
 @pytest.fixture
 def waits() -> Waits:
-    """A clock that only waiting moves."""
+    """A clock that only sleeping moves."""
     return Waits()
 
 
 @pytest.fixture
 def writer(client: KubeClient, waits: Waits) -> NodeWriter:
-    """A writer without a fence, as the command line has it."""
+    """A writer without a deadline, as the command line has it."""
     return make_writer(client, waits)
 
 
 @pytest.fixture
 def state(server: KubernetesServer, client: KubeClient) -> NodeState:
-    """A healthy Node with somebody's taint on it, as it was read."""
+    """The state of a healthy Node with a taint of somebody else."""
     server.put_node(raw_node(taints=[TEAM]))
     return list_nodes(client, node_decoder())["gpu-1"]

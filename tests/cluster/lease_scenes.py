@@ -1,4 +1,4 @@
-"""Two who want the Lease, a clock moved by hand, and what the Lease says."""
+"""Helpers: candidates for the Lease, a clock that tests move, and reads of the Lease."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WRITES = matching("PUT", "leases")
 
 
 def cursor(seconds: int) -> Checkpoint:
-    """Read so far, seconds after noon."""
+    """Return a cursor that many seconds after noon."""
     return Checkpoint({Source.KERNEL: NOON_NS + seconds * 10**9}, NOON_NS)
 
 
 class Clock:
-    """Both clocks of every process here, moved by hand."""
+    """Both clocks of all candidates; tests move it."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -37,12 +37,12 @@ class Clock:
         return self.seconds
 
     def now(self) -> datetime:
-        """The wall clock; one that is wrong, since nothing depends on it."""
+        """Return the wall clock. It is wrong on purpose: nothing may depend on it."""
         return NOON + timedelta(seconds=self.seconds * 3)
 
 
 def candidate(client: KubeClient, clock: Clock, name: str = "a", **parts: Any) -> LeaderLease:
-    """One of those who want the Lease: 30 s long, 20 s deadline."""
+    """Return a candidate: duration 30 s, renew deadline 20 s."""
     parts = {
         "duration_seconds": 30,
         "renew_deadline_seconds": 20.0,
@@ -55,30 +55,30 @@ def candidate(client: KubeClient, clock: Clock, name: str = "a", **parts: Any) -
 
 
 def saved(client: KubeClient) -> Checkpoint | None:
-    """The cursor on the Lease."""
+    """Return the cursor on the Lease."""
     seen = read_lease(client, NAMESPACE, NAME)
     return seen.checkpoint if seen else None
 
 
 def spec(server: KubernetesServer) -> dict[str, Any]:
-    """The Lease's spec."""
+    """Return the Lease's spec."""
     (lease,) = server.objects("leases", NAMESPACE)
     found: dict[str, Any] = lease["spec"]
     return found
 
 
 def delete(server: KubernetesServer) -> None:
-    """Somebody deletes the Lease."""
+    """Delete the Lease."""
     server._store.delete("leases", Key(NAMESPACE, NAME))
 
 
 def note(client: KubeClient, key: str, value: str) -> None:
-    """What ``kubectl annotate`` does to the Lease."""
+    """Annotate the Lease, as ``kubectl annotate`` does."""
     client.replace(PATH, annotated(client.get(PATH), {key: value}))
 
 
 def may_write(lease: LeaderLease) -> bool:
-    """Whether the fence is open."""
+    """Whether a write may start."""
     try:
         return lease.budget_seconds() > 0
     except LeadershipLost:

@@ -1,4 +1,4 @@
-"""Short words for what the cluster edge's tests talk about."""
+"""Helpers: Nodes, records and changes for the cluster's tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TEAM = {"key": "team", "value": "vision", "effect": "NoSchedule", "timeAdded": "
 
 
 def raw_node(name: str = "gpu-1", **parts: Any) -> dict[str, Any]:
-    """A Node as the API server sends it; ``labels``, ``annotations``, ``taints`` may be given."""
+    """Return a Node as the API server sends it, with ``labels``, ``annotations`` and ``taints`` if given."""
     metadata: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "resourceVersion": "7"}
     metadata["labels"] = parts.get("labels", {"nvidia.com/gpu.present": "true"})
     metadata["annotations"] = parts.get("annotations", {"node.alpha.kubernetes.io/ttl": "0"})
@@ -48,7 +48,7 @@ def raw_node(name: str = "gpu-1", **parts: Any) -> dict[str, Any]:
 
 
 def state_of(node: dict[str, Any]) -> NodeState:
-    """The Node decoded."""
+    """Return the decoded Node."""
     return decode_node(node)
 
 
@@ -61,7 +61,7 @@ def incident(
     seconds: int = 0,
     line: str = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
 ) -> Incident:
-    """An incident, ``seconds`` after noon."""
+    """Return an incident ``seconds`` after noon."""
     return Incident(
         key=IncidentKey(f"xid.{code}", gpu),
         kind=FaultKind.XID,
@@ -80,7 +80,7 @@ def incident(
 
 
 def release(seconds: int = 0, *, reason: str = "replaced the board") -> Release:
-    """A release by a person."""
+    """Return a release by a person."""
     return Release(
         at=NOON.replace(minute=seconds // 60, second=seconds % 60),
         by="kim",
@@ -92,7 +92,7 @@ def release(seconds: int = 0, *, reason: str = "replaced the board") -> Release:
 
 
 def record(*incidents: Incident, tainted: bool = True, releases: tuple[Release, ...] = ()) -> NodeRecord:
-    """A record of these incidents."""
+    """Return a record with these incidents."""
     return NodeRecord(
         machine=Machine("uid-gpu-1", "4c4c4544-0051-3310-8052-b4c04f564d33", BOOT),
         tainted_at=NOON if tainted else None,
@@ -103,12 +103,12 @@ def record(*incidents: Incident, tainted: bool = True, releases: tuple[Release, 
 
 
 def taint(name: str = "gpu-1", recorded: NodeRecord | None = None) -> Change:
-    """Taint the node for an Xid 79."""
+    """Return a change that taints the node for an Xid 79."""
     return Change(name, Verb.TAINT, record(incident()) if recorded is None else recorded, "faulty")
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait for something to come true; fails the test when it does not."""
+    """Wait until the condition is true; fail the test if that takes too long."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"

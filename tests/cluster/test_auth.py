@@ -21,7 +21,7 @@ CA = CERTIFICATES / "ca.pem"
 
 
 def config(path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> Path:
-    """A kubeconfig with the contexts ``east`` (current) and ``west``."""
+    """Return a kubeconfig with the contexts ``east`` (current) and ``west``."""
     cluster = {"server": "https://east.example:6443", "certificate-authority": str(CA), **cluster}
     contexts = {
         "east": {"cluster": "east", "user": "kim", "namespace": "ml"},
@@ -50,13 +50,13 @@ def load(
     folder: Path = Path("/none"),
     **environ: str,
 ) -> Connection:
-    """Load as with these flags, environment variables and service account."""
+    """Load with these flags, environment variables and service account."""
     return auth.load(None if kubeconfig_file is None else str(kubeconfig_file), context, environ, folder)
 
 
 @pytest.fixture
 def service_account(tmp_path: Path) -> Path:
-    """What Kubernetes puts into a pod."""
+    """The files that Kubernetes puts into a pod."""
     folder = tmp_path / "serviceaccount"
     folder.mkdir()
     (folder / "token").write_text("pod-token\n")
@@ -68,7 +68,7 @@ def service_account(tmp_path: Path) -> Path:
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
-# Where it is looked for.
+# The places of the configuration.
 
 
 def test_the_current_context_is_used(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_in_a_pod_with_a_kubeconfig_that_is_not_there_so_too(service_account: Pa
     assert load(None, None, service_account, KUBECONFIG="/none/config", **POD).in_cluster
 
 
-# What cannot be used.
+# Configurations that cannot be used.
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load(tmp_path / "none")
 
 
-def test_nothing_at_all_says_where_was_looked() -> None:
+def test_without_any_configuration_the_error_names_the_places() -> None:
     with pytest.raises(
         KubeConfigError, match=r"no kubeconfig at ~/.kube/config, and this is not a pod"
     ) as caught:
@@ -206,7 +206,7 @@ def login(tmp_path: Path, script: str) -> dict[str, Any]:
 
 
 def granted(token: str, expires: str = "2026-01-01T00:00:00Z") -> str:
-    """What a login command prints."""
+    """Return the output of a login command."""
     credential = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
@@ -221,7 +221,7 @@ def test_a_login_command_gives_the_token(tmp_path: Path) -> None:
     assert access.authorization() == "Bearer t-9"
 
 
-def test_a_login_command_that_fails_is_told_and_not_logged(
+def test_a_login_command_that_fails_is_an_error_and_is_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     user = login(tmp_path, "echo 'the SSO session has expired' >&2; exit 1")
@@ -233,7 +233,7 @@ def test_a_login_command_that_fails_is_told_and_not_logged(
     assert capfd.readouterr().err == ""
 
 
-def test_an_expired_token_is_renewed_by_the_command_and_a_failure_then_is_told(
+def test_an_expired_token_is_renewed_by_the_command_and_a_failed_renewal_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "_RENEW_SECONDS", 0.0)
@@ -303,7 +303,7 @@ def test_inline_certificates_work_over_tls_and_leave_no_file_behind(
         KubeClient.connect(str(path), None, 5.0).close()
         client = KubeClient.connect(
             str(path), None, 5.0
-        )  # the official client remembers the first one's files
+        )  # the official client keeps the files of the first configuration
         left = list(scratch.iterdir())
         nodes = client.list("/api/v1/nodes")
         client.close()

@@ -47,7 +47,7 @@ def test_the_coverage_survives_the_lease(coverage: Coverage) -> None:
     assert decode_coverage(encode_coverage(coverage)) == (coverage, None)
 
 
-def test_what_releases_cover_survives_the_lease() -> None:
+def test_the_releases_survive_the_lease() -> None:
     first, second = replace(record(), releases=(release(),)), replace(record(), releases=(release(),))
 
     text = encode_releases([first, second])
@@ -57,7 +57,7 @@ def test_what_releases_cover_survives_the_lease() -> None:
     assert encode_releases([]) is None
 
 
-def test_of_what_releases_cover_only_so_much_is_kept_as_fits() -> None:
+def test_releases_that_do_not_fit_are_left_out() -> None:
     """All annotations of an object together may take 256 KiB."""
     long = replace(release(), reason="x" * 4000)
     many = [replace(record(), releases=(long,)) for _ in range(50)]
@@ -69,14 +69,14 @@ def test_of_what_releases_cover_only_so_much_is_kept_as_fits() -> None:
     assert len(decode_releases(text)[0]) >= 5
 
 
-def test_a_mangled_note_of_releases_is_said_and_the_rest_of_it_kept() -> None:
+def test_a_mangled_releases_annotation_is_reported_and_its_rest_is_kept() -> None:
     text = encode_releases([replace(record(), releases=(release(),))])
     assert text is not None
 
     kept, problem = decode_releases(text.replace('"nodes":[', '"nodes":[7,{"v":1},'))
 
     assert len(kept) == 1
-    assert (problem or "").startswith("nodes[0]: is not an object; nodes[1]: it is of version 1")
+    assert (problem or "").startswith("nodes[0]: is not an object; nodes[1]: the record has version 1,")
 
 
 def test_the_cursor_reads_like_this() -> None:
@@ -117,7 +117,7 @@ def test_without_the_first_start_there_is_no_cursor(text: str, problem: str) -> 
     assert decode_checkpoint(text) == (None, problem)
 
 
-def test_coverage_without_a_time_is_none() -> None:
+def test_without_a_time_there_is_no_coverage() -> None:
     assert decode_coverage('{"unknown":["gpu-1"]}') == (None, "at is missing")
 
 
@@ -138,7 +138,7 @@ def test_the_longest_names_still_leave_room_for_other_annotations() -> None:
     assert len(encode_coverage(Coverage(NOON, listed=listed))) < 130 * 1024
 
 
-def test_what_is_missing_reads_like_this() -> None:
+def test_the_missing_parts_of_a_coverage_read_like_this() -> None:
     coverage = Coverage(
         NOON,
         gaps=(Gap(NOON_NS, None, frozenset({"gpu-1"})), Gap(NOON_NS, NOON_NS + 5, None)),
@@ -174,7 +174,7 @@ def test_of_many_nodes_whose_lines_are_not_understood_the_latest_are_kept() -> N
     assert len(text) < 16 * 1024
 
 
-def test_a_gap_whose_nodes_do_not_fit_becomes_one_of_all_nodes() -> None:
+def test_a_gap_whose_nodes_do_not_fit_becomes_a_gap_of_all_nodes() -> None:
     many = frozenset(f"{n:04}".ljust(253, "x") for n in range(1000))
     coverage = Coverage(NOON, gaps=tuple(Gap(NOON_NS + n, None, many) for n in range(50)))
 

@@ -23,7 +23,7 @@ from konductor_like.cluster.client import (
     leases_path,
     namespace_path,
     node_path,
-    spoken_path,
+    path_words,
 )
 from konductor_like.cluster.errors import KubeBadAnswer, KubeConflict, KubeGone, KubeNotFound
 from konductor_like.sandbox.fault_injection import Mishap
@@ -40,7 +40,7 @@ LEASE = {
 
 
 def names(client: ReadOnlyKubeClient, **params: str) -> list[str]:
-    """The names of all Nodes."""
+    """List the names of all Nodes."""
     return client.list_pages(NODES_PATH, lambda node: str(node["metadata"]["name"]), params).items
 
 
@@ -150,8 +150,8 @@ def test_the_official_client_is_not_imported_before_it_is_needed() -> None:
         (lease_path("a", "b"), "leases/b in namespace a"),
     ],
 )
-def test_a_path_is_spoken_of_as_people_do(path: str, words: str) -> None:
-    assert spoken_path(path) == words
+def test_a_path_in_words(path: str, words: str) -> None:
+    assert path_words(path) == words
 
 
 def test_a_node_name_cannot_leave_its_place_in_the_path() -> None:
@@ -170,7 +170,7 @@ _OBJECT = st.dictionaries(_TEXT, _VALUE, max_size=4)
 
 
 def pieces(text: bytes, size: int) -> Iterator[bytes]:
-    """The text as it may come over the network."""
+    """Return the text in pieces of this size, as the network may bring it."""
     return (text[start : start + size] for start in range(0, len(text), size))
 
 
@@ -185,7 +185,7 @@ def pod_list(items: list[Any], **more: Any) -> bytes:
 
 
 @given(items=st.lists(_OBJECT, max_size=6), size=st.integers(1, 40), escaped=st.booleans())
-def test_the_objects_are_those_of_the_list_however_it_is_cut(
+def test_the_objects_are_the_same_for_pieces_of_any_size(
     items: list[dict[str, Any]], size: int, *, escaped: bool
 ) -> None:
     listed = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}
@@ -196,7 +196,7 @@ def test_the_objects_are_those_of_the_list_however_it_is_cut(
 
 
 @pytest.mark.parametrize("items", [[], None, [1, "a", [{}]]], ids=str)
-def test_what_is_no_object_is_left_out(items: Any) -> None:
+def test_items_that_are_not_objects_are_left_out(items: Any) -> None:
     found = objects(pod_list(items))
 
     assert list(found) == []
@@ -242,6 +242,6 @@ def test_no_more_is_read_than_was_asked_for() -> None:
         pytest.param(b"x" * (FRAME_BYTES_MOST + 1), id="more than a list has around its objects"),
     ],
 )
-def test_what_is_no_list_is_an_error_and_not_an_empty_list(text: bytes) -> None:
+def test_an_answer_that_is_not_a_list_is_an_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         list(objects(text))

@@ -22,7 +22,7 @@ from konductor_like.cluster.errors import (
 
 
 def status(message: str, reason: str = "") -> bytes:
-    """A Status object as the API server sends it."""
+    """Return a Status object as the API server sends it."""
     return json.dumps({"kind": "Status", "status": "Failure", "message": message, "reason": reason}).encode()
 
 

@@ -30,7 +30,7 @@ def node(server: KubernetesServer, client: KubeClient) -> NodeState:
 
 @pytest.fixture
 def events(client: KubeClient) -> NodeEvents:
-    """A sender at noon, whose waiting takes no time."""
+    """A sender at noon, whose sleeps take no time."""
     return NodeEvents(client, "konductor-like-0", lambda: NOON, sleep=lambda _: None)
 
 
@@ -47,7 +47,7 @@ def test_an_event_shows_in_kubectl_describe_node(
     assert event["lastTimestamp"] == "2026-05-06T12:00:00Z"
 
 
-def test_telling_the_same_thing_twice_is_one_event(
+def test_the_same_event_sent_twice_is_one_event(
     server: KubernetesServer, events: NodeEvents, node: NodeState
 ) -> None:
     assert events.send(node, TAINTED, "first", "xid.79")
@@ -65,7 +65,7 @@ def test_telling_the_same_thing_twice_is_one_event(
         (EventReason.RECORDED, "Normal"),
     ],
 )
-def test_what_needs_somebody_is_a_warning(
+def test_events_that_need_a_person_are_warnings(
     server: KubernetesServer, events: NodeEvents, node: NodeState, reason: EventReason, kind: str
 ) -> None:
     events.send(node, reason, "x", "y")
@@ -107,16 +107,14 @@ def test_the_server_is_given_the_time_it_asks_for(
     assert slept == [30.0, 30.0]
 
 
-def test_being_told_to_stop_ends_the_waiting(
-    server: KubernetesServer, client: KubeClient, node: NodeState
-) -> None:
+def test_a_stop_ends_the_waiting(server: KubernetesServer, client: KubeClient, node: NodeState) -> None:
     server.mishaps.add(refusal(429, retry_after_seconds=30), times=None)
 
     assert not NodeEvents(client, "konductor-like-0", sleep=lambda _: True).send(node, TAINTED, "x", "y")
     assert len(server.calls("create", "events")) == 1
 
 
-def test_another_node_reason_or_matter_is_another_event() -> None:
+def test_another_node_reason_or_subject_is_another_event() -> None:
     node = state_of(raw_node())
     reborn = replace(node, machine=replace(node.machine, node_uid="another"))
 
@@ -134,7 +132,7 @@ def test_another_node_reason_or_matter_is_another_event() -> None:
     st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?", fullmatch=True),
     st.text(st.characters(), max_size=50),
 )
-def test_every_name_is_one_that_the_server_takes(node_name: str, about: str) -> None:
+def test_the_server_accepts_every_name(node_name: str, about: str) -> None:
     name = event_name(state_of(raw_node(node_name)), TAINTED, about)
 
     assert len(name) <= 253
@@ -156,7 +154,7 @@ def test_a_long_message_keeps_both_ends() -> None:
 
 @pytest.fixture
 def about_lease(server: KubernetesServer, client: KubeClient) -> LeaseEvents:
-    """A sender of Events about a Lease that is held."""
+    """A sender of Events about a Lease that has a holder."""
     server.create_namespace("konductor-like")
     lease = LeaderLease(
         client,
@@ -167,7 +165,7 @@ def about_lease(server: KubernetesServer, client: KubeClient) -> LeaseEvents:
         renew_deadline_seconds=20,
         renew_interval_seconds=10,
     )
-    assert lease.try_acquire().held
+    assert lease.try_acquire().is_ours
     return LeaseEvents(client, lambda: lease.reference, "konductor-like-0", lambda: NOON)
 
 
@@ -188,7 +186,7 @@ def test_an_event_about_the_fleet_shows_in_kubectl_describe_lease(
     assert (event["type"], event["reason"]) == ("Warning", "KernelLogSilent")
 
 
-def test_the_same_news_about_the_fleet_is_one_event(
+def test_the_same_event_about_the_fleet_sent_twice_is_one_event(
     server: KubernetesServer, about_lease: LeaseEvents
 ) -> None:
     assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
@@ -225,7 +223,7 @@ def test_of_many_events_about_the_fleet_that_a_slow_server_keeps_waiting_some_ar
     assert len(sent) <= 101
 
 
-def test_the_name_of_the_write_ends_the_message_and_stands_in_an_annotation(
+def test_the_id_of_the_write_ends_the_message_and_is_in_an_annotation(
     server: KubernetesServer, events: NodeEvents, node: NodeState
 ) -> None:
     events.send(node, TAINTED, "x" * 5000, "y", "0123456789ab")

@@ -26,7 +26,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def of(pid: int) -> str:
-    """The identity that a process has on this machine."""
+    """Return the identity of a process on this machine."""
     host, place, _, _ = own_identity({}).rsplit("_", 3)
     _, start = lease._state_and_start(pid) or ("", "0")
     return f"{host}_{place}_{pid}_{start}"
@@ -54,7 +54,7 @@ def test_a_process_is_alive_until_it_ends(child: subprocess.Popen[bytes]) -> Non
     assert not is_dead(name)
 
     child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet collected by us
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # the process has ended and is a zombie
 
     assert is_dead(name)
     child.wait()

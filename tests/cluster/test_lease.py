@@ -26,31 +26,33 @@ from tests.cluster.lease_scenes import (
 )
 from tests.cluster.scenes import NOON
 
-# Taking it.
+# Taking the Lease.
 
 
-def test_the_first_one_takes_it(server: KubernetesServer, client: KubeClient, clock: Clock) -> None:
+def test_the_first_process_takes_the_lease(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
     status = candidate(client, clock).try_acquire()
 
-    assert (status.held, status.holder, status.checkpoint, status.problem) == (True, "a", None, None)
+    assert (status.is_ours, status.holder, status.checkpoint, status.problem) == (True, "a", None, None)
     assert spec(server)["holderIdentity"] == "a"
     assert spec(server)["leaseDurationSeconds"] == 30
     assert spec(server)["leaseTransitions"] == 0
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", spec(server)["renewTime"])
 
 
-def test_of_two_who_create_it_at_once_one_gets_it(
+def test_if_two_processes_create_the_lease_at_once_one_gets_it(
     server: KubernetesServer, client: KubeClient, clock: Clock
 ) -> None:
     candidate(client, clock).try_acquire()
-    server.mishaps.add(refusal(404), when=matching("GET", "leases"))  # not there yet when we looked
+    server.mishaps.add(refusal(404), when=matching("GET", "leases"))  # the Lease did not exist at our read
 
     status = candidate(client, clock, "b").try_acquire()
 
-    assert (status.held, status.holder) == (False, "a")
+    assert (status.is_ours, status.holder) == (False, "a")
 
 
-def test_of_two_who_take_it_over_at_once_one_gets_it(
+def test_if_two_processes_take_the_lease_over_at_once_one_gets_it(
     server: KubernetesServer, client: KubeClient, clock: Clock
 ) -> None:
     first = candidate(client, clock)
@@ -58,17 +60,19 @@ def test_of_two_who_take_it_over_at_once_one_gets_it(
     first.release(Carried())
     server.mishaps.add(refusal(409), when=WRITES)
 
-    assert not candidate(client, clock, "b").try_acquire().held
-    assert candidate(client, clock, "b").try_acquire().held
+    assert not candidate(client, clock, "b").try_acquire().is_ours
+    assert candidate(client, clock, "b").try_acquire().is_ours
 
 
-def test_a_namespace_that_is_not_there_is_told_with_the_command(client: KubeClient) -> None:
+def test_a_missing_namespace_is_an_error_with_the_command_to_create_it(client: KubeClient) -> None:
     with pytest.raises(KubeConfigError, match="namespace konductor-like does not exist") as caught:
         candidate(client, Clock()).try_acquire()
     assert caught.value.hint.endswith("kubectl create namespace konductor-like")
 
 
-def test_a_cursor_mangled_by_hand_is_told_and_no_obstacle(client: KubeClient, clock: Clock) -> None:
+def test_a_mangled_cursor_is_reported_and_does_not_prevent_the_take_over(
+    client: KubeClient, clock: Clock
+) -> None:
     first = candidate(client, clock)
     first.try_acquire()
     first.release(Carried(cursor(5)))
@@ -76,7 +80,7 @@ def test_a_cursor_mangled_by_hand_is_told_and_no_obstacle(client: KubeClient, cl
 
     status = candidate(client, clock, "b").try_acquire()
 
-    assert (status.held, status.checkpoint) == (True, None)
+    assert (status.is_ours, status.checkpoint) == (True, None)
     assert status.problem == f"annotation {CURSOR_ANNOTATION}: it is not JSON"
 
 
@@ -91,7 +95,7 @@ def test_a_lease_that_nobody_holds_is_free(
     }
     client.create(leases_path(NAMESPACE), lease if spec is None else {**lease, "spec": spec})
 
-    assert candidate(client, clock).try_acquire().held
+    assert candidate(client, clock).try_acquire().is_ours
 
 
 # Expiry.
@@ -100,40 +104,38 @@ def test_a_lease_that_nobody_holds_is_free(
 def test_a_lease_is_respected_for_its_duration_and_not_longer(client: KubeClient, clock: Clock) -> None:
     candidate(client, clock).try_acquire()
     second = candidate(client, clock, "b")
-    assert not second.try_acquire().held
+    assert not second.try_acquire().is_ours
 
     clock.seconds += 29.9
-    assert not second.try_acquire().held
+    assert not second.try_acquire().is_ours
     clock.seconds += 0.2
 
-    assert second.try_acquire().held
+    assert second.try_acquire().is_ours
 
 
-def test_it_is_the_holders_duration_that_counts(client: KubeClient, clock: Clock) -> None:
+def test_the_holders_duration_counts_and_not_ours(client: KubeClient, clock: Clock) -> None:
     candidate(client, clock, duration_seconds=60).try_acquire()
     second = candidate(client, clock, "b", duration_seconds=25)
     second.try_acquire()
 
     clock.seconds += 59
-    assert not second.try_acquire().held
+    assert not second.try_acquire().is_ours
     clock.seconds += 2
-    assert second.try_acquire().held
+    assert second.try_acquire().is_ours
 
 
-def test_what_was_written_long_ago_may_still_be_alive_when_it_is_first_seen(
-    client: KubeClient, clock: Clock
-) -> None:
+def test_an_old_lease_is_respected_when_it_is_first_seen(client: KubeClient, clock: Clock) -> None:
     candidate(client, clock).try_acquire()
-    clock.seconds += 3600  # whatever the times on it say, nobody watched it meanwhile
+    clock.seconds += 3600  # the times on the Lease do not count: we have not watched it
 
-    assert not candidate(client, clock, "b").try_acquire().held
+    assert not candidate(client, clock, "b").try_acquire().is_ours
 
 
 def test_a_renewal_starts_the_wait_again(client: KubeClient, clock: Clock) -> None:
     first, second = candidate(client, clock), candidate(client, clock, "b")
     first.try_acquire()
     for _ in range(6):
-        assert not second.try_acquire().held
+        assert not second.try_acquire().is_ours
         clock.seconds += 10
         first.renew(Carried())
 
@@ -147,7 +149,7 @@ def test_a_persons_note_on_the_lease_is_no_renewal(client: KubeClient, clock: Cl
     second.try_acquire()
     clock.seconds += 6
 
-    assert second.try_acquire().held
+    assert second.try_acquire().is_ours
 
 
 def test_changing_hands_is_counted(server: KubernetesServer, client: KubeClient, clock: Clock) -> None:
@@ -165,7 +167,7 @@ def test_the_same_identity_takes_over_at_once(
 ) -> None:
     candidate(client, clock, "pod_uid").try_acquire()
 
-    assert candidate(client, clock, "pod_uid").try_acquire().held  # the container was restarted
+    assert candidate(client, clock, "pod_uid").try_acquire().is_ours  # the container was restarted
     assert spec(server)["leaseTransitions"] == 0
 
 
@@ -183,18 +185,18 @@ def test_a_killed_process_of_this_machine_is_not_waited_for(client: KubeClient, 
         process.wait()
         killed = candidate(client, clock, own_identity({})).try_acquire()
 
-    assert (alive.held, alive.holder) == (False, holder)
-    assert killed.held
+    assert (alive.is_ours, alive.holder) == (False, holder)
+    assert killed.is_ours
 
 
-# Reading it, for status.
+# Reading the Lease, for status.
 
 
-def test_a_lease_that_is_not_there_reads_as_none(client: KubeClient) -> None:
+def test_a_lease_that_does_not_exist_reads_as_none(client: KubeClient) -> None:
     assert read_lease(client, NAMESPACE, NAME) is None
 
 
-def test_what_it_says_can_be_read(lease: LeaderLease, client: KubeClient, clock: Clock) -> None:
+def test_the_content_of_a_lease_can_be_read(lease: LeaderLease, client: KubeClient, clock: Clock) -> None:
     lease.renew(Carried(cursor(5), Coverage(NOON, frozenset({"gpu-3"}))))
 
     seen = read_lease(client, NAMESPACE, NAME)

@@ -1,4 +1,4 @@
-"""What people tell the controller and what the holder notes on the Lease, mangled notes included."""
+"""The annotations of the Lease: those of operators and those of the holder, mangled ones included."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.cluster.scenes import NOON
 
 @pytest.fixture
 def kube(server: KubernetesServer, client: KubeClient) -> KubeClient:
-    """A client of a server that has our namespace."""
+    """A client of a server with our namespace."""
     server.create_namespace(NAMESPACE)
     return client
 
@@ -47,14 +47,14 @@ GONE = TaintedNode(
 
 
 def read(**notes: object) -> tuple[Controls, str | None]:
-    """What a Lease with these annotations says, and what of it cannot be read."""
+    """Decode a Lease with these annotations; return its content and the problem."""
     keys = {"controls": CONTROLS_ANNOTATION, "tainted": TAINTED_ANNOTATION}
     found = view({"metadata": {"annotations": {keys[name]: text for name, text in notes.items()}}})
     return found.controls, found.problem
 
 
 def written(*acts: ControlAct) -> str:
-    """The annotation after these acts."""
+    """Return the annotation after these acts."""
     text: str | None = None
     for act in acts:
         text = with_act(text, act)
@@ -63,14 +63,14 @@ def written(*acts: ControlAct) -> str:
 
 
 def tell(kube: KubeClient, act: ControlAct) -> Controls:
-    """Write it on the Lease; gives what was there before."""
+    """Write an act to the Lease; return the controls before."""
     return add_control_act(kube, NAMESPACE, NAME, lambda _: act).controls
 
 
 @pytest.mark.parametrize(
     "pause", [PAUSE, ControlAct(Control.PAUSE, NOON, "kim", "x")], ids=["ends", "does not"]
 )
-def test_what_is_written_is_what_is_read(pause: ControlAct) -> None:
+def test_acts_are_read_as_they_were_written(pause: ControlAct) -> None:
     found = read(controls=written(pause, RESET, PURGE), tainted=encode_tainted([OUT, GONE]))
 
     assert found == (Controls((pause, RESET, PURGE), (GONE, OUT)), None)
@@ -85,7 +85,7 @@ def test_what_is_written_is_what_is_read(pause: ControlAct) -> None:
     ],
     ids=["a resume ends the pause", "a pause replaces the resume", "the latest of a kind"],
 )
-def test_an_act_replaces_those_that_it_ends(
+def test_an_act_replaces_the_acts_that_it_ends(
     acts: tuple[ControlAct, ...], left: tuple[ControlAct, ...]
 ) -> None:
     controls = Controls()
@@ -96,7 +96,7 @@ def test_an_act_replaces_those_that_it_ends(
     assert read(controls=written(*acts))[0] == controls
 
 
-def test_what_is_not_understood_survives_a_rewrite() -> None:
+def test_unknown_acts_and_fields_survive_a_rewrite() -> None:
     later = {"control": "drain", "at": "tomorrow"}
     text = json.dumps({"v": 9, "owner": "ops", "acts": [later, {"control": "pause", "ticket": 7}]})
 
@@ -107,14 +107,14 @@ def test_what_is_not_understood_survives_a_rewrite() -> None:
 
 
 @pytest.mark.parametrize("text", ["  ", 7, "{}"])
-def test_nobody_told_anything(text: object) -> None:
+def test_without_an_annotation_there_are_no_acts(text: object) -> None:
     assert read(controls=text) == (Controls(), None)
 
 
 @pytest.mark.parametrize(
     "acts", ["please", "[]", '{"acts": "x"}', '{"acts":[{"control":"pause","at":"soon","until":5}]}']
 )
-def test_a_pause_that_cannot_be_read_is_one_without_an_end_and_is_reported(acts: str) -> None:
+def test_an_unreadable_pause_is_a_pause_without_an_end_and_is_reported(acts: str) -> None:
     for text in (acts, with_act(acts, RESET)):
         controls, _ = read(controls=text)
         assert controls.pause is not None
@@ -142,14 +142,14 @@ def test_a_purge_of_more_nodes_than_there_can_be_is_cut_short() -> None:
 
 
 @pytest.mark.parametrize("text", ["gpu-1", "[]", '{"nodes": [{"name": "gpu-1", "uid": 7}]}'])
-def test_a_mangled_note_of_tainted_nodes_is_reported_and_tells_of_none(text: str) -> None:
+def test_a_mangled_annotation_of_tainted_nodes_is_reported_and_names_no_nodes(text: str) -> None:
     controls, problem = read(tainted=text)
 
     assert controls == Controls()
     assert problem
 
 
-def test_of_more_tainted_nodes_than_there_is_room_for_the_latest_deletions_are_kept() -> None:
+def test_if_not_all_tainted_nodes_fit_the_latest_deletions_are_kept() -> None:
     tainted = [replace(OUT, name=f"out-{number:04}") for number in range(1000)]
     deleted = [
         replace(GONE, name=f"gone-{number:04}", deleted_at=NOON + timedelta(seconds=number))
@@ -168,9 +168,9 @@ def test_of_more_tainted_nodes_than_there_is_room_for_the_latest_deletions_are_k
 
 def test_the_holder_saves_which_nodes_are_tainted_and_whoever_follows_finds_them(kube: KubeClient) -> None:
     lease = candidate(kube, Clock())
-    assert lease.try_acquire().held
+    assert lease.try_acquire().is_ours
     lease.renew(Carried(cursor(5), None, (OUT,)))
-    lease.renew(Carried(cursor(6)))  # before its first look it leaves what is there
+    lease.renew(Carried(cursor(6)))  # before its first reconcile it keeps the annotation
     assert lease.release(Carried(cursor(7), None, (GONE,)))
 
     seen = read_lease(kube, NAMESPACE, NAME)
@@ -179,7 +179,7 @@ def test_the_holder_saves_which_nodes_are_tainted_and_whoever_follows_finds_them
     assert seen.controls.tainted == (GONE,)
 
 
-def test_an_act_is_written_in_view_of_what_is_there_and_none_writes_nothing(kube: KubeClient) -> None:
+def test_an_act_depends_on_the_present_lease_and_no_act_writes_nothing(kube: KubeClient) -> None:
     candidate(kube, Clock()).try_acquire()
     tell(kube, PAUSE)
     before = tell(kube, RESET)
@@ -190,7 +190,7 @@ def test_an_act_is_written_in_view_of_what_is_there_and_none_writes_nothing(kube
     assert read_lease(kube, NAMESPACE, NAME) == unchanged
 
 
-def test_a_controller_that_is_faster_is_no_error_and_one_that_always_is_becomes_one(
+def test_a_conflict_with_a_renewal_is_tried_again_and_too_many_are_an_error(
     kube: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidate(kube, Clock()).try_acquire()

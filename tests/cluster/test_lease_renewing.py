@@ -46,7 +46,7 @@ def test_one_write_renews_and_saves_the_cursor(
     assert saved(client) == cursor(5)
 
 
-def test_what_releases_cover_goes_with_the_cursor_and_goes_when_nothing_is_covered(
+def test_the_releases_are_saved_with_the_cursor_and_removed_when_there_are_none(
     client: KubeClient, clock: Clock
 ) -> None:
     covered = replace(record(), releases=(release(),))
@@ -68,9 +68,9 @@ def test_who_lost_the_lease_can_neither_renew_it_nor_move_the_cursor(
     first.try_acquire()
     second.try_acquire()
     clock.seconds += 31
-    assert second.try_acquire().held
+    assert second.try_acquire().is_ours
     second.renew(Carried(cursor(7)))
-    clock.seconds -= 31  # the first one slept and believes that no time has passed
+    clock.seconds -= 31  # the first process was suspended, and its clock did not move
 
     with pytest.raises(LeadershipLost, match="now held by b"):
         first.renew(Carried(cursor(99)))
@@ -82,7 +82,7 @@ def test_who_lost_the_lease_can_neither_renew_it_nor_move_the_cursor(
     assert saved(client) == cursor(7)
 
 
-def test_a_second_process_under_the_same_name_puts_the_first_one_out(
+def test_a_second_process_with_the_same_identity_takes_the_lease_from_the_first(
     client: KubeClient, clock: Clock
 ) -> None:
     first, second = candidate(client, clock, "pod_uid"), candidate(client, clock, "pod_uid")
@@ -108,7 +108,7 @@ def test_a_note_on_the_lease_does_not_cost_it_and_is_kept(
     assert saved(client) == cursor(5)
 
 
-def test_a_renewal_tells_what_people_wrote_meanwhile(client: KubeClient, clock: Clock) -> None:
+def test_a_renewal_reads_the_controls_that_people_wrote_meanwhile(client: KubeClient, clock: Clock) -> None:
     lease = candidate(client, clock)
     assert lease.renewal_since(float("-inf")) is None
     lease.try_acquire()
@@ -150,7 +150,7 @@ def test_a_take_over_that_took_effect_without_an_answer_is_found(
     with pytest.raises(KubeUnavailable):
         lease.try_acquire()
 
-    assert lease.try_acquire().held
+    assert lease.try_acquire().is_ours
 
 
 def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(
@@ -166,7 +166,7 @@ def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(
     assert saved(client) == cursor(7)
 
 
-def test_but_not_when_another_was_faster(
+def test_a_deleted_lease_that_another_process_created_again_is_lost(
     server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
 ) -> None:
     delete(server)
@@ -176,23 +176,24 @@ def test_but_not_when_another_was_faster(
         lease.renew(Carried(cursor(6)))
 
 
-def test_nor_when_that_happens_between_two_looks(
+def test_a_lease_that_another_process_creates_between_two_requests_is_lost(
     server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
 ) -> None:
     candidate_b = candidate(client, clock, "b")
     delete(server)
     candidate_b.try_acquire()
+    # The Lease is missing when we renew and read it, and exists when we create it.
     for when in (WRITES, matching("GET", "leases")):
-        server.mishaps.add(refusal(404), when=when)  # still gone when we renewed, back when we created
+        server.mishaps.add(refusal(404), when=when)
 
-    with pytest.raises(LeadershipLost, match="another took it"):
+    with pytest.raises(LeadershipLost, match="another process created it again"):
         lease.renew(Carried())
 
 
 # Releasing.
 
 
-def test_after_a_release_the_next_one_starts_at_once(
+def test_after_a_release_the_next_holder_starts_at_once(
     server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
 ) -> None:
     assert lease.release(Carried(cursor(5)))
@@ -200,7 +201,7 @@ def test_after_a_release_the_next_one_starts_at_once(
     assert spec(server)["holderIdentity"] == ""
     assert not may_write(lease)
     found = candidate(client, clock, "b").try_acquire()
-    assert (found.held, found.holder, found.checkpoint) == (True, "b", cursor(5))
+    assert (found.is_ours, found.holder, found.checkpoint) == (True, "b", cursor(5))
 
 
 def test_a_release_is_not_hindered_by_a_note(lease: LeaderLease, client: KubeClient) -> None:
@@ -249,19 +250,19 @@ def test_after_the_deadline_nothing_may_be_written(
     assert saved(client) is None
 
 
-def test_before_it_is_held_nothing_may_be_written(client: KubeClient, clock: Clock) -> None:
+def test_before_the_lease_is_taken_nothing_may_be_written(client: KubeClient, clock: Clock) -> None:
     with pytest.raises(LeadershipLost, match="not ours"):
         candidate(client, clock).budget_seconds()
     with pytest.raises(LeadershipLost, match="not ours"):
         candidate(client, clock).renew(Carried())
 
 
-def test_two_fight_for_hours_and_never_both_may_write(client: KubeClient, clock: Clock) -> None:
+def test_two_processes_compete_for_hours_and_never_both_may_write(client: KubeClient, clock: Clock) -> None:
     rivals = [candidate(client, clock, name) for name in "ab"]
     terms: list[str] = []
     for step in range(400):
         clock.seconds += 3
-        asleep = (step // 40) % 2  # in turns, one of them neither renews nor looks for a while
+        asleep = (step // 40) % 2  # in turns, one of the two sends nothing for a while
         awake = rivals[1 - asleep]
         try:
             awake.renew(Carried(cursor(step)))
@@ -275,14 +276,14 @@ def test_two_fight_for_hours_and_never_both_may_write(client: KubeClient, clock:
 
 
 def kept(lease: LeaderLease, losses: list[str], newest: Any = lambda: Carried(cursor(5))) -> LeaseKeeper:
-    """A keeper that was started; ``losses`` gets why the Lease was lost."""
+    """Start a keeper; ``losses`` gets the reasons why the Lease was lost."""
     keeper = LeaseKeeper(lease, newest, losses.append)
     keeper.start()
     return keeper
 
 
 def fast(client: KubeClient, clock: Clock) -> LeaderLease:
-    """A held Lease that is renewed all the time."""
+    """A LeaderLease that has the Lease and renews it all the time."""
     lease = candidate(client, clock, renew_interval_seconds=0.01)
     lease.try_acquire()
     return lease
@@ -300,7 +301,9 @@ def test_the_keeper_saves_the_newest_cursor(client: KubeClient, clock: Clock) ->
     assert losses == []
 
 
-def test_the_keeper_bears_trouble(server: KubernetesServer, client: KubeClient, clock: Clock) -> None:
+def test_the_keeper_renews_again_after_errors(
+    server: KubernetesServer, client: KubeClient, clock: Clock
+) -> None:
     lease, losses = fast(client, clock), list[str]()
     server.mishaps.add(refusal(503), times=None, when=WRITES)
     keeper = kept(lease, losses)
@@ -313,7 +316,7 @@ def test_the_keeper_bears_trouble(server: KubernetesServer, client: KubeClient, 
     assert losses == []
 
 
-def test_the_keeper_tells_once_that_the_lease_is_lost(
+def test_the_keeper_reports_the_loss_of_the_lease_once(
     server: KubernetesServer, client: KubeClient, clock: Clock
 ) -> None:
     lease, losses = fast(client, clock), list[str]()
@@ -329,13 +332,13 @@ def test_the_keeper_tells_once_that_the_lease_is_lost(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_keeper_that_fails_by_a_bug_does_not_fail_in_silence(client: KubeClient, clock: Clock) -> None:
+def test_a_keeper_that_fails_by_a_bug_reports_it(client: KubeClient, clock: Clock) -> None:
     losses: list[str] = []
     keeper = kept(fast(client, clock), losses, lambda: 1 / 0)
     wait_until(lambda: losses)
     keeper.stop()
 
-    assert losses == ["it is no longer renewed: division by zero."]
+    assert losses == ["the Lease is no longer renewed: division by zero."]
 
 
 def test_stopping_the_keeper_does_not_wait_for_the_interval(client: KubeClient, clock: Clock) -> None:

@@ -48,11 +48,11 @@ def test_a_real_nodes_state() -> None:
     assert state.created_ns > 0
 
 
-def test_a_cpu_node_is_none_of_ours() -> None:
+def test_a_cpu_node_is_not_a_gpu_node() -> None:
     assert not decode_node(make_cpu_node("cpu-1")).is_gpu_node
 
 
-def test_a_cpu_node_that_the_setting_names_is() -> None:
+def test_a_cpu_node_that_the_setting_selects_is_a_gpu_node() -> None:
     assert node_decoder(Settings(gpu_node_selector="pool=render"))(
         make_cpu_node("cpu-1", labels={"pool": "render"})
     ).is_gpu_node
@@ -114,7 +114,7 @@ def test_a_mangled_record_is_kept_as_read_and_complained_of() -> None:
     assert state.as_read.record == "see ticket"
 
 
-def test_absent_and_empty_are_told_apart() -> None:
+def test_absent_and_empty_stay_different() -> None:
     absent = state_of(raw_node(labels=None, annotations=None)).as_read
     empty = state_of(raw_node(labels={}, annotations={}, taints=[])).as_read
 
@@ -149,7 +149,7 @@ def test_taints_without_effect_or_value_are_no_obstacle() -> None:
     ],
     ids=str,
 )
-def test_ready_is_what_the_condition_says(conditions: Any, ready: bool) -> None:
+def test_ready_comes_from_the_condition(conditions: Any, ready: bool) -> None:
     node = raw_node()
     node["status"]["conditions"] = conditions
 
@@ -165,7 +165,7 @@ def test_ready_is_what_the_condition_says(conditions: Any, ready: bool) -> None:
     ],
     ids=str,
 )
-def test_when_its_kubelet_last_reported_stands_in_the_same_condition(
+def test_the_kubelets_last_report_comes_from_the_same_condition(
     condition: dict[str, str], reported_ns: int | None
 ) -> None:
     node = raw_node()
@@ -251,18 +251,18 @@ def test_these_labels_mark_a_gpu_node(labels: dict[str, str]) -> None:
     ],
     ids=str,
 )
-def test_these_do_not(labels: dict[str, str]) -> None:
+def test_these_labels_do_not_mark_a_gpu_node(labels: dict[str, str]) -> None:
     assert not says_gpu(labels, {"cpu": "96", "memory": "1Ti"}, ())
 
 
 @pytest.mark.parametrize("key", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"])
 @pytest.mark.parametrize("amount", ["0", "8"])
-def test_a_capacity_key_marks_one_even_when_all_gpus_are_gone(key: str, amount: str) -> None:
+def test_a_capacity_key_marks_a_gpu_node_even_with_a_capacity_of_0(key: str, amount: str) -> None:
     assert says_gpu({}, {"cpu": "96", key: amount}, ())
 
 
 @pytest.mark.parametrize("key", ["amd.com/gpu", "nvidia.com/gpus", "google.com/tpu"])
-def test_other_resources_do_not(key: str) -> None:
+def test_other_resources_do_not_mark_a_gpu_node(key: str) -> None:
     assert not says_gpu({}, {key: "8"}, ())
 
 
@@ -280,12 +280,12 @@ def test_other_resources_do_not(key: str) -> None:
         (" , ", False),
     ],
 )
-def test_the_users_own_selector_marks_more(selector: str, matches: bool) -> None:
+def test_the_users_own_selector_marks_further_gpu_nodes(selector: str, matches: bool) -> None:
     assert says_gpu({"pool": "h100", "zone": "a"}, {}, parse_selector(selector)) is matches
 
 
 @pytest.mark.parametrize("selector", ["=h100", "pool!=a", "!pool", "pool in (a,b)", "a=b=c", "two words"])
-def test_what_is_no_selector_is_named(selector: str) -> None:
+def test_an_invalid_selector_is_named_in_the_error(selector: str) -> None:
     with pytest.raises(ValueError, match="is neither key nor key=value"):
         parse_selector(selector)
 
@@ -294,7 +294,7 @@ SPEC: dict[str, Any] = {"f:spec": {"f:taints": {}}}
 
 
 def entry(manager: str, minute: int, **parts: Any) -> dict[str, Any]:
-    """One entry of managedFields, so many minutes after noon."""
+    """Return one entry of managedFields, ``minutes`` after noon."""
     return {
         "manager": manager,
         "operation": "Update",

@@ -30,7 +30,7 @@ OLD_TEXT = encode(record(incident(31)))
 
 
 def written(node: dict[str, Any], change: Change) -> dict[str, Any]:
-    """What a server makes of the node and the patch, empty fields dropped as it does."""
+    """Apply the patch to the node as a server does; empty fields are dropped."""
     patched: dict[str, Any] = apply_json_patch(copy.deepcopy(node), node_patch.build(state_of(node), change))
     if not patched["spec"].get("taints", True):
         del patched["spec"]["taints"]
@@ -38,13 +38,13 @@ def written(node: dict[str, Any], change: Change) -> dict[str, Any]:
 
 
 def recorded(**parts: Any) -> dict[str, Any]:
-    """A tainted node with a record, as we left it."""
+    """Return a tainted node with a record, as we wrote it."""
     notes = {"other": "1", RECORD_ANNOTATION: OLD_TEXT}
     labels = {"nvidia.com/gpu.present": "true", HEALTH_LABEL: "faulty"}
     return raw_node(**{"taints": [TEAM, OURS], "annotations": notes, "labels": labels, **parts})
 
 
-# What it looks like.
+# The operations.
 
 
 def test_a_taint_is_one_patch_with_its_tests_in_front() -> None:
@@ -100,7 +100,7 @@ def test_where_a_map_is_absent_the_resource_version_is_tested(missing: str) -> N
 
 
 @pytest.mark.parametrize("odd", ["<b>", "a & b", "…", "\n", "\x7f"])
-def test_a_text_that_can_be_written_in_two_ways_is_tested_by_the_resource_version(odd: str) -> None:
+def test_a_text_with_two_written_forms_is_guarded_by_the_resource_version(odd: str) -> None:
     node = raw_node(annotations={RECORD_ANNOTATION: f'{{"v":1,"x":"{odd}"}}'})
 
     tested = {op["path"] for op in node_patch.build(state_of(node), taint()) if op["op"] == "test"}
@@ -110,20 +110,20 @@ def test_a_text_that_can_be_written_in_two_ways_is_tested_by_the_resource_versio
     }
 
 
-# What it does.
+# The result.
 
 
 # Nothing to do.
 
 
-def test_a_record_that_says_the_same_in_other_words_is_left_as_it_is() -> None:
+def test_a_record_with_the_same_content_in_another_text_is_not_written() -> None:
     spaced = json.dumps(json.loads(encode(record(incident()))), indent=2)
     node = recorded(annotations={RECORD_ANNOTATION: spaced})
 
     assert node_patch.build(state_of(node), Change("gpu-1", Verb.RECORD, record(incident()), "faulty")) == []
 
 
-def test_a_mangled_record_is_written_anew() -> None:
+def test_a_mangled_record_is_replaced() -> None:
     node = recorded(annotations={RECORD_ANNOTATION: "see ticket"})
 
     operations = node_patch.build(state_of(node), Change("gpu-1", Verb.RECORD, NodeRecord(), "faulty"))
@@ -136,7 +136,7 @@ def test_a_mangled_record_is_written_anew() -> None:
     assert operations[3]["value"] == '{"v":2}'
 
 
-# Somebody was faster.
+# Somebody else wrote first.
 
 
 def _set(*path: str, to: Any) -> Any:
@@ -169,7 +169,7 @@ def test_a_patch_fails_on_a_node_that_changed(meddle: Any, verb: Verb) -> None:
         apply_json_patch(changed, operations)
 
 
-# Properties: whatever the node, and whatever the change.
+# Properties, for any node and any change.
 
 TAINTS = st.lists(
     st.sampled_from(
@@ -196,7 +196,7 @@ LABELS = st.none() | st.fixed_dictionaries(
 
 @st.composite
 def nodes(draw: st.DrawFn) -> dict[str, Any]:
-    """Any Node, with or without traces of us."""
+    """Any Node, with or without our taint, label and annotation."""
     taints = draw(st.none() | TAINTS)
     parts: dict[str, Any] = {} if taints is None else {"taints": taints}
     return raw_node(annotations=draw(NOTES), labels=draw(LABELS), **parts)
@@ -212,7 +212,7 @@ CHANGES = st.builds(
 
 
 def without_us(node: dict[str, Any]) -> dict[str, Any]:
-    """The Node without our taint, label and annotation; empty is absent."""
+    """Return the Node without our taint, label and annotation; empty maps are left out."""
     bare = copy.deepcopy(node)
     for name in ("labels", "annotations"):
         held = bare["metadata"].pop(name, None) or {}
@@ -248,7 +248,7 @@ def test_the_state_of_a_dry_run_is_the_written_one(node: dict[str, Any], change:
 
 
 def _comparable(state: NodeState) -> NodeState:
-    """Whether an empty list or map is there may differ, and what is known of GPUs from the record alone."""
+    """Return a state without what may differ: empty lists and maps, and GPUs known from the record."""
     seen = replace(state.as_read, taints=state.as_read.taints or None, has_labels=True, has_annotations=True)
     return replace(state, as_read=seen, is_gpu_node=True)
 
@@ -264,7 +264,7 @@ def change(verb: Verb = Verb.RECORD, *, soft: bool) -> Change:
 
 
 def taints_after(before: list[dict[str, Any]] | None, wanted: Change) -> list[dict[str, Any]]:
-    """What a server makes of the list; what we believe it makes of it is held to that."""
+    """Return the server's taint list after the patch, and check that ``applied`` returns the same."""
     node = raw_node() if before is None else raw_node(taints=before)
     state = state_of(node)
     after: list[dict[str, Any]] = apply_json_patch(copy.deepcopy(node), node_patch.build(state, wanted))[

@@ -115,7 +115,7 @@ ANY_JSON = st.recursive(
 
 
 @given(RECORDS)
-def test_what_is_written_is_read_again(written: NodeRecord) -> None:
+def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
     assert decode(encode(written)) == (written, None)
 
 
@@ -151,13 +151,13 @@ def test_a_field_that_is_added_is_not_forgotten_here(kind: type, written: str) -
 
 @given(RECORDS)
 def test_every_json_library_writes_the_text_alike(written: NodeRecord) -> None:
-    """The API server compares strings as they are written: there must be only one way to write them."""
+    """The API server compares strings in their written form, so the text must have only one such form."""
     assert not set(encode(written)) - set(string.ascii_letters + string.digits + string.punctuation + " ")
     assert not set(encode(written)) & set("<>&")
 
 
 @given(RECORDS)
-def test_writing_again_what_was_read_changes_nothing(written: NodeRecord) -> None:
+def test_a_record_that_was_read_is_written_unchanged(written: NodeRecord) -> None:
     text = encode(written)
 
     assert encode(decode(text)[0]) == text
@@ -275,32 +275,34 @@ def _edited(**changes: Any) -> str:
         pytest.param("", "it is not JSON", id="emptied"),
         pytest.param("see JIRA-1234", "it is not JSON", id="a note"),
         pytest.param("[1]", "it is not a JSON object", id="a list"),
-        pytest.param("{}", "it is of version unknown", id="no version"),
+        pytest.param("{}", "the record has version unknown", id="no version"),
         pytest.param(_edited(tainted="today"), "tainted is not a time", id="a time in words"),
         pytest.param(_edited(tainted=True), "tainted is not a time", id="true for a time"),
         pytest.param(_edited(read={"seq": -1}), "read.seq is not a whole number", id="a negative number"),
         pytest.param(_edited(incidents={}), "incidents is not a list", id="an object for a list"),
         pytest.param(_edited(incidents=["x"]), "incidents[0]: is not an object", id="a word for an incident"),
-        pytest.param(_edited(incidents=[{}]), "incidents[0]: it names no rule", id="an empty incident"),
+        pytest.param(_edited(incidents=[{}]), "incidents[0]: rule is missing", id="an empty incident"),
         pytest.param(
             _edited(incidents=[{"rule": "xid.79", "state": "gone"}]),
             "incidents[0].state is none of active, held, pending, released; "
-            "incidents[0]: it lacks a kind, severity or state",
+            "incidents[0]: kind, severity or state is missing",
             id="a state that does not exist",
         ),
         pytest.param(
             _edited(incidents=[{"rule": "xid.79", "state": "active"}]),
-            "incidents[0]: it says no time",
+            "incidents[0]: first and last are missing",
             id="an incident without a time",
         ),
         pytest.param(
-            _edited(releases=[{"by": "kim"}]), "releases[0]: it says no time", id="a timeless release"
+            _edited(releases=[{"by": "kim"}]), "releases[0]: at is missing", id="a timeless release"
         ),
-        pytest.param(_edited(boots=["a", 1]), "boots: holds more than text", id="a number for a boot"),
+        pytest.param(
+            _edited(boots=["a", 1]), "boots: has an item that is not text", id="a number for a boot"
+        ),
         pytest.param(_edited(incidents=[{}, {}, 3, 4, 5]), "and 2 more", id="more than fits in a line"),
     ],
 )
-def test_what_cannot_be_read_is_said(text: str, problem: str) -> None:
+def test_unreadable_fields_are_reported(text: str, problem: str) -> None:
     assert problem in str(decode(text)[1])
 
 
@@ -320,7 +322,9 @@ def test_a_record_of_another_version_is_refused_whole_and_its_taint_stays(versio
     state = decode_node(raw_node(annotations={RECORD_ANNOTATION: text}, taints=[OURS]))
 
     assert state.record == NodeRecord()
-    assert "reads 2 only: run the one that wrote it, or release the node with" in str(state.record_problem)
+    assert "only version 2: run the version that wrote it, or release the node with" in str(
+        state.record_problem
+    )
     assert not decide(Snapshot({state.name: state}), (), PolicyConfig(), NOON).changes
 
 
@@ -383,7 +387,7 @@ def test_lone_surrogates_do_not_reach_the_server() -> None:
     assert decode(text)[0].incidents[0].evidence == "bad ? byte"
 
 
-# Eight kilobytes.
+# The limit of 8 KiB.
 
 
 def _many(count: int, **parts: Any) -> tuple[Incident, ...]:
@@ -402,7 +406,7 @@ def test_lines_are_shortened_before_anything_is_left_out() -> None:
     assert found.incidents[0].evidence == "x" * 239 + "…"
 
 
-def test_what_never_taints_goes_first_and_the_oldest_of_it() -> None:
+def test_incidents_that_never_taint_are_left_out_first_beginning_with_the_oldest() -> None:
     fatal, suspect = _many(12), _many(60, severity=Severity.SUSPECT)
     done = _many(12, state=IncidentState.RELEASED)
 

@@ -24,7 +24,7 @@ FAST = Backoff(first_seconds=0.01, most_seconds=0.02)
 
 
 def put(server: KubernetesServer, name: str, **parts: Any) -> None:
-    """Store a Node; the server numbers it."""
+    """Store a Node; the server gives it a resourceVersion."""
     node = raw_node(name, **parts)
     del node["metadata"]["resourceVersion"]
     server.put_node(node)
@@ -37,13 +37,13 @@ def labelled(server: KubernetesServer, name: str, **labels: str) -> None:
 
 @pytest.fixture
 def changes() -> list[None]:
-    """One entry for each time that the store said that something changed."""
+    """One entry for each call of ``on_change``."""
     return []
 
 
 @pytest.fixture
 def store(server: KubernetesServer, client: KubeClient, changes: list[None]) -> Iterator[NodeStore]:
-    """A store of two Nodes that is in step with the server."""
+    """A store of two Nodes that is synced with the server."""
     put(server, "gpu-1")
     put(server, "gpu-2", taints=[TEAM])
     following = NodeStore(
@@ -58,7 +58,7 @@ def store(server: KubernetesServer, client: KubeClient, changes: list[None]) -> 
 
 
 def full_lists(server: KubernetesServer) -> list[Call]:
-    """The lists of all Nodes, as opposed to a look at the present version."""
+    """Return the lists of all Nodes, without requests for the present version."""
     return [call for call in server.calls("list", "nodes") if call.request.param("limit") != "1"]
 
 
@@ -71,7 +71,7 @@ def _has_reported(store: NodeStore, at_ns: int) -> bool:
 
 
 def tainted(store: NodeStore) -> set[str]:
-    """The names of the Nodes that carry our taint, as the store knows them."""
+    """Return the names of the Nodes with our taint, from the store."""
     return {name for name, state in store.snapshot().items() if state.tainted}
 
 
@@ -80,7 +80,7 @@ def _watched_more_than(server: KubernetesServer, times: int) -> bool:
 
 
 def version_of(state: NodeState) -> int:
-    """A Node's resourceVersion."""
+    """Return a Node's resourceVersion."""
     return int(state.as_read.resource_version)
 
 
@@ -113,7 +113,7 @@ def test_a_status_report_moves_the_version_and_wakes_nobody(
     assert changes == []
 
 
-def test_a_reboot_that_was_watched_tells_how_old_the_new_boot_can_be(
+def test_a_reboot_that_was_watched_gives_a_time_before_the_new_boot(
     server: KubernetesServer, store: NodeStore
 ) -> None:
     reports = [
@@ -155,7 +155,7 @@ def test_following_lists_the_nodes_once_and_never_again(server: KubernetesServer
 
 def test_a_watch_goes_on_from_the_last_bookmark(server: KubernetesServer, store: NodeStore) -> None:
     for n in range(5):
-        server.create_namespace(f"busy-{n}")  # moves the server's version, but no Node's
+        server.create_namespace(f"busy-{n}")  # changes the server's version, but no Node
     newest = max(map(version_of, store.snapshot().values()))
     wait_until(lambda: int(store._version) >= newest + 5)
     seen = len(server.calls("watch", "nodes"))
@@ -191,7 +191,9 @@ def test_trouble_is_outlived(
         store.stop()
 
 
-def test_what_keeps_it_from_following_is_told(server: KubernetesServer, client: KubeClient) -> None:
+def test_the_error_that_keeps_it_from_following_is_the_problem(
+    server: KubernetesServer, client: KubeClient
+) -> None:
     server.access.deny("list", "nodes")
     store = NodeStore(client, node_decoder(), backoff=FAST)
     store.start()
@@ -239,7 +241,7 @@ def test_a_connection_that_went_silent_is_noticed(server: KubernetesServer, clie
         server.watches.cut()
 
 
-def test_what_came_back_from_a_backup_counts_although_its_versions_are_lower(
+def test_the_state_after_a_restored_backup_counts_although_its_versions_are_lower(
     server: KubernetesServer, client: KubeClient
 ) -> None:
     put(server, "gpu-1")
@@ -292,7 +294,7 @@ def test_stopping_before_anything_answered_works(server: KubernetesServer, clien
 
 
 def after(state: NodeState, version: int, *, tainted: bool = True) -> NodeState:
-    """The answer to a write of ours."""
+    """Return the answer to a write of ours."""
     change = Change(state.name, Verb.TAINT if tainted else Verb.UNTAINT, None, None)
     done = node_patch.applied(state, change)
     return replace(done, as_read=replace(done.as_read, resource_version=str(version)))
@@ -307,7 +309,7 @@ def test_the_answer_to_our_own_write_counts_at_once(store: NodeStore, changes: l
     assert len(changes) == 1
 
 
-def test_an_answer_that_shows_what_we_wrote_and_nothing_else_is_no_news(
+def test_an_answer_that_shows_only_our_own_write_is_not_a_change(
     store: NodeStore, changes: list[None]
 ) -> None:
     state = store.snapshot()["gpu-1"]
@@ -321,7 +323,7 @@ def test_an_answer_that_shows_what_we_wrote_and_nothing_else_is_no_news(
     assert len(changes) == told + 1
 
 
-def test_an_answer_older_than_what_is_known_does_not(store: NodeStore) -> None:
+def test_an_answer_that_is_older_than_the_known_state_is_ignored(store: NodeStore) -> None:
     state = store.snapshot()["gpu-1"]
 
     store.apply(after(state, version_of(state) - 1))
@@ -329,7 +331,7 @@ def test_an_answer_older_than_what_is_known_does_not(store: NodeStore) -> None:
     assert tainted(store) == set()
 
 
-def test_the_watch_does_not_bring_back_what_was_before_our_write(
+def test_the_watch_does_not_bring_back_the_state_before_our_write(
     server: KubernetesServer, store: NodeStore
 ) -> None:
     state = store.snapshot()["gpu-1"]
@@ -375,7 +377,7 @@ def test_a_list_of_nodes_takes_a_selector(server: KubernetesServer, client: Kube
     assert list(list_nodes(client, node_decoder())) == ["gpu-1", "gpu-2"]
 
 
-def test_a_selector_that_is_none_is_told_with_the_servers_words(client: KubeClient) -> None:
+def test_an_invalid_selector_fails_with_the_servers_message(client: KubeClient) -> None:
     with pytest.raises(KubeRejected, match="unable to parse requirement"):
         list_nodes(client, node_decoder(), "a in")
 
@@ -383,7 +385,7 @@ def test_a_selector_that_is_none_is_told_with_the_servers_words(client: KubeClie
 def test_a_mistake_of_ours_is_a_problem_and_not_a_frozen_view(
     server: KubernetesServer, client: KubeClient
 ) -> None:
-    """The view must never stop following the nodes with nobody told."""
+    """The store must never stop following the Nodes without reporting it."""
     put(server, "gpu-1")
     broken = threading.Event()
     broken.set()

@@ -18,7 +18,7 @@ from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import OURS, TEAM, incident, raw_node, record, taint
 from tests.cluster.writer_scenes import PATCHES, READS, Waits, make_writer, taints
 
-# The good way.
+# Success.
 
 
 def test_a_change_is_one_patch(server: KubernetesServer, writer: NodeWriter, state: NodeState) -> None:
@@ -71,7 +71,7 @@ def test_who_was_faster_is_not_written_over(
     assert server.node("gpu-1") == before
 
 
-def test_a_conflict_inside_the_server_is_one_too(
+def test_a_conflict_inside_the_server_is_a_conflict(
     server: KubernetesServer, writer: NodeWriter, state: NodeState
 ) -> None:
     server.mishaps.add(refusal(409), when=PATCHES)
@@ -79,7 +79,7 @@ def test_a_conflict_inside_the_server_is_one_too(
     assert writer.write(state, taint()).outcome is Outcome.CONFLICT
 
 
-def test_a_node_that_is_gone_is_done_with(
+def test_a_node_that_does_not_exist_is_gone(
     server: KubernetesServer, writer: NodeWriter, state: NodeState
 ) -> None:
     server.delete_node("gpu-1")
@@ -87,7 +87,7 @@ def test_a_node_that_is_gone_is_done_with(
     assert writer.write(state, taint()).outcome is Outcome.GONE
 
 
-def test_a_node_that_goes_after_the_conflict_is_done_with_too(
+def test_a_node_that_is_deleted_after_the_conflict_is_gone(
     server: KubernetesServer, writer: NodeWriter, state: NodeState
 ) -> None:
     server.mishaps.add(refusal(409), when=PATCHES)
@@ -96,7 +96,7 @@ def test_a_node_that_goes_after_the_conflict_is_done_with_too(
     assert writer.write(state, taint()).outcome is Outcome.GONE
 
 
-def test_a_change_that_the_server_finds_invalid_is_told_and_not_tried_for_ever(
+def test_an_invalid_change_fails_and_is_not_tried_again(
     server: KubernetesServer, client: KubeClient, writer: NodeWriter
 ) -> None:
     twin = {"key": TAINT_KEY, "value": "by-hand", "effect": "NoSchedule"}
@@ -148,7 +148,7 @@ def test_as_many_writes_are_under_way_as_allowed_and_no_more(
     def patch(*args: Any, **parts: Any) -> Any:
         with lock:
             under_way.append(under_way[-1] + 1)
-        together.wait()  # nobody gets on before four are here
+        together.wait()  # each waits until four are here
         try:
             return real(*args, **parts)
         finally:
@@ -167,9 +167,7 @@ def test_as_many_writes_are_under_way_as_allowed_and_no_more(
 # Dry run.
 
 
-def test_a_dry_run_tells_what_would_come_of_it_and_writes_nothing(
-    server: KubernetesServer, state: NodeState
-) -> None:
+def test_a_dry_run_returns_the_results_and_writes_nothing(server: KubernetesServer, state: NodeState) -> None:
     (result,) = DryRunWriter().write_all([(state, taint())])
 
     assert result.outcome is Outcome.APPLIED

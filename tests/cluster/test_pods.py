@@ -30,7 +30,7 @@ def pod(
     gpus: int = 8,
     ended: str | None = None,
 ) -> dict[str, Any]:
-    """A pod of the namespace ``ml``."""
+    """Return a pod of the namespace ``ml``."""
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "4"}
     kind, owned_by = owner or ("", "")
     owners = [{"kind": kind, "name": owned_by, "apiVersion": "x/v1", "uid": "u", "controller": True}]
@@ -88,7 +88,7 @@ def test_the_job_is_named_by_label_by_controller_or_by_the_pod(
     assert jobs_on(client, "gpu-1", NOW).jobs == {job}
 
 
-def test_what_every_node_runs_is_no_job(server: KubernetesServer, client: KubeClient) -> None:
+def test_a_daemonset_is_not_a_job(server: KubernetesServer, client: KubeClient) -> None:
     server.put_pod(pod("dcgm-x7k2p", owner=("DaemonSet", "dcgm"), labels={"app": "dcgm"}))
     server.put_pod(pod("proxy-gpu-1", owner=("Node", "gpu-1")))
 
@@ -110,7 +110,7 @@ def test_a_pod_without_a_gpu_did_not_fail_by_one_but_its_job_is_known(
 @pytest.mark.parametrize(
     ("ended", "counts"), [("2026-03-04T11:58:00Z", True), ("2026-03-04T09:00:00Z", False)]
 )
-def test_a_pod_that_has_just_ended_counts_and_one_of_long_ago_does_not(
+def test_a_pod_that_has_just_ended_counts_and_an_older_one_does_not(
     server: KubernetesServer, client: KubeClient, ended: str, *, counts: bool
 ) -> None:
     server.put_pod(pod("llama-0", owner=("Job", "llama"), ended=ended))
@@ -140,7 +140,7 @@ def test_a_running_job_is_found_among_any_number_of_pods_that_have_ended(
 
 
 class Counted:
-    """An answer without end of pods of 1.4 MB each; stands in for urllib3's."""
+    """An endless answer of pods of 1.4 MB each, in place of urllib3's."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -160,7 +160,7 @@ class Counted:
 
 
 class Wire:
-    """A transport that gives such answers."""
+    """A transport with these answers."""
 
     def __init__(self) -> None:
         self.answers: list[Counted] = []

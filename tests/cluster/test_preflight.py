@@ -29,7 +29,7 @@ MANIFEST = (
 
 @pytest.fixture
 def as_manifest(server: KubernetesServer, tmp_path: Path) -> Iterator[KubeClient]:
-    """The client of an account with just the rights that it needs."""
+    """The client of an account with exactly the permissions that it needs."""
     server.create_namespace("gpu-health")
     token = server.access.add_user("system:serviceaccount:gpu-health:konductor-like", MANIFEST)
     client = KubeClient.connect(str(server.kubeconfig(tmp_path / "sa", token)), None, 5.0)
@@ -38,7 +38,7 @@ def as_manifest(server: KubernetesServer, tmp_path: Path) -> Iterator[KubeClient
 
 
 def namespaces(server: KubernetesServer) -> set[str]:
-    """The names of all namespaces."""
+    """Return the names of all namespaces."""
     return {each["metadata"]["name"] for each in server.objects("namespaces")}
 
 
@@ -74,7 +74,7 @@ def test_a_lease_of_another_name_needs_other_rights(as_manifest: KubeClient) -> 
     ],
     ids=["nodes", "events", "leases"],
 )
-def test_what_is_missing_is_said_with_the_rule_to_add(
+def test_a_missing_permission_is_reported_with_the_rule_to_add(
     server: KubernetesServer,
     as_manifest: KubeClient,
     verb: str,
@@ -92,7 +92,7 @@ def test_what_is_missing_is_said_with_the_rule_to_add(
     assert sentence.endswith(f"add to its {place} {rule}")
 
 
-def test_everything_that_is_missing_is_said_at_once(
+def test_all_missing_permissions_are_reported_at_once(
     server: KubernetesServer, as_manifest: KubeClient
 ) -> None:
     server.access.deny("*", "nodes")
@@ -123,7 +123,7 @@ def test_a_server_in_trouble_is_no_denial_either(server: KubernetesServer, clien
 
 
 @pytest.mark.parametrize("body", ["{}", '{"status":{}}', '{"status":{"allowed":"yes"}}'])
-def test_an_answer_that_does_not_say_is_no_answer(
+def test_an_answer_without_a_decision_is_an_error(
     server: KubernetesServer, client: KubeClient, body: str
 ) -> None:
     server.mishaps.add(Mishap(201, body, JSON))
@@ -141,7 +141,7 @@ def test_a_missing_namespace_is_created(server: KubernetesServer, client: KubeCl
     assert "gpu-health" in namespaces(server)
 
 
-def test_one_that_is_there_is_left_alone(server: KubernetesServer, client: KubeClient) -> None:
+def test_an_existing_namespace_is_left_unchanged(server: KubernetesServer, client: KubeClient) -> None:
     server.create_namespace("gpu-health")
 
     ensure_namespace(client, "gpu-health")
@@ -149,7 +149,9 @@ def test_one_that_is_there_is_left_alone(server: KubernetesServer, client: KubeC
     assert [call.verb for call in server.calls(resource="namespaces")] == ["get"]
 
 
-def test_who_may_not_create_it_is_told_the_command(server: KubernetesServer, client: KubeClient) -> None:
+def test_without_the_permission_to_create_it_the_error_has_the_command(
+    server: KubernetesServer, client: KubeClient
+) -> None:
     server.access.deny("create", "namespaces")
 
     with pytest.raises(KubeConfigError, match="namespace gpu-health does not exist") as caught:

@@ -1,4 +1,4 @@
-"""The controller's settings on the Lease: all that commands need of them, and nothing that is secret."""
+"""The controller's settings on the Lease: the ones that commands need, and no secret."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.cluster.lease_scenes import NAME, NAMESPACE, PATH, Clock, candidate
 REALS = st.floats(0, 1e9, allow_nan=False)
 COUNTS = st.integers(0, 10**6)
 PUBLISHED_NAMES = {"gpu_node_selector", "node_selector", "pool_label", "domain_label", "watched_namespaces"}
-"""The settings whose text anybody may read who may read the Lease."""
+"""The settings whose text every reader of the Lease may see."""
 
 
 def of(settings: Settings) -> Published:
@@ -67,14 +67,14 @@ def test_the_settings_survive_the_lease(settings: Published) -> None:
 
 
 def test_every_number_of_the_policy_is_published() -> None:
-    """A setting that is added to the rules is shown to people, or left out on purpose."""
+    """A new setting must be published, or be left out on purpose."""
     here = json.loads(encode_settings(of(Settings())))["policy"]
 
     assert {field.name for field in fields(PolicyConfig)} - here.keys() == {"version", "escalations"}
 
 
 def _secrets() -> Iterator[tuple[str, Any]]:
-    """A value with a secret in it for every setting that can hold one."""
+    """Return a value with a secret for every setting that can contain one."""
     for name, field in Settings.model_fields.items():
         kind, secret = str(field.annotation), f"s3cret-{name.replace('_', '-')}"
         if name == "log_endpoint":
@@ -128,7 +128,7 @@ def on_the_lease(client: KubeClient) -> Published | None:
 def test_no_secret_of_any_setting_reaches_the_lease(client: KubeClient, clock: Clock) -> None:
     lease = lease_with(client, clock, of(settings_with(SECRETS.keys() - PUBLISHED_NAMES)))
 
-    assert lease.try_acquire().held
+    assert lease.try_acquire().is_ours
     lease.renew(Carried())
 
     stored = json.dumps(client.get(PATH))
@@ -136,7 +136,7 @@ def test_no_secret_of_any_setting_reaches_the_lease(client: KubeClient, clock: C
     assert SETTINGS_ANNOTATION in stored
 
 
-def test_what_commands_need_is_published_as_it_is() -> None:
+def test_the_published_settings_are_the_controllers() -> None:
     text = encode_settings(of(settings_with(PUBLISHED_NAMES)))
 
     assert all(f"s3cret-{name.replace('_', '-')}" in text for name in PUBLISHED_NAMES)
@@ -152,7 +152,7 @@ def test_of_many_namespaces_some_are_named_and_the_rest_counted() -> None:
     assert (found.namespaces, found.further_namespaces) == (many[:NAMESPACES_MOST], 1000 - NAMESPACES_MOST)
 
 
-def test_a_selector_that_is_too_long_is_said_to_be_and_not_cut() -> None:
+def test_a_selector_that_is_too_long_is_reported_and_not_cut() -> None:
     text = encode_settings(of(Settings(node_selector=",".join(f"key-{number}=x" for number in range(1000)))))
 
     assert len(text) <= BYTES_MOST
@@ -192,7 +192,7 @@ def test_a_setting_that_cannot_be_read_is_not_guessed_at(change: dict[str, Any],
     assert problem in (told or "")
 
 
-def test_they_are_written_with_what_is_written_anyway(
+def test_the_settings_are_written_with_each_write_of_the_lease(
     server: KubernetesServer, client: KubeClient, clock: Clock
 ) -> None:
     digests = ["5f2c01d4"]
@@ -202,7 +202,7 @@ def test_they_are_written_with_what_is_written_anyway(
         return {SETTINGS_ANNOTATION: encode_settings(ours)}
 
     lease = candidate(client, clock, notes=notes)
-    assert lease.try_acquire().held  # with --once there is no renewal
+    assert lease.try_acquire().is_ours  # with --once there is no renewal
     assert on_the_lease(client) == of(Settings())
 
     digests.append("00000000")  # the rules file was read again

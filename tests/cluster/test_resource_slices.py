@@ -1,4 +1,4 @@
-"""GPU nodes that show it by nothing but a ResourceSlice of NVIDIA's driver."""
+"""GPU nodes whose only sign is a ResourceSlice of NVIDIA's driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from konductor_like.cluster.node_store import (
     NodeStore,
     ResourceSlices,
     listed_slices,
-    witnessed,
+    with_booted_after,
 )
 from konductor_like.model import NodeState
 from konductor_like.sandbox.fleet import make_cpu_node
@@ -25,7 +25,7 @@ from tests.policy.scenes import node, ns
 
 
 class Watch:
-    """Seconds that pass when told to."""
+    """A clock in seconds that tests move."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -35,7 +35,7 @@ class Watch:
 
 
 def put_slice(client: KubeClient, node: str, driver: str = "gpu.nvidia.com") -> None:
-    """What a DRA driver publishes of its node; with no node, of devices that are of none."""
+    """Return a DRA driver's ResourceSlice of a node; without a node, of devices that belong to no node."""
     spec: dict[str, Any] = {"driver": driver, "pool": {"name": node or "fabric"}}
     name = f"{node or 'fabric'}-{driver}"
     body = {
@@ -98,7 +98,7 @@ def test_slices_are_looked_for_once_an_interval(server: KubernetesServer, client
     assert looks(server) == 2
 
 
-def test_what_is_known_outlasts_an_outage_which_is_over_soon(
+def test_the_known_slices_are_kept_during_a_short_outage(
     server: KubernetesServer, client: KubeClient
 ) -> None:
     watch = Watch()
@@ -117,7 +117,7 @@ def test_what_is_known_outlasts_an_outage_which_is_over_soon(
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_where_there_are_none_to_see_there_are_none(
+def test_without_the_api_or_the_permission_there_are_no_slices(
     status: int, server: KubernetesServer, client: KubeClient
 ) -> None:
     put_slice(client, "dra-1")
@@ -140,7 +140,7 @@ NOW = ns(100)
 
 
 def booted(boot: str | None, *, reported: float | None = 0) -> NodeState:
-    """A node in that boot, whose kubelet reported so many seconds after noon."""
+    """Return a node in this boot, whose kubelet reported this number of seconds after noon."""
     state = node()
     at_ns = None if reported is None else ns(reported)
     return replace(state, machine=replace(state.machine, boot_id=boot), reported_ns=at_ns)
@@ -166,7 +166,7 @@ ANOTHER = replace(booted("boot-b"), machine=replace(booted("boot-b").machine, sy
 def test_when_a_boot_began_at_the_earliest(states: list[NodeState], after_ns: int | None) -> None:
     known: NodeState | None = None
     for state in states:
-        known = witnessed(known, state, NOW)
+        known = with_booted_after(state, known, NOW)
 
     assert known is not None
     assert known.booted_after_ns == after_ns

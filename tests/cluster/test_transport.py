@@ -36,7 +36,7 @@ NODE = node_path("gpu-1")
 
 @contextmanager
 def connected(config: Path, timeout_seconds: float = 5.0) -> Iterator[KubeClient]:
-    """A client that is closed in the end."""
+    """A client that is closed after the test."""
     client = KubeClient.connect(str(config), None, timeout_seconds)
     try:
         yield client
@@ -45,13 +45,13 @@ def connected(config: Path, timeout_seconds: float = 5.0) -> Iterator[KubeClient
 
 
 def failure(client: KubeClient, *, write: bool = False) -> KubeError:
-    """The error that a read, or a write, ends with."""
+    """Return the error of a read or a write."""
     with pytest.raises(KubeError) as caught:
         client.patch(NODE, []) if write else client.get(NODE)
     return caught.value
 
 
-def test_a_request_says_who_asks(server: KubernetesServer, client: KubeClient) -> None:
+def test_a_request_has_our_user_agent(server: KubernetesServer, client: KubeClient) -> None:
     server.put_node(raw_node())
 
     client.get(NODE)
@@ -90,7 +90,7 @@ def test_silence_is_a_timeout_whose_outcome_is_unknown_for_a_write(
     [Mishap(drop=Drop.RESET), Mishap(drop=Drop.SILENTLY), Mishap(drop=Drop.MIDWAY)],
     ids=["reset", "closed", "cut off"],
 )
-def test_a_broken_connection_is_told(
+def test_a_broken_connection_is_an_error(
     server: KubernetesServer, client: KubeClient, mishap: Mishap, write: bool
 ) -> None:
     server.put_node(raw_node())
@@ -103,7 +103,7 @@ def test_a_broken_connection_is_told(
     assert "\n" not in str(error)
 
 
-def test_a_port_that_nobody_listens_on_is_told_and_nothing_was_done(
+def test_a_port_that_nobody_listens_on_is_an_error_and_the_outcome_is_known(
     server: KubernetesServer, client: KubeClient
 ) -> None:
     server.stop()
@@ -127,7 +127,7 @@ def test_a_port_that_nobody_listens_on_is_told_and_nothing_was_done(
     ],
     ids=["HTML", "truncated", "a list", "no text", "a redirect"],
 )
-def test_an_answer_that_no_api_server_gives_is_told_without_its_body(
+def test_an_answer_that_no_api_server_gives_is_reported_without_its_body(
     server: KubernetesServer, client: KubeClient, mishap: Mishap, said: str
 ) -> None:
     server.mishaps.add(mishap, times=2)
@@ -191,9 +191,7 @@ def test_logging_in_again_is_not_tried_at_each_request(server: KubernetesServer,
         assert isinstance(failure(client), KubeUnauthorized)
 
 
-def test_a_kubeconfig_that_vanished_leaves_the_401_to_be_told(
-    server: KubernetesServer, tmp_path: Path
-) -> None:
+def test_if_the_kubeconfig_vanished_the_401_is_reported(server: KubernetesServer, tmp_path: Path) -> None:
     config = server.kubeconfig(tmp_path / "c", "wrong")
     with connected(config) as client:
         config.unlink()
@@ -257,7 +255,7 @@ def test_a_write_is_not_sent_a_second_time_when_logging_in_again_took_too_long(
 
 
 @pytest.mark.parametrize("token", ["two\nlines", "ünïcödé \u2603"])
-def test_a_token_that_no_header_can_hold_is_refused_without_showing_it(
+def test_a_token_with_invalid_characters_is_refused_and_not_shown(
     server: KubernetesServer, tmp_path: Path, token: str
 ) -> None:
     with connected(server.kubeconfig(tmp_path / "c", token)) as client:
@@ -280,7 +278,7 @@ def tls_server() -> Iterator[KubernetesServer]:
         yield started
 
 
-def test_a_certificate_that_does_not_fit_is_told(tls_server: KubernetesServer, tmp_path: Path) -> None:
+def test_a_certificate_that_does_not_match_is_an_error(tls_server: KubernetesServer, tmp_path: Path) -> None:
     config = tls_server.kubeconfig(tmp_path / "c", ca_file=CERTIFICATES / "ca.pem")
     config.write_text(
         config.read_text().replace(str(CERTIFICATES / "ca.pem"), str(CERTIFICATES / "client.pem"))
@@ -316,7 +314,7 @@ def test_the_http_library_logs_nothing(
 
 
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:{port}", "socks5://127.0.0.1:{port}"])
-def test_a_proxy_that_cannot_be_used_is_told(
+def test_a_proxy_that_cannot_be_used_is_an_error(
     server: KubernetesServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
 ) -> None:
     with socket.socket() as nobody:

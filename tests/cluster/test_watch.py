@@ -25,11 +25,11 @@ CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"
 
 
 def stream(client: KubeClient, silence_seconds: float = 5.0, **params: str) -> WatchStream:
-    """A watch on Nodes from the beginning."""
+    """Return a watch on Nodes from the beginning."""
     return client.stream(NODES_PATH, {"resourceVersion": "0", **params}, silence_seconds)
 
 
-def test_what_happens_is_told_in_order(server: KubernetesServer, client: KubeClient) -> None:
+def test_events_come_in_order(server: KubernetesServer, client: KubeClient) -> None:
     server.put_node(raw_node("a"))
     with stream(client) as events:
         told = (
@@ -61,7 +61,7 @@ def test_a_version_that_is_too_old_is_gone(server: KubernetesServer, client: Kub
     ],
     ids=["5xx", "HTML", "no object", "an odd object", "an odd error", "reset"],
 )
-def test_a_watch_that_breaks_says_how(
+def test_a_watch_that_breaks_raises_the_cause(
     server: KubernetesServer, client: KubeClient, mishap: Mishap, error: type[KubeError]
 ) -> None:
     server.mishaps.add(mishap)
@@ -103,7 +103,7 @@ def test_another_thread_can_close_it(tls: bool, tmp_path: Path) -> None:
 
         thread = threading.Thread(target=wait)
         thread.start()
-        time.sleep(0.05)  # most likely it waits for the next event by now
+        time.sleep(0.05)  # by now it most likely waits for the next event
         opened.close()
         thread.join(5.0)
         client.close()

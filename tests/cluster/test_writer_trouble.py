@@ -23,7 +23,7 @@ from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import OURS, TEAM, raw_node, taint
 from tests.cluster.writer_scenes import PATCHES, READS, Closing, Term, Waits, make_writer, taints
 
-# Trouble.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_patience_ends(server: KubernetesServer, client: KubeClient, waits: Wait
     assert len(server.calls("patch")) > 4
 
 
-def test_being_told_to_stop_ends_the_waiting(
+def test_a_stop_ends_the_waiting(
     server: KubernetesServer, client: KubeClient, waits: Waits, state: NodeState
 ) -> None:
     server.mishaps.add(refusal(503), times=None, when=PATCHES)
@@ -133,7 +133,7 @@ def test_a_conflict_that_cannot_be_looked_into_is_a_failure(
     assert isinstance(writer.write(state, taint()).error, KubeForbidden)
 
 
-# The fence.
+# The deadline.
 
 
 def test_no_write_starts_outside_the_term(
@@ -182,7 +182,7 @@ def test_a_term_that_ends_while_waiting_ends_the_write(
     result = make_writer(client, waits, fence=Closing(2)).write(state, taint())
 
     assert isinstance(result.error, LeadershipLost)
-    assert result.outcome_unknown  # a 503 does not say that nothing was done
+    assert result.outcome_unknown  # after a 503 the write may have been done
     assert len(server.calls("patch")) == 1
 
 
@@ -190,10 +190,10 @@ def test_a_term_that_ends_while_waiting_ends_the_write(
 
 
 @pytest.mark.usefixtures("state")
-def test_a_node_that_the_server_is_slow_with_holds_up_no_other(
+def test_a_slow_write_delays_no_other_node(
     server: KubernetesServer, client: KubeClient, waits: Waits
 ) -> None:
-    """Its write goes on by itself, is not sent a second time, and is found to have happened."""
+    """Its write continues, is not sent again, and is found to have happened."""
     for name in ("gpu-2", "gpu-3"):
         server.put_node(raw_node(name))
     nodes = list_nodes(client, node_decoder())
@@ -224,7 +224,7 @@ def test_a_node_that_the_server_is_slow_with_holds_up_no_other(
     assert len([call for call in server.calls("patch") if call.status == 200]) == 3
 
 
-def test_how_a_late_write_failed_is_told_the_next_time(
+def test_the_failure_of_a_late_write_is_the_result_of_the_next_write(
     client: KubeClient, waits: Waits, state: NodeState
 ) -> None:
     failing = threading.Event()
@@ -238,7 +238,7 @@ def test_how_a_late_write_failed_is_told_the_next_time(
     assert writer.write_all([(state, taint())])[0].outcome is Outcome.UNDER_WAY
     failing.set()
     assert writer.finish(10)
-    client.patch = real  # type: ignore[method-assign]  # and is well again
+    client.patch = real  # type: ignore[method-assign]  # and is fast again
 
     told, done = (writer.write_all([(state, taint())])[0] for _ in range(2))
 
@@ -247,7 +247,7 @@ def test_how_a_late_write_failed_is_told_the_next_time(
     assert done.outcome is Outcome.APPLIED
 
 
-def test_what_an_answer_says_of_a_node_is_passed_on_at_once(
+def test_the_state_in_an_answer_is_passed_on_at_once(
     client: KubeClient, waits: Waits, state: NodeState
 ) -> None:
     heard: list[tuple[NodeState, NodeState | None]] = []

@@ -1,4 +1,4 @@
-"""Writers whose waiting takes no time, and fences that close."""
+"""Helpers: writers whose sleeps take no time, and deadlines that end."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ READS = matching("GET", r"nodes/gpu-1$")
 
 
 class Waits:
-    """A clock that only sleeping moves; it remembers how long each sleep was."""
+    """A clock that only sleeping moves; it records each sleep."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.slept: list[float] = []
 
     def sleep(self, seconds: float) -> None:
-        """Sleep without waiting."""
+        """Move the clock without waiting."""
         self.slept.append(seconds)
         self.now += seconds
 
@@ -34,13 +34,13 @@ class Waits:
 
 
 class Term:
-    """A fence that closes at a moment of the clock."""
+    """A deadline at a time of the clock."""
 
     def __init__(self, waits: Waits, seconds: float) -> None:
         self.clock, self.until = waits, seconds
 
     def budget_seconds(self) -> float:
-        """What is left."""
+        """Return the seconds left."""
         left = self.until - self.clock()
         if left <= 0:
             raise LeadershipLost("the term is over")
@@ -48,13 +48,13 @@ class Term:
 
 
 class Closing:
-    """A fence that lets so many writes start."""
+    """A deadline that ends after a number of writes."""
 
     def __init__(self, writes: int) -> None:
         self.writes = writes
 
     def budget_seconds(self) -> float:
-        """No limit, until it is closed."""
+        """Return infinity, until the number is reached."""
         self.writes -= 1
         if self.writes < 0:
             raise LeadershipLost("the term is over")
@@ -62,13 +62,13 @@ class Closing:
 
 
 def make_writer(client: KubeClient, waits: Waits, **parts: Any) -> NodeWriter:
-    """A writer whose waiting takes no time."""
+    """Return a writer whose sleeps take no time."""
     fence = parts.pop("fence", NoDeadline())
     parts = {"timeout_seconds": 5.0, "sleep": waits.sleep, "clock": waits, **parts}
     return NodeWriter(client, node_decoder(), fence, **parts)
 
 
 def taints(server: KubernetesServer) -> list[dict[str, str]]:
-    """The Node's taints."""
+    """Return the Node's taints."""
     found: list[dict[str, str]] = server.node("gpu-1")["spec"].get("taints", [])
     return found

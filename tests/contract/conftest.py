@@ -1,6 +1,7 @@
-"""The servers that the contract is held against, and what most of its tests begin with.
+"""Fixtures of the contract suite: the servers to test, Nodes and namespaces.
 
-The stand-ins, or the real ones that ``KONDUCTOR_TEST_LOKI_URL`` and ``KONDUCTOR_TEST_KUBECONFIG`` name.
+The servers are the stand-ins, or the real ones named by ``KONDUCTOR_TEST_LOKI_URL`` and
+``KONDUCTOR_TEST_KUBECONFIG``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def group(target: kubernetes_target.Target) -> str:
 
 @pytest.fixture
 def node(target: kubernetes_target.Target) -> kubernetes_target.Answer:
-    """A Node that nobody else uses, as read."""
+    """A Node for one test, as read."""
     return target.create_node()
 
 
@@ -43,7 +44,7 @@ def loki() -> Iterator[loki_target.Target]:
 
 @pytest.fixture
 def namespace(loki: loki_target.Target) -> str:
-    """A namespace that holds no line yet."""
+    """A namespace without lines."""
     return loki.namespace()
 
 

@@ -1,7 +1,7 @@
-"""The API server that the contract is held against: the stand-in, or the one that a kubeconfig names.
+"""The API server that the contract suite tests: the stand-in, or the one that a kubeconfig names.
 
 Set ``KONDUCTOR_TEST_KUBECONFIG`` to a kubeconfig of a cluster administrator (token or client certificate).
-Everything that is created there carries a random prefix and is removed again. A bare kube-apiserver or a test
+Every object that the suite creates has a random prefix and is removed again. A bare kube-apiserver or a test
 cluster is best: controllers of a full cluster may taint the Nodes made here, which have no kubelet.
 """
 
@@ -47,7 +47,7 @@ class Answer:
 
 
 class Watch:
-    """One open watch; iterating gives its events until the server ends it."""
+    """One open watch; an iterator over its events, until the server ends it."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -65,19 +65,19 @@ class Watch:
 
 @dataclass
 class Target:
-    """An API server and what was made on it."""
+    """An API server, and the objects that a test created on it."""
 
     url: str
     headers: Mapping[str, str]
     context: ssl.SSLContext | None = None
     server: KubernetesServer | None = None
-    """The stand-in; None of a real one."""
+    """The stand-in; None for a real server."""
     prefix: str = field(default_factory=lambda: f"kl-contract-{secrets.token_hex(4)}")
     _made: list[str] = field(default_factory=list)
     _count: int = 0
 
     def name(self) -> str:
-        """A name that nobody has used yet."""
+        """Return an unused name."""
         self._count += 1
         return f"{self.prefix}-{self._count:03}"
 
@@ -90,7 +90,7 @@ class Target:
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
     ) -> Answer:
-        """One request, one answer, whatever its status."""
+        """Send one request; return its answer, with any status."""
         try:
             sent = {"Content-Type": content_type, **(headers or {})}
             with self._open(method, path, body, sent, params or {}) as response:
@@ -100,26 +100,26 @@ class Target:
                 return _answer(error.code, dict(error.headers), error.read())
 
     def get(self, path: str, **params: str) -> Answer:
-        """A read."""
+        """Send a GET."""
         return self.send("GET", path, params=params)
 
     def patch(self, path: str, body: Any, content_type: str = JSON_PATCH, **params: str) -> Answer:
-        """A PATCH, a JSON Patch unless another kind is named."""
+        """Send a PATCH, by default a JSON Patch."""
         return self.send("PATCH", path, body, content_type, params=params)
 
     def watch(self, path: str, headers: Mapping[str, str] | None = None, **params: str) -> Watch:
-        """An open watch; close it (``with``)."""
+        """Open a watch; use it in a ``with``."""
         return Watch(self._open("GET", path, None, headers or {}, {"watch": "1", **params}))
 
     def create(self, path: str, body: dict[str, Any], **params: str) -> Answer:
-        """A POST; what it makes is removed in the end."""
+        """Send a POST; its object is removed at the end."""
         answer = self.send("POST", path, body, params=params)
         if answer.status == 201 and "name" in answer.meta and "dryRun" not in params:
             self._made.append(f"{path}/{answer.meta['name']}")
         return answer
 
     def create_node(self, **parts: Any) -> Answer:
-        """A Node, and of that Node the present state, which may be later than its creation."""
+        """Create a Node; return its present state, which may be later than its creation."""
         metadata = {"name": self.name(), **parts.pop("metadata", {})}
         made = self.create(
             "/api/v1/nodes", {"kind": "Node", "apiVersion": "v1", "metadata": metadata, **parts}
@@ -132,7 +132,7 @@ class Target:
         return self.get(path)
 
     def tidy(self) -> None:
-        """Remove what was made."""
+        """Remove the created objects."""
         for path in reversed(self._made):
             self.send("DELETE", path)
         self._made.clear()
@@ -153,32 +153,32 @@ class Target:
 
 
 def node_path(name: str) -> str:
-    """A Node's address."""
+    """Return a Node's path."""
     return f"/api/v1/nodes/{name}"
 
 
 def path_of(node: Answer) -> str:
-    """The address of a Node that was made or read."""
+    """Return the path of a Node object."""
     return node_path(node.meta["name"])
 
 
 def names(answer: Answer) -> list[str]:
-    """The names in a list."""
+    """Return the names in a list."""
     return [item["metadata"]["name"] for item in answer.body["items"]]
 
 
 def same(path: str, value: Any) -> dict[str, Any]:
-    """An operation of a JSON Patch: a test."""
+    """Return a ``test`` of a JSON Patch."""
     return {"op": "test", "path": path, "value": value}
 
 
 def put(path: str, value: Any) -> dict[str, Any]:
-    """An operation of a JSON Patch: an addition."""
+    """Return an ``add`` of a JSON Patch."""
     return {"op": "add", "path": path, "value": value}
 
 
 def refused(answer: Answer, status: int, reason: str) -> bool:
-    """Whether the answer is a ``Status`` that says no with this code and reason."""
+    """Whether the answer is a failure ``Status`` with this code and reason."""
     body = answer.body
     told = (answer.status, body["kind"], body["status"], body["reason"], body["code"])
     return told == (status, "Status", "Failure", reason, status)
@@ -191,7 +191,7 @@ def _answer(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
 
 @contextmanager
 def open_target() -> Iterator[Target]:
-    """The API server to test, empty handed before and after."""
+    """Yield the API server to test; remove the created objects at the end."""
     kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
     if kubeconfig:
         target = _real(Path(kubeconfig))

@@ -1,7 +1,7 @@
-"""The Loki that the contract is held against: the stand-in, or the one at ``KONDUCTOR_TEST_LOKI_URL``.
+"""The Loki that the contract suite tests: the stand-in, or the one at ``KONDUCTOR_TEST_LOKI_URL``.
 
-A real one should be a single binary with its defaults and ``auth_enabled: false``. All lines that are written
-carry a random namespace, so that a used Loki does as well as a fresh one; nothing is removed again.
+A real one should be a single binary with its defaults and ``auth_enabled: false``. All written lines have a
+random namespace, so that a used Loki is as good as a new one. No line is removed again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Answer:
 
     @property
     def data(self) -> Any:
-        """The ``data`` of a JSON answer."""
+        """Return the ``data`` of a JSON answer."""
         assert self.status == 200, f"{self.status}: {self.text[:300]}"
         return json.loads(self.text)["data"]
 
@@ -85,7 +85,7 @@ class Target:
 
     url: str
     server: LokiServer | None = None
-    """The stand-in; None of a real one."""
+    """The stand-in; None for a real Loki."""
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = TIMEOUT_SECONDS
     prefix: str = field(default_factory=lambda: f"kl-contract-{secrets.token_hex(4)}")
@@ -93,11 +93,11 @@ class Target:
 
     @property
     def is_real(self) -> bool:
-        """Whether it is not the stand-in."""
+        """Whether this is a real Loki."""
         return self.server is None
 
     def namespace(self) -> str:
-        """A namespace that no line was written under yet."""
+        """Return a namespace without lines."""
         self._count += 1
         return f"{self.prefix}-{self._count:03}"
 
@@ -109,7 +109,7 @@ class Target:
         content: bytes | str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """One request, one answer, whatever its status."""
+        """Send one request; return its answer, with any status."""
         with httpx.Client(trust_env=False, timeout=self.timeout_seconds) as client:
             response = client.request(
                 method,
@@ -121,7 +121,7 @@ class Target:
         return Answer(response.status_code, response.headers.get("Content-Type", ""), response.text)
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, **params: Any) -> Answer:
-        """A read."""
+        """Send a GET."""
         return self.send("GET", path, params, headers=headers)
 
     def query_range(
@@ -132,31 +132,31 @@ class Target:
         headers: Mapping[str, str] | None = None,
         **params: Any,
     ) -> Answer:
-        """``query_range`` past the cache unless other headers are given, forward unless told otherwise."""
+        """Send a ``query_range``, by default without the cache and forward."""
         asked = {"query": query, "start": start, "end": end, "direction": "forward", **params}
         return self.get("/loki/api/v1/query_range", NO_CACHE if headers is None else headers, **asked)
 
     def query(self, query: str, **params: Any) -> Answer:
-        """The instant ``query``."""
+        """Send an instant ``query``."""
         return self.get("/loki/api/v1/query", NO_CACHE, query=query, **params)
 
     def push(self, *streams: tuple[Mapping[str, str], Iterable[list[Any]]], **headers: str) -> Answer:
-        """Loki's own push: label sets with their values, as they go into the JSON."""
+        """Push in Loki's own format: label sets with their values."""
         body = {"streams": [{"stream": labels, "values": list(values)} for labels, values in streams]}
         return self.post_json("/loki/api/v1/push", body, headers)
 
     def push_otlp(self, resource: Mapping[str, str], records: Iterable[Mapping[str, Any]]) -> Answer:
-        """An export of the collector: one resource and its records."""
+        """Push an OTLP export: one resource and its records."""
         return self.post_json("/otlp/v1/logs", otlp_body(resource, records))
 
     def ship(self, node: str, lines: Iterable[Line], namespace: str) -> None:
-        """Lines as the shipped collector sends them, 1,000 at once."""
+        """Push lines as our collector sends them, 1,000 at once."""
         pushed = iter(lines)
         while batch := list(islice(pushed, 1000)):
             self._export(shipped(node, batch, namespace=namespace))
 
     def _export(self, body: object) -> None:
-        """An export that must arrive; one that came too fast is sent again, as the collector does."""
+        """Push an export that must arrive; retry if it came too fast, as the collector does."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while (answer := self.post_json("/otlp/v1/logs", body)).status == 429:
             assert time.monotonic() < deadline, answer
@@ -164,18 +164,18 @@ class Target:
         assert answer.status == 204, answer
 
     def post_json(self, path: str, body: object, headers: Mapping[str, str] | None = None) -> Answer:
-        """A write."""
+        """Send a POST with JSON."""
         sent = {"Content-Type": "application/json", **(headers or {})}
         return self.send("POST", path, content=json.dumps(body), headers=sent)
 
     def write(self, resource: Mapping[str, str], *lines: Line, observed: bool = True) -> None:
-        """Lines that must arrive, as the collector sends them."""
+        """Push lines that must arrive, as the collector sends them."""
         records = [otlp_record(text, at, at + 1_000_000 if observed else None) for at, text in lines]
         self._export(otlp_body(resource, records))
 
     @contextmanager
     def tail(self, query: str, start_ns: int) -> Iterator[Tail]:
-        """A websocket that follows the log."""
+        """Open a tail."""
         address = urlsplit(self.url)
         with socket.create_connection((address.hostname, address.port or 80), TIMEOUT_SECONDS) as connection:
             path = f"{address.path}/loki/api/v1/tail?{urlencode({'query': query, 'start': start_ns})}"
@@ -201,7 +201,7 @@ class Tail:
         self.accepted = headers.get("Sec-WebSocket-Accept") == accept_key(key)
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What Loki sends, until it closes. Raises ``TimeoutError`` if nothing comes for long."""
+        """Yield Loki's messages until it closes. Raises ``TimeoutError`` after a long silence."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while (frame := read_frame(self._reader)) and frame.opcode != Opcode.CLOSE:
             if frame.opcode == Opcode.TEXT:
@@ -210,14 +210,14 @@ class Tail:
                 raise TimeoutError("only pings came")
 
     def ping(self, payload: bytes) -> bytes:
-        """What the answer to a ping says."""
+        """Send a ping; return the payload of the answer."""
         write_frame(self._writer, Opcode.PING, payload, masked=True)
         while (frame := read_frame(self._reader)) and frame.opcode != Opcode.PONG:
             pass
         return frame.payload if frame else b""
 
     def lines(self, count: int) -> list[str]:
-        """The next so many texts, in the order of their arrival."""
+        """Return the next ``count`` texts, in the order of their arrival."""
         texts: list[str] = []
         for message in self.messages():
             texts += [value[1] for stream in message["streams"] for value in stream["values"]]
@@ -234,22 +234,22 @@ class Tail:
 
 
 def of(namespace: str, rest: str = "") -> str:
-    """A query for the lines of one namespace."""
+    """Return a query for the lines of one namespace."""
     return f'{{k8s_namespace_name="{namespace}"}}{rest}'
 
 
 def a_minute_ago_ns() -> int:
-    """A whole second about a minute ago."""
+    """Return a whole second about a minute ago."""
     return (time.time_ns() // SECOND_NS - 60) * SECOND_NS
 
 
 def around(at_ns: int) -> tuple[int, int]:
-    """A minute before and a minute after."""
+    """Return a window of a minute before and a minute after."""
     return at_ns - MINUTE_NS, at_ns + MINUTE_NS
 
 
 def kernel_resource(namespace: str, node: str, **more: str) -> dict[str, str]:
-    """What the collector knows of a line of the dmesg DaemonSet on that node."""
+    """Return the collector's attributes of a line of the dmesg DaemonSet on this node."""
     return {
         "k8s.namespace.name": namespace,
         "k8s.pod.name": f"dmesg-{node}",
@@ -261,7 +261,7 @@ def kernel_resource(namespace: str, node: str, **more: str) -> dict[str, str]:
 
 @contextmanager
 def open_target(limits: LokiLimits | None = None) -> Iterator[Target]:
-    """The Loki to hold the contract against; the stand-in has its defaults, or these limits."""
+    """Yield the Loki to test; the stand-in has its default limits, or these."""
     url = os.environ.get(LOKI_VARIABLE)
     if url:
         yield Target(url.rstrip("/"))

@@ -1,4 +1,4 @@
-"""What we rely on when we write Nodes: preconditions, conflicts, patches, dry run, ownership."""
+"""The behaviour that our writes of Nodes rely on: preconditions, conflicts, patches, dry run, ownership."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_patch_whose_test_fails_is_refused_and_changes_nothing(
         pytest.param(same("/metadata/labels/kept", "1"), id="a value that is there"),
     ],
 )
-def test_a_patch_whose_test_holds_is_applied(target: Target, precondition: dict[str, Any]) -> None:
+def test_a_patch_whose_test_passes_is_applied(target: Target, precondition: dict[str, Any]) -> None:
     node = target.create_node(metadata={"labels": {"kept": "1"}})
     answer = target.patch(path_of(node), [precondition, put("/spec/taints", [OURS])])
 
@@ -71,9 +71,9 @@ def test_a_patch_whose_test_holds_is_applied(target: Target, precondition: dict[
 
 @pytest.mark.parametrize("odd", ["<", ">", "&", "é", "…"], ids=["less", "greater", "and", "accent", "dots"])
 def test_strings_are_compared_as_they_are_written(target: Target, odd: str) -> None:
-    """So a text that JSON can be written with in two ways cannot be tested.
+    """So a text with two written forms in JSON cannot be tested.
 
-    Python writes the first three as they are and escapes the others, the server does the opposite.
+    Python leaves the first three and escapes the others; the server does the opposite.
     """
     node = target.create_node(metadata={"annotations": {"said": f"a{odd}b"}})
     precondition = same("/metadata/annotations/said", f"a{odd}b")
@@ -83,7 +83,7 @@ def test_strings_are_compared_as_they_are_written(target: Target, odd: str) -> N
     assert refused(answer, 422, "Invalid")
 
 
-def test_a_text_that_can_be_written_in_one_way_only_can_be_tested(target: Target) -> None:
+def test_a_text_with_only_one_written_form_can_be_tested(target: Target) -> None:
     text = '{"line":"NVRM: Xid (PCI:0000:4e:00): 79, pid=\'\\u003cunknown\\u003e\', \\t/ ~"}'
     node = target.create_node(metadata={"annotations": {"said": text}})
     precondition = same("/metadata/annotations/said", text)
@@ -194,7 +194,7 @@ def test_a_node_made_again_under_its_name_has_another_uid(target: Target, node: 
     assert again.meta["uid"] != node.meta["uid"]
 
 
-# Refusals: we show their words to people
+# Refusals, whose messages we show to people
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_a_dry_run_stores_nothing(
 
 
 def managers_of(answer: Answer, field: str) -> list[str]:
-    """Who owns a field of ``spec`` (``f:taints``), by the managedFields."""
+    """Return the owners of a field of ``spec`` (``f:taints``), by the managedFields."""
     return [
         entry["manager"]
         for entry in answer.meta.get("managedFields", [])
@@ -289,7 +289,7 @@ def managers_of(answer: Answer, field: str) -> list[str]:
     ]
 
 
-def test_the_field_manager_owns_what_it_sets_and_says_when(target: Target) -> None:
+def test_the_field_manager_owns_the_fields_that_it_sets_with_a_time(target: Target) -> None:
     node = target.create_node(spec={"taints": [OTHERS]})
     answer = target.patch(path_of(node), [put("/spec/taints/-", OURS)], fieldManager="contract-test")
 

@@ -1,8 +1,8 @@
-"""The manifests for kubectl, and what the admission policy and the ClusterRole in them let happen.
+"""The manifests for kubectl, and the effect of their admission policy and ClusterRole.
 
-Held against the stand-in, and against a real API server when ``KONDUCTOR_TEST_KUBECONFIG`` names one: there
-policy and role are made for a moment under other names, and the controller's account is impersonated. It must
-allow privileged containers (``--allow-privileged``), as every cluster does that runs a network plugin.
+The tests run against the stand-in, or against a real API server if ``KONDUCTOR_TEST_KUBECONFIG`` names one.
+There they create policy and role for a short time under other names, and impersonate the controller's
+account. The server must allow privileged containers (``--allow-privileged``), as network plugins need it too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What we rely on besides Nodes: Leases, Events, Namespaces, and who may do what."""
+"""The behaviour that we rely on besides Nodes: Leases, Events, Namespaces and permissions."""
 
 from __future__ import annotations
 
@@ -165,13 +165,13 @@ def review(target: Target, headers: dict[str, str], **attributes: str) -> Any:
     return answer.body["status"]["allowed"]
 
 
-def test_one_can_ask_what_one_may_do(target: Target) -> None:
+def test_a_user_can_ask_for_their_permissions(target: Target) -> None:
     assert review(target, {}, verb="patch", resource="nodes") is True
     assert review(target, {}, verb="update", group="coordination.k8s.io", resource="leases", name="x") is True
     assert review(target, SOMEBODY, verb="patch", resource="nodes") is False
 
 
-def test_who_may_do_nothing_is_told_so(target: Target) -> None:
+def test_a_user_without_permissions_gets_that_answer(target: Target) -> None:
     name = target.create_node().meta["name"]
     listing = target.send("GET", "/api/v1/nodes", headers=SOMEBODY)
     patching = target.send("PATCH", node_path(name), [], JSON_PATCH, SOMEBODY)

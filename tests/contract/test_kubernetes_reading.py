@@ -1,4 +1,4 @@
-"""What we rely on when we read: lists in pages, selectors, tables."""
+"""The behaviour that our reads rely on: lists in pages, selectors, tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def numbers(answer: Answer) -> list[str]:
     return [item["metadata"]["labels"]["number"] for item in answer.body["items"]]
 
 
-def test_a_list_says_its_version_and_leaves_the_kind_of_items_out(target: Target, group: str) -> None:
+def test_a_list_has_its_version_and_its_items_have_no_kind(target: Target, group: str) -> None:
     answer = target.get(NODES, labelSelector=f"group={group}")
 
     assert (answer.body["kind"], answer.body["apiVersion"]) == ("NodeList", "v1")
@@ -54,7 +54,7 @@ def test_later_pages_show_the_moment_of_the_first(target: Target, group: str) ->
     assert numbers(first) + numbers(rest) == ["0", "1", "2", "3"]
 
 
-def test_an_expired_continue_token_is_gone_and_offers_another(target: Target, group: str) -> None:
+def test_an_expired_continue_token_is_answered_with_410_and_a_new_token(target: Target, group: str) -> None:
     if target.server is None:
         pytest.skip("nothing lets a real server forget its history on request")
     first = target.get(NODES, labelSelector=f"group={group}", limit="1")
@@ -113,7 +113,7 @@ def test_pods_are_listed_by_their_node_and_phase_out_of_the_cache(target: Target
         pytest.param("/apis/coordination.k8s.io/v1/namespaces/default/leases/contract-none", id="a lease"),
     ],
 )
-def test_what_is_not_there_is_not_found(target: Target, path: str) -> None:
+def test_an_object_that_does_not_exist_is_not_found(target: Target, path: str) -> None:
     answer = target.get(path)
 
     assert (answer.status, answer.body["reason"], answer.body["kind"]) == (404, "NotFound", "Status")

@@ -1,6 +1,6 @@
 """The stand-in answers recorded requests as the real API server did.
 
-``KONDUCTOR_TEST_RESPONSES`` names the folder that holds ``kubernetes.jsonl``: exchanges with kube-apiserver
+``KONDUCTOR_TEST_RESPONSES`` names the folder of ``kubernetes.jsonl``: exchanges with kube-apiserver
 1.36.2, one a line, in the order in which they happened.
 """
 
@@ -29,7 +29,7 @@ SKIPPED = {
     "events.k8s.io/v1 event on a node": "we send Events of the older kind",
     "create a lease": "the recorded body was altered after it was received",
 }
-"""Why an exchange is left out; watches are too, what they tell depends on what went on beside them."""
+"""Why an exchange is left out. Watches are left out too: their events depend on other requests."""
 
 Exchange = dict[str, Any]
 
@@ -46,13 +46,13 @@ class Replay:
         self._tokens |= {"no token (anonymous)": "", "bad token": "nobody-has-this"}
 
     def create_node(self, name: str, labels: dict[str, str]) -> None:
-        """A Node by the administrator."""
+        """Create a Node as the administrator."""
         body = {"metadata": {"name": name, "labels": labels}}
         headers = {"User-Agent": AGENT, **self._credentials("")}
         self._target.send("POST", "/api/v1/nodes", body, headers=headers)
 
     def send(self, exchange: Exchange) -> Answer:
-        """The stand-in's answer."""
+        """Return the stand-in's answer."""
         request = self._translated(exchange["request"])
         body = request["body"]
         if isinstance(body, str):  # "<300040 bytes>": recorded by its size only
@@ -95,7 +95,7 @@ def _versioned(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def essence(body: Any) -> Any:
-    """What must be alike: the whole of a refusal, of an object all but uids, versions and times."""
+    """Return the part to compare: a whole refusal, or an object without uids, versions and times."""
     if body.get("kind") == "Status":
         details = dict(body.get("details", {}))
         details.pop("uid", None)
@@ -112,7 +112,7 @@ def essence(body: Any) -> Any:
             shown[name] = {**shown[name], "uid": ""}
     if (
         body.get("kind") == "SelfSubjectAccessReview"
-    ):  # is not stored, so that nobody cares whose fields they are
+    ):  # is not stored, so that its managedFields do not matter
         return shown
     entries = body.get("metadata", {}).get("managedFields", [])
     return shown, [{name: value for name, value in entry.items() if name != "time"} for entry in entries]
@@ -120,7 +120,7 @@ def essence(body: Any) -> Any:
 
 def _message(body: dict[str, Any]) -> str:
     message: str = body.get("message", "")
-    return message.partition("continue key is not valid")[0]  # what follows is Go's JSON parser's own
+    return message.partition("continue key is not valid")[0]  # the rest comes from Go's JSON parser
 
 
 def exchanges() -> list[Exchange]:
@@ -131,7 +131,7 @@ def exchanges() -> list[Exchange]:
 
 
 def compare(exchange: Exchange, answer: Answer) -> str:
-    """How the answer differs from the recorded one; empty if it does not."""
+    """Return how the answer differs from the recorded one; empty if they are equal."""
     status, body = exchange["response"]["status"], exchange["response"]["body"]
     if answer.status != status:
         return f"{answer.status} in place of {status}: {answer.body}"
@@ -146,7 +146,7 @@ def test_recorded_requests_get_the_recorded_answers() -> None:
     with KubernetesServer(require_token=True) as server:
         server.create_namespace("konductor-like")
         replay = Replay(server)
-        for number in range(2, 8):  # made without being recorded
+        for number in range(2, 8):  # created without a record
             replay.create_node(f"n{number}", labels)
         for exchange in recorded:
             if "stream" not in exchange["response"]:

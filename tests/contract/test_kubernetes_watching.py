@@ -1,4 +1,4 @@
-"""What we rely on when we watch: events, selections, bookmarks and how a watch ends."""
+"""The behaviour that our watches rely on: events, selections, bookmarks and how a watch ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def collect(watch: Watch) -> list[dict[str, Any]]:
 
 
 def take(watch: Watch, count: int) -> list[dict[str, Any]]:
-    """The first events of a watch, which is left then."""
+    """Return the first events of a watch, and close it."""
     with watch:
         return list(islice(watch, count))
 
@@ -34,7 +34,7 @@ def without_bookmarks(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(e["type"], e["object"]["metadata"].get("name")) for e in events if e["type"] != "BOOKMARK"]
 
 
-def test_a_watch_tells_every_change_from_its_version_on_and_ends_in_time(target: Target, group: str) -> None:
+def test_a_watch_has_every_change_from_its_version_on_and_ends_in_time(target: Target, group: str) -> None:
     listed = target.get(NODES, labelSelector=f"group={group}")
     first, second, *_ = names(listed)
     target.patch(node_path(first), {"metadata": {"labels": {"x": "1"}}}, MERGE_PATCH)

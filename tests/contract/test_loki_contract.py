@@ -1,4 +1,4 @@
-"""What we rely on when we read lines from Loki: windows, limits, statistics, the cache."""
+"""The behaviour that our reads from Loki rely on: windows, limits, statistics, the cache."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_cut_may_fall_between_lines_of_one_nanosecond(loki: Target, namespace:
 
 
 @pytest.mark.parametrize("limit", [10, 39, 40, 41])
-def test_an_answer_that_was_cut_gives_itself_away(
+def test_the_statistics_show_that_an_answer_was_cut(
     loki: Target, namespace: str, at_ns: int, limit: int
 ) -> None:
     """The guard of rule 7: complete only if fewer lines than the limit were found and returned."""
@@ -90,7 +90,7 @@ def test_the_statistics_count_what_was_found_and_read(loki: Target, namespace: s
 # The cache of empty answers
 
 
-def test_an_empty_answer_hides_a_late_line_unless_the_cache_is_passed_by(loki: Target) -> None:
+def test_an_empty_answer_hides_a_late_line_unless_the_cache_is_bypassed(loki: Target) -> None:
     namespace, now_ns = loki.namespace(), time.time_ns()
     asked = (of(namespace, "|= `Xid`"), now_ns - 40 * MINUTE_NS, now_ns - 12 * MINUTE_NS)
     assert loki.query_range(*asked, headers={}).lines == []
@@ -128,14 +128,14 @@ def test_a_query_that_finds_nothing_is_no_error(loki: Target, at_ns: int) -> Non
     assert answer.summary["totalPostFilterLines"] == 0
 
 
-def test_it_says_when_it_is_ready_and_what_it_is(loki: Target) -> None:
+def test_loki_reports_that_it_is_ready_and_its_version(loki: Target) -> None:
     assert loki.get("/ready").text == "ready\n"
     build = loki.get("/loki/api/v1/status/buildinfo")
     assert (build.status, build.content_type) == (200, "application/json")
     assert '"version"' in build.text
 
 
-# Following the log, which is only ever a nudge to look
+# The tail, which only makes us poll
 
 
 def test_a_tail_gives_lines_in_the_order_of_their_arrival(loki: Target) -> None:

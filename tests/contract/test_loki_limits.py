@@ -1,7 +1,7 @@
-"""What Loki refuses with nothing but its own defaults: large answers and long queries.
+"""The limits of a Loki with default settings: large answers and long queries.
 
-Held against the stand-in, and against a real Loki when ``KONDUCTOR_TEST_LOKI_URL`` names one. The real one
-takes its full time-outs, the stand-in shorter ones.
+The tests run against the stand-in, or against a real Loki if ``KONDUCTOR_TEST_LOKI_URL`` names one. The
+stand-in has shorter time-outs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEFAULTS = LokiLimits()
 IMPATIENT = replace(
     DEFAULTS, query_timeout_seconds=0.6, http_server_write_timeout_seconds=0.3, query_retries_seconds=0.1
 )
-"""The stand-in's time-outs here: in the order of the real ones, and a hundredth as long."""
+"""The stand-in's time-outs: in the same order as the real ones, and a hundredth as long."""
 MIB = 1 << 20
 CATEGORIZE = {**NO_CACHE, "X-Loki-Response-Encoding-Flags": "categorize-labels"}
 XID_31 = (
@@ -53,13 +53,13 @@ def loki() -> Iterator[Target]:
 
 @pytest.fixture
 def at_ns() -> int:
-    """About a minute ago, and no full hour within the next second: Loki would split the query there."""
+    """Return a time about a minute ago, with no full hour in the next second: Loki splits queries there."""
     found = a_minute_ago_ns()
     return found - 2 * SECOND_NS if (found + SECOND_NS) % HOUR_NS < 2 * SECOND_NS else found
 
 
 def limits_of(loki: Target) -> LokiLimits:
-    """What is expected: of a real Loki its defaults."""
+    """Return the expected limits; a real Loki has its defaults."""
     return DEFAULTS if loki.is_real else IMPATIENT
 
 
@@ -85,7 +85,7 @@ def test_an_answer_above_4_mib_never_comes_and_the_connection_is_closed(
     fewer = ask(loki, namespace, at_ns, limit=3600)
     assert len(fewer.lines) == 3600
     assert len(fewer.text) / 3600 * 4000 < 3.4e6
-    with pytest.raises(httpx.RemoteProtocolError):  # metadata apart from labels makes it no smaller
+    with pytest.raises(httpx.RemoteProtocolError):  # the answer is as large with metadata apart from labels
         ask(loki, namespace, at_ns, limit=5000, headers=CATEGORIZE)
     halves = [
         loki.query_range(of(namespace), at_ns + first, at_ns + first + 2000, limit=5000)
@@ -94,7 +94,7 @@ def test_an_answer_above_4_mib_never_comes_and_the_connection_is_closed(
     assert [len(half.lines) for half in halves] == [2000, 2000]
 
 
-def test_what_the_filter_leaves_out_counts_for_nothing(loki: Target, namespace: str, at_ns: int) -> None:
+def test_lines_that_the_filter_leaves_out_do_not_count(loki: Target, namespace: str, at_ns: int) -> None:
     lines = ((at_ns + i, f"{'Xid' if i % 4 else 'NVRM'} {i} {'x' * 250}") for i in range(4800))
     loki.ship("a", lines, namespace=namespace)
 
@@ -104,7 +104,7 @@ def test_what_the_filter_leaves_out_counts_for_nothing(loki: Target, namespace: 
 def test_long_lines_above_4_mib_in_one_batch_are_an_error_of_the_server(
     loki: Target, namespace: str, at_ns: int
 ) -> None:
-    """An ingester sends 128 lines at once: above 32 KiB a line that is too much, and Loki says so at last."""
+    """An ingester sends 128 lines at once. With more than 32 KiB a line the batch is too large."""
     for first in range(0, 50, 10):
         lines = ((at_ns + i, f"Xid {i} {'x' * 100_000}") for i in range(first, first + 10))
         loki.ship("a", lines, namespace=namespace)

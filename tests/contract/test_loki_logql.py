@@ -1,4 +1,4 @@
-"""What we rely on in LogQL: selectors, filters, refusals, counting."""
+"""The LogQL that we rely on: selectors, filters, refusals, counting."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_count_has_its_end_and_not_its_start(loki: Target, namespace: str, at_
 
 
 def test_tenants_do_not_see_each_others_lines(at_ns: int) -> None:
-    """With the stand-in's ``auth_enabled``: a real Loki of the contract has none."""
+    """Only with the stand-in, which has ``auth_enabled``; a real Loki of the contract suite has not."""
     with LokiServer(auth_enabled=True) as server:
         ours, others, nobody, both = (
             Target(server.url, server, {"X-Scope-OrgID": tenant} if tenant else {})

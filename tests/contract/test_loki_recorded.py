@@ -1,6 +1,6 @@
 """The stand-in answers recorded requests as the real Loki did.
 
-``KONDUCTOR_TEST_RESPONSES`` names the folder that holds ``loki.jsonl``: exchanges with a Loki of August 2026,
+``KONDUCTOR_TEST_RESPONSES`` names the folder of ``loki.jsonl``: exchanges with a Loki of August 2026,
 one a line, in the order in which they happened.
 """
 
@@ -31,9 +31,9 @@ SKIPPED = {
     "tail: a message after a push of two lines": "a websocket, held against the contract elsewhere",
 }
 CUT_IN_ONE_NANOSECOND = "limit 2 forward: cuts inside one nanosecond"
-"""Which lines of a nanosecond come first is chance."""
+"""The request whose lines of one nanosecond come in random order."""
 OWN_WORDS = ("push of invalid JSON",)
-"""Refused in the words of a Go library; only the beginning is the same."""
+"""Requests refused with a message of a Go library; only its beginning is compared."""
 COUNTS = (
     "totalBytesProcessed",
     "totalLinesProcessed",
@@ -54,7 +54,7 @@ def recorded() -> list[Exchange]:
 
 
 def clock_of(exchanges: list[Exchange]) -> int:
-    """When it was recorded: one of the lines was pushed with a time of an hour later."""
+    """Return the time of the recording: one line was pushed with a time an hour later."""
     ahead = next(one for one in exchanges if one["note"] == "an hour in the future")
     resource = ahead["request"]["body"]["resourceLogs"][0]
     return int(resource["scopeLogs"][0]["logRecords"][0]["timeUnixNano"]) - HOUR_NS

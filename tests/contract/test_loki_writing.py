@@ -1,4 +1,4 @@
-"""What we rely on of the way into Loki: labels out of OTLP, metadata, duplicates, refusals."""
+"""The behaviour that pushes to Loki rely on: labels from OTLP, metadata, duplicates, refusals."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_promoted_node_is_an_index_label(loki: Target, at_ns: int) -> None:
 def test_early_lines_lack_what_the_collector_has_not_looked_up_yet(
     loki: Target, namespace: str, at_ns: int
 ) -> None:
-    """Rule 12: select by what comes from the file's path."""
+    """Rule 12: selectors use labels from the file's path."""
     loki.write(kernel_resource(namespace, "a"), (at_ns, "early"))
     loki.write(kernel_resource(namespace, "a", k8s_daemonset_name="dmesg"), (at_ns + 1, "later"))
 

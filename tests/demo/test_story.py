@@ -65,9 +65,9 @@ def test_a_story_that_does_not_come_true_fails(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(story, "STEP_SECONDS", 0.1)
     with Stage(gpu_nodes=1) as stage:
         controller = stage.start_controller()
-        with pytest.raises(StoryError, match="did not come true within"):
+        with pytest.raises(StoryError, match="state did not come within"):
             play(step(lambda _: False, lambda _: False), stage, controller)
-        with pytest.raises(StoryError, match="must never happen"):
+        with pytest.raises(StoryError, match="must never come"):
             play(step(lambda _: True, lambda _: True), stage, controller)
 
         controller.kill()

@@ -104,7 +104,7 @@ def fleet_event(stage: Stage) -> None:
             renew_deadline_seconds=20,
             renew_interval_seconds=10,
         )
-        assert lease.try_acquire().held
+        assert lease.try_acquire().is_ours
         events = LeaseEvents(client, lambda: lease.reference, "third")
         assert events.send(EventReason.SILENT, "Not heard: gpu-01, gpu-02.")
         assert lease.release(Carried())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konductor_like.cluster.events import about
+from konductor_like.cluster.events import event_subject
 from konductor_like.model import (
     Change,
     EventReason,
@@ -152,7 +152,7 @@ def test_an_acknowledged_incident_does_not_make_its_node_suspect() -> None:
 
     assert (change.verb, change.health, change.event) == (Verb.RECORD, None, EventReason.ACKNOWLEDGED)
     assert "xid 63 on GPU 0000:4e:00 acknowledged by kim@laptop: seen." in change.message
-    assert about(change) == change.act_id
+    assert event_subject(change) == change.act_id
 
 
 def test_a_node_stays_suspect_for_incidents_that_are_not_acknowledged() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.cluster.events import about
+from konductor_like.cluster.events import event_subject
 from konductor_like.model import (
     TAINT_EFFECT,
     TAINT_KEY,
@@ -211,9 +211,9 @@ def test_the_event_of_a_rule_on_trial_names_rule_and_line_and_writes_no_record()
 
 
 def test_a_rule_on_trial_sends_one_event_per_boot() -> None:
-    first, again = (about(shadow_event(node(), fault(seconds=n, stamp=n))) for n in (1, 2))
-    next_boot = about(shadow_event(node(boot="boot-b"), fault(seconds=3)))
-    other_gpu = about(shadow_event(node(), fault(gpu="0000:9a:00")))
+    first, again = (event_subject(shadow_event(node(), fault(seconds=n, stamp=n))) for n in (1, 2))
+    next_boot = event_subject(shadow_event(node(boot="boot-b"), fault(seconds=3)))
+    other_gpu = event_subject(shadow_event(node(), fault(gpu="0000:9a:00")))
 
     assert first == again
     assert len({first, next_boot, other_gpu}) == 3

@@ -15,7 +15,7 @@ from konductor_like.cli.output import say, tell, warn
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, node_path
 from konductor_like.cluster.errors import KubeNotFound
-from konductor_like.cluster.events import NodeEvents, about
+from konductor_like.cluster.events import NodeEvents, event_subject
 from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node_writer import DryRunWriter, NoDeadline, NodeWriter, Outcome, WriteResult
 from konductor_like.model import Change, NodeState
@@ -176,4 +176,4 @@ class NodeWrites(ABC):
         for warning in self.warnings(before, change):
             warn(f"node/{change.node}: {warning}")
         if self._events is not None and change.event is not None:
-            self._events.send(state, change.event, change.message, about(change), change.act_id)
+            self._events.send(state, change.event, change.message, event_subject(change), change.act_id)

@@ -1,9 +1,9 @@
 """A stand-in Kubernetes API server on loopback: Nodes, Namespaces, Events and Leases over real HTTP.
 
-The kinds that manifests hold can be created, applied and read, and are acted upon by nobody.
-What it does is stated by the contract suite (``tests/contract``), which a real API server has passed too.
-What it does not: pods, YAML, protobuf, Events of ``events.k8s.io``, finalizers, and server-side apply by
-several managers. Schemas and admission are the business of whoever starts it.
+Other kinds that the manifests contain can be created, applied and read, but nothing acts on them. The
+contract suite (``tests/contract``) states what the stand-in does; a real API server has passed that suite
+too. The stand-in lacks pods, YAML, protobuf, Events of ``events.k8s.io``, finalizers, and server-side apply
+by several managers. Whoever starts it may pass a schema and an admission check.
 """
 
 from konductor_like.sandbox.kubernetes.access import Review, Rule

@@ -20,11 +20,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def begun() -> str:
         if options.refresh_seconds:
             server.kubelets.start(options.refresh_seconds)
-        said = f"serving {options.nodes} GPU nodes on {server.url}"
+        greeting = f"serving {options.nodes} GPU nodes on {server.url}"
         if options.kubeconfig:
             server.kubeconfig(options.kubeconfig)
-            said += f"\ntry: kubectl --kubeconfig {options.kubeconfig} get nodes"
-        return said
+            greeting += f"\ntry: kubectl --kubeconfig {options.kubeconfig} get nodes"
+        return greeting
 
     return serve_until_interrupted(server, options.port, begun)
 

@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens, users with RBAC-shaped rules, denials for everybody, and admission."""
+"""Access control: bearer tokens, users with rules like RBAC's, denials for everybody, and admission."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANONYMOUS = "system:anonymous"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One act on one resource, as RBAC sees it. ``resource`` includes the subresource: ``nodes/status``."""
+    """One verb on one resource, in RBAC's terms. ``resource`` includes the subresource: ``nodes/status``."""
 
     verb: str
     resource: str
@@ -26,7 +26,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of a Role or ClusterRole; ``*`` stands for anything, no names or namespaces for all."""
+    """One rule of a Role or ClusterRole; ``*`` matches anything, and so do empty names or namespaces."""
 
     verbs: Collection[str]
     resources: Collection[str]
@@ -35,7 +35,7 @@ class Rule:
     namespaces: Collection[str] = ()
 
     def covers(self, attempt: Attempt) -> bool:
-        """Whether the rule speaks of this attempt."""
+        """Whether the rule matches this attempt."""
         return (
             _among(attempt.verb, self.verbs)
             and _among(attempt.resource, self.resources)
@@ -51,14 +51,14 @@ def _among(value: str, allowed: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody with a token. Without rules they may do everything."""
+    """A user with a token. A user without rules may do everything."""
 
     name: str
     rules: tuple[Rule, ...] | None = None
 
 
 class Access:
-    """The server's idea of who asks and what they may do."""
+    """The server's users, tokens, rules and denials."""
 
     def __init__(self, require_token: bool) -> None:
         self.admin_token = secrets.token_urlsafe(24)
@@ -67,26 +67,26 @@ class Access:
         self._require_token = require_token
 
     def add_user(self, name: str, rules: Collection[Rule] | None = None) -> str:
-        """A new user; returns the token."""
+        """Add a user; return the token."""
         token = secrets.token_urlsafe(24)
         self._users[token] = User(name, None if rules is None else tuple(rules))
         return token
 
     def revoke(self, token: str) -> None:
-        """From now on the token is answered with 401, like an expired one."""
+        """Answer the token with 401 from now on, like an expired one."""
         self._users.pop(token, None)
 
     def deny(self, verb: str, resource: str, group: str = "", name: str = "", namespace: str = "") -> None:
-        """Forbid this to everybody; ``*`` stands for any verb, resource or group."""
+        """Forbid this to everybody; ``*`` matches any verb, resource or group."""
         names, namespaces = (name,) if name else (), (namespace,) if namespace else ()
         self._denials.append(Rule((verb,), (resource,), (group,), names, namespaces))
 
     def who(self, headers: Mapping[str, str]) -> User:
-        """The user behind a request, ``kubectl --as`` included.
+        """Return the user who sent a request; ``kubectl --as`` is supported.
 
-        Raises ``ApiError``: 401 for a token that nobody has, 403 for an impersonation that is not allowed.
-        kubectl and client-go send no token over plain HTTP, so a request without one is the admin's unless
-        ``require_token`` was asked for.
+        Raises ``ApiError``: 401 for an unknown token, 403 for an impersonation that is not allowed. kubectl
+        and client-go send no token over plain HTTP, so a request without a token is the admin's unless
+        ``require_token`` is set.
         """
         user = self._bearer(headers.get("authorization", ""))
         name = headers.get("impersonate-user")
@@ -120,7 +120,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One write that the server would carry out."""
+    """One write that the server is about to carry out."""
 
     user: str
     operation: str
@@ -131,17 +131,17 @@ class Review:
     name: str
     subresource: str
     object: Mapping[str, Any] | None
-    """As it would be; None of a deletion."""
+    """The object after the write; None for a deletion."""
     old_object: Mapping[str, Any] | None
-    """As it is; None of a creation."""
+    """The object before the write; None for a creation."""
 
 
 Admission = Callable[[Review], str]
-"""Why the write is denied; empty where it is not."""
+"""Returns why a write is denied; an empty text if it is allowed."""
 
 
 def admit_all(_review: Review) -> str:
-    """Denies nothing."""
+    """Allow every write."""
     return ""
 
 

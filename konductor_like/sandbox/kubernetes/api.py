@@ -53,7 +53,7 @@ class Api:
         self._clock = clock
 
     def __call__(self, request: Request) -> Reply:
-        """The answer; a refusal is one too."""
+        """Return the answer to a request; a refusal is an answer too."""
         try:
             return self._answer(request)
         except ApiError as error:
@@ -72,7 +72,7 @@ class Api:
         if asked is None:
             return Reply.of_text("404 page not found\n", 404)
         if asked.resource is ACCESS_REVIEWS and user.name != ANONYMOUS:
-            return self._review(user, request)  # everybody known may ask what they may do
+            return self._review(user, request)  # every known user may ask for their own permissions
         self._access.check(user, asked.attempt)
         if asked.verb not in asked.resource.verbs:
             raise errors.method_not_allowed()
@@ -131,7 +131,7 @@ class Api:
             raise errors.method_not_allowed()
         spec = object_in(request, ACCESS_REVIEWS).get("spec") or {}
         asked = spec.get("resourceAttributes")
-        allowed = True  # of paths that are no resource, nothing is kept from anybody
+        allowed = True  # paths that are not resources are open to everybody
         if asked is not None:
             allowed = self._access.permits(user, _attempt(asked))
         head = {"kind": ACCESS_REVIEWS.kind, "apiVersion": ACCESS_REVIEWS.api_version, "metadata": {}}
@@ -156,9 +156,9 @@ class Api:
 
 
 def _attempt(attributes: dict[str, Any]) -> Attempt:
-    said = {name: attributes.get(name) or "" for name in ("verb", "group", "namespace", "name")}
+    parameters = {name: attributes.get(name) or "" for name in ("verb", "group", "namespace", "name")}
     parts = (attributes.get(name) for name in ("resource", "subresource"))
-    return Attempt(resource="/".join(filter(None, parts)), **said)
+    return Attempt(resource="/".join(filter(None, parts)), **parameters)
 
 
 def _stream(chunks: Iterator[bytes]) -> Reply:

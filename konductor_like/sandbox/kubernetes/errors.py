@@ -1,6 +1,6 @@
-"""Refusals as the API server words them; each carries the ``Status`` object that becomes the answer's body.
+"""The API server's refusals. Each has the ``Status`` object that becomes the body of the answer.
 
-``ApiError`` is the only class; the functions below make one per reason, in the words of Kubernetes 1.36.
+``ApiError`` is the only class; each function below makes it for one reason, in the words of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Cause:
 
 
 def qualified(group: str, plural: str) -> str:
-    """A resource's name as messages write it: ``nodes``, ``leases.coordination.k8s.io``."""
+    """Return a resource's name as messages write it: ``nodes``, ``leases.coordination.k8s.io``."""
     return f"{plural}.{group}" if group else plural
 
 
@@ -90,7 +90,7 @@ def not_found(group: str, plural: str, name: str) -> ApiError:
 
 
 def no_such_resource() -> ApiError:
-    """404: the server knows no such kind of object."""
+    """404: the server does not know this kind of object."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
@@ -104,22 +104,22 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def conflict(group: str, plural: str, name: str, why: str = MODIFIED) -> ApiError:
-    """409: another version, or another object, than the request was made for."""
+    """409: the object has another version or UID than the request names."""
     message = f'Operation cannot be fulfilled on {qualified(group, plural)} "{name}": {why}'
     return ApiError(409, "Conflict", message, _about(group, plural, name))
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiError:
-    """422: the object that would result breaks its rules. Equal causes are said once."""
+    """422: the resulting object would be invalid. Equal causes are named once."""
     sentences = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
-    said = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
+    detail = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
     listed = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
-    message = f'{qualified(group, kind)} "{name}" is invalid: {said}'
+    message = f'{qualified(group, kind)} "{name}" is invalid: {detail}'
     return ApiError(422, "Invalid", message, _about(group, kind, name, causes=listed))
 
 
 def unprocessable_patch() -> ApiError:
-    """422: a JSON Patch that does not apply, a failed ``test`` included. The server does not say why."""
+    """422: a JSON Patch that does not apply, a failed ``test`` included. The server gives no reason."""
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
@@ -129,7 +129,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def unauthorized() -> ApiError:
-    """401: credentials that nobody has."""
+    """401: unknown credentials."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
@@ -146,18 +146,18 @@ def forbidden(user: str, verb: str, group: str, resource: str, name: str, namesp
 
 
 def denied(group: str, plural: str, name: str, why: str) -> ApiError:
-    """403: admission says no."""
+    """403: denied by admission."""
     message = f'{qualified(group, plural)} "{name}" is forbidden: {why}'
     return ApiError(403, "Forbidden", message, _about(group, plural, name))
 
 
 def expired(message: str, continue_token: str = "") -> ApiError:
-    """410: a resourceVersion or continue token whose history is gone."""
+    """410: the history since this resourceVersion or continue token is gone."""
     return ApiError(410, "Expired", message, metadata={"continue": continue_token} if continue_token else {})
 
 
 def too_large_resource_version(wanted: int, current: int) -> ApiError:
-    """504: a resourceVersion that this server has not reached."""
+    """504: the server has not reached this resourceVersion."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     return ApiError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
@@ -170,13 +170,13 @@ def method_not_allowed() -> ApiError:
 
 
 def not_acceptable(media_types: str) -> ApiError:
-    """406: nothing in ``Accept`` that the server can write."""
+    """406: the server can write no format in ``Accept``."""
     message = f"406: Not Acceptable\n\nAvailable representations: {media_types}"
     return ApiError(406, "NotAcceptable", message, {})
 
 
 def unsupported_patch() -> ApiError:
-    """415: a patch of no kind that the server knows."""
+    """415: an unknown kind of patch."""
     return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
@@ -211,7 +211,7 @@ _REFUSALS = {
 
 
 def refusal(code: int, retry_after_seconds: int | None = None, after: bool = False) -> Mishap:
-    """An answer of ``code`` with its ``Status``; ``after`` lets the write take effect first.
+    """Return a mishap that answers ``code``; with ``after`` the write takes effect first.
 
     Raises ``KeyError`` for a code that the API server does not send.
     """
@@ -223,14 +223,14 @@ def refusal(code: int, retry_after_seconds: int | None = None, after: bool = Fal
 
 
 def expired_watch() -> Mishap:
-    """A watch that is answered with 200 and then, as its only event, ERROR with 410."""
+    """Return a mishap that answers a watch with 200 and then one event, ERROR with 410."""
     error = expired("The resourceVersion for the provided watch is too old.").status()
     event = json.dumps({"type": "ERROR", "object": error})
     return Mishap(status=200, body=f"{event}\n", content_type=JSON)
 
 
 def matching(method: str = "", path: str = "", having: str = "") -> Callable[[Request], bool]:
-    """Requests of this method, with the regular expression ``path`` in their path and parameter ``having``.
+    """Return a test for requests with this method, a match of ``path`` in the path, and parameter ``having``.
 
     ``having="watch"`` picks watches, ``having="continue"`` later pages of a list.
     """

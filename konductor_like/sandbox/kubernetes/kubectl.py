@@ -1,4 +1,4 @@
-"""What kubectl asks: version, groups, resources, just enough of OpenAPI, and the tables that it prints."""
+"""The answers that kubectl needs: version, groups, resources, the least of OpenAPI, and tables to print."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Cells = Callable[[Item, datetime], list[Any]]
 
 
 def human_duration(seconds: float) -> str:
-    """A duration in kubectl's words: ``45s``, ``3m12s``, ``5h``, ``2d3h``, ``40d``."""
+    """Return a duration in kubectl's form: ``45s``, ``3m12s``, ``5h``, ``2d3h``, ``40d``."""
     total = int(seconds)
     if total < -1:
         return "<invalid>"
@@ -52,9 +52,9 @@ def _age(item: Item, now: datetime) -> str:
 def _node(node: Item, now: datetime) -> list[Any]:
     status, info = node["status"], node["status"]["nodeInfo"]
     ready = next((c["status"] for c in status.get("conditions", ()) if c["type"] == "Ready"), None)
-    said = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
+    words = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
     if node["spec"].get("unschedulable"):
-        said.append("SchedulingDisabled")
+        words.append("SchedulingDisabled")
     prefix = "node-role.kubernetes.io/"
     labels = node["metadata"].get("labels", {})
     roles = sorted(label.removeprefix(prefix) for label in labels if label.startswith(prefix))
@@ -62,7 +62,7 @@ def _node(node: Item, now: datetime) -> list[Any]:
     kernel = info["kernelVersion"] or "<unknown>"
     return [
         node["metadata"]["name"],
-        ",".join(said),
+        ",".join(words),
         ",".join(filter(None, roles)) or "<none>",
         _age(node, now),
         info["kubeletVersion"],
@@ -117,7 +117,7 @@ def _plain(item: Item, now: datetime) -> list[Any]:
 
 
 def as_table(resource: Resource, items: list[Item], meta: Item, now: datetime) -> dict[str, Any]:
-    """A ``Table`` of ``items`` (in their stored form); each row carries its object's metadata."""
+    """Return a ``Table`` of ``items`` (in their stored form); each row has its object's metadata."""
     columns, cells = _TABLES.get(resource.plural, ("Name,Age", _plain))
     return {
         "kind": "Table",
@@ -197,7 +197,7 @@ def _resource_list(api_version: str, resources: Iterable[Resource]) -> dict[str,
 
 
 def _openapi(resources: Iterable[Resource]) -> dict[str, Any]:
-    """Paths without schemas: it tells kubectl that the server validates fields itself, so it need not."""
+    """Paths without schemas. From them kubectl sees that the server validates fields itself."""
     paths: dict[str, Any] = {}
     for resource in resources:
         prefix = f"/apis/{resource.api_version}" if resource.group else "/api/v1"
@@ -238,5 +238,5 @@ _DOCUMENTS = _documents()
 
 
 def document(path: str) -> dict[str, Any] | None:
-    """The discovery document at ``path``, if there is one."""
+    """Return the discovery document at ``path``, or None."""
     return _DOCUMENTS.get(path.rstrip("/"))

@@ -1,4 +1,4 @@
-"""What kubelets do to their Nodes while nobody else does anything: status refreshes, Leases, reboots."""
+"""What kubelets do to their Nodes on their own: status refreshes, Leases, reboots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KUBELET = Writer("kubelet")
 
 
 class Kubelets:
-    """The kubelets of all Nodes; idle unless told, or started."""
+    """The kubelets of all Nodes. They act only when a method is called, or after ``start``."""
 
     def __init__(self, store: Store, writes: Writes, clock: Callable[[], datetime]) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class Kubelets:
         self._thread: threading.Thread | None = None
 
     def refresh(self, name: str) -> None:
-        """What a Node gets each few minutes: a heartbeat in every condition, a renewed Lease."""
+        """Set the heartbeat of every condition and renew the Node's Lease, as a kubelet does regularly."""
         now = self._clock()
         with self._store.lock:
             stored = self._store.get("nodes", Key("", name))
@@ -71,5 +71,5 @@ class Kubelets:
         spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now}
         try:
             self._writes.patch(target, STRATEGIC_MERGE_PATCH, {"spec": spec}, _KUBELET)
-        except ApiError:  # the first time there is none
+        except ApiError:  # the first time there is no Lease yet
             self._writes.create(target, {"metadata": {"name": name}, "spec": spec}, _KUBELET)

@@ -1,4 +1,4 @@
-"""Lists: selected by labels and fields, in pages, each page of one and the same moment."""
+"""Lists: selected by labels and fields, in pages; all pages show the same moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from konductor_like.sandbox.kubernetes.store import Key, Store, Stored
 from konductor_like.sandbox.kubernetes.validation import label_key_problems
 
 Test = Callable[[Mapping[str, str]], bool]
-"""Whether labels, or the fields that an object may be selected by, are wanted."""
+"""A test of an object's labels, or of the fields that it may be selected by."""
 
 _WORD = r"[^\s=!(),<>]+"
 _REQUIREMENT = re.compile(
@@ -38,11 +38,11 @@ TOO_OLD = (
     "and now may show up in the list."
 )
 _LATEST = -1
-"""The version in a token that goes on with whatever is there now."""
+"""The version in a token that continues with the present objects."""
 
 
 class Selection:
-    """What a list or a watch is about, from the request's parameters. Raises ``ApiError`` (400)."""
+    """The objects that a list or watch selects, by the request's parameters. Raises ``ApiError`` (400)."""
 
     def __init__(self, resource: Resource, namespace: str, request: Request, name: str = "") -> None:
         self.namespace = namespace
@@ -52,7 +52,7 @@ class Selection:
         self._name = name
 
     def takes(self, item: Stored) -> bool:
-        """Whether ``item`` is among what was asked for."""
+        """Whether ``item`` is selected."""
         return (
             (not self.namespace or item.key.namespace == self.namespace)
             and (not self._name or item.key.name == self._name)
@@ -81,7 +81,7 @@ class Page:
 
 
 class Lists:
-    """Answers lists, and remembers the moments that continue tokens refer to."""
+    """Answers lists, and keeps the moments that continue tokens refer to."""
 
     def __init__(self, store: Store, token_seconds: float = 300.0, moments: int = 16) -> None:
         self._store = store
@@ -90,12 +90,12 @@ class Lists:
         self._moments: OrderedDict[tuple[str, str, int], tuple[float, list[Stored]]] = OrderedDict()
 
     def expire_tokens(self) -> None:
-        """Let every continue token given so far be too old."""
+        """Make every continue token that was given out too old."""
         with self._store.lock:
             self._moments.clear()
 
     def page(self, resource: Resource, selection: Selection, request: Request) -> Page:
-        """The page that ``limit`` and ``continue`` ask for. Raises ``ApiError`` (400, 410, 504)."""
+        """Return the page that ``limit`` and ``continue`` ask for. Raises ``ApiError`` (400, 410, 504)."""
         limit = whole_number(request, "limit")
         token = request.param("continue")
         if token:
@@ -135,7 +135,7 @@ class Lists:
 
 
 def whole_number(request: Request, name: str) -> int:
-    """A query parameter that is a number; 0 where it is absent. Raises ``ApiError`` (400)."""
+    """Return a number from the query; 0 if it is absent. Raises ``ApiError`` (400)."""
     text = request.param(name) or "0"
     try:
         return int(text)
@@ -144,7 +144,7 @@ def whole_number(request: Request, name: str) -> int:
 
 
 def version_of(request: Request) -> int:
-    """The ``resourceVersion`` asked for; 0 where any will do. Raises ``ApiError`` (400)."""
+    """Return the ``resourceVersion`` of the query; 0 if any will do. Raises ``ApiError`` (400)."""
     text = request.param("resourceVersion") or "0"
     if not text.isdecimal():
         problem = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
@@ -182,7 +182,7 @@ def _read_token(token: str) -> tuple[int, str]:
 
 
 def parse_labels(text: str) -> Test:
-    """A test for ``labelSelector``. Raises ``ApiError`` (400) if it cannot be read."""
+    """Return a test for ``labelSelector``. Raises ``ApiError`` (400) if it cannot be read."""
     parts = re.split(r",(?![^(]*\))", text) if text.strip() else []  # at commas outside of parentheses
     tests = [_requirement(part) for part in parts]
     return lambda labels: all(test(labels) for test in tests)
@@ -227,7 +227,7 @@ def _unreadable(why: str) -> errors.ApiError:
 
 
 def parse_fields(text: str, table: str) -> Test:
-    """A test for ``fieldSelector``. Raises ``ApiError`` (400) if it cannot be read or names another field."""
+    """Return a test for ``fieldSelector``. Raises ``ApiError`` (400) for an invalid one or another field."""
     tests: list[Test] = []
     for term in re.split(r"(?<!\\),", text):
         if not term:

@@ -1,8 +1,8 @@
 """``metadata.managedFields``: who wrote which field, and when (the API server's ``Update`` half of it).
 
-A writer gains the fields that it sets or changes, everybody else loses them. A field that is taken away
-belongs to nobody: removing the last taint leaves no trace of who did it. An apply is recorded as one, but
-takes fields over as an update does: there are no conflicts.
+A writer becomes the owner of the fields that it sets or changes; the former owners lose them. A removed field
+has no owner: after the last taint was removed, nothing shows who removed it. An apply is recorded as an
+apply, but takes over fields as an update does, without conflicts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def record_write(
 ) -> None:
     """Bring ``new``'s managedFields up to date with the change from ``old``; ``time`` is RFC 3339.
 
-    For a new object, ``old`` is the empty object of its kind. Leaves everything as it was if nothing changed.
+    For a new object, ``old`` is the empty object of its kind. If nothing changed, managedFields stay as they
+    are.
     """
     before, after = _fields_that_differ(old, new)
     touched = {path for path, value in after.items() if path not in before or before[path] != value}

@@ -1,9 +1,9 @@
 """The three kinds of patches: JSON Patch, merge patch (RFC 7386) and the API server's strategic merge patch.
 
-JSON Patch (RFC 6902) has the habits of the library in the API server (evanphx/json-patch, version 4). Where
-that strays from the RFC, this does too: ``test`` of null holds on an absent member, ``replace`` of an absent
-member sets it, negative array indices count from the end, and ``test`` compares strings as they are written,
-so that a ``<`` is not the ``\\u003c`` that the server writes it as. ``move`` and ``copy`` are refused.
+JSON Patch (RFC 6902) behaves as the library in the API server (evanphx/json-patch, version 4), which departs
+from the RFC: ``test`` of null passes on an absent member, ``replace`` of an absent member sets it, negative
+array indices count from the end, and ``test`` compares strings in their written form, so that ``<`` is not
+equal to the ``\\u003c`` that the server writes for it. ``move`` and ``copy`` are refused.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _UNEQUAL = object()
 
 
 class MalformedPatchError(Exception):
-    """Not a JSON Patch at all."""
+    """The patch is not a JSON Patch."""
 
 
 class PatchFailedError(Exception):
-    """An operation that does not apply; a ``test`` that does not hold is one."""
+    """An operation that cannot be applied, such as a ``test`` that fails."""
 
 
 def apply_json_patch(document: dict[str, Any], patch: Any) -> dict[str, Any]:
-    """The patched document, which is ``document`` itself: pass one that nobody else holds.
+    """Patch ``document`` in place, and return it: pass a copy that nobody else uses.
 
     Raises ``MalformedPatchError`` if ``patch`` is not a list of objects, ``PatchFailedError`` if it fails.
     """
@@ -42,7 +42,8 @@ def apply_json_patch(document: dict[str, Any], patch: Any) -> dict[str, Any]:
 
 
 def as_sent(patch: Any, body: bytes) -> Any:
-    """The patch, with every tested value that ``body`` does not write as Go would made equal to nothing."""
+    """Return the patch, with each tested value that ``body`` does not write as Go would replaced by one that
+    never matches."""
     if not isinstance(patch, list):
         return patch
     return [
@@ -67,7 +68,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _as_go_writes(text: str) -> str:
-    """``encoding/json`` leaves UTF-8 as it is, and escapes what could end a script in HTML."""
+    """Write text as Go does: UTF-8 stays, and characters that could end a script in HTML are escaped."""
     written = json.dumps(text, ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         written = written.replace(character, f"\\u{ord(character):04x}")
@@ -95,7 +96,7 @@ def _step(document: Any, operation: Mapping[str, Any]) -> None:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Equality of JSON values: true is not 1, and 1 is not "1"."""
+    """Whether two JSON values are equal: true is not 1, and 1 is not "1"."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -165,7 +166,7 @@ MERGE_KEYS: dict[Path, str] = {
     ("status", "addresses"): "type",
     ("metadata", "ownerReferences"): "uid",
 }
-"""Lists of objects that a strategic merge merges by a key. Others, ``spec.taints`` too, are replaced."""
+"""Lists of objects that a strategic merge merges by a key. Others, such as ``spec.taints``, are replaced."""
 
 MERGED_SETS: frozenset[Path] = frozenset({("metadata", "finalizers"), ("spec", "podCIDRs")})
 """Lists of plain values that a strategic merge adds to."""
@@ -174,7 +175,7 @@ _PASSED_OVER = ("$setElementOrder/", "$retainKeys")
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
-    """A copy of ``document`` with ``patch`` merged in; null removes a member, lists are replaced."""
+    """Return a copy of ``document`` with ``patch`` merged in; null removes a member, lists are replaced."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     result = dict(document) if isinstance(document, dict) else {}
@@ -187,9 +188,9 @@ def merge_patch(document: Any, patch: Any) -> Any:
 
 
 def strategic_merge_patch(document: Any, patch: Any, path: Path = ()) -> Any:
-    """A copy of ``document`` with ``patch`` merged in by the rules of the object's type.
+    """Return a copy of ``document`` with ``patch`` merged in by the rules of the object's type.
 
-    The order of elements that a kubelet asks for is left as it is; any other directive is refused.
+    The directive that orders elements, which kubelets send, is ignored; any other directive is refused.
     """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)

@@ -1,6 +1,6 @@
-"""What a request asks for: its address, its body, its options and the format of its answer.
+"""Read a request: its address, its body, its options and the format of its answer.
 
-Every function raises ``ApiError`` for what the server refuses.
+Every function raises ``ApiError`` if the server refuses the request.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _OPTIONS = {
 
 
 def content_type(request: Request) -> str:
-    """The body's media type, without its parameters."""
+    """Return the body's media type, without its parameters."""
     return request.headers.get("content-type", JSON).partition(";")[0].strip()
 
 
 def object_in(request: Request, resource: Resource) -> dict[str, Any]:
-    """The object in the body of a POST or PUT."""
+    """Return the object in the body of a POST or PUT."""
     media_type = content_type(request)
     if media_type == JSON:
         prefix = f"the object provided is unrecognized (must be of type {resource.kind}): "
@@ -45,7 +45,7 @@ def object_in(request: Request, resource: Resource) -> dict[str, Any]:
 
 
 def json_in(request: Request, prefix: str = "") -> Any:
-    """The body, decoded."""
+    """Return the body, decoded."""
     if len(request.body) > BODY_BYTES:
         raise errors.too_large(BODY_BYTES)
     try:
@@ -55,7 +55,7 @@ def json_in(request: Request, prefix: str = "") -> Any:
 
 
 def delete_options_in(request: Request) -> dict[str, Any]:
-    """The ``DeleteOptions`` in the body of a DELETE, if there are any."""
+    """Return the ``DeleteOptions`` in the body of a DELETE, if there are any."""
     options = json_in(request) if request.body else {}
     if not isinstance(options, dict):
         raise errors.bad_request("the delete options are not an object")
@@ -63,7 +63,7 @@ def delete_options_in(request: Request) -> dict[str, Any]:
 
 
 def applied_in(request: Request, resource: Resource) -> dict[str, Any]:
-    """The object in the body of an apply; JSON, which is YAML too, is all that is read here."""
+    """Return the object in the body of an apply. Only JSON, a subset of YAML, is supported."""
     content = json_in(request)
     head = ("", "")
     if isinstance(content, dict):
@@ -74,11 +74,11 @@ def applied_in(request: Request, resource: Resource) -> dict[str, Any]:
 
 
 def writer_of(request: Request, verb: str, user: User) -> Writer:
-    """Who writes, how, and whether for real."""
+    """Return who writes and how, and whether it is a dry run."""
     dry_run = request.params.get("dryRun", [])
     if any(value != "All" for value in dry_run):
-        said = f'Unsupported value: {json.dumps(dry_run)}: supported values: "All"'
-        raise _bad_options(_OPTIONS[verb], Cause("dryRun", "FieldValueNotSupported", said))
+        detail = f'Unsupported value: {json.dumps(dry_run)}: supported values: "All"'
+        raise _bad_options(_OPTIONS[verb], Cause("dryRun", "FieldValueNotSupported", detail))
     agent = request.headers.get("user-agent", "unknown").partition("/")[0]
     applies = content_type(request) == APPLY_PATCH
     if applies and not request.param("fieldManager"):
@@ -100,7 +100,7 @@ def wants_table(request: Request) -> bool:
 
 
 def check_list_options(request: Request) -> None:
-    """Options that nothing here sends: the server takes them in some combinations, the stand-in in none."""
+    """Refuse options that our clients never send. The server accepts some combinations of them."""
     for option in ("resourceVersionMatch", "sendInitialEvents"):
         if option in request.params:
             cause = Cause.forbidden(option, f"the stand-in does not know {option}")
@@ -116,7 +116,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One request, understood."""
+    """One request, parsed."""
 
     verb: str
     """RBAC's verb."""
@@ -133,15 +133,15 @@ class Route:
         target = self.target
         parts = filter(None, (target.resource.plural, target.subresource))
         key = target.key
-        # RBAC takes a Namespace to be inside itself, so that a Role there can grant it.
+        # RBAC treats a Namespace as part of itself, so that a Role in it can grant access to it.
         namespace = key.name if target.resource is NAMESPACES else key.namespace
         return Attempt(self.verb, "/".join(parts), target.resource.group, namespace, key.name)
 
 
 def route(request: Request) -> Route | None:
-    """What the request is about; None if its address names no resource that is served here.
+    """Parse the address; None if it names no resource that the stand-in serves.
 
-    Raises ``ApiError`` (404) for an address below a served group that leads nowhere.
+    Raises ``ApiError`` (404) for an unknown address below a served group.
     """
     parts = request.path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
@@ -177,5 +177,5 @@ def _verb(request: Request, name: str) -> str:
 
 
 def is_true(request: Request, name: str) -> bool:
-    """A query parameter that is a flag: there, and neither 0 nor false."""
+    """Whether a flag of the query is set: present, and neither 0 nor false."""
     return name in request.params and request.param(name).lower() not in ("0", "false")

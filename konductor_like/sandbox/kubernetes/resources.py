@@ -25,9 +25,9 @@ class Resource:
     unconditional_update: bool = True
     """Whether a PUT without a resourceVersion is taken."""
     configured: bool = False
-    """Whether it is mere configuration: kept as it was sent, with nobody here to act on it."""
+    """Whether objects of this kind are only stored: nothing acts on them."""
     skeleton: Mapping[str, Any] = field(default_factory=dict)
-    """The fields that the server's own types cannot leave out."""
+    """The fields that the server always writes, because its Go types cannot leave them out."""
 
     @property
     def api_version(self) -> str:
@@ -89,7 +89,7 @@ LEASES = Resource(
     skeleton={"spec": {}},
 )
 PODS = Resource("", "pods", "Pod", namespaced=True, short_names=("po",), verbs=READ)
-"""No pod can be made here: the list is empty, which is all that ``kubectl describe node`` asks for."""
+"""Clients cannot create pods here; ``kubectl describe node`` needs only the list."""
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",
     "selfsubjectaccessreviews",
@@ -122,7 +122,7 @@ CONFIGURATION = (
     _configured(_ADMISSION, "validatingadmissionpolicies", _POLICY, namespaced=False),
     _configured(_ADMISSION, "validatingadmissionpolicybindings", f"{_POLICY}Binding", namespaced=False),
 )
-"""What manifests are made of."""
+"""The other kinds that the manifests contain."""
 
 RESOURCES = (NODES, NAMESPACES, EVENTS, PODS, LEASES, ACCESS_REVIEWS, *CONFIGURATION)
 GROUPS = frozenset(resource.group for resource in RESOURCES)
@@ -130,7 +130,7 @@ NAMESPACED_TABLES = tuple(sorted({resource.plural for resource in RESOURCES if r
 
 
 def find_resource(group: str, version: str, plural: str) -> Resource | None:
-    """The resource under this address, if the stand-in serves it."""
+    """Return the resource at this address, if the stand-in serves it."""
     wanted = (group, version, plural)
     return next((r for r in RESOURCES if (r.group, r.version, r.plural) == wanted), None)
 
@@ -154,11 +154,11 @@ SELECTABLE_FIELDS: dict[str, tuple[str, ...]] = {
         *("reason", "reportingComponent", "source", "type"),
     ),
 }
-"""What each table may be selected by."""
+"""The fields by which the objects of each table can be selected."""
 
 
 def selectable_fields(table: str, item: Mapping[str, Any]) -> dict[str, str]:
-    """The values that ``item`` is selected by."""
+    """Return the fields of ``item`` by which it can be selected."""
     return {field: _field_text(item, field) for field in SELECTABLE_FIELDS.get(table, COMMON_FIELDS)}
 
 

@@ -1,9 +1,9 @@
-"""The types of the fields that the stand-in knows, and what Go's decoding makes of them.
+"""The types of the fields that the stand-in knows, decoded as Go decodes them.
 
-A decoder takes a value and its place in the object. It refuses a wrong type with ``DecodeError`` and gives
-the value as the server would keep it, or ``None`` where nothing is kept (of null, of an empty map).
-Fields that nobody knows are dropped in silence, as the server does. Which fields the kinds of manifests have
-is for the owner of the stand-in to say (``Schema``); without one, nothing of them is checked.
+A decoder takes a value and its place in the object. It raises ``DecodeError`` for a wrong type, and returns
+the value as the server would store it, or ``None`` if the server stores nothing (for null, or for an empty
+map). Unknown fields are dropped without an error, as in the server. A ``Schema``, from whoever starts the
+stand-in, lists the fields of the manifests' kinds; without a schema those fields are not checked.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _list = _of_type(list, "[]interface {}")
 
 
 def flag(value: Any, place: str) -> Any:
-    """True or nothing: false is what an absent flag means."""
+    """Return True or None: false is the same as an absent flag."""
     return _flag(value, place) or None
 
 
 def anything(value: Any, _place: str) -> Any:
-    """A part that the stand-in does not look into; nulls in it vanish."""
+    """Accept a part without checking it; remove nulls in it."""
     if isinstance(value, dict):
         return {name: anything(member, "") for name, member in value.items() if member is not None}
     if isinstance(value, list):
@@ -62,18 +62,18 @@ def anything(value: Any, _place: str) -> Any:
 
 
 def objects(value: Any, place: str) -> Any:
-    """A list; an empty one is nothing."""
+    """Decode a list; an empty list becomes None."""
     return anything(_list(value, place), place) or None
 
 
 def strings(value: Any, place: str) -> Any:
-    """A map of strings, in order; an empty one is nothing. A null in it is an empty string."""
+    """Decode a map of strings, and sort it. An empty map becomes None, a null in it an empty string."""
     members = sorted(_object(value, place).items())
     return {name: "" if member is None else text(member, place) for name, member in members} or None
 
 
 def micro_time(value: Any, place: str) -> str:
-    """A time with exactly six digits after the second."""
+    """Decode a time with exactly six digits after the second."""
     if not isinstance(value, str) or not _MICRO_TIME.fullmatch(value):
         rest = re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "", text(value, place))
         layout = "2006-01-02T15:04:05.000000Z07:00"
@@ -82,7 +82,7 @@ def micro_time(value: Any, place: str) -> str:
 
 
 def struct(**fields: Decoder) -> Decoder:
-    """An object with these fields and no other."""
+    """Return a decoder of an object that keeps only these fields."""
 
     def decode(value: Any, place: str) -> dict[str, Any]:
         known = {n: v for n, v in _object(value, place).items() if n in fields and v is not None}
@@ -96,7 +96,7 @@ _taint = struct(key=text, value=text, effect=text, timeAdded=text)
 
 
 def taints(value: Any, place: str) -> Any:
-    """A list of taints; an empty one is nothing, an empty value too."""
+    """Decode a list of taints. An empty list becomes None; an empty value of a taint is dropped."""
     decoded = [_taint(taint, place) for taint in _list(value, place)]
     kept = [{name: member for name, member in taint.items() if member} for taint in decoded]
     return [{"key": "", **taint, "effect": taint.get("effect", "")} for taint in kept] or None
@@ -177,7 +177,7 @@ KINDS: Mapping[tuple[str, str], Decoder] = {
 
 
 def canonical(resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
-    """``body`` as the server would hold it. Raises ``DecodeError`` for another kind or a wrong type."""
+    """Return ``body`` as the server stores it. Raises ``DecodeError`` for another kind or a wrong type."""
     head = {"kind": resource.kind, "apiVersion": resource.api_version}
     for field, expected in head.items():
         found = body.get(field) or expected
@@ -189,7 +189,7 @@ def canonical(resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _completed(skeleton: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """``content`` with the fields that the server's own types cannot leave out."""
+    """Return ``content`` with the fields that the server's own types cannot leave out."""
     result = dict(content)
     for name, default in skeleton.items():
         present = result.get(name)
@@ -215,23 +215,23 @@ class FieldProblem:
     flaw: Flaw
     place: str
     """Such as ``spec.template.spec.containers[0].image``."""
-    said: str = ""
-    """Of a wrong type: what was expected and what was found."""
+    detail: str = ""
+    """For a wrong type: the expected and the found type."""
 
 
 Schema = Callable[[Mapping[str, Any]], Iterable[FieldProblem]]
-"""Everything that is wrong with the fields of an object, ``apiVersion`` and ``kind`` included."""
+"""Returns the errors in the fields of an object, ``apiVersion`` and ``kind`` included."""
 
 
 def no_schema(_item: Mapping[str, Any]) -> tuple[FieldProblem, ...]:
-    """Takes every field for known."""
+    """Accept every field."""
     return ()
 
 
 def check_decodable(schema: Schema, item: Mapping[str, Any], *, strict: bool) -> None:
-    """Raises ``DecodeError`` for a wrong type, and if ``strict`` for a field that nobody knows."""
+    """Raise ``DecodeError`` for a wrong type and, if ``strict``, for an unknown field."""
     found = list(schema(item))
-    wrong = [f"{problem.place}: {problem.said}" for problem in found if problem.flaw is Flaw.WRONG_TYPE]
+    wrong = [f"{problem.place}: {problem.detail}" for problem in found if problem.flaw is Flaw.WRONG_TYPE]
     if wrong:
         raise DecodeError(f"json: {', '.join(wrong)}")
     unknown = [f'unknown field "{problem.place}"' for problem in found if problem.flaw is Flaw.UNKNOWN]
@@ -240,21 +240,21 @@ def check_decodable(schema: Schema, item: Mapping[str, Any], *, strict: bool) ->
 
 
 def check_applicable(schema: Schema, resource: Resource, item: Mapping[str, Any], where: str) -> None:
-    """What server-side apply asks of an object: it is always strict, and refuses with a 500 (``ApiError``).
+    """Check an object of a server-side apply: always strictly, and with a 500 (``ApiError``) as the refusal.
 
     ``where`` is namespace and name.
     """
     wrong = [
-        f".{problem.place}: {problem.said or 'field not declared in schema'}"
+        f".{problem.place}: {problem.detail or 'field not declared in schema'}"
         for problem in schema(item)
         if problem.flaw is not Flaw.MISSING
     ]
     if wrong:
-        said = wrong[0] if len(wrong) == 1 else "\n  ".join(("errors:", *wrong))
+        detail = wrong[0] if len(wrong) == 1 else "\n  ".join(("errors:", *wrong))
         about = f"({where}; {resource.api_version}, Kind={resource.kind})"
-        raise ApiError(500, "", f"failed to create typed patch object {about}: {said}")
+        raise ApiError(500, "", f"failed to create typed patch object {about}: {detail}")
 
 
 def missing(schema: Schema, item: Mapping[str, Any]) -> list[Cause]:
-    """A cause for every field that must be there and is not."""
+    """Return a cause for every required field that is missing."""
     return [Cause.required(problem.place) for problem in schema(item) if problem.flaw is Flaw.MISSING]

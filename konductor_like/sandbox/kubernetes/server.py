@@ -1,4 +1,4 @@
-"""The stand-in API server as one object: start it, fill it, break it, ask what it was asked."""
+"""The stand-in API server as one object: start it, add objects, inject mishaps, read its requests."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ class Call:
     namespace: str
     name: str
     status: int
-    """The HTTP status; 0 where the connection was dropped with no answer."""
+    """The HTTP status; 0 if the connection was closed without an answer."""
     user_agent: str
     request: Request
 
     @property
     def rbac(self) -> tuple[str, str, str]:
-        """What a rule must allow: verb, group, resource."""
+        """Verb, group and resource, which a rule must allow."""
         return (self.verb, self.group, self.resource)
 
     @property
     def body(self) -> Any:
-        """The request's body, decoded; None where there was none."""
+        """The request's body, decoded; None if it had no body."""
         return json.loads(self.request.body) if self.request.body else None
 
 
 def read_journal(journal: Iterable[Exchange]) -> Iterator[Call]:
-    """The calls among the exchanges: discovery, health and nonsense are left out."""
+    """Return the requests for resources; requests for discovery and health and invalid ones are left out."""
     for exchange in journal:
         try:
             asked = route(exchange.request)
@@ -81,17 +81,17 @@ FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 def utc_now() -> datetime:
-    """The present moment."""
+    """Return the present time."""
     return datetime.now(UTC)
 
 
 class KubernetesServer:
-    """A Kubernetes API server on 127.0.0.1 with Nodes, Namespaces, Events, Leases and what manifests hold.
+    """A Kubernetes API server on 127.0.0.1 with Nodes, Namespaces, Events, Leases and the manifests' kinds.
 
     Usable as a context manager. A port of 0 picks a free one; stopping and starting again keeps the port and
-    every object, as a restart of the real one does. ``mishaps`` holds what shall go wrong (see ``faults``),
-    ``access`` who may do what, ``watches`` and ``kubelets`` do what their names say. ``schema`` says which
-    fields an object may have, ``admission`` which writes are denied beyond that.
+    every object, like a restart of a real server. ``mishaps`` are the injected failures (see
+    ``fault_injection``); ``access`` has the users and their permissions. ``schema`` checks the fields of
+    objects; ``admission`` may deny further writes.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class KubernetesServer:
 
     @property
     def mishaps(self) -> Mishaps:
-        """What shall go wrong."""
+        """The injected failures."""
         return self._http.mishaps
 
     def start(self) -> Self:
@@ -152,7 +152,8 @@ class KubernetesServer:
     def kubeconfig(self, path: Path, token: str | None = None, ca_file: Path | None = None) -> Path:
         """Write a kubeconfig for ``token`` (the admin's by default) to ``path``, and return ``path``.
 
-        It is JSON, which is YAML too. Over HTTPS, without a ``ca_file`` the certificate goes unchecked.
+        The file is JSON, a subset of YAML. Over HTTPS without a ``ca_file``, clients do not check the
+        certificate.
         """
         cluster: dict[str, Any] = {"server": self.url}
         if ca_file is not None:
@@ -172,10 +173,10 @@ class KubernetesServer:
         return path
 
     def put_node(self, node: Mapping[str, Any]) -> None:
-        """Store a Node as it is, new or in place of the present one, past every rule; watches see it.
+        """Store a Node, new or in place of the present one, without validation; watches see it.
 
-        Types are still checked, and fields that nobody knows dropped. A Node without a uid gets the present
-        one's or a fresh one, one without managedFields the kubelet's.
+        Types are checked and unknown fields are dropped. A Node without a uid gets the present Node's or a
+        new one; a Node without managedFields gets the kubelet's.
         """
         item = canonical(NODES, json.loads(json.dumps(node)))
         meta = item["metadata"]
@@ -188,8 +189,8 @@ class KubernetesServer:
             self._store.put("nodes", item)
 
     def put_pod(self, pod: Mapping[str, Any]) -> None:
-        """Store a Pod as it is, new or in place of the present one; what would run it is not here."""
-        item = json.loads(json.dumps(pod))  # nothing here reads what a Pod says beside its metadata
+        """Store a Pod, new or in place of the present one. Nothing runs it."""
+        item = json.loads(json.dumps(pod))  # the stand-in reads only the metadata of a Pod
         meta = item["metadata"]
         with self._store.lock:
             old = self._store.get("pods", Key(meta["namespace"], meta["name"]))
@@ -198,7 +199,7 @@ class KubernetesServer:
             self._store.put("pods", item)
 
     def node(self, name: str) -> dict[str, Any]:
-        """A copy of the Node as it is now. Raises ``KeyError`` if there is none."""
+        """Return a copy of the Node. Raises ``KeyError`` if there is none."""
         stored = self._store.get("nodes", Key("", name))
         if stored is None:
             raise KeyError(name)
@@ -216,11 +217,11 @@ class KubernetesServer:
         self._store.delete("nodes", Key("", name))
 
     def objects(self, table: str, namespace: str = "") -> list[dict[str, Any]]:
-        """Copies of everything in a table, such as ``nodes``, ``leases`` or ``deployments``, in order."""
+        """Return copies of all objects in a table, such as ``nodes`` or ``deployments``, in order."""
         return [item.load() for item in self._store.objects(table, namespace)[1]]
 
     def create_namespace(self, name: str) -> None:
-        """Make a Namespace. Harmless if it is there."""
+        """Create a Namespace, if it does not exist."""
         try:
             self._writes.create(
                 Target(NAMESPACES, Key("", "")), {"metadata": {"name": name}}, Writer("sandbox")
@@ -230,7 +231,7 @@ class KubernetesServer:
                 raise
 
     def calls(self, verb: str = "", resource: str = "", name: str = "") -> list[Call]:
-        """The requests for resources so far, all or those that fit."""
+        """Return the requests for resources until now that match the arguments, by default all."""
         return [
             call
             for call in read_journal(self._http.journal)
@@ -238,20 +239,20 @@ class KubernetesServer:
         ]
 
     def clear_calls(self) -> None:
-        """Forget the requests so far."""
+        """Forget the requests until now."""
         self._http.clear_journal()
 
     def backup(self) -> Backup:
-        """What etcd holds now, for ``restore``."""
+        """Return the content of etcd, for ``restore``."""
         return self._store.backup()
 
     def restore(self, backup: Backup) -> None:
-        """Go back to a backup, as etcd does: resourceVersions move back, and the API server starts anew."""
+        """Go back to a backup, as etcd does: resourceVersions become lower, and the API server restarts."""
         self._store.restore(backup)
         self._lists.expire_tokens()
         self.watches.cut()
 
     def forget_history(self) -> None:
-        """Let every resourceVersion and continue token given so far be too old: the next use is a 410."""
+        """Make every resourceVersion and continue token until now too old: their next use is a 410."""
         self._store.compact()
         self._lists.expire_tokens()

@@ -20,7 +20,7 @@ FIRST_VERSION = 100
 
 
 class Key(NamedTuple):
-    """Where an object lies; ``namespace`` is empty for objects of the cluster. Lists come in this order."""
+    """The key of an object; ``namespace`` is empty for cluster-wide objects. Lists are in this order."""
 
     namespace: str
     name: str
@@ -39,13 +39,13 @@ class Stored:
     """The object in its stored form, without ``kind`` and ``apiVersion``, as a list's items are sent."""
 
     def load(self) -> dict[str, Any]:
-        """The object, a fresh copy."""
+        """Return a copy of the object."""
         item: dict[str, Any] = json.loads(self.json)
         return item
 
 
 class ChangeType(StrEnum):
-    """What happened to an object; the names are those of watch events."""
+    """A kind of change, named like the watch events."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -58,25 +58,25 @@ class Change:
 
     type: ChangeType
     new: Stored
-    """Of a deletion: the object as it last was, under the deletion's resourceVersion."""
+    """After a deletion: the last state of the object, with the deletion's resourceVersion."""
     old: Stored | None
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a store held at one version."""
+    """The content of a store at one version."""
 
     version: int
     tables: Mapping[str, Mapping[Key, Stored]]
 
 
 def dump(value: Any) -> bytes:
-    """JSON as Go writes it: no spaces, UTF-8."""
+    """Write JSON as Go does: without spaces, in UTF-8."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 class Store:
-    """All tables. ``lock`` guards everything; it is notified of every change."""
+    """All tables. ``lock`` guards everything, and is notified after every change."""
 
     def __init__(self, history_limit: int = 4096) -> None:
         self.lock = threading.Condition(threading.RLock())
@@ -88,12 +88,12 @@ class Store:
         self._forgotten = 0
 
     def get(self, table: str, key: Key) -> Stored | None:
-        """The object, if it is there."""
+        """Return the object, if it exists."""
         with self.lock:
             return self._tables.get(table, {}).get(key)
 
     def objects(self, table: str, namespace: str = "") -> tuple[int, list[Stored]]:
-        """The present resourceVersion, and the objects (of one namespace) in order."""
+        """Return the present resourceVersion and the objects (of one namespace), in order."""
         with self.lock:
             stored = self._tables.get(table, {}).values()
             found = [item for item in stored if not namespace or item.key.namespace == namespace]
@@ -111,7 +111,7 @@ class Store:
             return new
 
     def delete(self, table: str, key: Key) -> Stored:
-        """Remove the object; raises ``KeyError`` if it is not there."""
+        """Remove the object. Raises ``KeyError`` if it does not exist."""
         with self.lock:
             old = self._tables.get(table, {}).pop(key)
             gone = self._next(table, key, old.load())
@@ -140,12 +140,12 @@ class Store:
         self.lock.notify_all()
 
     def backup(self) -> Backup:
-        """All objects as they are now."""
+        """Return all objects as they are now."""
         with self.lock:
             return Backup(self.version, {table: dict(items) for table, items in self._tables.items()})
 
     def restore(self, backup: Backup) -> None:
-        """All objects as they were then, and no history: the next versions are given a second time."""
+        """Restore all objects of a backup, without history. Later versions are given out a second time."""
         with self.lock:
             self.version = self._forgotten = backup.version
             self._tables = {table: dict(items) for table, items in backup.tables.items()}
@@ -160,12 +160,12 @@ class Store:
             self._forgotten = self.version
 
     def oldest(self, table: str) -> int:
-        """A watch may start from this resourceVersion or a later one."""
+        """The lowest resourceVersion that a watch may start from."""
         with self.lock:
             return max(self._forgotten, self._trimmed.get(table, 0))
 
     def changes_since(self, table: str, version: int) -> list[Change]:
-        """Every change after ``version``; ask ``oldest`` first whether that is still known."""
+        """Return every change after ``version``, which must not be lower than ``oldest``."""
         with self.lock:
             history = self._history.get(table, [])
             return history[bisect_right(history, version, key=lambda change: change.new.version) :]

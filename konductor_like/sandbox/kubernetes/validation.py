@@ -1,4 +1,4 @@
-"""Rules that an object must keep to be stored: the part of Kubernetes' validation that Node writers meet."""
+"""Validation of objects: the part of Kubernetes' rules that concerns writers of Nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def problems(resource: Resource, item: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[Cause]:
-    """Everything that keeps ``item`` from being stored; ``old`` is what it would replace, if anything."""
+    """Return the errors of ``item``; ``old`` is the object that it would replace, if any."""
     found = _metadata(resource, item["metadata"])
     if resource is NODES:
         found += _node(item, old)
@@ -33,7 +33,7 @@ def _metadata(resource: Resource, meta: Mapping[str, Any]) -> list[Cause]:
     name = meta.get("name", "")
     if not name:
         found.append(Cause.required("metadata.name", "name or generateName is required"))
-    elif resource is not EVENTS:  # core events take any name that fits into a path
+    elif resource is not EVENTS:  # core Events accept any name that can be part of a path
         check = dns_label_problems if resource is NAMESPACES else subdomain_problems
         found += [Cause.invalid("metadata.name", f'"{name}"', problem) for problem in check(name)]
     for key, value in meta.get("labels", {}).items():
@@ -63,7 +63,7 @@ def _node(node: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[Cause]
     found: list[Cause] = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(node["spec"].get("taints", [])):
-        place = f"metadata.taints[{index}]"  # spec.taints; the server itself calls it so
+        place = f"metadata.taints[{index}]"  # of spec.taints; the server uses this name
         identity = (taint["key"], taint["effect"])
         found += _taint(taint, place)
         if identity in seen:
@@ -73,8 +73,8 @@ def _node(node: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[Cause]
                 "Effect": taint["effect"],
                 "TimeAdded": taint.get("timeAdded"),
             }
-            said = json.dumps(value, separators=(",", ":"))
-            why = f"Duplicate value: {said}: taints must be unique by key and effect pair"
+            detail = json.dumps(value, separators=(",", ":"))
+            why = f"Duplicate value: {detail}: taints must be unique by key and effect pair"
             found.append(Cause(place, "FieldValueDuplicate", why))
         seen.add(identity)
     if old is not None:
@@ -127,8 +127,8 @@ _DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 def _regex_problem(text: str, expression: str, rule: str, *examples: str) -> list[str]:
     if re.fullmatch(expression, text):
         return []
-    said = " or ".join(f"'{example}', " for example in examples)
-    return [f"{rule} (e.g. {said}regex used for validation is '{expression}')"]
+    detail = " or ".join(f"'{example}', " for example in examples)
+    return [f"{rule} (e.g. {detail}regex used for validation is '{expression}')"]
 
 
 def _length_problem(text: str, limit: int) -> list[str]:
@@ -136,7 +136,7 @@ def _length_problem(text: str, limit: int) -> list[str]:
 
 
 def subdomain_problems(text: str) -> list[str]:
-    """A DNS subdomain: the name of a Node, a Lease, an Event."""
+    """Return what is wrong with a DNS subdomain: the name of a Node, a Lease, an Event."""
     rule = (
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
         "and must start and end with an alphanumeric character"
@@ -145,7 +145,7 @@ def subdomain_problems(text: str) -> list[str]:
 
 
 def dns_label_problems(text: str) -> list[str]:
-    """A DNS label: the name of a Namespace."""
+    """Return what is wrong with a DNS label: the name of a Namespace."""
     rule = (
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
         "and must start and end with an alphanumeric character"
@@ -154,7 +154,7 @@ def dns_label_problems(text: str) -> list[str]:
 
 
 def label_key_problems(text: str) -> list[str]:
-    """The key of a label, an annotation or a taint."""
+    """Return what is wrong with the key of a label, an annotation or a taint."""
     rule = (
         "must consist of alphanumeric characters, '-', '_' or '.', "
         "and must start and end with an alphanumeric character"
@@ -176,7 +176,7 @@ def label_key_problems(text: str) -> list[str]:
 
 
 def label_value_problems(text: str) -> list[str]:
-    """The value of a label or a taint; it may be empty."""
+    """Return what is wrong with the value of a label or a taint; it may be empty."""
     rule = (
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
         "and must start and end with an alphanumeric character"

@@ -1,4 +1,4 @@
-"""Watches: changes as they happen, bookmarks, and the ends that a watch may come to."""
+"""Watches: changes as they happen, bookmarks, and the ways in which a watch may end."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from konductor_like.sandbox.kubernetes.resources import Resource
 from konductor_like.sandbox.kubernetes.store import Change, ChangeType, Store, Stored, dump
 
 ITEMS_AT_ONCE = 64
-"""Events are sent in batches of so many: a chunk each would be slow, all at once would be big."""
+"""Events in one chunk of the answer, at most: a chunk for each event would be slow, one for all large."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """What a watch asks for. A ``version`` of 0 first gets every object as ADDED."""
+    """The parameters of a watch. A ``version`` of 0 first gets every object as ADDED."""
 
     resource: Resource
     selection: Selection
@@ -34,14 +34,14 @@ class _Fate(Enum):
 
 
 class _Watch:
-    """One open watch; ``fate`` is what a test has decreed for it."""
+    """One open watch; ``fate`` is the end that a test has chosen for it."""
 
     def __init__(self) -> None:
         self.fate: _Fate | None = None
 
 
 Encode = Callable[[Stored], bytes]
-"""How an object is written inside an event: as itself, or as a row of a table."""
+"""Writes an object inside an event: as itself, or as a row of a table."""
 
 
 class Watches:
@@ -55,7 +55,7 @@ class Watches:
 
     @property
     def open(self) -> int:
-        """How many watches are open."""
+        """The number of open watches."""
         with self._store.lock:
             return len(self._open)
 
@@ -64,7 +64,7 @@ class Watches:
         self._decree(_Fate.CUT)
 
     def silence(self) -> None:
-        """Let every open watch go deaf: the connection stays, nothing comes any more. New ones work."""
+        """Make every open watch silent: the connection stays open, and no event comes. New watches work."""
         self._decree(_Fate.SILENT)
 
     def expire(self) -> None:
@@ -72,7 +72,7 @@ class Watches:
         self._decree(_Fate.EXPIRED)
 
     def set_closed(self, closed: bool) -> None:
-        """While closed, watches end at once; for the server's stop and start."""
+        """End all watches, and new ones at once, while ``closed``; for the server's stop and start."""
         with self._store.lock:
             self._closed = closed
             self._store.lock.notify_all()
@@ -84,7 +84,7 @@ class Watches:
             self._store.lock.notify_all()
 
     def stream(self, request: WatchRequest, encode: Encode) -> Iterator[bytes]:
-        """The body of the answer, chunk by chunk, until the time is up or fate strikes."""
+        """Return the chunks of the answer, until the time is over or a test ends the watch."""
         past = self._store.changes_since(request.resource.plural, request.version)
         return self._run(request, encode, past[-1].new.version if past else request.version)
 
@@ -99,7 +99,7 @@ class Watches:
                 self._open.discard(watch)
 
     def _events(self, watch: _Watch, request: WatchRequest, encode: Encode, start: int) -> Iterator[bytes]:
-        """``start`` is what the table had come to when the watch began: no bookmark repeats it."""
+        """``start`` is the table's version when the watch began: no bookmark repeats it."""
         deadline = time.monotonic() + request.timeout_seconds
         version = request.version
         if not version:
@@ -128,7 +128,7 @@ class Watches:
     def _wait(
         self, watch: _Watch, request: WatchRequest, version: int, deadline: float
     ) -> tuple[list[Change], int]:
-        """Changes as soon as there are some; none after a bookmark's while, at the deadline, or by fate."""
+        """Wait for changes. Return none if a bookmark is due, at the deadline, or at the watch's end."""
         table = request.resource.plural
         until = min(deadline, time.monotonic() + self._bookmark_seconds)
         with self._store.lock:
@@ -144,7 +144,7 @@ class Watches:
 
 
 def _changes(changes: list[Change], selection: Selection, encode: Encode) -> Iterator[bytes]:
-    """What one selection sees: an object that leaves it is DELETED, one that enters it is ADDED."""
+    """Return events as one selection sees them: DELETED if an object leaves it, ADDED if one enters it."""
     for change in changes:
         before = change.old is not None and selection.takes(change.old)
         after = change.type is not ChangeType.DELETED and selection.takes(change.new)

@@ -44,7 +44,7 @@ _SERVER_SET = ("uid", "creationTimestamp", "resourceVersion", "managedFields", "
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request is about."""
+    """The object of a request."""
 
     resource: Resource
     key: Key
@@ -53,15 +53,15 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes, and whether for real."""
+    """Who writes, and whether it is a dry run."""
 
     manager: str
     dry_run: bool = False
     user: str = ""
     operation: str = "Update"
-    """What managedFields calls it: ``Update`` or ``Apply``."""
+    """The operation in managedFields: ``Update`` or ``Apply``."""
     strict: bool = False
-    """Whether fields that nobody knows are refused."""
+    """Whether unknown fields are refused."""
 
 
 class Writes:
@@ -105,7 +105,7 @@ class Writes:
             return self._keep(resource, item, writer)
 
     def update(self, target: Target, body: dict[str, Any], writer: Writer) -> dict[str, Any]:
-        """PUT of an object that is there. Returns the object as stored; raises ``ApiError``."""
+        """PUT of an existing object. Returns the object as stored; raises ``ApiError``."""
         resource, key = target.resource, target.key
         item = self._decoded(resource, body, writer)
         _check_name(item["metadata"], key.name)
@@ -141,7 +141,7 @@ class Writes:
     def apply(self, target: Target, body: dict[str, Any], writer: Writer) -> tuple[dict[str, Any], bool]:
         """Server-side apply. Returns the object as stored, and whether it was created; raises ``ApiError``.
 
-        Everything in an object counts as this writer's: what is there is replaced by what is applied.
+        The whole object belongs to this writer: the applied object replaces the stored one.
         """
         resource, key = target.resource, target.key
         check_applicable(self._schema, resource, body, "/".join(filter(None, key)))
@@ -188,7 +188,7 @@ class Writes:
             }
 
     def _end_namespace(self, old: Stored, writer: Writer) -> dict[str, Any]:
-        """Takes everything in the namespace along at once; a real cluster's controllers need a moment."""
+        """Delete all objects of a Namespace at once; the controllers of a real cluster take some time."""
         if not writer.dry_run:
             for table in NAMESPACED_TABLES:
                 for inside in self._store.objects(table, old.key.name)[1]:
@@ -215,7 +215,9 @@ class Writes:
         self._admit(target, "UPDATE", old.key.name, writer, item, was)
         if item == was:
             return item
-        if "managedFields" in meta:  # an object without any is not tracked, as if it were older than they are
+        if (
+            "managedFields" in meta
+        ):  # an object without managedFields is not tracked, like objects from before they existed
             self._record(was, item, target, writer)
         return self._keep(resource, item, writer)
 
@@ -224,8 +226,8 @@ class Writes:
             return self._decoded_as(resource, body, writer)
         except DecodeError as error:
             kind = resource.kind
-            said = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {error}'
-            raise errors.bad_request(said) from error
+            detail = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {error}'
+            raise errors.bad_request(detail) from error
 
     def _decoded_as(self, resource: Resource, body: dict[str, Any], writer: Writer) -> dict[str, Any]:
         head = {"apiVersion": resource.api_version, "kind": resource.kind}
@@ -265,7 +267,7 @@ class Writes:
 
 
 def view(resource: Resource, stored: Stored) -> dict[str, Any]:
-    """A stored object as ``resource`` shows it."""
+    """Return a stored object as ``resource`` shows it."""
     return {"kind": resource.kind, "apiVersion": resource.api_version, **stored.load()}
 
 
@@ -314,7 +316,7 @@ def _prepare_namespace(item: dict[str, Any]) -> None:
 
 
 def _kept_parts(target: Target) -> tuple[str, ...]:
-    """What a request cannot change: ``/status`` leaves the spec alone, everything else the status."""
+    """Return the parts that a request cannot change: for ``/status`` the spec, otherwise the status."""
     if target.resource not in (NODES, NAMESPACES):
         return ()
     return ("spec",) if target.subresource == "status" else ("status",)

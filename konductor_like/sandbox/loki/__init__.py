@@ -1,6 +1,6 @@
-"""A stand-in Loki: an HTTP server on loopback that behaves as Loki does where konductor-like relies on it.
+"""A stand-in Loki: an HTTP server on loopback that behaves like Loki where konductor-like relies on it.
 
-What that is, is stated in ``tests/contract``, which runs against this server and against a real Loki alike.
+``tests/contract`` states this behaviour; the suite runs against this server and against a real Loki.
 """
 
 from konductor_like.sandbox.loki.limits import BigAnswer, LokiError, LokiLimits

@@ -14,10 +14,10 @@ _ESCAPED = ((b"<", rb"\u003c"), (b">", rb"\u003e"), (b"&", rb"\u0026"))
 
 
 def streams(hits: Iterable[Hit], categorize: bool) -> list[dict[str, object]]:
-    """Lines by their labels; streams in the order of their text, lines in the order given.
+    """Group lines by their labels: streams in the order of their text, lines in the given order.
 
     Metadata is merged into the labels, so that every new value of ``observed_timestamp`` splits a stream;
-    with ``categorize`` it comes as a third element of each line instead.
+    with ``categorize`` each line has its metadata as a third element instead.
     """
     grouped: dict[Labels, list[list[object]]] = defaultdict(list)
     for hit in hits:
@@ -30,7 +30,7 @@ def streams(hits: Iterable[Hit], categorize: bool) -> list[dict[str, object]]:
 
 
 def log_answer(hits: list[Hit], categorize: bool, work: Work) -> Reply:
-    """The answer to a log query."""
+    """Return the answer to a log query."""
     data: dict[str, object] = {"resultType": "streams"}
     if categorize:
         data["encodingFlags"] = ["categorize-labels"]
@@ -38,7 +38,7 @@ def log_answer(hits: list[Hit], categorize: bool, work: Work) -> Reply:
 
 
 def count_answer(count: int, at_ns: int, work: Work) -> Reply:
-    """The answer to a count: a vector of one sample, or of none where nothing was counted."""
+    """Return the answer to a count: a vector of one sample, or of none if nothing was counted."""
     milliseconds = at_ns // _MILLISECOND_NS
     seconds = milliseconds / 1000 if milliseconds % 1000 else milliseconds // 1000
     result = [{"metric": {}, "value": [seconds, str(count)]}] if count else []
@@ -46,7 +46,7 @@ def count_answer(count: int, at_ns: int, work: Work) -> Reply:
 
 
 def success(data: object) -> Reply:
-    """The envelope, with the escapes that Go's JSON has in strings; an empty list of names is left out."""
+    """Return the envelope, with strings escaped as in Go's JSON. An empty list of names is left out."""
     envelope = {"status": "success"} if data == [] else {"status": "success", "data": data}
     body = Reply.of_json(envelope).body
     for character, escaped in _ESCAPED:
@@ -55,7 +55,7 @@ def success(data: object) -> Reply:
 
 
 def _stats(work: Work, returned: int) -> dict[str, object]:
-    """The summary of the statistics; a real Loki adds where it read the lines."""
+    """Return the summary of the statistics. A real Loki also reports where it read the lines."""
     return {
         "summary": {
             "bytesProcessedPerSecond": work.bytes * 1000,

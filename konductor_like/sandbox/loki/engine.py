@@ -1,4 +1,4 @@
-"""Queries run over the store, and Loki's cache of ranges in which a query found nothing."""
+"""Run queries over the store, with Loki's cache of ranges in which a query found nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from konductor_like.sandbox.loki.logql import CountQuery, LogQuery
 from konductor_like.sandbox.loki.store import Store, Stream
 
 _REMEMBERED = 8
-"""Queries whose matches a stream remembers."""
+"""Queries whose matches one stream keeps, at most."""
 
 
 class Hit(NamedTuple):
@@ -27,7 +27,7 @@ class Hit(NamedTuple):
 
 @dataclass(slots=True)
 class Work:
-    """What a query cost, for the ``stats`` of the answer."""
+    """The cost of a query, for the ``stats`` of the answer."""
 
     lines: int = 0
     bytes: int = 0
@@ -36,7 +36,7 @@ class Work:
     shards: int = 1
 
     def read(self, lines: int, sizes: tuple[int, int]) -> None:
-        """Count lines that were looked at, and their bytes: all, and those of metadata."""
+        """Add lines that were read, with all their bytes and those of the metadata."""
         self.lines += lines
         self.bytes += sizes[0]
         self.metadata_bytes += sizes[1]
@@ -44,7 +44,7 @@ class Work:
 
 @dataclass(slots=True)
 class Matches:
-    """The lines of one stream that pass one query, each looked at once. Hits and times run in parallel."""
+    """The lines of one stream that match one query. Each line is tested once."""
 
     reordered: int
     looked_at: int = 0
@@ -52,26 +52,26 @@ class Matches:
     times: list[int] = field(default_factory=list)
 
     def look_on(self, stream: Stream, query: LogQuery) -> None:
-        """Look at the lines that came since."""
+        """Test the lines that came since the last call."""
         fresh, self.looked_at = stream.entries[self.looked_at :], len(stream.entries)
         if not query.holds_text("\n".join(entry.line for entry in fresh)):
-            return  # a shortcut: most streams have no line that is wanted
+            return  # a shortcut: most streams have no matching line
         for entry in fresh:
             if query.passes(stream.labels, entry):
                 self.hits.append(Hit(entry.timestamp_ns, entry.line, stream.labels, entry.metadata))
                 self.times.append(entry.timestamp_ns)
 
     def between(self, start_ns: int, end_ns: int) -> list[Hit]:
-        """Those of [start, end)."""
+        """Return the matches in [start, end)."""
         return self.hits[bisect_left(self.times, start_ns) : bisect_left(self.times, end_ns)]
 
 
 def matches(stream: Stream, query: LogQuery) -> Matches:
-    """The matches as of now; the store's lock must be held."""
+    """Return the present matches; the caller must have the store's lock."""
     found = stream.matches.pop(query, None)
     if not isinstance(found, Matches) or found.reordered != stream.reordered:
         found = Matches(stream.reordered)
-    stream.matches[query] = found  # the latest asked is the last to be forgotten
+    stream.matches[query] = found  # the query that was asked last is dropped last
     while len(stream.matches) > _REMEMBERED:
         del stream.matches[next(iter(stream.matches))]
     found.look_on(stream, query)
@@ -79,7 +79,7 @@ def matches(stream: Stream, query: LogQuery) -> Matches:
 
 
 def find_lines(store: Store, query: LogQuery, start_ns: int, end_ns: int, work: Work) -> list[Hit]:
-    """All matches of [start, end), by time over all streams."""
+    """Return all matches in [start, end), of all streams, by time."""
     hits: list[Hit] = []
     with store.lock:
         for stream, entries in store.select(query.selects, start_ns, end_ns):
@@ -91,9 +91,9 @@ def find_lines(store: Store, query: LogQuery, start_ns: int, end_ns: int, work: 
 
 
 def cut(hits: list[Hit], limit: int, forward: bool, falls_short: bool) -> list[Hit]:
-    """The first ``limit`` matches in the asked direction, whatever their streams.
+    """Return the first ``limit`` matches of all streams, in the direction that was asked for.
 
-    With ``falls_short`` an answer that had to be cut lacks more than that, with holes: the fault of sharded
+    With ``falls_short`` an answer that is cut also lacks lines in between, which is a defect of sharded
     queries (grafana/loki#19133).
     """
     ordered = hits if forward else hits[::-1]
@@ -104,7 +104,7 @@ def cut(hits: list[Hit], limit: int, forward: bool, falls_short: bool) -> list[H
 
 
 def count_lines(store: Store, query: CountQuery, at_ns: int, work: Work) -> int:
-    """How many lines lie in the time before the moment, without its start and with the moment itself."""
+    """Count the lines in the span that ends at a moment: without its start, with the moment itself."""
     return len(find_lines(store, query.lines, at_ns - query.width_ns + 1, at_ns + 1, work))
 
 
@@ -112,23 +112,23 @@ Find = Callable[[int, int], list[Hit]]
 
 
 class Span(NamedTuple):
-    """[start, end) in ns."""
+    """A span [start, end) in nanoseconds."""
 
     start_ns: int
     end_ns: int
 
     def overlaps(self, other: Span) -> bool:
-        """Whether they touch, as Loki's ``overlap`` sees it."""
+        """Whether two spans touch, as Loki's ``overlap`` defines it."""
         return self.start_ns <= other.end_ns and other.start_ns <= self.end_ns
 
     @property
     def length_ns(self) -> int:
-        """How long it is."""
+        """The length in nanoseconds."""
         return self.end_ns - self.start_ns
 
 
 def split(span: Span, interval_ns: int) -> Iterator[Span]:
-    """The span in pieces that end at multiples of the interval."""
+    """Return the span in pieces that end at multiples of the interval."""
     start_ns = span.start_ns
     while start_ns < span.end_ns:
         end_ns = min(span.end_ns, (start_ns // interval_ns + 1) * interval_ns)
@@ -137,11 +137,11 @@ def split(span: Span, interval_ns: int) -> Iterator[Span]:
 
 
 class EmptyResults:
-    """Which spans are known to be empty, one per query text and interval. Thread-safe.
+    """Loki's cache of spans known to be empty, one per query text and interval. Thread-safe.
 
-    This cache makes a late line invisible: Loki remembers that a filtered log query found nothing in a range
-    and, asked again for the same text, does not look there any more, even if a line has arrived since. Only
-    ranges that end long enough ago are remembered, and the header ``Cache-Control: no-cache`` goes past it.
+    This cache hides late lines: after a filtered log query found nothing in a range, Loki does not search the
+    range again for the same text, even if a line has arrived since. Only ranges that ended some time ago are
+    cached, and a request with the header ``Cache-Control: no-cache`` bypasses the cache.
     Source: pkg/querier/queryrange/log_result_cache.go.
     """
 
@@ -151,7 +151,7 @@ class EmptyResults:
         self._lock = threading.Lock()
 
     def find(self, tenant: str, query: str, span: Span, newest_cached_ns: int, find: Find) -> list[Hit]:
-        """The matches of the span, asked of ``find`` where they are not known to be none."""
+        """Return the matches of a span; ``find`` is called for the parts that are not known to be empty."""
         hits: list[Hit] = []
         with self._lock:
             for piece in split(span, self._interval_ns):

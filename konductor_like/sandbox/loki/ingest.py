@@ -1,6 +1,6 @@
-"""What Loki takes in and what it refuses, in its own words.
+"""Store pushed lines, or refuse them in Loki's words.
 
-A refused line does not harm the good lines of its push: they are stored although the answer is an error.
+The good lines of a push are stored even if another line is refused and the answer is an error.
 Sources: pkg/distributor/validator.go, pkg/ingester/stream.go and instance.go; bodies seen on a real Loki.
 """
 
@@ -25,7 +25,7 @@ from konductor_like.sandbox.loki.store import Entry, Store, Stream
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_TOLD = 10
-"""Loki names so many refused lines of a stream (``max_returned_stream_errors``) and counts the rest."""
+"""Refused lines of a stream that Loki names (``max_returned_stream_errors``); it counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Pushed:
 
 
 def ingest(store: Store, pushed: Iterable[Pushed], limits: LokiLimits, now_ns: int, tenant: str) -> None:
-    """Store what may be stored. Raises ``LokiError`` if any line was refused.
+    """Store the acceptable lines. Raises ``LokiError`` if any line was refused.
 
-    As in Loki, of several streams with lines too far behind only the last stream is told of, and none at all
+    As in Loki, the error names only the last stream if several have lines that are too old. There is no error
     if the last stream of the push was fine.
     """
     streams = list(pushed)
@@ -91,7 +91,7 @@ def _refusal(entry: Entry, stream: str, limits: LokiLimits, now_ns: int) -> str 
 
 
 def _completed(entry: Entry, labels: Labels) -> Entry:
-    """The entry with its metadata as Loki stores it: valid names, apart from index labels, and a level."""
+    """Return the entry with its metadata as Loki stores it: valid names, no index labels, and a level."""
     index = dict(labels)
     metadata = {normalized(name): value for name, value in entry.metadata}
     metadata.setdefault(DETECTED_LEVEL, detected_level(entry.line))
@@ -100,19 +100,19 @@ def _completed(entry: Entry, labels: Labels) -> Entry:
 
 
 def _metadata_size(entry: Entry) -> int:
-    """Its bytes without the level, which Loki finds out by itself."""
+    """Return its bytes without the level, which Loki adds itself."""
     return sum(
         len(name.encode()) + len(value.encode()) for name, value in entry.metadata if name != DETECTED_LEVEL
     )
 
 
 def _size(entry: Entry) -> int:
-    """The bytes that rate limits count."""
+    """Return the bytes that rate limits count."""
     return len(entry.line.encode()) + _metadata_size(entry)
 
 
 def _check_rate(store: Store, entries: list[Entry], limits: LokiLimits, now_ns: int, tenant: str) -> None:
-    """Raises ``LokiError`` if the tenant sends too much at once; nothing of the push is stored then."""
+    """Raise ``LokiError`` if the tenant sends too much at once; then no line of the push is stored."""
     size, most = sum(map(_size, entries)), limits.ingestion_rate_bytes
     if not store.taken.take(size, most, limits.ingestion_burst_size_bytes, now_ns):
         raise LokiError(
@@ -126,7 +126,7 @@ def _check_rate(store: Store, entries: list[Entry], limits: LokiLimits, now_ns: 
 def _append(
     store: Store, stream: Stream, entries: list[Entry], limits: LokiLimits, tenant: str
 ) -> LokiError | None:
-    """Add the lines that are not too far behind the stream's newest."""
+    """Add the lines that are not too much older than the stream's newest."""
     refused, kept = [], list[Entry]()
     newest_ns = stream.newest_ns or 0
     for entry in entries:
@@ -144,28 +144,28 @@ def _append(
         store.add(stream, entry)
     if not refused:
         return None
-    told = [
+    reasons = [
         f"entry with timestamp {_go_time(entry.timestamp_ns)} ignored, reason: '{reason}',\n"
         for entry, reason in refused[:_MOST_TOLD]
     ]
     total = f"total ignored: {len(refused)} out of {len(entries)} for stream: {stream.text}"
-    return LokiError(400, f"{''.join(told)}user '{tenant}', {total}")
+    return LokiError(400, f"{''.join(reasons)}user '{tenant}', {total}")
 
 
 def _grouped(refusals: Counter[str]) -> str:
-    """Refusals in Loki's notation; a single one stands alone (pkg/util/errors/errors.go)."""
+    """Return refusals in Loki's notation; a single one has no frame (pkg/util/errors/errors.go)."""
     if refusals.total() == 1:
         return next(iter(refusals))
     return "; ".join(f"{count} errors like: {refusal}" for refusal, count in refusals.items())
 
 
 def _rfc3339(time_ns: int) -> str:
-    """Whole seconds, UTC: ``2026-11-21T02:14:08Z``."""
+    """Return a time in whole seconds, UTC: ``2026-11-21T02:14:08Z``."""
     return f"{_EPOCH + timedelta(seconds=time_ns // SECOND_NS):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _go_time(time_ns: int) -> str:
-    """How Go prints a time: ``2026-11-21 01:14:05.5 +0000 UTC``."""
+    """Return a time as Go prints it: ``2026-11-21 01:14:05.5 +0000 UTC``."""
     fraction = f"{time_ns % SECOND_NS:09d}".rstrip("0")
     moment = _EPOCH + timedelta(seconds=time_ns // SECOND_NS)
     return f"{moment:%Y-%m-%d %H:%M:%S}{'.' if fraction else ''}{fraction} +0000 UTC"

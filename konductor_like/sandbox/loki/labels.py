@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 Labels = tuple[tuple[str, str], ...]
-"""Names and values, sorted by name, with no empty value: to Loki an empty value is no label at all."""
+"""Names and values, sorted by name, without empty values: in Loki an empty value means no label."""
 
 SERVICE_NAME = "service_name"
 DETECTED_LEVEL = "detected_level"
@@ -16,7 +16,7 @@ _DISCOVERED_AS_SERVICE = (
     *("service", "app", "application", "app_name", "name", "app_kubernetes_io_name"),
     *("container", "container_name", "k8s_container_name", "component", "workload", "job", "k8s_job_name"),
 )
-"""Loki's ``discover_service_name``: the first of these that is set names the service."""
+"""Loki's ``discover_service_name``: the first of these labels that is set names the service."""
 
 LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _LEVEL = re.compile(
@@ -28,12 +28,12 @@ _LEVEL = re.compile(
 
 
 def label_set(labels: Mapping[str, str] | Iterable[tuple[str, str]]) -> Labels:
-    """The label set of these names and values; of a name that comes twice the last value counts."""
+    """Return the label set of these names and values. If a name is repeated, its last value counts."""
     return tuple(sorted((name, value) for name, value in dict(labels).items() if value))
 
 
 def with_service_name(labels: Mapping[str, str]) -> Labels:
-    """The label set of a stream as Loki stores it: one that names no service gets a ``service_name``."""
+    """Return the label set of a stream as Loki stores it, with a ``service_name`` if it had none."""
     if labels.get(SERVICE_NAME):
         return label_set(labels)
     found = (labels[name] for name in _DISCOVERED_AS_SERVICE if labels.get(name))
@@ -41,13 +41,13 @@ def with_service_name(labels: Mapping[str, str]) -> Labels:
 
 
 def written(labels: Labels) -> str:
-    """The label set as LogQL writes it; streams of an answer are in the order of this text."""
+    """Return the label set as LogQL writes it. The streams of an answer are in the order of this text."""
     return "{" + ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels) + "}"
 
 
 @lru_cache(maxsize=1024)
 def normalized(name: str) -> str:
-    """The label name that an OTLP attribute gets. Raises ``ValueError`` if nothing of the name is left.
+    """Return the label name of an OTLP attribute. Raises ``ValueError`` if no character of it is usable.
 
     Source: prometheus/otlptranslator LabelNamer, seen on a real Loki.
     """
@@ -58,10 +58,10 @@ def normalized(name: str) -> str:
 
 
 def detected_level(line: str) -> str:
-    """The level that Loki guesses from the text (pkg/distributor/field_detection.go).
+    """Return the level that Loki guesses from the text (pkg/distributor/field_detection.go).
 
-    It is here because it is in every answer. Loki looks at fields of JSON and at labels too, which kernel
-    lines do not have.
+    The level is in every answer. Loki also reads it from JSON fields and labels, which kernel lines do not
+    have.
     """
     match = _LEVEL.search(line.lower())
     return {"err": "error", "warning": "warn"}.get(match[1], match[1]) if match else "unknown"

@@ -1,6 +1,7 @@
-"""What the stand-in Loki allows, and how it says no.
+"""The stand-in Loki's limits and its refusals.
 
-The values are those of a single binary that no file configures (pkg/validation/limits.go; dskit's server.go).
+The values are those of a single binary without a configuration file (pkg/validation/limits.go; dskit's
+server.go).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ MIB = 1 << 20
 
 
 class LokiError(Exception):
-    """A refusal: the status and the very text that Loki would send."""
+    """A refusal: the status and the exact text that Loki sends."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -23,7 +24,7 @@ class LokiError(Exception):
 
 
 class BigAnswer(Enum):
-    """What comes of an answer above ``grpc_message_bytes``; it depends on Loki's version and settings."""
+    """What happens to an answer above ``grpc_message_bytes``; it depends on Loki's version and settings."""
 
     SILENCE = "nothing until the query times out: 504, or a closed connection where writing times out first"
     EXHAUSTED = "500 with ResourceExhausted, at once"
@@ -32,7 +33,7 @@ class BigAnswer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LokiLimits:
-    """One tenant's limits, under the names of Loki's ``limits_config`` and ``server`` where it has one."""
+    """One tenant's limits, named as in Loki's ``limits_config`` and ``server`` where Loki has them."""
 
     max_entries_limit_per_query: int = 5000
     max_query_length_seconds: int = 721 * HOUR_SECONDS
@@ -40,23 +41,23 @@ class LokiLimits:
     reject_old_samples_max_age_seconds: int = 7 * 24 * HOUR_SECONDS
     creation_grace_period_seconds: int = 600
     max_behind_stream_seconds: int = HOUR_SECONDS
-    """A line further behind its stream's newest is refused (half of the ingester's ``max_chunk_age``)."""
+    """Seconds by which a line may be older than its stream's newest line (half of ``max_chunk_age``)."""
     ingestion_rate_bytes: int = 4 * MIB
-    """Bytes a second of all lines and their metadata, each push whole or not at all; 0 for no limit."""
+    """Bytes a second of all lines and metadata; a push is accepted as a whole or refused. 0 for no limit."""
     ingestion_burst_size_bytes: int = 6 * MIB
     grpc_message_bytes: int = 4 * MIB
     """``grpc_server_max_recv_msg_size`` and ``grpc_server_max_send_msg_size``: the largest message between
     Loki's parts, as :func:`konductor_like.sandbox.loki.messages.message_bytes` counts; 0 for no limit."""
     big_answer: BigAnswer = BigAnswer.SILENCE
     query_retries_seconds: float = 17.0
-    """How long the frontend tries again when an ingester's batch is above ``grpc_message_bytes``."""
+    """Seconds for which the frontend retries if an ingester's batch is above ``grpc_message_bytes``."""
     query_timeout_seconds: float = 60.0
-    """A query that takes as long is answered with 504."""
+    """Seconds after which a query is answered with 504."""
     http_server_write_timeout_seconds: float = 30.0
-    """An answer that is ready later is not written; the connection is closed when it is ready."""
+    """Seconds. If the answer is ready later, Loki closes the connection then, without the answer."""
     split_queries_by_interval_seconds: int = HOUR_SECONDS
     max_cache_freshness_seconds: int = 600
     promoted_attributes: frozenset[str] = frozenset()
     """OTLP resource attributes that become index labels besides the default ones: ``k8s.node.name``."""
     sharded_results_fall_short: bool = False
-    """Queries with more matches than their limit answer with fewer lines than it (grafana/loki#19133)."""
+    """Whether a query with more matches than its limit gets fewer lines than that (grafana/loki#19133)."""

@@ -1,9 +1,9 @@
-"""The LogQL that konductor-like sends, and nothing else of it: any other shape of query is answered with 400.
+"""The subset of LogQL that konductor-like sends. Any other query is answered with 400.
 
     {name="value", other=~"expression"} |= "text" or "text" | label=~"a|b" | label!~"c"
     sum(count_over_time(<such a query> [60000ms]))
 
-Users configure the selector, so that it may be any. Expressions are RE2's, and their dot matches a newline.
+Users configure the selector, so any selector works. Expressions are RE2's, and their dot matches a newline.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOG_QUERY = re.compile(
     re.VERBOSE,
 )
 _EMPTY_ALTERNATIVE = re.compile(r"(?:^|\|)(?:\||$)")
-"""Seen on a real Loki: ``=~""`` finds every line, ``!~""`` none, and ``=~"|a"`` what is named ``a`` alone."""
+"""As a real Loki does it: ``=~""`` finds every line, ``!~""`` none, and ``=~"|a"`` only the value ``a``."""
 _COUNT_QUERY = re.compile(r"sum\(count_over_time\((?P<log>.*) \[(?P<ms>\d+)ms\]\)\)", re.DOTALL)
 
 
@@ -50,7 +50,7 @@ class ParseError(LokiError):
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """``name="value"`` and its kin, in a selector or a label filter. A missing label counts as empty."""
+    """A matcher such as ``name="value"``, in a selector or label filter. A missing label counts as empty."""
 
     name: str
     operator: str
@@ -59,12 +59,12 @@ class Matcher:
 
     @classmethod
     def of(cls, name: str, operator: str, quoted: str) -> Matcher:
-        """Raises ``ParseError`` if the value is no string of Go's, or is to be an expression and is none."""
+        """Raises ``ParseError`` if the value is not a Go string, or must be an expression and is not."""
         value = _unquoted(quoted)
         return cls(name, operator, value, _compiled(value) if operator.endswith("~") else None)
 
     def matches(self, value: str) -> bool:
-        """Whether a label of this value passes; expressions must match the whole value."""
+        """Whether a label value matches; an expression must match the whole value."""
         hit = value == self.value if self._pattern is None else self._pattern.fullmatch(value) is not None
         return hit != self.operator.startswith("!")
 
@@ -75,24 +75,24 @@ class LogQuery:
 
     matchers: tuple[Matcher, ...]
     texts: tuple[str, ...] = ()
-    """A line holds one of these; none and the empty text let every line pass."""
+    """A line must contain one of these texts. No texts, or an empty text, match every line."""
     label_filters: tuple[Matcher, ...] = ()
 
     @property
     def has_filter(self) -> bool:
-        """Whether empty results of it are cached (pkg/logql/syntax/ast.go ``HasFilter``)."""
+        """Whether empty results of the query are cached (pkg/logql/syntax/ast.go ``HasFilter``)."""
         return bool(self.label_filters) or any(self.texts)
 
     def selects(self, labels: Labels) -> bool:
-        """Whether a stream of these index labels is asked for."""
+        """Whether a stream with these index labels is selected."""
         return _all_match(self.matchers, dict(labels))
 
     def holds_text(self, text: str) -> bool:
-        """Whether the line filter lets a line pass that is, or is among, this text."""
+        """Whether the line filter matches this text: one line, or several to test at once."""
         return not self.texts or any(wanted in text for wanted in self.texts)
 
     def passes(self, index: Labels, entry: Entry) -> bool:
-        """Whether a line of a selected stream is found. Filters see index labels and metadata alike."""
+        """Whether a line of a selected stream matches. Filters apply to index labels and to metadata."""
         return self.holds_text(entry.line) and (
             not self.label_filters or _all_match(self.label_filters, dict((*index, *entry.metadata)))
         )
@@ -100,15 +100,15 @@ class LogQuery:
 
 @dataclass(frozen=True, slots=True)
 class CountQuery:
-    """How many lines a log query finds in the time before a moment."""
+    """The number of lines that a log query finds in the span before a moment."""
 
     lines: LogQuery
     width_ns: int
 
 
-@lru_cache(maxsize=256)  # pollers ask the same again and again
+@lru_cache(maxsize=256)  # pollers repeat their queries
 def parse(query: str) -> LogQuery | CountQuery:
-    """The meaning of a query. Raises ``ParseError``."""
+    """Parse a query. Raises ``ParseError``."""
     size = len(query.encode("utf-8", "replace"))
     if size >= _MAX_QUERY_BYTES:
         raise ParseError(f"input size too long ({size} > {_MAX_QUERY_BYTES})")
@@ -128,7 +128,7 @@ def _log_query(text: str) -> LogQuery:
     label_filters = tuple(Matcher.of(*matcher) for matcher in _LABEL_FILTER.findall(found["filters"]))
     if any(_EMPTY_ALTERNATIVE.search(one.value) for one in label_filters):
         raise ParseError("Loki takes an empty alternative in a label filter for anything or for nothing")
-    # An empty text among others finds nothing, although alone it finds everything.
+    # An empty text finds nothing among other texts, although it finds everything alone.
     return LogQuery(matchers, tuple(filter(None, texts)) or texts, label_filters)
 
 
@@ -137,7 +137,7 @@ def _all_match(matchers: tuple[Matcher, ...], values: dict[str, str]) -> bool:
 
 
 def _unquoted(quoted: str) -> str:
-    """What a string says. We quote as JSON does, whose escapes are all among Go's."""
+    """Unquote a string. We quote as JSON does, and Go knows all of JSON's escapes."""
     if quoted.startswith("`"):
         return quoted[1:-1]
     try:

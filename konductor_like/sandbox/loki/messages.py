@@ -1,13 +1,12 @@
-"""What passes between Loki's parts: how large an answer is there, and what becomes of one that is too large.
+"""The messages between Loki's parts: their sizes, and what happens to a message that is too large.
 
-A querier hands each piece of an answer to the frontend as one protobuf message. One that is larger than
-``grpc_server_max_recv_msg_size`` does not arrive, and the frontend is not told: it waits until the query
-times out. The same limit holds for each batch of lines from an ingester to the querier, and for each push on
-its way to an ingester. A reply that is ready later than ``http_server_write_timeout`` is never written: the
-connection is closed instead.
+A querier sends each piece of an answer to the frontend as one protobuf message. A message that is larger than
+``grpc_server_max_recv_msg_size`` does not arrive, and the frontend waits until the query times out. The same
+limit applies to each batch of lines from an ingester to the querier, and to each push to an ingester. If a
+reply is ready later than ``http_server_write_timeout``, Loki closes the connection without the reply.
 
-Sources: pkg/querier/worker/scheduler_processor.go, pkg/ingester/instance.go; sizes, texts and times as seen
-on a real Loki with its own defaults.
+Sources: pkg/querier/worker/scheduler_processor.go, pkg/ingester/instance.go; sizes, texts and times were
+observed on a real Loki with its defaults.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from konductor_like.sandbox.loki.limits import SECOND_NS, BigAnswer, LokiError, 
 from konductor_like.sandbox.loki.store import Entry
 
 _BATCH_LINES = 128
-"""Lines that an ingester sends at once (``queryBatchSize``)."""
+"""Lines in one batch of an ingester (``queryBatchSize``)."""
 _STATISTICS_BYTES = 200
 _EXHAUSTED = "rpc error: code = ResourceExhausted desc = "
 _TIMED_OUT = Reply.of_text(
@@ -36,9 +35,9 @@ _TIMED_OUT = Reply.of_text(
 
 
 def refusal(hits: Iterable[Hit], line_limit: int, limits: LokiLimits) -> Reply | None:
-    """What comes in place of an answer that is too large; None for one that passes.
+    """Return what the client gets if the answer is too large; None if it is not.
 
-    ``hits`` are all matches in the order that was asked for; ``line_limit`` of them are wanted.
+    ``hits`` are all matches in the order that was asked for; the answer has ``line_limit`` of them.
     """
     if limits.grpc_message_bytes:
         for piece in _pieces(hits, line_limit, limits.split_queries_by_interval_seconds * SECOND_NS):
@@ -48,10 +47,10 @@ def refusal(hits: Iterable[Hit], line_limit: int, limits: LokiLimits) -> Reply |
 
 
 def message_bytes(hits: Iterable[Hit]) -> int:
-    """The size of the message that holds these lines.
+    """Return the size of a message with these lines.
 
-    Metadata counts twice: in the labels of each line, and beside the line. Whether the answer over HTTP has
-    it apart (``categorize-labels``) makes no difference.
+    Metadata counts twice: in the labels of each line, and beside the line. The flag ``categorize-labels`` of
+    the answer over HTTP makes no difference.
     """
     labels: dict[Labels, int] = {}
     streams: dict[tuple[Labels, Labels], int] = {}
@@ -66,7 +65,7 @@ def message_bytes(hits: Iterable[Hit]) -> int:
 
 
 def check_push(pushed: Iterable[tuple[Labels, list[Entry]]], limits: LokiLimits) -> None:
-    """Raises ``LokiError`` if these lines, by stream, are too many for the message to an ingester."""
+    """Raise ``LokiError`` if these lines, by stream, are too large for one message to an ingester."""
     size = sum(
         _field(_field(_written_bytes(labels)) + sum(_entry_bytes(*entry) for entry in entries))
         for labels, entries in pushed
@@ -76,7 +75,7 @@ def check_push(pushed: Iterable[tuple[Labels, list[Entry]]], limits: LokiLimits)
 
 
 def ready_after(seconds: float, reply: Reply, limits: LokiLimits) -> Reply:
-    """The reply to a query that took so long, as Loki's time-outs leave it."""
+    """Return the reply to a query that took this time, after Loki's time-outs."""
     if seconds >= limits.query_timeout_seconds:
         seconds, reply = limits.query_timeout_seconds, _TIMED_OUT
     late = seconds > limits.http_server_write_timeout_seconds
@@ -84,7 +83,7 @@ def ready_after(seconds: float, reply: Reply, limits: LokiLimits) -> Reply:
 
 
 class TimedMishaps(Mishaps):
-    """Mishaps that a Loki with these limits plays: a delay ends in a time-out where that comes first."""
+    """A mishap under these limits: a delay that is longer than a time-out ends in the time-out."""
 
     def __init__(self, limits: LokiLimits) -> None:
         super().__init__()
@@ -126,7 +125,7 @@ def _too_large(size: int, most: int) -> str:
 
 
 def _pieces(hits: Iterable[Hit], line_limit: int, interval_ns: int) -> Iterator[list[Hit]]:
-    """The hits that each piece of a split query brings, until that makes ``line_limit``."""
+    """Return the hits of each piece of a split query, until there are ``line_limit`` hits."""
     wanted = line_limit
     for _, found in groupby(hits, key=lambda hit: hit.timestamp_ns // interval_ns):
         piece = list(islice(found, line_limit))
@@ -144,12 +143,12 @@ def _entry_bytes(timestamp_ns: int, line: str, metadata: Labels) -> int:
 
 
 def _written_bytes(labels: Labels) -> int:
-    """The label set as LogQL writes it: ``{name="value", name="value"}``."""
+    """Return the label set as LogQL writes it: ``{name="value", name="value"}``."""
     return sum(len(name.encode()) + len(value.encode()) + 5 for name, value in labels)
 
 
 def _field(size: int) -> int:
-    """A field of so many bytes, with its tag and its length."""
+    """Return the size of a field with this number of bytes, its tag and its length included."""
     return 1 + _varint(size) + size
 
 

@@ -1,4 +1,4 @@
-"""The bodies of pushes: OTLP JSON, whose attributes become labels, and Loki's own JSON.
+"""Decode and make the bodies of pushes: OTLP JSON, whose attributes become labels, and Loki's own JSON.
 
 Sources: pkg/loghttp/push/otlp.go, pkg/loghttp/push/otlplabels; seen on a real Loki.
 """
@@ -28,10 +28,10 @@ INDEX_ATTRIBUTES = frozenset(
         *("k8s.cronjob.name", "k8s.job.name"),
     }
 )
-"""Resource attributes that are index labels by default. ``k8s.node.name`` is not one of them."""
+"""Resource attributes that are index labels by default. ``k8s.node.name`` is not among them."""
 
 SHIPPING_NS = 200_000_000
-"""How much later than its container wrote it the collector reads a line."""
+"""Nanoseconds between the container's writing of a line and the collector's reading."""
 
 _RECORD_FIELDS = {
     "severityText": "severity_text",
@@ -44,7 +44,7 @@ _RECORD_FIELDS = {
 
 
 def read_export(request: Request) -> object:
-    """The body of one export, as JSON. Raises ``LokiError`` if it is none."""
+    """Decode the JSON body of one export. Raises ``LokiError`` if it is not JSON."""
     content_type = request.headers.get("content-type", "")
     if content_type != "application/json":
         raise LokiError(400, f"content type: {content_type} is not supported")
@@ -55,7 +55,7 @@ def read_export(request: Request) -> object:
 
 
 def streams_of(export: Any, promoted: frozenset[str], now_ns: int) -> list[Pushed]:
-    """The streams of one export request. Raises ``LokiError`` if there is anything Loki would not read."""
+    """Return the streams of one export request. Raises ``LokiError`` if Loki could not read all of it."""
     try:
         resources = export.get("resourceLogs", [])
         return [pushed for one in resources for pushed in _resource(one, promoted, now_ns)]
@@ -66,7 +66,7 @@ def streams_of(export: Any, promoted: frozenset[str], now_ns: int) -> list[Pushe
 def otlp_body(
     resource: Mapping[str, str], records: Iterable[Mapping[str, object]]
 ) -> dict[str, list[dict[str, object]]]:
-    """An export request with one resource, for senders. ``records`` are as :func:`otlp_record` makes them."""
+    """Make an export request with one resource, for senders. :func:`otlp_record` makes the ``records``."""
     scope_logs = [{"logRecords": list(records)}]
     return {"resourceLogs": [{"resource": {"attributes": _attributes(resource)}, "scopeLogs": scope_logs}]}
 
@@ -74,7 +74,7 @@ def otlp_body(
 def otlp_record(
     line: str, time_ns: int, observed_ns: int | None = None, attributes: Mapping[str, str] | None = None
 ) -> dict[str, object]:
-    """One log record, for senders; ``observed_ns`` is when the collector read the line."""
+    """Make one log record, for senders; ``observed_ns`` is when the collector read the line."""
     record: dict[str, object] = {"timeUnixNano": str(time_ns), "body": {"stringValue": line}}
     if observed_ns is not None:
         record["observedTimeUnixNano"] = str(observed_ns)
@@ -93,12 +93,12 @@ def shipped(
     read_ns: int | None = None,
     attributes: Mapping[str, str] | None = None,
 ) -> dict[str, list[dict[str, object]]]:
-    """Lines of one container, by default the node's kernel-log reader, as the shipped collector sends them.
+    """Make the export request of our collector for lines of one container, by default the kernel-log reader.
 
     ``lines`` are pairs of time (ns since the epoch) and text. The collector adds the pod's uid, the log file
-    and more to each line: a line of 290 bytes is one of 1.1 KiB in the messages between Loki's parts.
-    An empty ``node`` is one that the collector could not name. The lines were read at ``read_ns``, by default
-    a little after each was written. ``attributes`` are further ones of the resource.
+    and more to each line: a line of 290 bytes takes 1.1 KiB in the messages between Loki's parts. With an
+    empty ``node`` the lines name no node. The collector reads the lines at ``read_ns``, by default a little
+    after each was written. ``attributes`` are added to the resource.
     """
     pod = pod or f"{container}-{node}"
     uid = str(uuid5(NAMESPACE_URL, f"{namespace}/{pod}"))
@@ -174,7 +174,7 @@ def _labels(attributes: Iterable[dict[str, Any]], prefix: str = "") -> Iterator[
 
 
 def _text(value: dict[str, Any]) -> str:
-    """An attribute value or a body as Go's collector library turns it into text."""
+    """Return an attribute value or a body as text, as Go's collector library makes it."""
     plain = _plain(value)
     if isinstance(plain, bool):
         return "true" if plain else "false"
@@ -194,7 +194,7 @@ def _plain(value: dict[str, Any]) -> object:
 
 
 def _body_text(request: Request) -> str:
-    """The body, unpacked. Bytes that are no UTF-8 become U+FFFD, as in Loki. Raises ``LokiError``."""
+    """Uncompress the body. Bytes that are not UTF-8 become U+FFFD, as in Loki. Raises ``LokiError``."""
     encoding = request.headers.get("content-encoding", "")
     if encoding not in ("", "gzip"):
         raise LokiError(400, f'Content-Encoding "{encoding}" not supported')
@@ -206,9 +206,9 @@ def _body_text(request: Request) -> str:
 
 
 def parse_push(request: Request) -> list[Pushed]:
-    """The streams of one push. Raises ``LokiError`` if there is anything that Loki would not read."""
+    """Return the streams of one push. Raises ``LokiError`` if Loki could not read all of it."""
     if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
-        raise LokiError(400, "snappy: corrupt input")  # anything else is taken for compressed protobuf
+        raise LokiError(400, "snappy: corrupt input")  # Loki takes any other type for compressed protobuf
     text = _body_text(request)
     if not text:
         raise LokiError(400, "EOF")

@@ -25,7 +25,7 @@ _DEFAULT_LENGTH_NS = HOUR_SECONDS * SECOND_NS
 
 
 class Queries:
-    """Answers questions about lines. Every method may raise ``LokiError``."""
+    """Answers queries. Every method may raise ``LokiError``."""
 
     def __init__(self, limits: LokiLimits, now_ns: Callable[[], int]) -> None:
         self._limits = limits
@@ -34,7 +34,7 @@ class Queries:
         self._empty_results = EmptyResults(limits.split_queries_by_interval_seconds * SECOND_NS)
 
     def over_range(self, request: Request, store: Store, tenant: str) -> Reply:
-        """The lines of a range."""
+        """Return the lines of a range."""
         span = self._span(request)
         if span.end_ns < span.start_ns:
             raise LokiError(400, "end timestamp must not be before or equal to start time")
@@ -57,7 +57,7 @@ class Queries:
         return answers.log_answer(wanted, _categorizes(request), work)
 
     def at_instant(self, request: Request, store: Store, _tenant: str) -> Reply:
-        """How many lines there were before a moment."""
+        """Count the lines before a moment."""
         at_ns = _time_ns(request, "time", self._now_ns())
         query = parse(request.param("query"))
         if isinstance(query, LogQuery):
@@ -70,14 +70,14 @@ class Queries:
         return answers.count_answer(count_lines(store, query, at_ns, work), at_ns, work)
 
     def tail(self, request: Request, store: Store, _tenant: str) -> Reply:
-        """Lines as they come, over a websocket."""
+        """Send lines as they come, over a websocket."""
         query = parse(request.param("query"))
         if not isinstance(query, LogQuery):
             raise LokiError(400, "only log selector is supported")
         return self.tails.reply(request, store, query, self._span(request).start_ns, _line_limit(request))
 
     def labels(self, request: Request, store: Store, _tenant: str) -> Reply:
-        """The names of the index labels, of all streams or of those that a selector picks."""
+        """Return the names of the index labels of all streams, or of the selected ones."""
         span = self._span(request)
         self._check_length(span)
         query = parse(request.param("query")) if request.param("query") else None
@@ -85,7 +85,7 @@ class Queries:
         return answers.success(sorted({name for stream, _ in found for name, _value in stream.labels}))
 
     def _span(self, request: Request) -> Span:
-        """The range that is asked about, by default the last hour."""
+        """Return the range of a query, by default the last hour."""
         now_ns = self._now_ns()
         end_ns = _time_ns(request, "end", now_ns)
         return Span(_time_ns(request, "start", min(end_ns, now_ns) - _DEFAULT_LENGTH_NS), end_ns)
@@ -105,7 +105,7 @@ class Queries:
         def find(start_ns: int, end_ns: int) -> list[Hit]:
             return find_lines(store, query, start_ns, end_ns, work)
 
-        # Only this very value goes past the cache: "no-cache, no-store" does not.
+        # Only this exact value bypasses the cache; "no-cache, no-store" does not.
         past_cache = request.headers.get("cache-control") == "no-cache"
         if past_cache or not query.has_filter:
             return find(*span)
@@ -114,7 +114,7 @@ class Queries:
 
 
 def with_form(request: Request) -> Request:
-    """The request with the parameters of a posted form among its own, which come second."""
+    """Return the request with the parameters of a posted form before its own."""
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return request
     form = parse_qs(request.body.decode("utf-8", "replace"), keep_blank_values=True)
@@ -125,7 +125,7 @@ def with_form(request: Request) -> Request:
 
 
 def _time_ns(request: Request, name: str, default_ns: int) -> int:
-    """A point in time: up to 10 digits are seconds, more are nanoseconds. Loki knows further notations."""
+    """Parse a time: up to 10 digits are seconds, more are nanoseconds. Loki knows further notations."""
     text = request.param(name)
     if not text:
         return default_ns
@@ -146,7 +146,7 @@ def _line_limit(request: Request) -> int:
 
 
 def _is_forward(request: Request) -> bool:
-    """Whether the oldest lines come first; the default is the newest."""
+    """Whether the oldest lines come first; by default the newest do."""
     direction = request.param("direction").upper()
     if direction not in ("", "FORWARD", "BACKWARD"):
         raise LokiError(400, f"invalid direction '{request.param('direction')}'")
@@ -159,12 +159,12 @@ def _categorizes(request: Request) -> bool:
 
 
 def _go_duration(duration_ns: int) -> str:
-    """How Go prints a duration of hours: ``799h59m1s``."""
+    """Return a duration of hours as Go prints it: ``799h59m1s``."""
     minutes, seconds = divmod(duration_ns // SECOND_NS, 60)
     return f"{minutes // 60}h{minutes % 60}m{seconds}s"
 
 
 def _days_and_hours(seconds: int) -> str:
-    """How Prometheus prints a duration of whole hours: ``30d1h``."""
+    """Return a duration of whole hours as Prometheus prints it: ``30d1h``."""
     days, hours = divmod(seconds // HOUR_SECONDS, 24)
     return (f"{days}d" if days else "") + (f"{hours}h" if hours or not days else "")

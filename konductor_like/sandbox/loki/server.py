@@ -21,7 +21,7 @@ from konductor_like.sandbox.loki.store import Entry, Store
 from konductor_like.sandbox.server import Exchange, LoopbackServer
 
 SINGLE_TENANT = "fake"
-"""The tenant of everybody while ``auth_enabled`` is off."""
+"""The tenant of every request while ``auth_enabled`` is off."""
 
 Answer = Callable[[Request, Store, str], Reply]
 
@@ -29,7 +29,7 @@ _NOT_FOUND = Reply.of_text("404 page not found\n", 404)
 
 
 class LokiApi:
-    """Answers requests. ``now_ns`` is its clock. Called from many threads at once."""
+    """Answers requests. ``now_ns`` is its clock. Thread-safe."""
 
     def __init__(
         self, limits: LokiLimits, now_ns: Callable[[], int], auth_enabled: bool = False, base_path: str = ""
@@ -69,16 +69,16 @@ class LokiApi:
             return Reply.of_text(error.message, error.status)
 
     def store(self, tenant: str = SINGLE_TENANT) -> Store:
-        """The lines of one tenant."""
+        """Return the lines of one tenant."""
         with self._stores_lock:
             return self._stores[tenant]
 
     def push(self, pushed: list[Pushed], tenant: str = SINGLE_TENANT) -> None:
-        """Store lines. Raises ``LokiError`` if any was refused."""
+        """Store lines. Raises ``LokiError`` if any line was refused."""
         ingest(self.store(tenant), pushed, self._limits, self._now_ns(), tenant)
 
     def push_otlp(self, export: object, tenant: str = SINGLE_TENANT) -> None:
-        """Store the lines of an export request. Raises ``LokiError`` if any was refused."""
+        """Store the lines of an export request. Raises ``LokiError`` if any line was refused."""
         self.push(streams_of(export, self._limits.promoted_attributes, self._now_ns()), tenant)
 
     def _tenant(self, request: Request, path: str) -> str:
@@ -102,14 +102,14 @@ class LokiApi:
         try:
             self.push_otlp(read_export(request), tenant)
         except LokiError as error:
-            # An exporter gives up on 500 and tries 503 again.
+            # An exporter gives up after 500 and retries after 503.
             status = 503 if error.status == 500 else error.status
             return Reply(status, _protobuf_status(error.message), "application/octet-stream")
         return Reply(204)
 
 
 def _protobuf_status(message: str) -> bytes:
-    """A ``google.rpc.Status`` with only its message, which is how OTLP errors come back."""
+    """Return an OTLP error: a ``google.rpc.Status`` with only a message."""
     text = message.encode()
     length, head = len(text), bytearray(b"\x12")
     while length > 0x7F:
@@ -133,8 +133,8 @@ _DEFAULT_LIMITS = LokiLimits()
 class LokiServer:
     """A Loki on 127.0.0.1 that keeps its lines in memory. Usable as a context manager.
 
-    Stopped and started again it is there on the same port with the same lines. ``now_ns`` is its clock, in ns
-    since the epoch. ``base_path`` puts it under a path, as behind a gateway.
+    After a stop and a start it has the same port and the same lines. ``now_ns`` is its clock, in ns since the
+    epoch. With ``base_path`` its URLs begin with that path, as behind a gateway.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class LokiServer:
 
     @property
     def url(self) -> str:
-        """What ``LOG_ENDPOINT`` is set to, without a slash at its end."""
+        """The value for ``LOG_ENDPOINT``, without a slash at its end."""
         return f"{self._http.url}{self._base_path}"
 
     @property
@@ -164,26 +164,26 @@ class LokiServer:
 
     @property
     def journal(self) -> list[Exchange]:
-        """All requests so far."""
+        """All requests until now."""
         return self._http.journal
 
     @property
     def mishaps(self) -> Mishaps:
-        """What is yet to go wrong."""
+        """The mishaps that have not happened yet."""
         return self._http.mishaps
 
     @property
     def open_tails(self) -> int:
-        """How many websockets follow the log."""
+        """The number of open tails."""
         return self._api.queries.tails.count
 
     def requests(self, path: str) -> list[Request]:
-        """The requests so far to one path, ``/loki/api/v1/query_range`` for example."""
+        """Return the requests until now to one path, ``/loki/api/v1/query_range`` for example."""
         wanted = f"{self._base_path}{path}"
         return [exchange.request for exchange in self.journal if exchange.request.path == wanted]
 
     def clear_journal(self) -> None:
-        """Forget the requests so far."""
+        """Forget the requests until now."""
         self._http.clear_journal()
 
     def fail(
@@ -192,7 +192,7 @@ class LokiServer:
         times: int | None = 1,
         when: Callable[[Request], bool] = any_request,
     ) -> None:
-        """Let the next ``times`` requests that ``when`` picks go wrong; ``None`` means all from now on."""
+        """Inject a mishap into the next ``times`` requests that match ``when``; ``None`` means all."""
         self._http.mishaps.add(mishap, times, when)
 
     def close_tails(self) -> None:
@@ -206,7 +206,7 @@ class LokiServer:
         metadata: Mapping[str, str] | None = None,
         tenant: str = SINGLE_TENANT,
     ) -> None:
-        """Store (time in ns, text) pairs in one stream. Raises ``LokiError`` if any was refused."""
+        """Store (time in ns, text) pairs in one stream. Raises ``LokiError`` if any line was refused."""
         stored = label_set(metadata or {})
         entries = [Entry(timestamp_ns, text, stored) for timestamp_ns, text in lines]
         self._api.push([Pushed(with_service_name(labels), entries)], tenant)
@@ -220,7 +220,7 @@ class LokiServer:
 
     @property
     def line_count(self) -> int:
-        """How many lines the single tenant has."""
+        """Return the number of lines of the single tenant."""
         return self._api.store().line_count
 
     def start(self) -> Self:
@@ -244,7 +244,7 @@ HTML_ANSWER = Mishap(
     body="<!DOCTYPE html><html><head><title>Sign in</title></head><body>Please sign in</body></html>",
     content_type=HTML,
 )
-"""A proxy's sign-in page where JSON was expected."""
+"""Return a mishap: a proxy's sign-in page in place of JSON."""
 
 EMPTY_ANSWER = Mishap(
     status=200,
@@ -252,4 +252,4 @@ EMPTY_ANSWER = Mishap(
     '{"totalBytesProcessed":0,"totalLinesProcessed":0,"totalEntriesReturned":0,"totalPostFilterLines":0}}}}',
     content_type="application/json; charset=UTF-8",
 )
-"""No lines although there are some: a Loki whose ingester has just been replaced (no error is told)."""
+"""Return a mishap: an answer without lines and without an error, as after an ingester was replaced."""

@@ -12,18 +12,18 @@ from konductor_like.sandbox.loki.labels import Labels, written
 from konductor_like.sandbox.loki.limits import SECOND_NS
 
 BYTES_PER_METADATA = 8
-"""What Loki counts as processed for a metadata pair, whatever its length: two references of 4 bytes."""
+"""Bytes that Loki counts as processed for a metadata pair of any length: two references of 4 bytes."""
 
 
 @dataclass(slots=True)
 class Bucket:
-    """How much of a burst is used up; it drains at the rate (golang.org/x/time/rate)."""
+    """A rate limit with a burst (golang.org/x/time/rate): the used part of the burst drains at the rate."""
 
     used_bytes: float = 0
     at_ns: int = 0
 
     def take(self, size_bytes: int, rate_bytes: int, burst_bytes: int, now_ns: int) -> bool:
-        """Whether so much more may pass; if not, nothing is used up. A rate of 0 lets everything pass."""
+        """Whether this amount may pass; if not, the burst is not used. A rate of 0 means no limit."""
         drained = max(0, now_ns - self.at_ns) * rate_bytes / SECOND_NS
         self.used_bytes, self.at_ns = max(0.0, self.used_bytes - drained), now_ns
         if rate_bytes and self.used_bytes + size_bytes > burst_bytes:
@@ -41,41 +41,41 @@ class Entry(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What Loki counts as processed for it."""
+        """The bytes that Loki counts as processed for the line."""
         return len(self.line.encode()) + self.metadata_bytes
 
     @property
     def metadata_bytes(self) -> int:
-        """The part of it that is metadata."""
+        """The metadata's part of those bytes."""
         return BYTES_PER_METADATA * len(self.metadata)
 
 
 @dataclass(slots=True)
 class Stream:
-    """All lines of one label set. ``times`` and ``entries`` run in parallel, in the order of time."""
+    """All lines of one label set, by time; ``entries[i]`` has the time ``times[i]``."""
 
     labels: Labels
     text: str
     """The label set as LogQL writes it."""
     times: list[int] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-    """What its own rate limit has let through."""
+    """The stream's own rate limit."""
     reordered: int = 0
-    """How often a line was sorted in before others: places in the lists mean something else since."""
+    """Times that a line was inserted before others; each time, indexes in the lists change their meaning."""
     matches: dict[Hashable, Any] = field(default_factory=dict)
-    """What queries remember of this stream; theirs alone."""
+    """Matches that ``engine`` keeps for queries; only ``engine`` uses them."""
     _known: set[Entry] = field(default_factory=set)
     _bytes: list[int] = field(default_factory=lambda: [0])
     _metadata_bytes: list[int] = field(default_factory=lambda: [0])
-    """Running totals, one longer than the lines."""
+    """Running totals of bytes; one item longer than ``entries``."""
 
     @property
     def newest_ns(self) -> int | None:
-        """The time of its newest line."""
+        """The time of the newest line."""
         return self.times[-1] if self.times else None
 
     def add(self, entry: Entry) -> bool:
-        """Sort the line in, after others of its nanosecond. False if it is a duplicate, which is dropped."""
+        """Insert a line by its time, after others of its nanosecond. Drop a duplicate, and return False."""
         if entry in self._known:
             return False
         self._known.add(entry)
@@ -90,13 +90,13 @@ class Stream:
         return True
 
     def sizes(self, start_ns: int, end_ns: int) -> tuple[int, int]:
-        """The bytes of the lines of [start, end), and how many of them are of metadata."""
+        """Return the bytes of the lines in [start, end), and the metadata's part of them."""
         first, last = bisect_left(self.times, start_ns), bisect_left(self.times, end_ns)
         found = (totals[last] - totals[first] for totals in (self._bytes, self._metadata_bytes))
         return next(found), next(found)
 
     def between(self, start_ns: int, end_ns: int) -> list[Entry]:
-        """The lines of [start, end)."""
+        """Return the lines in [start, end)."""
         return self.entries[bisect_left(self.times, start_ns) : bisect_left(self.times, end_ns)]
 
 
@@ -110,18 +110,18 @@ class Store:
         self._streams: dict[Labels, Stream] = {}
         self._subscribers: list[Subscriber] = []
         self.taken = Bucket()
-        """What the tenant's rate limit has let through."""
+        """The tenant's rate limit."""
         self.lock = threading.RLock()
 
     def stream(self, labels: Labels) -> Stream:
-        """The stream of that label set, made if there is none."""
+        """Return the stream of this label set; create it if there is none."""
         with self.lock:
             if labels not in self._streams:
                 self._streams[labels] = Stream(labels, written(labels))
             return self._streams[labels]
 
     def add(self, stream: Stream, entry: Entry) -> None:
-        """Store a line and tell those who follow."""
+        """Store a line and call the subscribers."""
         with self.lock:
             if stream.add(entry):
                 for subscriber in self._subscribers:
@@ -130,7 +130,7 @@ class Store:
     def select(
         self, matches: Callable[[Labels], bool], start_ns: int, end_ns: int
     ) -> Iterator[tuple[Stream, list[Entry]]]:
-        """The streams that match and have lines in [start, end), with those lines."""
+        """Return the matching streams that have lines in [start, end), with these lines."""
         with self.lock:
             candidates = [
                 stream
@@ -145,7 +145,7 @@ class Store:
         return iter(sorted(found, key=lambda pair: pair[0].text))
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call ``subscriber`` with every line stored from now on; the answer ends that."""
+        """Call ``subscriber`` with every line from now on; return a function that ends the subscription."""
         with self.lock:
             self._subscribers.append(subscriber)
 
@@ -157,6 +157,6 @@ class Store:
 
     @property
     def line_count(self) -> int:
-        """How many lines are stored."""
+        """The number of stored lines."""
         with self.lock:
             return sum(len(stream.times) for stream in self._streams.values())

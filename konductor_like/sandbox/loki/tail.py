@@ -22,16 +22,16 @@ from konductor_like.sandbox.loki.store import Entry, Store
 from konductor_like.sandbox.loki.websocket import Opcode
 
 _IDLE_SECONDS = 0.5
-"""A tail that had nothing to send sleeps so long before it looks again (``tailerWaitEntryThrottle``)."""
+"""Seconds that a tail without new lines sleeps before it checks again (``tailerWaitEntryThrottle``)."""
 _ENTRIES_AT_ONCE = 100
 _ENTRIES_BUFFERED = 10 * _ENTRIES_AT_ONCE
-"""What a client is too slow for is dropped, and only its time and labels are told."""
+"""Lines that wait for a slow client, at most. Of further lines only time and labels are sent."""
 _DROPPED_TOLD = 1000
 _GOING_AWAY = websocket.close_payload(1001, "reached tail max duration limit")
 
 
 class Tails:
-    """The tails that are open. ``close_all`` ends them, as Loki does after an hour."""
+    """The open tails. ``close_all`` ends them, as Loki does after an hour."""
 
     def __init__(self) -> None:
         self._open: set[_Tail] = set()
@@ -39,7 +39,7 @@ class Tails:
 
     @property
     def count(self) -> int:
-        """How many are open."""
+        """The number of open tails."""
         with self._lock:
             return len(self._open)
 
@@ -50,7 +50,7 @@ class Tails:
                 tail.end()
 
     def reply(self, request: Request, store: Store, query: LogQuery, start_ns: int, limit: int) -> Reply:
-        """The upgrade to a websocket. Raises ``LokiError`` if the client did not ask for one."""
+        """Return the upgrade to a websocket. Raises ``LokiError`` if the client did not ask for one."""
         key = request.headers.get("sec-websocket-key")
         if request.headers.get("upgrade", "").lower() != "websocket" or not key:
             raise LokiError(400, "Bad Request\n")
@@ -74,7 +74,7 @@ class Tails:
 
 
 class _Tail:
-    """One open tail: this thread listens for the client's farewell, another one sends."""
+    """One open tail: one thread waits for the client's close, another one sends."""
 
     def __init__(self, store: Store, query: LogQuery, start_ns: int, limit: int) -> None:
         self._store = store
@@ -88,11 +88,11 @@ class _Tail:
         self._over = threading.Event()
 
     def end(self) -> None:
-        """Let the sender say good-bye."""
+        """Make the sender close the tail."""
         self._over.set()
 
     def run(self, reader: BinaryIO, writer: BinaryIO) -> None:
-        """Serve until one side has had enough."""
+        """Serve until one side ends the tail."""
         leave = self._follow()
         sender = threading.Thread(target=self._send, args=(writer,), name="sandbox-tail")
         sender.start()
@@ -101,14 +101,14 @@ class _Tail:
                 if frame.opcode == Opcode.PING:
                     self._pings.append(frame.payload)
         except (OSError, ValueError):
-            pass  # the client is gone, which is all there is to know
+            pass  # the client is gone
         finally:
             leave()
             self.end()
             sender.join()
 
     def _follow(self) -> Callable[[], None]:
-        """Queue what is there since the start, then every line as it arrives; none between is missed."""
+        """Queue the lines since the start, then every line as it arrives, without a gap."""
         with self._store.lock:
             past = find_lines(self._store, self._query, self._start_ns, 1 << 63, Work())
             newest = cut(past, self._limit, forward=False, falls_short=False)
@@ -141,7 +141,7 @@ class _Tail:
             pass  # the client is gone; the listening thread finds out by itself
 
     def _message(self) -> dict[str, Any] | None:
-        """The next message's content; None when there is nothing to tell."""
+        """Return the content of the next message; None if there is none."""
         with self._lock:
             hits = [self._waiting.popleft() for _ in range(min(_ENTRIES_AT_ONCE, len(self._waiting)))]
             dropped, self._dropped = self._dropped, []

@@ -1,4 +1,4 @@
-"""As much of RFC 6455 as Loki's ``tail`` needs: the handshake's key and single frames."""
+"""The part of RFC 6455 that Loki's ``tail`` needs: the handshake's key and single frames."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_PAYLOAD = 64 * 1024 * 1024
 
 
 class Opcode(IntEnum):
-    """What a frame is."""
+    """The kind of a frame."""
 
     TEXT = 1
     CLOSE = 8
@@ -29,18 +29,18 @@ class Frame(NamedTuple):
 
 
 def accept_key(key: str) -> str:
-    """The answer to the client's ``Sec-WebSocket-Key``."""
+    """Return the answer to the client's ``Sec-WebSocket-Key``."""
     digest = hashlib.sha1(key.encode() + _MAGIC, usedforsecurity=False).digest()
     return base64.b64encode(digest).decode()
 
 
 def close_payload(code: int, reason: str) -> bytes:
-    """The payload of a close frame."""
+    """Return the payload of a close frame."""
     return code.to_bytes(2, "big") + reason.encode()
 
 
 def write_frame(stream: BinaryIO, opcode: Opcode, payload: bytes = b"", masked: bool = False) -> None:
-    """Send one frame; a client's are masked. Raises ``OSError`` if the peer is gone."""
+    """Send one frame; a client masks its frames. Raises ``OSError`` if the peer is gone."""
     length = len(payload)
     bit = 0x80 if masked else 0
     if length < 126:
@@ -58,7 +58,7 @@ def write_frame(stream: BinaryIO, opcode: Opcode, payload: bytes = b"", masked: 
 
 
 def read_frame(stream: BinaryIO) -> Frame | None:
-    """The next frame; None when the peer has hung up or sends what no peer would."""
+    """Return the next frame; None if the peer is gone or sent an invalid frame."""
     head = stream.read(2)
     if len(head) < 2:
         return None
