@@ -284,7 +284,7 @@ class Settings(BaseSettings):
             raise ValueError("the Lease needs renew interval < renew deadline < duration")
         return self
 
-    def rules(self) -> PolicyConfig:
+    def policy(self) -> PolicyConfig:
         """Return the policy's settings: every setting that the policy has under the same name."""
         shared = {field.name for field in fields(PolicyConfig)} & type(self).model_fields.keys()
         numbers: dict[str, Any] = {name: getattr(self, name) for name in shared}

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import Window
+from konductor_like.loki.window_query import TimeWindow
 
 BYTES_MOST = 512 * 2**20
 """Bytes of all histories under one directory: about 20 million lines."""
@@ -38,13 +38,13 @@ class HistoryCache:
         """Make the directory. Raises OSError if this fails."""
         self._root, self._directory, self._bytes_most = root, root / name, bytes_most
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._windows: set[Window] = set()
+        self._windows: set[TimeWindow] = set()
         for path in self._directory.glob("[0-9]*-*"):
             start, _, end = path.name.partition("-")
-            self._windows.add(Window(int(start), int(end)))
+            self._windows.add(TimeWindow(int(start), int(end)))
         self._bytes = sum(status.st_size for status in self._files().values())
 
-    def window_at(self, at_ns: int) -> tuple[Window, list[Entry]] | None:
+    def window_at(self, at_ns: int) -> tuple[TimeWindow, list[Entry]] | None:
         """Return the cached window around this moment that ends last, with its lines; None without one."""
         while around := [window for window in self._windows if window.start_ns <= at_ns < window.end_ns]:
             window = max(around, key=lambda each: each.end_ns)
@@ -61,7 +61,7 @@ class HistoryCache:
         """Return the start of the next cached window after this moment; None without one."""
         return min((window.start_ns for window in self._windows if window.start_ns > at_ns), default=None)
 
-    def store(self, window: Window, entries: Iterable[Entry]) -> None:
+    def store(self, window: TimeWindow, entries: Iterable[Entry]) -> None:
         """Write a window's lines to the cache. Raises OSError if this fails."""
         content = _packed(entries)
         part = self._directory / f".{os.getpid()}.part"
@@ -98,7 +98,7 @@ class HistoryCache:
                 found[path] = path.stat()
         return found
 
-    def _file(self, window: Window) -> Path:
+    def _file(self, window: TimeWindow) -> Path:
         return self._directory / f"{window.start_ns}-{window.end_ns}"
 
 

@@ -16,7 +16,7 @@ from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.result import History
 from konductor_like.loki.errors import LokiError, LokiTimeout
 from konductor_like.loki.response import Entry, log_line
-from konductor_like.loki.window_query import ByteBudget, Piece, Queries, Window, WindowQuery, read_span
+from konductor_like.loki.window_query import ByteBudget, Piece, Queries, TimeWindow, WindowQuery, read_span
 from konductor_like.model import LogLine, Source
 from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
@@ -85,7 +85,7 @@ class HistoryReader:
         timeouts, failures, width_ns = 0, 0, _FIRST_NS
         while self.upto_ns < end_ns:
             try:
-                rest = Window(self.upto_ns, end_ns)
+                rest = TimeWindow(self.upto_ns, end_ns)
                 for piece in read_span(rest, width_ns, asking.widest_ns, asking.lines_of()):
                     timeouts, failures, width_ns = 0, 0, piece.next_width_ns
                     self._read_any = True
@@ -118,7 +118,7 @@ class HistoryReader:
         return Page(lines, end_ns)
 
     def _keep(self, piece: Piece) -> None:
-        window = Window(piece.window.start_ns, min(piece.window.end_ns, self.keep_upto_ns))
+        window = TimeWindow(piece.window.start_ns, min(piece.window.end_ns, self.keep_upto_ns))
         if self.cache is None or not piece.complete or window.width_ns <= 0:
             return
         try:

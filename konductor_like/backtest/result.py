@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from konductor_like.loki.window_query import Window
+from konductor_like.loki.window_query import TimeWindow
 from konductor_like.model import Incident, LogLine, SkipReason, Source
 
 
@@ -75,7 +75,7 @@ class Difference:
 class History:
     """The extent of the history that was read; the readers count here."""
 
-    asked: Window
+    asked: TimeWindow
     read_upto_ns: int = 0
     """The time up to which the history was read; before the end of ``asked`` if the run ended early."""
     lines: Counter[Source] = field(default_factory=Counter)

@@ -11,7 +11,7 @@ from konductor_like.backtest.simulation import SimulatedNodes, Simulation
 from konductor_like.catalog import Catalog, Mode
 from konductor_like.detection import Detector
 from konductor_like.loki.errors import LokiError
-from konductor_like.loki.window_query import Window
+from konductor_like.loki.window_query import TimeWindow
 from konductor_like.model import NodeState, Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.policy.config import PolicyConfig
@@ -27,7 +27,7 @@ class RuleSet:
     """The rules to try, and the policy's settings under them."""
 
     detector: Detector
-    rules: PolicyConfig
+    policy: PolicyConfig
 
 
 def run(
@@ -53,7 +53,7 @@ def run(
     def simulation(rule_set: RuleSet, *, enforce_shadow: bool = False) -> Simulation:
         return Simulation(
             rule_set.detector,
-            rule_set.rules,
+            rule_set.policy,
             SimulatedNodes(states, complete=nodes_from != "lines"),
             poll_ns=poll_ns,
             release_after_ns=None if release_after_seconds is None else span_ns(release_after_seconds),
@@ -100,7 +100,7 @@ def run(
     )
 
 
-def poll_intervals(settings: Settings, span: Window) -> Mapping[Source, int]:
+def poll_intervals(settings: Settings, span: TimeWindow) -> Mapping[Source, int]:
     """Return the settings' intervals; longer ones if there would be more than :data:`POLLS_MOST` polls."""
     shortest_ns = span.width_ns // POLLS_MOST
     kernel_ns, pod_ns = span_ns(settings.poll_interval_seconds), span_ns(settings.pod_poll_interval_seconds)

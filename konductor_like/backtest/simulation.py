@@ -49,7 +49,7 @@ class Simulation:
     def __init__(
         self,
         detector: Detector,
-        rules: PolicyConfig,
+        policy: PolicyConfig,
         nodes: SimulatedNodes,
         *,
         poll_ns: int,
@@ -69,7 +69,7 @@ class Simulation:
         self._anchors = {source: detector.anchors(source) for source in Source}
         self._joiner = MultilineDetector(lambda: detector)
         self._enforce_shadow = enforce_shadow
-        self._rules = rules
+        self._rules = policy
         self._poll_ns, self._release_after_ns = poll_ns, release_after_ns
         self._nodes = nodes
         self._writer = DryRunWriter(shorten=False)
@@ -80,7 +80,7 @@ class Simulation:
             DryRunEvents(),
             Report(metrics, dry_run=True),
             metrics,
-            rules=rules,
+            policy=policy,
             start=Checkpoint(dict.fromkeys(Source, start_ns), start_ns),
             unknown_node_seconds=0.0,
             detect=self._detect,
@@ -197,7 +197,7 @@ class Simulation:
             reason="assumed",
             how="reset",
             read_ns=self._reconciler.checkpoint().read_ns,
-            rules=self._rules,
+            policy=self._rules,
         )
         released = None if change is None else self._writer.write(state, change).state
         if released is not None:

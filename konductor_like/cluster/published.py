@@ -59,7 +59,7 @@ def published(settings: Settings, *, by: str, version: str, rules_digest: str) -
         by=by,
         version=version,
         rules_digest=rules_digest,
-        policy=settings.rules(),
+        policy=settings.policy(),
         stale_seconds=settings.heartbeat_stale_seconds,
         namespaces=settings.watched_namespaces[:NAMESPACES_MOST],
         further_namespaces=len(settings.watched_namespaces[NAMESPACES_MOST:]),

@@ -30,7 +30,7 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.wakeups import PollSchedule
 from konductor_like.loki.errors import LokiBadAnswer, LokiError, LokiOverloaded
 from konductor_like.loki.poll import PollResult
-from konductor_like.loki.window_query import Window
+from konductor_like.loki.window_query import TimeWindow
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of, stamp
 
@@ -311,5 +311,5 @@ def poll_threads(pollers: Mapping[str, Poller], stop: threading.Event) -> list[P
     return [*threads, PollThread("background", background, stop)] if background else threads
 
 
-def _between(window: Window) -> str:
+def _between(window: TimeWindow) -> str:
     return f"of {stamp(moment_of(window.start_ns))} to {stamp(moment_of(window.end_ns))}"

@@ -32,12 +32,12 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
+    RecentEvidence,
     Severity,
     Snapshot,
     Source,
     TaintedNode,
     Verb,
-    Window,
 )
 from konductor_like.policy.brake import updated_tainted_nodes
 from konductor_like.policy.change import shadow_event, would_taint
@@ -62,7 +62,7 @@ class Reconciler:
         report: Report,
         metrics: Metrics,
         *,
-        rules: PolicyConfig,
+        policy: PolicyConfig,
         start: Checkpoint,
         unknown_node_seconds: float,
         misnamed: Mapping[str, Misnamed] | None = None,
@@ -79,7 +79,7 @@ class Reconciler:
         Node that the last controller has reported. A backtest has no ``controls``, ``jobs``, ``fleet`` and
         ``latency``; its ``records_at_once`` is None, because its writes take no time.
         """
-        self.rules = rules
+        self.policy = policy
         """The rules in force; may be set between two reconciles."""
         self.more_to_write = False
         """Whether writes of records were left for the next reconcile."""
@@ -109,7 +109,7 @@ class Reconciler:
         """
         self._read_ns = dict(start.read_ns)
         self._released = start.released
-        self._window = Window()
+        self._window = RecentEvidence()
         self._tainted: tuple[TaintedNode, ...] | None = None
 
     @property
@@ -240,22 +240,22 @@ class Reconciler:
     def _follow(self, states: Mapping[str, NodeState], now: datetime) -> tuple[TaintedNode, ...]:
         """Note which Nodes bear our taint now, and report the Nodes that were deleted with it."""
         before = self._tainted or ()
-        found = self._tainted = updated_tainted_nodes(before, states, self.rules, now, self._in_flight)
+        found = self._tainted = updated_tainted_nodes(before, states, self.policy, now, self._in_flight)
         deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
         if deleted:
-            self._report.deleted(deleted, now + timedelta(seconds=self.rules.brake_cooldown_seconds))
+            self._report.deleted(deleted, now + timedelta(seconds=self.policy.brake_cooldown_seconds))
         return found
 
     def _decide(
         self, snapshot: Snapshot, faults: Sequence[Fault], now: datetime, past: Sequence[Fault] | None
     ) -> Plan:
         """Return the plan. If it taints, read the controls again, and decide again if they have changed."""
-        plan = decide(snapshot, faults, self.rules, now, past=past)
+        plan = decide(snapshot, faults, self.policy, now, past=past)
         if self._controls and any(change.verb is Verb.TAINT for change in plan.changes):
             # A pause takes effect from the moment it was written, so the Lease is read before every taint.
             latest = replace(self._controls.update(now, at_once=True), tainted=snapshot.controls.tainted)
             if latest != snapshot.controls:
-                plan = decide(replace(snapshot, controls=latest), faults, self.rules, now, past=past)
+                plan = decide(replace(snapshot, controls=latest), faults, self.policy, now, past=past)
         if self._jobs:
             # The decision needs the job that these faults hit, and their lines do not name it.
             nameless = (
@@ -383,7 +383,7 @@ class Reconciler:
 
     def _tell(self, plan: Plan, found: Sequence[Fault], others: Sequence[LogLine], now: datetime) -> None:
         """Report the plan as a whole, and the taints that rules in shadow mode would have written."""
-        nodes, version = self._nodes.snapshot(), self.rules.version
+        nodes, version = self._nodes.snapshot(), self.policy.version
         if self._fleet and others:
             self._fleet.unparsed.count(others)
         self._report.audit.refused(plan.refused, version, now)

@@ -19,8 +19,8 @@ from typing import Any, Self
 
 from konductor_like.cluster.checkpoint import COVERAGE_ANNOTATION, decode_coverage
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY, CoverageState
-from konductor_like.sandbox.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.loki import LokiServer, shipped
 
 CONTROLLER = (sys.executable, "-m", "konductor_like.controller.launch")

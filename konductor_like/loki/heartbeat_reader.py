@@ -22,7 +22,7 @@ from konductor_like.loki.errors import LokiError
 from konductor_like.loki.logql import heartbeat_query
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import log_lines
-from konductor_like.loki.window_query import Piece, Queries, Window, WindowQuery
+from konductor_like.loki.window_query import Piece, Queries, TimeWindow, WindowQuery
 from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
@@ -81,7 +81,8 @@ class HeartbeatReader:
         first finds out which nodes send heartbeats now; the skipped span is a gap, and gaps are read again
         later. Raises a LokiError; then nothing is committed, and the next poll reads the same lines again.
         """
-        tile = Window(max(min(self._upto_ns, now_ns), now_ns - self._stale_ns - _TILE_NS), now_ns - BEHIND_NS)
+        start_ns = max(min(self._upto_ns, now_ns), now_ns - self._stale_ns - _TILE_NS)
+        tile = TimeWindow(start_ns, now_ns - BEHIND_NS)
         upto_ns, is_read, self._rest = tile.start_ns, True, None
         pieces: list[Piece] = []
         self._query.begin()
@@ -118,7 +119,7 @@ class HeartbeatReader:
     def _read_again(self, one: Reread) -> list[Piece]:
         few = len(one.nodes) <= NAMES_MOST
         first_ns, nodes = (_WIDEST_NS, one.nodes) if few else (_TILE_NS, frozenset[str]())
-        span = Window(one.start_ns, one.end_ns)
+        span = TimeWindow(one.start_ns, one.end_ns)
         try:
             pieces = self._query.read(span, first_ns, only=nodes, queries=_QUERIES, lines=_LINES)
         except LokiError:

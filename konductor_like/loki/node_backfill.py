@@ -7,7 +7,7 @@ from collections import deque
 from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiUnavailable
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import log_lines
-from konductor_like.loki.window_query import Queries, Window, WindowQuery
+from konductor_like.loki.window_query import Queries, TimeWindow, WindowQuery
 from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
@@ -52,7 +52,7 @@ class NodeBackfill:
             return PollResult(upto_ns=now_ns)
         node, since_ns, tries = self._requests[0]
         # A node's clock may be ahead of ours, so that its boot has yet to begin.
-        span = Window(min(max(since_ns, now_ns - LONGEST_NS), now_ns - SECOND_NS), now_ns)
+        span = TimeWindow(min(max(since_ns, now_ns - LONGEST_NS), now_ns - SECOND_NS), now_ns)
         try:
             pieces = self._query.read(span, LONGEST_NS, only=(node,), queries=_QUERIES, lines=LINES_MOST)
         except LokiError as error:

@@ -31,7 +31,7 @@ from konductor_like.loki.window_query import (
     STORM_LINES,
     ByteBudget,
     Piece,
-    Window,
+    TimeWindow,
     WindowQuery,
     is_complete,
     read_span,
@@ -92,11 +92,11 @@ class PollResult:
     """Nanoseconds by which the cursor was in the future, or 0; the poll then used now as the cursor."""
     noisy_nodes: frozenset[str] = frozenset()
     """Nodes that print more than one answer has room for; their lines are read separately."""
-    incomplete_windows: tuple[Window, ...] = ()
+    incomplete_windows: tuple[TimeWindow, ...] = ()
     """Single nanoseconds with more lines than Loki returns; the lines that it did return are in ``lines``."""
-    unread: tuple[Window, ...] = ()
+    unread: tuple[TimeWindow, ...] = ()
     """Spans that Loki failed to return. The reader asks for them again, and the cursor does not pass them."""
-    given_up: tuple[Window, ...] = ()
+    given_up: tuple[TimeWindow, ...] = ()
     """Unread spans that this poll gave up, because they are too old."""
 
 
@@ -207,35 +207,35 @@ class Poll:
             half_ns = self.query.widest_ns // 2
             recent_ns = max(window.start_ns, self.now_ns - half_ns)
             self._add_rest(window.start_ns, recent_ns)
-            window = Window(recent_ns, min(window.end_ns, self.now_ns + half_ns))
+            window = TimeWindow(recent_ns, min(window.end_ns, self.now_ns + half_ns))
         if not self._read_at_once(window):
             self._read_beginning(window)
         overlap_read_at_ns = self.now_ns if overlap_read else self.state.overlap_read_at_ns
         self.state = replace(self.state, present_read_ns=self.now_ns, overlap_read_at_ns=overlap_read_at_ns)
 
-    def _present_window(self, oldest_ns: int | None) -> tuple[Window, bool]:
+    def _present_window(self, oldest_ns: int | None) -> tuple[TimeWindow, bool]:
         """Return the present window, and whether it counts as a reading of the whole overlap."""
         state, config, now_ns = self.state, self.config, self.now_ns
         end_ns = now_ns + max(1, config.skew_ns)
         rests = [span.end_ns for span in state.pending if span.reason is Reason.REST]
         if rests:
-            return Window(min(max(rests), now_ns), end_ns), False
+            return TimeWindow(min(max(rests), now_ns), end_ns), False
         if state.overlap_read_at_ns is None:
-            return Window(max(0, now_ns - config.overlap_ns), end_ns), True
+            return TimeWindow(max(0, now_ns - config.overlap_ns), end_ns), True
         overlap_start_ns = max(0, state.present_read_ns - config.overlap_ns)
         due = not 0 <= now_ns - state.overlap_read_at_ns < config.interval_ns * 3 // 4
         # A full overlap is left to the sweeps, which need not read again what has not grown.
         if due and self.delivered.count(overlap_start_ns, end_ns) <= self.query.limit // 2:
-            return Window(overlap_start_ns, end_ns), True
+            return TimeWindow(overlap_start_ns, end_ns), True
         start_ns = max(overlap_start_ns, state.present_read_ns - NEAR_NS)
         if oldest_ns is not None and oldest_ns < overlap_start_ns:
             late = PendingSpan(Reason.LATE, max(0, oldest_ns), oldest_ns + NEAR_NS)
             self.state = state.with_span(late)
         elif oldest_ns is not None:
             start_ns = min(start_ns, oldest_ns)
-        return Window(start_ns, end_ns), due
+        return TimeWindow(start_ns, end_ns), due
 
-    def _read_at_once(self, window: Window) -> bool:
+    def _read_at_once(self, window: TimeWindow) -> bool:
         """Read a window with one answer, without its noisy nodes; return False when that fails."""
         for _ in range(_ROUNDS):
             noisy = self.state.noisy
@@ -252,7 +252,7 @@ class Poll:
             self.state = self.state.with_noisy_read(NoisyRead(noisier, window.start_ns))
         return False
 
-    def _read_beginning(self, window: Window) -> None:
+    def _read_beginning(self, window: TimeWindow) -> None:
         """Read the beginning of a window that is too much for one answer; the rest goes into the backlog."""
         if any(span.reason is Reason.REST for span in self.state.pending):
             self._add_rest(window.start_ns, max(self.now_ns, window.start_ns + 1))
@@ -284,7 +284,7 @@ class Poll:
         most = min(self.query.limit, STORM_LINES) // 2  # so that they and later lines fit into one answer
         widest_ns = self.query.widest_ns
         ask = self.query.lines_of(only=noisy_read.nodes)
-        span = Window(start_ns, max(start_ns, self.now_ns))
+        span = TimeWindow(start_ns, max(start_ns, self.now_ns))
         try:
             for piece in read_span(span, noisy_read.width_ns or widest_ns, widest_ns, ask):
                 known = len(self.new)
@@ -302,7 +302,7 @@ class Poll:
             if not isinstance(error, LOKI_AWAY):
                 # A tile that fails delays neither the next tile nor other nodes.
                 end_ns = min(self.now_ns, noisy_read.upto_ns + max(1, self.query.asked_ns))
-                self._postpone(Window(noisy_read.upto_ns, end_ns))
+                self._postpone(TimeWindow(noisy_read.upto_ns, end_ns))
                 further = noisy_read.read(end_ns, 0, self.query.widest_ns)
                 self.state = self.state.with_noisy_read(further, instead_of=noisy_read)
             raise
@@ -333,7 +333,7 @@ class Poll:
         """Read the first span of the backlog up to ``end_ns``; return whether this poll reached it."""
         span, widest_ns = self.state.pending[0], self.query.widest_ns
         ask = self.query.lines_of(without=span.without)
-        for piece in read_span(Window(span.start_ns, end_ns), span.width_ns or widest_ns, widest_ns, ask):
+        for piece in read_span(TimeWindow(span.start_ns, end_ns), span.width_ns or widest_ns, widest_ns, ask):
             self._take(piece)
             span = replace(span, start_ns=piece.window.end_ns, width_ns=piece.next_width_ns, failures=0)
             self.state = self.state.advanced(span)
@@ -348,10 +348,10 @@ class Poll:
             return
         end_ns = min(span.end_ns, span.start_ns + max(1, self.query.asked_ns))
         if span.reason.blocks_cursor:
-            self._postpone(Window(span.start_ns, end_ns), span.waited_ns)
+            self._postpone(TimeWindow(span.start_ns, end_ns), span.waited_ns)
         self.state = self.state.advanced(replace(span, start_ns=end_ns, counted=None, failures=0))
 
-    def _postpone(self, window: Window, waited_ns: int = 0) -> None:
+    def _postpone(self, window: TimeWindow, waited_ns: int = 0) -> None:
         self.read_any = True
         self.state = self.state.without_unreadable(window, self.now_ns, waited_ns)
 
@@ -368,7 +368,7 @@ class Poll:
         widest_ns = self.query.widest_ns
         width_ns = max(BUCKET_NS, min(sweep.width_ns or widest_ns, widest_ns) // BUCKET_NS * BUCKET_NS)
         edge_ns = sweep.start_ns // BUCKET_NS * BUCKET_NS + width_ns
-        block = Window(sweep.start_ns, min(edge_ns, sweep.end_ns))
+        block = TimeWindow(sweep.start_ns, min(edge_ns, sweep.end_ns))
         known = self.delivered.count(block.start_ns, block.end_ns)
         if known <= self.query.limit // 2 or sweep.start_ns % BUCKET_NS:
             self._read_upto(block.end_ns)

@@ -23,7 +23,7 @@ from heapq import merge
 from typing import Self
 
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import Window
+from konductor_like.loki.window_query import TimeWindow
 from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
@@ -192,7 +192,7 @@ class PendingSpan:
 class UnreadSpan:
     """A span that Loki failed to return; it is tried again at ``retry_ns``, after ``waited_ns``."""
 
-    span: Window
+    span: TimeWindow
     retry_ns: int
     waited_ns: int
 
@@ -217,9 +217,9 @@ class ReadState:
     """The most urgent first."""
     noisy_reads: tuple[NoisyRead, ...] = ()
     unread: tuple[UnreadSpan, ...] = ()
-    given_up: tuple[Window, ...] = ()
+    given_up: tuple[TimeWindow, ...] = ()
     """Unread spans that have just become too old."""
-    revisited_ns: Mapping[Window, int] = field(default_factory=dict)
+    revisited_ns: Mapping[TimeWindow, int] = field(default_factory=dict)
     """When each open gap was last read."""
 
     @property
@@ -249,9 +249,10 @@ class ReadState:
         starts += [noisy_read.upto_ns for noisy_read in self.noisy_reads]
         return min([_floor(swept_ns - config.lateness_ns), self.present_read_ns - config.overlap_ns, *starts])
 
-    def gaps_to_reread(self) -> list[Window]:
+    def gaps_to_reread(self) -> list[TimeWindow]:
         """Return the gaps that will be read again."""
-        pending = [Window(span.start_ns, span.end_ns) for span in self.pending if span.reason is Reason.GAP]
+        gaps = [span for span in self.pending if span.reason is Reason.GAP]
+        pending = [TimeWindow(gap.start_ns, gap.end_ns) for gap in gaps]
         return [*self.revisited_ns, *pending]
 
     def with_span(self, new: PendingSpan) -> Self:
@@ -281,19 +282,19 @@ class ReadState:
         noisy_reads = tuple(noisy_read for noisy_read in self.noisy_reads if noisy_read is not instead_of)
         return replace(self, noisy_reads=noisy_reads if new is None else (*noisy_reads, new))
 
-    def without_unreadable(self, span: Window, now_ns: int, waited_ns: int = 0) -> Self:
+    def without_unreadable(self, span: TimeWindow, now_ns: int, waited_ns: int = 0) -> Self:
         """Set an unreadable span aside for a while; ``waited_ns`` is the wait before this one, at first 0."""
         wait_ns = min(max(RETRY_FIRST_NS, 2 * waited_ns), RETRY_MOST_NS)
         others = [other for other in self.unread if not _touch(other.span, span)]
         if len(others) >= UNREAD_MOST:
             others = []
         joined = [span, *(other.span for other in self.unread if other not in others)]
-        whole = Window(min(one.start_ns for one in joined), max(one.end_ns for one in joined))
+        whole = TimeWindow(min(one.start_ns for one in joined), max(one.end_ns for one in joined))
         unread = (*others, UnreadSpan(whole, now_ns + wait_ns, wait_ns))
         return replace(self, unread=tuple(sorted(unread, key=lambda one: one.span.start_ns)))
 
 
-def planned(state: ReadState, config: ReaderConfig, gaps: Collection[Window], now_ns: int) -> ReadState:
+def planned(state: ReadState, config: ReaderConfig, gaps: Collection[TimeWindow], now_ns: int) -> ReadState:
     """Return the state with the spans due at ``now_ns``. If the clock stepped back, so does the cursor."""
     present_read_ns = min(state.present_read_ns, now_ns)
     state = replace(
@@ -325,7 +326,7 @@ def planned(state: ReadState, config: ReaderConfig, gaps: Collection[Window], no
 
 def _retrying_unread(state: ReadState, config: ReaderConfig, now_ns: int) -> ReadState:
     """Ask again for the unread spans that are due; give up those that are too old."""
-    waiting, given_up = list[UnreadSpan](), list[Window]()
+    waiting, given_up = list[UnreadSpan](), list[TimeWindow]()
     for one in state.unread:
         if one.span.end_ns <= now_ns - config.give_up_ns:
             given_up.append(one.span)
@@ -338,7 +339,7 @@ def _retrying_unread(state: ReadState, config: ReaderConfig, now_ns: int) -> Rea
     return replace(state, unread=tuple(waiting), given_up=tuple(given_up))
 
 
-def _revisiting(state: ReadState, config: ReaderConfig, gaps: Iterable[Window], now_ns: int) -> ReadState:
+def _revisiting(state: ReadState, config: ReaderConfig, gaps: Iterable[TimeWindow], now_ns: int) -> ReadState:
     """Read open gaps from time to time, and each gap once more after it was closed."""
     open_gaps = {gap for gap in gaps if gap.width_ns > 0}
     known = state.revisited_ns
@@ -350,7 +351,7 @@ def _revisiting(state: ReadState, config: ReaderConfig, gaps: Iterable[Window], 
     return replace(state, revisited_ns={**kept, **dict.fromkeys(due, now_ns)})
 
 
-def _touch(one: Window | PendingSpan, other: Window | PendingSpan) -> bool:
+def _touch(one: TimeWindow | PendingSpan, other: TimeWindow | PendingSpan) -> bool:
     return one.start_ns <= other.end_ns and other.start_ns <= one.end_ns
 
 
@@ -453,7 +454,7 @@ class DeliveredLines:
         if bucket is not None:
             bucket.surplus = entries - bucket.length
 
-    def forget_before(self, timestamp_ns: int, but: Collection[Window] = ()) -> None:
+    def forget_before(self, timestamp_ns: int, but: Collection[TimeWindow] = ()) -> None:
         """Forget older digests except in these windows; up to one bucket more than needed is kept."""
         old = [number for number in self._buckets if number < timestamp_ns // BUCKET_NS]
         for number in old:

@@ -27,7 +27,7 @@ from konductor_like.loki.read_state import (
     Reason,
     planned,
 )
-from konductor_like.loki.window_query import ByteBudget, Queries, Window, WindowQuery
+from konductor_like.loki.window_query import ByteBudget, Queries, TimeWindow, WindowQuery
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
@@ -63,7 +63,7 @@ class SourceReader:
         self._keeps = keeps
         self._next_query = query
         self._other_clock_ns = other_clock_ns
-        self._gaps: frozenset[Window] = frozenset()
+        self._gaps: frozenset[TimeWindow] = frozenset()
         self._delivered = DeliveredLines()
         self._state = ReadState(cursor_ns, present_read_ns=cursor_ns)
         self._uncommitted: tuple[Poll, PollResult] | None = None
@@ -82,7 +82,7 @@ class SourceReader:
 
         Another thread may call it.
         """
-        self._gaps = frozenset(Window(start_ns, end_ns) for start_ns, end_ns in gaps)
+        self._gaps = frozenset(TimeWindow(start_ns, end_ns) for start_ns, end_ns in gaps)
 
     def poll(self, now_ns: int, oldest_ns: int | None = None) -> PollResult:
         """Read what is new at ``now_ns``, with one query when nothing special happens.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import log_lines
-from konductor_like.loki.window_query import ByteBudget, Piece, Queries, Window, WindowQuery
+from konductor_like.loki.window_query import ByteBudget, Piece, Queries, TimeWindow, WindowQuery
 from konductor_like.model import Fault, LogLine, Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
@@ -64,7 +64,7 @@ class _Unread:
     source: Source
     query: WindowQuery
     """The source's own, because a WindowQuery learns how large the source's entries are."""
-    span: Window
+    span: TimeWindow
     width_ns: int = _FIRST_NS
 
 
@@ -103,7 +103,7 @@ class WarmupReader:
         # A line that was acted upon just before our start may come from a node whose clock is ahead.
         end_ns = now_ns + span_ns(self._settings.future_skew_seconds)
         start_ns = min(max(now_ns - scope.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1)
-        span, limit = Window(start_ns, end_ns), min(self._settings.loki_limit, LINES_MOST)
+        span, limit = TimeWindow(start_ns, end_ns), min(self._settings.loki_limit, LINES_MOST)
         queries = {Source.KERNEL: scope.kernel, Source.POD: scope.pod}
         self._scope = scope
         self._unread = self._next = tuple(
@@ -172,5 +172,5 @@ class WarmupReader:
         width_ns, share = piece.next_width_ns, self._budget.share(first.query.bytes_processed)
         if share > 0:
             width_ns = min(width_ns, max(SECOND_NS, int(piece.window.width_ns * QUERY_SHARE / share)))
-        left = Window(piece.window.end_ns, first.span.end_ns)
+        left = TimeWindow(piece.window.end_ns, first.span.end_ns)
         return (replace(first, span=left, width_ns=width_ns), *others)

@@ -73,7 +73,7 @@ _MAY_BE_TOO_LARGE = (LokiAnswerTooLarge, LokiTimeout, LokiUnavailable)
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TimeWindow:
     """The half-open span ``[start_ns, end_ns)``."""
 
     start_ns: int
@@ -93,14 +93,14 @@ class Piece:
     those that Loki did return.
     """
 
-    window: Window
+    window: TimeWindow
     entries: tuple[Entry, ...]
     complete: bool = True
     next_width_ns: int = field(default=1, compare=False)
     """Width for the next window, by this window's density: as wide as one answer should have room for."""
 
 
-Ask = Callable[[Window], QueryResult | None]
+Ask = Callable[[TimeWindow], QueryResult | None]
 """A function that queries one window; None when only a narrower window can be answered.
 
 It never returns None for a single nanosecond."""
@@ -177,7 +177,7 @@ class WindowQuery:
 
     def read(
         self,
-        span: Window,
+        span: TimeWindow,
         first_ns: int,
         *,
         widest_ns: int | None = None,
@@ -202,14 +202,14 @@ class WindowQuery:
         self.succeeded()
         return pieces
 
-    def count(self, window: Window, text: str | None = None) -> int:
+    def count(self, window: TimeWindow, text: str | None = None) -> int:
         """Return Loki's count of lines in a window of whole milliseconds."""
         self.queries, self.asked_ns = self.queries + 1, window.width_ns
         count = self._client.count(text or self.text, window.start_ns, window.end_ns)
         self.bytes_processed += count.bytes_processed
         return count.lines
 
-    def _read_window(self, text: str, most: int, window: Window) -> QueryResult | None:
+    def _read_window(self, text: str, most: int, window: TimeWindow) -> QueryResult | None:
         """Return one window's answer with as many entries as Loki can hand over; None if it must be narrower.
 
         A page that turns out too small hardly shows which nodes fill it, so it is asked for again with more
@@ -231,7 +231,7 @@ class WindowQuery:
         found = len(page.entries)
         return replace(page, post_filter_lines=found) if self.count(window, text) == found else page
 
-    def _first_page(self, text: str, window: Window, limit: int) -> QueryResult | None:
+    def _first_page(self, text: str, window: TimeWindow, limit: int) -> QueryResult | None:
         """Return an answer with ``limit`` or fewer entries; None if only a narrower window helps.
 
         After a time-out the window is asked for again with one entry. If that fails too, the width of the
@@ -258,7 +258,7 @@ class WindowQuery:
                     self._refuse(silent_at)
                 return page
 
-    def _send(self, text: str, window: Window, limit: int) -> QueryResult:
+    def _send(self, text: str, window: TimeWindow, limit: int) -> QueryResult:
         """Send one query, and again where the tenant allows fewer entries."""
         self.queries, self.asked_ns = self.queries + 1, window.width_ns
         try:
@@ -350,7 +350,7 @@ def is_complete(result: QueryResult) -> bool:
     return result.post_filter_lines <= result.limit
 
 
-def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator[Piece]:
+def read_span(span: TimeWindow, first_ns: int, widest_ns: int, ask: Ask) -> Iterator[Piece]:
     """Read a span piece by piece, in order; the caller may stop after any piece.
 
     The first window is ``first_ns`` wide. After an accepted window the next one is up to twice as wide, and
@@ -358,12 +358,12 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
     """
     start_ns, width_ns = span.start_ns, min(first_ns, widest_ns)
     while start_ns < span.end_ns:
-        window = Window(start_ns, min(start_ns + width_ns, span.end_ns))
+        window = TimeWindow(start_ns, min(start_ns + width_ns, span.end_ns))
         result = ask(window)
         if result is not None and is_complete(result):
             piece = Piece(window, result.entries, next_width_ns=_wider(width_ns, result))
         elif result is not None and (complete_until_ns := _complete_until(window, result)):
-            window = Window(start_ns, complete_until_ns)
+            window = TimeWindow(start_ns, complete_until_ns)
             entries = tuple(entry for entry in result.entries if entry.timestamp_ns < complete_until_ns)
             piece = Piece(window, entries, next_width_ns=_wider(window.width_ns, result))
         elif window.width_ns > 1:
@@ -378,7 +378,7 @@ def read_span(span: Window, first_ns: int, widest_ns: int, ask: Ask) -> Iterator
         width_ns = min(piece.next_width_ns, widest_ns)
 
 
-def _complete_until(window: Window, result: QueryResult) -> int:
+def _complete_until(window: TimeWindow, result: QueryResult) -> int:
     """Return the time up to which a full answer certainly has everything; 0 where there is no such time."""
     if result.shards is None or result.shards > 1 or len(result.entries) < result.limit:
         return 0
@@ -395,7 +395,7 @@ def _wider(width_ns: int, result: QueryResult) -> int:
     return _countable(max(1, int(width_ns * _FILL * result.limit / len(result.entries))))
 
 
-def _narrower(window: Window, result: QueryResult | None) -> int:
+def _narrower(window: TimeWindow, result: QueryResult | None) -> int:
     """Return half the width; or the width up to a full answer's end, for a burst of lines within a moment."""
     width_ns = window.width_ns // 2
     if result is not None and len(result.entries) >= result.limit:

@@ -69,4 +69,4 @@ from konductor_like.model.progress import (
     Misnamed,
     Unparsed,
 )
-from konductor_like.model.window import Episode, Trace, TraceKey, Window
+from konductor_like.model.window import Episode, RecentEvidence, Trace, TraceKey

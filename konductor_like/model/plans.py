@@ -10,7 +10,7 @@ from konductor_like.model.brake import BrakeState, SkipReason
 from konductor_like.model.controls import Controls
 from konductor_like.model.faults import Fault, IncidentKey, Source
 from konductor_like.model.nodes import Incident, NodeRecord, NodeState
-from konductor_like.model.window import Window
+from konductor_like.model.window import RecentEvidence
 
 
 class Verb(StrEnum):
@@ -146,7 +146,7 @@ class Snapshot:
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the boots that the Node has left: heartbeats of its present boot show that they are over."""
     controls: Controls = field(default_factory=Controls)
-    window: Window = field(default_factory=Window)
+    window: RecentEvidence = field(default_factory=RecentEvidence)
     """Recent evidence of the whole fleet, for thresholds and failure groups."""
     replaying: bool = False
     """Whether the past is still being read again after a start, so that recent evidence is incomplete."""
@@ -169,7 +169,7 @@ class Plan:
     """Faults of nodes that the cluster does not have (yet)."""
     grown: Mapping[str, tuple[Growth, ...]] = field(default_factory=dict)
     """By node, the growth to carry to the next decision."""
-    window: Window = field(default_factory=Window)
+    window: RecentEvidence = field(default_factory=RecentEvidence)
     """Recent evidence, to be carried to the next decision."""
     refused: tuple[SkippedTaint, ...] = ()
     """Nodes that are not tainted although an incident or a line is a reason for a taint."""

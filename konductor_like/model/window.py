@@ -60,7 +60,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RecentEvidence:
     """Recent evidence: traces by node. Its limits are in :mod:`konductor_like.policy.evidence`."""
 
     traces: Mapping[str, Mapping[TraceKey, Trace]] = field(default_factory=dict)

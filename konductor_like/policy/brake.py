@@ -93,7 +93,7 @@ class Budget:
 class FleetCount:
     """Counts of all nodes, each counted once, and the answer whether one more node may be tainted."""
 
-    rules: PolicyConfig
+    policy: PolicyConfig
     now: datetime
     pause: ControlAct | None
     reset_at: datetime | None
@@ -145,12 +145,12 @@ class FleetCount:
 
     def pace(self) -> Pace | None:
         """Return the taints within the rate's window; None without a rate limit."""
-        if self.rules.brake_rate_nodes is None:
+        if self.policy.brake_rate_nodes is None:
             return None
-        window = self.rules.brake_rate_window_seconds
+        window = self.policy.brake_rate_window_seconds
         oldest = min(self.tainted_at, default=None)
         frees_at = None if oldest is None else oldest + timedelta(seconds=window)
-        return Pace(len(self.tainted_at) + self.unrecorded, self.rules.brake_rate_nodes, window, frees_at)
+        return Pace(len(self.tainted_at) + self.unrecorded, self.policy.brake_rate_nodes, window, frees_at)
 
     def state(self, held: Iterable[Held]) -> BrakeState:
         """Return the brake as commands and metrics show it."""
@@ -180,7 +180,7 @@ class FleetCount:
         self.held[state.name] = min(held, key=lambda incident: incident.urgency)
         # The oldest incident determines since when, not the gravest. The brake did not hold a fault while it
         # was deferred.
-        since_ns = min(i.first_ns + span_ns(self.rules.escalation(i.key.rule).defer_seconds) for i in held)
+        since_ns = min(i.first_ns + span_ns(self.policy.escalation(i.key.rule).defer_seconds) for i in held)
         for budget in self.budgets(state.pool):
             if budget.held_since_ns is None or since_ns < budget.held_since_ns:
                 budget.held_since_ns = since_ns
@@ -206,7 +206,7 @@ class FleetCount:
     def note_deleted(self, gone: TaintedNode, deleted_at: datetime) -> None:
         """Count a Node that was deleted with our taint."""
         self.note_taints([gone.tainted_at])
-        cooldown = timedelta(seconds=self.rules.brake_cooldown_seconds)
+        cooldown = timedelta(seconds=self.policy.brake_cooldown_seconds)
         if deleted_at - self.now < cooldown and (self.reset_at is None or deleted_at > self.reset_at):
             for budget in self.budgets(gone.pool):
                 budget.deleted_at.append(min(deleted_at, self.now))
@@ -216,14 +216,14 @@ class FleetCount:
 
         A time further in the future than the window is long was written by a wrong clock, and is left out.
         """
-        window = timedelta(seconds=self.rules.brake_rate_window_seconds)
+        window = timedelta(seconds=self.policy.brake_rate_window_seconds)
         since = self.now - window if self.reset_at is None else max(self.now - window, self.reset_at)
         self.tainted_at += [at for at in times if since < at <= self.now + window]
 
 
 def count_fleet(
     snapshot: Snapshot,
-    rules: PolicyConfig,
+    policy: PolicyConfig,
     now: datetime,
     deferred: DeferredKeys,
     candidates: Collection[str] = (),
@@ -236,7 +236,7 @@ def count_fleet(
     acts = {act.control: act for act in snapshot.controls.acts}
     pause, reset = acts.get(Control.PAUSE), acts.get(Control.BRAKE_RESET)
     fleet_count = FleetCount(
-        rules,
+        policy,
         now,
         pause if pause is not None and pause.holds(now) else None,
         reset.at if reset is not None and reset.at <= now else None,
@@ -250,7 +250,7 @@ def count_fleet(
         if not (is_out or is_gpu_node or was_out):
             continue
         is_away = (
-            rules.brake_count_unavailable
+            policy.brake_count_unavailable
             and not is_out
             and (state.unschedulable or not state.ready)
             and state.created_ns <= joined_ns
@@ -260,7 +260,7 @@ def count_fleet(
             fleet_count.unrecorded += not state.tainted
         elif is_away:
             fleet_count.away.add(name)
-        if rules.brake_pool_max_percent is not None and state.pool is not None:
+        if policy.brake_pool_max_percent is not None and state.pool is not None:
             fleet_count.pools.setdefault(state.pool, Budget())
         for budget in fleet_count.budgets(state.pool):
             budget.gpu_nodes += is_gpu_node
@@ -278,7 +278,7 @@ def count_fleet(
 
 def _count_gone(fleet_count: FleetCount, snapshot: Snapshot, purge: ControlAct | None) -> None:
     """Count the nodes whose records a purge removed, or that disappeared with a deleted Node."""
-    cooldown = timedelta(seconds=fleet_count.rules.brake_cooldown_seconds)
+    cooldown = timedelta(seconds=fleet_count.policy.brake_cooldown_seconds)
     if purge is not None and abs(fleet_count.now - purge.at) < cooldown:
         # The pools of these nodes are unknown, so they count in every pool.
         budgets = (fleet_count.fleet, *fleet_count.pools.values())
@@ -291,19 +291,19 @@ def _count_gone(fleet_count: FleetCount, snapshot: Snapshot, purge: ControlAct |
 
 
 def _set_bounds(fleet_count: FleetCount) -> None:
-    rules = fleet_count.rules
-    fleet_count.fleet.bound = bound(fleet_count.fleet.gpu_nodes, rules)
+    policy = fleet_count.policy
+    fleet_count.fleet.bound = bound(fleet_count.fleet.gpu_nodes, policy)
     for budget in fleet_count.pools.values():
-        budget.bound = share(budget.gpu_nodes, rules.brake_pool_max_percent or 0.0)
+        budget.bound = share(budget.gpu_nodes, policy.brake_pool_max_percent or 0.0)
     for budget in (fleet_count.fleet, *fleet_count.pools.values()):
         if budget.released_at or budget.deleted_at:
-            budget.cool_down(timedelta(seconds=rules.brake_cooldown_seconds), fleet_count.now)
+            budget.cool_down(timedelta(seconds=policy.brake_cooldown_seconds), fleet_count.now)
 
 
-def bound(gpu_nodes: int, rules: PolicyConfig) -> int:
+def bound(gpu_nodes: int, policy: PolicyConfig) -> int:
     """Return how many nodes the controller may taint: the percentage, at least 1, within the cap."""
-    most = share(gpu_nodes, rules.brake_max_percent)
-    return most if rules.brake_max_nodes is None else min(most, rules.brake_max_nodes)
+    most = share(gpu_nodes, policy.brake_max_percent)
+    return most if policy.brake_max_nodes is None else min(most, policy.brake_max_nodes)
 
 
 def share(gpu_nodes: int, percent: float) -> int:
@@ -334,7 +334,7 @@ class Admission:
 def admit(
     candidates: Mapping[str, Incident],
     snapshot: Snapshot,
-    rules: PolicyConfig,
+    policy: PolicyConfig,
     now: datetime,
     deferred: DeferredKeys = NOTHING_DEFERRED,
 ) -> Admission:
@@ -344,7 +344,7 @@ def admit(
     further place and is admitted unless tainting is paused. A node whose pool is full does not keep later
     candidates of other pools out. The brake neither holds ``deferred`` incidents nor engages for them.
     """
-    fleet_count = count_fleet(snapshot, rules, now, deferred, candidates.keys())
+    fleet_count = count_fleet(snapshot, policy, now, deferred, candidates.keys())
     refused: dict[str, SkipReason] = {}
     for name in sorted(candidates, key=lambda name: (candidates[name].urgency, name)):
         state = snapshot.nodes[name]
@@ -362,7 +362,7 @@ def admit(
 
 def brake_state(
     nodes: Mapping[str, NodeState],
-    rules: PolicyConfig,
+    policy: PolicyConfig,
     ambiguous: Collection[str] = (),
     *,
     controls: Controls = NO_CONTROLS,
@@ -370,16 +370,16 @@ def brake_state(
 ) -> BrakeState:
     """Return the brake as computed from the nodes' records, for commands.
 
-    The brake holds no incident of an ``ambiguous`` name, and none that ``rules`` defer.
+    The brake holds no incident of an ``ambiguous`` name, and none that ``policy`` defer.
     """
     now_ns = unix_ns(now)
     deferred = {
         name: keys
         for name, state in nodes.items()
-        if state.record.incidents and (keys := deferred_of(state.record, state, (), rules, now_ns))
+        if state.record.incidents and (keys := deferred_of(state.record, state, (), policy, now_ns))
     }
     snapshot = Snapshot(nodes, controls=controls, ambiguous=frozenset(ambiguous))
-    fleet_count = count_fleet(snapshot, rules, now, deferred)
+    fleet_count = count_fleet(snapshot, policy, now, deferred)
     held = [
         Held(name, incident, fleet_count.refusal(nodes[name]), nodes[name].pool)
         for name, incident in fleet_count.held.items()
@@ -390,7 +390,7 @@ def brake_state(
 def updated_tainted_nodes(
     before: Iterable[TaintedNode],
     nodes: Mapping[str, NodeState],
-    rules: PolicyConfig,
+    policy: PolicyConfig,
     now: datetime,
     in_flight: Collection[str] = (),
 ) -> tuple[TaintedNode, ...]:
@@ -400,7 +400,7 @@ def updated_tainted_nodes(
     as it may count for the cool-down or the rate. A machine whose Node is deleted twice counts once.
     """
     known = {each.machine.node_uid: each for each in before if each.deleted_at is None}
-    kept = timedelta(seconds=max(rules.brake_cooldown_seconds, rules.brake_rate_window_seconds))
+    kept = timedelta(seconds=max(policy.brake_cooldown_seconds, policy.brake_rate_window_seconds))
     deleted = [each for each in before if each.deleted_at is not None and abs(now - each.deleted_at) < kept]
     for each in known.values():
         state = nodes.get(each.name)

@@ -82,7 +82,7 @@ class NodeCase:
         return SkipReason.AMBIGUOUS if self.ambiguous else None
 
 
-def change_of(case: NodeCase, admission: Admission, rules: PolicyConfig, now: datetime) -> Change | None:
+def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: datetime) -> Change | None:
     """Return the write for one node; None if nothing needs to be written now."""
     state, folded = case.state, case.folded
     admitted = state.name in admission.admitted
@@ -92,15 +92,15 @@ def change_of(case: NodeCase, admission: Admission, rules: PolicyConfig, now: da
     record = with_states(folded.record, tainted=tainted)
     if tainted and case.gravest is not None:
         record = replace(record, tainted_at=record.tainted_at or now)
-        if record.quarantines or rules.repeat_count == 1:
+        if record.quarantines or policy.repeat_count == 1:
             # If the folding removed the claim (``tainted_at``), somebody had removed the taint: this is a new
             # time out.
             before = state.record if folded.record.tainted_at is not None else NodeRecord()
-            record = held_longer(before, record, rules, now)
+            record = held_longer(before, record, policy, now)
     health = health_of(record, tainted=tainted)
-    suspect_taint = bears_suspect_taint(state, health, rules, news=bool(folded.news))
+    suspect_taint = bears_suspect_taint(state, health, policy, news=bool(folded.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
-    due = bool(folded.grown) and is_due(state.record, rules, now)
+    due = bool(folded.grown) and is_due(state.record, policy, now)
     if not (due or folded.urgent or loses_suspect_taint or record != folded.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
@@ -108,7 +108,7 @@ def change_of(case: NodeCase, admission: Admission, rules: PolicyConfig, now: da
     event, message = _announcement(case, record, admission, tainted_for)
     verb = Verb.TAINT if newly_tainted else Verb.RECORD
     if newly_tainted or loses_suspect_taint or record != state.record:
-        record = replace(record, act=act_of(state, verb, now, rules.version))
+        record = replace(record, act=act_of(state, verb, now, policy.version))
     evidence = [fault for fault in folded.news if tainted_for is None or fault.key == tainted_for.key]
     return Change(
         node=state.name,
@@ -125,12 +125,12 @@ def change_of(case: NodeCase, admission: Admission, rules: PolicyConfig, now: da
     )
 
 
-def is_due(record: NodeRecord, rules: PolicyConfig, now: datetime) -> bool:
+def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:
     """Whether counts alone may be written now: the controller's last write of the node is an interval ago."""
     if record.act is None:
         return True
     # A time in the future was written before the controller's clock was set back.
-    return abs(now - record.act.at) >= timedelta(seconds=rules.record_interval_seconds)
+    return abs(now - record.act.at) >= timedelta(seconds=policy.record_interval_seconds)
 
 
 def _announcement(
@@ -166,13 +166,13 @@ def _announcement(
     return EventReason.RECORDED, f"{describe(newest)}{deferral}"
 
 
-def bears_suspect_taint(state: NodeState, health: str | None, rules: PolicyConfig, *, news: bool) -> bool:
+def bears_suspect_taint(state: NodeState, health: str | None, policy: PolicyConfig, *, news: bool) -> bool:
     """Whether the node carries the suspect taint after the write of ``health``.
 
     The controller adds it when the node becomes suspect, or when a new incident opens (``news``) while it is.
     If a person removes it, the controller adds it again only at one of these occasions.
     """
-    if health != SUSPECT or not rules.suspect_taint or state.opted_out or not state.selected:
+    if health != SUSPECT or not policy.suspect_taint or state.opted_out or not state.selected:
         return False
     return state.suspect_tainted or news or state.as_read.health != SUSPECT
 

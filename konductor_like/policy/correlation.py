@@ -79,7 +79,7 @@ class FailureGroup:
 
 
 def failure_groups(
-    evidence: Sequence[Evidence], states: Mapping[str, NodeState], rules: PolicyConfig
+    evidence: Sequence[Evidence], states: Mapping[str, NodeState], policy: PolicyConfig
 ) -> list[FailureGroup]:
     """Return the failure groups, each piece of evidence in one only: the group with the most nodes."""
     if len({each.node for each in evidence}) < 2:
@@ -87,7 +87,7 @@ def failure_groups(
     chains = [
         FailureGroup(_shared_name(key, members), tuple(members))
         for key, group in _groups(evidence, states).items()
-        for members in _split_by_time(group, rules)
+        for members in _split_by_time(group, policy)
     ]
     found = [_merged_group(parts) for parts in _joined_by_domain(chains)]
     found.sort(key=_by_size)
@@ -136,9 +136,9 @@ def parts_of(name: str) -> tuple[str, int | None]:
         return shared, None
 
 
-def longest_ns(rules: PolicyConfig) -> int:
+def longest_ns(policy: PolicyConfig) -> int:
     """Return the nanoseconds that a failure group may last."""
-    return span_ns(_GROUP_SPANS_MOST * rules.correlation_seconds)
+    return span_ns(_GROUP_SPANS_MOST * policy.correlation_seconds)
 
 
 def _groups(evidence: Iterable[Evidence], states: Mapping[str, NodeState]) -> Mapping[str, list[Evidence]]:
@@ -206,9 +206,9 @@ def _shared_name(key: str, members: Iterable[Evidence]) -> str:
     return ranked[0][0] if ranked else key
 
 
-def _split_by_time(group: Sequence[Evidence], rules: PolicyConfig) -> Iterator[list[Evidence]]:
+def _split_by_time(group: Sequence[Evidence], policy: PolicyConfig) -> Iterator[list[Evidence]]:
     """Split evidence (the oldest first) before each piece that is too late for the group so far."""
-    most_apart_ns, most_ns = span_ns(rules.correlation_seconds), longest_ns(rules)
+    most_apart_ns, most_ns = span_ns(policy.correlation_seconds), longest_ns(policy)
     chain: list[Evidence] = []
     for each in group:
         if chain and (
@@ -297,7 +297,7 @@ def parts_by_node(groups: Iterable[FailureGroup]) -> Mapping[str, Parts]:
 
 
 def named(
-    group: FailureGroup, records: Mapping[str, NodeRecord], deferred: DeferredUntil, rules: PolicyConfig
+    group: FailureGroup, records: Mapping[str, NodeRecord], deferred: DeferredUntil, policy: PolicyConfig
 ) -> FailureGroup:
     """Return the group with the name that the nodes' records have for it, the earliest of several."""
     names = {i.failure_group for node in group.nodes if node in records for i in records[node].incidents}
@@ -305,7 +305,7 @@ def named(
     for name in names:
         shared, began_ns = parts_of(name or "")
         # Lines that are read later may begin earlier.
-        is_same = began_ns is not None and abs(began_ns - group.start_ns) <= longest_ns(rules)
+        is_same = began_ns is not None and abs(began_ns - group.start_ns) <= longest_ns(policy)
         if name is not None and is_same and job_key(shared) == job_key(group.shared):
             known.add(name)
     # A root cause that is deferred may still turn out to be collateral.
@@ -317,7 +317,7 @@ def named(
 
 
 def deferred_of(
-    record: NodeRecord, state: NodeState, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int
+    record: NodeRecord, state: NodeState, mine: Sequence[Evidence], policy: PolicyConfig, now_ns: int
 ) -> Mapping[IncidentKey, int]:
     """Return the node's deferred incidents (their rule has ``defer_seconds``), and until when.
 
@@ -327,7 +327,7 @@ def deferred_of(
         return {}
     found: dict[IncidentKey, int] = {}
     for incident in tainting(record):
-        seconds = rules.escalation(incident.key.rule).defer_seconds
+        seconds = policy.escalation(incident.key.rule).defer_seconds
         if not seconds or not incident.severity.taints:
             continue
         heard = (e.heard_ns for e in mine if e.key == incident.key and e.severity.taints)
@@ -343,7 +343,7 @@ def with_roles(
     mine: Sequence[Evidence],
     parts: Parts,
     deferred: Collection[IncidentKey],
-    rules: PolicyConfig,
+    policy: PolicyConfig,
 ) -> NodeRecord:
     """Return the record with the roles of its incidents in the groups that ``parts`` lists."""
     standing = {id(incident) for incident in open_incidents(record, state)}
@@ -353,12 +353,12 @@ def with_roles(
         if id(incident) in standing:
             own = parts.get((incident.key, incident.severity.taints), ())
             was_part = incident.failure_group is not None or incident.role is not None
-            if (own or was_part) and _goes_on_alone(incident, own, mine, rules):
+            if (own or was_part) and _goes_on_alone(incident, own, mine, policy):
                 if incident.role is Role.COLLATERAL:
                     changed = replace(incident, role=None, failure_group=None, root_cause=None)
             elif own:
                 group, each = max(own, key=lambda part: part[1].start_ns)
-                changed = _in_group(incident, group, each, state, rules, is_deferred=each.key in deferred)
+                changed = _in_group(incident, group, each, state, policy, is_deferred=each.key in deferred)
         incidents.append(changed)
     return replace(record, incidents=tuple(incidents)) if incidents != list(record.incidents) else record
 
@@ -368,13 +368,13 @@ def _in_group(
     group: FailureGroup,
     each: Evidence,
     state: NodeState,
-    rules: PolicyConfig,
+    policy: PolicyConfig,
     *,
     is_deferred: bool,
 ) -> Incident:
     if incident.failure_group not in (None, group.name):
         before_ns = parts_of(incident.failure_group)[1]
-        if before_ns is not None and before_ns > each.end_ns + span_ns(rules.correlation_seconds):
+        if before_ns is not None and before_ns > each.end_ns + span_ns(policy.correlation_seconds):
             return incident  # the incident has joined a later group since
     role = incident.role if incident.failure_group == group.name else None
     if group.root_causes:
@@ -414,7 +414,7 @@ def _goes_on_alone(
     incident: Incident,
     own: Sequence[tuple[FailureGroup, Evidence]],
     mine: Sequence[Evidence],
-    rules: PolicyConfig,
+    policy: PolicyConfig,
 ) -> bool:
     """Whether the incident goes on long after the groups that explained it, and so counts by itself."""
     taints = incident.severity.taints
@@ -431,4 +431,4 @@ def _goes_on_alone(
     if began_ns is None:
         return False
     explained_ns = max((each.start_ns for _, each in own), default=began_ns)
-    return latest_ns > max(explained_ns, began_ns) + longest_ns(rules)
+    return latest_ns > max(explained_ns, began_ns) + longest_ns(policy)

@@ -58,7 +58,7 @@ class _Faults:
 def decide(
     snapshot: Snapshot,
     faults: Sequence[Fault],
-    rules: PolicyConfig,
+    policy: PolicyConfig,
     now: datetime,
     *,
     past: Sequence[Fault] | None = None,
@@ -70,7 +70,7 @@ def decide(
     changes nothing. ``past`` are faults that were acted upon before this process began: they are evidence,
     but cause no write by themselves. It is None when the caller has no further ones to add.
     """
-    found = _by_node(snapshot, faults, rules)
+    found = _by_node(snapshot, faults, policy)
     folded = {
         state.name: _folded(state, found.by_node.get(state.name, ()), snapshot, now)
         for state in _nodes_to_decide(snapshot, found)
@@ -82,9 +82,9 @@ def decide(
         for item in case.folded.ignored
         if _is_first_heard(item, case.folded.record)
     ]
-    window = renewed_window(counted, past or (), again, snapshot, rules, now)
+    window = renewed_window(counted, past or (), again, snapshot, policy, now)
     records = {name: case.folded.record for name, case in folded.items()}
-    fleet = assess_fleet(records, window, snapshot, rules, now, more_past=past is not None)
+    fleet = assess_fleet(records, window, snapshot, policy, now, more_past=past is not None)
     cases = _assessed(folded, fleet, snapshot, now)
     candidates = {
         name: gravest
@@ -94,8 +94,8 @@ def decide(
         and not case.state.tainted
         and name not in snapshot.unwritable
     }
-    admission = admit(candidates, snapshot, rules, now, fleet.deferred)
-    changes = {name: change_of(case, admission, rules, now) for name, case in cases.items()}
+    admission = admit(candidates, snapshot, policy, now, fleet.deferred)
+    changes = {name: change_of(case, admission, policy, now) for name, case in cases.items()}
     ignored = (*found.ignored, *(item for case in cases.values() for item in case.folded.ignored))
     return Plan(
         tuple(sorted((change for change in changes.values() if change is not None), key=_write_order)),
@@ -113,12 +113,12 @@ def decide(
     )
 
 
-def _by_node(snapshot: Snapshot, faults: Sequence[Fault], rules: PolicyConfig) -> _Faults:
+def _by_node(snapshot: Snapshot, faults: Sequence[Fault], policy: PolicyConfig) -> _Faults:
     found = _Faults()
     for fault in faults:
         if fault.node is None:
             found.ignored.append(DroppedFault(fault, "the line names no node"))
-        elif fault.finding.user_written and not rules.count_user_written:
+        elif fault.finding.user_written and not policy.count_user_written:
             found.ignored.append(DroppedFault(fault, USER_WRITTEN))
         elif fault.node not in snapshot.nodes:
             found.of_unknown_nodes.append(fault)

@@ -24,13 +24,13 @@ from konductor_like.model import (
     IncidentKey,
     NodeRecord,
     NodeState,
+    RecentEvidence,
     Same,
     Severity,
     Snapshot,
     Source,
     Threshold,
     Together,
-    Window,
 )
 from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
@@ -74,9 +74,9 @@ class Assessment:
 
 def assess_fleet(
     records: Mapping[str, NodeRecord],
-    window: Window,
+    window: RecentEvidence,
     snapshot: Snapshot,
-    rules: PolicyConfig,
+    policy: PolicyConfig,
     now: datetime,
     *,
     more_past: bool,
@@ -89,11 +89,11 @@ def assess_fleet(
     """
     now_ns, states = unix_ns(now), snapshot.nodes
     # More of the past may change the meaning of every line since the start.
-    touched = _nodes_to_assess(window, records, states, rules, 0 if more_past else now_ns - RECENT_NS)
+    touched = _nodes_to_assess(window, records, states, policy, 0 if more_past else now_ns - RECENT_NS)
     if not touched:
         return Assessment()
     names = related(touched, _jobs_of(window, snapshot), states)
-    evidence = evidence_of(names, window, records, states, rules)
+    evidence = evidence_of(names, window, records, states, policy)
     mine: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in evidence:
         mine[each.node].append(each)
@@ -105,9 +105,9 @@ def assess_fleet(
     deferred = {
         name: keys
         for name, record in known.items()
-        if (keys := deferred_of(record, states[name], mine[name], rules, now_ns))
+        if (keys := deferred_of(record, states[name], mine[name], policy, now_ns))
     }
-    groups = [named(group, known, deferred, rules) for group in failure_groups(evidence, states, rules)]
+    groups = [named(group, known, deferred, policy) for group in failure_groups(evidence, states, policy)]
     parts = parts_by_node(groups)
     failed = failed_jobs(groups) if groups else {}
     countable: defaultdict[str, list[Evidence]] = defaultdict(list)
@@ -119,44 +119,44 @@ def assess_fleet(
     for name, record in known.items():
         state, new = states[name], record
         if name in parts or any(i.failure_group or i.role for i in record.incidents):
-            new = with_roles(new, state, mine[name], parts.get(name, {}), deferred.get(name, {}), rules)
+            new = with_roles(new, state, mine[name], parts.get(name, {}), deferred.get(name, {}), policy)
         if name in touched:
-            new = _escalated(new, state, countable[name], rules, now_ns)
+            new = _escalated(new, state, countable[name], policy, now_ns)
             # While the past is still being read, other nodes of a group and its root cause may be missing.
-            if name in failed and not snapshot.replaying and is_common_node(name, failed, rules):
-                new, suspect = _suspected(new, state, countable[name], rules, now_ns)
+            if name in failed and not snapshot.replaying and is_common_node(name, failed, policy):
+                new, suspect = _suspected(new, state, countable[name], policy, now_ns)
                 if suspect is not None:
                     suspects[name] = suspect
         if new != record:
             changed[name] = new
             # An incident that is no longer collateral may be deferred, too.
-            if keys := deferred_of(new, state, mine[name], rules, now_ns):
+            if keys := deferred_of(new, state, mine[name], policy, now_ns):
                 deferred[name] = keys
-    quiet_ns = now_ns - span_ns(rules.correlation_seconds)
+    quiet_ns = now_ns - span_ns(policy.correlation_seconds)
     over = {group.name for group in groups if group.members[-1].end_ns < quiet_ns}
     urgent = {name for name, new in changed.items() if _is_urgent(known[name], new, states[name], over)}
     return Assessment(changed, frozenset(urgent | suspects.keys()), suspects, deferred)
 
 
 def _nodes_to_assess(
-    window: Window,
+    window: RecentEvidence,
     records: Mapping[str, NodeRecord],
     states: Mapping[str, NodeState],
-    rules: PolicyConfig,
+    policy: PolicyConfig,
     since_ns: int,
 ) -> set[str]:
     """Return the nodes to assess: those with evidence read since ``since_ns``, or with deferred incidents."""
     touched = {name for name, at_ns in window.heard_ns.items() if at_ns >= since_ns and name in states}
     for name, record in records.items():
         if not states[name].tainted and any(
-            incident.severity.taints and rules.escalation(incident.key.rule).defer_seconds
+            incident.severity.taints and policy.escalation(incident.key.rule).defer_seconds
             for incident in tainting(record)
         ):
             touched.add(name)
     return touched
 
 
-def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
+def _jobs_of(window: RecentEvidence, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
     """Return the known jobs of each node: from its pods' lines, the API server and its record."""
     jobs = dict(window.jobs)
     for name, state in snapshot.nodes.items():
@@ -167,24 +167,24 @@ def _jobs_of(window: Window, snapshot: Snapshot) -> Mapping[str, frozenset[str]]
 
 
 def _escalated(
-    record: NodeRecord, state: NodeState, countable: Sequence[Evidence], rules: PolicyConfig, now_ns: int
+    record: NodeRecord, state: NodeState, countable: Sequence[Evidence], policy: PolicyConfig, now_ns: int
 ) -> NodeRecord:
     """Return the record with newly escalated incidents; those escalated before do not change."""
     for incident in open_incidents(record, state):
         if incident.taints:
             continue
-        if because := reason_to_escalate(incident, countable, rules, now_ns):
-            record = _with_incident(record, incident, escalated(incident, because, rules))
+        if because := reason_to_escalate(incident, countable, policy, now_ns):
+            record = _with_incident(record, incident, escalated(incident, because, policy))
     return record
 
 
 def _suspected(
-    record: NodeRecord, state: NodeState, countable: Sequence[Evidence], rules: PolicyConfig, now_ns: int
+    record: NodeRecord, state: NodeState, countable: Sequence[Evidence], policy: PolicyConfig, now_ns: int
 ) -> tuple[NodeRecord, Incident | None]:
     """Return a common node's record, and the incident that now makes it a suspect; None if that was known."""
     doubts = [i for i in open_incidents(record, state) if i.severity is Severity.SUSPECT and not i.taints]
     advice = (
-        f"It is the only node common to {rules.common_node_jobs} or more jobs that failed within "
+        f"It is the only node common to {policy.common_node_jobs} or more jobs that failed within "
         f"{span_text(LONGEST_SECONDS)}: run diagnostics on its GPUs and network."
     )
     is_known = any(doubt.advice == advice for doubt in doubts)
@@ -232,12 +232,14 @@ def evidence_that_counts(evidence: Iterable[Evidence], groups: Iterable[FailureG
     return [each for each in evidence if id(each) not in explained and not each.recorded]
 
 
-def reason_to_escalate(incident: Incident, mine: Sequence[Evidence], rules: PolicyConfig, now_ns: int) -> str:
+def reason_to_escalate(
+    incident: Incident, mine: Sequence[Evidence], policy: PolicyConfig, now_ns: int
+) -> str:
     """Return why an incident is escalated now; empty if it is not.
 
     ``mine`` is the countable evidence of its node.
     """
-    escalation = rules.escalation(incident.key.rule)
+    escalation = policy.escalation(incident.key.rule)
     threshold, together = escalation.threshold, escalation.together_with
     if threshold is None and together is None:
         return ""
@@ -246,12 +248,12 @@ def reason_to_escalate(incident: Incident, mine: Sequence[Evidence], rules: Poli
     return reached or (_confirmed_by(together, incident, own, mine, now_ns) if together is not None else "")
 
 
-def escalated(incident: Incident, escalated_because: str, rules: PolicyConfig) -> Incident:
+def escalated(incident: Incident, escalated_because: str, policy: PolicyConfig) -> Incident:
     """Return the escalated incident, with the advice for its reason.
 
     The advice of a user's own rule is kept.
     """
-    escalation = rules.escalation(incident.key.rule)
+    escalation = policy.escalation(incident.key.rule)
     if escalation.advice:
         advice, needs = escalation.advice, escalation.needs
     elif incident.kind is FaultKind.CUSTOM:
@@ -381,9 +383,9 @@ def failed_jobs(groups: Iterable[FailureGroup]) -> JobsOf:
     return {node: frozenset(names) for node, names in jobs.items()}
 
 
-def is_common_node(node: str, failed: JobsOf, rules: PolicyConfig) -> bool:
+def is_common_node(node: str, failed: JobsOf, policy: PolicyConfig) -> bool:
     """Whether enough jobs failed with this node, and no other node was part of more than half of them."""
     mine = failed.get(node, frozenset())
-    if not 0 < rules.common_node_jobs <= len(mine):
+    if not 0 < policy.common_node_jobs <= len(mine):
         return False
     return all(len(mine & theirs) * 2 <= len(mine) for other, theirs in failed.items() if other != node)

@@ -28,12 +28,12 @@ from konductor_like.model import (
     KernelPosition,
     NodeRecord,
     NodeState,
+    RecentEvidence,
     Severity,
     Snapshot,
     Source,
     Trace,
     TraceKey,
-    Window,
 )
 from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
@@ -63,9 +63,9 @@ def renewed_window(
     past: Sequence[Fault],
     again: Sequence[Fault],
     snapshot: Snapshot,
-    rules: PolicyConfig,
+    policy: PolicyConfig,
     now: datetime,
-) -> Window:
+) -> RecentEvidence:
     """Return recent evidence with the new faults, faults from before our start, and their jobs.
 
     ``again`` are faults that an earlier process counted and this one reads for the first time, and faults of
@@ -76,7 +76,7 @@ def renewed_window(
     if max(window.heard_ns.values(), default=0) > now_ns:
         window = by_clock(window, now_ns)
     if past or again:
-        known = [fault for fault in (*past, *again) if _is_about_its_node(fault, states, rules, now)]
+        known = [fault for fault in (*past, *again) if _is_about_its_node(fault, states, policy, now)]
         window = with_past(window, known, states)
         # The process that recorded the fault may have died before it assessed the fleet; a late line may join
         # a group.
@@ -92,24 +92,24 @@ def renewed_window(
     if snapshot.jobs:
         window = with_jobs(window, snapshot.jobs, now_ns)
     if not 0 <= now_ns - window.pruned_ns < PRUNE_INTERVAL_NS:
-        window = pruned(window, rules.window_seconds, now_ns)
+        window = pruned(window, policy.window_seconds, now_ns)
     return window
 
 
 def _is_about_its_node(
-    fault: Fault, states: Mapping[str, NodeState], rules: PolicyConfig, now: datetime
+    fault: Fault, states: Mapping[str, NodeState], policy: PolicyConfig, now: datetime
 ) -> bool:
     state = states.get(fault.node or "")
     if state is None or fault.finding.shadow:
         return False
-    if fault.finding.user_written and not rules.count_user_written:
+    if fault.finding.user_written and not policy.count_user_written:
         return False
     # A failure group may begin on a node that is opted out, although nothing is written for that node.
     left_in = replace(state, opted_out=False) if state.opted_out else state
     return why_not_of_node(state.record.past_boots, left_in, fault, now) is None
 
 
-def by_clock(window: Window, now_ns: int) -> Window:
+def by_clock(window: RecentEvidence, now_ns: int) -> RecentEvidence:
     """Return recent evidence after our clock was set back: a time in the future becomes ``now_ns``."""
     ahead = [node for node, ns in window.heard_ns.items() if ns > now_ns]
     changed: dict[str, Traces] = {}
@@ -123,7 +123,9 @@ def by_clock(window: Window, now_ns: int) -> Window:
     return replace(_with_traces(window, changed), heard_ns=heard_ns)
 
 
-def with_past(window: Window, past: Sequence[Fault], states: Mapping[str, NodeState]) -> Window:
+def with_past(
+    window: RecentEvidence, past: Sequence[Fault], states: Mapping[str, NodeState]
+) -> RecentEvidence:
     """Return recent evidence with faults from before our start, replays of kernel records left out."""
     grouped = _grouped(sorted(past, key=Fault.order), states)
     for node, groups in grouped.items():
@@ -133,7 +135,7 @@ def with_past(window: Window, past: Sequence[Fault], states: Mapping[str, NodeSt
     return _added(window, grouped, None)
 
 
-def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
+def pruned(window: RecentEvidence, span_seconds: float, now_ns: int) -> RecentEvidence:
     """Return recent evidence without what is older than the span."""
     horizon_ns = now_ns - span_ns(span_seconds)
     young = {
@@ -149,7 +151,7 @@ def pruned(window: Window, span_seconds: float, now_ns: int) -> Window:
     return replace(_with_traces(window, young), heard_ns=heard_ns, pruned_ns=now_ns)
 
 
-def _with_traces(window: Window, changed: Mapping[str, Traces]) -> Window:
+def _with_traces(window: RecentEvidence, changed: Mapping[str, Traces]) -> RecentEvidence:
     """Return recent evidence with these nodes' traces and the jobs they name; empty traces are removed."""
     traces, jobs = dict(window.traces), dict(window.jobs)
     for node, mine in changed.items():
@@ -188,7 +190,7 @@ def boot_in(state: NodeState | None, fault: Fault) -> str | None:
     return fault.finding.position.boot_id or (None if state is None else state.machine.boot_id)
 
 
-def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
+def _added(window: RecentEvidence, grouped: Groups, heard_ns: int | None) -> RecentEvidence:
     changed: dict[str, Traces] = {}
     dropped = window.dropped
     for node, groups in grouped.items():
@@ -209,7 +211,7 @@ def _added(window: Window, grouped: Groups, heard_ns: int | None) -> Window:
     return grown if sum(map(len, grown.traces.values())) <= TRACES_MOST else _shrunk(grown)
 
 
-def _shrunk(window: Window) -> Window:
+def _shrunk(window: RecentEvidence) -> RecentEvidence:
     """Drop traces until nine tenths of the limit are left, so that not every further line drops one."""
     every = [
         (_keep_order(trace), node, key) for node, mine in window.traces.items() for key, trace in mine.items()
@@ -291,7 +293,7 @@ def _not_replayed(faults: Sequence[Fault], episodes: Sequence[Episode]) -> Itera
         yield fault
 
 
-def with_jobs(window: Window, jobs: Mapping[str, frozenset[str]], now_ns: int) -> Window:
+def with_jobs(window: RecentEvidence, jobs: Mapping[str, frozenset[str]], now_ns: int) -> RecentEvidence:
     """Return recent evidence with the jobs that run on nodes, for new kernel lines: these name no job."""
     changed = {
         node: {key: _of_jobs(trace, running, now_ns) for key, trace in window.traces.get(node, {}).items()}
@@ -310,7 +312,7 @@ def _of_jobs(trace: Trace, running: frozenset[str], now_ns: int) -> Trace:
     return replace(trace, episodes=(*trace.episodes[:-1], named))
 
 
-def with_pods(window: Window, pods: Mapping[str, Mapping[str, str]]) -> Window:
+def with_pods(window: RecentEvidence, pods: Mapping[str, Mapping[str, str]]) -> RecentEvidence:
     """Return recent evidence with the true jobs of pods whose jobs were guessed from the pods' names.
 
     ``pods`` gives by node and by ``namespace/name`` of the pod its job; empty for a pod without a job.
@@ -386,10 +388,10 @@ class Evidence(NamedTuple):
 
 def evidence_of(
     nodes: Iterable[str],
-    window: Window,
+    window: RecentEvidence,
     records: Mapping[str, NodeRecord],
     states: Mapping[str, NodeState],
-    rules: PolicyConfig,
+    policy: PolicyConfig,
 ) -> list[Evidence]:
     """Return the evidence against ``nodes`` that is not dealt with, the oldest first.
 
@@ -403,16 +405,16 @@ def evidence_of(
             continue
         record = records.get(name, state.record)
         standing = open_incidents(record, state)
-        mine = list(_of_window(window.traces.get(name, {}), state, record, standing, rules))
+        mine = list(_of_window(window.traces.get(name, {}), state, record, standing, policy))
         in_window = {(each.key, each.severity.taints) for each in mine}
         mine += (  # known from the record only, after a restart, until the past is read again
-            _of_incident(name, incident, rules)
+            _of_incident(name, incident, policy)
             for incident in standing
             if (incident.key, incident.severity.taints) not in in_window
             and incident.severity is not Severity.TEST
         )
         if any(each.source is Source.POD and each.jobs for each in mine):
-            mine = list(_with_jobs(mine, rules.correlation_seconds))
+            mine = list(_with_jobs(mine, policy.correlation_seconds))
         found += mine
     found.sort(key=lambda each: (each.start_ns, each.node, each.key.rule, each.key.gpu or ""))
     return found
@@ -425,7 +427,7 @@ def dealt_with_until_ns(state: NodeState, record: NodeRecord) -> int:
 
 
 def _of_window(
-    traces: Traces, state: NodeState, record: NodeRecord, standing: Iterable[Incident], rules: PolicyConfig
+    traces: Traces, state: NodeState, record: NodeRecord, standing: Iterable[Incident], policy: PolicyConfig
 ) -> Iterator[Evidence]:
     since_ns = dealt_with_until_ns(state, record)
     proven = {incident.key for incident in standing if incident.escalated_because}
@@ -433,7 +435,7 @@ def _of_window(
     for key, trace in traces.items():
         if key.boot_id not in (None, state.machine.boot_id):
             continue
-        incident_key, defers = IncidentKey(key.rule, key.gpu), rules.escalation(key.rule).defer_seconds > 0
+        incident_key, defers = IncidentKey(key.rule, key.gpu), policy.escalation(key.rule).defer_seconds > 0
         dealt_with_ns = max(since_ns, acked.get(incident_key, 0))
         for episode in trace.episodes:
             is_covered = bool(record.releases) and _is_covered(episode, key, record)
@@ -465,7 +467,7 @@ def _is_covered(episode: Episode, key: TraceKey, record: NodeRecord) -> bool:
     return read.boot_id == key.boot_id and bool(episode.last.at_or_before(read))
 
 
-def _of_incident(name: str, incident: Incident, rules: PolicyConfig) -> Evidence:
+def _of_incident(name: str, incident: Incident, policy: PolicyConfig) -> Evidence:
     return Evidence(
         name,
         incident.key,
@@ -477,7 +479,7 @@ def _of_incident(name: str, incident: Incident, rules: PolicyConfig) -> Evidence
         jobs=frozenset((incident.job,)) if incident.job else frozenset(),
         proven=bool(incident.escalated_because),
         recorded=True,
-        defers=rules.escalation(incident.key.rule).defer_seconds > 0,
+        defers=policy.escalation(incident.key.rule).defer_seconds > 0,
     )
 
 

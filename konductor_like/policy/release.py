@@ -61,12 +61,12 @@ def release(
     reason: str,
     how: str,
     read_ns: Mapping[Source, int],
-    rules: PolicyConfig | None = DEFAULTS,
+    policy: PolicyConfig | None = DEFAULTS,
 ) -> Change | None:
     """Return the change that releases a node; None if it has neither our taint nor open incidents.
 
     A person may release a node with a hold or a mark for replacement; the warning then reports what is
-    overridden. Without ``rules``, because they are not known, the warning has no numbers.
+    overridden. Without ``policy``, because they are not known, the warning has no numbers.
 
     ``at`` is an aware datetime, ``read_ns`` gives how far the controller has read each source.
     """
@@ -74,7 +74,7 @@ def release(
     marked = state.tainted or state.suspect_tainted
     if not marked and not open_incidents and state.record.tainted_at is None:
         return None
-    overridden = may_return(state.record, at, rules)
+    overridden = may_return(state.record, at, policy)
     record = released_record(
         state,
         at=at,
@@ -255,7 +255,7 @@ def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
     return replace(cleared, quarantines=(quarantine, *record.quarantines)[:QUARANTINES_KEPT])
 
 
-def held_longer(before: NodeRecord, record: NodeRecord, rules: PolicyConfig, now: datetime) -> NodeRecord:
+def held_longer(before: NodeRecord, record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
     """Return a tainted node's record with its hold or mark for replacement, if a new time out begins.
 
     ``before`` is the record as it was read; a node with an active failure there keeps its marks. The first
@@ -267,30 +267,30 @@ def held_longer(before: NodeRecord, record: NodeRecord, rules: PolicyConfig, now
         return record
     if not any(_is_active_failure(i) for i in record.incidents):
         return record
-    earlier = times_out(record, rules, now)
+    earlier = times_out(record, policy, now)
     hold_until = None
     if earlier:  # the record keeps only QUARANTINES_KEPT, which limits the exponent
-        seconds = min(rules.hold_max_seconds, rules.hold_base_seconds * 2 ** (earlier - 1))
+        seconds = min(policy.hold_max_seconds, policy.hold_base_seconds * 2 ** (earlier - 1))
         hold_until = now + timedelta(seconds=seconds)
-    if not 0 < rules.repeat_count <= earlier + 1:
+    if not 0 < policy.repeat_count <= earlier + 1:
         return replace(record, hold_until=hold_until, replace_since=None)
     advice = (
-        f"It failed {earlier + 1} times in {rules.repeat_days:g} days: "
+        f"It failed {earlier + 1} times in {policy.repeat_days:g} days: "
         "drain it and have its hardware checked or replaced."
     )
     incidents = tuple(replace(i, advice=advice) if _is_active_failure(i) else i for i in record.incidents)
     return replace(record, incidents=incidents, hold_until=hold_until, replace_since=now)
 
 
-def may_return(record: NodeRecord, now: datetime, rules: PolicyConfig | None = DEFAULTS) -> str | None:
+def may_return(record: NodeRecord, now: datetime, policy: PolicyConfig | None = DEFAULTS) -> str | None:
     """Return why a node must not return by itself, in words; None if it may.
 
-    Without ``rules``, because they are not known, the words have no numbers.
+    Without ``policy``, because they are not known, the words have no numbers.
     """
     failed = "it failed before"
-    if rules is not None:
-        times = times_out(record, rules, now) + (record.tainted_at is not None)
-        failed = f"it failed {times} times in {rules.repeat_days:g} days"
+    if policy is not None:
+        times = times_out(record, policy, now) + (record.tainted_at is not None)
+        failed = f"it failed {times} times in {policy.repeat_days:g} days"
     if record.replace_since is not None:
         return f"marked for replacement: {failed}"
     if record.hold_until is not None and now < record.hold_until:
@@ -298,9 +298,9 @@ def may_return(record: NodeRecord, now: datetime, rules: PolicyConfig | None = D
     return None
 
 
-def times_out(record: NodeRecord, rules: PolicyConfig, now: datetime) -> int:
+def times_out(record: NodeRecord, policy: PolicyConfig, now: datetime) -> int:
     """Return how many quarantines of the node ended within the last ``repeat_days``."""
-    since = now - timedelta(days=rules.repeat_days)
+    since = now - timedelta(days=policy.repeat_days)
     return sum(quarantine.released_at > since for quarantine in record.quarantines)
 
 

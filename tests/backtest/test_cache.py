@@ -11,7 +11,7 @@ import pytest
 
 from konductor_like.backtest.cache import HistoryCache, cache_name
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import Window
+from konductor_like.loki.window_query import TimeWindow
 
 LABELS = {"k8s_node_name": "gpu-1", "k8s_namespace_name": "dmesg-logging"}
 NAME = cache_name("http://loki:3100", "tenant", "{}")
@@ -26,22 +26,22 @@ def files(root: Path) -> Iterable[Path]:
 
 
 def test_a_stored_window_is_there_for_the_next_run(tmp_path: Path) -> None:
-    HistoryCache(tmp_path, NAME).store(Window(100, 200), entries(100, 150, 199))
+    HistoryCache(tmp_path, NAME).store(TimeWindow(100, 200), entries(100, 150, 199))
 
     found = HistoryCache(tmp_path, NAME).window_at(150)
 
-    assert found == (Window(100, 200), entries(100, 150, 199))
+    assert found == (TimeWindow(100, 200), entries(100, 150, 199))
 
 
 def test_of_two_windows_around_a_moment_the_one_that_ends_later_is_taken(tmp_path: Path) -> None:
     cache = HistoryCache(tmp_path, NAME)
-    for window in (Window(100, 200), Window(150, 300), Window(160, 170), Window(400, 500)):
+    for window in (TimeWindow(100, 200), TimeWindow(150, 300), TimeWindow(160, 170), TimeWindow(400, 500)):
         cache.store(window, entries(window.start_ns))
 
     found = cache.window_at(165)
 
     assert found is not None
-    assert found[0] == Window(150, 300)
+    assert found[0] == TimeWindow(150, 300)
     assert cache.window_at(300) is None
     assert cache.next_ns(300) == 400
     assert cache.next_ns(400) is None
@@ -62,7 +62,7 @@ def test_a_damaged_file_goes_and_its_window_is_as_if_never_kept(
     tmp_path: Path, damage: Callable[[bytes], bytes | None]
 ) -> None:
     cache = HistoryCache(tmp_path, NAME)
-    cache.store(Window(100, 200), entries(100))
+    cache.store(TimeWindow(100, 200), entries(100))
     [file] = files(tmp_path)
     damaged = damage(file.read_bytes())
     if damaged is None:
@@ -76,7 +76,7 @@ def test_a_damaged_file_goes_and_its_window_is_as_if_never_kept(
 
 
 def test_nobody_else_may_read_it(tmp_path: Path) -> None:
-    HistoryCache(tmp_path / "new", NAME).store(Window(100, 200), entries(100))
+    HistoryCache(tmp_path / "new", NAME).store(TimeWindow(100, 200), entries(100))
 
     (file,) = files(tmp_path / "new")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -86,7 +86,7 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
 def test_the_windows_used_longest_ago_are_removed(tmp_path: Path) -> None:
     cache = HistoryCache(tmp_path, NAME, bytes_most=2000)
     for number in range(1, 31):
-        cache.store(Window(100 * number, 100 * number + 100), entries(100 * number))
+        cache.store(TimeWindow(100 * number, 100 * number + 100), entries(100 * number))
         os.utime(tmp_path / NAME / f"{100 * number}-{100 * number + 100}", (number, number))
         if number == 10:
             assert cache.window_at(900) is not None  # used just now

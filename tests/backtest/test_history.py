@@ -13,13 +13,13 @@ from konductor_like.backtest.history import FAILURES_MOST, HistoryReader
 from konductor_like.backtest.result import History
 from konductor_like.loki.errors import LokiError, LokiRefused, LokiUnavailable
 from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window_query import ByteBudget, Window
+from konductor_like.loki.window_query import ByteBudget, TimeWindow
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 from tests.backtest.histories import KERNEL, SECOND_NS, START_NS
 
 HOUR_NS = 3600 * SECOND_NS
-SPAN = Window(START_NS, START_NS + 48 * HOUR_NS)
+SPAN = TimeWindow(START_NS, START_NS + 48 * HOUR_NS)
 Fails = Callable[[int], LokiError | None]
 
 
@@ -45,7 +45,7 @@ class OneLineAMinute:
 
 
 def past(
-    loki: OneLineAMinute, cache: HistoryCache | None = None, span: Window = SPAN, **more: object
+    loki: OneLineAMinute, cache: HistoryCache | None = None, span: TimeWindow = SPAN, **more: object
 ) -> HistoryReader:
     return HistoryReader(
         Source.KERNEL,
@@ -66,7 +66,7 @@ def times(one: HistoryReader) -> Iterator[int]:
         yield from (line.timestamp_ns for line in page.lines)
 
 
-def every_minute(span: Window) -> list[int]:
+def every_minute(span: TimeWindow) -> list[int]:
     return list(range(span.start_ns, span.end_ns, 60 * SECOND_NS))
 
 
@@ -93,11 +93,12 @@ def test_an_interrupted_run_continues_where_it_ended(tmp_path: Path) -> None:
 
 
 def test_another_span_uses_the_cached_windows_and_asks_for_the_rest(tmp_path: Path) -> None:
-    early, late = Window(START_NS, START_NS + 10 * HOUR_NS), Window(START_NS + 20 * HOUR_NS, SPAN.end_ns)
+    early = TimeWindow(START_NS, START_NS + 10 * HOUR_NS)
+    late = TimeWindow(START_NS + 20 * HOUR_NS, SPAN.end_ns)
     for span in (early, late):
         kept = HistoryCache(tmp_path, "0" * 20)
         assert list(times(past(OneLineAMinute(), kept, span))) == every_minute(span)
-    middle = Window(START_NS + 5 * HOUR_NS, START_NS + 25 * HOUR_NS)
+    middle = TimeWindow(START_NS + 5 * HOUR_NS, START_NS + 25 * HOUR_NS)
     loki = OneLineAMinute()
 
     assert list(times(past(loki, HistoryCache(tmp_path, "0" * 20), middle))) == every_minute(middle)

@@ -87,7 +87,7 @@ class Case:
         )
 
     def policy(self) -> PolicyConfig:
-        return self.full_settings().rules().under(self.book.catalog.escalations, "1")
+        return self.full_settings().policy().under(self.book.catalog.escalations, "1")
 
 
 CASES = {
@@ -167,7 +167,7 @@ def by_the_controller(written: list[WrittenLine], case: Case) -> list[Taint]:
             DryRunEvents(),
             Report(metrics, dry_run=True),
             metrics,
-            rules=policy,
+            policy=policy,
             start=Checkpoint(dict.fromkeys(readers, START_NS), 0),
             unknown_node_seconds=600,
             detect=MultilineDetector(lambda: detector).detect,

@@ -13,7 +13,7 @@ from konductor_like.backtest.simulation import SimulatedNodes, Simulation, healt
 from konductor_like.catalog import load_catalog, read_user_rules
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.detection import Detector
-from konductor_like.loki.window_query import Window
+from konductor_like.loki.window_query import TimeWindow
 from konductor_like.model import Change, LogLine, NodeRecord, SkipReason, Source, Verb
 from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig
@@ -132,7 +132,7 @@ def test_a_node_that_has_our_taint_today_starts_in_service() -> None:
 
 @pytest.mark.parametrize(("days", "seconds"), [(0.125, (5, 15)), (2, (65, 65)), (30, (960, 960))])
 def test_a_long_span_is_polled_less_often(days: float, seconds: tuple[int, int]) -> None:
-    span = Window(START_NS, START_NS + round(days * 24 * HOUR_NS))
+    span = TimeWindow(START_NS, START_NS + round(days * 24 * HOUR_NS))
 
     found = poll_intervals(Settings(log_endpoint="http://loki"), span)
 

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from konductor_like.sandbox.fleet import make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.sandbox.kubernetes.fleet import make_node
 from konductor_like.sandbox.loki import LokiServer
 from tests.loki_values import DEPLOYED
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
@@ -128,11 +128,10 @@ class Aftermath:
         acts_from_ns = max(self._ledger.starts_without_cursor_ns) - seconds(ACT_SECONDS)
         occurrences = self._ledger.of(state.name)
         for i in state.record.incidents:
-            mine = [
-                o for o in occurrences if is_key(o, i) and o.happened_ns > acts_from_ns and self._is_sure(o)
-            ]
-            last = max((o.sequence for o in occurrences if is_key(o, i)), default=0)
-            sure = sum(is_prompt(o) or o.sequence == last for o in mine)
+            alike = [o for o in occurrences if is_key(o, i)]
+            mine = [o for o in alike if o.happened_ns > acts_from_ns and self._is_sure(o)]
+            last = max((o.sequence for o in alike), default=0)
+            sure = sum(o.sequence == last or (is_prompt(o) and not is_overtaken(o, alike)) for o in mine)
             if i.source is Source.KERNEL and i.count < sure:
                 self._ledger.break_(f"{state.name} counts {i.count} of {i.key.rule}, {sure} were read")
 
@@ -161,7 +160,7 @@ class Aftermath:
 
     def _is_full(self, pool: str | None) -> bool:
         """Whether the brake allows no further tainted node, in the fleet or in this pool."""
-        rules, states = self._world.settings.rules(), self._states
+        rules, states = self._world.settings.policy(), self._states
         full = sum(state.tainted for state in states.values()) >= bound(len(states), rules)
         if full or rules.brake_pool_max_percent is None:
             return full
@@ -219,3 +218,12 @@ class Aftermath:
 def is_prompt(o: Occurrence) -> bool:
     """Whether Loki showed all lines of the fault within the margin."""
     return all(s.visible_ns - s.timestamp_ns <= MARGIN_NS for s in o.shipments)
+
+
+def is_overtaken(o: Occurrence, alike: Iterable[Occurrence]) -> bool:
+    """Whether Loki showed a later one of these before all lines of the fault."""
+    shown_ns = max((s.visible_ns for s in o.shipments), default=0)
+    return any(
+        later.sequence > o.sequence and any(s.visible_ns < shown_ns for s in later.shipments)
+        for later in alike
+    )

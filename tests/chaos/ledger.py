@@ -73,7 +73,7 @@ class Brake:
 
     def broken_by(self, process: Process, before: NodeState, after: NodeState, step: int) -> Iterator[str]:
         """Describe each rule of the brake that this taint breaks."""
-        rules, nodes = self._world.settings.rules(), {**process.store.snapshot(), after.name: before}
+        rules, nodes = self._world.settings.policy(), {**process.store.snapshot(), after.name: before}
         if self._pauses(step) and process.reads_lease():
             yield f"{process.name} taints {after.name} although tainting is paused"
         if after.name in process.maybe_tainted():

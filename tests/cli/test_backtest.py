@@ -20,7 +20,7 @@ from konductor_like.cli.backtest.report import show
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiUnavailable
 from konductor_like.loki.response import QueryResult
-from konductor_like.loki.window_query import Window
+from konductor_like.loki.window_query import TimeWindow
 from konductor_like.model import SkipReason
 from konductor_like.model.time import moment_of
 from konductor_like.sandbox.loki import LokiServer
@@ -229,7 +229,7 @@ def test_a_loki_that_cannot_be_reached_is_an_error_and_no_empty_report(
 
 
 DAY_NS = 86_400 * SECOND_NS
-SPAN = Window(START_NS, START_NS + 30 * DAY_NS)
+SPAN = TimeWindow(START_NS, START_NS + 30 * DAY_NS)
 EVIDENCE = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', GPU has fallen off the bus. \x1b[31m"
 
 

@@ -17,7 +17,7 @@ from konductor_like.model import (
     Release,
     Severity,
 )
-from konductor_like.sandbox.fleet import make_cpu_node, make_node
+from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, faulty, incident, with_record
 
 ALL_MEASURED = Coverage(NOW, listed_are_measured=False)

@@ -23,7 +23,7 @@ from konductor_like.cli.status.text import status_view
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.detection import packaged
 from konductor_like.model import BrakeState, Coverage, Severity
-from konductor_like.sandbox.fleet import make_node
+from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.scenes import NOW, every_state, incident, with_record
 
 

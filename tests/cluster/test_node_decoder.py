@@ -26,7 +26,7 @@ from konductor_like.model import (
     Source,
     Taint,
 )
-from konductor_like.sandbox.fleet import make_cpu_node, make_node
+from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from konductor_like.settings import Settings
 from tests.cluster.scenes import BOOT, OURS, TEAM, incident, raw_node, record, state_of
 

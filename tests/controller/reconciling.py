@@ -99,7 +99,7 @@ class Scene:
             self.cluster,
             Report(self.metrics, fleet_event=lambda *told: self.fleet_events.append(told)),
             self.metrics,
-            rules=PolicyConfig(),
+            policy=PolicyConfig(),
             start=start or Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             detect=detect,

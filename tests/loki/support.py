@@ -14,7 +14,7 @@ from konductor_like.loki.errors import LokiError, LokiRefused, LokiTimeout
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window_query import COUNTABLE_NS, Window
+from konductor_like.loki.window_query import COUNTABLE_NS, TimeWindow
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 
@@ -93,7 +93,7 @@ class MemoryLoki:
     """Whether answers carry Loki's own count of matching lines."""
     calls: list[Call] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
-    counted: list[Window] = field(default_factory=list)
+    counted: list[TimeWindow] = field(default_factory=list)
     """The spans of counting queries."""
     shards: int | None = None
     """The number of shards that its answers report."""
@@ -112,7 +112,7 @@ class MemoryLoki:
         """As the client's."""
         assert (end_ns - start_ns) % COUNTABLE_NS == 0
         matching = self._matching(query, start_ns, end_ns)
-        self.counted.append(Window(start_ns, end_ns))
+        self.counted.append(TimeWindow(start_ns, end_ns))
         return Count(len(matching), 100 * len(matching))
 
     def _matching(self, query: str, start_ns: int, end_ns: int) -> list[Entry]:

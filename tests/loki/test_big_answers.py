@@ -14,7 +14,7 @@ from konductor_like.loki.errors import (
 )
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import PAGE_BYTES, Window, WindowQuery
+from konductor_like.loki.window_query import PAGE_BYTES, TimeWindow, WindowQuery
 from konductor_like.model import Source
 from tests.loki.support import (
     ENTRY_BYTES,
@@ -111,7 +111,7 @@ def test_the_size_of_entries_is_learnt_kept_for_a_while_and_forgotten() -> None:
     asking = WindowQuery(loki, QUERY, settings(), HOUR)
     usual = asking.limit
 
-    asking.lines_of()(Window(NOW, NOW + SECOND))
+    asking.lines_of()(TimeWindow(NOW, NOW + SECOND))
     heavy = asking.limit
     asking.succeeded()
     kept = asking.limit
@@ -127,7 +127,7 @@ def test_light_entries_make_larger_pages_up_to_the_tenants_limit() -> None:
     loki = MemoryLoki(_storm(30_000, 50, 30_000))
     asking = WindowQuery(loki, QUERY, settings(), HOUR, limit=4000)
 
-    result = asking.lines_of()(Window(NOW, NOW + SECOND))
+    result = asking.lines_of()(TimeWindow(NOW, NOW + SECOND))
 
     assert result is not None
     assert len(result.entries) == 4000
@@ -140,7 +140,7 @@ def test_a_slow_loki_is_not_asked_for_fewer_lines_where_that_did_not_help() -> N
     usual = asking.limit
 
     with pytest.raises(LokiTimeout):
-        asking.lines_of()(Window(NOW, NOW + HOUR))
+        asking.lines_of()(TimeWindow(NOW, NOW + HOUR))
 
     assert [call.limit for call in loki.calls] == [usual, 1]
     assert asking.limit == usual
@@ -200,7 +200,7 @@ def test_a_restart_asks_again_for_what_could_not_be_read() -> None:
 def test_a_span_that_could_not_be_read_for_a_day_is_given_up_and_reported() -> None:
     loki = _broken_chunk(NOW + HOUR, NOW + HOUR + SECOND)
     reader = start_reader(loki)
-    given_up: list[Window] = []
+    given_up: list[TimeWindow] = []
     batch = None
 
     for minutes in range(0, 30 * 60, 2):

@@ -20,7 +20,7 @@ from konductor_like.loki.read_state import (
     planned,
 )
 from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import Window
+from konductor_like.loki.window_query import TimeWindow
 from tests.loki.support import HOUR, NOW, SECOND, entry, settings
 
 CONFIG = ReaderConfig(
@@ -94,7 +94,7 @@ def test_a_clock_that_steps_back_takes_the_cursor_with_it() -> None:
 
 
 def test_an_open_gap_is_read_every_ten_minutes_and_once_more_when_it_closed() -> None:
-    gap = Window(NOW - 3 * HOUR, NOW - 2 * HOUR)
+    gap = TimeWindow(NOW - 3 * HOUR, NOW - 2 * HOUR)
     steady = replace(STEADY, swept_ns=NOW + 10 * HOUR, present_read_ns=NOW + 10 * HOUR)
     first = planned(steady, CONFIG, [gap], NOW + 10 * HOUR)
     again = planned(replace(first, pending=()), CONFIG, [gap], NOW + 10 * HOUR + 599 * SECOND)

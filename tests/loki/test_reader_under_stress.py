@@ -15,7 +15,7 @@ from konductor_like.loki.errors import (
     LokiTimeout,
     LokiUnavailable,
 )
-from konductor_like.loki.window_query import Window
+from konductor_like.loki.window_query import TimeWindow
 from tests.loki.support import (
     HOUR,
     NOW,
@@ -97,7 +97,7 @@ def test_more_lines_in_one_nanosecond_than_loki_gives_out_are_reported() -> None
         batches.append(poll(reader, NOW + 5 * SECOND))
 
     (window,) = [window for batch in batches for window in batch.incomplete_windows]
-    assert window == Window(NOW + SECOND, NOW + SECOND + 1)
+    assert window == TimeWindow(NOW + SECOND, NOW + SECOND + 1)
     assert len([text for batch in batches for text in texts_of(batch)]) == 10
 
 
@@ -237,7 +237,7 @@ def test_one_nanosecond_too_large_to_hold_is_read_with_fewer_lines_and_reported(
     while batches[-1].more:
         batches.append(poll(reader, NOW + SECOND))
 
-    assert {window for batch in batches for window in batch.incomplete_windows} == {Window(NOW, NOW + 1)}
+    assert {window for batch in batches for window in batch.incomplete_windows} == {TimeWindow(NOW, NOW + 1)}
     assert 2 <= len([text for batch in batches for text in texts_of(batch)]) <= 6
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.window_query import ByteBudget, Piece, Window, is_complete, read_span
+from konductor_like.loki.window_query import ByteBudget, Piece, TimeWindow, is_complete, read_span
 from konductor_like.model import Source
 from tests.loki.support import NOW, QUERY, SECOND, MemoryLoki, entry, poll, settings
 
@@ -35,9 +35,9 @@ class CuttingServer:
         self._lines = lines
         self._choose = choose
         self._counts = counts
-        self.queries: list[Window] = []
+        self.queries: list[TimeWindow] = []
 
-    def __call__(self, window: Window) -> QueryResult | None:
+    def __call__(self, window: TimeWindow) -> QueryResult | None:
         self.queries.append(window)
         matching = [line for line in self._lines if window.start_ns <= line.timestamp_ns < window.end_ns]
         given_out = matching
@@ -75,7 +75,7 @@ def test_every_line_is_read_exactly_once_whatever_the_server_cuts(
     lines = _lines(timestamps)
     server = CuttingServer(lines, choose, counts=counts)
 
-    pieces = list(read_span(Window(100, 300), first_ns, widest_ns, server))
+    pieces = list(read_span(TimeWindow(100, 300), first_ns, widest_ns, server))
 
     read = Counter(entry.text for piece in pieces for entry in piece.entries)
     assert set(read.values()) <= {1}
@@ -93,16 +93,16 @@ def test_every_line_is_read_exactly_once_whatever_the_server_cuts(
 
 
 def test_a_full_answer_that_was_not_sharded_is_asked_for_once() -> None:
-    asked: list[Window] = []
+    asked: list[TimeWindow] = []
 
-    def in_order(window: Window) -> QueryResult:
+    def in_order(window: TimeWindow) -> QueryResult:
         asked.append(window)
         found = [line for line in _lines([*range(0, 400, 10)]) if line.timestamp_ns >= window.start_ns]
         return QueryResult(tuple(found[:LIMIT]), None, 0, LIMIT, 1)
 
-    pieces = read_span(Window(0, 400), 400, 400, in_order)
+    pieces = read_span(TimeWindow(0, 400), 400, 400, in_order)
 
-    assert next(pieces) == Piece(Window(0, 50), tuple(_lines([0, 10, 20, 30, 40])))
+    assert next(pieces) == Piece(TimeWindow(0, 50), tuple(_lines([0, 10, 20, 30, 40])))
     assert next(pieces).window.start_ns == 50
     assert [window.start_ns for window in asked] == [0, 50]
 
@@ -111,22 +111,22 @@ def test_a_full_answer_that_was_not_sharded_is_asked_for_once() -> None:
 def test_a_crowded_nanosecond_is_flagged_unless_loki_counts_no_more_than_came(
     lines: int, complete: bool
 ) -> None:
-    def ask(window: Window) -> QueryResult:
+    def ask(window: TimeWindow) -> QueryResult:
         held = _lines([500] * lines) if window.start_ns <= 500 < window.end_ns else []
         return QueryResult(tuple(held[:LIMIT]), len(held), 0, LIMIT)
 
-    (crowded,) = [piece for piece in read_span(Window(0, 1000), 1000, 1000, ask) if piece.entries]
+    (crowded,) = [piece for piece in read_span(TimeWindow(0, 1000), 1000, 1000, ask) if piece.entries]
 
-    assert crowded == Piece(Window(500, 501), tuple(_lines([500] * LIMIT)), complete=complete)
+    assert crowded == Piece(TimeWindow(500, 501), tuple(_lines([500] * LIMIT)), complete=complete)
 
 
 def test_a_window_whose_answer_would_be_too_large_is_halved() -> None:
-    def refuses_wide(window: Window) -> QueryResult | None:
+    def refuses_wide(window: TimeWindow) -> QueryResult | None:
         return None if window.width_ns > 25 else QueryResult((), 0, 0, LIMIT)
 
-    pieces = list(read_span(Window(0, 100), 100, 100, refuses_wide))
+    pieces = list(read_span(TimeWindow(0, 100), 100, 100, refuses_wide))
 
-    assert pieces == [Piece(Window(start, start + 25), ()) for start in (0, 25, 50, 75)]
+    assert pieces == [Piece(TimeWindow(start, start + 25), ()) for start in (0, 25, 50, 75)]
 
 
 @pytest.mark.parametrize(
@@ -150,14 +150,14 @@ def test_the_completeness_guard(entries: int, counted: int | None, complete: boo
 def test_a_nanosecond_that_almost_fills_an_answer_is_followed_by_a_window_of_some_width() -> None:
     lines = tuple(_lines([100] * 99))
 
-    def ask(window: Window) -> QueryResult:
+    def ask(window: TimeWindow) -> QueryResult:
         return QueryResult(lines if window.start_ns == 100 else (), None, 0, 100, 1)
 
-    pieces = list(read_span(Window(100, 102), 1, 1, ask))
+    pieces = list(read_span(TimeWindow(100, 102), 1, 1, ask))
 
     assert [(piece.window, piece.next_width_ns) for piece in pieces] == [
-        (Window(100, 101), 1),
-        (Window(101, 102), 2),
+        (TimeWindow(100, 101), 1),
+        (TimeWindow(101, 102), 2),
     ]
 
 

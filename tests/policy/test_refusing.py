@@ -162,8 +162,8 @@ def test_a_record_that_a_user_wrote_is_only_counted_if_the_setting_ignores_it() 
 
 
 def test_the_setting_for_user_written_records_reaches_the_policy() -> None:
-    assert Settings().rules().count_user_written
-    assert not Settings(user_written="ignore").rules().count_user_written
+    assert Settings().policy().count_user_written
+    assert not Settings(user_written="ignore").policy().count_user_written
 
 
 def test_an_incident_is_no_longer_user_written_once_the_driver_prints_the_same() -> None:

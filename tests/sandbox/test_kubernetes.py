@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from konductor_like.sandbox.fleet import make_fleet, make_node
 from konductor_like.sandbox.kubernetes import KubernetesServer, Rule
+from konductor_like.sandbox.kubernetes.fleet import make_fleet, make_node
 from tests.contract.kubernetes_target import MERGE_PATCH, Target, node_path
 
 NODES = "/api/v1/nodes"

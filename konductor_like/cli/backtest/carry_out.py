@@ -30,7 +30,7 @@ from konductor_like.detection import Detector
 from konductor_like.exits import Exit
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.logql import kernel_query, pod_query
-from konductor_like.loki.window_query import ByteBudget, Window
+from konductor_like.loki.window_query import ByteBudget, TimeWindow
 from konductor_like.model import NodeState, Source
 from konductor_like.model.time import SECOND_NS, moment_of, unix_ns
 from konductor_like.settings import Settings
@@ -61,7 +61,7 @@ def carry_out(
     release = None if release_after == NEVER else span_of(release_after, "--release-after").total_seconds()
     users = [_rules(rules) if rules else load(settings.rules_file), *([_rules(compare)] if compare else [])]
     rule_sets = [
-        RuleSet(Detector(each.catalog), settings.rules().under(each.catalog.escalations, each.digest))
+        RuleSet(Detector(each.catalog), settings.policy().under(each.catalog.escalations, each.digest))
         for each in users
     ]
     states, nodes_from = _nodes(nodes, settings, kubeconfig, context)
@@ -90,7 +90,7 @@ def exit_status(result: Result, *, use_cache: bool) -> Exit:
     return Exit.INTERRUPTED if result.ended_by == INTERRUPTED else Exit.PARTLY
 
 
-def _span(since: str, until: str | None) -> Window:
+def _span(since: str, until: str | None) -> TimeWindow:
     now = session.now()
     start = typed_moment(since, "--since", now)
     end = now if until is None else min(now, typed_moment(until, "--until", now))
@@ -98,7 +98,7 @@ def _span(since: str, until: str | None) -> Window:
         raise CommandError("--since is not before --until, or in the future", status=Exit.USAGE)
     if unix_ns(start) < 0:
         raise CommandError(f"--since {since!r} is before there were logs", status=Exit.USAGE)
-    return Window(unix_ns(start), unix_ns(end))
+    return TimeWindow(unix_ns(start), unix_ns(end))
 
 
 def _rules(file: Path) -> UserRules:
@@ -184,7 +184,7 @@ def _cache(settings: Settings, query: str) -> HistoryCache | None:
         return None
 
 
-def _progress(span: Window) -> Callable[[int], None]:
+def _progress(span: TimeWindow) -> Callable[[int], None]:
     """Return a function that takes the time reached and prints it every :data:`TELL_SECONDS`."""
     due = time.monotonic() + TELL_SECONDS
 

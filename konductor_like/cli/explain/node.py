@@ -101,10 +101,10 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
     ``own_rules`` is the digest of this machine's rules. If the controller's settings are not known, the
     explanation leaves out everything that depends on them.
     """
-    state, controller, rules = fleet.nodes[name], fleet.controller, fleet.rules()
+    state, controller, policy = fleet.nodes[name], fleet.controller, fleet.policy()
     known = controller.settings is not None
     snapshot = Snapshot(fleet.nodes, controls=controller.controls, ambiguous=fleet.ambiguous)
-    plan = decide(snapshot, (), rules, fleet.now)
+    plan = decide(snapshot, (), policy, fleet.now)
     mine = (each for each in plan.refused if each.node == name and (known or each.why not in _BY_SETTINGS))
     failures = shared_failures(fleet.nodes, fleet.now)
     return NodeExplanation(
@@ -113,7 +113,7 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
         controller=controller,
         held_back=tuple((each, why_not_tainted(each, state, plan.brake)) for each in mine),
         failures=tuple(each for each in failures if name in (*each.nodes, *each.gone)),
-        stays_out=may_return(state.record, fleet.now, rules if known else None) if state.tainted else None,
+        stays_out=may_return(state.record, fleet.now, policy if known else None) if state.tainted else None,
         other_rules=controller.other_rules(own_rules),
     )
 

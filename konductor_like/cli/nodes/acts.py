@@ -62,7 +62,7 @@ class Reset(NodeWrites):
             reason=self.reason,
             how="reset",
             read_ns=self.controller.read_ns,
-            rules=self.controller.settings.policy if self.controller.settings else None,
+            policy=self.controller.settings.policy if self.controller.settings else None,
         )
 
     def done_text(self, change: Change) -> str:

@@ -184,7 +184,7 @@ class Fleet:
         """See :meth:`ControllerReport.unread_since`, for kernel logs."""
         return self.controller.unread_since(self.now)
 
-    def rules(self) -> PolicyConfig:
+    def policy(self) -> PolicyConfig:
         """Return the controller's policy; with the catalogue's rules if a fault may be deferred now.
 
         Reading the catalogue is the slowest part of the command, so it is read only for a fault that is young
@@ -201,7 +201,7 @@ class Fleet:
     def brake(self) -> BrakeState:
         """Return the brake's state; without the controller's settings, only what is known without them."""
         controls = self.controller.controls
-        state = brake_state(self.nodes, self.rules(), self.ambiguous, controls=controls, now=self.now)
+        state = brake_state(self.nodes, self.policy(), self.ambiguous, controls=controls, now=self.now)
         if self.controller.settings is not None:
             return state
         held = tuple(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from konductor_like.sandbox.fleet import make_fleet
+from konductor_like.sandbox.kubernetes.fleet import make_fleet
 from konductor_like.sandbox.kubernetes.server import KubernetesServer
 from konductor_like.sandbox.server import serve_until_interrupted
 
