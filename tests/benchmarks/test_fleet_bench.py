@@ -16,7 +16,7 @@ from tests.processes.waiting import until
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
 
 NODES, FAILING = 1500, 750
-TAINTED_SECONDS, EVENTS_SECONDS = 6.0, 15.0
+TAINTED_SECONDS, EVENTS_SECONDS = 3.0, 15.0
 _NAME = re.compile(rb'"name":"(gpu-\d{4})')
 
 

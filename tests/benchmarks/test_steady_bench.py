@@ -28,7 +28,7 @@ HISTORY_MINUTES = 60
 POD_LINES = 100
 """Lines a second of all pods in the watched namespace."""
 POD_LINE = "step 4100 | loss 1.8831 | lr 2.9e-04 | grad norm 0.41 | 412.6 TFLOP/s/GPU | 18211 tokens/s/GPU"
-LOKI_QUERIES, KUBE_REQUESTS, CPU_PERCENT, RSS_MIB = 36.0, 12.0, 2.0, 112.0
+LOKI_QUERIES, KUBE_REQUESTS, CPU_PERCENT, RSS_MIB = 30.0, 8.0, 2.0, 110.0
 KERNEL_FACTOR, POD_FACTOR = 80.0, 4.0
 
 
