@@ -61,7 +61,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class RecentEvidence:
-    """Recent evidence: traces by node. Its limits are in :mod:`konductor_like.policy.evidence`."""
+    """Recent evidence: traces by node. Its limits are in :mod:`konductor_like.policy.recent_evidence`."""
 
     traces: Mapping[str, Mapping[TraceKey, Trace]] = field(default_factory=dict)
     heard_ns: Mapping[str, int] = field(default_factory=dict)

@@ -29,16 +29,8 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.incidents import (
-    NO_GPU,
-    OPTED_OUT,
-    SUSPECT,
-    Folded,
-    health_of,
-    tainting,
-    with_boot,
-    with_states,
-)
+from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
+from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
 from konductor_like.policy.release import contest_words, held_longer
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 

@@ -24,7 +24,7 @@ from konductor_like.model import (
 from konductor_like.model.time import SECOND_NS, moment_of, ns_of_text, span_ns, stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.evidence import Evidence
-from konductor_like.policy.incidents import open_incidents, tainting
+from konductor_like.policy.health import open_incidents, tainting
 
 _LINK_XIDS = frozenset({148, 149, 150})
 """Xids of an NVLink 5 link itself, its power and its management engine; 144 to 147 are the layers above

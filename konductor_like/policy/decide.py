@@ -10,7 +10,7 @@ Whether a node is tainted is decided in this order:
 2. ``Fault.severity``: suspect at most for a pod's line, unless a user's rule asks for more, and for a line
    from before the first start.
 3. ``Incident.taints``: the severity, or an escalation by recent evidence of the fleet.
-4. ``incidents.tainting``: only active and held incidents, and none that is collateral.
+4. ``health.tainting``: only active and held incidents, and none that is collateral.
 5. ``NodeCase.gravest``: the most urgent of these that its rule does not defer.
 6. ``NodeCase.excluded``: whether the node is left alone: opted out, not selected, blocked or ambiguous.
 7. ``brake.admit``: whether the brake admits the taint now.
@@ -40,9 +40,9 @@ from konductor_like.policy.brake import admit
 from konductor_like.policy.change import USER_WRITTEN, NodeCase, change_of, refusals
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.escalation import Assessment, assess_fleet
-from konductor_like.policy.evidence import renewed_window
 from konductor_like.policy.incidents import OPTED_OUT, SEEN_BEFORE, fold_faults
 from konductor_like.policy.machines import leave_boots
+from konductor_like.policy.recent_evidence import renewed_window
 from konductor_like.policy.release import released_by_hand
 
 

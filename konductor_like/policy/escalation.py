@@ -46,8 +46,9 @@ from konductor_like.policy.correlation import (
     related,
     with_roles,
 )
-from konductor_like.policy.evidence import RECENT_NS, Evidence, evidence_of
-from konductor_like.policy.incidents import health_of, open_incidents, tainting
+from konductor_like.policy.evidence import Evidence, evidence_of
+from konductor_like.policy.health import health_of, open_incidents, tainting
+from konductor_like.policy.recent_evidence import RECENT_NS
 
 COUNT_AGAIN_NS = 600 * SECOND_NS
 DEFAULT_ADVICE = ("Drain the node and run diagnostics on its GPUs before it takes work again.", "inspection")

@@ -23,8 +23,6 @@ from konductor_like.model import (
     KernelPosition,
     NodeRecord,
     NodeState,
-    Role,
-    Severity,
     Source,
 )
 from konductor_like.model.faults import NOWHERE
@@ -46,9 +44,6 @@ QUIET_REASONS = frozenset({SEEN_BEFORE, COVERED, OPTED_OUT, BEFORE_INSTALL, BOOT
 COVERED_LATE = "it is before the last release in the kernel log, although it was read later"
 """Either a replay of a line that no record has any more, or a line that arrived after later ones: nothing
 shows which."""
-SUSPECT = "suspect"
-"""Health label of a suspect node: it has incidents, but none that taints."""
-_ACTIVE_OR_HELD = (IncidentState.ACTIVE, IncidentState.HELD)
 
 Key = tuple[str, str | None, bool, str | None]
 """The incident that a fault belongs to: rule, GPU, whether the fault taints, boot.
@@ -444,60 +439,6 @@ def _new_incident(fault: Fault, state: IncidentState) -> Incident:
         user_written=finding.user_written,
         job=fault.job,
     )
-
-
-def tainting(record: NodeRecord) -> list[Incident]:
-    """Return the incidents that are reasons for a taint, on a tainted node or on one that the brake holds."""
-    return [
-        i
-        for i in record.incidents
-        if i.taints and i.state in _ACTIVE_OR_HELD and i.role is not Role.COLLATERAL
-    ]
-
-
-def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
-    """Return the value of the health label; None for a node without incidents that matter."""
-    if tainted:
-        return "faulty"
-    if tainting(record):
-        return "held"
-    return SUSPECT if any(map(_is_suspicious, record.incidents)) else None
-
-
-def _is_suspicious(incident: Incident) -> bool:
-    """Whether the incident makes its node suspect; an acknowledged incident does not."""
-    if incident.ack is not None:
-        return False
-    if incident.state is not IncidentState.ACTIVE:
-        return incident.state is IncidentState.PENDING
-    if incident.role is Role.COLLATERAL:
-        return incident.severity.taints  # a fatal fault: a person should check it
-    return incident.severity is Severity.SUSPECT
-
-
-def with_states(record: NodeRecord, *, tainted: bool) -> NodeRecord:
-    """Return the record with the states that its open incidents have once this decision is written.
-
-    With our taint on the node all are active. Without it, incidents that would taint the node are held.
-    """
-    incidents = []
-    for incident in record.incidents:
-        is_held = not tainted and incident.taints and incident.role is not Role.COLLATERAL
-        state = IncidentState.HELD if is_held else IncidentState.ACTIVE
-        is_changed = incident.state in _ACTIVE_OR_HELD and incident.state is not state
-        incidents.append(replace(incident, state=state) if is_changed else incident)
-    return replace(record, incidents=tuple(incidents))
-
-
-def open_incidents(record: NodeRecord, state: NodeState) -> list[Incident]:
-    """Return the active and held incidents of the Node's present boot."""
-    return [
-        incident
-        for incident in record.incidents
-        if incident.state in _ACTIVE_OR_HELD
-        and not incident.before_install
-        and incident.last.boot_id in (None, state.machine.boot_id)
-    ]
 
 
 def with_boot(fault: Fault, boot_id: str | None) -> Fault:

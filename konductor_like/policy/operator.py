@@ -27,7 +27,8 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import unix_ns
-from konductor_like.policy.incidents import SUSPECT, fold_faults, health_of, with_states
+from konductor_like.policy.health import SUSPECT, health_of, with_states
+from konductor_like.policy.incidents import fold_faults
 from konductor_like.policy.release import released_by_hand
 from konductor_like.policy.wording import act_of, name_of
 

@@ -10,7 +10,7 @@ import pytest
 from konductor_like.controller import logs
 from konductor_like.detection import Detector
 from konductor_like.model import EventReason, LogLine, NodeState, Source
-from konductor_like.policy.evidence import TRACES_OF_NODE_MOST
+from konductor_like.policy.recent_evidence import TRACES_OF_NODE_MOST
 from konductor_like.policy.release import release
 from tests.catalog.user_files import POD_RULE, read
 from tests.controller.reconciling import Scene, xid

@@ -30,7 +30,7 @@ from konductor_like.model import (
 from konductor_like.model.text import listed
 from konductor_like.policy.brake import admit
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.incidents import tainting
+from konductor_like.policy.health import tainting
 from konductor_like.policy.operator import acknowledge, operator_taint
 from konductor_like.policy.release import purge, release
 from konductor_like.policy.wording import name_of, why_held

@@ -40,7 +40,7 @@ from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.incidents import health_of, tainting
+from konductor_like.policy.health import health_of, tainting
 from konductor_like.policy.wording import name_of
 from konductor_like.settings import Settings
 
