@@ -182,9 +182,11 @@ def refusals(
         if case.state.tainted:
             continue
         record, gravest = case.folded.record, case.gravest
+        fatal = {incident.key: incident for incident in tainting(record)}
         for key, until_ns in sorted(case.deferred.items(), key=str):
-            words = deferral_words(until_ns)
-            found.append(SkippedTaint(name, key, SkipReason.DEFERRED, words, record.incident(key)))
+            found.append(
+                SkippedTaint(name, key, SkipReason.DEFERRED, deferral_words(until_ns), fatal.get(key))
+            )
         why = None if gravest is None else case.excluded or refused.get(name)
         if why is not None and gravest is not None:
             found.append(SkippedTaint(name, gravest.key, why, about=gravest))

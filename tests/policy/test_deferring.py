@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konductor_like.model import EventReason, SkipReason
+from konductor_like.model import EventReason, Incident, Severity, SkipReason
 from konductor_like.policy.brake import brake_state
 from tests.policy.scenes import Cluster, at, reset_node
 from tests.policy.shared import RULES, gpu_fleet, rack, xid
@@ -30,6 +30,17 @@ def test_the_event_and_the_skipped_taint_of_a_deferred_fault_say_until_when() ->
     assert [(item.node, item.why, item.detail) for item in plan.refused] == [
         ("gpu-2", SkipReason.DEFERRED, DEFERRED)
     ]
+
+
+def test_the_skipped_taint_is_about_the_fatal_fault_although_a_suspect_one_of_its_rule_came_before() -> None:
+    cluster = gpu_fleet(20)
+    cluster.tick(xid("gpu-2", 145, seconds=0), seconds=1)
+    cluster.tick(xid("gpu-2", 145, seconds=1, fatal=True), seconds=2)
+
+    [skipped] = cluster.tick(seconds=3).refused
+
+    assert isinstance(skipped.about, Incident)
+    assert skipped.about.severity is Severity.FATAL
 
 
 def test_a_deferred_fault_is_not_held_by_the_brake() -> None:
