@@ -23,7 +23,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import SECOND_NS, moment_of, ns_of_text, span_ns, stamp
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.evidence import Evidence
+from konductor_like.policy.evidence import Evidence, by_time
 from konductor_like.policy.health import open_incidents, tainting
 
 _LINK_XIDS = frozenset({148, 149, 150})
@@ -91,7 +91,7 @@ def failure_groups(
     ]
     found = [_merged_group(parts) for parts in _joined_by_domain(chains)]
     found.sort(key=_by_size)
-    conclusive = [each for each in evidence if each.is_conclusive]
+    conclusive = sorted((each for each in evidence if each.is_conclusive), key=by_time)
     taken: set[int] = set()
     groups: list[FailureGroup] = []
     for one in found:
@@ -142,7 +142,7 @@ def longest_ns(policy: PolicyConfig) -> int:
 
 
 def _groups(evidence: Iterable[Evidence], states: Mapping[str, NodeState]) -> Mapping[str, list[Evidence]]:
-    """Return the evidence by job and by domain.
+    """Return the evidence by job and by domain, the oldest first.
 
     A symptom whose job is known is not grouped by domain: it is no evidence about other jobs in the same
     rack.
@@ -154,6 +154,8 @@ def _groups(evidence: Iterable[Evidence], states: Mapping[str, NodeState]) -> Ma
         domain = states[each.node].domain
         if domain is not None and (not each.jobs or each.defers or each.is_conclusive):
             groups[DOMAIN + domain].append(each)
+    for group in groups.values():
+        group.sort(key=by_time)
     return groups
 
 
@@ -186,17 +188,13 @@ def _merged_group(parts: Sequence[FailureGroup]) -> FailureGroup:
     if len(parts) == 1:
         return parts[0]
     members = {id(each): each for part in parts for each in part.members}
-    ordered = sorted(members.values(), key=_by_time)
+    ordered = sorted(members.values(), key=by_time)
     largest = min(parts, key=_by_size)
     return FailureGroup(largest.shared, tuple(ordered))
 
 
 def _by_size(one: FailureGroup) -> tuple[int, int, bool, str]:
     return (-len(one.nodes), one.start_ns, one.shared.startswith(DOMAIN), one.shared)
-
-
-def _by_time(each: Evidence) -> tuple[int, str, str]:
-    return (each.start_ns, each.node, str(each.key))
 
 
 def _shared_name(key: str, members: Iterable[Evidence]) -> str:
@@ -267,9 +265,9 @@ def _nearest_or_first(deferrable: Iterable[Evidence]) -> frozenset[str]:
     leading = sorted(node for node, distance in best.items() if distance == nearest)
     if len(leading) == 1 or len(leading) < len(best):
         return frozenset(leading)
-    by_time = sorted(leading, key=lambda node: first[node])
-    stands_out = first[by_time[1]] - first[by_time[0]] >= FIRST_LEAD_NS
-    return frozenset(by_time[:1]) if stands_out else frozenset()
+    in_order = sorted(leading, key=lambda node: first[node])
+    stands_out = first[in_order[1]] - first[in_order[0]] >= FIRST_LEAD_NS
+    return frozenset(in_order[:1]) if stands_out else frozenset()
 
 
 _REMOTE_DISTANCE = 2

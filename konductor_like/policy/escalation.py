@@ -46,7 +46,7 @@ from konductor_like.policy.correlation import (
     related,
     with_roles,
 )
-from konductor_like.policy.evidence import Evidence, evidence_of
+from konductor_like.policy.evidence import Evidence, by_time, evidence_of
 from konductor_like.policy.health import health_of, open_incidents, tainting
 from konductor_like.policy.recent_evidence import RECENT_NS
 
@@ -321,7 +321,8 @@ def _distinct_jobs(own: Iterable[Evidence]) -> int:
     jobs_counted = 0
     # Evidence with the fewest jobs first: a line of any of three jobs takes nothing from lines of one job
     # alone.
-    for jobs in sorted(({_program(job) for job in each.jobs} for each in own), key=len):
+    ordered = sorted(own, key=by_time)
+    for jobs in sorted(({_program(job) for job in each.jobs} for each in ordered), key=len):
         if jobs and seen.isdisjoint(jobs):
             jobs_counted += 1
         seen |= jobs
@@ -355,7 +356,8 @@ def _confirmed_by(
         and (own_is_news or is_news([each], now_ns))
         and (together.same is Same.NODE or each.key.gpu == incident.key.gpu)
     ]
-    for each in own:
+    others.sort(key=by_time)
+    for each in sorted(own, key=by_time) if others else ():
         for other in others:
             if other.start_ns <= each.end_ns + within_ns and each.start_ns <= other.end_ns + within_ns:
                 where = "GPU" if together.same is Same.GPU else "node"

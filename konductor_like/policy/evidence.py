@@ -76,7 +76,7 @@ def evidence_of(
     states: Mapping[str, NodeState],
     policy: PolicyConfig,
 ) -> list[Evidence]:
-    """Return the evidence against ``nodes`` that is not dealt with, the oldest first.
+    """Return the evidence against ``nodes`` that is not dealt with.
 
     A kernel line names no job. It counts for the jobs whose pods printed lines on its node within
     ``correlation_seconds``, and for the jobs that ran there according to the API server.
@@ -89,18 +89,30 @@ def evidence_of(
         record = records.get(name, state.record)
         standing = open_incidents(record, state)
         mine = list(_of_window(window.traces.get(name, {}), state, record, standing, policy))
-        in_window = {(each.key, each.severity.taints) for each in mine}
-        mine += (  # known from the record only, after a restart, until the past is read again
-            _of_incident(name, incident, policy)
-            for incident in standing
-            if (incident.key, incident.severity.taints) not in in_window
-            and incident.severity is not Severity.TEST
-        )
+        if _may_be_grouped(state, standing, mine):
+            in_window = {(each.key, each.severity.taints) for each in mine}
+            mine += (  # known from the record only, after a restart, until the past is read again
+                _of_incident(name, incident, policy)
+                for incident in standing
+                if (incident.key, incident.severity.taints) not in in_window
+                and incident.severity is not Severity.TEST
+            )
         if any(each.source is Source.POD and each.jobs for each in mine):
             mine = list(_with_jobs(mine, policy.correlation_seconds))
         found += mine
-    found.sort(key=lambda each: (each.start_ns, each.node, each.key.rule, each.key.gpu or ""))
     return found
+
+
+def by_time(each: Evidence) -> tuple[int, str, str, str]:
+    """Sort key of evidence, the oldest first."""
+    return (each.start_ns, each.node, each.key.rule, each.key.gpu or "")
+
+
+def _may_be_grouped(state: NodeState, standing: Iterable[Incident], mine: Iterable[Evidence]) -> bool:
+    """Whether the node's evidence may be part of a failure group: it has a domain, or a job is known."""
+    if state.domain is not None or any(each.jobs for each in mine):
+        return True
+    return any(incident.job is not None or incident.failure_group is not None for incident in standing)
 
 
 def dealt_with_until_ns(state: NodeState, record: NodeRecord) -> int:
@@ -116,33 +128,40 @@ def _of_window(
     standing: Iterable[Incident],
     policy: PolicyConfig,
 ) -> Iterator[Evidence]:
-    since_ns = dealt_with_until_ns(state, record)
+    since_ns, boot_id = dealt_with_until_ns(state, record), state.machine.boot_id
     proven = {incident.key for incident in standing if incident.escalated_because}
     acked = {i.key: unix_ns(i.ack.at) for i in record.incidents if i.ack is not None}
     for key, trace in traces.items():
-        if key.boot_id not in (None, state.machine.boot_id):
+        if key.boot_id is not None and key.boot_id != boot_id:
             continue
         incident_key, defers = IncidentKey(key.rule, key.gpu), policy.escalation(key.rule).defer_seconds > 0
-        dealt_with_ns = max(since_ns, acked.get(incident_key, 0))
+        dealt_with_ns = max(since_ns, acked.get(incident_key, 0)) if acked else since_ns
+        is_proven = incident_key in proven and not key.taints
+        job = None if key.job is None else frozenset((key.job,))
         for episode in trace.episodes:
-            is_covered = bool(record.releases) and _is_covered(episode, key, record)
-            if episode.end_ns <= dealt_with_ns or is_covered:
+            if episode.end_ns <= dealt_with_ns or (record.releases and _is_covered(episode, key, record)):
                 continue
+            start_ns, heard_ns = episode.start_ns, episode.heard_ns
+            if start_ns <= dealt_with_ns:
+                start_ns = dealt_with_ns + 1
+            if heard_ns is not None and heard_ns < dealt_with_ns:
+                # An episode that goes on after it was dealt with counts as read at that time at the earliest.
+                heard_ns = dealt_with_ns
             yield Evidence(
                 state.name,
                 incident_key,
                 trace.source,
                 trace.severity,
                 trace.code,
-                max(episode.start_ns, dealt_with_ns + 1),
+                start_ns,
                 episode.end_ns,
-                # An episode that goes on after it was dealt with counts as read at that time at the earliest.
-                None if episode.heard_ns is None else max(episode.heard_ns, dealt_with_ns),
-                episode.jobs if key.job is None else frozenset((key.job,)),
+                heard_ns,
+                episode.jobs if job is None else job,
                 episode.pods,
                 trace.remote,
-                proven=incident_key in proven and not key.taints,
-                defers=defers,
+                is_proven,
+                False,
+                defers,
             )
 
 

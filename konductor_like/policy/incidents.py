@@ -55,8 +55,10 @@ A rule may report both faults that taint and faults that do not; these are two i
 class IncidentBuilder:
     """One incident while occurrences are added to it."""
 
-    def __init__(self, incident: Incident) -> None:
+    def __init__(self, incident: Incident, recorded: Incident | None = None) -> None:
         self.incident = incident
+        self.recorded = recorded
+        """The incident in the record that this one continues; None for a new incident."""
         self.count, self.last, self.last_ns = incident.count, incident.last, incident.last_ns
         self.user_written = incident.user_written
         self.goes_on = False
@@ -157,16 +159,35 @@ class Folded:
     """The faults that opened or reopened an incident."""
     to_announce: Incident | None = None
     """An incident for an Event although none opened: it ended, or makes its node a suspect."""
-    incidents: dict[Key, IncidentBuilder] = field(default_factory=dict)
+    builders: dict[Key, IncidentBuilder] = field(default_factory=dict)
+    """The incidents that faults may have changed, and the new ones. Most incidents of a record need none."""
     read: KernelPosition = NOWHERE
 
     def load(self, record: NodeRecord) -> None:
         """Start again from this record."""
-        self.record, self.read = record, record.read
-        self.incidents = {
-            (i.key.rule, i.key.gpu, i.severity.taints, i.last.boot_id): IncidentBuilder(i)
-            for i in record.incidents
-        }
+        self.record, self.read, self.builders = record, record.read, {}
+
+    def builder(self, key: Key) -> IncidentBuilder | None:
+        """Return the builder of the incident with this key; None if there is no such incident."""
+        known = self.builders.get(key)
+        if known is not None:
+            return known
+        rule, gpu, taints, boot_id = key
+        of_gpu = IncidentKey(rule, gpu)
+        for incident in self.record.incidents:
+            same = incident.key == of_gpu and incident.last.boot_id == boot_id
+            if same and incident.severity.taints == taints:
+                return self.builders.setdefault(key, IncidentBuilder(incident, incident))
+        return None
+
+    def open(self, key: Key, incident: Incident) -> None:
+        """Add a new incident. It is the last, and replaces a released one of its key."""
+        before = self.builder(key)
+        if before is not None:
+            del self.builders[key]
+            kept = tuple(i for i in self.record.incidents if i is not before.recorded)
+            self.record = replace(self.record, incidents=kept)
+        self.builders[key] = IncidentBuilder(incident)
 
     def read_to(self, position: KernelPosition) -> None:
         """Note that the kernel log of the position's boot was folded up to the position."""
@@ -177,8 +198,11 @@ class Folded:
 
     def finish(self) -> NodeRecord:
         """Build the record from the incidents."""
-        incidents = tuple(entry.value() for entry in self.incidents.values())
-        self.record = replace(self.record, incidents=incidents, read=self.read)
+        if self.builders or self.read is not self.record.read:
+            values = {id(each.recorded): each.value() for each in self.builders.values()}
+            kept = (values.get(id(incident), incident) for incident in self.record.incidents)
+            new = (each.value() for each in self.builders.values() if each.recorded is None)
+            self.record = replace(self.record, incidents=(*kept, *new), read=self.read)
         return self.record
 
 
@@ -210,7 +234,7 @@ def fold_faults(
         if reason is not None:
             known.add(fault.key)
             folded.ignored.append(DroppedFault(fault, reason))
-    entries = folded.incidents.values()
+    entries = folded.builders.values()
     folded.urgent = folded.urgent or any(entry.goes_on for entry in entries)
     folded.grown = tuple(entry.growth(entry.latest) for entry in entries if entry.latest is not None)
     folded.finish()
@@ -240,10 +264,13 @@ def _at_present_machine(state: NodeState) -> NodeRecord:
             read=KernelPosition(machine.boot_id),
             booted_after_ns=None,
         )
+    booted_after_ns = record.booted_after_ns or state.booted_after_ns
+    if (record.machine, record.booted_after_ns) != (machine, booted_after_ns):
+        record = replace(record, machine=machine, booted_after_ns=booted_after_ns)
+    if all(incident.state is not IncidentState.PENDING for incident in record.incidents):
+        return record
     return replace(
         record,
-        machine=machine,
-        booted_after_ns=record.booted_after_ns or state.booted_after_ns,
         # A pending incident becomes active when the Node reaches its boot.
         incidents=tuple(
             replace(incident, state=IncidentState.ACTIVE)
@@ -258,7 +285,7 @@ def _fold_growth(folded: Folded, growth: Growth, state: NodeState) -> list[Fault
     """Add one growth to the record; return the faults that become new because of a release in between."""
     fault = growth.latest
     boot_id = fault.finding.position.boot_id
-    entry = folded.incidents.get((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
+    entry = folded.builder((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
     if entry is None or entry.seen(fault):
         return []  # purged since, or written although no answer came
     if entry.incident.state is not IncidentState.RELEASED:
@@ -289,13 +316,13 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
     if is_own_end and (standing := _open_of(folded, booted)):
         return _note_end(folded, standing, booted, own_boot)
     key = (finding.rule, finding.gpu, taints, boot_id)
-    entry = folded.incidents.get(key)
+    entry = folded.builder(key)
     if entry is not None or folded.record.releases:
         reason = _why_known(folded, entry, booted, names_boot=names_boot)
         if reason is not None:
             return reason
-    remembered = folded.incidents.get((finding.rule, finding.gpu, False, boot_id))
-    if taints and remembered is not None and remembered.repeats_before_install(booted):
+    remembered = folded.builder((finding.rule, finding.gpu, False, boot_id)) if taints else None
+    if remembered is not None and remembered.repeats_before_install(booted):
         return BEFORE_INSTALL
     if boot_id == own_boot:
         folded.read_to(booted.finding.position)
@@ -308,8 +335,7 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
     incident = _new_incident(booted, IncidentState.ACTIVE if boot_id == own_boot else IncidentState.PENDING)
     if is_own_end:  # no open incident has this end: record it as closed
         incident = replace(incident, state=IncidentState.RELEASED, released_ns=fault.timestamp_ns)
-    folded.incidents.pop(key, None)  # a new incident is the last, and replaces a released one of its key
-    folded.incidents[key] = IncidentBuilder(incident)
+    folded.open(key, incident)
     folded.news.append(booted)
     folded.urgent = True
     return None
@@ -344,8 +370,8 @@ def _open_of(folded: Folded, fault: Fault) -> list[IncidentBuilder]:
     """Return the open incidents of a fault's rule, GPU and boot, whether they taint or not."""
     finding, boot_id = fault.finding, fault.finding.position.boot_id
     keys = ((finding.rule, finding.gpu, taints, boot_id) for taints in (True, False))
-    found = [folded.incidents[key] for key in keys if key in folded.incidents]
-    return [each for each in found if each.incident.state is not IncidentState.RELEASED]
+    found = map(folded.builder, keys)
+    return [each for each in found if each and each.incident.state is not IncidentState.RELEASED]
 
 
 def _note_end(
@@ -368,7 +394,7 @@ def _close_ended(folded: Folded, fault: Fault) -> None:
     """Close the incident whose end this line reports. A tainted node stays tainted until a release."""
     finding = fault.finding
     key = (str(finding.clears), finding.gpu, False, finding.position.boot_id)
-    entry = folded.incidents.get(key)
+    entry = folded.builder(key)
     if (
         entry is not None
         and entry.incident.state is IncidentState.ACTIVE
@@ -409,12 +435,11 @@ def _read_again(folded: Folded, fault: Fault) -> bool:
     an earlier boot: a kernel log contains only its own boot.
     """
     finding = fault.finding
+    keys = ((finding.rule, finding.gpu, fault.severity.taints, boot) for boot in folded.record.past_boots)
     return any(
-        key[3] in folded.record.past_boots
-        and key[:3] == (finding.rule, finding.gpu, fault.severity.taints)
-        and fault.timestamp_ns <= entry.last_ns
-        and bool(finding.position.at_or_before(entry.last))
-        for key, entry in folded.incidents.items()
+        fault.timestamp_ns <= entry.last_ns and bool(finding.position.at_or_before(entry.last))
+        for entry in map(folded.builder, keys)
+        if entry is not None
     )
 
 

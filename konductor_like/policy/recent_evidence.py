@@ -147,18 +147,21 @@ def _with_traces(window: RecentEvidence, changed: Mapping[str, Traces]) -> Recen
     """Return recent evidence with these nodes' traces and the jobs they name; empty traces are removed."""
     traces, jobs = dict(window.traces), dict(window.jobs)
     for node, mine in changed.items():
-        traces[node] = mine
         found: set[str] = set()
         for key, trace in mine.items():
             if key.job is not None:
                 found.add(key.job)
             elif trace.source is Source.KERNEL:
-                found.update(*(episode.jobs for episode in trace.episodes))
-        jobs[node] = frozenset(map(job_key, found))
-        if not mine:
-            del traces[node]
-        if not found:
-            del jobs[node]
+                for episode in trace.episodes:
+                    found |= episode.jobs
+        if mine:
+            traces[node] = mine
+        else:
+            traces.pop(node, None)
+        if found:
+            jobs[node] = frozenset(map(job_key, found))
+        else:
+            jobs.pop(node, None)
     return replace(window, traces=traces, jobs=jobs)
 
 
