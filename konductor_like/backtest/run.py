@@ -18,8 +18,8 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 
 INTERRUPTED = "interrupted"
-POLLS_MOST = 2700
-"""Number of polls of one backtest at most: a month is polled every 16 minutes, three hours every 5 s."""
+POLLS_MOST = 2160
+"""Number of polls of one backtest at most: a month is polled every 20 minutes, three hours every 5 s."""
 
 
 @dataclass(frozen=True, slots=True)
