@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from konductor_like.cli.columns import columns, count
+from konductor_like.cli.completion import complete_rules
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.options import TableOrJson, Verbose, not_empty
 from konductor_like.cli.output import say, say_json, say_table, tell, warn, yaml_lines
@@ -54,7 +55,12 @@ def list_rules(*, file: File = None, output: TableOrJson = "table", _verbose: Ve
 def show_rule(
     rule: Annotated[
         list[str],
-        typer.Argument(metavar="RULE", help="Its name: xid 94, 94, nccl.socket.", callback=not_empty),
+        typer.Argument(
+            metavar="RULE",
+            help="Its name: xid 94, 94, nccl.socket.",
+            callback=not_empty,
+            autocompletion=complete_rules,
+        ),
     ],
     *,
     file: File = None,
