@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from konductor_like.cli.help import examples
 from konductor_like.cli.options import TableOrJson, Verbose
 from konductor_like.cli.output import say_json, say_table, tell, warn
 from konductor_like.exits import Exit
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from konductor_like.settings_report import Effective
 
 
+@examples("check-config", "check-config -o json")
 def check_config(*, output: TableOrJson = "table", _verbose: Verbose = False) -> None:
     """Check the settings and the rules; show what is in effect.
 

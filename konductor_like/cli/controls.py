@@ -11,6 +11,7 @@ import typer
 from konductor_like.cli.columns import age, columns, fault_name, stamp
 from konductor_like.cli.durations import is_span, span_of, typed_moment
 from konductor_like.cli.errors import CommandError
+from konductor_like.cli.help import examples
 from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose, not_blank, tell_if_verbose
 from konductor_like.cli.output import API_VERSION, say, say_json, warn
 from konductor_like.exits import Exit
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from konductor_like.model import BrakeState, Control, ControlAct, Controls
 
 
+@examples(
+    "pause --for 2h --reason 'switch maintenance in row 3'",
+    "pause --until 2030-05-06T18:00:00Z --reason 'data center move'",
+)
 def pause(
     *,
     reason: Annotated[
@@ -66,6 +71,7 @@ def pause(
     tell_if_verbose(f"act {paused.act}")
 
 
+@examples("resume", "resume --context staging")
 def resume(*, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False) -> None:
     """End a pause; open faults taint within seconds."""
     from konductor_like.model import Control
@@ -80,6 +86,7 @@ def resume(*, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: 
         tell_if_verbose(f"act {resumed.act}")
 
 
+@examples("brake status", "brake status -o json")
 def brake_status(
     *,
     output: TableOrJson = "table",
@@ -131,6 +138,7 @@ def brake_lines(brake: BrakeState, controller: ControllerReport, now: datetime) 
         yield from ("", *columns(("HELD", "FAULT", "AGE", "WHY"), held))
 
 
+@examples("brake reset", "brake reset --reason 'the switch is repaired'")
 def brake_reset(
     *,
     reason: Annotated[

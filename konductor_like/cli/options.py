@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
 
 from konductor_like.cli.errors import CommandError
+from konductor_like.cli.help import Command
 from konductor_like.cli.output import tell
 from konductor_like.exits import Exit
 
@@ -95,7 +95,7 @@ Verbose = Annotated[
 """The callback switches the logging on; commands ignore the value."""
 
 
-class DryRunCommand(TyperCommand):
+class DryRunCommand(Command):
     """A command that reads ``--dry-run`` without a value as ``--dry-run=client``, as kubectl does."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # see below
