@@ -15,7 +15,7 @@ import typer
 from konductor_like import __version__
 from konductor_like.cli import check_config, controls, demo, rules, run, scan
 from konductor_like.cli.backtest.command import backtest
-from konductor_like.cli.errors import print_error
+from konductor_like.cli.errors import print_error, print_usage_error
 from konductor_like.cli.explain import command as explain
 from konductor_like.cli.help import Command, Group
 from konductor_like.cli.nodes import commands as nodes
@@ -31,9 +31,11 @@ def execute(arguments: Sequence[str], program: str) -> int:
     """Run one command line and return its exit status; ``program`` is the name that the user typed."""
     harden()
     try:
-        build()(args=list(arguments), prog_name=display_name(program))
-    except SystemExit as end:
+        status = build()(args=list(arguments), prog_name=display_name(program), standalone_mode=False)
+    except SystemExit as end:  # of the completion
         return end.code if isinstance(end.code, int) else Exit.OK
+    except typer.TyperException as error:
+        return print_usage_error(error)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except Exception as error:
@@ -43,7 +45,7 @@ def execute(arguments: Sequence[str], program: str) -> int:
         return exit_status
     finally:
         close_quietly()
-    return Exit.OK
+    return status or Exit.OK
 
 
 def display_name(program: str) -> str:

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from konductor_like.cli.columns import age, columns, fault_name, stamp
+from konductor_like.cli.columns import age, columns, fault_name, natural, stamp
 from konductor_like.cli.durations import is_span, span_of, typed_moment
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.help import examples
-from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose, not_blank, tell_if_verbose
-from konductor_like.cli.output import API_VERSION, say, say_json, warn
+from konductor_like.cli.options import (
+    Context,
+    FormatOption,
+    Kubeconfig,
+    Verbose,
+    not_blank,
+    tell_if_verbose,
+)
+from konductor_like.cli.output import API_VERSION, say, say_document, warn
 from konductor_like.exits import Exit
 from konductor_like.model.time import moment_of
 
@@ -89,7 +96,7 @@ def resume(*, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: 
 @examples("brake status", "brake status -o json")
 def brake_status(
     *,
-    output: TableOrJson = "table",
+    output: FormatOption = "table",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -102,9 +109,11 @@ def brake_status(
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         report = status_report(collect(client, settings, session.now()))
-    if output == "json":
+    if output == "name":
+        say(sorted({f"node/{held.node}" for held in report.brake.held}, key=natural))
+    elif output != "table":
         head = {"apiVersion": API_VERSION, "kind": "Brake", "time": stamp(report.now)}
-        say_json(head | brake_document(report.brake, report.controller))
+        say_document(head | brake_document(report.brake, report.controller), output)
     else:
         say(brake_lines(report.brake, report.controller, report.now))
 

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from konductor_like.exits import Exit
+
 Function = TypeVar("Function", bound=Callable[..., None])
 EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {}
 """By the command's function, command lines that people can copy; a test parses each of them."""
@@ -39,6 +41,8 @@ def examples_of(callback: Any) -> tuple[str, ...]:
 class Command(TyperCommand):
     """A command with plain names in its usage, and with its examples at the end of its help."""
 
+    status_of_closed_pipe = Exit.OK
+
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # see options.py
         options = super().collect_usage_pieces(ctx)[:1]
         return options + [_usage(each) for each in self.params if each.param_type_name == "argument"]
@@ -63,6 +67,12 @@ class Command(TyperCommand):
                 formatter.write(
                     "".join(f"{'':>{formatter.current_indent}}{program} {line}\n" for line in lines)
                 )
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # see options.py
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader of the output has seen enough: `rules list | head`
+            raise typer.Exit(self.status_of_closed_pipe) from None
 
     def get_short_help_str(self, limit: int = 45) -> str:
         return super().get_short_help_str(max(limit, len(self.help or "")))  # the first sentence, whole

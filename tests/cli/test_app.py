@@ -262,4 +262,27 @@ def test_a_command_that_does_not_exist_names_the_one_that_was_meant(
     typed: str, meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert execute([typed], "konductor-like") == Exit.USAGE
-    assert f"No such command '{typed}'. Did you mean '{meant}'?" in capsys.readouterr().err
+    assert f"error: no such command '{typed}'. Did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_a_wrong_choice_is_told_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["check-config", "-o", "csv"], "konductor-like") == Exit.USAGE
+    assert capsys.readouterr().err == (
+        "error: invalid value for '-o' / '--output': 'csv' is not one of table, json, yaml, name\n"
+        "hint: see `konductor-like check-config --help`\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["rules", "list"], Exit.OK), (["ack", "gpu-1", "--reason", "x"], Exit.PARTLY)]
+)
+def test_a_closed_pipe_fails_only_a_command_that_has_not_written_everything(
+    arguments: list[str], status: Exit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_arguments: Any, **_options: Any) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("konductor_like.cli.rules.load", broken)
+    monkeypatch.setattr("konductor_like.cli.nodes.writes.connected", broken)
+
+    assert execute(arguments, "konductor-like") == status
