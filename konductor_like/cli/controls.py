@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from konductor_like.cli.columns import age, columns, fault_name, stamp
+from konductor_like.cli.columns import age, columns, fault_name, natural, stamp
 from konductor_like.cli.durations import is_span, span_of, typed_moment
 from konductor_like.cli.errors import CommandError
+from konductor_like.cli.help import examples
 from konductor_like.cli.options import (
     By,
     Context,
+    FormatOption,
     Kubeconfig,
-    TableOrJson,
     Verbose,
     not_blank,
     tell_if_verbose,
 )
-from konductor_like.cli.output import API_VERSION, say, say_json, warn
+from konductor_like.cli.output import API_VERSION, say, say_document, warn
 from konductor_like.exits import Exit
 from konductor_like.model.time import moment_of
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from konductor_like.model import BrakeState, Control, ControlAct, Controls
 
 
+@examples(
+    "pause --for 2h --reason 'switch maintenance in row 3'",
+    "pause --until 2030-05-06T18:00:00Z --reason 'data center move'",
+)
 def pause(
     *,
     reason: Annotated[
@@ -75,6 +80,7 @@ def pause(
     tell_if_verbose(f"act {paused.act}")
 
 
+@examples("resume", "resume --context staging")
 def resume(
     *, by: By = None, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False
 ) -> None:
@@ -91,9 +97,10 @@ def resume(
         tell_if_verbose(f"act {resumed.act}")
 
 
+@examples("brake status", "brake status -o json")
 def brake_status(
     *,
-    output: TableOrJson = "table",
+    output: FormatOption = "table",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -106,9 +113,11 @@ def brake_status(
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         report = status_report(collect(client, settings, session.now()))
-    if output == "json":
+    if output == "name":
+        say(sorted({f"node/{held.node}" for held in report.brake.held}, key=natural))
+    elif output != "table":
         head = {"apiVersion": API_VERSION, "kind": "Brake", "time": stamp(report.now)}
-        say_json(head | brake_document(report.brake, report.controller))
+        say_document(head | brake_document(report.brake, report.controller), output)
     else:
         say(brake_lines(report.brake, report.controller, report.now))
 
@@ -142,6 +151,7 @@ def brake_lines(brake: BrakeState, controller: ControllerReport, now: datetime) 
         yield from ("", *columns(("HELD", "FAULT", "AGE", "WHY"), held))
 
 
+@examples("brake reset", "brake reset --reason 'the switch is repaired'")
 def brake_reset(
     *,
     reason: Annotated[

@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
 
 from konductor_like.cli.errors import CommandError
+from konductor_like.cli.help import Command
 from konductor_like.cli.output import tell
 from konductor_like.exits import Exit
 from konductor_like.model.text import clipped
@@ -131,6 +131,9 @@ TextNameOrJson = Annotated[
     Literal["text", "name", "json"], typer.Option("-o", "--output", help="Output format.")
 ]
 TableOrJson = Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="Output format.")]
+Format = Literal["table", "json", "yaml", "name"]
+"""The formats of every command that prints data; ``name`` prints one name a line, for other commands."""
+FormatOption = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]
 DryRunOption = Annotated[
     DryRun, typer.Option("--dry-run", help="Change nothing; alone it means --dry-run=client.")
 ]
@@ -140,8 +143,10 @@ Verbose = Annotated[
 """The callback switches the logging on; commands ignore the value."""
 
 
-class DryRunCommand(TyperCommand):
+class DryRunCommand(Command):
     """A command that reads ``--dry-run`` without a value as ``--dry-run=client``, as kubectl does."""
+
+    status_of_closed_pipe = Exit.PARTLY  # it writes and prints node by node
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # see below
         # typer annotates the context with a class that it vendors; typer.Context is its public subclass

@@ -116,10 +116,14 @@ def close_quietly() -> None:
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """Return a console that prints text unchanged, without markup; rich itself obeys ``NO_COLOR``."""
+    """Return a console that prints text unchanged, without markup; with ``NO_COLOR`` not even bold."""
     from rich.console import Console  # a pipe never needs it
 
-    return Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    file = stream or sys.stdout
+    colours: Literal["auto"] | None = "auto" if colourful(file) else None
+    return Console(
+        file=file, color_system=colours, highlight=False, markup=False, emoji=False, soft_wrap=False
+    )
 
 
 def yaml_lines(document: Mapping[str, Any]) -> list[str]:
