@@ -260,6 +260,18 @@ def test_a_node_that_fails_does_not_stop_the_others(cluster: Cluster, run: Run) 
     assert not decode_node(server.node("gpu-3")).tainted
 
 
+def test_a_warning_about_many_nodes_is_one_line(cluster: Cluster, run: Run) -> None:
+    cluster("brake full")
+
+    done = run("reset", "--yes")
+
+    assert len(done.out.splitlines()) == 8
+    assert [line.split(": The node has not rebooted since")[0] for line in done.err.splitlines()] == [
+        "warning: node/gpu-1",
+        "warning: node/gpu-2, node/gpu-3, node/gpu-4, node/gpu-5, node/gpu-6 and 2 more",
+    ]
+
+
 def test_a_record_mangled_by_hand_is_replaced_with_a_warning(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
     server.edit_node("gpu-1", lambda node: node["metadata"]["annotations"].update({RECORD_ANNOTATION: "{"}))
