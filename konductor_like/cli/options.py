@@ -22,6 +22,8 @@ _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """The names that the API server accepts for a Node."""
 _SHOWN_CHARS = 60
 """Characters of a wrong name that a message shows, and the most characters of a person's name."""
+_REASON_CHARS = 500
+"""Most characters of a reason; a record may keep only the first 120."""
 
 
 class DryRun(StrEnum):
@@ -69,9 +71,16 @@ def person_name(name: str | None) -> str | None:
 
 
 def not_blank(reason: str) -> str:
-    """Refuse a blank reason. Raises CommandError."""
+    """Refuse a blank reason. Raises CommandError or BadParameter."""
     if not reason.strip():
         raise CommandError("a reason is missing: --reason TEXT", status=Exit.USAGE)
+    return short_reason(reason)
+
+
+def short_reason(reason: str) -> str:
+    """Refuse a reason that is long or not one line; it may be empty. Raises BadParameter."""
+    if len(reason) > _REASON_CHARS or not reason.strip().isprintable():
+        raise typer.BadParameter(f"a reason is one line of at most {_REASON_CHARS} characters")
     return reason.strip()
 
 
@@ -131,7 +140,10 @@ By = Annotated[
     ),
 ]
 OptionalReason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False)
+    str,
+    typer.Option(
+        "--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False, callback=short_reason
+    ),
 ]
 TextNameOrJson = Annotated[
     Literal["text", "name", "json"], typer.Option("-o", "--output", help="Output format.")

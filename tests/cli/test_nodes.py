@@ -178,6 +178,24 @@ def test_a_claimed_name_is_one_short_line(name: str, cluster: Cluster, run: Run)
     assert server.calls() == []
 
 
+@pytest.mark.parametrize("reason", ["x" * 501, "a\nb", "\x1b[2J"], ids=["long", "two lines", "control"])
+@pytest.mark.parametrize(
+    "command",
+    [("reset", "gpu-1"), ("taint", "gpu-1"), ("ack", "gpu-1"), ("pause",), ("brake", "reset")],
+    ids=" ".join,
+)
+def test_a_reason_is_one_line_that_the_record_can_hold(
+    command: tuple[str, ...], reason: str, cluster: Cluster, run: Run
+) -> None:
+    server = cluster("one faulty")
+
+    done = run(*command, "--reason", reason)
+
+    assert (done.code, done.out) == (2, "")
+    assert "a reason is one line of at most 500 characters" in done.err
+    assert server.calls() == []
+
+
 def test_names_may_have_the_prefix_of_kubectl_and_repeat(cluster: Cluster, run: Run) -> None:
     cluster("one faulty")
 
