@@ -49,7 +49,7 @@ _COLOURS = {Severity.FATAL: "red", Severity.TEST: "magenta", Severity.SUSPECT: "
 @examples(
     "scan /var/log/kern.log /var/log/kern.log.1.gz",
     "scan --lines --min-severity suspect kern.log",
-    "scan --exit-code --min-severity fatal - < kern.log",
+    "scan --exit-code --min-severity fatal kern.log",
 )
 def scan(
     files: Annotated[
