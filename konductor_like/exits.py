@@ -9,11 +9,13 @@ class Exit(IntEnum):
     OK = 0
     """The command succeeded, or there was nothing to do."""
     FAILED = 1
-    """The command could do nothing of what it was given; also ``status --exit-code`` with a faulty node."""
+    """The command could do nothing of what it was given."""
     USAGE = 2
     """The command line or the configuration is wrong."""
     PARTLY = 3
     """The command succeeded for some things and failed for others."""
+    FOUND = 4
+    """The user asked with ``--exit-code``, and the command found a fault."""
     UNKNOWN = 5
     """``status --exit-code``: no node is known to be faulty, and the state of at least one is unknown."""
     INTERRUPTED = 130
