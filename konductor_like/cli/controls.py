@@ -13,6 +13,7 @@ from konductor_like.cli.durations import is_span, span_of, typed_moment
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import (
+    By,
     Context,
     FormatOption,
     Kubeconfig,
@@ -45,6 +46,7 @@ def pause(
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Until when: 2026-05-06T18:00:00Z.")
     ] = None,
+    by: By = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -71,7 +73,7 @@ def pause(
             raise CommandError(f"{stamp(when)} is over already", status=Exit.USAGE)
         return when
 
-    paused, before = _write_act(Control.PAUSE, kubeconfig, context, reason=reason, until=until_when)
+    paused, before = _write_act(Control.PAUSE, kubeconfig, context, by, reason=reason, until=until_when)
     if before.pause is not None and before.pause.holds(paused.at):
         warn(f"this replaces a pause: {pause_words(before.pause)}")
     say([f"tainting {pause_words(paused)}"])
@@ -79,11 +81,13 @@ def pause(
 
 
 @examples("resume", "resume --context staging")
-def resume(*, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False) -> None:
+def resume(
+    *, by: By = None, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False
+) -> None:
     """End a pause; open faults taint within seconds."""
     from konductor_like.model import Control
 
-    resumed, before = _write_act(Control.RESUME, kubeconfig, context)
+    resumed, before = _write_act(Control.RESUME, kubeconfig, context, by)
     if before.pause is None:
         say(["tainting unchanged (it was not paused)"])
     elif not before.pause.holds(resumed.at):
@@ -188,6 +192,7 @@ def brake_reset(
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Reason, kept on the Lease.", show_default=False)
     ] = "",
+    by: By = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -199,7 +204,7 @@ def brake_reset(
     """
     from konductor_like.model import Control
 
-    reset, _ = _write_act(Control.BRAKE_RESET, kubeconfig, context, reason=reason.strip())
+    reset, _ = _write_act(Control.BRAKE_RESET, kubeconfig, context, by, reason=reason.strip())
     say(["brake reset"])
     tell_if_verbose(f"act {reset.act}")
 
@@ -208,6 +213,7 @@ def _write_act(
     control: Control,
     kubeconfig: str | None,
     context: str | None,
+    claimed: str | None,
     *,
     reason: str = "",
     until: Callable[[datetime], datetime | None] = lambda _now: None,
@@ -229,7 +235,7 @@ def _write_act(
         acts: list[ControlAct] = []
 
         def act_for(before: LeaseView) -> ControlAct | None:
-            now, by = session.cluster_now(client), session.who()
+            now, by = session.cluster_now(client), session.who(client, claimed)
             act_id = control_act_id(control.value, now, by, reason)
             acts.append(ControlAct(control, now, by, reason, until(now), act=act_id))
             is_needed = control is not Control.RESUME or before.controls.pause is not None

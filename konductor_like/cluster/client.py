@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -32,6 +32,8 @@ RESOURCE_SLICES_PATHS = tuple(
 )
 """The paths in Kubernetes 1.34, 1.33 and 1.32, in this order."""
 ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+USER_REVIEWS_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _RESTARTS = 3
 """Times that a list is started again after its continue token expired."""
 FRAME_BYTES_MOST = 1 << 20
@@ -103,6 +105,16 @@ class ReadOnlyKubeClient:
         if not is_list or not isinstance(page.get("metadata"), dict):
             raise KubeBadAnswer(f"cannot {what}: {self.server} answered with something that is not a list")
         return page
+
+    def names(self, path: str) -> Sequence[str]:
+        """Return the names of all objects in a list; the server sends no objects, only a table's cells."""
+        table = self._transport.ask(
+            f"list {path_words(path)}", "GET", path, params={"includeObject": "None"}, accept=_TABLE
+        )
+        try:
+            return [str(row["cells"][0]) for row in table["rows"]]
+        except (KeyError, IndexError, TypeError):
+            raise KubeBadAnswer(f"{self.server} answered with something that is not a table") from None
 
     def list_pages(
         self, path: str, each: Callable[[JsonObject], T], params: Mapping[str, str] | None = None
@@ -188,6 +200,16 @@ class ReadOnlyKubeClient:
         if not isinstance(status, dict) or not isinstance(status.get("allowed"), bool):
             raise KubeBadAnswer(f"cannot {what}: the answer does not say whether it is allowed")
         return bool(status["allowed"])
+
+    def user_name(self) -> str:
+        """Return the user name by which the server knows us (SelfSubjectReview, Kubernetes 1.28 and up)."""
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        what = "ask for our own user name"
+        answer = self._transport.ask(what, "POST", USER_REVIEWS_PATH, body=review, content_type=JSON)
+        match answer:
+            case {"status": {"userInfo": {"username": str(name)}}} if name:
+                return name
+        raise KubeBadAnswer(f"cannot {what}: the answer has no user name")
 
 
 class KubeClient(ReadOnlyKubeClient):
