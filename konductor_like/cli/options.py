@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from konductor_like.cli.completion import complete_nodes
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.help import Command
 from konductor_like.cli.output import tell
@@ -89,7 +90,12 @@ def tell_if_verbose(message: str) -> None:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NODE", help="Names of nodes; none for all nodes.", callback=node_names),
+    typer.Argument(
+        metavar="NODE",
+        help="Names of nodes; none for all nodes.",
+        callback=node_names,
+        autocompletion=complete_nodes,
+    ),
 ]
 Context = Annotated[
     str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
