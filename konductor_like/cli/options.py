@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -10,10 +11,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from konductor_like.cli.completion import complete_nodes
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.help import Command
 from konductor_like.cli.output import tell
 from konductor_like.exits import Exit
+from konductor_like.model.text import clipped
+
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""The names that the API server accepts for a Node."""
+_SHOWN_CHARS = 60
+"""Characters of a wrong name that a message shows, and the most characters of a person's name."""
 
 
 class DryRun(StrEnum):
@@ -32,6 +40,32 @@ def not_empty(value: Any) -> Any:
     if not all(word.strip() for word in words):
         raise typer.BadParameter("an empty word; is a shell variable not set?")
     return value
+
+
+def node_names(value: Any) -> Any:
+    """Return the names without ``node/``, as in the output of ``-o name``.
+
+    Raises BadParameter for a text that is empty or that no Node can have as its name.
+    """
+    not_empty(value)
+    if isinstance(value, str):
+        return _node_name(value)
+    return value and [_node_name(name) for name in value]
+
+
+def _node_name(typed: str) -> str:
+    name = re.sub(r"^(nodes?|no)/", "", typed.strip())
+    if not _NODE_NAME.fullmatch(name):
+        raise typer.BadParameter(f"{clipped(typed, _SHOWN_CHARS)!r} cannot be the name of a node")
+    return name
+
+
+def person_name(name: str | None) -> str | None:
+    """Refuse a name that is empty, too long for the record or not one line. Raises BadParameter."""
+    not_empty(name)
+    if name is not None and (len(name) > _SHOWN_CHARS or not name.isprintable()):
+        raise typer.BadParameter(f"a name is one line of at most {_SHOWN_CHARS} characters")
+    return name and name.strip()
 
 
 def not_blank(reason: str) -> str:
@@ -56,7 +90,12 @@ def tell_if_verbose(message: str) -> None:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NODE", help="Names of nodes; none for all nodes.", callback=not_empty),
+    typer.Argument(
+        metavar="NODE",
+        help="Names of nodes; none for all nodes.",
+        callback=node_names,
+        autocompletion=complete_nodes,
+    ),
 ]
 Context = Annotated[
     str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
@@ -82,8 +121,20 @@ Selector = Annotated[
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", callback=not_blank)
 ]
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        metavar="NAME",
+        help="Your name, if you share a user of the cluster; recorded as a claim.",
+        callback=person_name,
+    ),
+]
 OptionalReason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False)
+]
+TextNameOrJson = Annotated[
+    Literal["text", "name", "json"], typer.Option("-o", "--output", help="Output format.")
 ]
 TableOrJson = Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="Output format.")]
 Format = Literal["table", "json", "yaml", "name"]

@@ -171,16 +171,17 @@ class _Scan:
             if _GRAVEST_FIRST.index(hit.finding.severity) > least:
                 self._left_out += 1
                 continue
+            first = not self._found
+            self._found[hit.finding.severity] += 1
             if self._summarises:
                 summary.add(hit)
             else:
-                self._print(name, hit)
+                self._print(name, hit, first=first)
                 if name == _STDIN:  # a person may watch `dmesg -w | konductor-like scan --lines`
                     sys.stdout.flush()
-            self._found[hit.finding.severity] += 1
 
-    def _print(self, name: str, hit: Hit) -> None:
-        """Print one line with a fault."""
+    def _print(self, name: str, hit: Hit, *, first: bool) -> None:
+        """Print one line with a fault, and the header above the first one."""
         match self._output:
             case "json":
                 say([json.dumps(_document(name, hit))])
@@ -191,7 +192,7 @@ class _Scan:
                     self._rules.add(hit.finding.rule)
                     say([hit.finding.rule])
             case "table":
-                if not self._found:
+                if first:
                     where = "WHERE" if self._several else "LINE"
                     say([self._layout.format("SEVERITY", "FAULT", "GPU", "TIME", where, "TEXT")])
                 say([self._row(name, hit)])

@@ -32,6 +32,7 @@ RESOURCE_SLICES_PATHS = tuple(
 )
 """The paths in Kubernetes 1.34, 1.33 and 1.32, in this order."""
 ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+USER_REVIEWS_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _RESTARTS = 3
 """Times that a list is started again after its continue token expired."""
@@ -199,6 +200,16 @@ class ReadOnlyKubeClient:
         if not isinstance(status, dict) or not isinstance(status.get("allowed"), bool):
             raise KubeBadAnswer(f"cannot {what}: the answer does not say whether it is allowed")
         return bool(status["allowed"])
+
+    def user_name(self) -> str:
+        """Return the user name by which the server knows us (SelfSubjectReview, Kubernetes 1.28 and up)."""
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        what = "ask for our own user name"
+        answer = self._transport.ask(what, "POST", USER_REVIEWS_PATH, body=review, content_type=JSON)
+        match answer:
+            case {"status": {"userInfo": {"username": str(name)}}} if name:
+                return name
+        raise KubeBadAnswer(f"cannot {what}: the answer has no user name")
 
 
 class KubeClient(ReadOnlyKubeClient):

@@ -56,7 +56,6 @@ def test_a_rule_may_be_named_as_people_write_it(words: list[str], rule: str | No
 def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
     cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konductor_like.cli.session.who", lambda: "kim@laptop")
     monkeypatch.setattr(KubeClient, "clock_ahead_seconds", -5.0)
     server = cluster("one faulty")
 
@@ -64,7 +63,7 @@ def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
 
     record = record_of(server, "gpu-1")
     release = record.releases[0]
-    assert (release.by, release.reason, release.how) == ("kim@laptop", "riser swapped", "reset")
+    assert (release.by, release.reason, release.how) == ("kim@example.com", "riser swapped", "reset")
     assert release.at == NOW - timedelta(seconds=5)  # not by the laptop's clock, which runs ahead
     assert release.read_ns == {Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}
     assert [each.state for each in record.incidents] == [IncidentState.RELEASED]
@@ -73,6 +72,113 @@ def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
     assert event["reason"] == "GPUFaultReleased"
     assert record.act is not None
     assert event["message"].endswith(f"act {record.act.id}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("reset", "gpu-1"),
+        TAINT,
+        ("ack", "gpu-1", "--reason", "seen"),
+        ("pause", "--reason", "driver"),
+        ("brake", "reset"),
+    ],
+    ids=" ".join,
+)
+def test_every_write_names_the_user_whom_the_api_server_knows(
+    command: tuple[str, ...], cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ceo")
+    server = cluster("one faulty")
+
+    assert run(*command).code == 0
+
+    assert person_of(server, command) == "kim@example.com"
+    assert "ceo@" not in str(server.objects("nodes"))
+
+
+def person_of(server: KubernetesServer, command: tuple[str, ...]) -> str:
+    """Return the person whom the record or the Lease names after this command."""
+    controls = controls_of(server)
+    match command[0]:
+        case "reset":
+            return record_of(server, "gpu-1").releases[0].by
+        case "taint":
+            return record_of(server, "gpu-2").incidents[0].title.removeprefix("Tainted by ")
+        case "ack":
+            [ack] = [each.ack for each in record_of(server, "gpu-1").incidents]
+            return ack.by if ack else ""
+        case "pause":
+            return controls.pause.by if controls.pause else ""
+        case _:
+            return controls.brake_reset.by if controls.brake_reset else ""
+
+
+@pytest.mark.parametrize(
+    ("status", "options", "by"),
+    [
+        (None, ("--by", "alice"), "alice (claimed, as kim@example.com)"),
+        (None, ("--by", "kim@example.com"), "kim@example.com"),
+        (404, (), "ceo@laptop (claimed)"),
+        (403, ("--by", "alice"), "alice (claimed)"),
+    ],
+    ids=["a claim", "the same name", "an old server", "a server that refuses"],
+)
+def test_a_name_that_the_api_server_does_not_confirm_is_a_claim(
+    status: int | None,
+    options: tuple[str, ...],
+    by: str,
+    cluster: Cluster,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ceo")
+    monkeypatch.setattr("socket.gethostname", lambda: "laptop")
+    server = cluster("one faulty")
+    if status is not None:
+        server.mishaps.add(refusal(status), when=matching("POST", "/selfsubjectreviews"))
+
+    assert run("reset", "gpu-1", *options).code == 0
+
+    assert record_of(server, "gpu-1").releases[0].by == by
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "x\x1b[2J", "x" * 61], ids=repr)
+def test_a_claimed_name_is_one_short_line(name: str, cluster: Cluster, run: Run) -> None:
+    server = cluster("one faulty")
+
+    assert run("reset", "gpu-1", "--by", name).code == 2
+    assert server.calls() == []
+
+
+def test_names_may_have_the_prefix_of_kubectl_and_repeat(cluster: Cluster, run: Run) -> None:
+    cluster("one faulty")
+
+    done = run("reset", "node/gpu-1", "gpu-1", "nodes/gpu-1")
+
+    assert (done.code, done.out) == (0, "node/gpu-1 untainted\n")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["\x1b[2J", "Gpu-1", "../leases/x", "node/", "x" * 10_000_000],
+    ids=lambda name: name[:9],
+)
+@pytest.mark.parametrize(
+    "command", [("reset",), ("taint", "--reason", "x"), ("ack", "--reason", "x")], ids=" ".join
+)
+def test_a_text_that_cannot_be_a_nodes_name_is_one_short_message(
+    command: tuple[str, ...], name: str, cluster: Cluster, run: Run
+) -> None:
+    server = cluster("one faulty")
+
+    done = run(*command, "--", name)
+
+    assert done.code == 2
+    assert server.calls() == []
+    assert "cannot be the name of a node" in done.err
+    assert len(done.err) < 300
+    assert "\x1b" not in done.err
 
 
 def test_an_event_that_cannot_be_sent_does_not_fail_the_reset(cluster: Cluster, run: Run) -> None:
@@ -174,7 +280,7 @@ def test_on_a_terminal_a_reset_of_all_nodes_asks_first(
     ("arguments", "scene", "asked"),
     [
         ([], "brake full", ["Reset 8 nodes: gpu-1, gpu-2, "]),
-        (["--purge"], "every state", ["Purge 8 nodes: gpu-1, gpu-2, ", "are lost", "may taint them again"]),
+        (["--purge"], "every state", ["Purge 8 nodes: gpu-1, gpu-2, ", "is lost", "may taint them again"]),
     ],
     ids=["reset", "purge"],
 )

@@ -39,6 +39,8 @@ from konductor_like.sandbox.kubernetes import KubernetesServer
 from tests.cli.scenes import NOW, RULES, SCENES, seed_lease, settings_of
 
 FOLDER = Path(__file__).parent / "transcripts"
+PERSON = "kim@example.com"
+"""The user of the kubeconfig, as the API server knows them."""
 _OURS = ("KONDUCTOR_", "LOG_ENDPOINT", "WATCHED_NAMESPACES", "KUBE")
 _HEAD = ("cluster", "lease", "controller", "env", "file", "stdin")
 
@@ -116,10 +118,9 @@ def forget_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def set_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the time, the person and the machine of the scenes."""
+    """Set the time and the rules of the scenes."""
     forget_settings(monkeypatch)
     monkeypatch.setattr(session, "now", lambda: NOW)
-    monkeypatch.setattr(session, "who", lambda: "kim@laptop")
     monkeypatch.setattr("konductor_like.cli.explain.command.digest_of", lambda _: RULES)
 
 
@@ -129,7 +130,7 @@ def serving(
 ) -> Iterator[KubernetesServer]:
     """Run the stand-in with a scene's nodes and a running controller's Lease; ``KUBECONFIG`` names it."""
     with KubernetesServer(nodes=SCENES[scene]()) as server:
-        kubeconfig = str(server.kubeconfig(folder / "kubeconfig"))
+        kubeconfig = str(server.kubeconfig(folder / "kubeconfig", server.access.add_user(PERSON)))
         monkeypatch.setenv("KUBECONFIG", kubeconfig)
         if lease != "none":
             with closing(KubeClient.connect(kubeconfig, None, 10)) as client:

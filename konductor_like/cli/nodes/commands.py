@@ -10,6 +10,7 @@ import typer
 from konductor_like.cli.columns import count
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.options import (
+    By,
     Context,
     DryRun,
     DryRunOption,
@@ -18,7 +19,9 @@ from konductor_like.cli.options import (
     OptionalReason,
     Reason,
     Selector,
+    TextNameOrJson,
     Verbose,
+    node_names,
     not_empty,
 )
 from konductor_like.cli.output import ask, can_answer, tell
@@ -38,9 +41,14 @@ def reset(
     *,
     dry_run: DryRunOption = DryRun.NONE,
     reason: OptionalReason = "",
-    purge: Annotated[bool, typer.Option("--purge", help="Also remove our labels and records.")] = False,
+    by: By = None,
+    purge: Annotated[
+        bool,
+        typer.Option("--purge", help="Also delete our labels, and the record of faults and releases."),
+    ] = False,
     selector: Selector = None,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    output: TextNameOrJson = "text",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -64,7 +72,9 @@ def reset(
             status=Exit.USAGE,
         )
     with connected(dry_run, kubeconfig, context) as (client, settings):
-        writes = (Purge if purge else Reset)(client, settings, dry_run, reason=reason)
+        writes = (Purge if purge else Reset)(
+            client, settings, dry_run, reason=reason, claimed=by, output=output
+        )
         states = writes.named(nodes) if nodes else writes.affected(selector)
         if not states and not nodes:
             tell("Nothing to purge." if purge else _NOTHING_TO_RESET)
@@ -75,10 +85,12 @@ def reset(
 
 
 def taint(
-    nodes: Annotated[list[str], typer.Argument(metavar="NODE", help="Names of nodes.", callback=not_empty)],
+    nodes: Annotated[list[str], typer.Argument(metavar="NODE", help="Names of nodes.", callback=node_names)],
     *,
     reason: Reason,
+    by: By = None,
     dry_run: DryRunOption = DryRun.NONE,
+    output: TextNameOrJson = "text",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -92,13 +104,13 @@ def taint(
     from konductor_like.cli.nodes.writes import connected
 
     with connected(dry_run, kubeconfig, context) as (client, settings):
-        writes = OperatorTaint(client, settings, dry_run, reason=reason)
+        writes = OperatorTaint(client, settings, dry_run, reason=reason, claimed=by, output=output)
         writes.carry_out(writes.named(nodes))
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
 
 
 def ack(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.", callback=not_empty)],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.", callback=node_names)],
     rule: Annotated[
         list[str] | None,
         typer.Argument(
@@ -107,7 +119,9 @@ def ack(
     ] = None,
     *,
     reason: Reason,
+    by: By = None,
     dry_run: DryRunOption = DryRun.NONE,
+    output: TextNameOrJson = "text",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -122,7 +136,7 @@ def ack(
 
     named = rule_of(rule or ())
     with connected(dry_run, kubeconfig, context) as (client, settings):
-        writes = Acknowledgement(client, settings, dry_run, reason=reason)
+        writes = Acknowledgement(client, settings, dry_run, reason=reason, claimed=by, output=output)
         writes.rule = named
         writes.carry_out(writes.named([node]))
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
@@ -141,6 +155,6 @@ def _confirmed(states: Sequence[NodeState], *, purge: bool) -> bool:
     if not purge:
         return ask(f"Reset {nodes}? [y/N] ")
     return ask(
-        f"Purge {nodes}? Their records are lost, and a kernel log that is read again may taint them again. "
-        "[y/N] "
+        f"Purge {nodes}? Their record of faults and releases is lost, and old kernel-log lines may taint "
+        "them again. [y/N] "
     )

@@ -347,8 +347,8 @@ def why_still_held(controller: ControllerReport, now: datetime) -> str:
     """Return why a node is still held although the brake, computed now, would not hold it."""
     if controller.settings is None:
         return f"the reason is not known: {controller.why_settings_unknown}"
-    when = "at the next poll" if controller.alive(now) else "when a controller runs"
-    return f"the brake allows the taint now, and the node is tainted {when}"
+    when = "within seconds" if controller.alive(now) else "when a controller runs"
+    return f"no longer held; will be tainted {when}"
 
 
 def _alarms(state: NodeState) -> Iterator[str]:
