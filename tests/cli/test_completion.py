@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cli import completion
+from konductor_like.cli import completion, kubectl_complete
 from konductor_like.cli.completion import complete_nodes, complete_rules
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeTimeout
@@ -70,3 +70,30 @@ def test_a_cluster_that_does_not_answer_in_time_completes_nothing(monkeypatch: p
 
     assert completed("gpu-") == []
     answered.set()
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["st"], ["status"]),
+        (["rules", "show", "nccl.s"], ["nccl.socket", "nccl.system_error"]),
+        (["pause", "--reason", "two words", "--un"], ["--until"]),
+        (["reset", "gpu-1", "gpu-"], ["gpu-2"]),
+        (["status", ""], ["gpu-1", "gpu-2"]),
+    ],
+    ids=" ".join,
+)
+def test_kubectl_completes_the_plugin(
+    words: list[str],
+    completed: list[str],
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster("healthy")
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-konductor_like", *words])
+    for name in ("_KONDUCTOR_LIKE_COMPLETE", "COMP_WORDS", "COMP_CWORD"):
+        monkeypatch.setenv(name, "")  # restores them
+
+    assert kubectl_complete() == 0
+    assert capsys.readouterr().out.splitlines() == [*completed, ":4"]

@@ -34,7 +34,7 @@ def test_the_demo_comes_true_as_a_user_runs_it() -> None:
     assert "All steps passed." in shown.stdout
     assert "audit: taint" not in shown.stdout
     assert max(len(line) for line in shown.stdout.split("$ konductor-like status")[0].splitlines()) <= 90
-    assert "10 of 10 kernel logs heard" in shown.stdout
+    assert "10 of 10 kernel logs arrive" in shown.stdout
     assert "not measured" not in shown.stdout
     assert "\x1b[" not in shown.stdout
 
