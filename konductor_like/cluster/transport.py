@@ -151,8 +151,12 @@ class Transport:
         body: object = None,
         content_type: str | None = None,
         timeout_seconds: float | None = None,
+        parse: Callable[[bytes], Any] | None = None,
     ) -> JsonObject:
-        """Send a request and return its answer, a JSON object. Raises a KubeError."""
+        """Send a request and return its answer, a JSON object. Raises a KubeError.
+
+        ``parse`` reads the answer instead of :func:`parsed`.
+        """
         write, server = method != "GET", self.connection.host
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         answer = self._send(what, method, path, params, body, content_type, timeout)
@@ -172,7 +176,7 @@ class Transport:
                 what, answer.status, data, retry_after=answer.headers.get("Retry-After"), write=write
             )
         try:
-            found = parsed(data)
+            found = (parse or parsed)(data)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
