@@ -114,11 +114,11 @@ def test_a_new_list_has_a_new_token_although_nothing_changed(
     clock.monotonic = lambda: clock.seconds
     monkeypatch.setattr("konductor_like.sandbox.kubernetes.lists.time", clock)
     clock.seconds = 1.0
-    client.get(f"{NODES}?limit=1")
+    client.get(NODES, limit="1")
     clock.seconds = 400.0
-    token = client.get(f"{NODES}?limit=1").body["metadata"]["continue"]
+    token = client.get(NODES, limit="1").body["metadata"]["continue"]
 
-    assert client.get(f"{NODES}?limit=1&continue={token}").status == 200
+    assert client.get(NODES, limit="1", **{"continue": token}).status == 200
 
 
 def test_a_made_up_node_weighs_what_a_real_one_does_and_is_the_same_in_every_run() -> None:

@@ -134,6 +134,15 @@ def status_lines(report: StatusReport, view: View = View(), screen: Screen = PIP
     return [*first, *(line for block in others for line in ("", *block))]
 
 
+def warnings(report: StatusReport) -> Iterator[str]:
+    """Yield what needs a person's attention, for standard error."""
+    for node in report.nodes:
+        for alarm in node.alarms:
+            yield f"node/{node.name}: {alarm}"
+    if report.nodes and report.why_unknown:
+        yield report.why_unknown
+
+
 def _counts(report: StatusReport, screen: Screen) -> list[str]:
     if not report.nodes:
         return []
