@@ -1,5 +1,6 @@
 """Exit statuses of every command and of the controller (rule 28)."""
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -9,13 +10,15 @@ class Exit(IntEnum):
     OK = 0
     """The command succeeded, or there was nothing to do."""
     FAILED = 1
-    """The command could do nothing of what it was given; also ``status --exit-code`` with a faulty node."""
+    """The command could do nothing of what it was given."""
     USAGE = 2
     """The command line or the configuration is wrong."""
     PARTLY = 3
     """The command succeeded for some things and failed for others."""
+    FOUND = 4
+    """The command was asked to look for something, and found it: ``status --exit-code``."""
     UNKNOWN = 5
-    """``status --exit-code``: no node is known to be faulty, and the state of at least one is unknown."""
+    """The command was asked to look for something, and cannot tell whether it is there."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
 
@@ -25,3 +28,15 @@ class Exit(IntEnum):
         if not failed:
             return cls.OK
         return cls.PARTLY if done else cls.FAILED
+
+
+MEANINGS: Mapping[Exit, str] = {
+    Exit.OK: "done",
+    Exit.FAILED: "failed",
+    Exit.USAGE: "usage or configuration",
+    Exit.PARTLY: "partly failed",
+    Exit.FOUND: "asked and found",
+    Exit.UNKNOWN: "unknown",
+    Exit.INTERRUPTED: "interrupted",
+}
+"""The table of exit statuses in the help and in the documentation."""

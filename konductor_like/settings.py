@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from konductor_like.catalog.patterns import fits_whole
 from konductor_like.policy.config import PolicyConfig
 
 PREFIX = "KONDUCTOR_"
@@ -29,6 +28,20 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MATCHER = re.compile(
     r'\s*(?P<name>[a-zA-Z_]\w*)\s*(?P<op>=~|!~|!=|=)\s*(?P<value>"(?:[^"\\]|\\.)*"|`[^`]*`)\s*'
 )
+
+EVERYDAY: tuple[str, ...] = (
+    "log_endpoint",
+    "watched_namespaces",
+    "loki_tenant",
+    "kernel_selector",
+    "node_label",
+    "brake_max_percent",
+    "brake_max_nodes",
+    "gpu_node_selector",
+    "pool_label",
+    "rules_file",
+)
+"""The settings that most installations change; the reference page lists them first, in this order."""
 
 
 class Settings(BaseSettings):
@@ -323,6 +336,8 @@ def parse_matchers(text: str) -> tuple[Matcher, ...]:
         raw = match["value"]
         value = raw[1:-1] if raw[0] == "`" else _unquoted(raw)
         if match["op"] in ("=~", "!~"):
+            from konductor_like.catalog.patterns import fits_whole  # slow, and seldom needed
+
             try:
                 fits_whole(value)
             except ValueError as error:

@@ -1,5 +1,7 @@
 """The command line, for people: ``konductor-like`` and ``kubectl konductor-like``."""
 
+import os
+import shlex
 import sys
 
 
@@ -8,3 +10,20 @@ def main() -> int:
     from konductor_like.cli.app import execute
 
     return execute(sys.argv[1:], sys.argv[0])
+
+
+def kubectl_complete() -> int:
+    """Complete ``kubectl konductor-like WORDS``; kubectl runs ``kubectl_complete-konductor_like`` for this.
+
+    The completions are printed one a line, and then kubectl's code for "no names of files".
+    """
+    words = ["konductor-like", *sys.argv[1:]]
+    os.environ |= {
+        "_KONDUCTOR_LIKE_COMPLETE": "complete_bash",
+        "COMP_WORDS": shlex.join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    sys.argv = [words[0]]
+    main()
+    sys.stdout.write(":4\n")
+    return 0

@@ -15,13 +15,14 @@ import typer
 from konductor_like import __version__
 from konductor_like.cli import check_config, controls, demo, rules, run, scan
 from konductor_like.cli.backtest.command import backtest
-from konductor_like.cli.errors import print_error
+from konductor_like.cli.errors import print_error, print_usage_error
 from konductor_like.cli.explain import command as explain
+from konductor_like.cli.help import Command, CommandGroup, Group
 from konductor_like.cli.nodes import commands as nodes
 from konductor_like.cli.options import DryRunCommand, Verbose
 from konductor_like.cli.output import close_quietly, harden, say
 from konductor_like.cli.status import command as status
-from konductor_like.exits import Exit
+from konductor_like.exits import MEANINGS, Exit
 
 PLUGIN_PREFIX = "kubectl-"
 
@@ -30,9 +31,11 @@ def execute(arguments: Sequence[str], program: str) -> int:
     """Run one command line and return its exit status; ``program`` is the name that the user typed."""
     harden()
     try:
-        build()(args=list(arguments), prog_name=display_name(program))
-    except SystemExit as end:
+        status = build()(args=list(arguments), prog_name=display_name(program), standalone_mode=False)
+    except SystemExit as end:  # of the completion
         return end.code if isinstance(end.code, int) else Exit.OK
+    except typer.TyperException as error:
+        return print_usage_error(error)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except Exception as error:
@@ -42,7 +45,7 @@ def execute(arguments: Sequence[str], program: str) -> int:
         return exit_status
     finally:
         close_quietly()
-    return Exit.OK
+    return status or Exit.OK
 
 
 def display_name(program: str) -> str:
@@ -56,38 +59,46 @@ def display_name(program: str) -> str:
 def build() -> typer.Typer:
     """Build the application with its commands."""
     app = typer.Typer(
+        cls=Group,
         help="Taints Kubernetes nodes whose kernel reports a broken GPU, from log lines already in Loki.",
-        epilog="Exit status: 0 ok, 1 failed, 2 usage or configuration, 3 partly failed, 5 unknown.",
+        epilog=f"Exit status: {', '.join(f'{status} {meaning}' for status, meaning in MEANINGS.items())}.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # plain help, as kubectl's
     )
     app.callback()(_global_options)
-    app.command("run")(run.run)
-    app.command("status")(status.status)
+    app.command("run", cls=Command)(run.run)
+    app.command("status", cls=Command)(status.status)
     app.command("reset", cls=DryRunCommand)(nodes.reset)
     app.command("taint", cls=DryRunCommand)(nodes.taint)
     app.command("ack", cls=DryRunCommand)(nodes.ack)
-    app.command("pause")(controls.pause)
-    app.command("resume")(controls.resume)
+    app.command("pause", cls=Command)(controls.pause)
+    app.command("resume", cls=Command)(controls.resume)
     brake = _group(app, "brake", "Show the brake; end its cool-down by hand.")
-    brake.command("status")(controls.brake_status)
-    brake.command("reset")(controls.brake_reset)
-    app.command("scan")(scan.scan)
-    app.command("backtest")(backtest)
-    app.command("explain")(explain.explain)
+    brake.command("status", cls=Command)(controls.brake_status)
+    brake.command("reset", cls=Command)(controls.brake_reset)
+    app.command("scan", cls=Command)(scan.scan)
+    app.command("backtest", cls=Command)(backtest)
+    app.command("explain", cls=Command)(explain.explain)
     catalogue = _group(app, "rules", "List the rules, show one, check a file of your own.")
-    catalogue.command("list")(rules.list_rules)
-    catalogue.command("show")(rules.show_rule)
-    catalogue.command("test")(rules.check_file)
-    app.command("check-config")(check_config.check_config)
-    app.command("demo")(demo.demo)
+    catalogue.command("list", cls=Command)(rules.list_rules)
+    catalogue.command("show", cls=Command)(rules.show_rule)
+    catalogue.command("test", cls=Command)(rules.check_file)
+    app.command("check-config", cls=Command)(check_config.check_config)
+    stage = typer.Typer(
+        cls=CommandGroup,
+        invoke_without_command=True,
+        subcommand_metavar="[xid NODE CODE]",
+        rich_markup_mode=None,
+    )
+    stage.callback()(demo.demo)
+    stage.command("xid", cls=Command)(demo.xid)
+    app.add_typer(stage, name="demo")
     return app
 
 
 def _group(app: typer.Typer, name: str, summary: str) -> typer.Typer:
-    group = typer.Typer(help=summary, no_args_is_help=True, rich_markup_mode=None)
+    group = typer.Typer(cls=Group, help=summary, rich_markup_mode=None)
     app.add_typer(group, name=name)
     return group
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from konductor_like.cli.options import TableOrJson, Verbose
-from konductor_like.cli.output import say_json, say_table, tell, warn
+from konductor_like.cli.help import examples
+from konductor_like.cli.options import FormatOption, Verbose
+from konductor_like.cli.output import say, say_document, say_table, tell, warn
 from konductor_like.exits import Exit
 
 if TYPE_CHECKING:
@@ -20,16 +21,19 @@ if TYPE_CHECKING:
     from konductor_like.settings_report import Effective
 
 
-def check_config(*, output: TableOrJson = "table", _verbose: Verbose = False) -> None:
+@examples("check-config", "check-config -o json")
+def check_config(*, output: FormatOption = "table", _verbose: Verbose = False) -> None:
     """Check the settings and the rules; show what is in effect.
 
     Secrets are hidden. The whole configuration is environment variables; a misspelt variable is an error
     here. Exits with 2 if there is any error.
     """
     found = inspect(os.environ)
-    if output == "json":
+    if output == "name":
+        say(name for name, _, _ in found.in_effect)
+    elif output != "table":
         settings = [dict(zip(("name", "value", "from"), each, strict=True)) for each in found.in_effect]
-        say_json({"settings": settings, "problems": found.problems, "warnings": found.warnings})
+        say_document({"settings": settings, "problems": found.problems, "warnings": found.warnings}, output)
     elif found.in_effect:
         say_table(("NAME", "VALUE", "FROM"), found.in_effect)
     for warning in found.warnings:

@@ -1,4 +1,4 @@
-"""``konductor-like pause``, ``resume`` and ``brake``: write people's acts on the controller's Lease."""
+"""``konductor-like pause``, ``resume`` and ``brake``: show the brake, and write on the controller's Lease."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from konductor_like.cli.columns import age, columns, fault_name, stamp
+from konductor_like.cli.columns import age, age_of, columns, count, fault_name, natural, stamp
 from konductor_like.cli.durations import is_span, span_of, typed_moment
 from konductor_like.cli.errors import CommandError
-from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose, not_blank, tell_if_verbose
-from konductor_like.cli.output import API_VERSION, say, say_json, warn
+from konductor_like.cli.help import examples
+from konductor_like.cli.options import (
+    By,
+    Context,
+    FormatOption,
+    Kubeconfig,
+    Verbose,
+    not_blank,
+    short_reason,
+    tell_if_verbose,
+)
+from konductor_like.cli.output import API_VERSION, say, say_document, warn
 from konductor_like.exits import Exit
 from konductor_like.model.time import moment_of
 
@@ -22,10 +32,14 @@ if TYPE_CHECKING:
     from konductor_like.model import BrakeState, Control, ControlAct, Controls
 
 
+@examples(
+    "pause --for 2h --reason 'switch maintenance in row 3'",
+    "pause --until 2030-05-06T18:00:00Z --reason 'data center move'",
+)
 def pause(
     *,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why; status shows it.", callback=not_blank)
+        str, typer.Option("--reason", metavar="TEXT", help="Reason, shown in status.", callback=not_blank)
     ],
     span: Annotated[
         str | None, typer.Option("--for", metavar="SPAN", help="How long: 90s, 30m, 2h, 1d12h.")
@@ -33,13 +47,14 @@ def pause(
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Until when: 2026-05-06T18:00:00Z.")
     ] = None,
+    by: By = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
     """Pause tainting, for a while or until `resume`.
 
-    The controller holds nodes that it would taint; after the pause it taints those whose fault is still open.
+    Nodes that would be tainted are listed as held, and tainted when the pause ends if the fault still counts.
     When the command returns, the pause is in force for every taint except one that is being written.
     """
     from konductor_like.cli import session
@@ -59,18 +74,21 @@ def pause(
             raise CommandError(f"{stamp(when)} is over already", status=Exit.USAGE)
         return when
 
-    paused, before = _write_act(Control.PAUSE, kubeconfig, context, reason=reason, until=until_when)
+    paused, before = _write_act(Control.PAUSE, kubeconfig, context, by, reason=reason, until=until_when)
     if before.pause is not None and before.pause.holds(paused.at):
         warn(f"this replaces a pause: {pause_words(before.pause)}")
     say([f"tainting {pause_words(paused)}"])
     tell_if_verbose(f"act {paused.act}")
 
 
-def resume(*, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False) -> None:
+@examples("resume", "resume --context staging")
+def resume(
+    *, by: By = None, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False
+) -> None:
     """End a pause; open faults taint within seconds."""
     from konductor_like.model import Control
 
-    resumed, before = _write_act(Control.RESUME, kubeconfig, context)
+    resumed, before = _write_act(Control.RESUME, kubeconfig, context, by)
     if before.pause is None:
         say(["tainting unchanged (it was not paused)"])
     elif not before.pause.holds(resumed.at):
@@ -80,14 +98,18 @@ def resume(*, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: 
         tell_if_verbose(f"act {resumed.act}")
 
 
+@examples("brake status", "brake status -o json")
 def brake_status(
     *,
-    output: TableOrJson = "table",
+    output: FormatOption = "table",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Show the brake: its bounds, the nodes that it holds back and why, and when its cool-down ends."""
+    """Show the brake: its limits, the nodes that it holds back, and its cool-down.
+
+    `-o name` prints the nodes that it holds back.
+    """
     from konductor_like.cli import session
     from konductor_like.cli.status.document import brake_document
     from konductor_like.cli.status.report import collect, status_report
@@ -95,28 +117,28 @@ def brake_status(
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         report = status_report(collect(client, settings, session.now()))
-    if output == "json":
+    if output == "name":
+        say(sorted({f"node/{held.node}" for held in report.brake.held}, key=natural))
+    elif output != "table":
         head = {"apiVersion": API_VERSION, "kind": "Brake", "time": stamp(report.now)}
-        say_json(head | brake_document(report.brake, report.controller))
+        say_document(head | brake_document(report.brake, report.controller), output)
     else:
         say(brake_lines(report.brake, report.controller, report.now))
 
 
 def brake_lines(brake: BrakeState, controller: ControllerReport, now: datetime) -> Iterator[str]:
-    """Return the brake as text: a sentence, the bounds, and the nodes that it holds."""
+    """Return the brake as text: what holds tainting up, the limits, and the nodes that wait."""
     from konductor_like.cli.status.report import why_still_held
-    from konductor_like.cli.status.text import brake_sentence, pace_sentence
+    from konductor_like.model import SkipReason
     from konductor_like.policy.wording import why_held
 
-    yield f"Brake: {brake_sentence(brake, now, controller.why_settings_unknown)}"
+    yield from (f"{label + ':':<12} {text}" for label, text in _brake_facts(brake, controller, now))
     bound = "not known" if controller.settings is None else str(brake.bound)
     scopes = [("fleet", str(brake.gpu_nodes), str(brake.out), bound)]
     scopes += [
         (f"pool {pool.pool}", str(pool.gpu_nodes), str(pool.out), str(pool.bound)) for pool in brake.pools
     ]
-    yield from ("", *columns(("SCOPE", "GPU-NODES", "OUT", "BOUND"), scopes))
-    if brake.pace is not None:
-        yield from ("", f"Rate: {pace_sentence(brake.pace, now)}")
+    yield from ("", *columns(("SCOPE", "GPU-NODES", "TAINTED", "AT-MOST"), scopes))
     if brake.held:
         still = "not known" if controller.settings is None else why_still_held(controller, now)
         held = [
@@ -124,30 +146,73 @@ def brake_lines(brake: BrakeState, controller: ControllerReport, now: datetime) 
                 item.node,
                 fault_name(item.incident.key.rule),
                 age((now - moment_of(item.incident.first_ns)).total_seconds()),
-                why_held(item.why, brake, item.pool) if item.why else still,
+                "tainting is paused"  # the line above says who paused it, and until when
+                if item.why is SkipReason.PAUSED
+                else why_held(item.why, brake, item.pool)
+                if item.why
+                else still,
             )
             for item in brake.held
         ]
         yield from ("", *columns(("HELD", "FAULT", "AGE", "WHY"), held))
 
 
+def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime) -> Iterator[tuple[str, str]]:
+    from konductor_like.cli.status.text import controller_sentence, pace_sentence
+
+    are = "is" if brake.out == 1 else "are"
+    waiting = f"{len(brake.held)} wait{'s' if len(brake.held) == 1 else ''}" if brake.held else "none waits"
+    if controller.settings is None:
+        of_all = f"{brake.out} of {count(brake.gpu_nodes, 'GPU node')} {are} tainted"
+        yield "Brake", f"{of_all}; {waiting}; the limit is not known: {controller.why_settings_unknown}"
+    else:
+        share = f"{100 * brake.bound // max(brake.gpu_nodes, 1)} % of {count(brake.gpu_nodes, 'GPU node')}"
+        also = f"; {brake.unavailable} more are unavailable and count too" if brake.unavailable else ""
+        yield "Brake", f"{brake.out} of at most {brake.bound} ({share}) {are} tainted{also}; {waiting}"
+    if pause := brake.pause:
+        until = f"until {stamp(pause.until)}" if pause.until else "without an end"
+        ends = "`konductor-like resume` ends the pause"
+        yield "Paused", f"no node is tainted, {until}: {pause.reason} ({pause.by}); {ends}"
+    if not controller.alive(now):
+        yield (
+            "Controller",
+            f"no controller runs, so no node is tainted: {controller_sentence(controller, now)}",
+        )
+    if brake.rearms_at is not None:
+        counts = "counts" if brake.cooling == 1 else "count"
+        freed = f"{count(brake.cooling, 'node')} released or deleted lately still {counts}"
+        until = f"until {stamp(brake.rearms_at)} (in {age_of(now, brake.rearms_at)})"
+        yield "Cool-down", f"{freed} as tainted {until}; `konductor-like brake reset` ends it"
+    if brake.pace is not None:
+        yield "Rate", pace_sentence(brake.pace, now)
+
+
+@examples("brake reset", "brake reset --reason 'the switch is repaired'")
 def brake_reset(
     *,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the Lease.", show_default=False)
+        str,
+        typer.Option(
+            "--reason",
+            metavar="TEXT",
+            help="Reason, kept on the Lease.",
+            show_default=False,
+            callback=short_reason,
+        ),
     ] = "",
+    by: By = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
     """End the brake's cool-down now, and restart its rate limit.
 
-    The bounds stay in force. A node that a bound holds back waits until fewer nodes are out of service, or
-    until the setting allows more.
+    The limits stay in force. A node that a limit holds back waits until fewer nodes are tainted, or until the
+    setting allows more.
     """
     from konductor_like.model import Control
 
-    reset, _ = _write_act(Control.BRAKE_RESET, kubeconfig, context, reason=reason.strip())
+    reset, _ = _write_act(Control.BRAKE_RESET, kubeconfig, context, by, reason=reason)
     say(["brake reset"])
     tell_if_verbose(f"act {reset.act}")
 
@@ -156,6 +221,7 @@ def _write_act(
     control: Control,
     kubeconfig: str | None,
     context: str | None,
+    claimed: str | None,
     *,
     reason: str = "",
     until: Callable[[datetime], datetime | None] = lambda _now: None,
@@ -177,7 +243,7 @@ def _write_act(
         acts: list[ControlAct] = []
 
         def act_for(before: LeaseView) -> ControlAct | None:
-            now, by = session.cluster_now(client), session.who()
+            now, by = session.cluster_now(client), session.who(client, claimed)
             act_id = control_act_id(control.value, now, by, reason)
             acts.append(ControlAct(control, now, by, reason, until(now), act=act_id))
             is_needed = control is not Control.RESUME or before.controls.pause is not None

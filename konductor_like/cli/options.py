@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
 
+from konductor_like.cli.completion import complete_nodes
 from konductor_like.cli.errors import CommandError
+from konductor_like.cli.help import Command
 from konductor_like.cli.output import tell
 from konductor_like.exits import Exit
+from konductor_like.model.text import clipped
+
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""The names that the API server accepts for a Node."""
+_SHOWN_CHARS = 60
+"""Characters of a wrong name that a message shows, and the most characters of a person's name."""
+_REASON_CHARS = 500
+"""Most characters of a reason; a record may keep only the first 120."""
 
 
 class DryRun(StrEnum):
@@ -34,10 +44,43 @@ def not_empty(value: Any) -> Any:
     return value
 
 
+def node_names(value: Any) -> Any:
+    """Return the names without ``node/``, as in the output of ``-o name``.
+
+    Raises BadParameter for a text that is empty or that no Node can have as its name.
+    """
+    not_empty(value)
+    if isinstance(value, str):
+        return _node_name(value)
+    return value and [_node_name(name) for name in value]
+
+
+def _node_name(typed: str) -> str:
+    name = re.sub(r"^(nodes?|no)/", "", typed.strip())
+    if not _NODE_NAME.fullmatch(name):
+        raise typer.BadParameter(f"{clipped(typed, _SHOWN_CHARS)!r} cannot be the name of a node")
+    return name
+
+
+def person_name(name: str | None) -> str | None:
+    """Refuse a name that is empty, too long for the record or not one line. Raises BadParameter."""
+    not_empty(name)
+    if name is not None and (len(name) > _SHOWN_CHARS or not name.isprintable()):
+        raise typer.BadParameter(f"a name is one line of at most {_SHOWN_CHARS} characters")
+    return name and name.strip()
+
+
 def not_blank(reason: str) -> str:
-    """Refuse a blank reason. Raises CommandError."""
+    """Refuse a blank reason. Raises CommandError or BadParameter."""
     if not reason.strip():
         raise CommandError("a reason is missing: --reason TEXT", status=Exit.USAGE)
+    return short_reason(reason)
+
+
+def short_reason(reason: str) -> str:
+    """Refuse a reason that is long or not one line; it may be empty. Raises BadParameter."""
+    if len(reason) > _REASON_CHARS or not reason.strip().isprintable():
+        raise typer.BadParameter(f"a reason is one line of at most {_REASON_CHARS} characters")
     return reason.strip()
 
 
@@ -56,7 +99,12 @@ def tell_if_verbose(message: str) -> None:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NODE", help="Names of nodes; none for all nodes.", callback=not_empty),
+    typer.Argument(
+        metavar="NODE",
+        help="Names of nodes; none for all nodes.",
+        callback=node_names,
+        autocompletion=complete_nodes,
+    ),
 ]
 Context = Annotated[
     str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
@@ -80,12 +128,34 @@ Selector = Annotated[
     ),
 ]
 Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", callback=not_blank)
+    str, typer.Option("--reason", metavar="TEXT", help="Reason, kept on the node.", callback=not_blank)
+]
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        metavar="NAME",
+        help="Your name, if you share a user of the cluster; recorded as a claim.",
+        callback=person_name,
+    ),
 ]
 OptionalReason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False)
+    str,
+    typer.Option(
+        "--reason",
+        metavar="TEXT",
+        help="Reason, kept on the node.",
+        show_default=False,
+        callback=short_reason,
+    ),
+]
+TextNameOrJson = Annotated[
+    Literal["text", "name", "json"], typer.Option("-o", "--output", help="Output format.")
 ]
 TableOrJson = Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="Output format.")]
+Format = Literal["table", "json", "yaml", "name"]
+"""The formats of every command that prints data; ``name`` prints one name a line, for other commands."""
+FormatOption = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]
 DryRunOption = Annotated[
     DryRun, typer.Option("--dry-run", help="Change nothing; alone it means --dry-run=client.")
 ]
@@ -95,8 +165,10 @@ Verbose = Annotated[
 """The callback switches the logging on; commands ignore the value."""
 
 
-class DryRunCommand(TyperCommand):
+class DryRunCommand(Command):
     """A command that reads ``--dry-run`` without a value as ``--dry-run=client``, as kubectl does."""
+
+    status_of_closed_pipe = Exit.PARTLY  # it writes and prints node by node
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # see below
         # typer annotates the context with a class that it vendors; typer.Context is its public subclass

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from konductor_like.cli.columns import columns, count
+from konductor_like.cli.completion import complete_rules
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.options import TableOrJson, Verbose, not_empty
 from konductor_like.cli.output import say, say_json, say_table, tell, warn, yaml_lines
 from konductor_like.exits import Exit
 from konductor_like.model import NO_ESCALATION, Fault, FaultKind, Finding, Source
+from konductor_like.model.text import clipped
 
 if TYPE_CHECKING:
     from konductor_like.catalog import Advice, Catalog, Entry, Mode, PatternRule, UserRules
@@ -52,21 +54,28 @@ def list_rules(*, file: File = None, output: TableOrJson = "table", _verbose: Ve
 
 def show_rule(
     rule: Annotated[
-        str,
-        typer.Argument(metavar="RULE", help="Its name, such as xid.94 or nccl.socket.", callback=not_empty),
+        list[str],
+        typer.Argument(
+            metavar="RULE",
+            help="Its name: xid 94, 94, nccl.socket.",
+            callback=not_empty,
+            autocompletion=complete_rules,
+        ),
     ],
     *,
     file: File = None,
     _verbose: Verbose = False,
 ) -> None:
     """Show one rule as YAML that can be pasted into a rules file."""
-    lines = rule_yaml(load(file).catalog, rule)
+    from konductor_like.catalog.fault_names import parse_fault_name
+
+    catalog, text = load(file).catalog, " ".join(rule)
+    name, meant = parse_fault_name(text, catalog)
+    lines = None if name is None else rule_yaml(catalog, name)
     if lines is None:
-        raise CommandError(
-            f"there is no rule {rule!r}",
-            hint="`konductor-like rules list` lists all rules",
-            status=Exit.USAGE,
-        )
+        known = "`konductor-like rules list` lists all rules"
+        hint = f"did you mean {' or '.join(meant)}?" if meant else known
+        raise CommandError(f"there is no rule {clipped(text, 80)!r}", hint=hint, status=Exit.USAGE)
     say(lines)
 
 

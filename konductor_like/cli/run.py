@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from konductor_like.cli.help import examples
 from konductor_like.cli.options import Context, Kubeconfig, Verbose
 
 
+@examples("run --once --dry-run", "run --context staging --dry-run -v")
 def run(
     *,
     once: Annotated[bool, typer.Option("--once", help="Read once, act, and exit.")] = False,

@@ -122,8 +122,22 @@ def cluster_now(client: ReadOnlyKubeClient) -> datetime:
     return now() + timedelta(seconds=client.clock_ahead_seconds)
 
 
-def who() -> str:
-    """Return the person who runs the command, as ``user@host``."""
+def who(client: ReadOnlyKubeClient, claimed: str | None = None) -> str:
+    """Return the person for the record: the user name by which the API server knows the client.
+
+    Nobody checks ``claimed``, the name after ``--by``, so the record marks it:
+    ``alice (claimed, as system:serviceaccount:konductor-like:konductor-like)``. If the server does not tell
+    the user name (it is older than Kubernetes 1.28, or refuses), the name of this process is a claim, too.
+    """
+    try:
+        user = client.user_name()
+    except KubeError:
+        return f"{claimed or local_user()} (claimed)"
+    return user if claimed in (None, user) else f"{claimed} (claimed, as {user})"
+
+
+def local_user() -> str:
+    """Return the user of this process, as ``user@host``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a pod's uid may be missing in its /etc/passwd

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -32,6 +32,8 @@ RESOURCE_SLICES_PATHS = tuple(
 )
 """The paths in Kubernetes 1.34, 1.33 and 1.32, in this order."""
 ACCESS_REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+USER_REVIEWS_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _RESTARTS = 3
 """Times that a list is started again after its continue token expired."""
 FRAME_BYTES_MOST = 1 << 20
@@ -93,10 +95,15 @@ class ReadOnlyKubeClient:
         """Read one object."""
         return self._transport.ask(f"get {path_words(path)}", "GET", path, timeout_seconds=timeout_seconds)
 
-    def list(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
+    def list(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        parse: Callable[[bytes], Any] | None = None,
+    ) -> JsonObject:
         """Read one page. Raises KubeBadAnswer if the answer is not a list: it must not pass as empty."""
         what = f"list {path_words(path)}"
-        page = self._transport.ask(what, "GET", path, params=params)
+        page = self._transport.ask(what, "GET", path, params=params, parse=parse)
         items = page.get("items")
         page["items"] = items = [] if items is None else items  # Go writes an empty list as null
         is_list = str(page.get("kind", "")).endswith("List") and isinstance(items, list)
@@ -104,27 +111,48 @@ class ReadOnlyKubeClient:
             raise KubeBadAnswer(f"cannot {what}: {self.server} answered with something that is not a list")
         return page
 
+    def names(self, path: str) -> Sequence[str]:
+        """Return the names of all objects in a list; the server sends no objects, only a table's cells."""
+        table = self._transport.ask(
+            f"list {path_words(path)}", "GET", path, params={"includeObject": "None"}, accept=_TABLE
+        )
+        try:
+            return [str(row["cells"][0]) for row in table["rows"]]
+        except (KeyError, IndexError, TypeError):
+            raise KubeBadAnswer(f"{self.server} answered with something that is not a table") from None
+
     def list_pages(
-        self, path: str, each: Callable[[JsonObject], T], params: Mapping[str, str] | None = None
+        self,
+        path: str,
+        each: Callable[[JsonObject], T],
+        params: Mapping[str, str] | None = None,
+        parse: Callable[[bytes], Any] | None = None,
     ) -> Listing[T]:
         """Read a whole list page by page, and return ``each(object)`` for every object.
 
-        A continue token that expired meanwhile (410) starts the list again, ``_RESTARTS`` times at most.
+        ``parse`` reads a page, and may leave out fields that ``each`` does not use. A continue token that
+        expired meanwhile (410) starts the list again, ``_RESTARTS`` times at most.
         """
         restarts = 0
         while True:
             try:
-                return self._all_pages(path, each, dict(params or {}))
+                return self._all_pages(path, each, dict(params or {}), parse)
             except KubeGone:
                 restarts += 1
                 if restarts > _RESTARTS:
                     raise
 
-    def _all_pages(self, path: str, each: Callable[[JsonObject], T], params: dict[str, str]) -> Listing[T]:
+    def _all_pages(
+        self,
+        path: str,
+        each: Callable[[JsonObject], T],
+        params: dict[str, str],
+        parse: Callable[[bytes], Any] | None,
+    ) -> Listing[T]:
         items: list[T] = []
-        params["limit"] = str(PAGE_SIZE)
+        params.setdefault("limit", str(PAGE_SIZE))
         while True:
-            page = self.list(path, params)
+            page = self.list(path, params, parse)
             items.extend(each(item) for item in page["items"] if isinstance(item, dict))
             token = page["metadata"].get("continue")
             if not token:
@@ -188,6 +216,16 @@ class ReadOnlyKubeClient:
         if not isinstance(status, dict) or not isinstance(status.get("allowed"), bool):
             raise KubeBadAnswer(f"cannot {what}: the answer does not say whether it is allowed")
         return bool(status["allowed"])
+
+    def user_name(self) -> str:
+        """Return the user name by which the server knows us (SelfSubjectReview, Kubernetes 1.28 and up)."""
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        what = "ask for our own user name"
+        answer = self._transport.ask(what, "POST", USER_REVIEWS_PATH, body=review, content_type=JSON)
+        match answer:
+            case {"status": {"userInfo": {"username": str(name)}}} if name:
+                return name
+        raise KubeBadAnswer(f"cannot {what}: the answer has no user name")
 
 
 class KubeClient(ReadOnlyKubeClient):

@@ -102,10 +102,16 @@ class Connection:
         return token.strip() if isinstance(token, str) else None
 
     def send(
-        self, method: str, target: str, body: object, content_type: str | None, left: Callable[[], float]
+        self,
+        method: str,
+        target: str,
+        body: object,
+        content_type: str | None,
+        left: Callable[[], float],
+        accept: str = JSON,
     ) -> Any:
         """Send one request; return urllib3's answer, unread. ``left`` returns the seconds left, or raises."""
-        headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+        headers = {"User-Agent": USER_AGENT, "Accept": accept}
         if content_type is not None:
             headers["Content-Type"] = content_type
         authorization = self.authorization()
@@ -151,11 +157,16 @@ class Transport:
         body: object = None,
         content_type: str | None = None,
         timeout_seconds: float | None = None,
+        accept: str = JSON,
+        parse: Callable[[bytes], Any] | None = None,
     ) -> JsonObject:
-        """Send a request and return its answer, a JSON object. Raises a KubeError."""
+        """Send a request and return its answer, a JSON object. Raises a KubeError.
+
+        ``parse`` reads the answer instead of :func:`parsed`.
+        """
         write, server = method != "GET", self.connection.host
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        answer = self._send(what, method, path, params, body, content_type, timeout)
+        answer = self._send(what, method, path, params, body, content_type, timeout, accept)
         with self._mapped(what, write=write, sent=True):
             data: bytes = answer.read(ANSWER_BYTES_MOST + 1)
             if len(data) > ANSWER_BYTES_MOST:
@@ -172,7 +183,7 @@ class Transport:
                 what, answer.status, data, retry_after=answer.headers.get("Retry-After"), write=write
             )
         try:
-            found = parsed(data)
+            found = (parse or parsed)(data)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
@@ -209,6 +220,7 @@ class Transport:
         body: object,
         content_type: str | None,
         timeout: float,
+        accept: str = JSON,
     ) -> Any:
         connection, end = self.connection, self._clock() + timeout
         write = method != "GET"
@@ -221,10 +233,10 @@ class Transport:
             return seconds
 
         with self._mapped(what, write=write, sent=False):
-            answer = connection.send(method, target, body, content_type, left)
+            answer = connection.send(method, target, body, content_type, left, accept)
             if answer.status == 401 and self._log_in_again(connection):
                 answer.drain_conn()
-                answer = self.connection.send(method, target, body, content_type, left)
+                answer = self.connection.send(method, target, body, content_type, left, accept)
         return answer
 
     def _log_in_again(self, refused: Connection) -> bool:

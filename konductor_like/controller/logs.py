@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -23,10 +24,11 @@ _WORD = re.compile(r"[\w.:/@+-]+")
 
 
 class TextFormatter(logging.Formatter):
-    """``2026-03-04 12:00:00 INFO message``, in local time as Konduktor prints it."""
+    """``2026-03-04T12:00:00Z INFO message``."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
+        super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+        self.converter = time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line, whatever its message contains; an audit line with all its facts."""

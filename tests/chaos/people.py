@@ -242,6 +242,7 @@ def carry_out(world: World, work: NodeWrites, name: str | None) -> None:
     )
     writer._pool = SerialCrew(world)  # type: ignore[assignment]  # stands in
     work._writer = writer
+    work.by = "ann"  # one request less, so that the schedules found earlier stay the same
     if work._events is not None:
         work._events._sleep = lambda _: True
     output = io.StringIO()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from konductor_like import cli
-from konductor_like.cli.app import display_name, execute
+from konductor_like.cli.app import build, display_name, execute
 from konductor_like.cli.errors import CommandError
 from konductor_like.cluster.errors import KubeForbidden
 from konductor_like.controller import launch
-from konductor_like.exits import Exit
+from konductor_like.exits import MEANINGS, Exit
 from konductor_like.loki.errors import LokiUnreachable
 from konductor_like.settings import Settings
 from tests.cli.transcripts import forget_settings
@@ -151,7 +154,7 @@ def test_a_locale_without_the_characters_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "dmesg"
     path.write_text("[1.000001] NVRM: Xid (PCI:0000:3b:00): 48, pid=7, name=trainör, DBE ECC Error\n")
     done = subprocess.run(
-        [sys.executable, "-m", "konductor_like.cli", "scan", str(path)],
+        [sys.executable, "-m", "konductor_like.cli", "scan", "--lines", str(path)],
         capture_output=True,
         check=True,
         timeout=60,
@@ -188,3 +191,98 @@ def test_the_exit_status_shows_whether_all_some_or_nothing_worked(
     done: int, failed: int, status: int
 ) -> None:
     assert Exit.of(done, failed) == status
+
+
+def commands() -> dict[str, Any]:
+    """Return every command by its full name: ``rules list``."""
+
+    def under(prefix: str, group: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, command in group.commands.items():
+            full = f"{prefix} {name}".strip()
+            found |= under(full, command) if hasattr(command, "commands") else {full: command}
+        return found
+
+    return under("", typer.main.get_command(build()))
+
+
+COMMANDS = commands()
+WITHOUT_EXAMPLES = {
+    *("status", "scan", "backtest", "explain"),
+    *("rules list", "rules show", "rules test"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_examples_that_can_be_copied(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if name in WITHOUT_EXAMPLES:
+        pytest.skip("has no examples yet")
+    assert execute([*name.split(), "-h"], "konductor-like") == Exit.OK
+
+    lines = capsys.readouterr().out.split("Examples:\n")[1].splitlines()
+    assert len(lines) >= 2
+    for line in lines:
+        assert line.strip().startswith(f"konductor-like {name}")
+        COMMANDS[name].make_context(name, shlex.split(line)[1 + len(name.split()) :])  # parses it
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_no_types_of_python(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    execute([*name.split(), "--help"], "konductor-like")
+
+    shown = capsys.readouterr().out
+    assert re.findall(r"<(?:str|int|float|bool|list)\b.*?>|[{}]|\[\[", shown) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["brake"], ["rules"]], ids=["alone", "brake", "rules"])
+def test_without_a_command_the_help_is_printed(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(arguments, "konductor-like") == Exit.OK
+
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert shown.out.startswith(f"Usage: {' '.join(['konductor-like', *arguments])} [OPTIONS] COMMAND")
+    assert "..." not in shown.out.split("Commands:")[1]
+
+
+def test_the_help_lists_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    execute(["--help"], "konductor-like")
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert set(MEANINGS) == set(Exit)
+    assert all(f"{status} {meaning}" in shown for status, meaning in MEANINGS.items())
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("breaker", "brake"), ("untaint", "reset"), ("uncordon", "reset"), ("statsu", "status")],
+)
+def test_a_command_that_does_not_exist_names_the_one_that_was_meant(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute([typed], "konductor-like") == Exit.USAGE
+    assert f"error: no such command '{typed}'. Did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_a_wrong_choice_is_told_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["check-config", "-o", "csv"], "konductor-like") == Exit.USAGE
+    assert capsys.readouterr().err == (
+        "error: invalid value for '-o' / '--output': 'csv' is not one of table, json, yaml, name\n"
+        "hint: see `konductor-like check-config --help`\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["rules", "list"], Exit.OK), (["ack", "gpu-1", "--reason", "x"], Exit.PARTLY)]
+)
+def test_a_closed_pipe_fails_only_a_command_that_has_not_written_everything(
+    arguments: list[str], status: Exit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_arguments: Any, **_options: Any) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("konductor_like.cli.rules.load", broken)
+    monkeypatch.setattr("konductor_like.cli.nodes.writes.connected", broken)
+
+    assert execute(arguments, "konductor-like") == status

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+from konductor_like.cli.controls import brake_lines
+from konductor_like.cli.session import ControllerReport
 from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.cluster.node_record import encode
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
-from konductor_like.model import RECORD_ANNOTATION, Quarantine
+from konductor_like.model import RECORD_ANNOTATION, BrakeState, Quarantine
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import ago, faulty, note_on_the_lease, settings_of
+from tests.cli.scenes import NOW, ago, faulty, note_on_the_lease, settings_of
 from tests.cluster.test_resource_slices import put_slice
 
 DRY_TAINT = ("--reason", "x", "--dry-run")
@@ -149,11 +151,39 @@ def test_a_held_node_that_the_brake_would_allow_waits_for_a_running_controller(
 ) -> None:
     cluster("brake full")
     publish(tmp_path, settings_of(PolicyConfig(brake_max_percent=100)))
-    assert "the node is tainted at the next poll" in run("brake", "status").out
+    assert "no longer held; will be tainted within seconds" in run("brake", "status").out
 
     stop_the_controller(tmp_path)
-    assert "the node is tainted when a controller runs" in run("brake", "status").out
-    assert "the node is tainted when a controller runs" in run("explain", "node", "gpu-2").out
+    assert "no longer held; will be tainted when a controller runs" in run("brake", "status").out
+    assert "will be tainted when a controller runs" in run("explain", "node", "gpu-2").out
+
+
+def test_the_brake_without_a_running_controller_says_that_no_node_is_tainted(
+    cluster: Cluster, run: Run, tmp_path: Path
+) -> None:
+    cluster("brake full")
+    assert "no controller runs" not in run("brake", "status").out
+
+    stop_the_controller(tmp_path)
+    assert "no controller runs, so no node is tainted: " in run("brake", "status").out
+
+
+def test_the_brakes_cool_down_names_its_end_and_the_command_that_ends_it() -> None:
+    brake = BrakeState(gpu_nodes=10, out=1, bound=2, cooling=1, rearms_at=ago(-540))
+    running = ControllerReport(
+        "ns/lease", holder="pod", renewed=NOW, duration_seconds=30, settings=settings_of()
+    )
+
+    first, second, *_ = brake_lines(brake, running, NOW)
+    assert first == "Brake:       1 of at most 2 (20 % of 10 GPU nodes) is tainted; none waits"
+    until = "still counts as tainted until 2026-05-06T12:09:00Z (in 9m); `konductor-like brake reset` ends it"
+    assert second == f"Cool-down:   1 node released or deleted lately {until}"
+
+
+def test_the_names_of_held_nodes_can_be_passed_on(cluster: Cluster, run: Run) -> None:
+    cluster("brake full")
+
+    assert run("brake", "status", "-o", "name").out.split() == [f"node/gpu-{n}" for n in range(2, 9)]
 
 
 def test_explain_warns_when_the_controller_runs_other_rules(

@@ -41,13 +41,8 @@ def rule_of(text: str) -> str:
     ("asked", "rule"),
     [
         ("xid 79", "xid.79"),
-        ("XID79", "xid.79"),
-        ("xid-79", "xid.79"),
-        ("Xid: 079", "xid.79"),
-        ("xid.79", "xid.79"),
+        ("79", "xid.79"),
         ("CUDA 719", "cuda.719"),
-        ("cuda contained", "cuda.contained"),
-        ("nccl.socket", "nccl.socket"),
         ("NCCL watchdog timeout", "nccl.watchdog_timeout"),
         ("xid 99999", "xid.99999"),
     ],
@@ -66,7 +61,13 @@ def test_a_text_that_is_neither_rule_nor_line_is_a_usage_error_with_a_hint(asked
 
 @pytest.mark.parametrize(
     ("asked", "meant"),
-    [("79", "xid 79"), ("719", "cuda 719"), ("xid 94 RST", "xid 94"), ("what is xid 79?", "xid 79")],
+    [
+        ("719", "cuda 719"),
+        ("54321", "xid 54321 or sxid 54321"),
+        ("nccl sockt", "nccl socket"),
+        ("xid 94 RST", "xid 94"),
+        ("what is xid 79?", "xid 79"),
+    ],
 )
 def test_the_command_that_was_probably_meant_is_shown(asked: str, meant: str, run: Run) -> None:
     _, out, err = run("explain", asked)

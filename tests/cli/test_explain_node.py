@@ -94,7 +94,7 @@ def test_a_taint_that_the_next_poll_allows_is_not_shown_as_held_back() -> None:
     roomy = explained("gpu-2", nodes("brake full"), policy=PolicyConfig(brake_max_percent=100))
 
     assert roomy.held_back == ()
-    assert "the node is tainted at the next poll" in shown(roomy)["Decided"]
+    assert "no longer held; will be tainted within seconds" in shown(roomy)["Decided"]
 
 
 def test_a_node_whose_kernel_log_is_not_read_is_not_called_healthy() -> None:

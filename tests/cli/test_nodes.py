@@ -8,16 +8,24 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cli.nodes.commands import rule_of
 from konductor_like.cli.options import with_plain_dry_run
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease_annotations import view
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.cluster.node_record import decode
-from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, Controls, IncidentState, NodeRecord, Source
+from konductor_like.model import (
+    HEALTH_LABEL,
+    RECORD_ANNOTATION,
+    Controls,
+    IncidentState,
+    NodeRecord,
+    Severity,
+    Source,
+)
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
+from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import NOW, OUR_TAINT, ago_ns, faulty
+from tests.cli.scenes import NOW, OUR_TAINT, ago_ns, faulty, incident, with_record
 
 TAINT = ("taint", "gpu-2", "--reason", "riser swap")
 
@@ -39,24 +47,42 @@ def test_after_two_dashes_dry_run_is_a_name() -> None:
     assert with_plain_dry_run(["--dry-run", "--", "--dry-run"]) == ["--dry-run=client", "--", "--dry-run"]
 
 
-@pytest.mark.parametrize(
-    ("words", "rule"),
-    [
-        ([], None),
-        (["XID.63"], "xid.63"),
-        (["nvrm fallen off bus"], "nvrm.fallen_off_bus"),
-        (["operator"], "operator"),
-    ],
-    ids=str,
-)
-def test_a_rule_may_be_named_as_people_write_it(words: list[str], rule: str | None) -> None:
-    assert rule_of(words) == rule
+@pytest.mark.parametrize("words", ["xid 79", "xid79", "xid.79", "79", "Xid-79"])
+def test_a_fault_is_acknowledged_by_any_of_its_spellings(words: str, cluster: Cluster, run: Run) -> None:
+    cluster("one faulty")
+
+    done = run("ack", "gpu-1", *words.split(), "--reason", "seen")
+
+    assert (done.code, done.out) == (
+        0,
+        "node/gpu-1 acknowledged: xid 79 on GPU 0000:9b:00; the taint stays\n",
+    )
+
+
+@pytest.mark.parametrize("words", ["custom.fan_stuck", "Custom fan stuck"])
+def test_a_fault_of_a_users_rule_is_acknowledged_by_its_words(words: str, cluster: Cluster, run: Run) -> None:
+    server = cluster("healthy")
+    server.put_node(with_record(make_node("gpu-5"), incident("custom.fan_stuck", severity=Severity.SUSPECT)))
+
+    done = run("ack", "gpu-5", *words.split(), "--reason", "seen")
+
+    assert done.code == 0
+    assert done.out.startswith("node/gpu-5 acknowledged: ")
+
+
+def test_a_fault_name_of_any_length_is_one_short_message(cluster: Cluster, run: Run) -> None:
+    cluster("one faulty")
+
+    done = run("ack", "gpu-1", "x\x1b" * 5_000_000, "--reason", "seen")
+
+    assert done.code == 1
+    assert len(done.err) < 400
+    assert "\x1b" not in done.err
 
 
 def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
     cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konductor_like.cli.session.who", lambda: "kim@laptop")
     monkeypatch.setattr(KubeClient, "clock_ahead_seconds", -5.0)
     server = cluster("one faulty")
 
@@ -64,7 +90,7 @@ def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
 
     record = record_of(server, "gpu-1")
     release = record.releases[0]
-    assert (release.by, release.reason, release.how) == ("kim@laptop", "riser swapped", "reset")
+    assert (release.by, release.reason, release.how) == ("kim@example.com", "riser swapped", "reset")
     assert release.at == NOW - timedelta(seconds=5)  # not by the laptop's clock, which runs ahead
     assert release.read_ns == {Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}
     assert [each.state for each in record.incidents] == [IncidentState.RELEASED]
@@ -73,6 +99,131 @@ def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
     assert event["reason"] == "GPUFaultReleased"
     assert record.act is not None
     assert event["message"].endswith(f"act {record.act.id}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("reset", "gpu-1"),
+        TAINT,
+        ("ack", "gpu-1", "--reason", "seen"),
+        ("pause", "--reason", "driver"),
+        ("brake", "reset"),
+    ],
+    ids=" ".join,
+)
+def test_every_write_names_the_user_whom_the_api_server_knows(
+    command: tuple[str, ...], cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ceo")
+    server = cluster("one faulty")
+
+    assert run(*command).code == 0
+
+    assert person_of(server, command) == "kim@example.com"
+    assert "ceo@" not in str(server.objects("nodes"))
+
+
+def person_of(server: KubernetesServer, command: tuple[str, ...]) -> str:
+    """Return the person whom the record or the Lease names after this command."""
+    controls = controls_of(server)
+    match command[0]:
+        case "reset":
+            return record_of(server, "gpu-1").releases[0].by
+        case "taint":
+            return record_of(server, "gpu-2").incidents[0].title.removeprefix("Tainted by ")
+        case "ack":
+            [ack] = [each.ack for each in record_of(server, "gpu-1").incidents]
+            return ack.by if ack else ""
+        case "pause":
+            return controls.pause.by if controls.pause else ""
+        case _:
+            return controls.brake_reset.by if controls.brake_reset else ""
+
+
+@pytest.mark.parametrize(
+    ("status", "options", "by"),
+    [
+        (None, ("--by", "alice"), "alice (claimed, as kim@example.com)"),
+        (None, ("--by", "kim@example.com"), "kim@example.com"),
+        (404, (), "ceo@laptop (claimed)"),
+        (403, ("--by", "alice"), "alice (claimed)"),
+    ],
+    ids=["a claim", "the same name", "an old server", "a server that refuses"],
+)
+def test_a_name_that_the_api_server_does_not_confirm_is_a_claim(
+    status: int | None,
+    options: tuple[str, ...],
+    by: str,
+    cluster: Cluster,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ceo")
+    monkeypatch.setattr("socket.gethostname", lambda: "laptop")
+    server = cluster("one faulty")
+    if status is not None:
+        server.mishaps.add(refusal(status), when=matching("POST", "/selfsubjectreviews"))
+
+    assert run("reset", "gpu-1", *options).code == 0
+
+    assert record_of(server, "gpu-1").releases[0].by == by
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "x\x1b[2J", "x" * 61], ids=repr)
+def test_a_claimed_name_is_one_short_line(name: str, cluster: Cluster, run: Run) -> None:
+    server = cluster("one faulty")
+
+    assert run("reset", "gpu-1", "--by", name).code == 2
+    assert server.calls() == []
+
+
+@pytest.mark.parametrize("reason", ["x" * 501, "a\nb", "\x1b[2J"], ids=["long", "two lines", "control"])
+@pytest.mark.parametrize(
+    "command",
+    [("reset", "gpu-1"), ("taint", "gpu-1"), ("ack", "gpu-1"), ("pause",), ("brake", "reset")],
+    ids=" ".join,
+)
+def test_a_reason_is_one_line_that_the_record_can_hold(
+    command: tuple[str, ...], reason: str, cluster: Cluster, run: Run
+) -> None:
+    server = cluster("one faulty")
+
+    done = run(*command, "--reason", reason)
+
+    assert (done.code, done.out) == (2, "")
+    assert "a reason is one line of at most 500 characters" in done.err
+    assert server.calls() == []
+
+
+def test_names_may_have_the_prefix_of_kubectl_and_repeat(cluster: Cluster, run: Run) -> None:
+    cluster("one faulty")
+
+    done = run("reset", "node/gpu-1", "gpu-1", "nodes/gpu-1")
+
+    assert (done.code, done.out) == (0, "node/gpu-1 untainted\n")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["\x1b[2J", "Gpu-1", "../leases/x", "node/", "x" * 10_000_000],
+    ids=lambda name: name[:9],
+)
+@pytest.mark.parametrize(
+    "command", [("reset",), ("taint", "--reason", "x"), ("ack", "--reason", "x")], ids=" ".join
+)
+def test_a_text_that_cannot_be_a_nodes_name_is_one_short_message(
+    command: tuple[str, ...], name: str, cluster: Cluster, run: Run
+) -> None:
+    server = cluster("one faulty")
+
+    done = run(*command, "--", name)
+
+    assert done.code == 2
+    assert server.calls() == []
+    assert "cannot be the name of a node" in done.err
+    assert len(done.err) < 300
+    assert "\x1b" not in done.err
 
 
 def test_an_event_that_cannot_be_sent_does_not_fail_the_reset(cluster: Cluster, run: Run) -> None:
@@ -127,6 +278,18 @@ def test_a_node_that_fails_does_not_stop_the_others(cluster: Cluster, run: Run) 
     assert not decode_node(server.node("gpu-3")).tainted
 
 
+def test_a_warning_about_many_nodes_is_one_line(cluster: Cluster, run: Run) -> None:
+    cluster("brake full")
+
+    done = run("reset", "--yes")
+
+    assert len(done.out.splitlines()) == 8
+    assert [line.split(": The node has not rebooted since")[0] for line in done.err.splitlines()] == [
+        "warning: node/gpu-1",
+        "warning: node/gpu-2, node/gpu-3, node/gpu-4, node/gpu-5, node/gpu-6 and 2 more",
+    ]
+
+
 def test_a_record_mangled_by_hand_is_replaced_with_a_warning(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
     server.edit_node("gpu-1", lambda node: node["metadata"]["annotations"].update({RECORD_ANNOTATION: "{"}))
@@ -174,7 +337,7 @@ def test_on_a_terminal_a_reset_of_all_nodes_asks_first(
     ("arguments", "scene", "asked"),
     [
         ([], "brake full", ["Reset 8 nodes: gpu-1, gpu-2, "]),
-        (["--purge"], "every state", ["Purge 8 nodes: gpu-1, gpu-2, ", "are lost", "may taint them again"]),
+        (["--purge"], "every state", ["Purge 8 nodes: gpu-1, gpu-2, ", "is lost", "may taint them again"]),
     ],
     ids=["reset", "purge"],
 )

@@ -83,6 +83,23 @@ def test_an_unlisted_code_can_be_shown() -> None:
     assert rule_yaml(load_catalog(), "xid.many") is None
 
 
+@pytest.mark.parametrize("words", [["xid", "94"], ["94"], ["XID-94"]])
+def test_a_rule_is_shown_by_any_spelling_of_its_name(words: list[str], run: Run) -> None:
+    assert run("rules", "show", *words) == run("rules", "show", "xid.94")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"), [("nccl.sockt", "did you mean nccl socket?"), ("\x1b[2J" * 9**4, "rules list")]
+)
+def test_an_unknown_rule_is_one_short_error(text: str, hint: str, run: Run) -> None:
+    done = run("rules", "show", text)
+
+    assert (done.code, done.out) == (2, "")
+    assert hint in done.err
+    assert len(done.err) < 400
+    assert "\x1b" not in done.err
+
+
 def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(OWN_RULE)

@@ -18,6 +18,7 @@ from tests.contract.kubernetes_target import (
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 EVENTS = "/api/v1/namespaces/default/events"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+USER_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 MOMENT = "2026-02-03T04:05:06.000007Z"
 SOMEBODY = {"Impersonate-User": "contract-nobody"}
 
@@ -169,6 +170,18 @@ def test_a_user_can_ask_for_their_permissions(target: Target) -> None:
     assert review(target, {}, verb="patch", resource="nodes") is True
     assert review(target, {}, verb="update", group="coordination.k8s.io", resource="leases", name="x") is True
     assert review(target, SOMEBODY, verb="patch", resource="nodes") is False
+
+
+def test_a_user_can_ask_for_their_name(target: Target) -> None:
+    body = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
+    answer = target.send("POST", USER_REVIEWS, body, headers=SOMEBODY)
+    refusal = target.send("GET", USER_REVIEWS)
+
+    assert answer.status == 201
+    assert answer.body["metadata"].keys() == {"creationTimestamp"}
+    assert answer.body["status"]["userInfo"]["username"] == "contract-nobody"
+    assert "system:authenticated" in answer.body["status"]["userInfo"]["groups"]
+    assert refused(refusal, 405, "MethodNotAllowed")
 
 
 def test_a_user_without_permissions_gets_that_answer(target: Target) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import logging
+import time
 
 import pytest
 
@@ -17,7 +19,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_gets_konduktors_format() -> None:
+def test_a_terminal_gets_text() -> None:
     stream = Terminal()
     logs.set_up("auto", "info", stream=stream)
 
@@ -26,6 +28,17 @@ def test_a_terminal_gets_konduktors_format() -> None:
 
     assert stream.getvalue().endswith(" INFO Node gpu-7 tainted.\n")
     assert stream.getvalue().count("\n") == 1
+
+
+def test_times_are_in_utc_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = logging.makeLogRecord({"created": 0.0, "levelname": "INFO", "msg": "Node gpu-7 tainted."})
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        line = logs.TextFormatter().format(record)
+    time.tzset()
+
+    assert line == "1970-01-01T00:00:00Z INFO Node gpu-7 tainted."
 
 
 def test_a_pipe_gets_one_json_object_per_line_with_the_facts() -> None:

@@ -34,8 +34,12 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
 DOCS = documents("controller_deployment.yaml")
 RULES = rules_of(DOCS)
-FOR_EVERYBODY = Rule(("create",), ("selfsubjectaccessreviews",), ("authorization.k8s.io",))
-"""The rule that ``system:basic-user`` grants to every account, in every cluster, without a role of ours."""
+FOR_EVERYBODY = Rule(
+    ("create",),
+    ("selfsubjectaccessreviews", "selfsubjectreviews"),
+    ("authorization.k8s.io", "authentication.k8s.io"),
+)
+"""What ``system:basic-user`` grants to every account, in every cluster, without a role of ours."""
 FIRST = {"POD_NAME": "konductor-like-first", "POD_UID": "1"}
 SECOND = {"POD_NAME": "konductor-like-second", "POD_UID": "2"}
 
@@ -133,7 +137,10 @@ def test_no_needed_call_is_denied(played: Played) -> None:
 def test_every_call_is_granted_by_a_shipped_rule(played: Played) -> None:
     beyond = [call.rbac for call in played.calls if not any(rule.covers(attempt(call)) for rule in RULES)]
 
-    assert set(beyond) == {("create", "authorization.k8s.io", "selfsubjectaccessreviews")}
+    assert set(beyond) == {
+        ("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
+        ("create", "authentication.k8s.io", "selfsubjectreviews"),
+    }
     assert all(FOR_EVERYBODY.covers(attempt(call)) for call in played.calls if call.rbac in beyond)
 
 

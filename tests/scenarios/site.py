@@ -157,7 +157,7 @@ class Site:
         for name, value in environment.items():  # no setting: commands learn them from the Lease
             self._monkeypatch.setenv(name, value)
         self._monkeypatch.setattr(session, "now", self.clock.moment)
-        self._monkeypatch.setattr(session, "who", lambda: "kim@laptop")
+        self._monkeypatch.setattr(session, "who", lambda *_: "kim@laptop")
         self.start()
         return self
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from konductor_like.cli.completion import complete_rules_and_nodes
 from konductor_like.cli.errors import CommandError, status_of
 from konductor_like.cli.options import Context, Kubeconfig, Verbose, not_empty
 from konductor_like.cli.output import Paragraph, say_document, say_paragraphs, tell, warn
@@ -30,6 +31,7 @@ def explain(
         typer.Argument(
             metavar="RULE|LINE|NODE",
             help="xid 79, nccl.socket, a pasted line, or a node's name (or: node NAME); - reads one line.",
+            autocompletion=complete_rules_and_nodes,
         ),
     ],
     *,

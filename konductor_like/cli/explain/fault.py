@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from konductor_like.catalog import Catalog, Entry, Mode, SxidEntry, XidEntry
 from konductor_like.catalog.descriptions import Blame, Explanation, explain
+from konductor_like.catalog.fault_names import parse_fault_name
 from konductor_like.cli.columns import NONE, fault_name, natural
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
@@ -17,12 +18,10 @@ from konductor_like.detection.why_not import why_no_fault
 from konductor_like.exits import Exit
 from konductor_like.model import APPLICATION_XIDS, FaultKind, Finding, Severity, Source
 
-_CODE = re.compile(r"([a-z]+)(?:-|[\s.:]*)(-?\d{1,9})", re.ASCII)
-_MENTION = re.compile(r"\b(xid|sxid|cuda)(?:-|[\s.:#]*)(\d{1,5})\b", re.ASCII)
-_NAME = re.compile(r"([a-z][a-z0-9_]*)[\s.]([a-z0-9_.]+(?: [a-z0-9_]+){0,3})", re.ASCII)
+_NAME = re.compile(r"([a-z][a-z0-9_]*)[\s.]([a-z0-9_.-]+(?: [a-z0-9_]+){0,3})", re.ASCII)
 _EXAMPLES = {"xid": 79, "sxid": 12028}
 _CODED = (*_EXAMPLES, "cuda")
-_HINT = "Name a rule (xid 79, sxid 12028, cuda 719, nccl.socket), or paste a line in quotation marks."
+_HINT = "Name a fault (xid 79, sxid 12028, cuda 719, nccl.socket), or paste a line in quotation marks."
 _WE = {
     Severity.FATAL: "taint the node at once, as far as the brake allows",
     Severity.TEST: "taint the node at once, and mark it as a test",
@@ -68,26 +67,22 @@ def explain_text(text: str, source: Source | None, detector: Detector) -> Answer
         raise CommandError("there is nothing to explain", hint=_HINT, status=Exit.USAGE)
     if source is not None:
         return _explain_line(detector, text, (source,))
-    rule = _as_rule(detector.catalog, text) or ("" if re.search(r"\s", text) else text)
-    if not rule:
+    catalog = detector.catalog
+    rule, meant = parse_fault_name(text, catalog)
+    if rule is not None and (explanation := explain(catalog, rule)) is not None:
+        return Answer(explanation)
+    if re.search(r"\s", text) and not _is_name(catalog, text):
         return _explain_line(detector, text, tuple(Source))
-    explanation = explain(detector.catalog, rule)
-    if explanation is None:
-        raise _not_found(detector.catalog, rule, text)
-    return Answer(explanation)
+    raise _not_found(catalog, text, _did_you_mean(meant))
 
 
-def _as_rule(catalog: Catalog, text: str) -> str | None:
-    """Return the rule that a text names as people write it: ``Xid 79``, ``nvrm fallen off bus``.
-
-    Return None if the text is a line, or has no form of a rule's name.
-    """
-    lower = text.lower()
-    if (code := _CODE.fullmatch(lower)) and code[1] in _CODED:
-        return f"{code[1]}.{int(code[2])}"
-    name = _NAME.fullmatch(lower)
-    families = {*_CODED, *(known.partition(".")[0] for known in _rule_names(catalog))}
-    return f"{name[1]}.{name[2].replace(' ', '_')}" if name and name[1] in families else None
+def _is_name(catalog: Catalog, text: str) -> bool:
+    """Whether the text has the form of a rule's name, and not that of a line: ``nccl no such rule``."""
+    name = _NAME.fullmatch(text.lower())
+    return name is not None and name[1] in {
+        *_CODED,
+        *(rule.partition(".")[0] for rule in _rule_names(catalog)),
+    }
 
 
 def _explain_line(detector: Detector, line: str, sources: tuple[Source, ...]) -> Answer:
@@ -101,14 +96,14 @@ def _explain_line(detector: Detector, line: str, sources: tuple[Source, ...]) ->
             return Answer(line=line, source=source, reason=reason)
     logs = " or ".join(f"{source.value} log" for source in sources)
     reason = f"It has none of the words by which the rules find faults in a {logs}."
-    return Answer(line=line, reason=f"{reason} {_did_you_mean(detector.catalog, line)}".rstrip())
+    meant = _did_you_mean(parse_fault_name(line, detector.catalog).suggestions)
+    return Answer(line=line, reason=f"{reason} {meant}".rstrip())
 
 
-def _not_found(catalog: Catalog, rule: str, text: str) -> CommandError:
-    """Return the error for a text without a rule; ``rule`` is the name read from it, else the text itself."""
-    family, dot, _ = rule.lower().partition(".")
-    names = [name for name in _rule_names(catalog) if name.startswith(f"{family}.")]
-    meant = _did_you_mean(catalog, text)
+def _not_found(catalog: Catalog, text: str, meant: str) -> CommandError:
+    """Return the error for a text without a rule; ``meant`` is the command that was probably meant."""
+    family, *name = re.split(r"[\s.]", text.lower(), maxsplit=1)
+    names = [known for known in _rule_names(catalog) if known.startswith(f"{family}.")]
     if names:
         hint = f"There are {', '.join(map(fault_name, sorted(names, key=natural)))}."
     elif family in _CODED:
@@ -116,19 +111,14 @@ def _not_found(catalog: Catalog, rule: str, text: str) -> CommandError:
     else:
         error = f"{text!r} is neither a rule nor a line of a log"
         return NoFaultError(error, hint=meant or _HINT, status=Exit.USAGE)
-    if not dot:
+    if not name:
         return CommandError(f"{text} is a family of rules", hint=hint, status=Exit.USAGE)
     return CommandError(f"there is no rule {text}", hint=meant or hint, status=Exit.USAGE)
 
 
-def _did_you_mean(catalog: Catalog, text: str) -> str:
-    """Return the right command for a number alone (``79``) or a code among other words; empty without one."""
-    mention = _MENTION.search(text.lower())
-    codes = [(family, text) for family in _CODED if text.isascii() and text.isdecimal()]
-    for family, code in [(mention[1], mention[2])] if mention else codes:
-        if catalog.entry(f"{family}.{int(code)}") is not None:
-            return f"Did you mean: konductor-like explain {family} {int(code)}?"
-    return ""
+def _did_you_mean(names: Sequence[str]) -> str:
+    """Return the right commands for these names; empty without a name."""
+    return f"Did you mean: konductor-like explain {' or '.join(names)}?" if names else ""
 
 
 def _rule_names(catalog: Catalog) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 
-from konductor_like.cli.columns import fault_name
+from konductor_like.cli.columns import count, fault_name
 from konductor_like.cli.nodes.writes import CannotWriteError, NodeWrites
 from konductor_like.cli.options import DryRun
 from konductor_like.cli.output import warn
@@ -14,7 +14,7 @@ from konductor_like.cli.session import lease_namespace
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError, KubeNotFound
 from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
-from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
+from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import (
     OPT_OUT_LABEL,
@@ -27,7 +27,7 @@ from konductor_like.model import (
     Snapshot,
     Verb,
 )
-from konductor_like.model.text import listed
+from konductor_like.model.text import clipped, listed
 from konductor_like.policy.brake import admit
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import tainting
@@ -39,6 +39,7 @@ from konductor_like.policy.wording import name_of, why_held
 class Reset(NodeWrites):
     """One reset of any number of nodes; it releases the faults that the controller has read so far."""
 
+    kind = "Reset"
     done_word = "reset"
     unchanged = "no taint"
 
@@ -79,7 +80,8 @@ class Reset(NodeWrites):
 class Purge(NodeWrites):
     """A reset that removes every taint, label and annotation of Konductor-like."""
 
-    done_word = "reset"
+    kind = "Purge"
+    done_word = "purged"
     unchanged = "no taint, label or record of ours"
 
     def affected(self, selector: str | None) -> list[NodeState]:
@@ -89,6 +91,11 @@ class Purge(NodeWrites):
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """Note the purge on the Lease first: without their records the nodes cannot inform the brake."""
+        if states:
+            warn(
+                f"the record of faults and releases of {count(len(states), 'node')} is lost: "
+                "old kernel-log lines may taint again"
+            )
         tainted = sum(state.tainted for state in states)
         if tainted and isinstance(self.client, KubeClient) and self.dry_run is DryRun.NONE:
             self._note(self.client, tainted)
@@ -124,13 +131,14 @@ class Purge(NodeWrites):
 class OperatorTaint(NodeWrites):
     """A person's taint of any number of nodes."""
 
+    kind = "Taint"
     done_word = "tainted"
     unchanged = "already tainted for this reason"
     _why_not: Mapping[str, str] = {}
     """By node, why the brake would have held the taint back."""
 
     @cached_property
-    def decode(self) -> NodeDecoder:
+    def decode(self) -> PageDecoder:
         """The controller's decoder of Nodes: settings and ResourceSlices decide what a GPU node is."""
         return node_decoder(self.controller.settings, listed_slices(self.client))
 
@@ -166,11 +174,9 @@ class OperatorTaint(NodeWrites):
         if not state.is_gpu_node:
             unknown = self.controller.why_settings_unknown
             as_known = f", as far as known ({unknown})" if unknown else ""
-            raise CannotWriteError(f"node/{state.name} has no GPU{as_known}, and only GPU nodes are tainted")
+            raise CannotWriteError(f"has no GPU{as_known}, and only GPU nodes are tainted")
         if state.blocked and not state.tainted:
-            raise CannotWriteError(
-                f"node/{state.name} already has a taint with our key and effect, and with another value"
-            )
+            raise CannotWriteError("already has a taint with our key and effect, and with another value")
         return self._change(state)
 
     def done_text(self, change: Change) -> str:
@@ -199,17 +205,19 @@ class Acknowledgement(NodeWrites):
     """A person's acknowledgement of a node's faults."""
 
     rule: str | None = None
-    """The rule whose faults are acknowledged; None for all rules."""
+    """The rule whose faults are acknowledged (``xid.63``, or ``custom fan``); None for all rules."""
+    kind = "Acknowledgement"
     done_word = "acknowledged"
     unchanged = "no open fault"
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
-        change = acknowledge(state, self.rule, at=self.at(), by=self.by, reason=self.reason)
-        if change is None and self.rule is not None:
-            recorded = sorted({fault_name(each.key.rule) for each in state.record.incidents})
-            known = f"; its record has {', '.join(recorded)}" if recorded else ""
-            raise CannotWriteError(f"node/{state.name} has no open {fault_name(self.rule)} on record{known}")
+        recorded = {fault_name(each.key.rule): each.key.rule for each in state.record.incidents}
+        rule = None if self.rule is None else recorded.get(fault_name(self.rule), self.rule)
+        change = acknowledge(state, rule, at=self.at(), by=self.by, reason=self.reason)
+        if change is None and rule is not None:
+            known = f"; its record has {', '.join(sorted(recorded))}" if recorded else ""
+            raise CannotWriteError(f"has no open {clipped(fault_name(rule), 60)} on record{known}")
         return change
 
     def done_text(self, change: Change) -> str:

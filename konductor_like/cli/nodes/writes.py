@@ -7,22 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from konductor_like.cli import session
 from konductor_like.cli.options import DryRun, tell_if_verbose
-from konductor_like.cli.output import say, tell, warn
+from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, node_path
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, event_subject
-from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
+from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node_writer import DryRunWriter, NoDeadline, NodeWriter, Outcome, WriteResult
 from konductor_like.model import Change, NodeState
+from konductor_like.model.text import listed
 from konductor_like.settings import Settings
 
 ROUNDS = 5
 """Attempts to write a node that other writers keep changing."""
+NODES_IN_WARNING = 5
+"""Number of nodes that a warning names; it counts the others."""
 _SUFFIX = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}
 
 
@@ -47,7 +50,7 @@ def connected(
 
 
 class CannotWriteError(Exception):
-    """The node must not be written as the person asked; the message is the reason."""
+    """The node must not be written as the person asked; the message, after the node's name, is the reason."""
 
 
 class NodeWrites(ABC):
@@ -55,16 +58,29 @@ class NodeWrites(ABC):
 
     done_word: ClassVar[str]
     """The participle for messages: ``reset``, as in *was not reset*."""
+    kind: ClassVar[str]
+    """The kind of the JSON document."""
     unchanged: ClassVar[str]
     """Why a node needed no write, for the message."""
 
     def __init__(
-        self, client: ReadOnlyKubeClient, settings: Settings, dry_run: DryRun, *, reason: str
+        self,
+        client: ReadOnlyKubeClient,
+        settings: Settings,
+        dry_run: DryRun,
+        *,
+        reason: str,
+        claimed: str | None = None,
+        output: Literal["text", "name", "json"] = "text",
     ) -> None:
+        """``claimed`` is the name after ``--by``."""
         self.client, self.settings, self.dry_run = client, settings, dry_run
-        self.reason, self.by = reason, session.who()
+        self.reason, self._claimed, self._output = reason, claimed, output
         self.done, self.failed = 0, 0
+        self._results: list[dict[str, Any]] = []
         self._hints: dict[str, None] = {}
+        self._warnings: dict[str, list[str]] = {}
+        """By warning, the nodes that it is about."""
         self._writer: NodeWriter | DryRunWriter = DryRunWriter()
         self._events: NodeEvents | None = None
         if isinstance(client, KubeClient):
@@ -76,7 +92,12 @@ class NodeWrites(ABC):
                 write_concurrency=settings.write_concurrency,
             )
             if dry_run is DryRun.NONE:
-                self._events = NodeEvents(client, self.by)
+                self._events = NodeEvents(client, session.local_user())
+
+    @cached_property
+    def by(self) -> str:
+        """The person for the record, asked from the API server at the first use."""
+        return session.who(self.client, self._claimed)
 
     @cached_property
     def controller(self) -> ControllerReport:
@@ -84,7 +105,7 @@ class NodeWrites(ABC):
         return session.read_controller(self.client, self.settings)
 
     @cached_property
-    def decode(self) -> NodeDecoder:
+    def decode(self) -> PageDecoder:
         """The decoder of Nodes."""
         return node_decoder()
 
@@ -112,7 +133,7 @@ class NodeWrites(ABC):
             try:
                 states.append(self.decode(self.client.get(node_path(name))))
             except KubeNotFound:
-                self.fail(f"node/{name} not found")
+                self.fail(name, "not found")
         return states
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
@@ -122,14 +143,35 @@ class NodeWrites(ABC):
                 break
             states = self._round(states)
         for state in states:
-            self.fail(f"node/{state.name} keeps changing and was not {self.done_word}; try again")
+            self.fail(state.name, f"keeps changing and was not {self.done_word}; try again")
+        for warning, nodes in self._warnings.items():
+            warn(f"{listed(nodes, NODES_IN_WARNING)}: {warning}")
         for hint in self._hints:
             tell(f"hint: {hint}")
+        if self._output == "json":
+            say_json(
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": self.kind,
+                    "dryRun": self.dry_run.value,
+                    "nodes": self._results,
+                }
+            )
 
-    def fail(self, message: str) -> None:
-        """Print why a node was not written, and count it."""
+    def fail(self, node: str, message: str) -> None:
+        """Print why a node was not written, and count it. The message follows the node's name."""
         self.failed += 1
-        tell(message)
+        tell(f"node/{node} {message}")
+        self._results.append({"name": node, "result": "failed", "message": message, "warnings": []})
+
+    def _succeed(self, node: str, result: str, message: str, warnings: Sequence[str] = ()) -> None:
+        """Print the result for a node, and count it."""
+        self.done += 1
+        if self._output != "json":
+            say([f"node/{node}" if self._output == "name" else f"node/{node} {message}"])
+        for warning in warnings:
+            self._warnings.setdefault(warning, []).append(f"node/{node}")
+        self._results.append({"name": node, "result": result, "message": message, "warnings": list(warnings)})
 
     def _round(self, states: Sequence[NodeState]) -> list[NodeState]:
         """Try each node once; return the fresh states of the nodes to decide on again."""
@@ -138,13 +180,12 @@ class NodeWrites(ABC):
             try:
                 decided.append((state, self.decide(state)))
             except CannotWriteError as error:
-                self.fail(str(error))
+                self.fail(state.name, str(error))
         results = iter(self._writer.write_all([(state, change) for state, change in decided if change]))
         again = []
         for state, change in decided:
             if change is None:
-                self.done += 1
-                say([f"node/{state.name} unchanged ({self.unchanged})"])
+                self._succeed(state.name, "unchanged", f"unchanged ({self.unchanged})")
             elif fresh := self._handle_result(state, next(results)):
                 again.append(fresh)
         return again
@@ -158,22 +199,19 @@ class NodeWrites(ABC):
             case Outcome.APPLIED if result.state is not None:
                 self._applied(before, change, result.state)
             case Outcome.GONE:
-                self.fail(f"node/{change.node} not found")
+                self.fail(change.node, "not found")
             case _:
                 why = str(result.error or "the API server has not answered yet")
-                if result.outcome_unknown:
-                    why += f"; it may have been {self.done_word} anyway"
-                self.fail(f"node/{change.node}: {why}")
+                was = "may or may not have been" if result.outcome_unknown else "was not"
+                self.fail(change.node, f"{was} {self.done_word}: {why}")
                 if result.error and result.error.hint:
                     self._hints[result.error.hint] = None
         return None
 
     def _applied(self, before: NodeState, change: Change, state: NodeState) -> None:
-        self.done += 1
-        say([f"node/{change.node} {self.done_text(change)}{_SUFFIX[self.dry_run]}"])
+        message = f"{self.done_text(change)}{_SUFFIX[self.dry_run]}"
+        self._succeed(change.node, "changed", message, list(self.warnings(before, change)))
         if change.act_id:
             tell_if_verbose(f"node/{change.node}: act {change.act_id}")
-        for warning in self.warnings(before, change):
-            warn(f"node/{change.node}: {warning}")
         if self._events is not None and change.event is not None:
             self._events.send(state, change.event, change.message, event_subject(change), change.act_id)

@@ -27,7 +27,7 @@ from konductor_like.sandbox.kubernetes.request_options import (
     wants_table,
     writer_of,
 )
-from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NAMESPACES, Resource
+from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NAMESPACES, USER_REVIEWS, Resource
 from konductor_like.sandbox.kubernetes.store import Store, Stored, dump
 from konductor_like.sandbox.kubernetes.watches import Encode, Watches, WatchRequest
 from konductor_like.sandbox.kubernetes.writes import Writes
@@ -71,8 +71,8 @@ class Api:
         asked = route(request)
         if asked is None:
             return Reply.of_text("404 page not found\n", 404)
-        if asked.resource is ACCESS_REVIEWS and user.name != ANONYMOUS:
-            return self._review(user, request)  # every known user may ask for their own permissions
+        if asked.resource in (ACCESS_REVIEWS, USER_REVIEWS) and user.name != ANONYMOUS:
+            return self._review(asked.resource, user, request)  # every known user may ask about themselves
         self._access.check(user, asked.attempt)
         if asked.verb not in asked.resource.verbs:
             raise errors.method_not_allowed()
@@ -126,16 +126,21 @@ class Api:
         patch = as_sent(json_in(request), request.body)
         return Reply.of_json(self._writes.patch(target, content_type(request), patch, writer))
 
-    def _review(self, user: User, request: Request) -> Reply:
+    def _review(self, resource: Resource, user: User, request: Request) -> Reply:
         if request.method != "POST":
             raise errors.method_not_allowed()
-        spec = object_in(request, ACCESS_REVIEWS).get("spec") or {}
+        spec = object_in(request, resource).get("spec") or {}
+        if resource is USER_REVIEWS:
+            head = {"kind": resource.kind, "apiVersion": resource.api_version}
+            meta = {"creationTimestamp": self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")}
+            who = {"username": user.name, "groups": ["system:authenticated"]}
+            return Reply.of_json({**head, "metadata": meta, "status": {"userInfo": who}}, 201)
         asked = spec.get("resourceAttributes")
         allowed = True  # paths that are not resources are open to everybody
         if asked is not None:
             allowed = self._access.permits(user, _attempt(asked))
-        head = {"kind": ACCESS_REVIEWS.kind, "apiVersion": ACCESS_REVIEWS.api_version, "metadata": {}}
-        return Reply.of_json({**head, "spec": spec, "status": {"allowed": allowed}}, 201)
+        head = {"kind": resource.kind, "apiVersion": resource.api_version}
+        return Reply.of_json({**head, "metadata": {}, "spec": spec, "status": {"allowed": allowed}}, 201)
 
     def _table(self, resource: Resource, stored: list[Stored], meta: dict[str, Any]) -> bytes:
         return dump(as_table(resource, [item.load() for item in stored], meta, self._clock()))

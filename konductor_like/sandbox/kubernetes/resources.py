@@ -97,6 +97,13 @@ ACCESS_REVIEWS = Resource(
     namespaced=False,
     verbs=("create",),
 )
+USER_REVIEWS = Resource(
+    "authentication.k8s.io",
+    "selfsubjectreviews",
+    "SelfSubjectReview",
+    namespaced=False,
+    verbs=("create",),
+)
 
 
 def _configured(group: str, plural: str, kind: str, *short_names: str, namespaced: bool = True) -> Resource:
@@ -124,7 +131,7 @@ CONFIGURATION = (
 )
 """The other kinds that the manifests contain."""
 
-RESOURCES = (NODES, NAMESPACES, EVENTS, PODS, LEASES, ACCESS_REVIEWS, *CONFIGURATION)
+RESOURCES = (NODES, NAMESPACES, EVENTS, PODS, LEASES, ACCESS_REVIEWS, USER_REVIEWS, *CONFIGURATION)
 GROUPS = frozenset(resource.group for resource in RESOURCES)
 NAMESPACED_TABLES = tuple(sorted({resource.plural for resource in RESOURCES if resource.namespaced}))
 

@@ -1,0 +1,109 @@
+"""The commands' help: examples, no types of Python, whole sentences in the list of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from konductor_like.exits import Exit
+
+Function = TypeVar("Function", bound=Callable[..., None])
+EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {}
+"""By the command's function, command lines that people can copy; a test parses each of them."""
+_MEANT: Mapping[str, str] = {
+    "breaker": "brake",
+    "cordon": "taint",
+    "release": "reset",
+    "uncordon": "reset",
+    "untaint": "reset",
+}
+"""By a name that is no command, the command that people mean by it."""
+
+
+def examples(*lines: str) -> Callable[[Function], Function]:
+    """Show these command lines, without the program's name, at the end of the command's help."""
+
+    def with_examples(function: Function) -> Function:
+        EXAMPLES[function] = lines
+        return function
+
+    return with_examples
+
+
+def examples_of(callback: Any) -> tuple[str, ...]:
+    """Return the examples of a command's function, or of typer's wrapper around it."""
+    return EXAMPLES.get(getattr(callback, "__wrapped__", callback), ())
+
+
+class Command(TyperCommand):
+    """A command with plain names in its usage, and with its examples at the end of its help."""
+
+    status_of_closed_pipe = Exit.OK
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # see options.py
+        options = super().collect_usage_pieces(ctx)[:1]
+        return options + [_usage(each) for each in self.params if each.param_type_name == "argument"]
+
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # see options.py
+        records = {each: each.get_help_record(ctx) for each in self.get_params(ctx)}
+        arguments = [
+            (_name(each), record[1])
+            for each, record in records.items()
+            if record and each.param_type_name == "argument"
+        ]
+        options = [record for each, record in records.items() if record and each.param_type_name == "option"]
+        for heading, rows in (("Arguments", arguments), ("Options", options)):
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # see options.py
+        _write_examples(self, ctx, formatter)
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # see options.py
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader of the output has seen enough: `rules list | head`
+            raise typer.Exit(self.status_of_closed_pipe) from None
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        return super().get_short_help_str(max(limit, len(self.help or "")))  # the first sentence, whole
+
+
+class CommandGroup(TyperGroup):
+    """A command that has further commands under its name: ``demo`` and ``demo xid``."""
+
+    def format_epilog(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # see options.py
+        _write_examples(self, ctx, formatter)
+
+
+class Group(TyperGroup):
+    """Commands under one name. Without a command it prints its help, as kubectl does."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # see options.py
+        return super().parse_args(ctx, args if args or ctx.resilient_parsing else ["--help"])
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]  # see options.py
+        meant = _MEANT.get(args[0])
+        if meant in self.commands:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        return super().resolve_command(ctx, args)
+
+
+def _write_examples(command: TyperCommand | TyperGroup, ctx: typer.Context, formatter: Any) -> None:
+    program = ctx.find_root().info_name
+    if lines := examples_of(command.callback):
+        with formatter.section("Examples"):  # not folded, so that they can be copied
+            formatter.write("".join(f"{'':>{formatter.current_indent}}{program} {line}\n" for line in lines))
+
+
+def _name(argument: Any) -> str:
+    return str(argument.display_name_raw).strip("[]")
+
+
+def _usage(argument: Any) -> str:
+    name = _name(argument)
+    return (name if argument.required else f"[{name}]") + ("..." if argument.nargs != 1 else "")

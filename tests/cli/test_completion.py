@@ -1,0 +1,99 @@
+"""The shell completes the names of rules and nodes, and is never kept waiting or written to."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from konductor_like.cli import completion, kubectl_complete
+from konductor_like.cli.completion import complete_nodes, complete_rules
+from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.errors import KubeTimeout
+from tests.cli.conftest import Cluster
+
+
+class Typed:
+    """The part of a command line that was typed already."""
+
+    def __init__(self, **params: Any) -> None:
+        self.params = params
+
+
+def completed(incomplete: str, **params: Any) -> list[str]:
+    return list(complete_nodes(Typed(**params), incomplete))  # type: ignore[arg-type]  # it has all that is read
+
+
+def test_a_rule_is_completed_with_its_title() -> None:
+    assert dict(complete_rules("XID.7"))["xid.79"] == "GPU has fallen off the bus"
+    assert [name for name, _ in complete_rules("nccl.s")] == ["nccl.socket", "nccl.system_error"]
+    assert list(complete_rules("gpu-")) == []
+
+
+def test_a_node_is_completed_from_the_cluster_unless_it_was_typed_before(cluster: Cluster) -> None:
+    cluster("every state")
+
+    found = completed("gpu-", nodes=["gpu-1"])
+
+    assert "gpu-2" in found
+    assert "gpu-1" not in found
+    assert completed("cpu-none") == []
+
+
+@pytest.mark.parametrize("problem", ["forbidden", "no kubeconfig", "no such context"])
+def test_an_error_completes_nothing_and_prints_nothing(
+    problem: str, cluster: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = cluster("every state")
+    server.access.deny("list", "nodes")
+    typed = {
+        "forbidden": {},
+        "no kubeconfig": {"kubeconfig": str(tmp_path / "nowhere")},
+        "no such context": {"context": "nowhere"},
+    }[problem]
+
+    assert completed("gpu-", **typed) == []
+    assert tuple(capfd.readouterr()) == ("", "")
+
+
+def test_a_cluster_that_does_not_answer_in_time_completes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def connect(*_: object) -> ReadOnlyKubeClient:
+        answered.wait()
+        raise KubeTimeout("no answer")
+
+    monkeypatch.setattr(completion, "NODES_SECONDS", 0.01)
+    monkeypatch.setattr(ReadOnlyKubeClient, "connect", connect)
+
+    assert completed("gpu-") == []
+    answered.set()
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["st"], ["status"]),
+        (["rules", "show", "nccl.s"], ["nccl.socket", "nccl.system_error"]),
+        (["pause", "--reason", "two words", "--un"], ["--until"]),
+        (["reset", "gpu-1", "gpu-"], ["gpu-2"]),
+        (["status", ""], ["gpu-1", "gpu-2"]),
+    ],
+    ids=" ".join,
+)
+def test_kubectl_completes_the_plugin(
+    words: list[str],
+    completed: list[str],
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster("healthy")
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-konductor_like", *words])
+    for name in ("_KONDUCTOR_LIKE_COMPLETE", "COMP_WORDS", "COMP_CWORD"):
+        monkeypatch.setenv(name, "")  # restores them
+
+    assert kubectl_complete() == 0
+    assert capsys.readouterr().out.splitlines() == [*completed, ":4"]
