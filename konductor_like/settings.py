@@ -30,6 +30,20 @@ _MATCHER = re.compile(
     r'\s*(?P<name>[a-zA-Z_]\w*)\s*(?P<op>=~|!~|!=|=)\s*(?P<value>"(?:[^"\\]|\\.)*"|`[^`]*`)\s*'
 )
 
+EVERYDAY: tuple[str, ...] = (
+    "log_endpoint",
+    "watched_namespaces",
+    "loki_tenant",
+    "kernel_selector",
+    "node_label",
+    "brake_max_percent",
+    "brake_max_nodes",
+    "gpu_node_selector",
+    "pool_label",
+    "rules_file",
+)
+"""The settings that most installations change; the reference page lists them first, in this order."""
+
 
 class Settings(BaseSettings):
     """The configuration of one process."""
