@@ -1,8 +1,8 @@
 """All settings, in one model.
 
-The docstring under each field is its text in ``docs/configuration.md``. Values come from the environment:
-``KONDUCTOR_`` plus the field's name in upper case. Two settings also have the names that Konduktor's users
-already have in their manifests: ``LOG_ENDPOINT`` and ``WATCHED_NAMESPACES``.
+The docstring under each field is its text in ``docs/reference/settings.md``. Values come from the
+environment: ``KONDUCTOR_`` plus the field's name in upper case. Two settings also have the names that
+Konduktor's users already have in their manifests: ``LOG_ENDPOINT`` and ``WATCHED_NAMESPACES``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,20 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MATCHER = re.compile(
     r'\s*(?P<name>[a-zA-Z_]\w*)\s*(?P<op>=~|!~|!=|=)\s*(?P<value>"(?:[^"\\]|\\.)*"|`[^`]*`)\s*'
 )
+
+EVERYDAY: tuple[str, ...] = (
+    "log_endpoint",
+    "watched_namespaces",
+    "loki_tenant",
+    "kernel_selector",
+    "node_label",
+    "brake_max_percent",
+    "brake_max_nodes",
+    "gpu_node_selector",
+    "pool_label",
+    "rules_file",
+)
+"""The settings that most installations change; the reference page lists them first, in this order."""
 
 
 class Settings(BaseSettings):
@@ -143,7 +157,7 @@ class Settings(BaseSettings):
 
     # Deciding.
     rules_file: Path | None = None
-    """A rules file of your own ([rules](rules.md)); read again when it changes and on SIGHUP."""
+    """A rules file of your own ([rules](../rules.md)); read again when it changes and on SIGHUP."""
     brake_max_percent: float = Field(_POLICY.brake_max_percent, ge=0, le=100)
     """The brake's bound: largest share of the GPU nodes that may be out of service (one node always may)."""
     brake_max_nodes: int | None = Field(_POLICY.brake_max_nodes, ge=0)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from konductor_like.catalog import CatalogError
 from konductor_like.cli.app import execute
 from konductor_like.cli.check_config import inspect
-from konductor_like.settings import Settings
+from konductor_like.settings import EVERYDAY, Settings
 from konductor_like.settings_report import HIDDEN, effective, explain_settings_error, misspelt_variables
 from tests.cli.conftest import Run
 from tests.cli.transcripts import forget_settings
@@ -133,6 +133,11 @@ def test_a_misspelt_variable_is_reported_with_the_nearest_name(written: str, mea
 )
 def test_a_variable_of_ours_or_of_another_program_is_not_misspelt(name: str) -> None:
     assert misspelt_variables({name: "1"}) == []
+
+
+def test_the_ten_everyday_settings_are_settings() -> None:
+    assert len(set(EVERYDAY)) == 10
+    assert set(EVERYDAY) <= Settings.model_fields.keys()
 
 
 @pytest.mark.parametrize("variable", ["KONDUCTOR_LOKI_BEARER_TOKEN", "KONDUCTOR_LOKI_PASSWORD"])
