@@ -157,7 +157,7 @@ class Settings(BaseSettings):
 
     # Deciding.
     rules_file: Path | None = None
-    """A rules file of your own ([rules](../rules.md)); read again when it changes and on SIGHUP."""
+    """A rules file of your own ([rules](../use/own-rules.md)); read again when it changes and on SIGHUP."""
     brake_max_percent: float = Field(_POLICY.brake_max_percent, ge=0, le=100)
     """The brake's bound: largest share of the GPU nodes that may be out of service (one node always may)."""
     brake_max_nodes: int | None = Field(_POLICY.brake_max_nodes, ge=0)
