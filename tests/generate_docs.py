@@ -62,41 +62,52 @@ def runbooks() -> dict[str, Runbook]:
     return found
 
 
-def commands() -> dict[str, Any]:
+class Command(NamedTuple):
+    """A command of the program, below its parents."""
+
+    command: Any
+    name: str
+    parent: Any
+
+    def context(self, arguments: list[str], *, resilient: bool = False) -> Any:
+        """Let the command read its arguments; it does not run. Raises the program's error about them."""
+        return self.command.make_context(
+            self.name, arguments, parent=self.parent, resilient_parsing=resilient
+        )
+
+
+def commands() -> dict[str, Command]:
     """Return each command, by its full name without ``konductor-like``: ``brake status``."""
 
-    def below(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    def below(group: Any, context: Any, prefix: str) -> Iterator[tuple[str, Command]]:
         for name, command in group.commands.items():
             if hasattr(command, "commands"):
-                yield from below(command, f"{prefix}{name} ")
+                inner = command.make_context(name, [], parent=context, resilient_parsing=True)
+                yield from below(command, inner, f"{prefix}{name} ")
             else:
-                yield prefix + name, command
+                yield prefix + name, Command(command, name, context)
 
-    return dict(below(typer.main.get_command(build()), ""))
+    program = typer.main.get_command(build())
+    context = program.make_context("konductor-like", [], resilient_parsing=True, terminal_width=_HELP_WIDTH)
+    return dict(below(program, context, ""))
 
 
 def _commands() -> Mapping[str, str]:
-    shown = {}
-    for name, command in commands().items():
-        context = command.make_context(
-            f"konductor-like {name}",
-            [],
-            resilient_parsing=True,
-            terminal_width=_HELP_WIDTH,
-            help_option_names=["-h", "--help"],
-        )
-        shown[name] = command.get_help(context).rstrip()
-    texts = "\n".join(f"## {name}\n\n```text\n{text}\n```\n" for name, text in shown.items()).rstrip()
+    known = commands()
+    texts = "\n".join(
+        f"## {name}\n\n```text\n{each.command.get_help(each.context([], resilient=True)).rstrip()}\n```\n"
+        for name, each in known.items()
+    )
     index = _table(
         ("command", "what it does"),
         (
-            (f"[`{name}`](#{name.replace(' ', '-')})", command.get_short_help_str(200))
-            for name, command in commands().items()
+            (f"[`{name}`](#{name.replace(' ', '-')})", each.command.get_short_help_str(200))
+            for name, each in known.items()
         ),
     )
     meanings = _docstrings(SOURCE / "exits.py", "Exit")
     exits = _table(("code", "meaning"), ((str(code.value), meanings[code.name]) for code in Exit))
-    return {"index": index, "exits": exits, "commands": texts}
+    return {"index": index, "exits": exits, "commands": texts.rstrip()}
 
 
 def _settings() -> Mapping[str, str]:

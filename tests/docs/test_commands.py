@@ -28,7 +28,7 @@ def parse(arguments: list[str]) -> None:
         assert name in {*ALL, *GROUPS, "COMMAND"}, f"no command {name!r}"
         return
     assert name in ALL, f"no command {name!r}"
-    ALL[name].make_context(name, arguments[words:])
+    ALL[name].context(arguments[words:])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
