@@ -23,14 +23,21 @@ def named(page: Path) -> str:
     return str(page.relative_to(DOCS.parent))
 
 
+def prompted(page: Path) -> Iterator[str]:
+    """Yield each line behind a prompt, with the lines that continue it."""
+    for _, block in _BLOCK.findall(page.read_text("utf-8")):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.strip().startswith("$ "):
+                yield line.strip().removeprefix("$ ").strip()
+
+
 def typed(page: Path) -> Iterator[str]:
-    """Yield each line that a reader may type: what follows a prompt, our commands, and inline code."""
+    """Yield each line that a reader may type: behind a prompt, our commands in blocks, and inline code."""
+    yield from prompted(page)
     text = page.read_text("utf-8")
     for language, block in _BLOCK.findall(text):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = line.strip().removeprefix("$ ").strip()
-            if line.strip().startswith("$ ") or (language != "yaml" and words.startswith(f"{PROGRAM} ")):
-                yield words
+        lines = block.replace("\\\n", " ").splitlines() if language != "yaml" else ()
+        yield from (line.strip() for line in lines if line.strip().startswith(f"{PROGRAM} "))
     for code in _INLINE.findall(_BLOCK.sub("", text)):
         yield " ".join(code.replace(r"\|", "|").split())  # a table escapes the bar
 
