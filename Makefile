@@ -85,7 +85,7 @@ fuzz: .venv/.dev ## Judge 10 million mutated lines: LINES=n, SEED=n
 	$(BIN)/python -m tests.fuzz.run $(LINES) $(SEED)
 
 .PHONY: chaos
-chaos: .venv/.dev ## Controllers killed, frozen and lied to: SIMULATED=n in memory, SCHEDULES=n real ones, SEED=n
+chaos: .venv/.dev ## Run the chaos tests: SIMULATED=n schedules in memory, SCHEDULES=n with real processes, SEED=n
 	$(BIN)/python -m tests.chaos --schedules $(SIMULATED) --from $(SEED)
 	$(BIN)/python -m tests.chaos.processes --schedules $(SCHEDULES) --seed $(SEED)
 
