@@ -14,6 +14,14 @@ from tests.generate_docs import commands
 
 ALL = commands()
 GROUPS = {name.split()[0] for name in ALL if " " in name}
+PLACEHOLDERS = {
+    "NODE": "gpu-1",
+    "$NODE": "gpu-1",
+    "RULE": "xid.79",
+    "SPAN": "1h",
+    "TIME": "2026-05-06T18:00:00Z",
+}
+"""Words in capitals that a reader replaces, and what with."""
 
 
 def parse(arguments: list[str]) -> None:
@@ -28,7 +36,7 @@ def parse(arguments: list[str]) -> None:
         assert name in {*ALL, *GROUPS, "COMMAND"}, f"no command {name!r}"
         return
     assert name in ALL, f"no command {name!r}"
-    ALL[name].context(arguments[words:])
+    ALL[name].context([PLACEHOLDERS.get(each, each) for each in arguments[words:]])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
