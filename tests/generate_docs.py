@@ -169,12 +169,15 @@ def _rules() -> Mapping[str, str]:
             entry.advice.needs.value,
         )
 
+    def pattern(rule: PatternRule) -> tuple[str, ...]:
+        if rule.entry is not None:
+            return row(rule.entry, _where(rule))
+        return (f"`{rule.id}`", _where(rule), "by code", f"Finds the codes of `{rule.table}`", "-", "by code")
+
     head = ("rule", "severity", "title", "taints when", "needs")
-    patterns = ((rule, rule.entry) for rule in (*catalog.kernel_rules, *catalog.pod_rules))
+    patterns = [each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id != each.table]
     return {
-        "patterns": _table(
-            (head[0], "where", *head[1:]), (row(entry, _where(rule)) for rule, entry in patterns if entry)
-        ),
+        "patterns": _table((head[0], "where", *head[1:]), map(pattern, patterns)),
         "xids": _table(head, map(row, catalog.xids.values())),
         "sxids": _table(head, map(row, catalog.sxids.values())),
         "cuda": _table(

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from konductor_like.catalog import load_catalog
 from konductor_like.cli.app import build
+from konductor_like.cli.rules import _rows
 from konductor_like.demo.stage import RunningController
 from konductor_like.demo.story import steps
 from tests.generate_docs import DOCS, PAGES
@@ -16,6 +18,13 @@ from tests.generate_docs import DOCS, PAGES
 @pytest.mark.parametrize("page", PAGES)
 def test_the_generated_pages_are_up_to_date(page: str) -> None:
     assert (DOCS / page).read_text(encoding="utf-8") == PAGES[page](), "run make docs"
+
+
+def test_the_reference_lists_every_rule_and_the_version_that_the_controller_reports() -> None:
+    rules = re.findall(r"^\| `([\w.]+)`", PAGES["reference/rules.md"](), re.MULTILINE)
+
+    assert sorted(rules) == sorted(row[0] for row in _rows(load_catalog()))
+    assert "`konductor_like_build_info`" in PAGES["reference/metrics.md"]()
 
 
 def test_the_readme_shows_the_demo_as_it_is() -> None:
