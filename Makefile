@@ -20,7 +20,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 WORKERS ?= auto
 TESTS ?= tests
 # What needs no process and no simulated hours; the other folders are for `make test`, and so are the storms.
-FAST ?= $(addprefix tests/,catalog cluster controller detection loki policy quality) $(wildcard tests/test_*.py)
+FAST ?= $(addprefix tests/,catalog cluster controller detection docs loki policy quality) $(wildcard tests/test_*.py)
 STORMS := $(addprefix --ignore=tests/loki/test_,big_answers.py reader_floods.py reader_under_stress.py tail.py)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal -o cache_dir=.cache/pytest
 LINES ?= 10000000
@@ -85,7 +85,7 @@ fuzz: .venv/.dev ## Judge 10 million mutated lines: LINES=n, SEED=n
 	$(BIN)/python -m tests.fuzz.run $(LINES) $(SEED)
 
 .PHONY: chaos
-chaos: .venv/.dev ## Controllers killed, frozen and lied to: SIMULATED=n in memory, SCHEDULES=n real ones, SEED=n
+chaos: .venv/.dev ## Run the chaos tests: SIMULATED=n schedules in memory, SCHEDULES=n with real processes, SEED=n
 	$(BIN)/python -m tests.chaos --schedules $(SIMULATED) --from $(SEED)
 	$(BIN)/python -m tests.chaos.processes --schedules $(SCHEDULES) --seed $(SEED)
 
@@ -95,7 +95,7 @@ format: .venv/.dev ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 .PHONY: docs
-docs: .venv/.dev ## Rewrite what is generated: three pages, and the script in the DaemonSet
+docs: .venv/.dev ## Rewrite what is generated: docs/reference, and the script in the DaemonSet
 	$(BIN)/python -m tests.generate_docs
 	$(BIN)/python -m tests.manifests.embed
 

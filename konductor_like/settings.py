@@ -1,8 +1,8 @@
 """All settings, in one model.
 
-The docstring under each field is its text in ``docs/configuration.md``. Values come from the environment:
-``KONDUCTOR_`` plus the field's name in upper case. Two settings also have the names that Konduktor's users
-already have in their manifests: ``LOG_ENDPOINT`` and ``WATCHED_NAMESPACES``.
+The docstring under each field is its text in ``docs/reference/settings.md``. Values come from the
+environment: ``KONDUCTOR_`` plus the field's name in upper case. Two settings also have the names that
+Konduktor's users already have in their manifests: ``LOG_ENDPOINT`` and ``WATCHED_NAMESPACES``.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Settings(BaseSettings):
 
     # Deciding.
     rules_file: Path | None = None
-    """A rules file of your own ([rules](rules.md)); read again when it changes and on SIGHUP."""
+    """A rules file of your own ([rules](../use/own-rules.md)); read again when it changes and on SIGHUP."""
     brake_max_percent: float = Field(_POLICY.brake_max_percent, ge=0, le=100)
     """The brake's bound: largest share of the GPU nodes that may be out of service (one node always may)."""
     brake_max_nodes: int | None = Field(_POLICY.brake_max_nodes, ge=0)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from konductor_like.catalog import load_catalog
 from konductor_like.cli.app import build
+from konductor_like.cli.rules import _rows
 from konductor_like.demo.stage import RunningController
 from konductor_like.demo.story import steps
 from tests.generate_docs import DOCS, PAGES
@@ -16,6 +18,13 @@ from tests.generate_docs import DOCS, PAGES
 @pytest.mark.parametrize("page", PAGES)
 def test_the_generated_pages_are_up_to_date(page: str) -> None:
     assert (DOCS / page).read_text(encoding="utf-8") == PAGES[page](), "run make docs"
+
+
+def test_the_reference_lists_every_rule_and_the_version_that_the_controller_reports() -> None:
+    rules = re.findall(r"^\| `([\w.]+)`", PAGES["reference/rules.md"](), re.MULTILINE)
+
+    assert sorted(rules) == sorted(row[0] for row in _rows(load_catalog()))
+    assert "`konductor_like_build_info`" in PAGES["reference/metrics.md"]()
 
 
 def test_the_readme_shows_the_demo_as_it_is() -> None:
@@ -33,7 +42,31 @@ def test_the_readme_names_every_command() -> None:
         assert f"`konductor-like {command.name}" in readme
 
 
-@pytest.mark.parametrize("page", [*DOCS.glob("*.md"), *DOCS.parent.glob("*.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")], ids=lambda page: page.name)
 def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", without_blocks(page)):
+        target, _, anchor = link.partition("#")
+        there = page.parent / target if target else page
+        assert there.exists(), link
+        assert not anchor or anchor in anchors(there), link
+
+
+def test_an_anchor_is_what_github_makes_of_a_heading(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# At 3 a.m.\n## `run`, once\n## One\n## One\n```\n# no heading\n```\n")
+
+    assert anchors(page) == {"at-3-am", "run-once", "one", "one-1"}
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what a link to a heading of the page may end in."""
+    found: list[str] = []
+    for heading in re.findall(r"^#+ (.+)$", without_blocks(page), re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        found.append(slug if slug not in found else f"{slug}-{found.count(slug)}")
+    return set(found)
+
+
+def without_blocks(page: Path) -> str:
+    """Return the page without its fenced blocks."""
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)

@@ -43,7 +43,7 @@ _LAGS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 
 class Metrics:
-    """Every family that ``/metrics`` shows; ``docs/metrics.md`` is generated from it."""
+    """Every family that ``/metrics`` shows; ``docs/reference/metrics.md`` is generated from it."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""docs/rules.md: its example is valid, and its tables name every field."""
+"""docs/use/own-rules.md: its example is valid, and its tables name every field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from konductor_like.catalog import Mode, Needs, patterns, user_rules
 from konductor_like.model import Severity
 from tests.catalog.user_files import read
 
-PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "use" / "own-rules.md").read_text("utf-8")
 
 
 def table(heading: str) -> str:

@@ -32,6 +32,7 @@ from tests.cli.test_docs import names
 from tests.cli.transcripts import forget_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "use" / "backtest.md"
 REWRITE = bool(os.environ.get("KONDUCTOR_TEST_REWRITE"))
 """Read at import, because each test clears the settings."""
 NOW = moment_of(START_NS) + timedelta(days=2)
@@ -57,14 +58,14 @@ def loki(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LokiServer
 
 @pytest.mark.usefixtures("loki")
 def test_the_example_on_the_page_is_what_is_printed(run: Run, tmp_path: Path) -> None:
-    page = (DOCS / "backtest.md").read_text("utf-8")
+    page = PAGE.read_text("utf-8")
     example = page.split("## An example")[1]
     yaml, command, shown = re.findall(r"```(?:yaml|console|text)\n(.*?)```", example, re.DOTALL)[:3]
     (tmp_path / "fatal-31.yaml").write_text(yaml)
 
     done = run(*command.split()[2:])
     if REWRITE:
-        (DOCS / "backtest.md").write_text(page.replace(shown, done.out), "utf-8")
+        PAGE.write_text(page.replace(shown, done.out), "utf-8")
         shown = done.out
 
     assert done.code == 0, done.err
@@ -79,7 +80,7 @@ def test_the_json_has_every_field_that_the_page_describes_and_no_other(run: Run,
     done = run(*BACKTEST, "-o", "json", "--rules", "rules.yaml", "--compare", "other.yaml")
 
     document = done.document
-    page = (DOCS / "backtest.md").read_text("utf-8")
+    page = (DOCS / "reference" / "json.md").read_text("utf-8").split("\n## Backtest\n")[1].split("\n## ")[0]
     assert done.code == 0, done.err
     assert {name for name in names(document) if f"`{name}`" not in page and f".{name}`" not in page} == set()
     assert [one["node"] for one in document["verdicts"]["outages"]] == ["gpu-1"]

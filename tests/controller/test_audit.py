@@ -17,7 +17,7 @@ from konductor_like.model import IncidentKey, Severity, SkippedTaint, SkipReason
 from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import Cluster, at, fault, fleet, node
 
-PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "use" / "audit-trail.md").read_text("utf-8")
 
 
 class Trail:

@@ -129,7 +129,8 @@ def _peers() -> dict[str, object]:
         "compared_must": must,
         "compared_quiet": sum(group(case) == "nothing" for case in lines),
         "peers": _table(
-            ("system", "must act: acts", "missed", "suspect", "application", "info", "pod", "no fault"), rows
+            ("system", "must taint: found", "missed", "suspect", "application", "info", "pod", "no fault"),
+            rows,
         ),
         "konduktor_faults": _faults(konduktor),
         "konduktor_quiet": konduktor.overrated["nothing"],

@@ -154,7 +154,7 @@ def _when(one: Outage | HeldSpan, result: Result) -> tuple[str, str, str]:
 
 
 def document(result: Result) -> dict[str, Any]:
-    """Return the JSON that docs/backtest.md describes; within ``v1`` fields are only ever added."""
+    """Return the JSON that docs/reference/json.md describes; within ``v1`` fields are only ever added."""
     history = result.history
     return {
         "apiVersion": API_VERSION,

@@ -140,7 +140,7 @@ def paragraphs(answer: Answer) -> Iterator[Paragraph]:
 
 
 def document(answer: Answer) -> dict[str, Any]:
-    """Return the document that docs/cli.md describes; unknown values are null or empty."""
+    """Return the document that docs/reference/json.md describes; unknown values are null or empty."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Explanation",

@@ -150,7 +150,7 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
 
 
 def document(node: NodeExplanation) -> dict[str, Any]:
-    """Return the document that docs/cli.md describes."""
+    """Return the document that docs/reference/json.md describes."""
     act = node.report.state.record.act
     return {
         "apiVersion": API_VERSION,

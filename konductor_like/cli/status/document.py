@@ -1,4 +1,4 @@
-"""The stable JSON and YAML form of a status report (schema ``konductor-like/v1``, described in docs/cli.md).
+"""The JSON and YAML form of a status report (``konductor-like/v1``); docs/reference/json.md describes it.
 
 Within ``v1`` fields are only ever added. A moment is RFC 3339 in UTC. An unknown value is null; its field is
 never left out.

@@ -1,0 +1,1 @@
+"""The documentation: generated pages, links, commands and runbooks."""
