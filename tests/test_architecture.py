@@ -61,7 +61,7 @@ def test_the_layers_are_those_that_the_import_linter_holds() -> None:
 
 
 def test_the_places_that_decide_are_in_the_modules_that_the_page_names() -> None:
-    table = PAGE.split("\n## Where the decision to taint is made\n")[1].split("\n## ")[0]
+    table = PAGE.split("\n## The decision to taint\n")[1].split("\n## ")[0]
     places = re.findall(r"^\| `(\w+)`[^|]*\(`([\w/]+\.py)`\)", table, re.MULTILINE)
 
     assert len(places) == table.count("\n| `")
