@@ -1,7 +1,7 @@
 """The audit trail: each write and each refusal to taint is one line of the log, always with the same fields.
 
-``docs/use/audit-trail.md`` describes the fields. The field ``act`` names the write; the node's record and the
-Event have the same ``act``.
+``docs/use/audit-trail.md`` describes the fields. The field ``act`` names the write; the record and the Event
+have the same ``act``.
 """
 
 from __future__ import annotations
