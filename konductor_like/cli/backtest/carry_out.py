@@ -27,6 +27,7 @@ from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeConfigError, KubeError
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
+from konductor_like.controller.reconciler import GC_THRESHOLDS
 from konductor_like.detection import Detector
 from konductor_like.exits import Exit
 from konductor_like.loki.client import LokiClient
@@ -38,11 +39,6 @@ from konductor_like.settings import Settings
 
 NEVER = "never"
 CLUSTER, LINES = "cluster", "lines"
-_GC_ALLOCATIONS = 20_000
-"""Allocations between two collections of garbage: a run makes millions of small values and few cycles.
-
-With Python's 700, collections took a quarter of the run's CPU time. The memory stays the same.
-"""
 CACHED_AFTER_NS = 6 * 3600 * SECOND_NS
 """Age in nanoseconds from which lines are cached; a collector that was cut off may deliver younger ones."""
 TELL_SECONDS = 10.0
@@ -72,7 +68,7 @@ def carry_out(
     ]
     states, nodes_from = _nodes(nodes, settings, kubeconfig, context)
     history = History(span)
-    gc.set_threshold(_GC_ALLOCATIONS, 50, 100)
+    gc.set_threshold(*GC_THRESHOLDS)
     with closing(LokiClient(settings)) as loki:
         return run(
             _readers(loki, settings, rule_sets, history, use_cache=use_cache),
