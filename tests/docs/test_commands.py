@@ -27,13 +27,15 @@ PLACEHOLDERS = {
 def parse(arguments: list[str]) -> None:
     """Let the program read the arguments; it runs nothing. Raises its error about them."""
     if not arguments or arguments[0].startswith("-"):
-        typer.main.get_command(build()).make_context("konductor-like", arguments or ["--help"])
+        # An option such as --install-completion acts as soon as it is parsed.
+        options = {option for each in typer.main.get_command(build()).params for option in each.opts}
+        assert {*arguments} <= {*options, "--help"}, f"no such option among {arguments}"
         return
     words = 2 if arguments[0] in GROUPS else 1
     name = " ".join(arguments[:words])
     form = len(arguments) <= words or any("[" in each or each.endswith(("...", "…")) for each in arguments)
     if form:  # the page names a command, or shows its form
-        assert name in {*ALL, *GROUPS, "COMMAND"}, f"no command {name!r}"
+        assert name in {*ALL, *GROUPS, "COMMAND", "…"}, f"no command {name!r}"
         return
     assert name in ALL, f"no command {name!r}"
     ALL[name].context([PLACEHOLDERS.get(each, each) for each in arguments[words:]])
