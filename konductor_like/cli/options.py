@@ -20,6 +20,7 @@ from konductor_like.model.text import clipped
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """The names that the API server accepts for a Node."""
+_REASON_CHARS = 500
 _SHOWN_CHARS = 60
 """Characters of a wrong name that a message shows, and the most characters of a person's name."""
 
@@ -39,6 +40,14 @@ def not_empty(value: Any) -> Any:
     words = [value] if isinstance(value, str) else value or ()
     if not all(word.strip() for word in words):
         raise typer.BadParameter("an empty word; is a shell variable not set?")
+    return value
+
+
+def one_line(value: str | None) -> str | None:
+    """Refuse an empty text, control characters and bytes that are no text. Raises BadParameter."""
+    not_empty(value)
+    if value and not value.isprintable():
+        raise typer.BadParameter(f"{clipped(value, _SHOWN_CHARS)!r} has characters that cannot be printed")
     return value
 
 
@@ -68,11 +77,19 @@ def person_name(name: str | None) -> str | None:
     return name and name.strip()
 
 
+def one_reason(reason: str) -> str:
+    """Return the reason on one line. Raises BadParameter for a text that people cannot have meant."""
+    words = " ".join(reason.split())
+    if not words.isprintable() or len(words) > _REASON_CHARS:
+        raise typer.BadParameter(f"a reason is plain text of at most {_REASON_CHARS} characters")
+    return words
+
+
 def not_blank(reason: str) -> str:
-    """Refuse a blank reason. Raises CommandError."""
+    """Return the reason on one line, and refuse a blank one. Raises CommandError or BadParameter."""
     if not reason.strip():
         raise CommandError("a reason is missing: --reason TEXT", status=Exit.USAGE)
-    return reason.strip()
+    return one_reason(reason)
 
 
 def _log_to_stderr(verbose: bool) -> bool:
@@ -98,7 +115,8 @@ Names = Annotated[
     ),
 ]
 Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
+    str | None,
+    typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.", callback=one_line),
 ]
 Kubeconfig = Annotated[
     str | None,
@@ -106,6 +124,7 @@ Kubeconfig = Annotated[
         "--kubeconfig",
         metavar="FILE",
         help="Kubeconfig; otherwise $KUBECONFIG, ~/.kube/config, or the pod's own account.",
+        callback=not_empty,
     ),
 ]
 Selector = Annotated[
@@ -115,7 +134,7 @@ Selector = Annotated[
         "--selector",
         metavar="LABELS",
         help="Only nodes with these labels: a=b,c!=d.",
-        callback=not_empty,
+        callback=one_line,
     ),
 ]
 Reason = Annotated[
@@ -131,7 +150,10 @@ By = Annotated[
     ),
 ]
 OptionalReason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False)
+    str,
+    typer.Option(
+        "--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False, callback=one_reason
+    ),
 ]
 TextNameOrJson = Annotated[
     Literal["text", "name", "json"], typer.Option("-o", "--output", help="Output format.")
