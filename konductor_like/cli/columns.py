@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -10,7 +11,8 @@ from konductor_like.model import time
 from konductor_like.model.text import printable
 
 NONE = "<none>"
-_GAP = "   "
+GAP = "   "
+_NARROW = 20
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _AGES: Sequence[tuple[float, int, str, int, str]] = (
     (2 * _MINUTE, 1, "s", 0, ""),
@@ -25,11 +27,12 @@ _AGES: Sequence[tuple[float, int, str, int, str]] = (
 rest (0: the rest is dropped), that unit. For example, a span below 10 minutes is ``3m12s``."""
 
 
-def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def columns(headers: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
     """Return lines of left-aligned columns as wide as their widest cell; the last column is not padded.
 
     Without headers there is no header line. An empty cell reads ``<none>``, so that every row has the same
-    number of fields.
+    number of fields. With a ``width``, the last cell of a row that is wider continues on the next line, below
+    its column. No other cell is folded.
     """
     table = [[printable(cell) or NONE for cell in row] for row in rows]
     if headers:
@@ -37,10 +40,23 @@ def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     if not table:
         return []
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        _GAP.join([*map(str.ljust, row[:-1], widths[:-1]), row[-1]]).rstrip()
-        for row in table
-    ]  # fmt: skip
+    indent = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
+    lines = []
+    for row in table:
+        first, *further = folded(row[-1], width and width - indent)
+        lines.append(GAP.join([*map(str.ljust, row[:-1], widths[:-1]), first]).rstrip())
+        lines += [" " * indent + part for part in further]
+    return lines
+
+
+def folded(text: str, width: int | None) -> list[str]:
+    """Return the text in lines of this width, broken at blanks only; a longer word stays whole.
+
+    Without a width, or with one that is too narrow to read, the text stays one line.
+    """
+    if width is None or width < _NARROW or len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def age(seconds: float) -> str:

@@ -5,24 +5,23 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import Any, Literal, TextIO
 
-from konductor_like.cli.columns import NONE, columns, stamp, stamp_of_ns
+from konductor_like.cli.columns import columns, folded, stamp, stamp_of_ns
 from konductor_like.model.text import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
 
 API_VERSION = "konductor-like/v1"
 Paragraph = tuple[str, str | Sequence[str]]
 """A label and the text or the lines beside it; a paragraph without text is not shown."""
 LABEL_CHARS = 14
 _MESSAGE_CHARS = 4000
+BOLD = "1"
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -33,6 +32,32 @@ def is_terminal(stream: TextIO) -> bool:
 def colourful(stream: TextIO) -> bool:
     """Whether this stream wants colours (https://no-color.org)."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What the output is written to: a terminal of some width, or a pipe or file of any width."""
+
+    width: int | None = None
+    """The columns of the terminal; None for a pipe or file."""
+    colours: bool = False
+
+    @classmethod
+    def of(cls, stream: TextIO) -> Screen:
+        """Return what this stream is."""
+        width = shutil.get_terminal_size().columns if is_terminal(stream) else None
+        return cls(width, colourful(stream))
+
+    def painted(self, text: str, style: str) -> str:
+        """Return the text in this style (the numbers of an ANSI sequence), if the screen shows colours."""
+        return f"\x1b[{style}m{text}\x1b[0m" if self.colours and text and style else text
+
+    def folded(self, text: str, indent: int = 0) -> list[str]:
+        """Return the text in lines that fit beside this indent, broken at blanks only."""
+        return folded(text, None if self.width is None else self.width - indent)
+
+
+PIPE = Screen()
 
 
 def say(lines: Iterable[str]) -> None:
@@ -49,7 +74,7 @@ def say_json(document: Mapping[str, Any]) -> None:
 def fields_of(thing: object, *names: str) -> dict[str, Any]:
     """Return attributes for a document, in camel case: ``gpu_nodes`` as ``gpuNodes``, ``at_ns`` as ``at``."""
     return {
-        _camel_case(name.removesuffix("_ns")): _plain(getattr(thing, name), is_ns=name.endswith("_ns"))
+        camel_case(name.removesuffix("_ns")): _plain(getattr(thing, name), is_ns=name.endswith("_ns"))
         for name in names
     }
 
@@ -60,19 +85,15 @@ def say_document(document: Mapping[str, Any], output: Literal["json", "yaml"]) -
 
 
 def say_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns; fold them on a terminal that is too narrow."""
-    if is_terminal(sys.stdout):
-        console().print(table_view(headers, rows))
-    else:
-        say(columns(headers, rows))
+    """Print columns; on a terminal the last column is folded at words, and no other."""
+    screen = Screen.of(sys.stdout)
+    lines = columns(headers, rows, screen.width)
+    say([*(screen.painted(line, BOLD) for line in lines[: bool(headers)]), *lines[bool(headers) :]])
 
 
 def say_paragraphs(paragraphs: Iterable[Paragraph]) -> None:
-    """Print labelled paragraphs: in full width, or folded to the width of the terminal."""
-    if is_terminal(sys.stdout):
-        console().print(paragraphs_view(paragraphs))
-    else:
-        say(plain_paragraphs(paragraphs))
+    """Print labelled paragraphs: in full width, or folded at words to the width of the terminal."""
+    say(plain_paragraphs(paragraphs, Screen.of(sys.stdout)))
 
 
 def tell(message: str) -> None:
@@ -118,17 +139,6 @@ def close_quietly() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def console(stream: TextIO | None = None) -> Console:
-    """Return a console that prints text unchanged, without markup; with ``NO_COLOR`` not even bold."""
-    from rich.console import Console  # a pipe never needs it
-
-    file = stream or sys.stdout
-    colours: Literal["auto"] | None = "auto" if colourful(file) else None
-    return Console(
-        file=file, color_system=colours, highlight=False, markup=False, emoji=False, soft_wrap=False
-    )
-
-
 def yaml_lines(document: Mapping[str, Any]) -> list[str]:
     """Return a document as YAML, without folded lines."""
     import yaml  # the only format that needs it
@@ -137,30 +147,17 @@ def yaml_lines(document: Mapping[str, Any]) -> list[str]:
     return text.rstrip("\n").split("\n")
 
 
-def plain_paragraphs(paragraphs: Iterable[Paragraph]) -> list[str]:
-    """Return paragraphs as plain text of full width."""
-    return [
-        f"{label + ':' if label and not number else '':<{LABEL_CHARS}}{printable(line)}".rstrip()
-        for label, lines in _written(paragraphs)
-        for number, line in enumerate(lines)
-    ]
-
-
-def paragraphs_view(
-    paragraphs: Iterable[Paragraph], alarming: re.Pattern[str] | None = None
-) -> RenderableType:
-    """Return paragraphs for a terminal: bold labels, folded lines, colour for ``alarming`` paragraphs."""
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, lines in _written(paragraphs):
-        text = "\n".join(map(printable, lines))
-        alarm = alarming is not None and alarming.match(f"{label}: {text}")
-        grid.add_row(Text(label and f"{label}:", "bold"), Text(text, "bold yellow" if alarm else ""))
-    return grid
+def plain_paragraphs(paragraphs: Iterable[Paragraph], screen: Screen = PIPE) -> list[str]:
+    """Return the lines of paragraphs: each label in the first column, its text beside it."""
+    written = list(_written(paragraphs))
+    indent = max([LABEL_CHARS, *(len(label) + 2 for label, _ in written)])
+    found = []
+    for label, lines in written:
+        parts = [part for line in lines for part in screen.folded(printable(line), indent)]
+        for number, part in enumerate(parts):
+            head = f"{label}:" if label and not number else ""
+            found.append(f"{screen.painted(head, BOLD)}{' ' * (indent - len(head))}{part}".rstrip())
+    return found
 
 
 def _written(paragraphs: Iterable[Paragraph]) -> Iterator[tuple[str, Sequence[str]]]:
@@ -169,26 +166,8 @@ def _written(paragraphs: Iterable[Paragraph]) -> Iterator[tuple[str, Sequence[st
             yield label, [lines] if isinstance(lines, str) else lines
 
 
-def table_view(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()
-) -> RenderableType:
-    """Return columns for a terminal, folded to its width; ``styles`` colour the second cell of each row."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*headers, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    table.show_header = bool(headers)
-    for number, row in enumerate(rows):
-        cells = [Text(printable(cell) or NONE) for cell in row]
-        if styles:
-            cells[1].stylize(styles[number])
-        table.add_row(*cells)
-    for column in table.columns:
-        column.overflow = "fold"
-    return table
-
-
-def _camel_case(name: str) -> str:
+def camel_case(name: str) -> str:
+    """Return ``gpu_nodes`` as ``gpuNodes``."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
 

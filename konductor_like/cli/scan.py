@@ -1,7 +1,4 @@
-"""``konductor-like scan``: finds faults in files or standard input, without Loki and without a cluster.
-
-The command prints each finding at once and counts the findings.
-"""
+"""``konductor-like scan``: finds faults in files or standard input, without Loki and without a cluster."""
 
 from __future__ import annotations
 
@@ -11,32 +8,49 @@ import json
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from konductor_like.cli.columns import NONE, count, fault_name
-from konductor_like.cli.errors import describe
-from konductor_like.cli.options import TableOrJson, Verbose
-from konductor_like.cli.output import colourful, say, tell
+from konductor_like.cli.columns import NONE, columns, count, fault_name
+from konductor_like.cli.errors import CommandError, describe
+from konductor_like.cli.help import examples
+from konductor_like.cli.options import Format, FormatOption, Verbose
+from konductor_like.cli.output import colourful, say, say_table, tell, yaml_lines
 from konductor_like.exits import Exit
 from konductor_like.model import Severity, Source
-from konductor_like.model.text import printable
+from konductor_like.model.text import clipped, printable
 
 if TYPE_CHECKING:
+    from konductor_like.cli.scan_summary import Summary
     from konductor_like.detection.scan import Hit
 
 _STDIN = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
-_UNREADABLE = (OSError, EOFError, zlib.error)
-"""Errors of reading; a damaged gzip file raises the last two."""
+_NEEDS_PROGRAM: Mapping[bytes, str] = {
+    b"\xfd7zXZ": "xzcat FILE",
+    b"\x28\xb5\x2f\xfd": "zstdcat FILE",
+    b"BZh": "bzcat FILE",
+    b"LPKSHHRH": "journalctl -k -o json --file FILE",
+}
+"""By a file's first bytes, the command that prints its lines, for files that do not contain them as text."""
+_UNREADABLE = (OSError, EOFError, zlib.error, CommandError)
+"""Errors of reading; a damaged gzip file raises the second and the third."""
+_ERROR_CHARS = 300
 _LINE_DIGITS = 8
+_ADVICE_MOST = 500
+_GRAVEST_FIRST = tuple(Severity)
 _COLOURS = {Severity.FATAL: "red", Severity.TEST: "magenta", Severity.SUSPECT: "yellow"}
 
 
+@examples(
+    "scan /var/log/kern.log /var/log/kern.log.1.gz",
+    "scan --lines --min-severity suspect kern.log",
+    "scan --exit-code --min-severity fatal kern.log",
+)
 def scan(
     files: Annotated[
         list[str] | None,
@@ -47,89 +61,173 @@ def scan(
         Source,
         typer.Option("--source", help="Kernel logs (dmesg, journal, syslog) or the logs of pods."),
     ] = Source.KERNEL,
-    output: TableOrJson = "table",
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Show each line with a fault as soon as it is read.")
+    ] = False,
+    min_severity: Annotated[
+        Severity, typer.Option("--min-severity", help="Leave out faults that are less grave than this.")
+    ] = Severity.INFO,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 4 if a fault is shown, with 5 if nothing was read.")
+    ] = False,
+    output: FormatOption = "table",
     _verbose: Verbose = False,
 ) -> None:
     """Find GPU faults in log files.
 
-    Lines are read as the controller reads them. The command succeeds if there are no faults, too. With
-    `-o json` each finding is one object on one line.
+    Shows each fault with its GPU, its count, its first and last time and the advice, the gravest first. Lines
+    are read as the controller reads them. With `-o json` each line with a fault is one object on one line.
     """
     names = files or [_STDIN]
-    scanned = _Scan(source, names, as_json=output == "json")
-    for name in names:
-        scanned.read(name)
-    scanned.summarise()
-    raise typer.Exit(Exit.of(done=scanned.done, failed=scanned.failed))
+    scanned = _Scan(source, names, output, lines=lines, least=min_severity)
+    try:
+        for name in names:
+            scanned.read(name)
+    except KeyboardInterrupt:
+        scanned.conclude()
+        raise
+    scanned.conclude()
+    raise typer.Exit(scanned.exit_status() if exit_code else scanned.status_of_reading())
 
 
 class _Scan:
     """Scans one file after the other; prints an error for a file that it cannot read, and goes on."""
 
-    def __init__(self, source: Source, names: Sequence[str], *, as_json: bool) -> None:
-        self.done = 0
-        self.failed = 0
+    def __init__(
+        self, source: Source, names: Sequence[str], output: Format, *, lines: bool, least: Severity
+    ) -> None:
         self._source = source
-        self._as_json = as_json
+        self._output = output
+        self._summarises = output == "table" and not lines
+        self._least = least
+        self._several = len(names) > 1
         self._colours = colourful(sys.stdout)
         # The widths are fixed, because a row is printed before the next one is known.
-        where_width = max(len("WHERE"), max(map(len, names)) + 1 + _LINE_DIGITS)
-        self._layout = f"{{:<11}}   {{:<22}}   {{:<12}}   {{:<{where_width}}}   {{}}"
-        self._bytes = 0
+        where_width = max(map(len, names)) + 1 + _LINE_DIGITS if self._several else _LINE_DIGITS
+        self._layout = f"{{:<11}}   {{:<22}}   {{:<12}}   {{:<25}}   {{:<{where_width}}}   {{}}"
+        self._done = self._failed = self._bytes = self._left_out = 0
         self._found: Counter[Severity] = Counter()
+        self._rules: set[str] = set()
+        self._advice: dict[tuple[str, str], Severity] = {}
 
     def read(self, name: str) -> None:
-        """Scan one file (``-``: standard input) and print its findings."""
+        """Scan one file (``-``: standard input) and print its faults."""
+        from konductor_like.cli.scan_summary import Summary
+
+        summary = Summary()
         try:
             with _opened(name) as stream:
-                self._print(name, stream)
+                self._take(name, stream, summary)
         except BrokenPipeError:
             raise  # the reader of the output has closed the pipe
         except _UNREADABLE as error:
-            self.failed += 1
+            self._failed += 1
             reason = describe(error)
-            tell(f"error: {reason if reason.startswith(name) else f'{name}: {reason}'}")
+            tell(
+                f"error: {clipped(reason if reason.startswith(name) else f'{name}: {reason}', _ERROR_CHARS)}"
+            )
         else:
-            self.done += 1
+            self._done += 1
+        finally:  # also after Ctrl-C, and for the readable part of a damaged file
+            self._show(name, summary)
 
-    def summarise(self) -> None:
-        """Print on standard error the number of faults found."""
-        if not (self.done or self._bytes):
+    def conclude(self) -> None:
+        """Print the advice, and on standard error the number of faults found."""
+        if self._advice:
+            say([""])
+            rows = sorted(self._advice, key=lambda row: _GRAVEST_FIRST.index(self._advice[row]))
+            say_table(("FAULT", "TO DO"), rows)
+        if not (self._done or self._bytes):
             return  # no file could be read, and the errors are printed already
         read = f"{_sized(self._bytes)} of {self._source.value} log"
-        if not self._found:
-            other = Source.POD if self._source is Source.KERNEL else Source.KERNEL
-            tell(f"No faults in {read}. Were these {other.value} logs? Then add --source {other.value}.")
-            return
         by_severity = ", ".join(
             f"{self._found[severity]} {severity.value}" for severity in Severity if self._found[severity]
         )
-        tell(f"Found {count(self._found.total(), 'fault')} in {read}: {by_severity}.")
+        if self._found:
+            tell(f"Found {count(self._found.total(), 'fault')} in {read}: {by_severity}.")
+        elif not self._bytes:
+            tell("There is nothing to scan: the input is empty.")
+        elif not self._left_out:
+            other = Source.POD if self._source is Source.KERNEL else Source.KERNEL
+            tell(f"No faults in {read}. Were these {other.value} logs? Then add --source {other.value}.")
+        if self._left_out:
+            tell(f"Left out {count(self._left_out, 'fault')} below --min-severity {self._least.value}.")
 
-    def _print(self, name: str, stream: BinaryIO) -> None:
+    def exit_status(self) -> Exit:
+        """Return the status that tells whether a fault was found."""
+        if self._found:
+            return Exit.FOUND
+        return self.status_of_reading() if self._failed or self._bytes else Exit.UNKNOWN
+
+    def status_of_reading(self) -> Exit:
+        """Return the status that tells whether the files could be read."""
+        return Exit.of(done=self._done, failed=self._failed)
+
+    def _take(self, name: str, stream: BinaryIO, summary: Summary) -> None:
         from konductor_like.detection.scan import scan as hits_of
 
+        least = _GRAVEST_FIRST.index(self._least)
         for hit in hits_of(stream, self._source, self._count):
-            if self._as_json:
-                say([_json_line(name, hit)])
-            else:
-                if not self._found:
-                    say([self._layout.format("SEVERITY", "FAULT", "GPU", "WHERE", "TEXT")])
-                say([self._row(name, hit)])
+            if _GRAVEST_FIRST.index(hit.finding.severity) > least:
+                self._left_out += 1
+                continue
+            first = not self._found
             self._found[hit.finding.severity] += 1
-            if name == _STDIN:  # a person may watch `dmesg -w | konductor-like scan`
-                sys.stdout.flush()
+            if self._summarises:
+                summary.add(hit)
+            else:
+                self._print(name, hit, first=first)
+                if name == _STDIN:  # a person may watch `dmesg -w | konductor-like scan --lines`
+                    sys.stdout.flush()
+
+    def _print(self, name: str, hit: Hit, *, first: bool) -> None:
+        """Print one line with a fault, and the header above the first one."""
+        match self._output:
+            case "json":
+                say([json.dumps(_document(name, hit))])
+            case "yaml":
+                say(["---", *yaml_lines(_document(name, hit))])
+            case "name":
+                if hit.finding.rule not in self._rules:
+                    self._rules.add(hit.finding.rule)
+                    say([hit.finding.rule])
+            case "table":
+                if first:
+                    where = "WHERE" if self._several else "LINE"
+                    say([self._layout.format("SEVERITY", "FAULT", "GPU", "TIME", where, "TEXT")])
+                say([self._row(name, hit)])
+
+    def _show(self, name: str, summary: Summary) -> None:
+        """Print the summary of one file."""
+        from konductor_like.cli.scan_summary import HEADERS
+
+        rows = list(summary.rows())
+        if not rows:
+            return
+        if self._several:
+            say(["", f"{printable(name)}:"] if self._advice else [f"{printable(name)}:"])
+        header, *lines = columns(HEADERS, [cells for _, cells in rows])
+        say([header, *(self._painted(line, row[0]) for line, row in zip(lines, rows, strict=True))])
+        for finding in summary.findings():
+            if len(self._advice) < _ADVICE_MOST:
+                self._advice.setdefault((fault_name(finding.rule), finding.advice), finding.severity)
 
     def _row(self, name: str, hit: Hit) -> str:
+        from konductor_like.cli.scan_summary import time_of
+
         finding = hit.finding
         line = self._layout.format(
             finding.severity.value,
             fault_name(finding.rule),
             finding.gpu or NONE,
-            printable(f"{name}:{hit.line_number}"),
+            time_of(hit.line, finding) or NONE,
+            printable(f"{name}:{hit.line_number}") if self._several else hit.line_number,
             printable(finding.text) + (" (written by a user)" if finding.user_written else ""),
         )
-        return typer.style(line, fg=_COLOURS.get(finding.severity)) if self._colours else line
+        return self._painted(line, finding.severity)
+
+    def _painted(self, line: str, severity: Severity) -> str:
+        return typer.style(line, fg=_COLOURS.get(severity)) if self._colours else line
 
     def _count(self, more_bytes: int) -> None:
         self._bytes += more_bytes
@@ -139,25 +237,24 @@ _OF_FINDING = (
     *("kind", "code", "sub_code", "gpu", "mig", "port", "pid", "process"),
     *("severity", "rule", "advice", "needs", "user_written"),
 )
-"""The fields of a finding in its JSON object, in this order."""
+"""The fields of a finding in its document, in this order."""
 
 
-def _json_line(name: str, hit: Hit) -> str:
-    """Return a finding as one JSON object."""
+def _document(name: str, hit: Hit) -> dict[str, Any]:
+    """Return a line with a fault as a document."""
     finding = hit.finding
-    return json.dumps(
-        {
-            "file": name,
-            "line_number": hit.line_number,
-            **{name: getattr(finding, name) for name in _OF_FINDING},
-            "line": hit.line.decode("utf-8", "replace"),
-        }
-    )
+    fields = {field: getattr(finding, field) for field in _OF_FINDING}
+    return {
+        "file": name,
+        "line_number": hit.line_number,
+        **fields | {"kind": finding.kind.value, "severity": finding.severity.value},
+        "line": hit.line.decode("utf-8", "replace"),
+    }
 
 
 @contextmanager
 def _opened(name: str) -> Iterator[BinaryIO]:
-    """Open a file or standard input as bytes; unpack gzip."""
+    """Open a file or standard input as bytes; unpack gzip. Raises CommandError where it has no lines."""
     if name == _STDIN:
         if sys.stdin.isatty():
             tell("Reading standard input; end it with Ctrl-D.")
@@ -168,7 +265,13 @@ def _opened(name: str) -> Iterator[BinaryIO]:
 
 
 def _unpacked(raw: BinaryIO) -> BinaryIO:
-    if isinstance(raw, io.BufferedReader) and raw.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC):
+    if not isinstance(raw, io.BufferedReader):
+        return raw
+    start = raw.peek(8)
+    for magic, program in _NEEDS_PROGRAM.items():
+        if start.startswith(magic):
+            raise CommandError(f"this is not text; try: {program} | konductor-like scan")
+    if start.startswith(_GZIP_MAGIC):
         return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]  # typeshed does not call it a BinaryIO
     return raw
 

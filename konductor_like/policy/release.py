@@ -43,6 +43,8 @@ RELEASES_KEPT = 5
 REBOOT = "reboot"
 """The value of the catalogue's ``Needs.REBOOT``; importing the catalogue would make every command start
 slowly."""
+NOT_REBOOTED = "The node has not rebooted since"
+"""A release's warning contains these words if a fault needs a reboot that has not happened yet."""
 BY_HAND = "taint removed"
 """The ``how`` of a release that follows from a removal of our taint by other means than ``reset``."""
 CONTEST_REMOVALS = 3
@@ -175,7 +177,15 @@ def _reboot_warning(state: NodeState) -> str:
         and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
         and incident.last.boot_id in (None, state.machine.boot_id)
     ]
-    return "The node has not rebooted since: " + "; ".join(open_faults) if open_faults else ""
+    return f"{NOT_REBOOTED}: {'; '.join(open_faults)}" if open_faults else ""
+
+
+def reminder(state: NodeState) -> str:
+    """Return the warning of the latest release; empty after a reboot, or if the node is tainted again."""
+    for last in state.record.releases[:1]:
+        if last.read.boot_id in (None, state.machine.boot_id) and not state.tainted:
+            return last.warning or ""
+    return ""
 
 
 def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:

@@ -189,6 +189,23 @@ def failing_jobs() -> list[dict[str, Any]]:
     return nodes
 
 
+def fleet_of_300() -> list[dict[str, Any]]:
+    """Return 300 nodes with long names, of which 11 are not healthy."""
+    names = [f"ip-10-31-{number // 100}-{number % 100}.eu-north-1.compute.internal" for number in range(300)]
+    broken = [*map(faulty, names[:5]), *map(held, names[5:7])]
+    for name in names[7:10]:
+        node = make_node(name)
+        remap = incident(
+            "xid.63", "0000:1b:00", severity=Severity.SUSPECT, boot=boot_of(node), seconds_ago=4000
+        )
+        advice = "Work may go on; reset the GPU when the node is idle, so that the new row takes effect."
+        title = "Memory row (or page) recorded for replacement"
+        broken.append(with_record(node, replace(remap, title=title, advice=advice, needs="gpu reset")))
+    waiting = make_node(names[10])
+    broken.append(with_record(waiting, incident(state=IncidentState.PENDING, boot=OTHER_BOOT)))
+    return [*broken, *map(make_node, names[11:])]
+
+
 def settings_of(policy: PolicyConfig = PolicyConfig(), **settings: Any) -> Published:  # noqa: B008  # a frozen value
     """Return the settings that the scenes' controller publishes; the defaults unless given."""
     given = {"stale_seconds": 300.0, "domain_label": "nvidia.com/gpu.clique", "namespaces": ("default",)}
@@ -234,6 +251,7 @@ SCENES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "no GPUs": lambda: [make_cpu_node("cpu-1")],
     "one faulty": lambda: [faulty("gpu-1"), make_node("gpu-2")],
     "failing jobs": failing_jobs,
+    "300 nodes": fleet_of_300,
     "brake full": lambda: [faulty("gpu-1"), *(held(f"gpu-{number}") for number in range(2, 9))],
 }
 """The fleets that transcripts name."""

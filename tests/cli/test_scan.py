@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from konductor_like.cli.app import execute
+from konductor_like.cli.scan_summary import ROWS_MOST
 from konductor_like.detection.scan import scan
 from konductor_like.model import Source
 
@@ -77,7 +78,8 @@ def test_invalid_utf_8_is_shown_with_replacement_characters(
 def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     path = tmp_path / "many.log"
     path.write_text(FAULT * 20_000)
-    with subprocess.Popen([*COMMAND, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    command = [*COMMAND, "--lines", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
@@ -85,7 +87,7 @@ def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
         said = process.stderr.read()
         process.wait(30)
 
-    assert said == b""
+    assert (process.returncode, said) == (0, b"")
 
 
 def test_a_finding_is_printed_while_the_pipe_is_still_open() -> None:
@@ -106,7 +108,7 @@ def test_a_finding_is_printed_while_the_pipe_is_still_open() -> None:
     assert json.loads(line)["code"] == 48
 
 
-def test_ctrl_c_ends_it_with_130() -> None:
+def test_ctrl_c_ends_it_with_130_and_what_was_found() -> None:
     with subprocess.Popen(
         [*COMMAND, "-o", "json"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -124,7 +126,8 @@ def test_ctrl_c_ends_it_with_130() -> None:
                 status = process.wait(2)
         said = process.stderr.read()
 
-    assert (status, said) == (130, b"")
+    assert status == 130
+    assert said.splitlines() == [b"Found 1 fault in 97 bytes of kernel log: 1 fatal."]
 
 
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
@@ -150,3 +153,122 @@ def test_on_a_terminal_the_gravest_are_red(
     monkeypatch.setattr("konductor_like.cli.scan.colourful", lambda _: True)
 
     assert "\x1b[31mfatal" in scanned(str(path), capsys=capsys)[1]
+
+
+def test_the_summary_has_a_row_for_each_fault_and_gpu_the_gravest_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kern.log"
+    application = FAULT.replace("): 48", "): 31")
+    path.write_text((application + NOISE) * 1000 + FAULT * 2 + FAULT.replace("3b:00", "5d:00"))
+    status, out, err = scanned(str(path), capsys=capsys)
+
+    header, *rows = (line.split(maxsplit=5) for line in out.split("\n\n")[0].splitlines())
+    assert status == 0
+    assert header[:5] == ["SEVERITY", "FAULT", "GPU", "COUNT", "FIRST"]
+    assert [(severity, code, gpu, number) for severity, _, code, gpu, number, _ in rows] == [
+        ("fatal", "48", "0000:3b:00", "2"),
+        ("fatal", "48", "0000:5d:00", "1"),
+        ("application", "31", "0000:3b:00", "1000"),
+    ]
+    assert [line.split()[:2] for line in out.splitlines()[-2:]] == [["xid", "48"], ["xid", "31"]]
+    assert "Found 1003 faults in" in err
+
+
+def test_the_summary_is_bounded_and_counts_what_it_does_not_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "fleet.log"
+    codes = "".join(FAULT.replace("): 48", f"): {1000 + number}") for number in range(ROWS_MOST + 50))
+    path.write_text(codes * 2 + FAULT)
+    _, out, err = scanned(str(path), capsys=capsys)
+
+    _, fatal, *others, last = out.split("\n\n")[0].splitlines()
+    assert fatal.startswith("fatal ")
+    assert len(others) == ROWS_MOST
+    assert last.split()[:4] == ["suspect", "others", "<none>", "100"]
+    assert f"Found {2 * (ROWS_MOST + 50) + 1} faults" in err
+
+
+def test_less_grave_faults_can_be_left_out_and_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kern.log"
+    path.write_text(FAULT + FAULT.replace("): 48", "): 31"))
+    for view in ((), ("--lines",), ("-o", "json"), ("-o", "yaml"), ("-o", "name")):
+        status, out, err = scanned(str(path), "--min-severity", "suspect", *view, capsys=capsys)
+
+        assert (status, "48" in out, "31," in out) == (0, True, False)
+        assert "Left out 1 fault below --min-severity suspect." in err
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "status"),
+    [
+        (FAULT, (), 4),
+        (FAULT, ("-o", "json"), 4),
+        (FAULT, ("--lines", "nowhere.log"), 4),
+        (FAULT.replace("): 48", "): 31"), ("--min-severity", "fatal"), 0),
+        (NOISE, (), 0),
+        (NOISE, ("nowhere.log",), 3),
+        ("", (), 5),
+    ],
+)
+def test_the_exit_status_tells_whether_a_fault_was_found(
+    content: str, arguments: tuple[str, ...], status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kern.log"
+    path.write_text(content)
+
+    assert scanned("--exit-code", *arguments, str(path), capsys=capsys)[0] == status
+
+
+def test_a_file_name_is_shown_only_where_there_are_several_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.log").write_text(FAULT)
+    (tmp_path / "b.log").write_text(FAULT)
+
+    for view in ((), ("--lines",)):
+        assert "a.log" not in scanned(*view, "a.log", capsys=capsys)[1]
+        both = scanned(*view, "a.log", "b.log", capsys=capsys)[1]
+        assert (both.count("a.log:"), both.count("b.log:")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("magic", "program"),
+    [(b"\xfd7zXZ\x00", "xzcat"), (b"\x28\xb5\x2f\xfd", "zstdcat"), (b"LPKSHHRH", "journalctl")],
+)
+def test_a_file_without_lines_is_an_error_that_names_the_program_to_read_it(
+    magic: bytes, program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "odd"
+    path.write_bytes(magic + bytes(100))
+    status, out, err = scanned(str(path), capsys=capsys)
+
+    assert (status, out) == (1, "")
+    assert f"try: {program} " in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", [".", "nowhere.log", "a" * 5000, "\x1b[2J.log", ""])
+def test_a_file_that_cannot_be_read_is_one_short_error(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, err = scanned(name, capsys=capsys)
+
+    assert (status, out, len(err.splitlines())) == (1, "", 1)
+    assert err.startswith("error: ")
+    assert len(err) < 400
+    assert "\x1b" not in err
+
+
+def test_a_line_of_ten_megabytes_hides_no_other_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "long.log"
+    path.write_text("x" * 10_000_000 + "\n" + FAULT)
+
+    assert json.loads(scanned(str(path), "-o", "json", capsys=capsys)[1])["line_number"] == 2

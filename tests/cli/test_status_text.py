@@ -36,16 +36,16 @@ def waiting(number: int) -> tuple[Held, ...]:
     [
         (
             BrakeState(10, 2, 2),
-            "not engaged; 2 out of service, at most 2 of 10 GPU nodes may be; the next would be",
+            "2 of 10 GPU nodes out of service, at most 2 may be; the next would be held back",
         ),
-        (BrakeState(1, 1, 1, waiting(1)), "HOLDING 1 node back: gpu-1; 1 out of service, at most 1 of 1 GPU"),
+        (BrakeState(1, 1, 1, waiting(1)), "holding 1 node; 1 of 1 GPU node out of service, at most 1 may be"),
         (
             BrakeState(5, 0, 1, waiting(2), cooling=1, rearms_at=NOW + timedelta(minutes=4)),
-            "; COOLING DOWN after 1 release until 2026-05-06T12:04:00Z (in 4m)",
+            "; cooling down after 1 release until 2026-05-06T12:04:00Z (in 4m)",
         ),
         (
             BrakeState(10, 1, 2, pools=(PoolBrake("a", 5, 1, 1), PoolBrake("b", 5, 0, 1))),
-            "at most 2 of 10 GPU nodes may be; bound reached in pool a (1 of 5 out)",
+            "at most 2 may be; limit reached in 1 pool: a (1 of 5 out)",
         ),
         (
             BrakeState(10, 1, 2, pace=Pace(2, 3, 3600, NOW + timedelta(minutes=20))),
@@ -63,18 +63,18 @@ def test_the_brake_in_one_sentence(brake: BrakeState, words: str) -> None:
     [
         (
             ControllerReport("ns/lease", holder="me", renewed=ago(3_600), duration_seconds=30),
-            "NOT RUNNING: me last renewed the Lease ns/lease 60m ago",
+            "not running: me last renewed the Lease ns/lease 60m ago",
         ),
         (
             ControllerReport("ns/lease", renewed=ago(60), read_ns={Source.KERNEL: ago_ns(61)}),
-            "NOT RUNNING: nobody holds the Lease ns/lease; kernel logs read up to 61s ago",
+            "not running: nobody holds the Lease ns/lease; kernel logs read up to 61s ago",
         ),
         (ControllerReport("ns/lease", problem="403"), "unknown: 403"),
         (
             ControllerReport(
                 "ns/lease", holder="me", renewed=ago(1), duration_seconds=30, problem="bad cursor"
             ),
-            "me holds the Lease ns/lease, renewed 1s ago; bad cursor",
+            "running; bad cursor",
         ),
     ],
     ids=["expired", "released", "out of reach", "mangled"],
@@ -89,13 +89,15 @@ def lines(*, unread: bool = False, **coverage: Any) -> list[str]:
     return [f"{label}: {text}" for label, text in coverage_lines(report, NOW)]
 
 
-def test_the_coverage_is_one_short_line_that_names_unknown_nodes() -> None:
+def test_the_coverage_is_one_short_line_with_the_numbers_before_the_names() -> None:
     (line,) = lines(unknown=frozenset(FLEET[:7]), listed=frozenset({"gpu-12"}))
 
-    assert lines() == ["Coverage: 12 of 12 kernel logs heard"]
-    assert "0 of 12 kernel logs heard; UNKNOWN gpu-1" in lines(unread=True)[0]
-    assert line.startswith("Coverage: 4 of 12 kernel logs heard; UNKNOWN gpu-1, gpu-2, gpu-3, gpu-4, gpu-5")
-    assert line.endswith("gpu-5 and 2 more; 1 not measured")
+    assert lines() == ["Coverage: 12 of 12 kernel logs arrive"]
+    assert lines(unread=True) == ["Coverage: 0 of 12 kernel logs arrive; 12 unknown"]
+    assert line == (
+        "Coverage: 4 of 12 kernel logs arrive; 7 unknown: gpu-1, gpu-2, gpu-3, gpu-4, gpu-5 and 2 more; "
+        "1 not measured: gpu-12"
+    )
 
 
 def test_a_gap_is_shown_with_its_nodes_its_length_and_its_age() -> None:
@@ -103,7 +105,7 @@ def test_a_gap_is_shown_with_its_nodes_its_length_and_its_age() -> None:
     past = Gap(ago_ns(7200), ago_ns(3600), None)
 
     assert lines(gaps=(past, lasting))[1:] == [
-        "Missing: all 12 nodes for 60m, 120m ago; gpu-7 for 12m until now"
+        "Missing: all 12 nodes for 60m, 120m ago; 1 node for 12m until now: gpu-7"
     ]
 
 
@@ -118,8 +120,8 @@ def test_lost_records_and_ambiguous_names_have_lines_of_their_own() -> None:
     told = lines(ambiguous=frozenset({"gpu-3"}), lost={"gpu-4": Loss(41, ago_ns(60))})
 
     assert told[1:] == [
-        "Lost: gpu-4 (41 records) overwritten before they were read",
-        "Ambiguous: gpu-3: two machines under one name; not tainted",
+        "Lost: records of 1 node were overwritten before they were read: gpu-4 (41 records)",
+        "Ambiguous: 1 name that two machines use, not tainted: gpu-3",
     ]
 
 
@@ -128,8 +130,8 @@ def test_nodes_whose_xids_could_not_be_parsed_are_named() -> None:
 
     assert lines(unparsed=unparsed)[1:] == [
         (
-            "Unparsed: gpu-1 (1 line), gpu-2 (2 lines), gpu-4 (4 lines) with an Xid that could not be "
-            "parsed: see the controller's log"
+            "Unparsed: 3 nodes with an Xid that could not be parsed (see the controller's log): "
+            "gpu-1 (1 line), gpu-2 (2 lines), gpu-4 (4 lines)"
         )
     ]
     assert len(list(notes_on("gpu-2", Coverage(NOW, unparsed=unparsed)))) == 1

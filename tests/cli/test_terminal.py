@@ -1,4 +1,4 @@
-"""The report on a terminal: fitted to its width, coloured unless unwanted, without control characters."""
+"""The report on a terminal: the text of a pipe, with colours unless unwanted, without control characters."""
 
 from __future__ import annotations
 
@@ -6,94 +6,67 @@ import io
 import re
 
 import pytest
-from rich.console import Console
 
 from konductor_like.cli.explain import fault
-from konductor_like.cli.output import (
-    colourful,
-    console,
-    is_terminal,
-    paragraphs_view,
-    plain_paragraphs,
-    table_view,
-)
+from konductor_like.cli.output import Screen, colourful, is_terminal, plain_paragraphs, say_table
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import StatusReport, node_reports
-from konductor_like.cli.status.text import status_view
+from konductor_like.cli.status.text import View, status_lines
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.detection import packaged
 from konductor_like.model import BrakeState, Coverage, Severity
 from konductor_like.sandbox.kubernetes.fleet import make_node
-from tests.cli.scenes import NOW, every_state, incident, with_record
+from tests.cli.scenes import NOW, every_state, fleet_of_300, incident, with_record
+
+NARROW = Screen(width=80, colours=True)
 
 
-def report(evidence: str = "") -> StatusReport:
-    nodes = every_state()
-    if evidence:
-        nodes = [with_record(make_node("gpu-1"), incident(evidence=evidence, severity=Severity.SUSPECT))]
+def report(nodes: list[dict[str, object]] | None = None) -> StatusReport:
     coverage = Coverage(NOW, listed_are_measured=False)
-    reports = node_reports(map(decode_node, nodes), coverage)
+    reports = node_reports(map(decode_node, nodes or every_state()), coverage)
     return StatusReport(NOW, BrakeState(12, 2, 2), ControllerReport("ns/lease", exists=False), reports)
 
 
-def shown(
-    what: StatusReport, *, width: int = 100, wide: bool = False, headers: bool = True, colour: bool = False
-) -> str:
-    """Return what a terminal of this width would show."""
-    out = io.StringIO()
-    terminal = Console(
-        file=out, width=width, force_terminal=colour, highlight=False, markup=False, _environ={}
+def plain(lines: list[str]) -> list[str]:
+    return [re.sub(r"\x1b\[[\d;]*m", "", line) for line in lines]
+
+
+@pytest.mark.parametrize("view", [View(), View(wide=True), View(everything=True)], ids=["", "wide", "all"])
+def test_a_terminal_shows_the_columns_of_a_pipe(view: View) -> None:
+    assert plain(status_lines(report(), view, Screen(width=200, colours=True))) == status_lines(
+        report(), view
     )
-    terminal.print(status_view(what, wide=wide, headers=headers))
-    return out.getvalue()
 
 
-@pytest.mark.parametrize("width", [60, 100, 200])
-@pytest.mark.parametrize("wide", [False, True], ids=["table", "wide"])
-def test_no_line_is_wider_than_the_terminal(width: int, wide: bool) -> None:
-    assert max(map(len, shown(report(), width=width, wide=wide).splitlines())) <= width
+def test_no_name_is_folded_on_a_narrow_terminal() -> None:
+    lines = plain(status_lines(report(fleet_of_300()), View(wide=True), NARROW))
+    rows = lines[next(n for n, line in enumerate(lines) if line.startswith("NODE")) + 1 :]
+
+    assert len(rows) == 11
+    assert all(re.match(r"ip-10-31-0-\d+\.eu-north-1\.compute\.internal ", row) for row in rows)
 
 
-def test_the_brake_comes_first_and_the_advice_last() -> None:
-    text = shown(report())
+def test_sentences_are_folded_at_words_on_a_narrow_terminal() -> None:
+    lines = plain(status_lines(report(fleet_of_300()), View(), NARROW))
 
-    assert text.startswith("Brake:")
-    assert text.index("NODE") < text.index("To do: Drain the node and reboot it.")
-    assert shown(report(), headers=False).startswith("gpu-1")
-
-
-def test_a_log_line_is_no_markup_and_cannot_drive_the_terminal() -> None:
-    text = shown(report("[red]Xid[/red] [81234.567890] :smile: \x1b[2J\x1b]0;owned\x07"))
-
-    assert "[red]Xid[/red] [81234.567890]" in text
-    assert "\x1b" not in text
+    assert max(len(line) for line in lines if not line.startswith(("NODE ", "ip-"))) <= 80
+    assert "  xid 63: Work may go on; reset the GPU when the node is idle, so that the new" in lines
 
 
-def test_paragraphs_are_folded_and_lose_no_word() -> None:
+def test_a_log_line_cannot_drive_the_terminal() -> None:
+    title = incident(evidence="x\x1b[2J", severity=Severity.SUSPECT)
+    node = with_record(make_node("gpu-1"), title, tainted=True)
+    node["spec"]["taints"][0]["value"] = "\x1b]0;owned\x07"
+
+    assert "\x1b" not in "".join(status_lines(report([node]), View(wide=True), Screen(width=80)))
+
+
+def test_paragraphs_are_folded_at_words_and_lose_none() -> None:
     paragraphs = list(fault.paragraphs(fault.explain_text("nvrm.fallen_off_bus", None, packaged())))
-    out = io.StringIO()
-    Console(file=out, width=60, color_system=None).print(paragraphs_view(paragraphs))
+    folded = plain_paragraphs(paragraphs, Screen(width=60))
 
-    assert max(map(len, out.getvalue().splitlines())) <= 60
-    folded = re.sub(r"\s", "", out.getvalue())
-    for line in plain_paragraphs(paragraphs):
-        assert re.sub(r"\s", "", line.partition(": ")[2]) in folded
-
-
-def test_a_plain_table_folds_long_cells() -> None:
-    out = io.StringIO()
-    view = table_view(("NAME", "VALUE"), [("KONDUCTOR_X", "[bold] " + "y" * 100), ("KONDUCTOR_Z", "")])
-    Console(file=out, width=40, highlight=False, markup=False, _environ={}).print(view)
-    text = out.getvalue()
-
-    assert max(map(len, text.splitlines())) <= 40
-    assert "[bold]" in text
-    assert text.count("y") == 100
-    assert "<none>" in text
-
-
-def test_states_are_coloured_on_a_terminal() -> None:
-    assert "\x1b[1;31mfaulty" in shown(report(), colour=True)
+    assert [line for line in folded if len(line) > 60 and " " in line[14:]] == []
+    assert " ".join(folded).split() == " ".join(plain_paragraphs(paragraphs)).split()
 
 
 class Terminal(io.StringIO):
@@ -101,6 +74,26 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+def test_only_the_last_column_of_a_table_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TERM": "xterm", "COLUMNS": "60", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    out = Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+
+    say_table(("NAME", "WHAT"), [("KONDUCTOR_" + "Y" * 20, "[bold] words of a longer sentence"), ("Z", "")])
+
+    assert out.getvalue().splitlines() == [
+        "NAME                             WHAT",
+        "KONDUCTOR_YYYYYYYYYYYYYYYYYYYY   [bold] words of a longer",
+        "                                 sentence",
+        "Z                                <none>",
+    ]
+
+
+def test_states_are_coloured_on_a_terminal() -> None:
+    assert any("\x1b[1;31mfaulty\x1b[0m" in line for line in status_lines(report(), View(), NARROW))
 
 
 @pytest.mark.parametrize(
@@ -121,17 +114,16 @@ def test_the_environment_decides_about_colours(
         monkeypatch.setenv(name, value)
 
     assert (is_terminal(Terminal()), colourful(Terminal())) == (terminal, colours)
+    assert ("\x1b" in "".join(status_lines(report(), View(), Screen.of(Terminal())))) is colours
 
 
 def test_a_pipe_is_no_terminal() -> None:
     assert not is_terminal(io.StringIO())
+    assert Screen.of(io.StringIO()) == Screen()
 
 
 def test_no_color_leaves_no_escape_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("NO_COLOR", "1")
-    out = Terminal()
-    console(out).print(status_view(report(), wide=False, headers=True))
 
-    assert "gpu-" in out.getvalue()
-    assert "\x1b" not in out.getvalue()
+    assert Screen(80, colourful(Terminal())).painted("gpu-1", "1") == "gpu-1"

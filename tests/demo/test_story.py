@@ -33,7 +33,7 @@ def test_the_demo_comes_true_as_a_user_runs_it() -> None:
     assert "the reset stays reset" in shown.stdout
     assert "Node gpu-04 tainted." in shown.stdout
     assert "The story came true." in shown.stdout
-    assert "10 of 10 kernel logs heard" in shown.stdout
+    assert "10 of 10 kernel logs arrive" in shown.stdout
     assert "not measured" not in shown.stdout
     assert "\x1b[" not in shown.stdout
 

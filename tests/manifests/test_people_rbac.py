@@ -10,7 +10,8 @@ import pytest
 
 from konductor_like.cli import session
 from konductor_like.cli.app import execute
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cli.status.watch import reports
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.access import Attempt
 from tests.cli.scenes import NOW, SCENES, seed_lease
@@ -91,10 +92,19 @@ def test_operators_may_act_and_viewers_may_not(command: str, server: KubernetesS
     assert denied(server) == []
 
 
+def watched(server: KubernetesServer) -> None:
+    """Run `status --watch` until it has watched the Nodes."""
+    with session.connected(ReadOnlyKubeClient, None, None) as (client, settings):
+        for _ in reports(client, settings, (), None):
+            if server.calls("watch", "nodes"):
+                return
+
+
 def test_nothing_is_granted_that_no_command_uses(server: KubernetesServer, log_in: LogIn) -> None:
     log_in(OPERATORS)
     for command in (*LOOKING, *ACTING, "resume"):
         assert run(command) == 0
+    watched(server)
 
     used = [Attempt(c.verb, c.resource, c.group, c.namespace, c.name) for c in server.calls()]
     unused = [rule for rule in single(rules_of(DOCS, OPERATORS)) if not any(map(rule.covers, used))]

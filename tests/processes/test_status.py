@@ -35,10 +35,10 @@ def test_no_node_is_healthy_while_the_kernel_logs_cannot_be_read() -> None:
         until(lambda: unread_seconds(port) > STALE_SECONDS, "the cursor is stale", controller)
 
         assert "so every node without a recorded fault is UNKNOWN" in answer(port, "/readyz")
-        until(lambda: stage.run("status").stdout.startswith("Unread:      kernel logs since"), "it says so")
+        until(lambda: "\nUnread:      kernel logs since" in stage.run("status").stdout, "it says so")
         done = stage.run("status", "--exit-code")
         assert done.returncode == 5
-        assert done.stdout.count(" unknown ") == 5
+        assert done.stdout.startswith("5 GPU nodes: 5 unknown\n")
         assert "healthy" not in done.stdout
         assert done.stderr.startswith("warning: the kernel logs have not been read since")
         assert "kernel log has not been read since" in stage.run("explain", "node", stage.gpu_nodes[0]).stdout

@@ -27,9 +27,8 @@ def test_in_a_three_node_cluster_the_one_whose_gpus_vanished_is_tainted(
 
     assert site.tainted == {gpu(2)}
     status = site.cli("status")
-    assert status.lines[0] == (
-        "Brake:       not engaged; 1 out of service, at most 1 of 3 GPU nodes may be; "
-        "the next would be held back"
+    assert status.lines[1] == (
+        "Brake:       1 of 3 GPU nodes out of service, at most 1 may be; the next would be held back"
     )
     assert status.rows[0].split()[:2] == [gpu(2), "faulty"]
 
@@ -49,7 +48,7 @@ def test_a_fleet_that_grows_does_not_trip_the_brake(site_of: Opens, counting: bo
         node["metadata"]["creationTimestamp"] = born
         site.kube.put_node(node)
     site.run(60)
-    assert "not engaged; 5 out of service" in site.cli("status").lines[0]
+    assert "5 of 125 GPU nodes out of service, at most 25 may be" in site.cli("status").lines[1]
 
     site.kernel(gpu(6), LOST)
     site.run(10)
@@ -66,7 +65,8 @@ def test_nodes_held_by_the_brake_are_shown_everywhere_and_one_reset_releases_all
     assert len(site.tainted) == 10
     assert site.labels == {"faulty": 10, "held": 40}
     status = site.cli("status")
-    assert status.lines[0].startswith("Brake:       HOLDING 40 nodes back: ")
+    assert status.lines[:2] == ["50 GPU nodes: 10 faulty, 40 held", status.lines[1]]
+    assert status.lines[1].startswith("Brake:       holding 40 nodes; 10 of 50 GPU nodes out of service")
     assert site.cli("status", "-o", "json").document["brake"]["holding"] is True
     assert "konductor_like_brake_held 40.0" in site.metrics
     held = site.told("GPUFaultHeldByBrake")
@@ -99,7 +99,7 @@ def test_an_autoscaler_that_deletes_tainted_nodes_does_not_empty_the_fleet(site_
         site.kube.delete_node(name)
     site.run(60)
     assert site.tainted == set()
-    assert "COOLING DOWN after 4 tainted nodes deleted until" in site.cli("status").lines[0]
+    assert "cooling down after 4 tainted nodes deleted until" in site.cli("status").lines[1]
     assert "4 deleted while tainted lately" in site.cli("brake", "status").out
     assert site.cli("brake", "status", "-o", "json").document["deleted"] == 4
     site.restart()
@@ -121,9 +121,9 @@ def test_after_one_deleted_node_the_next_one_can_be_tainted(site_of: Opens) -> N
 
     assert (
         site.cli("status")
-        .lines[0]
+        .lines[1]
         .startswith(
-            "Brake:       not engaged; 0 out of service, at most 3 of 19 GPU nodes may be; "
+            "Brake:       0 of 19 GPU nodes out of service, at most 3 may be; "
             "1 tainted node deleted recently, counted as out of service until "
         )
     )

@@ -1,4 +1,4 @@
-"""``konductor-like status``: shows the brake, the controller and the state of every node."""
+"""``konductor-like status``: shows the fleet in numbers, its faults, the controller and the nodes."""
 
 from __future__ import annotations
 
@@ -8,46 +8,103 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from konductor_like.cli.errors import CommandError
-from konductor_like.cli.options import Context, Kubeconfig, Names, Selector, Verbose
-from konductor_like.cli.output import console, is_terminal, say, say_document, tell, warn
+from konductor_like.cli.options import Context, Kubeconfig, Names, Verbose, not_empty
+from konductor_like.cli.output import Screen, say, say_document, tell, warn
 from konductor_like.exits import Exit
 
 if TYPE_CHECKING:
-    from konductor_like.cli.status.report import StatusReport
+    from konductor_like.cli.status.report import Health, StatusReport
+    from konductor_like.cli.status.text import View
 
 Output = Literal["table", "wide", "json", "yaml", "name"]
+SortBy = Literal["state", "name", "age", "fault"]
 
 
 def status(
     nodes: Names = None,
     *,
-    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = "table",
-    selector: Selector = None,
-    exit_code: Annotated[
-        bool,
-        typer.Option("--exit-code", help="Exit with 1 when a node is faulty, with 5 when one is unknown."),
+    output: Annotated[
+        Output, typer.Option("-o", "--output", help="Output format; wide has more columns.")
+    ] = "table",
+    selector: Annotated[
+        str | None,
+        typer.Option(
+            "-l",
+            "--selector",
+            metavar="LABELS",
+            help="Only nodes with these labels, such as -l topology.kubernetes.io/zone=eu-north1-a.",
+            callback=not_empty,
+        ),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            metavar="STATES",
+            help="Only nodes in these states, such as --state faulty,held.",
+            callback=not_empty,
+        ),
+    ] = None,
+    show_healthy: Annotated[
+        bool, typer.Option("--show-healthy", help="List the healthy nodes too, not only their number.")
     ] = False,
-    no_headers: Annotated[bool, typer.Option("--no-headers", help="Print the rows alone.")] = False,
+    sort_by: Annotated[
+        SortBy, typer.Option("--sort-by", help="Order of the nodes; age: the latest change first.")
+    ] = "state",
+    watch: Annotated[
+        bool, typer.Option("-w", "--watch", help="Keep watching; in a pipe print each node that changes.")
+    ] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 4 if a node is faulty, with 5 if one is unknown.")
+    ] = False,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Print only the nodes' rows.")] = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Show each node's state, the reason, and what to do.
+    """Show the state of the fleet, its faults, and what to do.
 
-    Only reads the cluster. Above the nodes are the brake, and the controller with the age of the lines that
-    it has read last.
+    Only reads the cluster. First come the numbers, then one line for each fault, then the nodes that are not
+    healthy.
     """
-    from konductor_like.cli import session
-    from konductor_like.cli.status.report import collect, status_report
-    from konductor_like.cluster.client import ReadOnlyKubeClient
-
     if nodes and selector:
         raise CommandError("give names or a selector, not both", status=Exit.USAGE)
+    if watch and (exit_code or output not in ("table", "wide")):
+        raise CommandError("--watch works with -o table and -o wide, without --exit-code", status=Exit.USAGE)
+    from konductor_like.cli import session
+    from konductor_like.cli.status.report import collect, status_report
+    from konductor_like.cli.status.text import Order, View
+    from konductor_like.cluster.client import ReadOnlyKubeClient
+
+    view = View(
+        wide=output == "wide",
+        headers=not no_headers,
+        everything=show_healthy or bool(nodes),
+        states=_states(state),
+        order=Order(sort_by),
+    )
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
+        if watch:
+            from konductor_like.cli.status.watch import follow, reports
+
+            follow(reports(client, settings, nodes or (), selector), view, Screen.of(sys.stdout))
+            return
         report = status_report(collect(client, settings, session.now(), selector), nodes or ())
-    _show(report, output, headers=not no_headers)
+    _show(report, output, view)
     found = Exit.of(done=len(set(nodes or ())) - len(report.missing), failed=len(report.missing))
     raise typer.Exit(_by_health(report, found) if exit_code else found)
+
+
+def _states(text: str | None) -> frozenset[Health]:
+    """Return the states of ``faulty,held``; ``not-measured`` needs no quotes. Raises CommandError."""
+    from konductor_like.cli.status.report import Health
+
+    words = [word.strip().lower().replace("-", " ") for word in (text or "").split(",") if word.strip()]
+    for word in words:
+        if word not in tuple(Health):
+            known = ", ".join(health.value.replace(" ", "-") for health in Health)
+            raise CommandError(f"--state: {word!r} is not a state; the states are {known}", status=Exit.USAGE)
+    return frozenset(map(Health, words))
 
 
 def _by_health(report: StatusReport, found: Exit) -> Exit:
@@ -56,24 +113,22 @@ def _by_health(report: StatusReport, found: Exit) -> Exit:
 
     healths = {node.health for node in report.nodes}
     if Health.FAULTY in healths:
-        return Exit.FAILED
+        return Exit.FOUND
     unknown = Health.UNKNOWN in healths or (report.why_unknown and healths)
     return Exit.UNKNOWN if unknown and found is Exit.OK else found
 
 
-def _show(report: StatusReport, output: Output, *, headers: bool) -> None:
+def _show(report: StatusReport, output: Output, view: View) -> None:
     from konductor_like.cli.status.document import status_document
-    from konductor_like.cli.status.text import status_view, tables
+    from konductor_like.cli.status.text import status_lines
 
     match output:
         case "json" | "yaml":
-            say_document(status_document(report), output)
+            say_document(status_document(report, view.states), output)
         case "name":
-            say(f"node/{node.name}" for node in report.nodes)
-        case "table" | "wide" if is_terminal(sys.stdout):
-            console().print(status_view(report, wide=output == "wide", headers=headers))
+            say(f"node/{node.name}" for node in report.nodes if not view.states or node.health in view.states)
         case "table" | "wide":
-            say(tables(report, wide=output == "wide", headers=headers))
+            say(status_lines(report, view, Screen.of(sys.stdout)))
     for name in report.missing:
         tell(f"node/{name} not found")
     for name in report.ordinary:
@@ -81,12 +136,13 @@ def _show(report: StatusReport, output: Output, *, headers: bool) -> None:
     if not (report.nodes or report.missing or report.ordinary):
         tell("No GPU nodes found.")
     if output not in ("json", "yaml"):  # these contain the warnings
-        _warn(report)
+        print_warnings(report)
 
 
-def _warn(report: StatusReport) -> None:
+def print_warnings(report: StatusReport) -> None:
+    """Print what needs a person's attention, on standard error."""
     for node in report.nodes:
-        for warning in node.warnings:
-            warn(f"node/{node.name}: {warning}")
+        for alarm in node.alarms:
+            warn(f"node/{node.name}: {alarm}")
     if report.nodes and report.why_unknown:
         warn(report.why_unknown)

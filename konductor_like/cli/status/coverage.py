@@ -15,7 +15,7 @@ from konductor_like.model.time import SECOND_NS, moment_of
 Fact = TypeVar("Fact")
 NAMES_SHOWN = 5
 GAPS_SHOWN = 3
-_NOT_UNDERSTOOD = "with an Xid that could not be parsed: see the controller's log"
+_NOT_UNDERSTOOD = "with an Xid that could not be parsed (see the controller's log)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,10 @@ def coverage_lines(report: CoverageSummary | None, now: datetime) -> Iterator[tu
     if report is None or not report.states:
         return
     coverage, fleet = report.coverage, len(report.states)
-    heard = f"{len(report.nodes(CoverageState.MEASURED))} of {count(fleet, 'kernel log')} heard"
-    if unknown := report.nodes(CoverageState.UNKNOWN):
-        heard += f"; UNKNOWN {first_few(unknown)}"
-    if not_measured := report.nodes(CoverageState.NOT_MEASURED):
-        heard += f"; {len(not_measured)} not measured"
+    heard = f"{len(report.nodes(CoverageState.MEASURED))} of {count(fleet, 'kernel log')} arrive"
+    for state in (CoverageState.UNKNOWN, CoverageState.NOT_MEASURED):
+        if names := report.nodes(state):
+            heard += f"; {len(names)} {state.value}" + (f": {first_few(names)}" if len(names) < fleet else "")
     yield "Coverage", heard
     if gaps := report.gaps():
         spans = [_gap_text(gap, nodes, fleet, now) for gap, nodes in gaps[:GAPS_SHOWN]]
@@ -80,13 +79,17 @@ def coverage_lines(report: CoverageSummary | None, now: datetime) -> Iterator[tu
         yield "Missing", "; ".join(spans)
     if coverage.lost:
         lost = [f"{node} ({count(loss.records, 'record')})" for node, loss in by_name(coverage.lost)]
-        yield "Lost", f"{first_few(lost)} overwritten before they were read"
+        nodes = count(len(lost), "node")
+        yield "Lost", f"records of {nodes} were overwritten before they were read: {first_few(lost)}"
     if coverage.unparsed:
         unparsed = [f"{node} ({count(each.lines, 'line')})" for node, each in by_name(coverage.unparsed)]
-        yield "Unparsed", f"{first_few(unparsed)} {_NOT_UNDERSTOOD}"
+        yield "Unparsed", f"{count(len(unparsed), 'node')} {_NOT_UNDERSTOOD}: {first_few(unparsed)}"
     if coverage.ambiguous:
         names = sorted(coverage.ambiguous, key=natural)
-        yield "Ambiguous", f"{first_few(names)}: two machines under one name; not tainted"
+        yield (
+            "Ambiguous",
+            f"{count(len(names), 'name')} that two machines use, not tainted: {first_few(names)}",
+        )
     if coverage.misnamed:
         yield "Misnamed", _misnamed_text(latest_first(coverage.misnamed), now)
 
@@ -118,11 +121,13 @@ def first_few(names: Sequence[str]) -> str:
 
 
 def _gap_text(gap: Gap, nodes: Sequence[str], fleet: int, now: datetime) -> str:
-    who = f"all {fleet} nodes" if 1 < len(nodes) == fleet else first_few(nodes)
+    everywhere = 1 < len(nodes) == fleet
+    who = f"all {fleet} nodes" if everywhere else count(len(nodes), "node")
+    names = "" if everywhere else f": {first_few(nodes)}"
     since = age_of(moment_of(gap.start_ns), now)
     if gap.end_ns is None:
-        return f"{who} for {since} until now"
-    return f"{who} for {age((gap.end_ns - gap.start_ns) / SECOND_NS)}, {since} ago"
+        return f"{who} for {since} until now{names}"
+    return f"{who} for {age((gap.end_ns - gap.start_ns) / SECOND_NS)}, {since} ago{names}"
 
 
 def _misnamed_text(misnamed: Sequence[tuple[str, Misnamed]], now: datetime) -> str:

@@ -6,31 +6,45 @@ never left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
 from konductor_like.cli.columns import fault_name, natural, stamp, stamp_of_ns
-from konductor_like.cli.output import API_VERSION, fields_of
+from konductor_like.cli.output import API_VERSION, camel_case, fields_of
 from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.counts import state_counts
 from konductor_like.cli.status.coverage import CoverageSummary, by_name, latest_first
-from konductor_like.cli.status.report import NodeReport, StatusReport
+from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
 from konductor_like.model import BrakeState, CoverageState, Incident, Source
 
 
-def status_document(report: StatusReport) -> dict[str, Any]:
-    """Return the report as plain dicts, lists, strings, numbers and None."""
+def status_document(report: StatusReport, states: Collection[Health] = ()) -> dict[str, Any]:
+    """Return the report as plain dicts, lists, strings, numbers and None.
+
+    With ``states`` the nodes are those in these states; the summary counts the others too.
+    """
     return {
         "apiVersion": API_VERSION,
         "kind": "Status",
         "time": stamp(report.now),
+        "summary": _summary(report),
         "brake": brake_document(report.brake, report.controller),
         "controller": _controller(report.controller, report.now),
         "coverage": _coverage(report.coverage),
         "failureGroups": [failure_document(each) for each in report.failures],
-        "nodes": [node_document(node) for node in report.nodes],
+        "nodes": [node_document(node) for node in report.nodes if not states or node.health in states],
+    }
+
+
+def _summary(report: StatusReport) -> dict[str, int]:
+    counts = state_counts(report)
+    return {
+        "nodes": len(report.nodes),
+        **{camel_case(health.value.replace(" ", "_")): counts[health] for health in Health},
+        "notRebooted": sum(node.not_rebooted for node in report.nodes),
     }
 
 
@@ -160,7 +174,9 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         "beforeInstall": incident.before_install,
         "writtenByUser": incident.user_written,
         "bootID": incident.last.boot_id,
-        **fields_of(incident, "title", "advice", "evidence", "job", "failure_group", "role", "root_cause"),
+        **fields_of(
+            incident, "title", "advice", "needs", "evidence", "job", "failure_group", "role", "root_cause"
+        ),
         "escalatedBecause": incident.escalated_because or None,
         "ack": incident.ack and fields_of(incident.ack, "at", "by", "reason"),
         "endedAt": stamp_of_ns(incident.ended_ns),

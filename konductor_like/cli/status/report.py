@@ -41,6 +41,7 @@ from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import health_of, tainting
+from konductor_like.policy.release import NOT_REBOOTED, reminder
 from konductor_like.policy.wording import name_of
 from konductor_like.settings import Settings
 
@@ -61,8 +62,8 @@ class Health(StrEnum):
     HEALTHY = "healthy"
 
 
-_HEALTHS, _SEVERITIES = tuple(Health), tuple(Severity)
-"""All values, the worst first."""
+WORST_FIRST = {health: place for place, health in enumerate(Health)}
+GRAVEST_FIRST = {severity: place for place, severity in enumerate(Severity)}
 _ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
 CLAIMED_BY_NOBODY = "tainted by somebody else: no record of ours explains the taint"
 _UNREAD_ADVICE = "find out why the controller does not read the kernel logs: see its log and /readyz"
@@ -102,7 +103,7 @@ class NodeReport:
 
     @property
     def qualifier(self) -> str:
-        """Further words on the state: ``test``, ``before install``, ``other boot``, ``acked``."""
+        """Further words on the state: ``test``, ``before install``, ``not rebooted``, ``acked``."""
         return ", ".join(_qualifiers(self))
 
     @property
@@ -119,13 +120,24 @@ class NodeReport:
         return _READER_ADVICE if self.unread_since is None else _UNREAD_ADVICE
 
     @property
+    def alarms(self) -> list[str]:
+        """Warnings that ``status`` prints on standard error."""
+        return [*_alarms(self.state), *warnings_on(self.name, self.logs)]
+
+    @property
     def warnings(self) -> list[str]:
-        """Warnings that are printed below every kind of table."""
-        return [*_warnings(self.state), *warnings_on(self.name, self.logs)]
+        """The alarms, and the warning of a release that was not followed by a reboot."""
+        reminded = reminder(self.state)
+        return [*self.alarms, reminded] if reminded else self.alarms
+
+    @property
+    def not_rebooted(self) -> bool:
+        """Whether the node was released from a fault that needs a reboot, and has not rebooted since."""
+        return self.health not in (Health.FAULTY, Health.HELD) and NOT_REBOOTED in reminder(self.state)
 
     @property
     def notes(self) -> list[str]:
-        """Notes for the last column of the wide table."""
+        """Further facts about the node."""
         return [*_notes(self), *notes_on(self.name, self.logs)]
 
 
@@ -137,6 +149,9 @@ class StatusReport:
     brake: BrakeState
     controller: ControllerReport
     nodes: tuple[NodeReport, ...]
+    """The nodes that the person chose, by default all; the worst first."""
+    fleet_size: int = 0
+    """The number of nodes, chosen or not, that have a GPU or a record or taint of ours."""
     coverage: CoverageSummary | None = None
     """None if no controller has published yet which kernel logs arrive."""
     failures: tuple[FailureReport, ...] = ()
@@ -145,6 +160,8 @@ class StatusReport:
     """Names that the person gave and that the cluster does not have."""
     ordinary: tuple[str, ...] = ()
     """Names that the person gave, of nodes with neither a GPU nor a record or taint of ours."""
+    stale: str = ""
+    """Why a report of ``--watch`` may be older than ``now``; empty if it is not."""
 
     @property
     def why_unknown(self) -> str:
@@ -232,6 +249,7 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
         brake=fleet.brake(),
         controller=fleet.controller,
         nodes=node_reports(states, coverage, unread_since),
+        fleet_size=sum(map(worth_reporting, nodes.values())),
         coverage=coverage_report(gpu_nodes, coverage, unread=unread_since is not None),
         failures=shared_failures(nodes, fleet.now),
         missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
@@ -247,8 +265,9 @@ def node_reports(
     Without coverage every node is ``not measured``. ``unread_since``: the controller has not read kernel logs
     since then; nodes that were measured then are unknown now, because unread logs do not prove health.
     """
-    reports = [node_report(state, coverage, unread_since) for state in states if worth_reporting(state)]
-    return tuple(sorted(reports, key=lambda report: (_HEALTHS.index(report.health), natural(report.name))))
+    in_order = sorted(filter(worth_reporting, states), key=lambda state: natural(state.name))
+    reports = [node_report(state, coverage, unread_since) for state in in_order]
+    return tuple(sorted(reports, key=lambda report: WORST_FIRST[report.health]))
 
 
 def worth_reporting(state: NodeState) -> bool:
@@ -269,7 +288,7 @@ def node_report(
     accusing = sorted(
         filter(lambda incident: _accuses(incident, state), state.record.incidents),
         # The incident that taints the node comes first, before any suspicion.
-        key=lambda each: (not each.taints, _SEVERITIES.index(each.severity), each.first_ns),
+        key=lambda each: (not each.taints, GRAVEST_FIRST[each.severity], each.first_ns),
     )
     if recorded := health_of(state.record, tainted=state.tainted):
         health = Health(recorded)
@@ -307,6 +326,8 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "before install"
     elif fault is not None and fault.severity is Severity.TEST:
         yield "test"
+    if node.not_rebooted:
+        yield "not rebooted"
     open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
     about = [fault] if fault else open_ones
     roles = {each.role for each in about} | {each.role for each in open_ones if each.role is Role.ROOT_CAUSE}
@@ -330,7 +351,7 @@ def why_still_held(controller: ControllerReport, now: datetime) -> str:
     return f"no longer held; will be tainted {when}"
 
 
-def _warnings(state: NodeState) -> Iterator[str]:
+def _alarms(state: NodeState) -> Iterator[str]:
     if state.record_problem:
         yield f"its record cannot be read: {state.record_problem}"
     for taint in state.taints:
@@ -341,9 +362,6 @@ def _warnings(state: NodeState) -> Iterator[str]:
         at = state.record.contested_at
         by = next((mark.by for mark in state.record.releases if mark.at == at), "somebody")
         yield f"our taint is contested: {by} removed it at {stamp(at)}; find out what removes it"
-    for last in state.record.releases[:1]:
-        if last.warning and last.read.boot_id in (None, state.machine.boot_id):
-            yield last.warning
 
 
 def _notes(node: NodeReport) -> Iterator[str]:

@@ -1,58 +1,200 @@
-"""A status report as text: plain columns of full width, or coloured and as wide as the terminal."""
+"""A status report as text; a terminal gets the same text as a pipe, with colours and folded sentences."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
 
-from konductor_like.cli.columns import age, age_of, columns, count, fault_name, stamp, stamp_of_ns
-from konductor_like.cli.output import paragraphs_view, table_view
+from konductor_like.cli.columns import (
+    GAP,
+    age,
+    age_of,
+    columns,
+    count,
+    fault_name,
+    natural,
+    stamp,
+    stamp_of_ns,
+)
+from konductor_like.cli.output import BOLD, PIPE, Screen
 from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.counts import (
+    FaultGroup,
+    advice_by_fault,
+    counts_text,
+    fault_groups,
+    fleet_text,
+)
 from konductor_like.cli.status.coverage import coverage_lines, first_few
 from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
 from konductor_like.model import BrakeState, Pace, Source
+from konductor_like.model.text import printable
 from konductor_like.model.time import moment_of
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+_LABEL_CHARS = 13
 _STYLES = {
-    Health.FAULTY: "bold red",
-    Health.HELD: "bold magenta",
-    Health.SUSPECT: "yellow",
-    Health.UNKNOWN: "cyan",
-    Health.NOT_MEASURED: "dim",
-    Health.HEALTHY: "green",
+    Health.FAULTY: "1;31",
+    Health.HELD: "1;35",
+    Health.SUSPECT: "33",
+    Health.UNKNOWN: "36",
+    Health.NOT_MEASURED: "2",
+    Health.HEALTHY: "32",
 }
 _UNREAD = {
-    Source.KERNEL: "every node without a recorded fault is UNKNOWN",
+    Source.KERNEL: "every node without a recorded fault is unknown",
     Source.POD: "faults that jobs have printed since then are missing",
 }
+_ALARM = "1;33"
 _ALARMING = re.compile(
-    "(Unread|Missing|Lost|Unparsed|Ambiguous|Misnamed): |[^:]+: (none|unknown|bounds)"
-    "|.*(HOLDING|NO NODE|NOT RUNNING|UNKNOWN)"
+    "(Unread|Not live|Paused|Missing|Lost|Unparsed|Ambiguous|Misnamed): "
+    "|Brake: (holding|.*limit is not known)|Controller: (?!running)|Coverage: .*unknown"
 )
 """Matches the lines above the table that report a problem."""
-HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT", "EVIDENCE", "ADVICE")
-WIDE_HEADERS = (*HEADERS[:-2], "SEVERITY", "SINCE", "LAST-SEEN", "COVERAGE", *HEADERS[-2:], "NOTES")
+HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT")
+WIDE_HEADERS = (*HEADERS, "SEVERITY", "NEEDS", "JOB", "SINCE", "LAST-SEEN", "COVERAGE")
+FAULT_HEADERS = ("FAULT", "FAULTY", "HELD", "SUSPECT", "SINCE", "NEEDS", "WHAT")
+_NOTHING = "-"
 
 
-def tables(report: StatusReport, *, wide: bool, headers: bool = True) -> list[str]:
-    """Return the summary and the table as plain text; without ``headers`` only the rows."""
-    shown = WIDE_HEADERS if wide else HEADERS
-    rows = [_row(node, report.now, shown) for node in report.nodes]
-    if not headers:
-        return columns((), rows)
-    above = [f"{label + ':':<12} {text}" for label, text in summary(report)]
-    return [*above, "", *columns(shown, rows)] if rows else above
+class Order(StrEnum):
+    """The orders of the nodes; within each the nodes are in the order of their names."""
+
+    STATE = "state"
+    """The worst first."""
+    NAME = "name"
+    AGE = "age"
+    """The latest change first."""
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a person asked to see."""
+
+    wide: bool = False
+    headers: bool = True
+    everything: bool = False
+    """List every node; otherwise nodes that have nothing to tell are only counted."""
+    states: frozenset[Health] = frozenset()
+    """List only nodes in these states; empty for every state."""
+    order: Order = Order.STATE
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The headers of the nodes' table."""
+        return WIDE_HEADERS if self.wide else HEADERS
+
+    def chosen(self, report: StatusReport) -> list[NodeReport]:
+        """Return the nodes that the table lists, in order."""
+        nodes = [node for node in report.nodes if self._lists(node)]
+        match self.order:
+            case Order.NAME:
+                nodes.sort(key=lambda node: natural(node.name))
+            case Order.AGE:
+                nodes.sort(key=lambda node: report.now - (node.since or _LONG_AGO))
+            case Order.FAULT:
+                rules = {group.rule: place for place, group in enumerate(fault_groups(nodes))}
+                nodes.sort(key=lambda node: rules[node.fault.key.rule] if node.fault else len(rules))
+        return nodes
+
+    def _lists(self, node: NodeReport) -> bool:
+        if self.states:
+            return node.health in self.states
+        quiet = node.health in (Health.HEALTHY, Health.NOT_MEASURED)
+        unread = node.health is Health.UNKNOWN and node.unread_since is not None
+        return self.everything or not (quiet or (unread and not node.state.record_problem))
+
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def status_lines(report: StatusReport, view: View = View(), screen: Screen = PIPE) -> list[str]:
+    """Return the status: counts, brake, controller and coverage, then the faults, then the nodes.
+
+    Without headers only the rows of the nodes' table.
+    """
+    nodes = view.chosen(report)
+    rows = [node_row(node, report.now, view.columns) for node in nodes]
+    styles = [_STYLES[node.health] for node in nodes]
+    table = _table(view.columns if view.headers else (), rows, styles, screen)
+    if not view.headers:
+        return table
+    groups = fault_groups(nodes)
+    blocks = [
+        [*_counts(report, screen), *_summary_lines(report, screen)],
+        _fault_table(groups, report.now, screen),
+        _advice_lines(groups, nodes, screen),
+        table if nodes else [],
+    ]
+    first, *others = [block for block in blocks if block]
+    return [*first, *(line for block in others for line in ("", *block))]
+
+
+def _counts(report: StatusReport, screen: Screen) -> list[str]:
+    if not report.nodes:
+        return []
+    states = ", ".join(screen.painted(text, _STYLES[health]) for health, text in counts_text(report))
+    return [f"{screen.painted(f'{fleet_text(report)}:', BOLD)} {states}"]
+
+
+def _summary_lines(report: StatusReport, screen: Screen) -> list[str]:
+    lines = []
+    for label, text in summary(report):
+        style = _ALARM if _ALARMING.match(f"{label}: {text}") else ""
+        for number, part in enumerate(screen.folded(printable(text), _LABEL_CHARS)):
+            head = "" if number else f"{label}:"
+            lines.append(f"{head:<{_LABEL_CHARS}}{screen.painted(part, style)}")
+    return lines
+
+
+def _fault_table(groups: Sequence[FaultGroup], now: datetime, screen: Screen) -> list[str]:
+    rows = [
+        [
+            fault_name(group.rule),
+            *(str(group.counts[health]) for health in (Health.FAULTY, Health.HELD, Health.SUSPECT)),
+            age_of(group.since, now),
+            group.needs or _NOTHING,
+            group.title or _NOTHING,
+        ]
+        for group in groups
+    ]
+    lines = columns(FAULT_HEADERS, rows, screen.width) if rows else []
+    return [screen.painted(line, BOLD) for line in lines[:1]] + lines[1:]
+
+
+def _advice_lines(groups: Sequence[FaultGroup], nodes: Sequence[NodeReport], screen: Screen) -> list[str]:
+    lines = []
+    for label, advices in advice_by_fault(groups, nodes):
+        for advice in advices:
+            first, *others = screen.folded(printable(f"{label}: {advice}"), 4)
+            lines += [f"  {first}", *(f"    {part}" for part in others)]
+    return [screen.painted("To do:", BOLD), *lines] if lines else []
+
+
+def _table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str], screen: Screen
+) -> list[str]:
+    """Return the nodes' table; its lines are never folded. The second cell of a row has the row's style."""
+    lines = columns(headers, rows)
+    if not screen.colours or not rows:
+        return lines
+    start = max(len(printable(row[0])) for row in [*rows, headers or [""]]) + len(GAP)
+    painted = [
+        f"{line[:start]}{screen.painted(row[1], style)}{line[start + len(row[1]) :]}"
+        for line, row, style in zip(lines[bool(headers) :], rows, styles, strict=True)
+    ]
+    return [*(screen.painted(line, BOLD) for line in lines[: bool(headers)]), *painted]
 
 
 def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
     """Yield the lines above the table: the logs that are not read, the brake, the controller, the rest."""
     brake, controller, now = report.brake, report.controller, report.now
+    if report.stale:
+        yield "Not live", f"this shows an earlier state of the cluster: {report.stale}"
     for source, means in _UNREAD.items():
         since = controller.unread_since(now, source)
         if since is not None:
@@ -60,7 +202,7 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
     if pause := brake.pause:
         until = f"until {stamp(pause.until)}" if pause.until else "without an end"
         by = f"{pause.reason} ({pause.by})"
-        yield "Paused", f"NO NODE IS TAINTED, {until}: {by}; `konductor-like resume` ends it"
+        yield "Paused", f"no node is tainted, {until}: {by}; `konductor-like resume` ends the pause"
     yield "Brake", brake_sentence(brake, now, controller.why_settings_unknown)
     yield "Controller", controller_sentence(controller, now)
     yield from coverage_lines(report.coverage, now)
@@ -68,19 +210,14 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
 
 
 def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
-    """Return the brake's state in one sentence; ``unknown`` is the reason if its bounds are not known."""
-    of_all = f"of {count(brake.gpu_nodes, 'GPU node')}"
-    usage = f"{brake.out} out of service, at most {brake.bound} {of_all} may be"
+    """Return the brake's state in one sentence; ``unknown`` is the reason if its limit is not known."""
+    holding = f"holding {count(len(brake.held), 'node')}; " if brake.held else ""
+    usage = f"{holding}{brake.out} of {count(brake.gpu_nodes, 'GPU node')} out of service"
     if unknown:
-        usage = f"{brake.out} {of_all} out of service; {unknown}"
-    further = "".join(f"; {part}" for part in _further_bounds(brake, now))
-    if brake.held:
-        names = first_few([held.node for held in brake.held])
-        return f"HOLDING {count(len(brake.held), 'node')} back: {names}; {usage}{further}"
-    if unknown:
-        return f"bounds not known; {usage}"
-    full = brake.out + brake.cooling >= brake.bound
-    return f"not engaged; {usage}" + ("; the next would be held back" if full else "") + further
+        return f"{usage}; the limit is not known, because {unknown}"
+    full = brake.out + brake.cooling >= brake.bound and not brake.held
+    usage += f", at most {brake.bound} may be" + ("; the next would be held back" if full else "")
+    return usage + "".join(f"; {part}" for part in _further_bounds(brake, now))
 
 
 def pace_sentence(pace: Pace, now: datetime) -> str:
@@ -95,14 +232,14 @@ def _further_bounds(brake: BrakeState, now: datetime) -> Iterable[str]:
         released, deleted = brake.cooling - brake.deleted, brake.deleted
         after = [count(released, "release")] if released else []
         after += [count(deleted, "tainted node") + " deleted"] if deleted else []
-        yield f"COOLING DOWN after {' and '.join(after)} until {_when(brake.rearms_at, now)}"
+        yield f"cooling down after {' and '.join(after)} until {_when(brake.rearms_at, now)}"
     elif brake.rearms_at is not None:
         gone = count(brake.deleted, "tainted node")
         yield f"{gone} deleted recently, counted as out of service until {_when(brake.rearms_at, now)}"
     full = [pool for pool in brake.pools if pool.out >= pool.bound]
     if full:
         names = first_few([f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full])
-        yield f"bound reached in {'pool' if len(full) == 1 else 'pools'} {names}"
+        yield f"limit reached in {count(len(full), 'pool')}: {names}"
     if brake.pace is not None:
         yield f"rate {pace_sentence(brake.pace, now)}"
 
@@ -121,12 +258,12 @@ def controller_sentence(controller: ControllerReport, now: datetime) -> str:
         return f"none: there is no {lease}, so no controller has ever run"
     read = [_read_up_to(controller, source, now) for source in Source if source in controller.reached_ns]
     progress = "".join(f"; {part}" for part in (", ".join(read), controller.problem) if part)
+    if controller.alive(now):
+        return f"running{progress}"
     if controller.holder is None or controller.renewed is None:
-        return f"NOT RUNNING: nobody holds the {lease}{progress}"
-    renewed = f"{age_of(controller.renewed, now)} ago"
-    if not controller.alive(now):
-        return f"NOT RUNNING: {controller.holder} last renewed the {lease} {renewed}{progress}"
-    return f"{controller.holder} holds the {lease}, renewed {renewed}{progress}"
+        return f"not running: nobody holds the {lease}{progress}"
+    renewed = age_of(controller.renewed, now)
+    return f"not running: {controller.holder} last renewed the {lease} {renewed} ago{progress}"
 
 
 def _read_up_to(controller: ControllerReport, source: Source, now: datetime) -> str:
@@ -143,16 +280,14 @@ def state_text(node: NodeReport) -> str:
     return f"{node.health.value} ({node.qualifier})" if node.qualifier else node.health.value
 
 
-def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
-    """Return one row of the table; cells may be empty."""
+def node_row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
+    """Return one row of the nodes' table."""
     cells = {
         "NODE": node.name,
         "STATE": state_text(node),
         "AGE": age_of(node.since, now) if node.since else "",
         "SINCE": stamp(node.since) or "",
         "COVERAGE": node.coverage.value,
-        "ADVICE": node.advice,
-        "NOTES": "; ".join(node.notes),
     }
     if (fault := node.fault) is not None:
         further = f" (+{len(node.accusing) - 1})" if len(node.accusing) > 1 else ""
@@ -162,27 +297,7 @@ def _row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
             "COUNT": str(fault.count),
             "SEVERITY": fault.severity.value,
             "LAST-SEEN": stamp_of_ns(fault.last_ns) or "",
-            "EVIDENCE": fault.evidence,
+            "NEEDS": fault.needs,
+            "JOB": fault.job or "",
         }
-    return [cells.get(header, "") for header in headers]
-
-
-def status_view(report: StatusReport, *, wide: bool, headers: bool) -> RenderableType:
-    """Return the status for a terminal: the summary, the nodes, then the evidence and advice by node."""
-    from rich.console import Group
-    from rich.text import Text
-
-    above = [paragraphs_view(summary(report), _ALARMING), Text()] if headers else []
-    details = [(name, lines) for name, lines in map(_details, report.nodes) if lines and not wide]
-    below = [Text(), paragraphs_view(details)] if details else []
-    shown = WIDE_HEADERS if wide else HEADERS[:-2]  # the evidence and the advice are below
-    rows = [_row(node, report.now, shown) for node in report.nodes]
-    styles = [_STYLES[node.health] for node in report.nodes]
-    return Group(*above, table_view(shown if headers else (), rows, styles), *below)
-
-
-def _details(node: NodeReport) -> tuple[str, list[str]]:
-    """Return the paragraph on a node; its lines are empty if the table shows everything."""
-    lines = [node.fault.title, node.fault.evidence] if node.fault else []
-    lines += [f"To do: {node.advice}"] if node.advice else []
-    return node.name, [line for line in lines if line]
+    return [cells.get(header) or _NOTHING for header in headers]

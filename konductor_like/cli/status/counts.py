@@ -1,0 +1,120 @@
+"""The fleet in numbers: how many nodes are in each state, and how many each fault has. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from konductor_like.cli.columns import count, fault_name
+from konductor_like.cli.status.report import GRAVEST_FIRST, Health, NodeReport, StatusReport
+from konductor_like.model import Severity
+from konductor_like.model.time import moment_of
+
+ADVICES_SHOWN = 3
+"""Different advices on one fault: two nodes with one fault may need different things."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultGroup:
+    """All nodes whose gravest fault is of one rule."""
+
+    rule: str
+    title: str
+    severity: Severity
+    nodes: Sequence[NodeReport]
+    needs: str
+    """What most of its nodes need."""
+    since: datetime
+    """When the first of these faults was seen."""
+
+    @property
+    def counts(self) -> Mapping[Health, int]:
+        """The number of its nodes in each state."""
+        return Counter(node.health for node in self.nodes)
+
+
+def state_counts(report: StatusReport) -> Mapping[Health, int]:
+    """Return the number of chosen nodes in each state."""
+    return Counter(node.health for node in report.nodes)
+
+
+def counts_text(report: StatusReport) -> list[tuple[Health, str]]:
+    """Return ``60 faulty``, ``240 healthy (2 not rebooted)`` and so on, each with its state."""
+    counts = state_counts(report)
+    reset = Counter(node.health for node in report.nodes if node.not_rebooted)
+    return [
+        (
+            health,
+            f"{counts[health]} {health.value}"
+            + (f" ({reset[health]} not rebooted)" if reset[health] else ""),
+        )
+        for health in Health
+        if counts[health]
+    ]
+
+
+def fleet_text(report: StatusReport) -> str:
+    """Return ``300 GPU nodes``, or ``2 of 300 GPU nodes`` if the person chose some."""
+    chosen, fleet = len(report.nodes), max(report.fleet_size, len(report.nodes))
+    noun = "GPU node" if all(node.state.is_gpu_node for node in report.nodes) else "node"
+    return (f"{chosen} of " if chosen < fleet else "") + count(fleet, noun)
+
+
+def fault_groups(nodes: Iterable[NodeReport]) -> list[FaultGroup]:
+    """Return the faults of these nodes, the gravest and then the most frequent first.
+
+    A node counts once, for its gravest fault, so that the numbers add up to those of the states.
+    """
+    by_rule: defaultdict[str, list[NodeReport]] = defaultdict(list)
+    for node in nodes:
+        if node.fault is not None:
+            by_rule[node.fault.key.rule].append(node)
+    groups = [_group(rule, members) for rule, members in by_rule.items()]
+    return sorted(
+        groups,
+        key=lambda group: (
+            *(-group.counts[health] for health in (Health.FAULTY, Health.HELD)),
+            GRAVEST_FIRST[group.severity],
+            -len(group.nodes),
+            group.rule,
+        ),
+    )
+
+
+def _group(rule: str, nodes: Sequence[NodeReport]) -> FaultGroup:
+    faults = [node.fault for node in nodes if node.fault is not None]
+    gravest = min(faults, key=lambda fault: GRAVEST_FIRST[fault.severity])
+    needs = Counter(fault.needs for fault in faults).most_common(1)[0][0]
+    since = moment_of(min(fault.first_ns for fault in faults))
+    return FaultGroup(rule, gravest.title, gravest.severity, nodes, needs, since)
+
+
+def advice_by_fault(groups: Sequence[FaultGroup], nodes: Iterable[NodeReport]) -> list[tuple[str, list[str]]]:
+    """Return what to do, once for each fault; then for the states of nodes without a fault."""
+    told = [(fault_name(group.rule), _advices(group.nodes)) for group in groups]
+    others: defaultdict[str, list[NodeReport]] = defaultdict(list)
+    for node in nodes:
+        if node.fault is None and node.advice:
+            others[node.health.value].append(node)
+    return [*told, *((state, _advices(members)) for state, members in others.items())]
+
+
+def _advices(nodes: Sequence[NodeReport]) -> list[str]:
+    """Return the different advices, the most frequent first, with the nodes that the rarer ones are for."""
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        if node.advice:
+            by_person = node.fault if node.fault and node.fault.by_person else None
+            names[node.advice + (f" Reason: {by_person.evidence}" if by_person else "")].append(node.name)
+    ordered = sorted(names.items(), key=lambda item: -len(item[1]))
+    if len(ordered) == 1:
+        return [ordered[0][0]]
+    lines = [f"{_nodes(members)}: {advice}" for advice, members in ordered[:ADVICES_SHOWN]]
+    more = sum(len(members) for _, members in ordered[ADVICES_SHOWN:])
+    return [*lines, f"{more} more: see `konductor-like explain NODE`"] if more else lines
+
+
+def _nodes(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} nodes"

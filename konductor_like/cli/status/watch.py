@@ -1,0 +1,99 @@
+"""``status --watch``: a report after every change of a Node, and every ten seconds for the rest."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from konductor_like.cli import session
+from konductor_like.cli.columns import columns
+from konductor_like.cli.output import Screen, say
+from konductor_like.cli.session import read_controller
+from konductor_like.cli.status.command import print_warnings
+from konductor_like.cli.status.report import Fleet, StatusReport, collect, status_report
+from konductor_like.cli.status.text import View, node_row, status_lines
+from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.errors import KubeError, KubeForbidden
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_store import NodeStore, list_nodes, listed_slices
+from konductor_like.settings import Settings
+
+POLL_SECONDS = 10.0
+"""Seconds between two looks at the Lease; without permission to watch, also at the Nodes."""
+GATHER_SECONDS = 0.5
+"""Seconds between two reports, at least."""
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+
+
+def reports(
+    client: ReadOnlyKubeClient, settings: Settings, names: Collection[str], selector: str | None
+) -> Iterator[StatusReport]:
+    """Yield a report now, and again whenever something may have changed. Only the first raises KubeError."""
+    fleet = collect(client, settings, session.now(), selector)
+    yield status_report(fleet, names)
+    changed = threading.Event()
+    decode = node_decoder(fleet.controller.settings, listed_slices(client))
+    store = NodeStore(client, decode, on_change=changed.set)
+    store.start()
+    due, stale = time.monotonic() + POLL_SECONDS, ""
+    try:
+        while True:
+            changed.wait(max(0.0, due - time.monotonic()))
+            changed.clear()
+            try:
+                if time.monotonic() >= due:
+                    due = time.monotonic() + POLL_SECONDS
+                    fleet = _polled(client, settings, selector, fleet, store)
+                stale = _problem_of(store)
+            except KubeError as error:
+                stale = str(error)
+            nodes = store.snapshot() if store.wait_synced(0) and store.problem is None else fleet.nodes
+            chosen = fleet.selected if selector else nodes
+            fleet = replace(fleet, now=session.now(), nodes=nodes, selected=chosen)
+            yield replace(status_report(fleet, names), stale=stale)
+            time.sleep(GATHER_SECONDS)
+    finally:
+        store.stop()
+
+
+def _polled(
+    client: ReadOnlyKubeClient, settings: Settings, selector: str | None, fleet: Fleet, store: NodeStore
+) -> Fleet:
+    """Return the fleet with the present Lease, and with the present Nodes if they cannot be watched."""
+    if isinstance(store.problem, KubeForbidden):
+        return collect(client, settings, session.now(), selector)
+    controller = read_controller(client, settings)
+    selected = list_nodes(client, node_decoder(), selector) if selector else fleet.selected
+    return replace(fleet, controller=controller, selected=selected)
+
+
+def _problem_of(store: NodeStore) -> str:
+    """Return why the Nodes are not up to date; without permission to watch they are polled instead."""
+    return "" if store.problem is None or isinstance(store.problem, KubeForbidden) else str(store.problem)
+
+
+def follow(found: Iterator[StatusReport], view: View, screen: Screen) -> None:
+    """Print each report: drawn again on a terminal with colours, else as the rows that changed."""
+    before: dict[str, list[str]] | None = None
+    for report in found:
+        rows = {node.name: node_row(node, report.now, view.columns) for node in report.nodes}
+        known = {name: _without_age(row) for name, row in rows.items()}
+        if before is None or screen.colours:
+            clear = [_CLEAR] if screen.colours else []
+            say([*clear, *status_lines(report, view, screen)])
+            print_warnings(report)
+        else:
+            lines = columns(view.columns, rows.values())[1:]
+            changed = {name for name, row in known.items() if before.get(name) != row}
+            say(line for name, line in zip(rows, lines, strict=True) if name in changed)
+            say(f"{name}   deleted" for name in before if name not in known)
+        before = known
+        sys.stdout.flush()
+
+
+def _without_age(row: list[str]) -> list[str]:
+    """Return the row without the cell that changes all the time."""
+    return [*row[:2], *row[3:]]

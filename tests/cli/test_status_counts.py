@@ -1,0 +1,161 @@
+"""``status`` of a fleet: numbers first, each fault once, and only the nodes that a person has to see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.counts import advice_by_fault, fault_groups
+from konductor_like.cli.status.document import status_document
+from konductor_like.cli.status.report import Health, StatusReport, node_reports
+from konductor_like.cli.status.text import Order, View, status_lines
+from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.model import BrakeState, Coverage, KernelPosition, Release
+from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
+from tests.cli.conftest import Cluster, Run
+from tests.cli.scenes import (
+    NOW,
+    OUR_TAINT,
+    ago,
+    boot_of,
+    every_state,
+    faulty,
+    fleet_of_300,
+    held,
+    incident,
+    with_record,
+)
+
+ALL_HEARD = Coverage(NOW, listed_are_measured=False)
+REMINDER = "The node has not rebooted since: xid 79 on GPU 0000:9b:00: Reboot the node."
+
+
+def report(nodes: list[dict[str, object]], coverage: Coverage = ALL_HEARD) -> StatusReport:
+    reports = node_reports(map(decode_node, nodes), coverage)
+    return StatusReport(
+        NOW, BrakeState(12, 2, 2), ControllerReport("ns/lease"), reports, fleet_size=len(nodes)
+    )
+
+
+def names(nodes: list[dict[str, object]], view: View) -> list[str]:
+    return [node.name for node in view.chosen(report(nodes))]
+
+
+def reset(name: str, *, tainted: bool = False) -> dict[str, object]:
+    """Return a node that was reset and has not rebooted."""
+    node = make_node(name)
+    mark = Release(ago(60), "kim", "", "reset", KernelPosition(boot_of(node)), warning=REMINDER)
+    return with_record(node, *([incident()] if tainted else []), tainted=tainted, release=mark)
+
+
+def test_the_first_line_has_the_numbers() -> None:
+    assert status_lines(report(fleet_of_300()))[0] == (
+        "300 GPU nodes: 5 faulty, 2 held, 4 suspect, 289 healthy"
+    )
+    chosen = replace(report([faulty("gpu-1")]), fleet_size=300)
+    assert status_lines(chosen)[0] == "1 of 300 GPU nodes: 1 faulty"
+
+
+def test_a_tainted_node_without_a_gpu_counts_as_a_node() -> None:
+    tainted = make_cpu_node("cpu-1")
+    tainted["spec"]["taints"] = [dict(OUR_TAINT)]
+
+    assert status_lines(report([tainted]))[0] == "1 node: 1 faulty"
+
+
+def test_each_fault_and_its_advice_come_once_and_their_numbers_add_up() -> None:
+    found = report(fleet_of_300())
+    groups = fault_groups(found.nodes)
+    lines = status_lines(found)
+
+    assert [(each.rule, *(each.counts[health] for health in Health)) for each in groups] == [
+        ("xid.79", 5, 0, 1, 0, 0, 0),
+        ("xid.95", 0, 2, 0, 0, 0, 0),
+        ("xid.63", 0, 0, 3, 0, 0, 0),
+    ]
+    assert sum("Work may go on" in line for line in lines) == 1
+    assert len(lines) < 30
+
+
+def test_different_advice_on_one_fault_is_told_with_the_nodes_it_is_for() -> None:
+    replaced = with_record(make_node("gpu-3"), replace(incident(), advice="Have it replaced."), tainted=True)
+    found = report([faulty("gpu-1"), faulty("gpu-2"), replaced])
+
+    assert advice_by_fault(fault_groups(found.nodes), found.nodes) == [
+        ("xid 79", ["2 nodes: Drain the node and reboot it.", "gpu-3: Have it replaced."])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("view", "shown"),
+    [
+        (View(), ["gpu-1", "gpu-6", "gpu-2", "gpu-3", "gpu-5", "gpu-8"]),
+        (View(states=frozenset({Health.HELD})), ["gpu-2"]),
+        (View(states=frozenset({Health.HELD, Health.FAULTY}), order=Order.NAME), ["gpu-1", "gpu-2", "gpu-6"]),
+        (View(order=Order.AGE), ["gpu-2", "gpu-1", "gpu-5", "gpu-3", "gpu-6", "gpu-8"]),
+        (View(order=Order.FAULT), ["gpu-1", "gpu-3", "gpu-5", "gpu-2", "gpu-6", "gpu-8"]),
+    ],
+    ids=["not healthy", "one state", "by name", "by age", "by fault"],
+)
+def test_the_options_choose_and_order_the_nodes(view: View, shown: list[str]) -> None:
+    assert names(every_state(), view) == shown
+
+
+def test_healthy_nodes_are_listed_if_they_are_asked_for(cluster: Cluster, run: Run) -> None:
+    cluster("healthy")
+
+    assert "gpu-1 " not in run("status").out
+    for options in (["--show-healthy"], ["gpu-1"], ["--state", "healthy"]):
+        assert "\ngpu-1   healthy" in run("status", *options).out
+
+
+def test_nodes_that_are_not_measured_are_only_counted() -> None:
+    """Where people use a reader of their own, no node has heartbeats: a row for each says nothing."""
+    listed = Coverage(NOW, listed=frozenset({"gpu-1"}), listed_are_measured=False)
+
+    assert "gpu-1" not in "".join(status_lines(report([make_node("gpu-1")], listed)))
+    assert status_lines(report([make_node("gpu-1")], listed))[0] == "1 GPU node: 1 not measured"
+
+
+def test_an_unknown_state_is_refused_with_the_known_ones(run: Run) -> None:
+    done = run("status", "--state", "faulty,broken")
+
+    assert done.code == 2
+    assert done.err == (
+        "error: --state: 'broken' is not a state; "
+        "the states are faulty, held, suspect, unknown, not-measured, healthy\n"
+    )
+
+
+def test_a_node_that_was_reset_and_has_not_rebooted_is_counted_and_marked() -> None:
+    found = report([reset("gpu-1"), make_node("gpu-2")])
+    lines = status_lines(found, View(everything=True))
+
+    assert lines[0] == "2 GPU nodes: 2 healthy (1 not rebooted)"
+    assert lines[-2].startswith("gpu-1   healthy (not rebooted)")
+    assert found.nodes[0].alarms == []
+    assert found.nodes[0].warnings == [REMINDER]
+
+
+def test_a_node_that_is_tainted_again_is_not_reminded_of_a_reboot() -> None:
+    (node,) = report([reset("gpu-1", tainted=True)]).nodes
+
+    assert (node.qualifier, node.warnings) == ("", [])
+
+
+def test_the_document_has_the_numbers_of_all_chosen_nodes() -> None:
+    document = status_document(report([faulty("gpu-1"), held("gpu-2"), reset("gpu-3")]), {Health.HELD})
+
+    assert document["summary"] == {
+        "nodes": 3,
+        "faulty": 1,
+        "held": 1,
+        "suspect": 0,
+        "unknown": 0,
+        "notMeasured": 0,
+        "healthy": 1,
+        "notRebooted": 1,
+    }
+    assert [node["name"] for node in document["nodes"]] == ["gpu-2"]

@@ -1,0 +1,138 @@
+"""``status --watch``: a report after each change; without permission to watch the Nodes are polled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from konductor_like.cli import session
+from konductor_like.cli.output import Screen
+from konductor_like.cli.status import watch
+from konductor_like.cli.status.report import Health, StatusReport
+from konductor_like.cli.status.text import View
+from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.errors import KubeForbidden
+from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
+from tests.cli.conftest import Cluster, Run
+from tests.cli.scenes import faulty
+
+APPENDED = Screen()
+
+
+@contextmanager
+def watching(names: tuple[str, ...] = (), selector: str | None = None) -> Iterator[Iterator[StatusReport]]:
+    with (
+        session.connected(ReadOnlyKubeClient, None, None) as (client, settings),
+        closing(watch.reports(client, settings, names, selector)) as found,  # type: ignore[type-var]  # a generator
+    ):
+        yield found
+
+
+def taint(server: KubernetesServer, name: str) -> None:
+    server.put_node(faulty(name))
+
+
+def states_when(found: Iterator[StatusReport], name: str, health: Health) -> StatusReport:
+    """Return the first report in which this node has this state."""
+    return next(each for each in found if any(n.name == name and n.health is health for n in each.nodes))
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "GATHER_SECONDS", 0.0)
+
+
+def test_a_changed_node_is_reported_by_a_watch_and_nothing_is_listed_again(cluster: Cluster) -> None:
+    server = cluster("healthy")
+    with watching() as found:
+        assert [node.health for node in next(found).nodes] == [Health.HEALTHY, Health.HEALTHY]
+        next(found)
+        listed = len(server.calls("list", "nodes"))
+
+        taint(server, "gpu-2")
+
+        assert states_when(found, "gpu-2", Health.FAULTY).brake.out == 1
+        assert len(server.calls("list", "nodes")) == listed
+        assert server.calls("watch", "nodes")
+
+
+def test_without_permission_to_watch_the_nodes_are_polled(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.05)
+    server = cluster("healthy")
+    server.access.deny("watch", "nodes", "*")
+    with watching() as found:
+        next(found)
+        taint(server, "gpu-2")
+
+        assert states_when(found, "gpu-2", Health.FAULTY).stale == ""
+
+
+def test_a_report_says_that_it_is_not_live_while_the_api_server_fails(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.05)
+    server = cluster("healthy")
+    with watching() as found:
+        next(found)
+        server.mishaps.add(refusal(500), times=None, when=matching("GET", "/api/v1/nodes"))
+
+        report = next(each for each in found if each.stale)
+
+    assert "cannot list nodes" in report.stale
+    assert len(report.nodes) == 2
+
+
+def test_the_first_report_fails_as_status_does(cluster: Cluster) -> None:
+    cluster("healthy").access.deny("list", "nodes", "*")
+
+    with watching() as found, pytest.raises(KubeForbidden):
+        next(found)
+
+
+def test_in_a_pipe_the_rows_that_changed_are_appended(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = cluster("one faulty")
+
+    def three() -> Iterator[StatusReport]:
+        with watching() as found:
+            yield next(found)
+            yield next(found)  # nothing changed
+            taint(server, "gpu-2")
+            yield states_when(found, "gpu-2", Health.FAULTY)
+            server.delete_node("gpu-1")
+            yield next(each for each in found if len(each.nodes) == 1)
+
+    watch.follow(three(), View(), APPENDED)
+    rows = capsys.readouterr().out.split("NODE ")[1].splitlines()
+
+    assert [row.split()[:2] for row in rows[1:]] == [
+        ["gpu-1", "faulty"],
+        ["gpu-2", "faulty"],
+        ["gpu-1", "deleted"],
+    ]
+
+
+def test_a_terminal_is_drawn_again(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster("one faulty")
+
+    def two() -> Iterator[StatusReport]:
+        with watching() as found:
+            yield next(found)
+            yield next(found)
+
+    watch.follow(two(), View(), Screen(width=80, colours=True))
+
+    assert capsys.readouterr().out.count("\x1b[H\x1b[2J") == 2
+
+
+@pytest.mark.parametrize("option", [("-o", "json"), ("--exit-code",)], ids=" ".join)
+def test_what_cannot_be_watched_is_refused(option: tuple[str, ...], run: Run) -> None:
+    done = run("status", "--watch", *option)
+
+    assert done.code == 2
+    assert done.err.startswith("error: --watch works with -o table and -o wide, without --exit-code")
