@@ -19,7 +19,7 @@ from konductor_like.cli.options import (
     Kubeconfig,
     Verbose,
     not_blank,
-    one_reason,
+    short_reason,
     tell_if_verbose,
 )
 from konductor_like.cli.output import API_VERSION, say, say_document, warn
@@ -197,7 +197,7 @@ def brake_reset(
             metavar="TEXT",
             help="Reason, kept on the Lease.",
             show_default=False,
-            callback=one_reason,
+            callback=short_reason,
         ),
     ] = "",
     by: By = None,

@@ -20,9 +20,10 @@ from konductor_like.model.text import clipped
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """The names that the API server accepts for a Node."""
-_REASON_CHARS = 500
 _SHOWN_CHARS = 60
 """Characters of a wrong name that a message shows, and the most characters of a person's name."""
+_REASON_CHARS = 500
+"""Most characters of a reason; a record may keep only the first 120."""
 
 
 class DryRun(StrEnum):
@@ -77,19 +78,18 @@ def person_name(name: str | None) -> str | None:
     return name and name.strip()
 
 
-def one_reason(reason: str) -> str:
-    """Return the reason on one line. Raises BadParameter for a text that people cannot have meant."""
-    words = " ".join(reason.split())
-    if not words.isprintable() or len(words) > _REASON_CHARS:
-        raise typer.BadParameter(f"a reason is plain text of at most {_REASON_CHARS} characters")
-    return words
-
-
 def not_blank(reason: str) -> str:
-    """Return the reason on one line, and refuse a blank one. Raises CommandError or BadParameter."""
+    """Refuse a blank reason. Raises CommandError or BadParameter."""
     if not reason.strip():
         raise CommandError("a reason is missing: --reason TEXT", status=Exit.USAGE)
-    return one_reason(reason)
+    return short_reason(reason)
+
+
+def short_reason(reason: str) -> str:
+    """Refuse a reason that is long or not one line; it may be empty. Raises BadParameter."""
+    if len(reason) > _REASON_CHARS or not reason.strip().isprintable():
+        raise typer.BadParameter(f"a reason is one line of at most {_REASON_CHARS} characters")
+    return reason.strip()
 
 
 def _log_to_stderr(verbose: bool) -> bool:
@@ -152,7 +152,7 @@ By = Annotated[
 OptionalReason = Annotated[
     str,
     typer.Option(
-        "--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False, callback=one_reason
+        "--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False, callback=short_reason
     ),
 ]
 TextNameOrJson = Annotated[
