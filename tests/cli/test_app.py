@@ -208,7 +208,7 @@ def commands() -> dict[str, Any]:
 
 COMMANDS = commands()
 WITHOUT_EXAMPLES = {
-    *("status", "reset", "taint", "ack", "scan", "backtest", "explain", "demo"),
+    *("status", "reset", "taint", "ack", "backtest", "demo"),
     *("rules list", "rules show", "rules test"),
 }
 
