@@ -68,10 +68,18 @@ def demo(
         _keep(console, stage)
 
 
+def _xid_code(code: int) -> int:
+    if not 1 <= code <= 999:
+        raise typer.BadParameter("an Xid is a number from 1 to 999")
+    return code
+
+
 @examples("demo xid gpu-03 79", "demo xid gpu-05 63 --gpu 0000:1b:00")
 def xid(
     node: Annotated[str, typer.Argument(metavar="NODE", help="A GPU node of the demo.", callback=node_names)],
-    code: Annotated[int, typer.Argument(metavar="CODE", help="The number of the Xid: 79.", min=1, max=999)],
+    code: Annotated[
+        int, typer.Argument(metavar="CODE", help="The number of the Xid, such as 79.", callback=_xid_code)
+    ],
     *,
     gpu: Annotated[
         str, typer.Option("--gpu", metavar="ID", help="The PCI bus id of the GPU.")

@@ -138,7 +138,7 @@ Selector = Annotated[
     ),
 ]
 Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", callback=not_blank)
+    str, typer.Option("--reason", metavar="TEXT", help="Reason, kept on the node.", callback=not_blank)
 ]
 By = Annotated[
     str | None,
@@ -152,7 +152,11 @@ By = Annotated[
 OptionalReason = Annotated[
     str,
     typer.Option(
-        "--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False, callback=short_reason
+        "--reason",
+        metavar="TEXT",
+        help="Reason, kept on the node.",
+        show_default=False,
+        callback=short_reason,
     ),
 ]
 TextNameOrJson = Annotated[

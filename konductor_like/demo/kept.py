@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -63,8 +63,9 @@ def findable(kept: KeptDemo) -> Iterator[None]:
     try:
         yield
     finally:
-        if f'"pid": {kept.pid},' in file.read_text("utf-8"):  # else a later demo of the user
-            file.unlink()
+        with suppress(OSError):  # somebody removed the file
+            if f'"pid": {kept.pid},' in file.read_text("utf-8"):  # else a later demo of the user
+                file.unlink()
 
 
 def _file() -> Path:

@@ -50,7 +50,9 @@ def reset(
     by: By = None,
     purge: Annotated[
         bool,
-        typer.Option("--purge", help="Also delete our labels, and the record of faults and releases."),
+        typer.Option(
+            "--purge", help="Also delete our labels and the record of faults; old log lines may taint again."
+        ),
     ] = False,
     selector: Selector = None,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
@@ -61,9 +63,9 @@ def reset(
 ) -> None:
     """Untaint nodes and release their faults.
 
-    With names: the named nodes. Without names: every node that has the taint or that the brake holds; the
-    command asks on the terminal first, and without a terminal it needs --yes. Faults that the controller has
-    read so far never taint again; a new fault does, at once.
+    The command resets the named nodes. Without names it resets every node that has the taint or that the
+    brake holds: it asks on the terminal first, and without a terminal it needs --yes. Faults that the
+    controller has read so far never taint again. A new fault taints at once.
     """
     from konductor_like.cli.nodes.acts import Purge, Reset
     from konductor_like.cli.nodes.writes import connected
