@@ -14,7 +14,7 @@ from konductor_like.cli.session import lease_namespace
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError, KubeNotFound
 from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
-from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
+from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import (
     OPT_OUT_LABEL,
@@ -138,7 +138,7 @@ class OperatorTaint(NodeWrites):
     """By node, why the brake would have held the taint back."""
 
     @cached_property
-    def decode(self) -> NodeDecoder:
+    def decode(self) -> PageDecoder:
         """The controller's decoder of Nodes: settings and ResourceSlices decide what a GPU node is."""
         return node_decoder(self.controller.settings, listed_slices(self.client))
 

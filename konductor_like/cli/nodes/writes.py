@@ -16,7 +16,7 @@ from konductor_like.cli.session import ControllerReport
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, node_path
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, event_subject
-from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
+from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node_writer import DryRunWriter, NoDeadline, NodeWriter, Outcome, WriteResult
 from konductor_like.model import Change, NodeState
 from konductor_like.model.text import listed
@@ -105,7 +105,7 @@ class NodeWrites(ABC):
         return session.read_controller(self.client, self.settings)
 
     @cached_property
-    def decode(self) -> NodeDecoder:
+    def decode(self) -> PageDecoder:
         """The decoder of Nodes."""
         return node_decoder()
 

@@ -120,7 +120,7 @@ def _by_health(report: StatusReport, found: Exit) -> Exit:
 
 def _show(report: StatusReport, output: Output, view: View) -> None:
     from konductor_like.cli.status.document import status_document
-    from konductor_like.cli.status.text import status_lines
+    from konductor_like.cli.status.text import status_lines, warnings
 
     match output:
         case "json" | "yaml":
@@ -136,13 +136,5 @@ def _show(report: StatusReport, output: Output, view: View) -> None:
     if not (report.nodes or report.missing or report.ordinary):
         tell("No GPU nodes found.")
     if output not in ("json", "yaml"):  # these contain the warnings
-        print_warnings(report)
-
-
-def print_warnings(report: StatusReport) -> None:
-    """Print what needs a person's attention, on standard error."""
-    for node in report.nodes:
-        for alarm in node.alarms:
-            warn(f"node/{node.name}: {alarm}")
-    if report.nodes and report.why_unknown:
-        warn(report.why_unknown)
+        for warning in warnings(report):
+            warn(warning)
