@@ -209,7 +209,6 @@ def commands() -> dict[str, Any]:
 COMMANDS = commands()
 WITHOUT_EXAMPLES = {
     *("status", "reset", "taint", "ack", "backtest", "demo"),
-    *("rules list", "rules show", "rules test"),
 }
 
 
