@@ -42,7 +42,7 @@ def test_rules_that_find_their_examples_are_good(text: str) -> None:
 def test_an_example_that_detection_takes_for_a_quotation_is_refused(old: str, new: str, why: str) -> None:
     problem = refused(POD_RULE.replace(old, new))
 
-    assert problem.startswith("rules.yaml:10, rule 1 (site.flux), match: detection passes over ")
+    assert problem.startswith("rules.yaml:10, rule 1 (site.flux), match: the rule does not find ")
     assert why in problem
 
 
@@ -53,7 +53,8 @@ def test_an_example_of_a_built_in_rule_that_is_off_is_refused_with_the_reason() 
 
     assert "The rule xid.63 is off." in refused(text + "overrides:\n  xid.63.mode: 'off'\n")
     assert any(
-        "match: xid.63 comes first and decides on 'NVRM: Xid (PCI" in each for each in validate(text).warnings
+        "match: the rule xid.63 comes first and finds 'NVRM: Xid (PCI" in each
+        for each in validate(text).warnings
     )
 
 
