@@ -208,7 +208,7 @@ def commands() -> dict[str, Any]:
 
 COMMANDS = commands()
 WITHOUT_EXAMPLES = {
-    *("status", "reset", "taint", "ack", "backtest", "demo"),
+    *("status", "reset", "taint", "ack", "demo"),
 }
 
 
