@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from konductor_like.catalog.patterns import fits_whole
 from konductor_like.policy.config import PolicyConfig
 
 PREFIX = "KONDUCTOR_"
@@ -337,6 +336,8 @@ def parse_matchers(text: str) -> tuple[Matcher, ...]:
         raw = match["value"]
         value = raw[1:-1] if raw[0] == "`" else _unquoted(raw)
         if match["op"] in ("=~", "!~"):
+            from konductor_like.catalog.patterns import fits_whole  # slow, and seldom needed
+
             try:
                 fits_whole(value)
             except ValueError as error:

@@ -31,6 +31,8 @@ _SERVICE_LINK = re.compile(
 _USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 _UP_TO_THE_HOST = re.compile(r"^(\s*\w+://)?.*@", re.DOTALL)
 """Hides everything before the last @ even in a wrong address: a password may contain a /, a blank or a #."""
+_NO_PORT = re.compile(r"(?<=\w:)(?!//|\d{1,5}(/|$)).+", re.DOTALL)
+"""Hides what is in the place of the port but is none: the password of an address that lacks its ``@host``."""
 
 _MEANINGS = {
     "float_parsing": "must be a number",
@@ -103,6 +105,8 @@ def _quoted(field: str, value: object) -> str:
     if _is_secret(field):
         return HIDDEN
     text = _without_password(field, str(value))
+    if field == "log_endpoint":
+        text = _NO_PORT.sub(HIDDEN, text)
     return repr(text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…")
 
 

@@ -17,7 +17,7 @@ from konductor_like.cli import check_config, controls, demo, rules, run, scan
 from konductor_like.cli.backtest.command import backtest
 from konductor_like.cli.errors import print_error, print_usage_error
 from konductor_like.cli.explain import command as explain
-from konductor_like.cli.help import Command, Group
+from konductor_like.cli.help import Command, CommandGroup, Group
 from konductor_like.cli.nodes import commands as nodes
 from konductor_like.cli.options import DryRunCommand, Verbose
 from konductor_like.cli.output import close_quietly, harden, say
@@ -85,7 +85,15 @@ def build() -> typer.Typer:
     catalogue.command("show", cls=Command)(rules.show_rule)
     catalogue.command("test", cls=Command)(rules.check_file)
     app.command("check-config", cls=Command)(check_config.check_config)
-    app.command("demo", cls=Command)(demo.demo)
+    stage = typer.Typer(
+        cls=CommandGroup,
+        invoke_without_command=True,
+        subcommand_metavar="[xid NODE CODE]",
+        rich_markup_mode=None,
+    )
+    stage.callback()(demo.demo)
+    stage.command("xid", cls=Command)(demo.xid)
+    app.add_typer(stage, name="demo")
     return app
 
 

@@ -19,6 +19,7 @@ from konductor_like.cli.options import (
     Kubeconfig,
     Verbose,
     not_blank,
+    short_reason,
     tell_if_verbose,
 )
 from konductor_like.cli.output import API_VERSION, say, say_document, warn
@@ -190,7 +191,14 @@ def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime)
 def brake_reset(
     *,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Reason, kept on the Lease.", show_default=False)
+        str,
+        typer.Option(
+            "--reason",
+            metavar="TEXT",
+            help="Reason, kept on the Lease.",
+            show_default=False,
+            callback=short_reason,
+        ),
     ] = "",
     by: By = None,
     context: Context = None,
@@ -204,7 +212,7 @@ def brake_reset(
     """
     from konductor_like.model import Control
 
-    reset, _ = _write_act(Control.BRAKE_RESET, kubeconfig, context, by, reason=reason.strip())
+    reset, _ = _write_act(Control.BRAKE_RESET, kubeconfig, context, by, reason=reason)
     say(["brake reset"])
     tell_if_verbose(f"act {reset.act}")
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
 import signal
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from konductor_like.cli.errors import CommandError
+from konductor_like.cli.help import examples
+from konductor_like.cli.options import Verbose, node_names
+from konductor_like.cli.output import say, tell, warn
 from konductor_like.exits import Exit
 
 if TYPE_CHECKING:
@@ -15,16 +26,26 @@ if TYPE_CHECKING:
 
     from konductor_like.demo.stage import RunningController, Stage
 
+PROGRAM = "konductor-like"
 _LOG_LINES_SHOWN = 15
+_GPU = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}")
 
 
+@examples("demo", "demo --keep", "demo xid gpu-03 79")
 def demo(
+    ctx: typer.Context,
     *,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the stand-ins running at the end, until Ctrl-C.")
+        bool, typer.Option("--keep", help="Leave the demo cluster running at the end, until Ctrl-C.")
     ] = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Watch the real controller at work on a made-up fleet."""
+    """Watch the real controller at work on a made-up fleet.
+
+    The demo needs no cluster, no Loki and no GPU. -v shows the controller's log.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
     from rich.console import Console
 
     from konductor_like.demo.stage import Stage
@@ -36,15 +57,55 @@ def demo(
     with Stage() as stage:
         console.print("Starting a stand-in Loki, a stand-in Kubernetes API server and the real controller.\n")
         stage.keep_beating()
-        if not _play(console, stage):
+        if not _play(console, stage, verbose=verbose):
             raise typer.Exit(Exit.FAILED)
         _show_status(console, stage)
-        _say_what_next(console, stage, keep=keep)
-        if keep:
-            threading.Event().wait()  # until Ctrl-C
+        if not keep:
+            program = next(_setup_lines(), "").removeprefix("export PATH=").removesuffix(":$PATH")
+            command = f"{program}/{PROGRAM}" if program else PROGRAM
+            console.print(f"\nAll steps passed. To look around yourself: {command} demo --keep")
+            return
+        _keep(console, stage)
 
 
-def _play(console: Console, stage: Stage) -> bool:
+def _xid_code(code: int) -> int:
+    if not 1 <= code <= 999:
+        raise typer.BadParameter("an Xid is a number from 1 to 999")
+    return code
+
+
+@examples("demo xid gpu-03 79", "demo xid gpu-05 63 --gpu 0000:1b:00")
+def xid(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A GPU node of the demo.", callback=node_names)],
+    code: Annotated[
+        int, typer.Argument(metavar="CODE", help="The number of the Xid, such as 79.", callback=_xid_code)
+    ],
+    *,
+    gpu: Annotated[
+        str, typer.Option("--gpu", metavar="ID", help="The PCI bus id of the GPU.")
+    ] = "0000:4e:00",
+    _verbose: Verbose = False,
+) -> None:
+    """Write an Xid to a node's kernel log in the demo that runs with --keep."""
+    from konductor_like.demo.kept import NoDemoError, find
+    from konductor_like.demo.xids import xid_message
+
+    if not _GPU.fullmatch(gpu.lower()):
+        raise CommandError("--gpu is a PCI bus id such as 0000:4e:00", status=Exit.USAGE)
+    try:
+        kept = find()
+        if node not in kept.booted_ns:
+            names = ", ".join(kept.booted_ns)
+            raise CommandError(f"the demo has no GPU node {node}", hint=f"its GPU nodes are {names}")
+        say([f"{node}: {kept.write_line(node, xid_message(code, gpu.lower()))}"])
+    except NoDemoError as error:
+        raise CommandError(
+            str(error), hint=f"start one in another terminal: {PROGRAM} demo --keep"
+        ) from error
+    tell(f"hint: KUBECONFIG={shlex.quote(kept.kubeconfig)} {PROGRAM} explain {node}")
+
+
+def _play(console: Console, stage: Stage, *, verbose: bool) -> bool:
     """Play every step and return whether all steps succeeded."""
     from konductor_like.demo.story import StoryError, play, steps
 
@@ -52,14 +113,15 @@ def _play(console: Console, stage: Stage) -> bool:
     for number, step in enumerate(steps(controller), start=1):
         console.print(f"{number}. {step.title}", style="bold")
         try:
-            with console.status("waiting for it to come true …"):
+            with console.status("waiting …"):
                 outcome = play(step, stage, controller)
         except StoryError as error:
             _show_failure(console, controller, error)
             return False
         console.print(f"   ✓ {outcome}", style="green")
-        for line in list(controller.log):
-            console.print(f"     {line}", style="dim")
+        if verbose:
+            for line in list(controller.log):
+                console.print(f"     {line}", style="dim")
         controller.log.clear()
     return True
 
@@ -72,31 +134,50 @@ def _show_failure(console: Console, controller: RunningController, error: Except
 
 
 def _show_status(console: Console, stage: Stage) -> None:
-    console.print("\n$ konductor-like status", style="bold")
+    console.print(f"\n$ {PROGRAM} status", style="bold")
     if console.is_terminal:
         stage.run("status", show=True)  # it fits its table to the terminal
     else:
         console.print(stage.run("status").stdout.rstrip("\n"))
 
 
-def _say_what_next(console: Console, stage: Stage, *, keep: bool) -> None:
-    if not keep:
-        console.print("\nThe story came true. To look around yourself: konductor-like demo --keep")
-        return
-    console.print(
-        "\nThe story came true, and all of it keeps running until Ctrl-C. Try, in another terminal:\n"
-    )
+def _keep(console: Console, stage: Stage) -> None:
+    """Print what people can try, and wait for Ctrl-C."""
+    from konductor_like.demo.kept import findable
+
+    with ExitStack() as exits:
+        try:
+            exits.enter_context(findable(stage.kept))
+        except (OSError, RuntimeError) as error:
+            warn(f"`{PROGRAM} demo xid` will not find this demo: {error}")
+        console.print("\nAll steps passed. The demo keeps running until Ctrl-C. Try, in another terminal:\n")
+        for line in (*_setup_lines(), *_commands(stage)):
+            console.print(f"  {line}")
+        threading.Event().wait()  # until Ctrl-C
+
+
+def _setup_lines() -> Iterator[str]:
+    """Yield the shell line that puts the program on PATH, unless it is there."""
+    folder = Path(sys.executable).parent
+    if shutil.which(PROGRAM) is None and (folder / PROGRAM).exists():
+        yield f"export PATH={shlex.quote(str(folder))}:$PATH"
+
+
+def _commands(stage: Stage) -> Iterator[str]:
+    """Yield command lines that people can paste."""
     for name, value in stage.environment.items():
-        console.print(f"  export {name}={value}")
-    for command in (
-        "kubectl get nodes -L trainy.konduktor.ai/health",
-        "kubectl describe node gpu-04",
-        "kubectl get events",
-        "konductor-like status -o wide",
-        "konductor-like reset --reason 'trying it out'",
-    ):
-        console.print(f"  {command}")
+        yield f"export {name}={shlex.quote(value)}"
+    yield f"{PROGRAM} status"
+    yield f"{PROGRAM} explain gpu-04"
+    yield f"{PROGRAM} demo xid gpu-03 79"
+    yield f"{PROGRAM} reset gpu-04 --reason 'trying it out'"
+    if shutil.which("kubectl") is not None:
+        yield "kubectl get nodes -L trainy.konduktor.ai/health"
+        yield "kubectl describe node gpu-04"
+        yield "kubectl get events"
 
 
 def _leave(number: int, _frame: object) -> None:
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.SIG_IGN)  # a second signal must not stop the clean-up
     raise SystemExit(128 + number)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import typer
@@ -43,6 +45,14 @@ class Command(TyperCommand):
 
     status_of_closed_pipe = Exit.OK
 
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # see options.py
+        typed = list(args)
+        rest = super().parse_args(ctx, args)
+        for before, word in pairwise(["", *typed]) if not ctx.resilient_parsing else ():
+            if before != "--reason" and (not word.strip() or re.fullmatch(r"--(?!reason)[\w-]+=", word)):
+                raise typer.BadParameter("an empty word; is a shell variable not set?", ctx=ctx)
+        return rest
+
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # see options.py
         options = super().collect_usage_pieces(ctx)[:1]
         return options + [_usage(each) for each in self.params if each.param_type_name == "argument"]
@@ -61,12 +71,7 @@ class Command(TyperCommand):
                     formatter.write_dl(rows)
 
     def format_epilog(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # see options.py
-        program = ctx.find_root().info_name
-        if lines := examples_of(self.callback):
-            with formatter.section("Examples"):  # not folded, so that they can be copied
-                formatter.write(
-                    "".join(f"{'':>{formatter.current_indent}}{program} {line}\n" for line in lines)
-                )
+        _write_examples(self, ctx, formatter)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # see options.py
         try:
@@ -76,6 +81,13 @@ class Command(TyperCommand):
 
     def get_short_help_str(self, limit: int = 45) -> str:
         return super().get_short_help_str(max(limit, len(self.help or "")))  # the first sentence, whole
+
+
+class CommandGroup(TyperGroup):
+    """A command that has further commands under its name: ``demo`` and ``demo xid``."""
+
+    def format_epilog(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # see options.py
+        _write_examples(self, ctx, formatter)
 
 
 class Group(TyperGroup):
@@ -89,6 +101,13 @@ class Group(TyperGroup):
         if meant in self.commands:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
         return super().resolve_command(ctx, args)
+
+
+def _write_examples(command: TyperCommand | TyperGroup, ctx: typer.Context, formatter: Any) -> None:
+    program = ctx.find_root().info_name
+    if lines := examples_of(command.callback):
+        with formatter.section("Examples"):  # not folded, so that they can be copied
+            formatter.write("".join(f"{'':>{formatter.current_indent}}{program} {line}\n" for line in lines))
 
 
 def _name(argument: Any) -> str:

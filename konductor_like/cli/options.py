@@ -22,6 +22,8 @@ _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """The names that the API server accepts for a Node."""
 _SHOWN_CHARS = 60
 """Characters of a wrong name that a message shows, and the most characters of a person's name."""
+_REASON_CHARS = 500
+"""Most characters of a reason; a record may keep only the first 120."""
 
 
 class DryRun(StrEnum):
@@ -39,6 +41,14 @@ def not_empty(value: Any) -> Any:
     words = [value] if isinstance(value, str) else value or ()
     if not all(word.strip() for word in words):
         raise typer.BadParameter("an empty word; is a shell variable not set?")
+    return value
+
+
+def one_line(value: str | None) -> str | None:
+    """Refuse an empty text, control characters and bytes that are no text. Raises BadParameter."""
+    not_empty(value)
+    if value and not value.isprintable():
+        raise typer.BadParameter(f"{clipped(value, _SHOWN_CHARS)!r} has characters that cannot be printed")
     return value
 
 
@@ -69,9 +79,16 @@ def person_name(name: str | None) -> str | None:
 
 
 def not_blank(reason: str) -> str:
-    """Refuse a blank reason. Raises CommandError."""
+    """Refuse a blank reason. Raises CommandError or BadParameter."""
     if not reason.strip():
         raise CommandError("a reason is missing: --reason TEXT", status=Exit.USAGE)
+    return short_reason(reason)
+
+
+def short_reason(reason: str) -> str:
+    """Refuse a reason that is long or not one line; it may be empty. Raises BadParameter."""
+    if len(reason) > _REASON_CHARS or not reason.strip().isprintable():
+        raise typer.BadParameter(f"a reason is one line of at most {_REASON_CHARS} characters")
     return reason.strip()
 
 
@@ -98,7 +115,8 @@ Names = Annotated[
     ),
 ]
 Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
+    str | None,
+    typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.", callback=one_line),
 ]
 Kubeconfig = Annotated[
     str | None,
@@ -106,6 +124,7 @@ Kubeconfig = Annotated[
         "--kubeconfig",
         metavar="FILE",
         help="Kubeconfig; otherwise $KUBECONFIG, ~/.kube/config, or the pod's own account.",
+        callback=not_empty,
     ),
 ]
 Selector = Annotated[
@@ -115,11 +134,11 @@ Selector = Annotated[
         "--selector",
         metavar="LABELS",
         help="Only nodes with these labels: a=b,c!=d.",
-        callback=not_empty,
+        callback=one_line,
     ),
 ]
 Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", callback=not_blank)
+    str, typer.Option("--reason", metavar="TEXT", help="Reason, kept on the node.", callback=not_blank)
 ]
 By = Annotated[
     str | None,
@@ -131,12 +150,18 @@ By = Annotated[
     ),
 ]
 OptionalReason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; kept on the node.", show_default=False)
+    str,
+    typer.Option(
+        "--reason",
+        metavar="TEXT",
+        help="Reason, kept on the node.",
+        show_default=False,
+        callback=short_reason,
+    ),
 ]
 TextNameOrJson = Annotated[
     Literal["text", "name", "json"], typer.Option("-o", "--output", help="Output format.")
 ]
-TableOrJson = Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="Output format.")]
 Format = Literal["table", "json", "yaml", "name"]
 """The formats of every command that prints data; ``name`` prints one name a line, for other commands."""
 FormatOption = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]

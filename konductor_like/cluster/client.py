@@ -95,10 +95,15 @@ class ReadOnlyKubeClient:
         """Read one object."""
         return self._transport.ask(f"get {path_words(path)}", "GET", path, timeout_seconds=timeout_seconds)
 
-    def list(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
+    def list(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        parse: Callable[[bytes], Any] | None = None,
+    ) -> JsonObject:
         """Read one page. Raises KubeBadAnswer if the answer is not a list: it must not pass as empty."""
         what = f"list {path_words(path)}"
-        page = self._transport.ask(what, "GET", path, params=params)
+        page = self._transport.ask(what, "GET", path, params=params, parse=parse)
         items = page.get("items")
         page["items"] = items = [] if items is None else items  # Go writes an empty list as null
         is_list = str(page.get("kind", "")).endswith("List") and isinstance(items, list)
@@ -117,26 +122,37 @@ class ReadOnlyKubeClient:
             raise KubeBadAnswer(f"{self.server} answered with something that is not a table") from None
 
     def list_pages(
-        self, path: str, each: Callable[[JsonObject], T], params: Mapping[str, str] | None = None
+        self,
+        path: str,
+        each: Callable[[JsonObject], T],
+        params: Mapping[str, str] | None = None,
+        parse: Callable[[bytes], Any] | None = None,
     ) -> Listing[T]:
         """Read a whole list page by page, and return ``each(object)`` for every object.
 
-        A continue token that expired meanwhile (410) starts the list again, ``_RESTARTS`` times at most.
+        ``parse`` reads a page, and may leave out fields that ``each`` does not use. A continue token that
+        expired meanwhile (410) starts the list again, ``_RESTARTS`` times at most.
         """
         restarts = 0
         while True:
             try:
-                return self._all_pages(path, each, dict(params or {}))
+                return self._all_pages(path, each, dict(params or {}), parse)
             except KubeGone:
                 restarts += 1
                 if restarts > _RESTARTS:
                     raise
 
-    def _all_pages(self, path: str, each: Callable[[JsonObject], T], params: dict[str, str]) -> Listing[T]:
+    def _all_pages(
+        self,
+        path: str,
+        each: Callable[[JsonObject], T],
+        params: dict[str, str],
+        parse: Callable[[bytes], Any] | None,
+    ) -> Listing[T]:
         items: list[T] = []
-        params["limit"] = str(PAGE_SIZE)
+        params.setdefault("limit", str(PAGE_SIZE))
         while True:
-            page = self.list(path, params)
+            page = self.list(path, params, parse)
             items.extend(each(item) for item in page["items"] if isinstance(item, dict))
             token = page["metadata"].get("continue")
             if not token:

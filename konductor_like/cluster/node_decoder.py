@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pydantic_core import SchemaValidator, core_schema
+
 from konductor_like.cluster import node_record as records
-from konductor_like.cluster.transport import FIELD_MANAGER, JsonObject, json_object
+from konductor_like.cluster.transport import FIELD_MANAGER, JsonObject, json_object, parsed
 from konductor_like.model import (
     HEALTH_LABEL,
     OPT_OUT_LABEL,
@@ -53,9 +55,55 @@ class Reading:
     """Returns the names of the nodes with a ResourceSlice of a GPU; see ``node_store.ResourceSlices``."""
 
 
+class PageDecoder:
+    """A decoder that can also parse a page of Nodes: only the fields that :func:`decode_node` reads.
+
+    Parsing whole pages takes twice the time: most of a Node is images, labels and managedFields. Without
+    managedFields ``last_writer`` is None.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        selected = [key for key, _ in (*reading.gpu, *reading.include)]
+        labels = {*_LABELS, *selected, reading.pool_label, reading.domain_label}
+        node = _fields(
+            metadata=_fields(
+                *("name", "uid", "resourceVersion", "creationTimestamp"),
+                labels=_fields(*labels),
+                annotations=_fields(RECORD_ANNOTATION),
+            ),
+            spec=_fields("taints", "unschedulable", "providerID"),
+            status=_fields(
+                "capacity",
+                conditions=core_schema.list_schema(_fields("type", "status", "lastHeartbeatTime")),
+                nodeInfo=_fields("systemUUID", "bootID"),
+            ),
+        )
+        page = _fields("kind", "metadata", items=core_schema.list_schema(node))
+        self._page = SchemaValidator(page)
+
+    def __call__(self, node: JsonObject) -> NodeState:
+        """Decode one Node."""
+        return decode_node(node, self._reading)
+
+    def parsed(self, data: bytes) -> Any:
+        """Parse a page. If a field has not the type that it has in Kubernetes, the page is parsed whole."""
+        try:
+            return self._page.validate_json(data)
+        except ValueError:
+            return parsed(data)
+
+
+def _fields(*names: str, **kinds: core_schema.CoreSchema) -> core_schema.CoreSchema:
+    """Return the schema of an object with these fields, each of any kind or of the given one."""
+    every = {**dict.fromkeys(names, core_schema.any_schema()), **kinds}
+    found = {name: core_schema.typed_dict_field(kind, required=False) for name, kind in every.items()}
+    return core_schema.typed_dict_schema(found, extra_behavior="ignore")
+
+
 def node_decoder(
     settings: NodeSettings | None = None, sliced: Callable[[], Collection[str]] = frozenset
-) -> NodeDecoder:
+) -> PageDecoder:
     """Return a decoder for these settings. Raises ValueError if a selector cannot be parsed.
 
     Without settings (a command may not know the controller's) the decoder uses no selector, no pool label and
@@ -70,7 +118,7 @@ def node_decoder(
             settings.domain_label,
             sliced,
         )
-    return lambda node: decode_node(node, reading)
+    return PageDecoder(reading)
 
 
 def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
@@ -178,6 +226,8 @@ _COUNTS = {
     "karpenter.azure.com/sku-gpu-count": "karpenter.azure.com/sku-gpu-manufacturer",
 }
 """Labels with the number of GPUs, each with the label that names the GPUs' maker."""
+_LABELS = (HEALTH_LABEL, OPT_OUT_LABEL, *_PRESENT, *_ACCELERATORS, *_COUNTS)
+"""All labels that decoding a Node reads, beside those that the settings name."""
 _OTHER_MAKERS = ("amd", "habana", "intel", "aws", "inferentia", "trainium", "neuron", "xilinx", "qualcomm")
 
 

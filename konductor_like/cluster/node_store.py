@@ -29,7 +29,7 @@ from konductor_like.cluster.errors import (
     KubeNotFound,
     KubeTimeout,
 )
-from konductor_like.cluster.node_decoder import NodeDecoder
+from konductor_like.cluster.node_decoder import NodeDecoder, PageDecoder
 from konductor_like.cluster.watch import WatchEvent, WatchStream
 from konductor_like.model import NodeState
 
@@ -41,6 +41,8 @@ _SILENCE_SECONDS = 120.0
 _SHORT_SECONDS = 1.0
 """Seconds. After a watch that was shorter than this, the store waits before the next: all may be short."""
 _STOP_SECONDS = 5.0
+_LISTED_AT_ONCE = 250
+"""Nodes in a page of which only some fields are parsed, so that it needs less memory than a whole one."""
 GPU_DRIVER = "gpu.nvidia.com"
 SLICES_SECONDS = 600.0
 """Seconds between two lists of the ResourceSlices."""
@@ -49,11 +51,16 @@ SLICES_AGAIN_SECONDS = 60.0
 
 
 def list_nodes(
-    client: ReadOnlyKubeClient, decode: NodeDecoder, label_selector: str | None = None
+    client: ReadOnlyKubeClient, decode: PageDecoder, label_selector: str | None = None
 ) -> dict[str, NodeState]:
-    """Return the Nodes that match the label selector (by default all), by name. Raises a KubeError."""
-    params = {"labelSelector": label_selector} if label_selector else None
-    listing = client.list_pages(NODES_PATH, decode, params)
+    """Return the Nodes that match the label selector (by default all), by name. Raises a KubeError.
+
+    Their ``last_writer`` is not known.
+    """
+    params = {"limit": str(_LISTED_AT_ONCE)}
+    if label_selector:
+        params["labelSelector"] = label_selector
+    listing = client.list_pages(NODES_PATH, decode, params, decode.parsed)
     return {state.name: state for state in listing.items if state.name}
 
 

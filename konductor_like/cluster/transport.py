@@ -158,8 +158,12 @@ class Transport:
         content_type: str | None = None,
         timeout_seconds: float | None = None,
         accept: str = JSON,
+        parse: Callable[[bytes], Any] | None = None,
     ) -> JsonObject:
-        """Send a request and return its answer, a JSON object. Raises a KubeError."""
+        """Send a request and return its answer, a JSON object. Raises a KubeError.
+
+        ``parse`` reads the answer instead of :func:`parsed`.
+        """
         write, server = method != "GET", self.connection.host
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         answer = self._send(what, method, path, params, body, content_type, timeout, accept)
@@ -179,7 +183,7 @@ class Transport:
                 what, answer.status, data, retry_after=answer.headers.get("Retry-After"), write=write
             )
         try:
-            found = parsed(data)
+            found = (parse or parsed)(data)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from konductor_like.cluster.checkpoint import COVERAGE_ANNOTATION, decode_coverage
+from konductor_like.demo.kept import KeptDemo
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY, CoverageState
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
@@ -127,6 +128,15 @@ class Stage:
     def environment(self) -> dict[str, str]:
         """The variables that a shell needs to use this stage."""
         return {"KUBECONFIG": str(self.kubeconfig), "LOG_ENDPOINT": self.loki.url}
+
+    @property
+    def kept(self) -> KeptDemo:
+        """What another process needs to write to the nodes' kernel logs."""
+        booted_ns = {
+            name: self._started_ns - round(kernel.uptime_seconds * 1e9)
+            for name, kernel in self._kernels.items()
+        }
+        return KeptDemo(os.getpid(), str(self.kubeconfig), self.loki.url, booted_ns)
 
     @property
     def gpu_nodes(self) -> tuple[str, ...]:

@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from konductor_like.demo.stage import RunningController, Stage
+from konductor_like.demo.xids import xid_message
 
 STEP_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 
-XID_79 = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
-XID_31 = (
-    "NVRM: Xid (PCI:0000:9a:00): 31, pid=41187, name=python3, Ch 00000011, intr 00000000. MMU Fault: ENGINE "
-    "GRAPHICS GPCCLIENT_T1_4 faulted @ 0x7f3a_20000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
-)
-XID_63 = "NVRM: Xid (PCI:0000:1b:00): 63, pid=2201, Row Remapper: New row marked for remapping"
+XID_79 = xid_message(79, "0000:4e:00")
+XID_31 = xid_message(31, "0000:9a:00")
+XID_63 = xid_message(63, "0000:1b:00")
 
 
 class StoryError(Exception):
@@ -98,15 +96,15 @@ def play(step: Step, stage: Stage, controller: RunningController) -> str:
     while not step.holds(stage):
         code = controller.process.poll()
         if code is not None:
-            raise StoryError(f"the controller ended with exit code {code}")
+            raise StoryError(f"The controller ended with exit code {code}.")
         if step.never(stage):
-            raise StoryError("a state came that must never come")
+            raise StoryError("Unexpected state.")
         if time.monotonic() - started > STEP_SECONDS:
-            raise StoryError(f"the expected state did not come within {STEP_SECONDS:.0f} s")
+            raise StoryError(f"Timed out after {STEP_SECONDS:g} s.")
         time.sleep(_LOOK_SECONDS)
     seconds = time.monotonic() - started
     if step.never(stage):
-        raise StoryError("a state came that must never come")
+        raise StoryError("Unexpected state.")
     return step.outcome(stage, seconds)
 
 
@@ -117,7 +115,7 @@ def _another_than(name: str) -> Callable[[Stage], bool]:
 def _reset(stage: Stage) -> None:
     done = stage.run("reset", "gpu-04", "--reason", "swapped the GPU")
     if done.returncode != 0:
-        raise StoryError(f"reset failed: {done.stderr.strip()}")
+        raise StoryError(f"The reset failed: {done.stderr.strip()}")
 
 
 def _replay(stage: Stage) -> None:

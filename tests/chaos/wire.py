@@ -179,10 +179,16 @@ class _KubeWire:
         return "Bearer t"  # the same when loaded again, so a 401 stays one
 
     def send(
-        self, method: str, target: str, body: object, content_type: str | None, left: Callable[[], float]
+        self,
+        method: str,
+        target: str,
+        body: object,
+        content_type: str | None,
+        left: Callable[[], float],
+        accept: str,
     ) -> Any:
         url = urlsplit(target)
-        headers = {"user-agent": self._agent, "accept": "application/json"}
+        headers = {"user-agent": self._agent, "accept": accept}
         if content_type is not None:
             headers["content-type"] = content_type
         data = b"" if body is None else json.dumps(body).encode()

@@ -251,6 +251,7 @@ SCENES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "no GPUs": lambda: [make_cpu_node("cpu-1")],
     "one faulty": lambda: [faulty("gpu-1"), make_node("gpu-2")],
     "failing jobs": failing_jobs,
+    "10 nodes": lambda: [*fleet_of_300()[4:9], *fleet_of_300()[-5:]],
     "300 nodes": fleet_of_300,
     "brake full": lambda: [faulty("gpu-1"), *(held(f"gpu-{number}") for number in range(2, 9))],
 }

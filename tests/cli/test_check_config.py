@@ -41,7 +41,7 @@ NO_HOST = "has no valid host and port, as in http://localhost:3100"
         ("KONDUCTOR_POLL_INTERVAL_SECONDS", "0", "must be at least 0.05"),
         ("KONDUCTOR_BRAKE_MAX_NODES", "", "must be a whole number"),
         ("KONDUCTOR_LEASE_DURATION_SECONDS", "7.5", "must be a whole number"),
-        ("LOG_ENDPOINT", "http://host:port", NO_HOST),
+        ("LOG_ENDPOINT", "http://loki:99999", NO_HOST),
         ("LOG_ENDPOINT", "http://[::1", NO_HOST),
         ("LOG_ENDPOINT", "http://:3100", "names no host, as in http://localhost:3100"),
         ("KONDUCTOR_NODE_LABEL", "a-b", "'a-b' is not a Loki label name"),
@@ -69,8 +69,21 @@ SECRET = "s3cr3t"
         f"http://user:{SECRET}@127.0.0.1:port",
         f"user:{SECRET}@127.0.0.1:9",
         f"http:/user:{SECRET}@127.0.0.1:9",
+        f"http://user:{SECRET}",
+        f"user:{SECRET}",
     ],
-    ids=["slash", "blank", "hash", "slash before", "at", "port", "no scheme", "one slash"],
+    ids=[
+        "slash",
+        "blank",
+        "hash",
+        "slash before",
+        "at",
+        "port",
+        "no scheme",
+        "one slash",
+        "no host",
+        "short",
+    ],
 )
 def test_a_password_in_a_wrong_url_stays_hidden_whatever_is_in_it(
     endpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

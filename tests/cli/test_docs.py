@@ -35,7 +35,7 @@ def test_every_command_is_described() -> None:
     assert tuple(re.findall(r"^## (\S+)$", PAGE, re.MULTILINE)) == COMMANDS
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "rules list", "rules show", "rules test"])
+@pytest.mark.parametrize("command", [*COMMANDS, "rules list", "rules show", "rules test", "demo xid"])
 def test_every_option_is_described(command: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "konductor_like.cli", *command.split(), "--help"],

@@ -8,16 +8,24 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cli.nodes.commands import rule_of
 from konductor_like.cli.options import with_plain_dry_run
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease_annotations import view
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.cluster.node_record import decode
-from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, Controls, IncidentState, NodeRecord, Source
+from konductor_like.model import (
+    HEALTH_LABEL,
+    RECORD_ANNOTATION,
+    Controls,
+    IncidentState,
+    NodeRecord,
+    Severity,
+    Source,
+)
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
+from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import NOW, OUR_TAINT, ago_ns, faulty
+from tests.cli.scenes import NOW, OUR_TAINT, ago_ns, faulty, incident, with_record
 
 TAINT = ("taint", "gpu-2", "--reason", "riser swap")
 
@@ -39,18 +47,37 @@ def test_after_two_dashes_dry_run_is_a_name() -> None:
     assert with_plain_dry_run(["--dry-run", "--", "--dry-run"]) == ["--dry-run=client", "--", "--dry-run"]
 
 
-@pytest.mark.parametrize(
-    ("words", "rule"),
-    [
-        ([], None),
-        (["XID.63"], "xid.63"),
-        (["nvrm fallen off bus"], "nvrm.fallen_off_bus"),
-        (["operator"], "operator"),
-    ],
-    ids=str,
-)
-def test_a_rule_may_be_named_as_people_write_it(words: list[str], rule: str | None) -> None:
-    assert rule_of(words) == rule
+@pytest.mark.parametrize("words", ["xid 79", "xid79", "xid.79", "79", "Xid-79"])
+def test_a_fault_is_acknowledged_by_any_of_its_spellings(words: str, cluster: Cluster, run: Run) -> None:
+    cluster("one faulty")
+
+    done = run("ack", "gpu-1", *words.split(), "--reason", "seen")
+
+    assert (done.code, done.out) == (
+        0,
+        "node/gpu-1 acknowledged: xid 79 on GPU 0000:9b:00; the taint stays\n",
+    )
+
+
+@pytest.mark.parametrize("words", ["custom.fan_stuck", "Custom fan stuck"])
+def test_a_fault_of_a_users_rule_is_acknowledged_by_its_words(words: str, cluster: Cluster, run: Run) -> None:
+    server = cluster("healthy")
+    server.put_node(with_record(make_node("gpu-5"), incident("custom.fan_stuck", severity=Severity.SUSPECT)))
+
+    done = run("ack", "gpu-5", *words.split(), "--reason", "seen")
+
+    assert done.code == 0
+    assert done.out.startswith("node/gpu-5 acknowledged: ")
+
+
+def test_a_fault_name_of_any_length_is_one_short_message(cluster: Cluster, run: Run) -> None:
+    cluster("one faulty")
+
+    done = run("ack", "gpu-1", "x\x1b" * 5_000_000, "--reason", "seen")
+
+    assert done.code == 1
+    assert len(done.err) < 400
+    assert "\x1b" not in done.err
 
 
 def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
@@ -151,6 +178,24 @@ def test_a_claimed_name_is_one_short_line(name: str, cluster: Cluster, run: Run)
     assert server.calls() == []
 
 
+@pytest.mark.parametrize("reason", ["x" * 501, "a\nb", "\x1b[2J"], ids=["long", "two lines", "control"])
+@pytest.mark.parametrize(
+    "command",
+    [("reset", "gpu-1"), ("taint", "gpu-1"), ("ack", "gpu-1"), ("pause",), ("brake", "reset")],
+    ids=" ".join,
+)
+def test_a_reason_is_one_line_that_the_record_can_hold(
+    command: tuple[str, ...], reason: str, cluster: Cluster, run: Run
+) -> None:
+    server = cluster("one faulty")
+
+    done = run(*command, "--reason", reason)
+
+    assert (done.code, done.out) == (2, "")
+    assert "a reason is one line of at most 500 characters" in done.err
+    assert server.calls() == []
+
+
 def test_names_may_have_the_prefix_of_kubectl_and_repeat(cluster: Cluster, run: Run) -> None:
     cluster("one faulty")
 
@@ -231,6 +276,18 @@ def test_a_node_that_fails_does_not_stop_the_others(cluster: Cluster, run: Run) 
 
     assert run("reset", "--yes").code == 3
     assert not decode_node(server.node("gpu-3")).tainted
+
+
+def test_a_warning_about_many_nodes_is_one_line(cluster: Cluster, run: Run) -> None:
+    cluster("brake full")
+
+    done = run("reset", "--yes")
+
+    assert len(done.out.splitlines()) == 8
+    assert [line.split(": The node has not rebooted since")[0] for line in done.err.splitlines()] == [
+        "warning: node/gpu-1",
+        "warning: node/gpu-2, node/gpu-3, node/gpu-4, node/gpu-5, node/gpu-6 and 2 more",
+    ]
 
 
 def test_a_record_mangled_by_hand_is_replaced_with_a_warning(cluster: Cluster, run: Run) -> None:

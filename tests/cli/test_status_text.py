@@ -36,16 +36,16 @@ def waiting(number: int) -> tuple[Held, ...]:
     [
         (
             BrakeState(10, 2, 2),
-            "2 of 10 GPU nodes out of service, at most 2 may be; the next would be held back",
+            "2 out of service, at most 2 of 10 GPU nodes; the next would be held back",
         ),
-        (BrakeState(1, 1, 1, waiting(1)), "holding 1 node; 1 of 1 GPU node out of service, at most 1 may be"),
+        (BrakeState(1, 1, 1, waiting(1)), "holding 1 node; 1 out of service, at most 1 of 1 GPU node"),
         (
             BrakeState(5, 0, 1, waiting(2), cooling=1, rearms_at=NOW + timedelta(minutes=4)),
             "; cooling down after 1 release until 2026-05-06T12:04:00Z (in 4m)",
         ),
         (
             BrakeState(10, 1, 2, pools=(PoolBrake("a", 5, 1, 1), PoolBrake("b", 5, 0, 1))),
-            "at most 2 may be; limit reached in 1 pool: a (1 of 5 out)",
+            "at most 2 of 10 GPU nodes; limit reached in 1 pool: a (1 of 5 out)",
         ),
         (
             BrakeState(10, 1, 2, pace=Pace(2, 3, 3600, NOW + timedelta(minutes=20))),

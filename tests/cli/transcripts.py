@@ -15,7 +15,9 @@ A file starts with a line about what it shows, then the scene, then commands wit
 ``cluster`` names a scene of ``scenes.py``; without it there is no kubeconfig. With ``lease: none`` no
 controller has ever run; with ``lease: old`` the controller does not publish its settings.
 ``controller: NAME=NUMBER`` is a setting of the controller, ``env`` a variable of the person. ``stdin`` lines
-are piped in. After ``! refuse VERB RESOURCE`` between commands the API server denies this.
+are piped in. With ``terminal: xterm`` standard output is a terminal of this kind, and an escape character is
+written as ``\\e``. In ``$ COLUMNS=80 konductor-like status`` the variable is for this command. After
+``! refuse VERB RESOURCE`` between commands the API server denies this.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ FOLDER = Path(__file__).parent / "transcripts"
 PERSON = "kim@example.com"
 """The user of the kubeconfig, as the API server knows them."""
 _OURS = ("KONDUCTOR_", "LOG_ENDPOINT", "WATCHED_NAMESPACES", "KUBE")
-_HEAD = ("cluster", "lease", "controller", "env", "file", "stdin")
+_HEAD = ("cluster", "lease", "controller", "env", "file", "stdin", "terminal")
 
 
 @dataclass
@@ -83,6 +85,7 @@ def replay(
     for name, value in [
         ("HOME", str(folder)),
         ("COLUMNS", "80"),
+        *(("TERM", each) for each in given["terminal"]),
         *(each.split("=", 1) for each in given["env"]),
     ]:
         monkeypatch.setenv(name, value)
@@ -100,13 +103,19 @@ def replay(
                 server.access.deny(verb, resource, "*")
                 continue
             monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8"))
-            status = execute(shlex.split(step[2:])[1:], "konductor-like")
+            words = shlex.split(step[2:])
+            with monkeypatch.context() as for_this_command:
+                while "=" in words[0]:
+                    for_this_command.setenv(*words.pop(0).split("=", 1))
+                if given["terminal"]:
+                    for_this_command.setattr("sys.stdout.isatty", lambda: True)
+                status = execute(words[1:], "konductor-like")
             printed = capsys.readouterr()
             written += printed.out.splitlines()
             written += [f"2> {line}".rstrip() for line in printed.err.splitlines()]
             written.append(f"=> {status}")
     text = "\n".join(written) + "\n"
-    text = text.replace(str(folder), "TMP")
+    text = text.replace(str(folder), "TMP").replace("\x1b", "\\e")
     return re.sub(r"127\.0\.0\.1:\d+", "SERVER", text)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.cluster.node_decoder import (
+    PageDecoder,
+    Reading,
     decode_node,
     last_writer,
     node_decoder,
@@ -18,6 +21,7 @@ from konductor_like.cluster.node_decoder import (
 from konductor_like.cluster.node_record import encode
 from konductor_like.cluster.transport import FIELD_MANAGER
 from konductor_like.model import (
+    HEALTH_LABEL,
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
     FaultKind,
@@ -199,8 +203,10 @@ PLACES = [
 ]
 
 
-@given(st.lists(st.tuples(st.sampled_from(PLACES), ODD), max_size=4))
-def test_no_node_is_too_odd_to_be_decoded(oddities: list[tuple[tuple[str, ...], Any]]) -> None:
+ODDITIES = st.lists(st.tuples(st.sampled_from(PLACES), ODD), max_size=4)
+
+
+def odd_node(oddities: list[tuple[tuple[str, ...], Any]]) -> Any:
     node: Any = copy.deepcopy(make_node("gpu-1"))
     for place, value in oddities:
         inner = node
@@ -208,8 +214,53 @@ def test_no_node_is_too_odd_to_be_decoded(oddities: list[tuple[tuple[str, ...], 
             inner = inner.get(step) if isinstance(inner, dict) else None
         if isinstance(inner, dict):
             inner[place[-1]] = value
+    return node
 
-    assert isinstance(decode_node(node), NodeState)
+
+@given(ODDITIES)
+def test_no_node_is_too_odd_to_be_decoded(oddities: list[tuple[tuple[str, ...], Any]]) -> None:
+    assert isinstance(decode_node(odd_node(oddities)), NodeState)
+
+
+def state_by_page(node: Any, settings: Settings | None = None) -> NodeState:
+    """Return the state of a Node from the page of a list of which only some fields are parsed."""
+    decode = node_decoder(settings)
+    page = {"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": [node]}
+    (item,) = decode.parsed(json.dumps(page).encode())["items"]
+    return decode(item)
+
+
+@given(ODDITIES)
+def test_a_page_that_is_parsed_in_part_has_the_same_states(
+    oddities: list[tuple[tuple[str, ...], Any]],
+) -> None:
+    node = odd_node([*oddities, (("metadata", "managedFields"), None)])
+
+    assert state_by_page(node) == decode_node(node)
+    assert (
+        "managedFields"
+        not in PageDecoder(Reading()).parsed(json.dumps({"items": [make_node("gpu-1")]}).encode())["items"][
+            0
+        ]["metadata"]
+    )
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"accelerator": "nvidia"},
+        {"karpenter.azure.com/sku-gpu-count": "4"},
+        {"pool": "render"},
+        {"rack": "7", "part": "a"},
+        {OPT_OUT_LABEL: "true", HEALTH_LABEL: "held"},
+    ],
+    ids=str,
+)
+def test_a_page_that_is_parsed_in_part_keeps_every_label_that_counts(labels: dict[str, str]) -> None:
+    settings = Settings(gpu_node_selector="pool=render", pool_label="rack", domain_label="part")
+    node = make_cpu_node("cpu-1", labels=labels)
+
+    assert state_by_page(node, settings) == replace(node_decoder(settings)(node), last_writer=None)
 
 
 def test_a_node_without_anything_is_decoded_too() -> None:

@@ -52,7 +52,7 @@ def test_a_bad_rule_taints_no_more_nodes_than_the_brake_allows_and_one_reset_rel
         controller,
     )
     assert tainted_count(fleet) == 40
-    assert "holding 160 nodes; 40 of " in fleet.run("status").stdout
+    assert "holding 160 nodes; 40 out of service, at most 40 of 200 GPU nodes" in fleet.run("status").stdout
     until(lambda: bool(held_by_events(fleet) & set(fleet.gpu_nodes)), "held nodes have an Event", controller)
 
     done = fleet.run("reset", "--yes", "--reason", "Xid 31 is no hardware fault")

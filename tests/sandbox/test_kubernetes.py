@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,6 +105,20 @@ def test_a_silent_watch_stays_open_and_tells_nothing_while_a_new_one_works(
         told = list(deaf)
 
     assert (heard["type"], told) == ("MODIFIED", [])
+
+
+def test_a_new_list_has_a_new_token_although_nothing_changed(
+    client: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(seconds=0.0)
+    clock.monotonic = lambda: clock.seconds
+    monkeypatch.setattr("konductor_like.sandbox.kubernetes.lists.time", clock)
+    clock.seconds = 1.0
+    client.get(NODES, limit="1")
+    clock.seconds = 400.0
+    token = client.get(NODES, limit="1").body["metadata"]["continue"]
+
+    assert client.get(NODES, limit="1", **{"continue": token}).status == 200
 
 
 def test_a_made_up_node_weighs_what_a_real_one_does_and_is_the_same_in_every_run() -> None:

@@ -28,7 +28,7 @@ def test_in_a_three_node_cluster_the_one_whose_gpus_vanished_is_tainted(
     assert site.tainted == {gpu(2)}
     status = site.cli("status")
     assert status.lines[1] == (
-        "Brake:       1 of 3 GPU nodes out of service, at most 1 may be; the next would be held back"
+        "Brake:       1 out of service, at most 1 of 3 GPU nodes; the next would be held back"
     )
     assert status.rows[0].split()[:2] == [gpu(2), "faulty"]
 
@@ -48,7 +48,7 @@ def test_a_fleet_that_grows_does_not_trip_the_brake(site_of: Opens, counting: bo
         node["metadata"]["creationTimestamp"] = born
         site.kube.put_node(node)
     site.run(60)
-    assert "5 of 125 GPU nodes out of service, at most 25 may be" in site.cli("status").lines[1]
+    assert "5 out of service, at most 25 of 125 GPU nodes" in site.cli("status").lines[1]
 
     site.kernel(gpu(6), LOST)
     site.run(10)
@@ -66,7 +66,7 @@ def test_nodes_held_by_the_brake_are_shown_everywhere_and_one_reset_releases_all
     assert site.labels == {"faulty": 10, "held": 40}
     status = site.cli("status")
     assert status.lines[:2] == ["50 GPU nodes: 10 faulty, 40 held", status.lines[1]]
-    assert status.lines[1].startswith("Brake:       holding 40 nodes; 10 of 50 GPU nodes out of service")
+    assert status.lines[1].startswith("Brake:       holding 40 nodes; 10 out of service, at most 10 of 50")
     assert site.cli("status", "-o", "json").document["brake"]["holding"] is True
     assert "konductor_like_brake_held 40.0" in site.metrics
     held = site.told("GPUFaultHeldByBrake")
@@ -123,7 +123,7 @@ def test_after_one_deleted_node_the_next_one_can_be_tainted(site_of: Opens) -> N
         site.cli("status")
         .lines[1]
         .startswith(
-            "Brake:       0 of 19 GPU nodes out of service, at most 3 may be; "
+            "Brake:       0 out of service, at most 3 of 19 GPU nodes; "
             "1 tainted node deleted recently, counted as out of service until "
         )
     )

@@ -149,7 +149,7 @@ def test_while_the_brake_holds_the_root_cause_the_other_nodes_are_still_collater
     assert site.tainted == {IDLE}
     assert site.labels == {"faulty": 1, "held": 1}
     status = site.cli("status")
-    assert status.lines[1].startswith("Brake:       holding 1 node; 1 of ")
+    assert status.lines[1].startswith("Brake:       holding 1 node; 1 out of service")
     assert [row.split()[0] for row in status.rows[:2]] == [IDLE, ORIGIN]
     assert f"began on {ORIGIN}; {RANKS - 1} collateral" in status.out
     assert "Held back:    xid 79" in site.cli("explain", "node", ORIGIN).out

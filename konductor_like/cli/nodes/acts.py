@@ -14,7 +14,7 @@ from konductor_like.cli.session import lease_namespace
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError, KubeNotFound
 from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
-from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
+from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import (
     OPT_OUT_LABEL,
@@ -27,7 +27,7 @@ from konductor_like.model import (
     Snapshot,
     Verb,
 )
-from konductor_like.model.text import listed
+from konductor_like.model.text import clipped, listed
 from konductor_like.policy.brake import admit
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import tainting
@@ -138,7 +138,7 @@ class OperatorTaint(NodeWrites):
     """By node, why the brake would have held the taint back."""
 
     @cached_property
-    def decode(self) -> NodeDecoder:
+    def decode(self) -> PageDecoder:
         """The controller's decoder of Nodes: settings and ResourceSlices decide what a GPU node is."""
         return node_decoder(self.controller.settings, listed_slices(self.client))
 
@@ -205,18 +205,19 @@ class Acknowledgement(NodeWrites):
     """A person's acknowledgement of a node's faults."""
 
     rule: str | None = None
-    """The rule whose faults are acknowledged; None for all rules."""
+    """The rule whose faults are acknowledged (``xid.63``, or ``custom fan``); None for all rules."""
     kind = "Acknowledgement"
     done_word = "acknowledged"
     unchanged = "no open fault"
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
-        change = acknowledge(state, self.rule, at=self.at(), by=self.by, reason=self.reason)
-        if change is None and self.rule is not None:
-            recorded = sorted({fault_name(each.key.rule) for each in state.record.incidents})
-            known = f"; its record has {', '.join(recorded)}" if recorded else ""
-            raise CannotWriteError(f"has no open {fault_name(self.rule)} on record{known}")
+        recorded = {fault_name(each.key.rule): each.key.rule for each in state.record.incidents}
+        rule = None if self.rule is None else recorded.get(fault_name(self.rule), self.rule)
+        change = acknowledge(state, rule, at=self.at(), by=self.by, reason=self.reason)
+        if change is None and rule is not None:
+            known = f"; its record has {', '.join(sorted(recorded))}" if recorded else ""
+            raise CannotWriteError(f"has no open {clipped(fault_name(rule), 60)} on record{known}")
         return change
 
     def done_text(self, change: Change) -> str:

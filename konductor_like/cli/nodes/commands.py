@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from konductor_like.cli.columns import count
+from konductor_like.cli.completion import complete_nodes, complete_rules
 from konductor_like.cli.errors import CommandError
+from konductor_like.cli.help import examples
 from konductor_like.cli.options import (
     By,
     Context,
@@ -36,6 +38,10 @@ NAMES_ASKED_ABOUT = 10
 _NOTHING_TO_RESET = "Nothing to reset: no taint of ours, and the brake holds no node."
 
 
+@examples(
+    "reset gpu-07 gpu-08 --reason 'GPU replaced'",
+    "reset --dry-run",
+)
 def reset(
     nodes: Names = None,
     *,
@@ -44,7 +50,9 @@ def reset(
     by: By = None,
     purge: Annotated[
         bool,
-        typer.Option("--purge", help="Also delete our labels, and the record of faults and releases."),
+        typer.Option(
+            "--purge", help="Also delete our labels and the record of faults; old log lines may taint again."
+        ),
     ] = False,
     selector: Selector = None,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
@@ -55,9 +63,9 @@ def reset(
 ) -> None:
     """Untaint nodes and release their faults.
 
-    With names: the named nodes. Without names: every node that has the taint or that the brake holds; the
-    command asks on the terminal first, and without a terminal it needs --yes. Faults that the controller has
-    read so far never taint again; a new fault does, at once.
+    The command resets the named nodes. Without names it resets every node that has the taint or that the
+    brake holds: it asks on the terminal first, and without a terminal it needs --yes. Faults that the
+    controller has read so far never taint again. A new fault taints at once.
     """
     from konductor_like.cli.nodes.acts import Purge, Reset
     from konductor_like.cli.nodes.writes import connected
@@ -84,8 +92,17 @@ def reset(
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
 
 
+@examples(
+    "taint gpu-07 --reason 'riser swap, ticket 4711'",
+    "taint gpu-07 gpu-08 --reason 'rack move' --dry-run=server",
+)
 def taint(
-    nodes: Annotated[list[str], typer.Argument(metavar="NODE", help="Names of nodes.", callback=node_names)],
+    nodes: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NODE", help="Names of nodes.", callback=node_names, autocompletion=complete_nodes
+        ),
+    ],
     *,
     reason: Reason,
     by: By = None,
@@ -109,12 +126,24 @@ def taint(
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
 
 
+@examples(
+    "ack gpu-07 xid 63 --reason 'row remapping, watching it'",
+    "ack gpu-07 --reason 'seen, the part is ordered'",
+)
 def ack(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.", callback=node_names)],
-    rule: Annotated[
+    node: Annotated[
+        str,
+        typer.Argument(
+            metavar="NODE", help="Name of the node.", callback=node_names, autocompletion=complete_nodes
+        ),
+    ],
+    fault: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RULE]", help="xid 63, nccl.socket; none for all faults.", callback=not_empty
+            metavar="FAULT",
+            help="xid 63, 63, nccl.socket; none for all faults.",
+            callback=not_empty,
+            autocompletion=complete_rules,
         ),
     ] = None,
     *,
@@ -134,7 +163,7 @@ def ack(
     from konductor_like.cli.nodes.acts import Acknowledgement
     from konductor_like.cli.nodes.writes import connected
 
-    named = rule_of(rule or ())
+    named = rule_of(" ".join(fault)) if fault else None
     with connected(dry_run, kubeconfig, context) as (client, settings):
         writes = Acknowledgement(client, settings, dry_run, reason=reason, claimed=by, output=output)
         writes.rule = named
@@ -142,10 +171,12 @@ def ack(
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
 
 
-def rule_of(words: Sequence[str]) -> str | None:
-    """Return the rule that these words name (``XID 63``, ``nvrm fallen off bus``); None without words."""
-    family, _, name = " ".join(words).strip().lower().replace(".", " ", 1).partition(" ")
-    return f"{family}.{name.strip().replace(' ', '_')}" if name else family or None
+def rule_of(typed: str) -> str:
+    """Return the rule that the text names: ``XID 63``, ``63``, or a rule of the user's own file by its id."""
+    from konductor_like.catalog import load_catalog
+    from konductor_like.catalog.fault_names import parse_fault_name
+
+    return parse_fault_name(typed, load_catalog()).rule or typed.strip().lower()
 
 
 def _confirmed(states: Sequence[NodeState], *, purge: bool) -> bool:

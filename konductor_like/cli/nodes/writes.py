@@ -16,13 +16,16 @@ from konductor_like.cli.session import ControllerReport
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, node_path
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, event_subject
-from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
+from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node_writer import DryRunWriter, NoDeadline, NodeWriter, Outcome, WriteResult
 from konductor_like.model import Change, NodeState
+from konductor_like.model.text import listed
 from konductor_like.settings import Settings
 
 ROUNDS = 5
 """Attempts to write a node that other writers keep changing."""
+NODES_IN_WARNING = 5
+"""Number of nodes that a warning names; it counts the others."""
 _SUFFIX = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}
 
 
@@ -76,6 +79,8 @@ class NodeWrites(ABC):
         self.done, self.failed = 0, 0
         self._results: list[dict[str, Any]] = []
         self._hints: dict[str, None] = {}
+        self._warnings: dict[str, list[str]] = {}
+        """By warning, the nodes that it is about."""
         self._writer: NodeWriter | DryRunWriter = DryRunWriter()
         self._events: NodeEvents | None = None
         if isinstance(client, KubeClient):
@@ -100,7 +105,7 @@ class NodeWrites(ABC):
         return session.read_controller(self.client, self.settings)
 
     @cached_property
-    def decode(self) -> NodeDecoder:
+    def decode(self) -> PageDecoder:
         """The decoder of Nodes."""
         return node_decoder()
 
@@ -139,6 +144,8 @@ class NodeWrites(ABC):
             states = self._round(states)
         for state in states:
             self.fail(state.name, f"keeps changing and was not {self.done_word}; try again")
+        for warning, nodes in self._warnings.items():
+            warn(f"{listed(nodes, NODES_IN_WARNING)}: {warning}")
         for hint in self._hints:
             tell(f"hint: {hint}")
         if self._output == "json":
@@ -163,7 +170,7 @@ class NodeWrites(ABC):
         if self._output != "json":
             say([f"node/{node}" if self._output == "name" else f"node/{node} {message}"])
         for warning in warnings:
-            warn(f"node/{node}: {warning}")
+            self._warnings.setdefault(warning, []).append(f"node/{node}")
         self._results.append({"name": node, "result": result, "message": message, "warnings": list(warnings)})
 
     def _round(self, states: Sequence[NodeState]) -> list[NodeState]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from konductor_like.cli.errors import CommandError
+from konductor_like.cli.help import examples
 from konductor_like.cli.options import Context, Kubeconfig, Names, Verbose, not_empty
 from konductor_like.cli.output import Screen, say, say_document, tell, warn
 from konductor_like.exits import Exit
@@ -20,6 +21,7 @@ Output = Literal["table", "wide", "json", "yaml", "name"]
 SortBy = Literal["state", "name", "age", "fault"]
 
 
+@examples("status", "status gpu-07 -o yaml", "status --state faulty,held -o wide")
 def status(
     nodes: Names = None,
     *,
@@ -120,7 +122,7 @@ def _by_health(report: StatusReport, found: Exit) -> Exit:
 
 def _show(report: StatusReport, output: Output, view: View) -> None:
     from konductor_like.cli.status.document import status_document
-    from konductor_like.cli.status.text import status_lines
+    from konductor_like.cli.status.text import status_lines, warnings
 
     match output:
         case "json" | "yaml":
@@ -136,13 +138,5 @@ def _show(report: StatusReport, output: Output, view: View) -> None:
     if not (report.nodes or report.missing or report.ordinary):
         tell("No GPU nodes found.")
     if output not in ("json", "yaml"):  # these contain the warnings
-        print_warnings(report)
-
-
-def print_warnings(report: StatusReport) -> None:
-    """Print what needs a person's attention, on standard error."""
-    for node in report.nodes:
-        for alarm in node.alarms:
-            warn(f"node/{node.name}: {alarm}")
-    if report.nodes and report.why_unknown:
-        warn(report.why_unknown)
+        for warning in warnings(report):
+            warn(warning)

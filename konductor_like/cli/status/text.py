@@ -134,6 +134,15 @@ def status_lines(report: StatusReport, view: View = View(), screen: Screen = PIP
     return [*first, *(line for block in others for line in ("", *block))]
 
 
+def warnings(report: StatusReport) -> Iterator[str]:
+    """Yield what needs a person's attention, for standard error."""
+    for node in report.nodes:
+        for alarm in node.alarms:
+            yield f"node/{node.name}: {alarm}"
+    if report.nodes and report.why_unknown:
+        yield report.why_unknown
+
+
 def _counts(report: StatusReport, screen: Screen) -> list[str]:
     if not report.nodes:
         return []
@@ -212,12 +221,16 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
 def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
     """Return the brake's state in one sentence; ``unknown`` is the reason if its limit is not known."""
     holding = f"holding {count(len(brake.held), 'node')}; " if brake.held else ""
-    usage = f"{holding}{brake.out} of {count(brake.gpu_nodes, 'GPU node')} out of service"
+    fleet = count(brake.gpu_nodes, "GPU node")
     if unknown:
-        return f"{usage}; the limit is not known, because {unknown}"
+        return f"{holding}{brake.out} of {fleet} out of service; the limit is not known, because {unknown}"
     full = brake.out + brake.cooling >= brake.bound and not brake.held
-    usage += f", at most {brake.bound} may be" + ("; the next would be held back" if full else "")
-    return usage + "".join(f"; {part}" for part in _further_bounds(brake, now))
+    usage = f"{holding}{brake.out} out of service, at most {brake.bound} of {fleet}"
+    return (
+        usage
+        + ("; the next would be held back" if full else "")
+        + "".join(f"; {part}" for part in _further_bounds(brake, now))
+    )
 
 
 def pace_sentence(pace: Pace, now: datetime) -> str:

@@ -10,11 +10,10 @@ from dataclasses import replace
 
 from konductor_like.cli import session
 from konductor_like.cli.columns import columns
-from konductor_like.cli.output import Screen, say
+from konductor_like.cli.output import Screen, say, warn
 from konductor_like.cli.session import read_controller
-from konductor_like.cli.status.command import print_warnings
 from konductor_like.cli.status.report import Fleet, StatusReport, collect, status_report
-from konductor_like.cli.status.text import View, node_row, status_lines
+from konductor_like.cli.status.text import View, node_row, status_lines, warnings
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeError, KubeForbidden
 from konductor_like.cluster.node_decoder import node_decoder
@@ -84,7 +83,8 @@ def follow(found: Iterator[StatusReport], view: View, screen: Screen) -> None:
         if before is None or screen.colours:
             clear = [_CLEAR] if screen.colours else []
             say([*clear, *status_lines(report, view, screen)])
-            print_warnings(report)
+            for warning in warnings(report):
+                warn(warning)
         else:
             lines = columns(view.columns, rows.values())[1:]
             changed = {name for name, row in known.items() if before.get(name) != row}

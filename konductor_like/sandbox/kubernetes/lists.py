@@ -108,7 +108,8 @@ class Lists:
         chosen = [item for item in items if selection.takes(item)]
         if limit <= 0 or len(chosen) <= limit:
             return Page(version, chosen)
-        self._remember((resource.plural, selection.namespace, version), items)
+        if not token:  # a later page must not make the first page's token last longer
+            self._remember((resource.plural, selection.namespace, version), items)
         last = chosen[limit - 1].key
         start = "/".join(filter(None, last)) if not selection.namespace else last.name
         remaining = len(chosen) - limit if selection.everything else None
@@ -116,7 +117,8 @@ class Lists:
 
     def _remember(self, moment: tuple[str, str, int], items: list[Stored]) -> None:
         with self._store.lock:
-            self._moments.setdefault(moment, (time.monotonic(), items))
+            self._moments[moment] = (time.monotonic(), items)
+            self._moments.move_to_end(moment)
             while len(self._moments) > self._limit:
                 self._moments.popitem(last=False)
 
