@@ -162,7 +162,6 @@ OptionalReason = Annotated[
 TextNameOrJson = Annotated[
     Literal["text", "name", "json"], typer.Option("-o", "--output", help="Output format.")
 ]
-TableOrJson = Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="Output format.")]
 Format = Literal["table", "json", "yaml", "name"]
 """The formats of every command that prints data; ``name`` prints one name a line, for other commands."""
 FormatOption = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]

@@ -137,7 +137,7 @@ def test_a_file_that_is_mended_is_in_force_again(tmp_path: Path) -> None:
     assert scene.gauge("rules_rejected") == 0
 
 
-@pytest.mark.parametrize(("text", "how"), [(None, "does not exist"), ("", "is empty"), (" \n", "is empty")])
+@pytest.mark.parametrize(("text", "how"), [(None, "is gone"), ("", "is empty"), (" \n", "is empty")])
 def test_a_deleted_file_changes_nothing_until_it_is_back(tmp_path: Path, text: str | None, how: str) -> None:
     scene = Scene(tmp_path, OFF)
     scene.said()
@@ -150,7 +150,7 @@ def test_a_deleted_file_changes_nothing_until_it_is_back(tmp_path: Path, text: s
         said += scene.said()
 
     assert scene.finds() is None
-    assert said.count(f"rules.yaml: {how}; a file without rules") == 1
+    assert said.count(f"rules.yaml: {how}; to use no rules") == 1
     assert scene.gauge("rules_rejected") == 1
 
     scene.mount(OFF)
