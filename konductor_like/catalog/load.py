@@ -16,7 +16,14 @@ from konductor_like.catalog.entries import Advice, Detail, Entry, LinkRule, Need
 from konductor_like.catalog.escalation_text import FIELDS as ESCALATION_FIELDS
 from konductor_like.catalog.escalation_text import read_escalation
 from konductor_like.catalog.patterns import PCI, RULE_FIELDS, PatternRule, read_rule
-from konductor_like.catalog.rules_file import CatalogError, Record, RulesError, quoted, read_rule_file
+from konductor_like.catalog.rules_file import (
+    WHOLE_FILE,
+    CatalogError,
+    Record,
+    RulesError,
+    quoted,
+    read_rule_file,
+)
 from konductor_like.model import Escalation, FaultKind, Severity, Source
 
 _FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
@@ -245,7 +252,7 @@ def read_toml(folder: Traversable, file: str) -> dict[str, Any]:
     try:
         return tomllib.loads(_read_text(folder, file))
     except tomllib.TOMLDecodeError as error:
-        raise CatalogError(file, "the file", "syntax", str(error)) from error
+        raise CatalogError(file, WHOLE_FILE, "syntax", str(error)) from error
 
 
 def _read_text(folder: Traversable, file: str) -> str:
@@ -253,4 +260,4 @@ def _read_text(folder: Traversable, file: str) -> str:
     try:
         return folder.joinpath(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CatalogError(file, "the file", "content", str(error)) from error
+        raise CatalogError(file, WHOLE_FILE, "content", str(error)) from error

@@ -41,6 +41,10 @@ def quoted(value: object) -> str:
     return repr(clipped(value, _SHOWN_CHARS))
 
 
+WHOLE_FILE = "the file"
+"""The entry of an error about a file as a whole."""
+
+
 class CatalogError(ValueError):
     """One error in one file, because of which the whole file is refused. ``line`` counts from 1, if known."""
 
@@ -48,7 +52,12 @@ class CatalogError(ValueError):
 
     def __init__(self, file: str, entry: str, field: str, reason: str, line: int | None = None) -> None:
         place = file if line is None else f"{file}:{line}"
-        super().__init__(f"{place}, {short(entry)}, {short(field)}: {reason}")
+        whole = entry == WHOLE_FILE
+        where = [
+            *([] if whole else [short(entry)]),
+            *([] if whole and field == "content" else [short(field)]),
+        ]
+        super().__init__(f"{', '.join([place, *where])}: {reason}")
         self.line = line
 
 
@@ -220,7 +229,7 @@ def read_rule_file(text: str, file: str) -> RuleFile:
     """Read one file. Raises RulesError with every error in its form."""
     reading = _Reading(file)
     if len(text.encode("utf-8", "replace")) > FILE_BYTES_MOST:
-        raise RulesError([CatalogError(file, "the file", "size", "is more than 1 MiB")])
+        raise RulesError([CatalogError(file, WHOLE_FILE, "size", "is more than 1 MiB")])
     try:
         _check_depth(text, file)
         root = yaml.compose(text, Loader=_Loader)
@@ -229,17 +238,17 @@ def read_rule_file(text: str, file: str) -> RuleFile:
     if root is None or _empty(root):
         return RuleFile(file)
     sections: dict[str, yaml.Node] = {}
-    for name, node in reading.pairs(root, "the file"):
+    for name, node in reading.pairs(root, WHOLE_FILE):
         if name in _SECTIONS:
             sections[name] = node
         else:
-            reading.problem(node, "the file", name, f"is not one of {', '.join(_SECTIONS)}")
+            reading.problem(node, WHOLE_FILE, name, f"is not one of {', '.join(_SECTIONS)}")
     source = sections.get("source")
     default = source.value if _is_text(source) else ""
     listed = sections.get("rules")
     nodes = listed.value if isinstance(listed, yaml.SequenceNode) else ()
     if listed is not None and not (isinstance(listed, yaml.SequenceNode) or _empty(listed)):
-        reading.problem(listed, "the file", "rules", "must be a list")
+        reading.problem(listed, WHOLE_FILE, "rules", "must be a list")
     rules = [reading.rule(node, number, default) for number, node in enumerate(nodes, 1)]
     overrides = list(_overrides(reading, sections["overrides"])) if "overrides" in sections else []
     if reading.problems:
@@ -268,7 +277,7 @@ def _check_depth(text: str, file: str) -> None:
             depth += 1
             if depth > _DEPTH_MOST:
                 reason = f"more than {_DEPTH_MOST} levels deep"
-                raise RulesError([CatalogError(file, "the file", "content", reason, _line(event))])
+                raise RulesError([CatalogError(file, WHOLE_FILE, "content", reason, _line(event))])
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -279,7 +288,7 @@ def _syntax(file: str, error: yaml.YAMLError) -> CatalogError:
     if "cannot start any token" in reason:
         reason += " (a tab?)"
     if mark is None:
-        return CatalogError(file, "the file", "syntax", reason)
+        return CatalogError(file, WHOLE_FILE, "syntax", reason)
     return CatalogError(file, f"column {mark.column + 1}", "syntax", reason, mark.line + 1)
 
 

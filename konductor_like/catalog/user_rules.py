@@ -19,6 +19,7 @@ from konductor_like.catalog.escalation_text import FIELDS as ESCALATION_FIELDS
 from konductor_like.catalog.escalation_text import read_escalation, with_field
 from konductor_like.catalog.patterns import PCI, RULE_FIELDS, LinearPattern, PatternRule, read_rule
 from konductor_like.catalog.rules_file import (
+    WHOLE_FILE,
     CatalogError,
     Override,
     Record,
@@ -182,7 +183,7 @@ def _check_whole_file(content: RuleFile, catalog: Catalog) -> Iterator[CatalogEr
         if not anchors:
             way_out = "; set WATCHED_NAMESPACES to nothing instead" if source is Source.POD else ""
             reason = f"every rule for {source} lines is off, so that nothing would be found{way_out}"
-            yield CatalogError(content.file, "the file", "mode", reason)
+            yield CatalogError(content.file, WHOLE_FILE, "mode", reason)
 
 
 def _check_together(record: Record, key: str, escalation: Escalation, base: Catalog, own: list[str]) -> None:
@@ -313,7 +314,7 @@ def _override_warnings(override: Override, base: Catalog, catalog: Catalog) -> I
         if before.severity is Severity.FATAL and not now.severity.taints:
             yield _NO_TAINT
         if before.line_decides:
-            yield "details of a line (a reset, registers, the word Fatal) no longer change the severity."
+            yield "this severity is final; details in the line (RST, registers, Fatal) are ignored."
     if override.field == "threshold" and override.rule in APPLICATION_XIDS:
         threshold = catalog.escalations[override.rule].threshold
         if threshold is not None and threshold.distinct is not Distinct.JOBS:

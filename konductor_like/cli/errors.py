@@ -12,8 +12,7 @@ from konductor_like.cli.output import tell
 from konductor_like.exits import Exit
 from konductor_like.model.text import clipped
 
-_SHOWN_CHARS = 1000
-"""The longest message; a mistyped argument may be megabytes long."""
+_NAME_CHARS = 200
 _CHOICES = re.compile(r"(?<=is not one of ).*")
 
 
@@ -35,7 +34,7 @@ def print_error(error: Exception) -> Exit | None:
     if logging.getLogger("konductor_like").isEnabledFor(logging.DEBUG):
         traceback.print_exception(error)
     for problem in error.problems if isinstance(error, CommandError) else [describe(error)]:
-        tell(f"error: {clipped(problem, _SHOWN_CHARS)}")
+        tell(f"error: {problem}")
     if hint := getattr(error, "hint", ""):
         tell(f"hint: {hint}")
     return status
@@ -45,7 +44,7 @@ def print_usage_error(error: typer.TyperException) -> Exit:
     """Print what is wrong with the command line, and the command whose help shows it right."""
     message = error.format_message().removeprefix("Invalid value: ").replace("Value error, ", "", 1)
     message = _CHOICES.sub(lambda choices: choices[0].replace("'", ""), message)
-    tell(f"error: {clipped(message[:1].lower() + message[1:], _SHOWN_CHARS).rstrip('.')}")
+    tell(f"error: {message[:1].lower()}{message[1:].rstrip('.')}")
     if context := getattr(error, "ctx", None):
         tell(f"hint: see `{context.command_path} --help`")
     return Exit.USAGE
@@ -54,7 +53,11 @@ def print_usage_error(error: typer.TyperException) -> Exit:
 def describe(error: Exception) -> str:
     """Return the error in one sentence; for an operating system's error the file and the reason."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return (
+            f"{clipped(str(error.filename), _NAME_CHARS)}: {error.strerror}"
+            if error.filename
+            else error.strerror
+        )
     return str(error) or type(error).__name__
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import typer
@@ -42,6 +43,16 @@ class Command(TyperCommand):
     """A command with plain names in its usage, and with its examples at the end of its help."""
 
     status_of_closed_pipe = Exit.OK
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # see options.py
+        typed = list(args)
+        rest = super().parse_args(ctx, args)
+        for before, word in pairwise(["", *typed]) if not ctx.resilient_parsing else ():
+            joined = word.startswith("--") and "=" in word
+            option, value = word.split("=", 1) if joined else (before, word)
+            if not value.strip() and option != "--reason":  # a reason may be left empty
+                raise typer.BadParameter("an empty word; is a shell variable not set?", ctx=ctx)
+        return rest
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # see options.py
         options = super().collect_usage_pieces(ctx)[:1]

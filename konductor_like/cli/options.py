@@ -44,6 +44,14 @@ def not_empty(value: Any) -> Any:
     return value
 
 
+def one_line(value: str | None) -> str | None:
+    """Refuse an empty text, control characters and bytes that are no text. Raises BadParameter."""
+    not_empty(value)
+    if value and not value.isprintable():
+        raise typer.BadParameter(f"{clipped(value, _SHOWN_CHARS)!r} has characters that cannot be printed")
+    return value
+
+
 def node_names(value: Any) -> Any:
     """Return the names without ``node/``, as in the output of ``-o name``.
 
@@ -107,7 +115,8 @@ Names = Annotated[
     ),
 ]
 Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
+    str | None,
+    typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.", callback=one_line),
 ]
 Kubeconfig = Annotated[
     str | None,
@@ -115,6 +124,7 @@ Kubeconfig = Annotated[
         "--kubeconfig",
         metavar="FILE",
         help="Kubeconfig; otherwise $KUBECONFIG, ~/.kube/config, or the pod's own account.",
+        callback=not_empty,
     ),
 ]
 Selector = Annotated[
@@ -124,7 +134,7 @@ Selector = Annotated[
         "--selector",
         metavar="LABELS",
         help="Only nodes with these labels: a=b,c!=d.",
-        callback=not_empty,
+        callback=one_line,
     ),
 ]
 Reason = Annotated[
@@ -152,7 +162,6 @@ OptionalReason = Annotated[
 TextNameOrJson = Annotated[
     Literal["text", "name", "json"], typer.Option("-o", "--output", help="Output format.")
 ]
-TableOrJson = Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="Output format.")]
 Format = Literal["table", "json", "yaml", "name"]
 """The formats of every command that prints data; ``name`` prints one name a line, for other commands."""
 FormatOption = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]

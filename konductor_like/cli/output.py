@@ -20,6 +20,7 @@ API_VERSION = "konductor-like/v1"
 Paragraph = tuple[str, str | Sequence[str]]
 """A label and the text or the lines beside it; a paragraph without text is not shown."""
 LABEL_CHARS = 14
+_MESSAGE_CHARS = 4000
 BOLD = "1"
 
 
@@ -96,8 +97,10 @@ def say_paragraphs(paragraphs: Iterable[Paragraph]) -> None:
 
 
 def tell(message: str) -> None:
-    """Print a message on standard error."""
+    """Print a message on standard error, without its middle if somebody's input made it huge."""
     sys.stdout.flush()  # keeps the order where both streams share a terminal
+    if len(message) > _MESSAGE_CHARS:
+        message = f"{message[: _MESSAGE_CHARS // 2]} … {message[-_MESSAGE_CHARS // 2 :]}"
     sys.stderr.write(f"{printable(message)}\n")
 
 

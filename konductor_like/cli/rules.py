@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -13,8 +14,9 @@ import typer
 from konductor_like.cli.columns import columns, count
 from konductor_like.cli.completion import complete_rules
 from konductor_like.cli.errors import CommandError
-from konductor_like.cli.options import TableOrJson, Verbose, not_empty
-from konductor_like.cli.output import say, say_json, say_table, tell, warn, yaml_lines
+from konductor_like.cli.help import examples
+from konductor_like.cli.options import FormatOption, Verbose, not_empty
+from konductor_like.cli.output import say, say_document, say_json, say_table, tell, warn, yaml_lines
 from konductor_like.exits import Exit
 from konductor_like.model import NO_ESCALATION, Fault, FaultKind, Finding, Source
 from konductor_like.model.text import clipped
@@ -28,7 +30,7 @@ Row = tuple[str, str, str, str, str, str]
 BY_CODE = "by code"
 """Shown as the severity of a rule whose codes each have their own severity."""
 STDIN = "-"
-_FINAL = "# A severity that you set overrides the details of the line: keep only the fields that you change."
+_FINAL = "# Keep only the fields that you change. A severity is final: details in the line are then ignored."
 _MODES = ("enforce", "shadow", "off")
 File = Annotated[
     Path | None,
@@ -43,15 +45,19 @@ File = Annotated[
 ]
 
 
-def list_rules(*, file: File = None, output: TableOrJson = "table", _verbose: Verbose = False) -> None:
+@examples("rules list", "rules list --file rules.yaml -o json")
+def list_rules(*, file: File = None, output: FormatOption = "table", _verbose: Verbose = False) -> None:
     """List every rule: severity, mode, and where it comes from."""
     rows = list(_rows(load(file).catalog))
-    if output == "json":
-        say_json({"rules": [dict(zip(COLUMNS, row, strict=True)) for row in rows]})
-    else:
+    if output == "table":
         say_table([name.upper() for name in COLUMNS], rows)
+    elif output == "name":
+        say(row[0] for row in rows)
+    else:
+        say_document({"rules": [dict(zip(COLUMNS, row, strict=True)) for row in rows]}, output)
 
 
+@examples("rules show xid 94", "rules show --file rules.yaml nccl.socket")
 def show_rule(
     rule: Annotated[
         list[str],
@@ -64,21 +70,36 @@ def show_rule(
     ],
     *,
     file: File = None,
+    output: FormatOption = "yaml",
     _verbose: Verbose = False,
 ) -> None:
     """Show one rule as YAML that can be pasted into a rules file."""
+    import yaml  # slow
+
     from konductor_like.catalog.fault_names import parse_fault_name
 
     catalog, text = load(file).catalog, " ".join(rule)
     name, meant = parse_fault_name(text, catalog)
-    lines = None if name is None else rule_yaml(catalog, name)
-    if lines is None:
+    lines = rule_yaml(catalog, name) if name else None
+    if name is None or lines is None:
         known = "`konductor-like rules list` lists all rules"
         hint = f"did you mean {' or '.join(meant)}?" if meant else known
         raise CommandError(f"there is no rule {clipped(text, 80)!r}", hint=hint, status=Exit.USAGE)
-    say(lines)
+    match output:
+        case "yaml":
+            say(lines)
+        case "json":
+            say_json(yaml.safe_load("\n".join(lines)))  # without the comments
+        case "name":
+            say([name])
+        case "table":
+            entry = catalog.entry_or_unknown(name)
+            rows = [row for row in _rows(catalog) if row[0] == name]
+            unknown = [_row(entry, Source.KERNEL, entry.mode)] if entry else []
+            say_table([column.upper() for column in COLUMNS], rows or unknown)
 
 
+@examples("rules test rules.yaml", "rules test rules.yaml /var/log/kern.log")
 def check_file(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The rules file to check.")],
     lines: Annotated[
@@ -91,13 +112,11 @@ def check_file(
     ] = Source.KERNEL,
     _verbose: Verbose = False,
 ) -> None:
-    """Check a rules file as the controller would.
+    """Check a rules file of your own, and try it on a log.
 
-    Every problem names its line of the file. With a log, show each line whose result differs from that of the
-    built-in rules. Exits with 2 when the controller would refuse the file; a warning is not an error.
+    Every problem names its line of the file. With a log, the command shows each line for which the file
+    changes the result. It exits with 2 if the controller would refuse the file; a warning is not an error.
     """
-    if not file.exists():
-        raise CommandError(f"{file}: No such file or directory", status=Exit.USAGE)
     rules = load(file)
     for warning in rules.warnings:
         warn(warning)
@@ -111,14 +130,16 @@ def load(file: Path | None) -> UserRules:
     from konductor_like.catalog import RulesError
     from konductor_like.detection.validate_rules import load_rules
 
+    if file is not None and not file.exists():
+        if str(file) != os.environ.get(RULES_VARIABLE):  # the controller waits for the file of its setting
+            raise CommandError(f"{file}: No such file or directory", status=Exit.USAGE)
+        warn(f"{file}: no such file; these are the built-in rules.")
     try:
         rules = load_rules(file)
     except RulesError as error:
         problems = map(str, error.problems)
         hint = "the controller would refuse this file"
         raise CommandError(*problems, hint=hint, status=Exit.USAGE) from error
-    if file is not None and not file.exists():
-        warn(f"{file}: no such file; these are the built-in rules.")
     return rules
 
 

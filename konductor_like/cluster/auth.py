@@ -24,7 +24,10 @@ from konductor_like.cluster.transport import Connection
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CONNECTIONS_KEPT = 100  # more than there are writing threads: urllib3 warns about each connection above it
-_UNUSABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError)
+_BYTES_MOST = 4 * 1024 * 1024
+"""The largest kubeconfig; the loader reads some 400 KB a second."""
+_MALFORMED = (TypeError, AttributeError)
+_UNUSABLE = (OSError, ValueError, KeyError, ImportError, *_MALFORMED)
 """The exceptions that the official client's loaders raise on a malformed file, besides their own."""
 
 _root_logger = threading.Lock()
@@ -39,17 +42,33 @@ def load(
     """Find and load the configuration. Raises KubeConfigError if no usable configuration is found."""
     environ = os.environ if environ is None else environ
     if kubeconfig is not None:
-        if not Path(kubeconfig).expanduser().is_file():
-            raise KubeConfigError(f"there is no kubeconfig {kubeconfig}")
+        if not _is_there(kubeconfig):
+            raise KubeConfigError(f"there is no kubeconfig {cut(kubeconfig)}")
         return _from_files(kubeconfig, context)
     places = environ.get("KUBECONFIG") or "~/.kube/config"
-    if any(Path(place).expanduser().is_file() for place in places.split(os.pathsep) if place):
+    there = [place for place in places.split(os.pathsep) if place and _is_there(place)]
+    if there:
         return _from_files(places, context)
     if context is not None:
         raise KubeConfigError(f"context {context!r} was asked for, but there is no kubeconfig at {places}")
     if not environ.get("KUBERNETES_SERVICE_HOST"):
         raise KubeConfigError(f"there is no kubeconfig at {places}, and this is not a pod in a cluster")
     return _from_service_account(environ, service_account)
+
+
+def _is_there(place: str) -> bool:
+    """Whether there is such a file. Raises KubeConfigError if it cannot be a kubeconfig."""
+    try:
+        path = Path(place).expanduser()
+        size = path.stat().st_size if path.is_file() else None
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~nobody/config
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise KubeConfigError(f"kubeconfig {cut(place)} cannot be used: {reason}") from error
+    if size is not None and size > _BYTES_MOST:
+        raise KubeConfigError(
+            f"kubeconfig {cut(place)} cannot be used: it is larger than {_BYTES_MOST} bytes"
+        )
+    return size is not None
 
 
 def _from_files(places: str, context: str | None) -> Connection:
@@ -144,7 +163,9 @@ def _reported(kind: type[KubeError], what: str) -> Iterator[None]:
         with _swallowed() as problems:
             yield
     except (ConfigException, YAMLError, *_UNUSABLE) as error:
-        reason = repr(error) if isinstance(error, KeyError) else str(error)
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        if isinstance(error, _MALFORMED):
+            reason = "its content has another form"
         raise kind(f"{what}: {cut(reason)}") from error
     if problems:
         raise kind(f"{what}: {cut(problems[0])}", hint="run the kubeconfig's login command by hand")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from konductor_like.catalog import CatalogError, Mode, RulesError, UserRules, load_catalog, read_user_rules
-from konductor_like.catalog.rules_file import quoted
+from konductor_like.catalog.rules_file import WHOLE_FILE, quoted
 from konductor_like.detection.detector import Detector
 from konductor_like.detection.why_not import why_no_fault
 
@@ -27,7 +27,7 @@ def load_rules(path: Path | None, *, needed: bool = False) -> UserRules:
     text = None if path is None else _read(path)
     if needed and path is not None and not (text and text.strip()):
         how = "is gone" if text is None else "is empty"
-        raise _unreadable(path, f"{how}; to go without rules of your own, let it say `rules: []`")
+        raise _unreadable(path, f"{how}; to use no rules of your own, write `rules: []`")
     if path is None or text is None:
         return UserRules(load_catalog())
     return validated(read_user_rules(text, path.name, load_catalog()))
@@ -49,10 +49,10 @@ def validated(rules: UserRules) -> UserRules:
             finding = detector.find(example, rule.source)
             if finding is None:
                 why = why_no_fault(rules.catalog, example, rule.source)
-                reason = f"detection passes over {quoted(example)}"
+                reason = f"the rule does not find {quoted(example)}"
                 problems.append(record.error("match", f"{reason}: {why}" if why else reason, number))
             elif finding.rule != rule.id:
-                reason = f"{finding.rule} comes first and decides on {quoted(example)}."
+                reason = f"{finding.rule} comes first and matches {quoted(example)}."
                 warnings.append(str(record.error("match", reason, number)))
     if problems:
         raise RulesError(problems)
@@ -65,7 +65,9 @@ def _read(path: Path) -> str | None:
         if not path.exists():
             return None
         if not path.is_file():
-            raise _unreadable(path, "is not a file")
+            raise _unreadable(
+                path, f"is {'a directory' if path.is_dir() else 'a device or a pipe'}, not a file"
+            )
         with path.open("rb") as file:
             return file.read(_BYTES_READ_MOST).decode("utf-8")
     except OSError as error:
@@ -75,4 +77,4 @@ def _read(path: Path) -> str | None:
 
 
 def _unreadable(path: Path, reason: str) -> RulesError:
-    return RulesError([CatalogError(path.name, "the file", "content", reason)])
+    return RulesError([CatalogError(str(path), WHOLE_FILE, "content", reason)])

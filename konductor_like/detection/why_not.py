@@ -43,7 +43,8 @@ def _of_kernel_line(catalog: Catalog, text: str) -> str | None:
     record = open_record(text)
     if record is None:
         return (
-            "The JSON around it is cut, comes from an unknown collector, or shows that a program logged it."
+            "The JSON around the message is cut, comes from an unknown collector, or shows that a program "
+            "logged it."
         )
     message, _ = record
     found = _first(rules, message)
@@ -52,14 +53,17 @@ def _of_kernel_line(catalog: Catalog, text: str) -> str | None:
     rule, match = found
     if match.start() > 0:
         before = clipped(message[: match.start()].strip(), _SHOWN_CHARS)
-        return f"It is a quotation: a kernel message begins with its words, and here {before!r} comes first."
+        return (
+            "The message is quoted: a kernel message begins with its own words, "
+            f"and here {before!r} comes first."
+        )
     return _turned_off(catalog, rule, match)
 
 
 def _of_pod_line(catalog: Catalog, text: str) -> str | None:
     message = strip_colours(unwrap_pod_record(text))
     if _first(_resembling(catalog.kernel_rules, message), message):
-        return "It repeats a kernel message, and such messages only count in the kernel log itself."
+        return "The line repeats a kernel message; kernel messages only count in the kernel log itself."
     rules = _resembling(catalog.pod_rules, message)
     if not rules:
         return None
@@ -67,8 +71,8 @@ def _of_pod_line(catalog: Catalog, text: str) -> str | None:
         match = rule.find(message)
         if match is not None:
             return _turned_off(catalog, rule, match) or (
-                "It is a quotation: the words are where source code, a table, a conversation or a sentence "
-                "about the error has them, not where a log has its message."
+                "The message is quoted: its words are where source code, a table, a conversation or a "
+                "sentence about the error has them, not where a log has its message."
             )
     return _wrong_form(rules, message)
 
@@ -92,7 +96,7 @@ def _first(rules: Iterable[PatternRule], message: str) -> tuple[PatternRule, re.
 def _turned_off(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> str | None:
     entry = _entry(catalog, rule, match)
     off = Mode.OFF in (rule.mode, entry.mode if entry else rule.mode)
-    return f"Its rule {entry.rule if entry else rule.id} is off." if off else None
+    return f"The rule {entry.rule if entry else rule.id} is off." if off else None
 
 
 def _entry(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> Entry | None:
@@ -103,4 +107,4 @@ def _entry(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> Entry |
 
 def _wrong_form(rules: list[PatternRule], text: str) -> str:
     literal = max((literal for rule in rules for literal in rule.contains if literal in text), key=len)
-    return f"It contains {clipped(literal, _SHOWN_CHARS)!r}, but is not in the form of any known fault."
+    return f"The line contains {clipped(literal, _SHOWN_CHARS)!r}, but is not in the form of any known fault."

@@ -65,19 +65,19 @@ def test_an_error_in_a_table_names_line_and_column(
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "entry", "field", "reason"),
+    ("old", "new", "place", "reason"),
     [
-        ('needs = "reboot"', 'needs = "luck"', "reboot", "needs", "'luck' is not one of nothing"),
-        ('[reboot]\ntext = "', '[reboot]\nwords = "', "reboot", "words", "is not a known field"),
-        ("[nothing]", "nothing = 1\n[nothing2]", "nothing", "content", "is not a table"),
-        ("[nothing]", "[nothing", "the file", "syntax", "line 5"),
+        ('needs = "reboot"', 'needs = "luck"', "reboot, needs", "'luck' is not one of nothing"),
+        ('[reboot]\ntext = "', '[reboot]\nwords = "', "reboot, words", "is not a known field"),
+        ("[nothing]", "nothing = 1\n[nothing2]", "nothing, content", "is not a table"),
+        ("[nothing]", "[nothing", "syntax", "line 5"),
     ],
 )
 def test_an_error_in_the_advice_names_its_key(
-    folder: Path, old: str, new: str, entry: str, field: str, reason: str
+    folder: Path, old: str, new: str, place: str, reason: str
 ) -> None:
     replace(folder, "advice.toml", old, new)
-    assert str(refusal(folder)).startswith(f"advice.toml, {entry}, {field}: ")
+    assert str(refusal(folder)).startswith(f"advice.toml, {place}: ")
     assert reason in str(refusal(folder))
 
 

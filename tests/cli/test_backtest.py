@@ -197,11 +197,16 @@ def test_an_empty_history_is_reported(run: Run) -> None:
     ("arguments", "said"),
     [
         (("--since", "soon"), "--since 'soon' is neither a span nor a time"),
-        (("--since", "2030-01-01"), "--since is not before --until"),
+        (("--since", "2030-01-01"), "--since must be before --until"),
         (("--release-after", "a while"), "--release-after 'a while' is no span of time"),
         (("--rules", "none.yaml"), "none.yaml: No such file or directory"),
         (("--compare", "bad.yaml"), "bad.yaml:2"),
-        (("--nodes", "nodes.json"), "is not a list of names"),
+        (("--nodes", "nodes.json"), "nodes.json:1: '{}' cannot be the name of a node"),
+        (("--nodes", "missing.txt"), "missing.txt: No such file or directory"),
+        (("--nodes", "."), ".: Is a directory"),
+        (("--nodes", "empty.txt"), "empty.txt has no names of nodes"),
+        (("--rules", "."), "is a directory, not a file"),
+        (("--compare", "\x1b[2J"), "No such file or directory"),
     ],
 )
 def test_a_wrong_command_line_is_an_error_with_status_2(
@@ -209,6 +214,7 @@ def test_a_wrong_command_line_is_an_error_with_status_2(
 ) -> None:
     (tmp_path / "bad.yaml").write_text("overrides:\n  xid.79.severity: terrible\n")
     (tmp_path / "nodes.json").write_text("{}")
+    (tmp_path / "empty.txt").write_text("# no node\n")
 
     done = run(*BACKTEST, *arguments)
 
@@ -294,9 +300,9 @@ def test_the_difference_comes_before_the_other_tables(terminal: bool) -> None:
     text = plain(printed(COMPARED, terminal=terminal))
 
     titles = re.findall(r"^(\S.*):$", text, re.MULTILINE)
-    assert titles == ["Changes by the rules of --compare", "Out", "Held back"]
+    assert titles == ["Changes with the rules of --compare", "Outages", "Held back"]
     differing = text.split("of --compare:\n")[1].split("\n\n")[0]
-    assert differing.startswith("1 outage more, 1 fewer, 1 the same.")
+    assert differing.startswith("1 more outage, 1 fewer, 1 unchanged.")
     assert re.search(r"^\+ .*gpu-1 .*xid 31", differing, re.MULTILINE)
     assert re.search(r"^- .*gpu-12 .*xid 79", differing, re.MULTILINE)
 
@@ -307,7 +313,7 @@ def test_without_a_difference_the_rest_of_the_report_follows(asked: str) -> None
 
     text = printed(replace(ALONE, difference=same) if asked == "--compare" else replace(ALONE, shadow=same))
 
-    assert "0 outages more, 0 fewer, 2 the same." in text
+    assert "0 more outages, 0 fewer, 2 unchanged." in text
     assert re.search(r"^gpu-7 .*xid 79", text, re.MULTILINE)
 
 

@@ -96,15 +96,15 @@ XID_74 = "NVRM: Xid (PCI:0000:2a:00): 74, pid=1, name=a, NVLink: error"
         ("sxid 99999", BY_LINE.format("suspect")),
         (
             "xid.74",
-            "We:           depends on the line (see But); without details, taint the node at once",
+            "Controller:   depends on the line (see Details); without details, it taints the node at once",
         ),
-        (XID_74, "So we:        taint the node at once, as far as the brake allows"),
+        (XID_74, "Controller:   taints the node at once, unless the brake holds it back"),
         (USER_WRITTEN, "Written by:   a user"),
         (LINK_DOWN, "Port:         7"),
-        (LINK_DOWN, "Detail:       NETIR_LINK_EVT.0"),
-        ("amd.ras", "We:           do nothing: its rule is off"),
+        (LINK_DOWN, "Sub-code:     NETIR_LINK_EVT.0"),
+        ("amd.ras", "Controller:   ignores such lines: the rule is off"),
         ("amd.ras", "To change:    amd.ras.mode: enforce   (under `overrides:` in the rules file)"),
-        ("fm.topology", "We:           find it with `scan` only"),
+        ("fm.topology", "Controller:   never taints for it: only `konductor-like scan` looks for such lines"),
     ],
 )
 def test_the_explanation_has_this_line(asked: str, line: str) -> None:
@@ -146,7 +146,7 @@ def test_every_rule_of_the_catalogue_is_explained_in_full() -> None:
         lines = told(rule)
         labels = {line.partition(":")[0] for line in lines if not line.startswith(" ")}
         assert any(line.startswith("Page:         https://") for line in lines)
-        assert {"Fault", "What", "Usually", "Severity", "We", "To do", "Needs", "Page"} <= labels
+        assert {"Fault", "What", "Usual cause", "Severity", "Controller", "To do", "Needs", "Page"} <= labels
         assert ("To change" in labels) is (rule not in ("xid.13", "xid.31", "xid.43", "xid.45"))
 
 
@@ -164,3 +164,43 @@ def test_a_line_needs_no_quotation_marks(run: Run) -> None:
     )
 
     assert (status, json.loads(out)["rule"]["rule"]) == (0, "cuda.710")
+
+
+@pytest.mark.parametrize(
+    "word", ["x" * 100_000, "\x1b[2J\x1b]0;owned\x07", "xid.79; reboot", "$(reboot)", "\u202exid"]
+)
+def test_a_hostile_word_is_one_short_error(word: str, run: Run, tmp_path: Path) -> None:
+    status, out, err = run("explain", word, "--kubeconfig", str(tmp_path / "nowhere"))
+
+    assert status in (0, 2)
+    assert len(out + err) < 1000
+    assert "\x1b" not in out + err
+    assert "\u202e" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"", 2),
+        (b"\n \n", 2),
+        (b"\xff\xfe NVRM: Xid\n", 0),
+        (b"a " * 5_000_000, 0),
+        (b"\x1b[2J NVRM: Xid (PCI:0000:9b:00): 79, x\n", 0),
+    ],
+    ids=["empty", "blank", "not UTF-8", "10 MB", "control characters"],
+)
+def test_a_hostile_line_on_standard_input_gets_one_short_answer(
+    content: bytes, status: int, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+    code, out, err = run("explain", "-")
+
+    assert code == status
+    assert len(out + err) < 4000
+    assert "\x1b" not in out + err
+
+
+def test_every_format_of_the_other_commands_is_known(run: Run) -> None:
+    assert run("explain", "79", "-o", "name").out == "xid.79\n"
+    assert run("explain", "79", "-o", "yaml").out.startswith("apiVersion: ")
+    assert run("explain", "79").out.startswith("Fault: ")

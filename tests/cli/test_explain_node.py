@@ -94,7 +94,7 @@ def test_a_taint_that_the_next_poll_allows_is_not_shown_as_held_back() -> None:
     roomy = explained("gpu-2", nodes("brake full"), policy=PolicyConfig(brake_max_percent=100))
 
     assert roomy.held_back == ()
-    assert "no longer held; will be tainted within seconds" in shown(roomy)["Decided"]
+    assert "no longer held; will be tainted within seconds" in shown(roomy)["Decision"]
 
 
 def test_a_node_whose_kernel_log_is_not_read_is_not_called_healthy() -> None:
@@ -103,11 +103,11 @@ def test_a_node_whose_kernel_log_is_not_read_is_not_called_healthy() -> None:
     page = shown(explained("gpu-2", nodes("healthy"), coverage=coverage))
 
     assert page["Node"] == "gpu-2 is unknown"
-    assert page["Decided"] == "nothing: no fault is recorded up to 2026-05-06T11:53:20Z"
-    assert page["Coverage"].startswith("UNKNOWN: its kernel log has not been read since 2026-05-06T11:53:20Z")
+    assert page["Decision"] == "no faults recorded up to 2026-05-06T11:53:20Z"
+    assert page["Coverage"].startswith("unknown: its kernel log has not been read since 2026-05-06T11:53:20Z")
 
 
-def test_earlier_times_out_and_their_releases_are_shown() -> None:
+def test_earlier_outages_and_their_releases_are_shown() -> None:
     page = shown(
         recorded(
             quarantines=tuple(Quarantine(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
@@ -117,22 +117,22 @@ def test_earlier_times_out_and_their_releases_are_shown() -> None:
     )
 
     assert "marked for replacement" in page["Stays out"]
-    assert "for 16m, for xid.79" in page["Times out"]
-    assert "and 2 times before that" in page["Times out"]
+    assert "for 16m, because of xid 79" in page["Earlier outages"]
+    assert "and 2 earlier outages" in page["Earlier outages"]
     assert "by kim@laptop (reset): riser swapped" in page["Released"]
 
 
 def test_a_fault_whose_end_the_driver_reported_is_shown_with_the_time() -> None:
     one = recorded(incidents=(replace(incident("xid.154"), ended_ns=ago_ns(60)),))
 
-    assert "over: the driver reported its end 60s ago (" in shown(one)["Fault"]
-    assert "it stays open until `konductor-like reset`" in shown(one)["Fault"]
+    assert "ended: the driver reported it 60s ago (" in shown(one)["Fault"]
+    assert "the fault stays open until `konductor-like reset`" in shown(one)["Fault"]
     [fault] = document(one)["node"]["faults"]
     assert fault["endedAt"] == "2026-05-06T11:59:00Z"
 
 
 def test_a_collateral_node_names_the_root_cause_and_the_others() -> None:
-    failure = shown(explained("gpu-5", nodes("failing jobs")))["Failure"]
+    failure = shown(explained("gpu-5", nodes("failing jobs")))["Failure group"]
 
     assert "began on gpu-1; 7 collateral" in failure
     assert "this node: collateral; with it: gpu-1, " in failure
@@ -151,7 +151,7 @@ def test_open_faults_that_taint_are_shown_first_and_the_rest_is_counted() -> Non
 
     assert len(faults) == FAULTS_SHOWN
     assert faults[0].startswith("xid 79 ")
-    assert shown(one)["And"].startswith("2 more faults")
+    assert shown(one)["More"].startswith("2 more faults")
 
 
 def test_a_word_that_is_no_rule_is_looked_up_as_a_node(cluster: Cluster, run: Run) -> None:

@@ -108,3 +108,37 @@ def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path, run: Run) -> None
 
     assert done.code == 1
     assert "no.log: No such file" in done.err
+
+
+def test_a_rule_is_shown_in_every_format(run: Run) -> None:
+    assert run("rules", "show", "79", "-o", "json").document["overrides"]["xid.79.severity"] == "fatal"
+    assert run("rules", "show", "79", "-o", "name").out == "xid.79\n"
+    assert (
+        run("rules", "show", "xid 999", "-o", "table")
+        .out.splitlines()[1]
+        .startswith("xid.999   kernel   suspect")
+    )
+    assert "xid.79" in run("rules", "list", "-o", "name").out.splitlines()
+    assert run("rules", "list", "-o", "yaml").out.startswith("rules:\n- rule: xid.1\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("folder", None, "/folder: is a directory, not a file"),
+        ("binary", b"\xff\xfe\x00", "/binary: is not UTF-8 at byte 0"),
+        ("large", b"#" * 2_000_000, "large, size: is more than 1 MiB"),
+        ("escape", b"rules: \x1b[2J\n", "escape, syntax: "),
+    ],
+)
+def test_a_file_that_is_no_rules_file_is_one_short_error(
+    name: str, content: bytes | None, said: str, tmp_path: Path, run: Run
+) -> None:
+    file = tmp_path / name
+    file.mkdir() if content is None else file.write_bytes(content)
+    for command in (("test", str(file)), ("list", "-f", str(file))):
+        done = run("rules", *command)
+
+        assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 2)
+        assert said in done.err
+        assert "\x1b" not in done.err

@@ -128,6 +128,23 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load(tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [("x" * 5000, "File name too long"), ("~nobody-of-that-name/config", "home directory")],
+    ids=["long", "home of nobody"],
+)
+def test_a_name_that_no_file_can_have_is_refused(place: str, reason: str) -> None:
+    with pytest.raises(KubeConfigError, match=f"cannot be used: .*{reason}"):
+        auth.load(place, None, {})
+
+
+def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
+    (tmp_path / "core").write_bytes(b"x" * 10_000_000)
+
+    with pytest.raises(KubeConfigError, match="core cannot be used: it is larger than 4194304 bytes"):
+        load(tmp_path / "core")
+
+
 def test_without_any_configuration_the_error_names_the_places() -> None:
     with pytest.raises(
         KubeConfigError, match=r"no kubeconfig at ~/.kube/config, and this is not a pod"

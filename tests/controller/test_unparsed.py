@@ -42,15 +42,18 @@ class Scene:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (UNKNOWN, "It is a quotation: a kernel message begins with its words, and here 'NVRM: board 3:'"),
+        (
+            UNKNOWN,
+            "The message is quoted: a kernel message begins with its own words, and here 'NVRM: board 3:'",
+        ),
         (
             "NVRM: Xid (PCI:0000:3d:00): many",
-            "It contains 'Xid (', but is not in the form of any known fault.",
+            "The line contains 'Xid (', but is not in the form of any known fault.",
         ),
         ("nvidia-nvswitch0: SXid (switch 3): 20034, Fatal", "not in the form of any known fault"),
         (f'{{"gpu": 3, "text": "{KNOWN}"}}', "comes from an unknown collector"),
-        (f'{{"log": "{KNOWN}', "The JSON around it is cut"),
-        (f"NVRM: \u202e\x1b[31mboard Xid ({'x' * 20_000}", "It contains 'Xid (', but"),
+        (f'{{"log": "{KNOWN}', "The JSON around the message is cut"),
+        (f"NVRM: \u202e\x1b[31mboard Xid ({'x' * 20_000}", "The line contains 'Xid (', but"),
     ],
 )
 def test_unparsed_lines_are_counted_and_logged_with_the_reason(

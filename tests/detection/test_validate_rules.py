@@ -34,15 +34,15 @@ def test_rules_that_find_their_examples_are_good(text: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("ERROR: the flux", "> the flux", "It is a quotation"),
-        ("ERROR: the flux", "we saw that the flux", "It is a quotation"),
+        ("ERROR: the flux", "> the flux", "The message is quoted"),
+        ("ERROR: the flux", "we saw that the flux", "The message is quoted"),
         ("ERROR: the flux", "NVRM: the flux", ""),
     ],
 )
 def test_an_example_that_detection_takes_for_a_quotation_is_refused(old: str, new: str, why: str) -> None:
     problem = refused(POD_RULE.replace(old, new))
 
-    assert problem.startswith("rules.yaml:10, rule 1 (site.flux), match: detection passes over ")
+    assert problem.startswith("rules.yaml:10, rule 1 (site.flux), match: the rule does not find ")
     assert why in problem
 
 
@@ -51,9 +51,9 @@ def test_an_example_of_a_built_in_rule_that_is_off_is_refused_with_the_reason() 
     text = OWN_RULE.replace("mlx5_core 0000:3d:00.0: device''s health compromised", line)
     text = text.replace(PATTERN, "'NVRM: Xid .*Row'").replace("[health compromised]", "['NVRM: Xid']")
 
-    assert "Its rule xid.63 is off." in refused(text + "overrides:\n  xid.63.mode: 'off'\n")
+    assert "The rule xid.63 is off." in refused(text + "overrides:\n  xid.63.mode: 'off'\n")
     assert any(
-        "match: xid.63 comes first and decides on 'NVRM: Xid (PCI" in each for each in validate(text).warnings
+        "match: xid.63 comes first and matches 'NVRM: Xid (PCI" in each for each in validate(text).warnings
     )
 
 

@@ -37,7 +37,7 @@ def test_a_journal_entry_of_a_program_is_not_the_kernels() -> None:
 
 def test_a_mangled_line_is_not_in_the_form_of_any_fault() -> None:
     assert reason("NVRM: Xid (PCI:0000:2a:00): many") == (
-        "It contains 'Xid (', but is not in the form of any known fault."
+        "The line contains 'Xid (', but is not in the form of any known fault."
     )
 
 
@@ -58,7 +58,7 @@ def test_a_conversation_about_an_error_is_a_quotation() -> None:
 def test_a_rule_that_is_off_is_named() -> None:
     off = replace(CATALOG.xid(79), mode=Mode.OFF)
 
-    assert reason(LOST, catalog=replace(CATALOG, xids={**CATALOG.xids, 79: off})) == "Its rule xid.79 is off."
+    assert reason(LOST, catalog=replace(CATALOG, xids={**CATALOG.xids, 79: off})) == "The rule xid.79 is off."
 
 
 @pytest.mark.parametrize("source", list(Source))

@@ -10,6 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import typer
+
 from konductor_like.backtest.cache import HistoryCache, cache_name
 from konductor_like.backtest.history import HistoryReader
 from konductor_like.backtest.result import History, Result
@@ -20,6 +22,7 @@ from konductor_like.cli import session
 from konductor_like.cli.columns import stamp_of_ns
 from konductor_like.cli.durations import span_of, typed_moment
 from konductor_like.cli.errors import CommandError, describe
+from konductor_like.cli.options import node_names
 from konductor_like.cli.output import tell, warn
 from konductor_like.cli.rules import load
 from konductor_like.cli.session import connected, load_settings
@@ -98,9 +101,9 @@ def _span(since: str, until: str | None) -> TimeWindow:
     start = typed_moment(since, "--since", now)
     end = now if until is None else min(now, typed_moment(until, "--until", now))
     if start >= end:
-        raise CommandError("--since is not before --until, or in the future", status=Exit.USAGE)
+        raise CommandError("--since must be before --until, and in the past", status=Exit.USAGE)
     if unix_ns(start) < 0:
-        raise CommandError(f"--since {since!r} is before there were logs", status=Exit.USAGE)
+        raise CommandError(f"--since {since!r} is before 1970", status=Exit.USAGE)
     return TimeWindow(unix_ns(start), unix_ns(end))
 
 
@@ -130,15 +133,23 @@ def _nodes(
 
 
 def _nodes_in(file: Path) -> list[NodeState]:
-    content = file.read_text("utf-8", "replace")
-    if content.lstrip().startswith("{"):
-        raise CommandError(
-            f"{file} is not a list of names",
-            hint="write a name per line, as `kubectl get nodes -o name` prints them",
-            status=Exit.USAGE,
-        )
-    names = dict.fromkeys(line.strip().removeprefix("node/") for line in content.splitlines())
-    return [healthy_node(name) for name in names if name and not name.startswith("#")]
+    """Read a file of names. Raises CommandError."""
+    try:
+        content = file.read_text("utf-8", "replace")
+    except OSError as error:
+        raise CommandError(describe(error), status=Exit.USAGE) from error
+    lines = [(number, line.strip()) for number, line in enumerate(content.splitlines(), 1)]
+    named = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    hint = "write one name a line, as `kubectl get nodes -o name` prints them"
+    if not named:
+        raise CommandError(f"{file} has no names of nodes", hint=hint, status=Exit.USAGE)
+    names: dict[str, None] = {}
+    for number, line in named:
+        try:
+            names[node_names(line)] = None
+        except typer.BadParameter as error:
+            raise CommandError(f"{file}:{number}: {error.message}", hint=hint, status=Exit.USAGE) from error
+    return [healthy_node(name) for name in names]
 
 
 def _readers(

@@ -7,30 +7,32 @@ from typing import Annotated
 
 import typer
 
-from konductor_like.cli.options import Context, Kubeconfig, TableOrJson, Verbose
-from konductor_like.cli.output import say_json
+from konductor_like.cli.help import examples
+from konductor_like.cli.options import Context, FormatOption, Kubeconfig, Verbose
+from konductor_like.cli.output import say, say_document
 
 
+@examples("backtest --since 7d", "backtest --since 30d --compare new-rules.yaml")
 def backtest(
     *,
     since: Annotated[
-        str, typer.Option("--since", metavar="SPAN|TIME", help="Where to begin: 30d, 36h, 2026-03-01.")
+        str, typer.Option("--since", metavar="SPAN|TIME", help="Start: 30d, 36h, 2026-03-01 (UTC).")
     ] = "30d",
     until: Annotated[
-        str | None, typer.Option("--until", metavar="SPAN|TIME", help="Where to end; otherwise now.")
+        str | None, typer.Option("--until", metavar="SPAN|TIME", help="End; otherwise now.")
     ] = None,
     rules: Annotated[
         Path | None,
-        typer.Option("--rules", metavar="FILE", help="Rules to try; otherwise KONDUCTOR_RULES_FILE."),
+        typer.Option("--rules", metavar="FILE", help="Rules file to try; otherwise KONDUCTOR_RULES_FILE."),
     ] = None,
     compare: Annotated[
         Path | None,
-        typer.Option("--compare", metavar="FILE", help="Also show what these rules would have changed."),
+        typer.Option("--compare", metavar="FILE", help="Compare with another rules file."),
     ] = None,
     release_after: Annotated[
         str,
         typer.Option(
-            "--release-after", metavar="SPAN", help="Assumed time from a taint to its release; or never."
+            "--release-after", metavar="SPAN", help="Assumed time from a taint to its release, or never."
         ),
     ] = "4h",
     nodes: Annotated[
@@ -41,7 +43,7 @@ def backtest(
             help="The fleet: the cluster's nodes, the nodes in the lines, or a file with a name per line.",
         ),
     ] = "cluster",
-    output: TableOrJson = "table",
+    output: FormatOption = "table",
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Read everything from Loki, and cache nothing.")
     ] = False,
@@ -51,7 +53,8 @@ def backtest(
 ) -> None:
     """Show which nodes the rules would have tainted, when, why and for how long.
 
-    Reads Loki's history and changes nothing. The controller's own code finds the faults and decides on them.
+    The command reads the history in Loki and changes nothing. The controller's own code finds the faults and
+    decides on them.
     """
     from konductor_like.cli.backtest.carry_out import carry_out, exit_status
     from konductor_like.cli.backtest.report import document, show
@@ -67,8 +70,11 @@ def backtest(
         context=context,
         kubeconfig=kubeconfig,
     )
-    if output == "json":
-        say_json(document(result))
-    else:
-        show(result)
+    match output:
+        case "table":
+            show(result)
+        case "name":
+            say(dict.fromkeys(f"node/{outage.node}" for outage in result.verdicts.outages))
+        case _:
+            say_document(document(result), output)
     raise typer.Exit(exit_status(result, use_cache=not no_cache))

@@ -22,7 +22,7 @@ from konductor_like.cli.output import (
 from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS
 
-HEADERS = ("NODE", "FROM", "FOR", "FAULT", "GPU", "GROUNDS", "EVIDENCE")
+HEADERS = ("NODE", "FROM", "FOR", "FAULT", "GPU", "REASON", "EVIDENCE")
 HELD_HEADERS = ("NODE", "FROM", "FOR", "FAULT", "WHY")
 _DAY_NS = 86_400 * SECOND_NS
 _COLOURS = {"+": "red", "-": "green"}
@@ -48,7 +48,7 @@ def summary(result: Result) -> dict[str, list[str]]:
         found += f"; waited {age(history.waited_seconds)} to spare Loki"
     nodes = count(len({one.node for one in verdicts.outages}), "node")
     hours = sum((one.end_ns or history.read_upto_ns) - one.start_ns for one in verdicts.outages) / 3.6e12
-    tainted = f"{nodes}, {count(len(verdicts.outages), 'time')}, {hours:.1f} node hours"
+    tainted = f"{nodes}, {count(len(verdicts.outages), 'outage')}, {hours:.1f} node hours"
     if peak := verdicts.peak:
         share = f"{peak.out} of {verdicts.gpu_nodes} ({verdicts.share(peak.out):.1%})"
         tainted += f"; most at once {share} at {stamp_of_ns(peak.at_ns)}"
@@ -69,13 +69,13 @@ def assumptions(result: Result) -> list[str]:
     back = (
         "nobody releases a node"
         if after is None
-        else f"a node is released {age(after)} after its taint, or later because of its earlier times out"
+        else f"a node is released {age(after)} after its taint, or later because of its earlier outages"
     )
-    proven = "and further nodes whose kernel log proves a GPU"
+    proven = "and all others whose kernel log shows a GPU"
     nodes = {
-        "cluster": f"the nodes are the cluster's of today, with today's labels, {proven}",
-        "file": f"the nodes are the file's, {proven}",
-        "lines": "the nodes are those that the lines name, and the brake counts each from its first line on",
+        "cluster": f"the fleet is the cluster's nodes of today, with today's labels, {proven}",
+        "file": f"the fleet is the nodes in the file, {proven}",
+        "lines": "the fleet is the nodes that the lines name; the brake counts each from its first line on",
     }[result.nodes_from]
     polled = f"each line arrived at its timestamp, and polls are {age(result.poll_seconds)} apart"
     sentences = [back, nodes, polled]
@@ -113,9 +113,9 @@ def tables(result: Result) -> Iterator[str]:
     """Yield the tables: the differences, if two sets of rules were compared; outages; held nodes."""
     verdicts = result.verdicts
     if result.difference is not None:
-        yield from _difference("Changes by the rules of --compare", result.difference, result)
+        yield from _difference("Changes with the rules of --compare", result.difference, result)
     if verdicts.outages:
-        yield from ("", "Out:", *columns(HEADERS, [_outage_row(one, result) for one in verdicts.outages]))
+        yield from ("", "Outages:", *columns(HEADERS, [_outage_row(one, result) for one in verdicts.outages]))
     if verdicts.held:
         held = [
             (*_when(one, result), fault_name(one.incident.key.rule), one.why.value) for one in verdicts.held
@@ -127,7 +127,8 @@ def tables(result: Result) -> Iterator[str]:
 
 def _difference(title: str, found: Difference, result: Result) -> Iterator[str]:
     yield from ("", f"{title}:")
-    yield f"{count(len(found.added), 'outage')} more, {len(found.gone)} fewer, {found.same} the same."
+    added = f"{len(found.added)} more {'outage' if len(found.added) == 1 else 'outages'}"
+    yield f"{added}, {len(found.gone)} fewer, {found.same} unchanged."
     rows = [
         (sign, *_outage_row(one, result))
         for sign, outages in (("+", found.added), ("-", found.gone))

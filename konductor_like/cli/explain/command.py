@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from konductor_like.cli.completion import complete_rules_and_nodes
 from konductor_like.cli.errors import CommandError, status_of
-from konductor_like.cli.options import Context, Kubeconfig, Verbose, not_empty
-from konductor_like.cli.output import Paragraph, say_document, say_paragraphs, tell, warn
+from konductor_like.cli.help import examples
+from konductor_like.cli.options import Context, Format, FormatOption, Kubeconfig, Verbose, not_empty
+from konductor_like.cli.output import Paragraph, say, say_document, say_paragraphs, tell, warn
 from konductor_like.cli.rules import RULES_VARIABLE, digest_of, load
 from konductor_like.model import Source
 
@@ -22,15 +25,17 @@ if TYPE_CHECKING:
     from konductor_like.cli.explain.node import NodeExplanation
 
 STDIN = "-"
-Output = Literal["text", "json", "yaml"]
+_LINE_CHARS = 65_536
+"""Characters after which a line on standard input is cut."""
 
 
+@examples("explain xid 79", "explain gpu-04", "explain -o json '[5.1] NVRM: Xid (PCI:0000:9b:00): 48, pid=7'")
 def explain(
     what: Annotated[
         list[str],
         typer.Argument(
             metavar="RULE|LINE|NODE",
-            help="xid 79, nccl.socket, a pasted line, or a node's name (or: node NAME); - reads one line.",
+            help="xid 79, 79, nccl.socket, a pasted line, a node (or: node NAME), or - for standard input.",
             autocompletion=complete_rules_and_nodes,
         ),
     ],
@@ -39,18 +44,17 @@ def explain(
         Source | None,
         typer.Option("--source", help="Where a pasted line comes from; otherwise both are tried."),
     ] = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = "text",
+    output: FormatOption = "table",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Explain a fault, by its name or by a line of a log; or a node.
+    """Explain a fault, a line of a log, or a node.
 
-    For a fault: what it is, its usual cause, what the controller does, and which other faults to look for. A
-    line is read as the controller reads it, with the rules file in force. For a line without a fault the
-    command prints the reason and succeeds. With --context or --kubeconfig it warns if that cluster's
-    controller runs other rules. For a node: its recorded faults, the controller's last decision, what is held
-    back, and what to do next.
+    For a fault: what it is, its usual cause, what the controller does, and which other faults to look for.
+    For a line: the same for its fault, or why the line is not a fault. For a node: its recorded faults, the
+    last decision of the controller, what is held back, and what to do next. With --context or --kubeconfig
+    the command warns if the controller of that cluster runs other rules.
     """
     from konductor_like.cli.explain import fault
     from konductor_like.detection import Detector
@@ -69,7 +73,8 @@ def explain(
     else:
         if kubeconfig or context:
             _warn_of_other_rules(rules, kubeconfig, context)
-        _show(fault.paragraphs(answer), fault.document(answer), output)
+        name = answer.explanation.entry.rule if answer.explanation else ""
+        _show(fault.paragraphs(answer), fault.document(answer), name, output)
 
 
 def _explain_node(
@@ -116,20 +121,28 @@ def _warn_of_other_rules(rules: UserRules, kubeconfig: str | None, context: str 
 
 
 def _standard_input() -> str:
-    """Return the first line that is not blank; a line with quotation marks is hard to pass as an argument."""
+    """Return the start of the first line that is not blank.
+
+    A line with quotation marks is hard to pass as an argument.
+    """
     if sys.stdin.isatty():
         tell("Paste one line, and press Enter.")
-    return next((line for line in sys.stdin if line.strip()), "")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    return next((line for line in iter(partial(sys.stdin.readline, _LINE_CHARS), "") if line.strip()), "")
 
 
-def _show_node(node: NodeExplanation, output: Output) -> None:
+def _show_node(node: NodeExplanation, output: Format) -> None:
     from konductor_like.cli.explain.node import document, paragraphs  # slow: imports the Kubernetes client
 
-    _show(paragraphs(node), document(node), output)
+    _show(paragraphs(node), document(node), f"node/{node.report.name}", output)
 
 
-def _show(paragraphs: Iterable[Paragraph], document: dict[str, Any], output: Output) -> None:
-    if output == "text":
-        say_paragraphs(paragraphs)
-    else:
-        say_document(document, output)
+def _show(paragraphs: Iterable[Paragraph], document: dict[str, Any], name: str, output: Format) -> None:
+    match output:
+        case "table":
+            say_paragraphs(paragraphs)
+        case "name":
+            say([name] if name else [])
+        case _:
+            say_document(document, output)

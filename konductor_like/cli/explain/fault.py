@@ -17,25 +17,29 @@ from konductor_like.detection import Detector
 from konductor_like.detection.why_not import why_no_fault
 from konductor_like.exits import Exit
 from konductor_like.model import APPLICATION_XIDS, FaultKind, Finding, Severity, Source
+from konductor_like.model.text import clipped
 
 _NAME = re.compile(r"([a-z][a-z0-9_]*)[\s.]([a-z0-9_.-]+(?: [a-z0-9_]+){0,3})", re.ASCII)
 _EXAMPLES = {"xid": 79, "sxid": 12028}
 _CODED = (*_EXAMPLES, "cuda")
 _HINT = "Name a fault (xid 79, sxid 12028, cuda 719, nccl.socket), or paste a line in quotation marks."
-_WE = {
-    Severity.FATAL: "taint the node at once, as far as the brake allows",
-    Severity.TEST: "taint the node at once, and mark it as a test",
-    Severity.SUSPECT: "record it on the node; one such line does not taint",
-    Severity.APPLICATION: "record it as caused by the job; it never taints",
-    Severity.INFO: "record it; there is nothing to act upon",
+_CONTROLLER = {
+    Severity.FATAL: "taints the node at once, unless the brake holds it back",
+    Severity.TEST: "taints the node at once, and marks the taint as a test",
+    Severity.SUSPECT: "records the fault; one such line does not taint the node",
+    Severity.APPLICATION: "records the fault as the job's own; it never taints a node",
+    Severity.INFO: "records the fault; nothing needs to be done",
 }
-_USUALLY = {
-    Blame.APPLICATION: "caused by the application",
-    Blame.DRIVER: "caused by the driver, firmware or another part of the vendor's software",
-    Blame.HARDWARE: "caused by the hardware",
-    Blame.FABRIC: "caused by the fabric: NVLink, NVSwitch or the network",
-    Blame.OTHER_EVENT: "a consequence of another event",
+_CAUSES = {
+    Blame.APPLICATION: "the application",
+    Blame.DRIVER: "the driver, the firmware or other software of the vendor",
+    Blame.HARDWARE: "the hardware",
+    Blame.FABRIC: "the fabric: NVLink, NVSwitch or the network",
+    Blame.OTHER_EVENT: "another event, of which this fault is a consequence",
 }
+_SHOWN_CHARS = 1000
+"""Characters of a pasted line that the text shows."""
+_NAME_CHARS = 80
 _BUILT_IN = "built-in"
 
 
@@ -95,13 +99,14 @@ def _explain_line(detector: Detector, line: str, sources: tuple[Source, ...]) ->
         if reason is not None:
             return Answer(line=line, source=source, reason=reason)
     logs = " or ".join(f"{source.value} log" for source in sources)
-    reason = f"It has none of the words by which the rules find faults in a {logs}."
+    reason = f"The line has none of the words that the rules look for in a {logs}."
     meant = _did_you_mean(parse_fault_name(line, detector.catalog).suggestions)
     return Answer(line=line, reason=f"{reason} {meant}".rstrip())
 
 
 def _not_found(catalog: Catalog, text: str, meant: str) -> CommandError:
     """Return the error for a text without a rule; ``meant`` is the command that was probably meant."""
+    shown = clipped(text, _NAME_CHARS)
     family, *name = re.split(r"[\s.]", text.lower(), maxsplit=1)
     names = [known for known in _rule_names(catalog) if known.startswith(f"{family}.")]
     if names:
@@ -109,11 +114,11 @@ def _not_found(catalog: Catalog, text: str, meant: str) -> CommandError:
     elif family in _CODED:
         hint = f"Name its code, as in `{family} {_EXAMPLES[family]}`."
     else:
-        error = f"{text!r} is neither a rule nor a line of a log"
+        error = f"{shown!r} is neither a fault nor a line of a log"
         return NoFaultError(error, hint=meant or _HINT, status=Exit.USAGE)
     if not name:
-        return CommandError(f"{text} is a family of rules", hint=hint, status=Exit.USAGE)
-    return CommandError(f"there is no rule {text}", hint=meant or hint, status=Exit.USAGE)
+        return CommandError(f"{shown} is a family of rules", hint=hint, status=Exit.USAGE)
+    return CommandError(f"there is no rule {shown}", hint=meant or hint, status=Exit.USAGE)
 
 
 def _did_you_mean(names: Sequence[str]) -> str:
@@ -150,16 +155,15 @@ def document(answer: Answer) -> dict[str, Any]:
 
 
 def _action(explanation: Explanation, severity: Severity) -> str:
+    """Return what the controller does."""
     mode = explanation.entry.mode
     if mode is Mode.OFF:
-        return "do nothing: its rule is off"
+        return "ignores such lines: the rule is off"
     if mode is Mode.SHADOW:
-        return f"count and log it, no more: its rule is on trial (shadow), as {severity.value}"
+        return f"only counts and logs the fault, as {severity.value}: the rule is in shadow mode"
     if explanation.only_scan:
-        return (
-            "find it with `scan` only: no log that the controller reads has such lines, so they never taint"
-        )
-    return _WE[severity]
+        return "never taints for it: only `konductor-like scan` looks for such lines"
+    return _CONTROLLER[severity]
 
 
 def _action_of_rule(explanation: Explanation) -> str:
@@ -167,7 +171,7 @@ def _action_of_rule(explanation: Explanation) -> str:
     entry = explanation.entry
     if not explanation.details or explanation.only_scan or entry.mode is not Mode.ENFORCE:
         return _action(explanation, entry.severity)
-    return f"depends on the line (see But); without details, {_WE[_default_severity(entry)]}"
+    return f"depends on the line (see Details); without details, it {_CONTROLLER[_default_severity(entry)]}"
 
 
 def _default_severity(entry: Entry) -> Severity:
@@ -194,9 +198,9 @@ def _override_hint(entry: Entry) -> str:
 
 def _line_rows(answer: Answer, line: str) -> Iterator[Paragraph]:
     finding = answer.finding
-    yield "Line", finding.text if finding else line
+    yield "Line", finding.text if finding else clipped(line, _SHOWN_CHARS)
     yield "Read as", f"{answer.source.value} log" if answer.source else ""
-    yield "No fault", answer.reason
+    yield "Result", f"Not a known GPU fault. {answer.reason}" if answer.reason else ""
     if finding is None:
         return
     process = finding.process
@@ -206,7 +210,7 @@ def _line_rows(answer: Answer, line: str) -> Iterator[Paragraph]:
         "GPU": finding.gpu,
         "MIG": finding.mig,
         "Port": finding.port,
-        "Detail": finding.sub_code,
+        "Sub-code": finding.sub_code,
         "Process": process,
         "Written by": "a user, not the kernel" if finding.user_written else None,
     }
@@ -215,8 +219,8 @@ def _line_rows(answer: Answer, line: str) -> Iterator[Paragraph]:
         return
     entry = answer.explanation.entry
     if answer.explanation.details or (finding.severity, finding.title) != (entry.severity, entry.title):
-        yield "It says", f"{finding.title} ({finding.severity.value})"
-        yield "So we", _action(answer.explanation, finding.severity)
+        yield "Meaning", f"{finding.title} ({finding.severity.value})"
+        yield "Controller", _action(answer.explanation, finding.severity)
         yield "To do", finding.advice
         yield "Needs", finding.needs
 
@@ -227,15 +231,15 @@ def _rule_rows(explanation: Explanation) -> Iterator[Paragraph]:
     if explanation.details:
         severity = f"depends on the line ({_default_severity(entry).value} without details)"
     if change and not custom:
-        then = "; it then overrides the line's details" if explanation.details else ""
+        then = "; the line's details are then ignored" if explanation.details else ""
         change = f"{change}   (under `overrides:` in the rules file{then})"
     yield "Fault", f"{fault_name(entry.rule)}: {entry.title}"
     yield "Name", _vendors_name(entry)
     yield "What", explanation.text
-    yield "Usually", _USUALLY[explanation.blame] if explanation.blame else ""
+    yield "Usual cause", _CAUSES[explanation.blame] if explanation.blame else ""
     yield "Severity", severity
-    yield "We", _action_of_rule(explanation)
-    yield "But", explanation.details
+    yield "Controller", _action_of_rule(explanation)
+    yield "Details", explanation.details
     yield "To change", change
     yield "Changed by", "" if custom or entry.origin == _BUILT_IN else entry.origin
     yield "NVIDIA says", "; then ".join(filter(None, (explanation.vendor_now, explanation.vendor_later)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from konductor_like.cli.columns import age_of, count, stamp
+from konductor_like.cli.columns import age_of, count, fault_name, stamp
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import notes_on
@@ -46,14 +46,12 @@ from konductor_like.policy.wording import name_of, why_not_tainted
 
 FAULTS_SHOWN = 4
 MEMBERS_SHOWN = 6
-TIMES_SHOWN = 3
+OUTAGES_SHOWN = 3
 RELEASES_SHOWN = 2
 _COVERAGE = {
-    CoverageState.MEASURED: "its kernel log is heard",
-    CoverageState.UNKNOWN: "UNKNOWN: its kernel log stopped arriving, so silence means nothing",
-    CoverageState.NOT_MEASURED: (
-        "not measured: no heartbeat of its kernel log was ever heard, so silence means little"
-    ),
+    CoverageState.MEASURED: "its kernel log arrives",
+    CoverageState.UNKNOWN: "unknown: its kernel log stopped arriving, so later faults are not known",
+    CoverageState.NOT_MEASURED: "not measured: no heartbeat of its kernel log has ever arrived",
 }
 _BY_SETTINGS = (SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.NOT_SELECTED)
 """The reasons for no taint that depend on the controller's settings."""
@@ -71,7 +69,7 @@ class NodeExplanation:
     failures: tuple[FailureReport, ...]
     """The failure groups of the node."""
     stays_out: str | None
-    """Why the node must stay out because of its earlier times out; None if they do not require it."""
+    """Why the node must stay out because of its earlier outages; None if they do not require it."""
     other_rules: str
     """A sentence if the controller's rules differ from this machine's; empty if not, or if not known."""
 
@@ -123,9 +121,9 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     report, record, now = node.report, node.report.state.record, node.now
     since = f" since {stamp(report.since)}, {age_of(report.since, now)}" if report.since else ""
     yield "Node", f"{report.name} is {state_text(report)}{since}"
-    yield "Decided", _decided(node)
+    yield "Decision", _decided(node)
     yield "Held back", [f"{_name(node, refused)}: {why}" for refused, why in node.held_back]
-    yield "Stays out", f"{node.stays_out}; only a person brings it back" if node.stays_out else ""
+    yield "Stays out", f"{node.stays_out}; `konductor-like reset` brings it back" if node.stays_out else ""
     faults = sorted(
         record.incidents,
         key=lambda each: (each.state is IncidentState.RELEASED, not each.taints, -each.last_ns),
@@ -133,20 +131,20 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     for incident in faults[:FAULTS_SHOWN]:
         yield "Fault", list(_fault(incident, now))
     if (more := len(faults) - FAULTS_SHOWN) > 0:
-        yield "And", f"{count(more, 'more fault')}: `konductor-like explain node {report.name} -o json`"
+        yield "More", f"{count(more, 'more fault')}: `konductor-like explain node {report.name} -o json`"
     for failure in node.failures:
-        yield "Failure", list(_failure(failure, report.name, now))
-    yield "Times out", list(_times_out(node))
+        yield "Failure group", list(_failure(failure, report.name, now))
+    yield "Earlier outages", list(_earlier_outages(node))
     yield "Released", [_release(mark, now) for mark in record.releases[:RELEASES_SHOWN]]
     yield "Coverage", [_coverage(node), *notes_on(report.name, node.controller.coverage)]
     if (act := record.act) is not None:
-        by_rules = f", under the rules {act.rules}" if act.rules else ", by a person"
-        yield "Last act", f"{act.id}, {_when(act.at, now)}{by_rules}"
+        by = f"by the controller with the rules {act.rules}" if act.rules else "by a person"
+        yield "Last write", f"{_when(act.at, now)} {by}, act {act.id}"
     yield "Warning", report.warnings
     yield "Rules", node.other_rules
-    yield "Not known", node.problem
+    yield "Unknown", node.problem
     yield "To do", report.advice
-    yield "Then", node.next_commands
+    yield "Commands", node.next_commands
 
 
 def document(node: NodeExplanation) -> dict[str, Any]:
@@ -182,19 +180,19 @@ def _decided(node: NodeExplanation) -> str:
         return f"not tainted: the node has the label {OPT_OUT_LABEL}"
     if report.health is Health.HELD:
         still = "" if node.held_back else f"; {why_still_held(node.controller, node.now)}"
-        return f"to be tainted, and held back{still}"
+        return f"to be tainted, but held back{still}"
     if report.fault is not None and (reason := follows_from(report.fault)):
         return f"not tainted: {reason}"
     if node.held_back:
-        return "not tainted: the fault that would taint it is held back"
+        return "not tainted: the fault is held back"
     open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
     if open_ones:
         reasons = [follows_from(each) for each in open_ones]
-        return f"recorded, not tainted: {reasons[0] if all(reasons) else 'no fault is enough for a taint'}"
+        return f"recorded only: {reasons[0] if all(reasons) else 'no fault reaches its threshold'}"
     if state.record.incidents or report.warnings:
         return ""
     until = f" up to {stamp(node.unread_since)}" if node.unread_since else ""
-    return f"nothing: no fault is recorded{until}"
+    return f"no faults recorded{until}"
 
 
 def _name(node: NodeExplanation, refused: SkippedTaint) -> str:
@@ -216,7 +214,7 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
         yield f"escalated because: {incident.escalated_because}"
     if incident.ended_ns is not None:
         when = _when(moment_of(incident.ended_ns), now)
-        yield f"over: the driver reported its end {when}; it stays open until `konductor-like reset`"
+        yield f"ended: the driver reported it {when}; the fault stays open until `konductor-like reset`"
     if incident.job:
         yield f"job: {incident.job}"
     if incident.ack:
@@ -235,13 +233,13 @@ def _failure(failure: FailureReport, name: str, now: datetime) -> Iterator[str]:
     yield f"this node: {role.value}; with it: {listed(others, MEMBERS_SHOWN)}"
 
 
-def _times_out(node: NodeExplanation) -> Iterator[str]:
+def _earlier_outages(node: NodeExplanation) -> Iterator[str]:
     quarantines = node.report.state.record.quarantines
-    for each in quarantines[:TIMES_SHOWN]:
+    for each in quarantines[:OUTAGES_SHOWN]:
         span = age_of(each.tainted_at, each.released_at)
-        yield f"{_when(each.tainted_at, node.now)} for {span}, for {each.rule}"
-    if (more := len(quarantines) - TIMES_SHOWN) > 0:
-        yield f"and {count(more, 'time')} before that"
+        yield f"{stamp(each.tainted_at)}, for {span}, because of {fault_name(each.rule)}"
+    if (more := len(quarantines) - OUTAGES_SHOWN) > 0:
+        yield f"and {count(more, 'earlier outage')}"
 
 
 def _release(mark: Release, now: datetime) -> str:
@@ -253,8 +251,8 @@ def _coverage(node: NodeExplanation) -> str:
     if node.unread_since is None:
         return _COVERAGE[node.report.coverage]
     return (
-        f"UNKNOWN: its kernel log has not been read since {stamp(node.unread_since)} "
-        f"({age_of(node.unread_since, node.now)} ago), so silence means nothing"
+        f"unknown: its kernel log has not been read since {stamp(node.unread_since)} "
+        f"({age_of(node.unread_since, node.now)} ago), so later faults are not known"
     )
 
 

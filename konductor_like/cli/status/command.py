@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from konductor_like.cli.errors import CommandError
-from konductor_like.cli.options import Context, Kubeconfig, Names, Verbose, not_empty
+from konductor_like.cli.help import examples
+from konductor_like.cli.options import Context, Kubeconfig, Names, Verbose, not_empty, one_line
 from konductor_like.cli.output import Screen, say, say_document, tell, warn
 from konductor_like.exits import Exit
 
@@ -20,6 +21,7 @@ Output = Literal["table", "wide", "json", "yaml", "name"]
 SortBy = Literal["state", "name", "age", "fault"]
 
 
+@examples("status", "status gpu-07 -o yaml", "status --state faulty,held -o wide")
 def status(
     nodes: Names = None,
     *,
@@ -33,7 +35,7 @@ def status(
             "--selector",
             metavar="LABELS",
             help="Only nodes with these labels, such as -l topology.kubernetes.io/zone=eu-north1-a.",
-            callback=not_empty,
+            callback=one_line,
         ),
     ] = None,
     state: Annotated[
