@@ -242,7 +242,7 @@ def main(arguments: list[str] | None = None) -> int:
             boot = file.read().strip()
         descriptor = os.open(options.device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return _failed(f"cannot open: {error}; in a container this takes `privileged: true`")
+        return _failed(f"cannot open: {error}; in a container this needs `privileged: true`")
     reader = reader_of(descriptor, STDOUT, boot)
     # As the first process of a container we would not even hear of SIGTERM without a handler.
     for number in (signal.SIGTERM, signal.SIGINT):

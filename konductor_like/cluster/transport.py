@@ -217,7 +217,9 @@ class Transport:
         def left() -> float:
             seconds = end - self._clock() if write else timeout
             if seconds <= 0:
-                raise KubeTimeout(f"cannot {what}: it was too late to send it to {connection.host}")
+                raise KubeTimeout(
+                    f"cannot {what}: the deadline passed before the request was sent to {connection.host}"
+                )
             return seconds
 
         with self._mapped(what, write=write, sent=False):
@@ -262,7 +264,7 @@ class Transport:
         except http.ReadTimeoutError as error:
             raise KubeTimeout(f"{failed} gave no answer in time", outcome_unknown=write) from error
         except (http.LocationValueError, http.URLSchemeUnknown) as error:
-            raise KubeConfigError(f"{failed} is no usable address: {cut(str(error))}") from error
+            raise KubeConfigError(f"{failed} is not a usable address: {cut(str(error))}") from error
         except http.HTTPError as error:
             message = f"{failed} broke the connection: {_cause(error)}"
             raise KubeUnreachable(message, outcome_unknown=write) from error

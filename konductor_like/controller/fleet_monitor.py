@@ -301,8 +301,8 @@ class UnparsedLines:
 def _log_unparsed(line: LogLine, catalog: Catalog) -> None:
     why = why_no_fault(catalog, line.text, line.source) or ""
     logs.warning(
-        f"node {line.node or '(no node)'}: a line of the kernel log names an Xid but is not understood, so "
-        f"it is no fault. {why} Further such lines of this node are only counted. "
+        f"node {line.node or '(no node)'}: a kernel line names an Xid in an unknown form, so the controller "
+        f"ignores the line. {why} The controller only counts further lines like this from the node. "
         f'Line: "{evidence(one_line(line.text))}"',
         node=line.node,
     )

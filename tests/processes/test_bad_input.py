@@ -162,7 +162,7 @@ def test_odd_lines_are_counted_and_hide_no_fault(stage: Stage) -> None:
 
     until(logged(controller, "name no node"), "the line without a node", controller)
     until(
-        logged(controller, "node gone-node, which the cluster does not have"), "the unknown node", controller
+        logged(controller, "node gone-node, but the cluster has no such Node"), "the unknown node", controller
     )
     until(lambda: stage.node("gpu-04").recorded(31), "the long line", controller)
     until(lambda: stage.node("gpu-06").tainted, "the good line", controller)
@@ -193,7 +193,7 @@ def test_a_dry_run_logs_its_changes_and_writes_nothing(stage: Stage) -> None:
 
     assert dry_run.process.returncode == 0
     until(logged(dry_run, "Node gpu-01 tainted. (dry run)"), "it says so")
-    assert logged(dry_run, "a dry run has no cursor")()
+    assert logged(dry_run, "a dry run has no saved cursor")()
     assert {call.verb for call in stage.cluster.calls()} <= {"get", "list", "watch"}
 
 
