@@ -1,7 +1,7 @@
 """Send requests over the official client's configuration and connections: JSON in, JSON out.
 
 The client's typed models are not used: one odd field in one Node must not make a whole list unreadable. Only
-one error is retried here: after a 401 the credentials are loaded again and the request is sent once more,
+one error is retried here: after a 401 the credentials are loaded again and the request is sent again,
 because tokens are rotated while the process runs. A write is not sent after its time is over: a login command
 may take long, and another process may hold the Lease by then (rule 24).
 """

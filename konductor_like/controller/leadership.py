@@ -252,7 +252,7 @@ class Leadership:
             self._metrics.unread.labels(source.value).set(max(0, self._now_ns() - ns) / 1e9)
 
     def _log_clock_difference(self) -> None:
-        """Log once when Loki's clock and this machine's differ, and once more when they differ too much."""
+        """Log once when Loki's clock and this machine's differ, and again when they differ too much."""
         ahead_seconds = self._clock_ahead_seconds()
         wrong = (abs(ahead_seconds) > 0) + (abs(ahead_seconds) > CLOCK_TRUSTED_SECONDS)
         if wrong > self._clocks_wrong:

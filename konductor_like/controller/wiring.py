@@ -90,7 +90,7 @@ def open_controller(
 ) -> Iterator[Controller]:
     """Build a controller that is ready to run, and close its connections at the end.
 
-    Whoever sets ``reload`` makes the controller read the rules file again. Building sends no request. Raises
+    Setting ``reload`` makes the controller read the rules file again. Building sends no request. Raises
     KubeConfigError, LokiMisconfigured, RulesError or ValueError if a setting or file cannot be used.
     """
     active_rules = ActiveRules(settings.rules_file, metrics, reload)

@@ -14,10 +14,10 @@ from konductor_like.cli.output import say_json
 def backtest(
     *,
     since: Annotated[
-        str, typer.Option("--since", metavar="SPAN|TIME", help="Where to begin: 30d, 36h, 2026-03-01.")
+        str, typer.Option("--since", metavar="SPAN|TIME", help="Start: 30d, 36h, 2026-03-01.")
     ] = "30d",
     until: Annotated[
-        str | None, typer.Option("--until", metavar="SPAN|TIME", help="Where to end; otherwise now.")
+        str | None, typer.Option("--until", metavar="SPAN|TIME", help="End; now by default.")
     ] = None,
     rules: Annotated[
         Path | None,

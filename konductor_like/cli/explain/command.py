@@ -35,7 +35,7 @@ def explain(
     *,
     source: Annotated[
         Source | None,
-        typer.Option("--source", help="Where a pasted line comes from; otherwise both are tried."),
+        typer.Option("--source", help="Source of a pasted line; both by default."),
     ] = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = "text",
     context: Context = None,
