@@ -27,7 +27,7 @@ def load_rules(path: Path | None, *, needed: bool = False) -> UserRules:
     text = None if path is None else _read(path)
     if needed and path is not None and not (text and text.strip()):
         how = "is gone" if text is None else "is empty"
-        raise _unreadable(path, f"{how}; to go without rules of your own, let it say `rules: []`")
+        raise _unreadable(path, f"{how}; to use no rules of your own, write `rules: []`")
     if path is None or text is None:
         return UserRules(load_catalog())
     return validated(read_user_rules(text, path.name, load_catalog()))
@@ -52,7 +52,7 @@ def validated(rules: UserRules) -> UserRules:
                 reason = f"detection passes over {quoted(example)}"
                 problems.append(record.error("match", f"{reason}: {why}" if why else reason, number))
             elif finding.rule != rule.id:
-                reason = f"{finding.rule} comes first and decides on {quoted(example)}."
+                reason = f"{finding.rule} comes first and matches {quoted(example)}."
                 warnings.append(str(record.error("match", reason, number)))
     if problems:
         raise RulesError(problems)

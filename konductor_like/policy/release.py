@@ -175,7 +175,7 @@ def _reboot_warning(state: NodeState) -> str:
         and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
         and incident.last.boot_id in (None, state.machine.boot_id)
     ]
-    return "The node has not rebooted since these faults: " + "; ".join(open_faults) if open_faults else ""
+    return "The node has not rebooted since: " + "; ".join(open_faults) if open_faults else ""
 
 
 def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:

@@ -147,8 +147,7 @@ def every_state() -> list[dict[str, Any]]:
     with_record(pending, incident(state=IncidentState.PENDING, boot=OTHER_BOOT))
     warned = Release(
         ago(3_600), "kim@laptop", "swapped the riser", "reset", KernelPosition(boot_of(released)),
-        warning="The node has not rebooted since these faults: "
-        "xid 79 on GPU 0000:9b:00: Drain the node and reboot it.",
+        warning="The node has not rebooted since: xid 79 on GPU 0000:9b:00: Drain the node and reboot it.",
     )  # fmt: skip
     with_record(released, incident(state=IncidentState.RELEASED, boot=boot_of(released)), release=warned)
 

@@ -53,7 +53,7 @@ def test_an_example_of_a_built_in_rule_that_is_off_is_refused_with_the_reason() 
 
     assert "Its rule xid.63 is off." in refused(text + "overrides:\n  xid.63.mode: 'off'\n")
     assert any(
-        "match: xid.63 comes first and decides on 'NVRM: Xid (PCI" in each for each in validate(text).warnings
+        "match: xid.63 comes first and matches 'NVRM: Xid (PCI" in each for each in validate(text).warnings
     )
 
 

@@ -160,9 +160,7 @@ def test_the_warning_of_a_missing_reboot_names_only_faults_that_need_one() -> No
     reset_node(cluster, "gpu-1", 60)
 
     warning = cluster.nodes["gpu-1"].record.releases[0].warning
-    assert (
-        warning == "The node has not rebooted since these faults: xid 79 on GPU 0000:4e:00: Reboot the node."
-    )
+    assert warning == "The node has not rebooted since: xid 79 on GPU 0000:4e:00: Reboot the node."
 
 
 def test_a_reset_of_a_taint_without_a_record_is_recorded() -> None:
