@@ -147,24 +147,23 @@ class Settings(BaseSettings):
     """Path of your own rules file ([rules](rules.md)). The controller reads it again on change and on
     SIGHUP."""
     brake_max_percent: float = Field(_POLICY.brake_max_percent, ge=0, le=100)
-    """Brake: maximum percentage of GPU nodes out of service; at least one node. Example: `20` allows 2 of 14
-    nodes."""
+    """Brake: maximum percentage of GPU nodes that the controller taints at a time; at least one node.
+    Example: `20` allows 2 of 14 nodes."""
     brake_max_nodes: int | None = Field(_POLICY.brake_max_nodes, ge=0)
-    """Brake: maximum number of GPU nodes out of service. The lower limit applies. `0` holds back every
-    taint."""
+    """Brake: maximum number of GPU nodes that the controller taints at a time. The lower limit applies. `0`
+    holds back every taint."""
     brake_pool_max_percent: float | None = Field(_POLICY.brake_pool_max_percent, ge=0, le=100)
-    """Brake: maximum percentage of GPU nodes out of service in each pool (`KONDUCTOR_POOL_LABEL`); at least
-    one."""
+    """Brake: maximum percentage of tainted GPU nodes in each pool (`KONDUCTOR_POOL_LABEL`); at least one."""
     brake_rate_nodes: int | None = Field(_POLICY.brake_rate_nodes, ge=0)
     """Brake: maximum number of taints within `KONDUCTOR_BRAKE_RATE_WINDOW_SECONDS`; unset for no rate
     limit."""
     brake_rate_window_seconds: float = Field(_POLICY.brake_rate_window_seconds, gt=0, le=604_800)
     """Brake: seconds of the rate limit `KONDUCTOR_BRAKE_RATE_NODES`."""
     brake_count_unavailable: bool = _POLICY.brake_count_unavailable
-    """Brake: also count cordoned and NotReady nodes as out of service, except in their first half hour."""
+    """Brake: also count cordoned and NotReady nodes as tainted, except in their first half hour."""
     brake_cooldown_seconds: float = Field(_POLICY.brake_cooldown_seconds, ge=0)
-    """Brake: cool-down in seconds. After the brake has held a node back, released nodes count as out of
-    service until this time after the last release."""
+    """Brake: cool-down in seconds. After the brake has held a node back, released nodes count as tainted
+    until this time after the last release."""
     hold_base_seconds: float = Field(_POLICY.hold_base_seconds, ge=0)
     """Seconds that a node should stay out of service after its second failure; each further failure doubles
     them. `reset` warns before this time."""

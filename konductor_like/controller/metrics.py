@@ -186,7 +186,7 @@ class Metrics:
         self.tainted = gauge("nodes_tainted", "Nodes with the controller's taint.")
         self.gpu_nodes = gauge("gpu_nodes", "GPU nodes. The brake's percentage refers to them.")
         self.brake_bound = gauge(
-            "brake_bound", "Maximum number of nodes out of service that the brake allows."
+            "brake_bound", "Maximum number of nodes that the controller may have tainted at a time."
         )
         self.brake_held = gauge(
             "brake_held", "Nodes that the brake holds back although a fault would taint them."
@@ -201,8 +201,7 @@ class Metrics:
         self.paused = gauge("paused", "Pause: 1 while an operator has paused tainting, else 0.")
         self.cooling = gauge(
             "brake_cooling",
-            "Released or deleted nodes that the brake still counts as out of service, because of the "
-            "cool-down.",
+            "Released or deleted nodes that the brake still counts as tainted, because of the cool-down.",
         )
         self.deleted = counter(
             "tainted_nodes_deleted_total", "Nodes that were deleted with the controller's taint."
@@ -212,10 +211,10 @@ class Metrics:
             "GPU nodes, by pool. Absent without KONDUCTOR_BRAKE_POOL_MAX_PERCENT.",
             "pool",
         )
-        self.pool_out = gauge("brake_pool_out", "Nodes out of service, by pool.", "pool")
+        self.pool_out = gauge("brake_pool_out", "Nodes that the controller has tainted, by pool.", "pool")
         self.pool_bound = gauge(
             "brake_pool_bound",
-            "Maximum number of nodes out of service that the brake allows, by pool.",
+            "Maximum number of nodes that the controller may have tainted at a time, by pool.",
             "pool",
         )
         self.pace_taints = gauge(
@@ -250,7 +249,7 @@ class Metrics:
         )
         self.pending = gauge(
             "boots_pending",
-            "Boots with faults pending for more than ten minutes, because no Node has the boot id.",
+            "Boots with faults pending for more than ten minutes, because the Node has another boot id.",
         )
         self.records_lost = counter(
             "kernel_records_lost_total",

@@ -134,7 +134,11 @@ def test_the_controller_logs_and_survives_nodes_that_people_edited(stage: Stage)
     stage.cluster.edit_node("gpu-01", scribble)
     stage.cluster.edit_node("gpu-02", own_taint)
     controller = stage.start_controller(**QUICK)
-    until(logged(controller, "node gpu-01: the controller cannot read all of the record"), "the record", controller)
+    until(
+        logged(controller, "node gpu-01: the controller cannot read all of the record"),
+        "the record",
+        controller,
+    )
     until(logged(controller, f"{TAINT_KEY}=maybe:NoSchedule"), "the taint", controller)
 
     stage.kernel("gpu-01", XID_79)
