@@ -42,7 +42,7 @@ def pause(
         str, typer.Option("--reason", metavar="TEXT", help="Reason, shown in status.", callback=not_blank)
     ],
     span: Annotated[
-        str | None, typer.Option("--for", metavar="SPAN", help="How long: 90s, 30m, 2h, 1d12h.")
+        str | None, typer.Option("--for", metavar="SPAN", help="Duration: 90s, 30m, 2h, 1d12h.")
     ] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Until when: 2026-05-06T18:00:00Z.")

@@ -210,7 +210,7 @@ class ReadOnlyKubeClient:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": dict(attributes)},
         }
-        what = "ask for our own permissions"
+        what = "check the permissions of this account"
         answer = self._transport.ask(what, "POST", ACCESS_REVIEWS_PATH, body=review, content_type=JSON)
         status = answer.get("status")
         if not isinstance(status, dict) or not isinstance(status.get("allowed"), bool):
