@@ -157,8 +157,8 @@ class Settings(BaseSettings):
 
     # Deciding.
     rules_file: Path | None = None
-    """Path of your own rules file ([rules](../use/own-rules.md)). The controller reads it again on change and on
-    SIGHUP."""
+    """Path of your own rules file ([own rules](../use/own-rules.md)). The controller reads it again on change
+    and on SIGHUP."""
     brake_max_percent: float = Field(_POLICY.brake_max_percent, ge=0, le=100)
     """Brake: maximum percentage of GPU nodes that the controller taints at a time; at least one node.
     Example: `20` allows 2 of 14 nodes."""
