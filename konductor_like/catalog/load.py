@@ -21,8 +21,6 @@ from konductor_like.model import Escalation, FaultKind, Severity, Source
 
 _FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
 _TABLES = ("xid", "sxid", "cuda")
-_BUS = r"(?P<gpu>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
-"""The placeholder ``{bus}``: a PCI address whose domain may be missing, as between an Xid's parentheses."""
 
 _FIELDS = RULE_FIELDS | {"kind", "table", "code", "scan_only"}
 
@@ -147,7 +145,7 @@ def _rules(
     other files' names.
     """
     texts = "|".join(map(re.escape, sorted(cuda_texts, key=len, reverse=True)))
-    placeholders = {"{pci}": PCI, "{bus}": _BUS, "{cuda_error}": rf"(?P<text>(?i:{texts}))\b"}
+    placeholders = {"{pci}": PCI, "{cuda_error}": rf"(?P<text>(?i:{texts}))\b"}
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith("_rules.yaml"))
     for name in dict.fromkeys((*_FIRST_FILES, *names)):
         try:

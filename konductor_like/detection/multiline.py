@@ -30,7 +30,7 @@ _SWITCHES_MOST = 8
 
 _GPU_FIRST = "The NVIDIA GPU "
 _GPU = re.compile(
-    rf"NVRM: {_GPU_FIRST}([0-9A-Fa-f]{{4,8}}:[0-9A-Fa-f]{{2}}:[0-9A-Fa-f]{{2}})(?:\.|\s|$)", re.ASCII
+    rf"NVRM: {_GPU_FIRST}((?:[0-9A-Fa-f]{{4,8}}:)?[0-9A-Fa-f]{{2}}:[0-9A-Fa-f]{{2}})(?:\.|\s|$)", re.ASCII
 )
 _SXID_PART = re.compile(r"\): ?\d{5}, (Fatal|Non-fatal|Severity|Data)\b", re.ASCII)
 _GPU_ERROR = "aer.gpu_error"
