@@ -69,7 +69,7 @@ _SHAPES = {
     rf"|{_DATE}[T ]{_TIME}{_ZONE}?"
     r"|[^\W\d_]{3,12}\.? ?\d{1,2} +\d\d:\d\d| *[+<] *\d{1,12}\.\d{1,9}>?|\d{1,19}|\.\.\.)\]:? ?",
     "iso": rf"{_DATE}T{_CLOCK}(?:\.\d{{1,9}}|(?P<comma>,\d{{1,9}}))?{_ZONE} "
-    r"(?:(?:stdout|stderr) [FP](?::\S{1,64})? |" + _LABELS + ")?",
+    r"(?:(?P<runtime>(?:stdout|stderr) [FP](?::\S{1,64})? )|" + _LABELS + ")?",
     # syslog and the journal: times in many forms, then the host and "kernel".
     "date": rf"(?:{_MONTH} +\d{{1,2}}|\d{{1,2}}\.? +{_MONTH})(?: \d{{4}})? +{_TIME} ",
     "full": rf"[^\W\d_]{{1,4}}+\.? {_DATE} {_TIME} [A-Z0-9+-]{{1,6}} ",
@@ -181,21 +181,23 @@ def open_record(text: str) -> KernelRecord | None:
 def _strip_prefixes(text: str, around: list[re.Match[str] | _Inner]) -> str:
     """Return the text behind all prefixes, and add the prefixes to ``around``."""
     start, stamped = 0, False
+    before: re.Match[str] | None = None
     prefix = _ANY if "kernel" in text else _NOT_OF_SYSLOG
     for _ in range(_PREFIXES_MOST):
         if text.startswith(_DRIVERS, start):
             break
         match = prefix.match(text, start)
-        if match is None and (start == 0 or _CRI.fullmatch(text, 0, start)):
-            container = _CONTAINER.match(text, start)
-            if container is not None:
-                start = container.end()
-                continue
-        if match is None or (stamped and match.lastgroup not in _BEHIND_STAMP and not match["comma"]):
+        if match is None:
+            container = _CONTAINER.match(text, start) if before is None or before["runtime"] else None
+            if container is None:
+                break
+            start = container.end()
+            continue
+        if stamped and match.lastgroup not in _BEHIND_STAMP and not match["comma"]:
             break
         stamped = stamped or match.lastgroup in _STAMPS
         around.append(match)
-        start = match.end()
+        before, start = match, match.end()
     return text[start:].lstrip()
 
 
