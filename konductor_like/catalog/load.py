@@ -42,6 +42,11 @@ def read_catalog(folder: Traversable) -> Catalog:
             code: Entry("xid.154", FaultKind.XID, *_meaning(record, advice), code)
             for code, record in _by_code(folder, "recovery_actions.csv", "value")
         },
+        recovery_words={
+            words: code
+            for code, record in _by_code(folder, "recovery_actions.csv", "value")
+            for words in record.optional_text("words").split("|")
+        },
         link_rules=_link_rules(folder),
         register_bits=dict(_register_bits(folder)),
         cuda_errors=cuda,

@@ -23,9 +23,13 @@ from konductor_like.detection.kernel_record import KernelRecord, evidence, norma
 from konductor_like.model import FaultKind, Finding, Severity, Source
 
 _NO_ACTION = 0
-# Driver branches use different words, so the number counts; the bracket behind it proves it complete.
+# Driver branches use different words, so the number counts; the bracket behind it proves it complete. Words
+# without a number, at the end of the line, count where they are known.
 _RECOVERY_TARGET = re.compile(
-    r"changed from .{1,80}? to 0x([0-9A-Fa-f]{1,8}) ?\((?:([^()]{1,40})\))?", re.ASCII
+    r"recovery action changed (?:from .{1,80}? )?to "
+    r"(?:0x(?P<number>[0-9A-Fa-f]{1,8}) ?\((?:(?P<named>[^()]{1,40})\))?"
+    r"|[\"(]?(?P<words>[A-Za-z][\w ]{1,40})[\").]{0,2}\s*$)",
+    re.ASCII,
 )
 # The last of several counts, behind the driver's own word: the process, named before, may have any name.
 _RESET_NOW = re.compile(r".*ontained\b.*[^-\w]RST: (?:(Yes)|No)\b", re.ASCII | re.DOTALL)
@@ -213,10 +217,14 @@ def _mig_instance(match: re.Match[str]) -> str | None:
 
 def _recovery_action(catalog: Catalog, _: XidEntry, detail: str) -> Verdict | None:
     target = _RECOVERY_TARGET.search(detail)
-    action = catalog.recovery_actions.get(int(target[1], 16)) if target else None
-    if action is None or target is None:
+    if target is None:
         return None
-    return Verdict(action.severity, action.title, action.advice, target[2], over=action.code == _NO_ACTION)
+    number, words = target["number"], target["named"] or target["words"]
+    code = catalog.recovery_words.get(words) if number is None else int(number, 16)
+    action = None if code is None else catalog.recovery_actions.get(code)
+    if action is None:
+        return None
+    return Verdict(action.severity, action.title, action.advice, words, over=action.code == _NO_ACTION)
 
 
 def _consequence(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:

@@ -104,8 +104,7 @@ def _compiled(*left_out: str) -> re.Pattern[str]:
 _CONTAINER = re.compile(
     # docker compose and docker service pad the name; stern prints pod and container; kail; kubetail.
     rf"(?:[\w@.-]{{1,128}} {{2,64}}\| |(?:[a-z0-9-]{{1,63}} )?{_POD} [a-z0-9-]{{1,63}} "
-    rf"|[a-z0-9-]{{1,63}}/{_POD}\[[a-z0-9-]{{1,63}}\]: |\[{_POD}(?: [a-z0-9-]{{1,63}})?\] )"
-    + _RECORD
+    rf"|[a-z0-9-]{{1,63}}/{_POD}\[[a-z0-9-]{{1,63}}\]: |\[{_POD}(?: [a-z0-9-]{{1,63}})?\] )" + _RECORD
 )
 """The name of a container."""
 _ANY = _compiled()
