@@ -51,6 +51,10 @@ def test_a_gpu_lost_in_three_lines_has_the_address_of_the_first() -> None:
     assert (third.rule, third.gpu, third.severity) == ("nvrm.fallen_off_bus", "0000:c7:00", Severity.FATAL)
 
 
+def test_an_address_without_a_domain_is_kept_as_the_first_line_has_it() -> None:
+    assert last(LOST[0].replace("0000:", ""), *LOST[1:]).gpu == "c7:00"
+
+
 def test_without_stamps_the_lines_between_are_counted() -> None:
     assert last(*LOST).gpu == "0000:c7:00"
     assert last(LOST[0], *["NVRM: GPU Board Serial Number: 1320000000001"] * 8, LOST[2]).gpu is None
