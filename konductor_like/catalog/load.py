@@ -22,6 +22,13 @@ from konductor_like.model import Escalation, FaultKind, Severity, Source
 _FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
 _TABLES = ("xid", "sxid", "cuda")
 
+_FABRIC_MANAGER = (
+    r"(?:(?:[\w.-]{1,254} )?(?:nv-fabricmanager|nvidia-fabricmanager-start\.sh)(?:\[\d{1,10}\])?: "
+    r"(?:\[ERROR\] (?:\[tid \d{1,10}\] )?)?"
+    r"|(?:\[\w{3} +\d{1,2} \d{4} [\d:]{8}\] )?\[ERROR\] (?:\[tid \d{1,10}\] )?)"
+)
+"""The placeholder ``{fm}``: what is before a message of Fabric Manager."""
+
 _FIELDS = RULE_FIELDS | {"kind", "table", "code", "scan_only"}
 
 
@@ -150,7 +157,8 @@ def _rules(
     other files' names.
     """
     texts = "|".join(map(re.escape, sorted(cuda_texts, key=len, reverse=True)))
-    placeholders = {"{pci}": PCI, "{cuda_error}": rf"(?P<text>(?i:{texts}))\b"}
+    cuda_error = rf"(?P<text>(?i:{texts}))\b"
+    placeholders = {"{pci}": PCI, "{fm}": _FABRIC_MANAGER, "{cuda_error}": cuda_error}
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith("_rules.yaml"))
     for name in dict.fromkeys((*_FIRST_FILES, *names)):
         try:
