@@ -5,9 +5,9 @@ of the code. For example, Xid 74 has the registers of an NVLink, and Xid 144 to 
 ERRORSTATUS.
 
 An SXid is an error of an NVSwitch, printed by the driver or repeated by Fabric Manager. One error prints up
-to three lines: text, ``Severity …`` and ``Data {…}``. All three make the same finding (rule and switch), so
-they are one incident. Some codes are fatal only with the word Fatal. Their ``Data`` line does not have the
-word, so it alone is suspect at most; ``multiline`` gives it the meaning of the error's first line.
+to four lines: text, ``Severity …`` and ``Data {…}`` once or twice. All of them make the same finding (rule
+and switch); ``multiline`` drops the lines behind the first. Some codes are fatal only with the word Fatal.
+Their ``Data`` line does not have the word, so it alone is suspect at most.
 """
 
 from __future__ import annotations
