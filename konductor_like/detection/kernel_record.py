@@ -46,12 +46,16 @@ _RECORD = rf"(?=\[|<\d|\d|kmsg/1 |[a-z]{{3,8}} *:[a-z]{{3,6}} *:|{_MONTH} +\d{{1
 """A record of the kernel log begins here. A container's name before the driver's own words is a quotation."""
 _LABELS = r"\{(?:\w{1,64}=\"[^\"\\]{0,256}\"(?:, )?){0,32}\} +" + _RECORD
 """The labels of a stream, as ``logcli query`` prints them behind the time."""
-_POD = r"[a-z0-9][a-z0-9.-]{0,250}-(?=[0-9]*[a-z])(?=[a-z]*[0-9]|[b-df-hj-np-tv-z]{5})[a-z0-9]{5}"
+_NAME = r"[a-z0-9-]{1,63}+"
+_POD = (
+    r"[a-z0-9.-]{7,253}+(?<=-[a-z0-9]{5})(?<![0-9]{5})"
+    r"(?<=[0-9].{4}|.[0-9].{3}|..[0-9]..|.{3}[0-9].|.{4}[0-9]|[b-df-hj-np-tv-z]{5})"
+)
 """A pod that a controller has named: behind the last hyphen are five characters that make no word."""
 
 
 def _stamp(name: str) -> str:
-    return rf"\[ *(?P<{name}seconds>\d{{1,12}})\.(?P<{name}fraction>\d{{1,9}})(?: *<[^<>\]]{{1,32}}>| +)?\] ?"
+    return rf"\[ *(?P<{name}seconds>\d{{1,12}})\.(?P<{name}fraction>\d{{1,9}}) *+(?:<[^<>\]]{{1,32}}>)?\] ?"
 
 
 _SHAPES = {
@@ -103,8 +107,8 @@ def _compiled(*left_out: str) -> re.Pattern[str]:
 
 _CONTAINER = re.compile(
     # docker compose and docker service pad the name; stern prints pod and container; kail; kubetail.
-    rf"(?:[\w@.-]{{1,128}} {{2,64}}\| |(?:[a-z0-9-]{{1,63}} )?{_POD} [a-z0-9-]{{1,63}} "
-    rf"|[a-z0-9-]{{1,63}}/{_POD}\[[a-z0-9-]{{1,63}}\]: |\[{_POD}(?: [a-z0-9-]{{1,63}})?\] )" + _RECORD
+    rf"(?:[\w@.-]{{1,128}}+ {{2,64}}+\| |(?:{_NAME} )?{_POD} {_NAME} "
+    rf"|{_NAME}/{_POD}\[{_NAME}\]: |\[{_POD}(?: {_NAME})?\] )" + _RECORD
 )
 """The name of a container."""
 _ANY = _compiled()
