@@ -19,6 +19,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from konductor_like.catalog import Advice, Catalog, Detail, Entry, LinkRule, Mode, PatternRule, XidEntry
+from konductor_like.catalog.patterns import Pattern
 from konductor_like.detection.kernel_record import KernelRecord, evidence, normal_pci, open_record, origin
 from konductor_like.model import FaultKind, Finding, Severity, Source
 
@@ -47,6 +48,7 @@ _LINK_EVENT = "NETIR_LINK_EVT"
 _ELSEWHERE = ("INVESTIGATE_PEER_DEVICE", "SYMPATHETIC_REPORT_SOLO")
 """NVIDIA's later actions for a link that went down because of a fault at its other end."""
 
+_LITERAL = re.compile(r"[\w: -]*(?![?*+{])")
 
 _Match = re.Match[str]
 _Reader = Callable[[Catalog, PatternRule, KernelRecord, _Match], Finding | None]
@@ -79,17 +81,18 @@ def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
                 break
         else:
             return None
-        record = None
-        for anchor, rules in groups:
-            if anchor not in text:
+        record, message = None, ""
+        for anchor, begin, rules in groups:
+            if anchor not in text or (record is not None and not message.startswith(begin)):
                 continue
             for literal, rule, read in rules:
                 if literal not in text:
                     continue
-                record = record or open_record(text)
                 if record is None:
-                    return None
-                message, _ = record
+                    record = open_record(text)
+                    if record is None:
+                        return None
+                    message, _ = record
                 for pattern in rule.patterns:
                     match = pattern.match(message)
                     if match is not None:
@@ -99,11 +102,11 @@ def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
     return find
 
 
-def _by_anchor(rules: Iterable[PatternRule], anchors: tuple[str, ...]) -> list[tuple[str, list[_Tried]]]:
+def _by_anchor(rules: Iterable[PatternRule], anchors: tuple[str, ...]) -> list[tuple[str, str, list[_Tried]]]:
     """Group the rules by anchor, in their order: each rule with its literals, under the anchors of its lines.
 
     Loki only sends lines with an anchor, and most lines have one or two, so the rules of all other anchors
-    are skipped at once.
+    are skipped at once. So is a group when the message does not begin as all its matches do.
     """
 
     def anchors_of(rule: PatternRule) -> tuple[str, ...]:
@@ -111,14 +114,27 @@ def _by_anchor(rules: Iterable[PatternRule], anchors: tuple[str, ...]) -> list[t
         return tuple(anchor for anchor in anchors if any(anchor in word for word in words))
 
     groups = []
-    for shared, alike in groupby(rules, anchors_of):
+    for shared, group in groupby(rules, anchors_of):
+        alike = list(group)
         tried: list[_Tried] = [
             (literal, rule, _read_xid if rule.table == "xid" else _read_other)
             for rule in alike
             for literal in rule.contains
         ]
-        groups += [(anchor, tried) for anchor in shared]
+        begins = [_begin(pattern) for rule in alike for pattern in rule.patterns]
+        shortest = min(begins, key=len)
+        begin = shortest if all(each.startswith(shortest) for each in begins) else ""
+        groups += [(anchor, begin, tried) for anchor in shared]
     return groups
+
+
+def _begin(pattern: Pattern) -> str:
+    """Return a literal that every match of a packaged pattern begins with; it may be empty.
+
+    A packaged pattern has no alternatives outside of brackets. A user's may have some: it gives nothing.
+    """
+    literal = _LITERAL.match(pattern.pattern) if isinstance(pattern, re.Pattern) else None
+    return literal[0] if literal else ""
 
 
 def kernel_finding(
