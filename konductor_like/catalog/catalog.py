@@ -23,6 +23,8 @@ class Catalog:
     sxids: Mapping[int, SxidEntry]
     recovery_actions: Mapping[int, Entry]
     """The actions that an Xid 154 may ask for, by the number in its text."""
+    recovery_words: Mapping[str, int]
+    """The words for those actions, of every driver branch, with their numbers."""
     link_rules: Mapping[int, tuple[LinkRule, ...]]
     """The rows of the decode table of Xid 144 to 150, by Xid."""
     register_bits: Mapping[tuple[int, int], tuple[Severity, str]]

@@ -28,8 +28,13 @@ from konductor_like.model import Escalation, FaultKind, Severity, Source
 
 _FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
 _TABLES = ("xid", "sxid", "cuda")
-_BUS = r"(?P<gpu>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
-"""The placeholder ``{bus}``: a PCI address whose domain may be missing, as between an Xid's parentheses."""
+
+_FABRIC_MANAGER = (
+    r"(?:(?:[\w.-]{1,254} )?(?:nv-fabricmanager|nvidia-fabricmanager-start\.sh)(?:\[\d{1,10}\])?: "
+    r"(?:\[ERROR\] (?:\[tid \d{1,10}\] )?)?"
+    r"|(?:\[\w{3} +\d{1,2} \d{4} [\d:]{8}\] )?\[ERROR\] (?:\[tid \d{1,10}\] )?)"
+)
+"""The placeholder ``{fm}``: what is before a message of Fabric Manager."""
 
 _FIELDS = RULE_FIELDS | {"kind", "table", "code", "scan_only"}
 
@@ -50,6 +55,11 @@ def read_catalog(folder: Traversable) -> Catalog:
         recovery_actions={
             code: Entry("xid.154", FaultKind.XID, *_meaning(record, advice), code)
             for code, record in _by_code(folder, "recovery_actions.csv", "value")
+        },
+        recovery_words={
+            words: code
+            for code, record in _by_code(folder, "recovery_actions.csv", "value")
+            for words in record.optional_text("words").split("|")
         },
         link_rules=_link_rules(folder),
         register_bits=dict(_register_bits(folder)),
@@ -154,7 +164,8 @@ def _rules(
     other files' names.
     """
     texts = "|".join(map(re.escape, sorted(cuda_texts, key=len, reverse=True)))
-    placeholders = {"{pci}": PCI, "{bus}": _BUS, "{cuda_error}": rf"(?P<text>(?i:{texts}))\b"}
+    cuda_error = rf"(?P<text>(?i:{texts}))\b"
+    placeholders = {"{pci}": PCI, "{fm}": _FABRIC_MANAGER, "{cuda_error}": cuda_error}
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith("_rules.yaml"))
     for name in dict.fromkeys((*_FIRST_FILES, *names)):
         try:

@@ -18,7 +18,8 @@ from konductor_like.catalog.entries import Entry, Mode
 from konductor_like.catalog.rules_file import Record, quoted, short
 from konductor_like.model import Source
 
-PCI = r"(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
+PCI = r"(?P<gpu>(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-9A-Fa-f])?"
+"""The placeholder ``{pci}``: a PCI address; old drivers leave out the domain."""
 PATTERN_CHARS_MOST = 1000
 _LOOKS = ("contains", "anchor", "patterns", "match", "no_match")
 RULE_FIELDS = frozenset({"id", "source", "severity", "mode", "title", "advice", *_LOOKS})

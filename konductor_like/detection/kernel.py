@@ -5,9 +5,9 @@ of the code. For example, Xid 74 has the registers of an NVLink, and Xid 144 to 
 ERRORSTATUS.
 
 An SXid is an error of an NVSwitch, printed by the driver or repeated by Fabric Manager. One error prints up
-to three lines: text, ``Severity …`` and ``Data {…}``. All three make the same finding (rule and switch), so
-they are one incident. Some codes are fatal only with the word Fatal. Their ``Data`` line does not have the
-word, so it alone is suspect at most; ``multiline`` gives it the meaning of the error's first line.
+to four lines: text, ``Severity …`` and ``Data {…}`` once or twice. All of them make the same finding (rule
+and switch); ``multiline`` drops the lines behind the first. Some codes are fatal only with the word Fatal.
+Their ``Data`` line does not have the word, so it alone is suspect at most.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from itertools import groupby
 from typing import NamedTuple
 
 from konductor_like.catalog import Advice, Catalog, Detail, Entry, LinkRule, Mode, PatternRule, XidEntry
+from konductor_like.catalog.patterns import Pattern
 from konductor_like.detection.kernel_record import KernelRecord, evidence, normal_pci, open_record, origin
 from konductor_like.model import FaultKind, Finding, Severity, Source
 
 _NO_ACTION = 0
-# Driver branches use different words, so the number counts; the bracket behind it proves it complete.
+# Driver branches use different words, so the number counts; the bracket behind it proves it complete. Words
+# without a number, at the end of the line, count where they are known.
 _RECOVERY_TARGET = re.compile(
-    r"changed from .{1,80}? to 0x([0-9A-Fa-f]{1,8}) ?\((?:([^()]{1,40})\))?", re.ASCII
+    r"recovery action changed (?:from .{1,80}? )?to "
+    r"(?:0x(?P<number>[0-9A-Fa-f]{1,8}) ?\((?:(?P<named>[^()]{1,40})\))?"
+    r"|[\"(]?(?P<words>[A-Za-z][\w ]{1,40})[\").]{0,2}\s*$)",
+    re.ASCII,
 )
 # The last of several counts, behind the driver's own word: the process, named before, may have any name.
 _RESET_NOW = re.compile(r".*ontained\b.*[^-\w]RST: (?:(Yes)|No)\b", re.ASCII | re.DOTALL)
@@ -43,6 +48,7 @@ _LINK_EVENT = "NETIR_LINK_EVT"
 _ELSEWHERE = ("INVESTIGATE_PEER_DEVICE", "SYMPATHETIC_REPORT_SOLO")
 """NVIDIA's later actions for a link that went down because of a fault at its other end."""
 
+_LITERAL = re.compile(r"[\w: -]*(?![?*+{])")
 
 _Match = re.Match[str]
 _Reader = Callable[[Catalog, PatternRule, KernelRecord, _Match], Finding | None]
@@ -75,17 +81,18 @@ def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
                 break
         else:
             return None
-        record = None
-        for anchor, rules in groups:
-            if anchor not in text:
+        record, message = None, ""
+        for anchor, begin, rules in groups:
+            if anchor not in text or (record is not None and not message.startswith(begin)):
                 continue
             for literal, rule, read in rules:
                 if literal not in text:
                     continue
-                record = record or open_record(text)
                 if record is None:
-                    return None
-                message, _ = record
+                    record = open_record(text)
+                    if record is None:
+                        return None
+                    message, _ = record
                 for pattern in rule.patterns:
                     match = pattern.match(message)
                     if match is not None:
@@ -95,11 +102,11 @@ def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
     return find
 
 
-def _by_anchor(rules: Iterable[PatternRule], anchors: tuple[str, ...]) -> list[tuple[str, list[_Tried]]]:
+def _by_anchor(rules: Iterable[PatternRule], anchors: tuple[str, ...]) -> list[tuple[str, str, list[_Tried]]]:
     """Group the rules by anchor, in their order: each rule with its literals, under the anchors of its lines.
 
     Loki only sends lines with an anchor, and most lines have one or two, so the rules of all other anchors
-    are skipped at once.
+    are skipped at once. So is a group when the message does not begin as all its matches do.
     """
 
     def anchors_of(rule: PatternRule) -> tuple[str, ...]:
@@ -107,14 +114,27 @@ def _by_anchor(rules: Iterable[PatternRule], anchors: tuple[str, ...]) -> list[t
         return tuple(anchor for anchor in anchors if any(anchor in word for word in words))
 
     groups = []
-    for shared, alike in groupby(rules, anchors_of):
+    for shared, group in groupby(rules, anchors_of):
+        alike = list(group)
         tried: list[_Tried] = [
             (literal, rule, _read_xid if rule.table == "xid" else _read_other)
             for rule in alike
             for literal in rule.contains
         ]
-        groups += [(anchor, tried) for anchor in shared]
+        begins = [_begin(pattern) for rule in alike for pattern in rule.patterns]
+        shortest = min(begins, key=len)
+        begin = shortest if all(each.startswith(shortest) for each in begins) else ""
+        groups += [(anchor, begin, tried) for anchor in shared]
     return groups
+
+
+def _begin(pattern: Pattern) -> str:
+    """Return a literal that every match of a packaged pattern begins with; it may be empty.
+
+    A packaged pattern has no alternatives outside of brackets. A user's may have some: it gives nothing.
+    """
+    literal = _LITERAL.match(pattern.pattern) if isinstance(pattern, re.Pattern) else None
+    return literal[0] if literal else ""
 
 
 def kernel_finding(
@@ -213,10 +233,14 @@ def _mig_instance(match: re.Match[str]) -> str | None:
 
 def _recovery_action(catalog: Catalog, _: XidEntry, detail: str) -> Verdict | None:
     target = _RECOVERY_TARGET.search(detail)
-    action = catalog.recovery_actions.get(int(target[1], 16)) if target else None
-    if action is None or target is None:
+    if target is None:
         return None
-    return Verdict(action.severity, action.title, action.advice, target[2], over=action.code == _NO_ACTION)
+    number, words = target["number"], target["named"] or target["words"]
+    code = catalog.recovery_words.get(words) if number is None else int(number, 16)
+    action = None if code is None else catalog.recovery_actions.get(code)
+    if action is None:
+        return None
+    return Verdict(action.severity, action.title, action.advice, words, over=action.code == _NO_ACTION)
 
 
 def _consequence(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:

@@ -42,10 +42,20 @@ _TIME = _CLOCK + r"(?:[.,]\d{1,9})?"
 _ZONE = r"(?:Z|[+-]\d\d:?\d\d)"
 _MONTH = r"(?:[^\W\d_]{2,12}+\.?|\d{1,2}月)"
 _HOST = r"[\w.:-]{0,254}\w"
+_RECORD = rf"(?=\[|<\d|\d|kmsg/1 |[a-z]{{3,8}} *:[a-z]{{3,6}} *:|{_MONTH} +\d{{1,2}} {_CLOCK})"
+"""A record of the kernel log begins here. A container's name before the driver's own words is a quotation."""
+_LABELS = r"\{(?:\w{1,64}=\"[^\"\\]{0,256}\"(?:, )?){0,32}\} +" + _RECORD
+"""The labels of a stream, as ``logcli query`` prints them behind the time."""
+_NAME = r"[a-z0-9-]{1,63}+"
+_POD = (
+    r"[a-z0-9.-]{7,253}+(?<=-[a-z0-9]{5})(?<![0-9]{5})"
+    r"(?<=[0-9].{4}|.[0-9].{3}|..[0-9]..|.{3}[0-9].|.{4}[0-9]|[b-df-hj-np-tv-z]{5})"
+)
+"""A pod that a controller has named: behind the last hyphen are five characters that make no word."""
 
 
 def _stamp(name: str) -> str:
-    return rf"\[ *(?P<{name}seconds>\d{{1,12}})\.(?P<{name}fraction>\d{{1,9}})(?: *<[^<>\]]{{1,32}}>)?\] ?"
+    return rf"\[ *(?P<{name}seconds>\d{{1,12}})\.(?P<{name}fraction>\d{{1,9}}) *+(?:<[^<>\]]{{1,32}}>)?\] ?"
 
 
 _SHAPES = {
@@ -59,14 +69,15 @@ _SHAPES = {
     "priority": r"<(?P<number>\d{1,4})>(?:1 )?",
     "level": r"(?P<facility>[a-z]{3,8}+|local\d) *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: ?",
     # dmesg: wall time, time since the line before, time in minutes; and what documents write instead.
-    "wall": rf"\[(?:\S{{1,12}} \S{{1,12}} +\d{{1,2}} {_TIME} \d{{4}}|{_DATE}[T ]{_TIME}{_ZONE}?"
+    "wall": rf"\[(?:\S{{1,12}} \S{{1,12}} +\d{{1,2}} {_TIME} \d{{4}}(?: <[ \d.]{{1,32}}>)?"
+    rf"|{_DATE}[T ]{_TIME}{_ZONE}?"
     r"|[^\W\d_]{3,12}\.? ?\d{1,2} +\d\d:\d\d| *[+<] *\d{1,12}\.\d{1,9}>?|\d{1,19}|\.\.\.)\]:? ?",
     "iso": rf"{_DATE}T{_CLOCK}(?:\.\d{{1,9}}|(?P<comma>,\d{{1,9}}))?{_ZONE} "
-    r"(?:(?:stdout|stderr) [FP](?::\S{1,64})? )?",
+    r"(?:(?P<runtime>(?:stdout|stderr) [FP](?::\S{1,64})? )|" + _LABELS + ")?",
     # syslog and the journal: times in many forms, then the host and "kernel".
     "date": rf"(?:{_MONTH} +\d{{1,2}}|\d{{1,2}}\.? +{_MONTH})(?: \d{{4}})? +{_TIME} ",
-    "full": rf"[^\W\d_]{{2,4}}+\.? {_DATE} {_TIME} [A-Z0-9+-]{{1,6}} ",
-    "clock": rf"(?:{_DATE} )?{_TIME} |\d{{9,10}}\.\d{{3,9}} ",
+    "full": rf"[^\W\d_]{{1,4}}+\.? {_DATE} {_TIME} [A-Z0-9+-]{{1,6}} ",
+    "clock": rf"(?:{_DATE} )?{_TIME}[ \t]|\d{{9,10}}\.\d{{3,9}} ",
     "tag": rf"(?:{_HOST} )?(?:[a-z0-9]{{3,8}}\.[a-z]{{3,7}} )?kernel: ?",
     "rfc5424": rf"{_HOST} kernel \S{{1,128}} \S{{1,32}} (?:-|\[[^\]]{{0,512}}\]) \ufeff?",
     # kubectl logs --prefix, Talos, and the tracepoint nvidia_dev_xid.
@@ -94,6 +105,12 @@ def _compiled(*left_out: str) -> re.Pattern[str]:
     )
 
 
+_CONTAINER = re.compile(
+    # docker compose and docker service pad the name; stern prints pod and container; kail; kubetail.
+    rf"(?:[\w@.-]{{1,128}}+ {{2,64}}+\| |(?:{_NAME} )?{_POD} {_NAME} "
+    rf"|{_NAME}/{_POD}\[{_NAME}\]: |\[{_POD}(?: {_NAME})?\] )" + _RECORD
+)
+"""The name of a container."""
 _ANY = _compiled()
 _NOT_OF_SYSLOG = _compiled(*_OF_SYSLOG)
 
@@ -167,16 +184,23 @@ def open_record(text: str) -> KernelRecord | None:
 def _strip_prefixes(text: str, around: list[re.Match[str] | _Inner]) -> str:
     """Return the text behind all prefixes, and add the prefixes to ``around``."""
     start, stamped = 0, False
+    before: re.Match[str] | None = None
     prefix = _ANY if "kernel" in text else _NOT_OF_SYSLOG
     for _ in range(_PREFIXES_MOST):
         if text.startswith(_DRIVERS, start):
             break
         match = prefix.match(text, start)
-        if match is None or (stamped and match.lastgroup not in _BEHIND_STAMP):
+        if match is None:
+            container = _CONTAINER.match(text, start) if before is None or before["runtime"] else None
+            if container is None:
+                break
+            start = container.end()
+            continue
+        if stamped and match.lastgroup not in _BEHIND_STAMP and not match["comma"]:
             break
         stamped = stamped or match.lastgroup in _STAMPS
         around.append(match)
-        start = match.end()
+        before, start = match, match.end()
     return text[start:].lstrip()
 
 
@@ -376,13 +400,13 @@ def evidence(message: str) -> str:
 def normal_pci(address: str | None) -> str | None:
     """Return ``dddd:bb:dd`` in lower case, without function; the domain has four digits, or more if needed.
 
-    ``00000018:01:00`` becomes ``0018:01:00`` and ``3d:00`` becomes ``0000:3d:00``; ``10000:01:00`` (Intel
-    VMD) stays.
+    ``00000018:01:00`` becomes ``0018:01:00``; ``10000:01:00`` (Intel VMD) stays. ``3d:00``, as old drivers
+    print it, stays too: its domain is unknown.
     """
     if address is None:
         return None
     address = address.lower()
-    if len(address) == 10:
+    if len(address) in (5, 10):
         return address
     head, _, device = address.rpartition(":")
     domain, _, bus = head.rpartition(":")

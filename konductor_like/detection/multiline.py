@@ -1,8 +1,9 @@
 """Faults that only several lines of one kernel log show together.
 
-- A lost GPU may print three lines: the first has the address and the last the fault. - The ``Severity`` and
-``Data`` lines of an SXid belong to its first line, whose word Fatal decides for all three. - A PCIe port's
-error shows nothing about the node until the kernel names an NVIDIA function below the port.
+- A lost GPU may print three lines: the first has the address and the last the fault.
+- The ``Severity`` and ``Data`` lines of an SXid belong to its first line. They are no faults of their own: an
+  SXid counts once. A ``Severity 1`` line counts where the first line did not say Fatal.
+- A PCIe port's error shows nothing about the node until the kernel names an NVIDIA function below the port.
 
 Lines belong together when their printk stamps are close; without stamps, when few lines are between them.
 """
@@ -30,9 +31,9 @@ _SWITCHES_MOST = 8
 
 _GPU_FIRST = "The NVIDIA GPU "
 _GPU = re.compile(
-    rf"NVRM: {_GPU_FIRST}([0-9A-Fa-f]{{4,8}}:[0-9A-Fa-f]{{2}}:[0-9A-Fa-f]{{2}})(?:\.|\s|$)", re.ASCII
+    rf"NVRM: {_GPU_FIRST}((?:[0-9A-Fa-f]{{4,8}}:)?[0-9A-Fa-f]{{2}}:[0-9A-Fa-f]{{2}})(?:\.|\s|$)", re.ASCII
 )
-_SXID_PART = re.compile(r"\): ?\d{5}, (Fatal|Non-fatal|Severity|Data)\b", re.ASCII)
+_CONTINUED_SXID = re.compile(r"\): ?\d{5}, (?:Severity \d|Data \{)", re.ASCII)
 _GPU_ERROR = "aer.gpu_error"
 
 
@@ -77,7 +78,7 @@ class _Log:
     gpu: tuple[_Place, str | None] | None = None
     """The GPU in the first line of a record of several lines."""
     switches: tuple[tuple[_Place, Finding], ...] = ()
-    """First lines of SXids, newest first."""
+    """The lines of SXids that counted, newest first."""
     pcie: _PcieError | None = None
 
 
@@ -117,7 +118,7 @@ class MultilineDetector:
                 _note_gpu(log, text)
             return None
         if finding.kind is FaultKind.SXID:
-            return _with_first_line(log, finding)
+            return _unless_continued(log, finding)
         if finding.kind is FaultKind.AER and finding.severity is not Severity.INFO:
             return _with_earlier_pcie(detector.catalog, log, finding)
         if finding.rule == "nvrm.fallen_off_bus" and finding.gpu is None and log.gpu is not None:
@@ -142,21 +143,22 @@ def _note_gpu(log: _Log, text: str) -> None:
         log.gpu = _Place(position, log.lines, user_written), normal_pci(match[1])
 
 
-def _with_first_line(log: _Log, finding: Finding) -> Finding:
+def _unless_continued(log: _Log, finding: Finding) -> Finding | None:
+    """Return None for a line that continues an SXid, unless the line makes the SXid graver.
+
+    Where the first line is lost, the first line that is left counts in its place.
+    """
     place = _place(log, finding)
-    part = _SXID_PART.search(finding.text)
-    if part is None or part[1] in ("Fatal", "Non-fatal"):
-        log.switches = ((place, finding), *log.switches)[:_SWITCHES_MOST]
-        return finding
-    for begun, first in log.switches:
-        if (first.rule, first.gpu) == (finding.rule, finding.gpu) and begun.soon_before(place, _RECORD_US):
-            if finding.severity.taints and not first.severity.taints:
-                return finding._replace(
-                    port=first.port
-                )  # fatal by its own number, whatever the first line's word
-            return first._replace(
-                text=finding.text, position=finding.position, user_written=finding.user_written
-            )
+    if _CONTINUED_SXID.search(finding.text) is not None:
+        for begun, first in log.switches:
+            if (first.rule, first.gpu) == (finding.rule, finding.gpu) and begun.soon_before(
+                place, _RECORD_US
+            ):
+                if first.severity.taints or not finding.severity.taints:
+                    return None
+                finding = finding._replace(port=first.port)
+                break
+    log.switches = ((place, finding), *log.switches)[:_SWITCHES_MOST]
     return finding
 
 

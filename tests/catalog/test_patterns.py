@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -15,6 +16,15 @@ CATALOG = load_catalog()
 RULES = (*CATALOG.kernel_rules, *CATALOG.pod_rules)
 NAMES = [rule.id for rule in RULES]
 LINES = {source: [case.line for case in own_cases() if case.source is source] for source in Source}
+
+
+@pytest.mark.parametrize("rule", CATALOG.kernel_rules, ids=lambda rule: rule.id)
+def test_a_packaged_kernel_pattern_has_no_alternatives_outside_of_brackets(rule: PatternRule) -> None:
+    for pattern in rule.patterns:
+        rest, before = re.sub(r"\\.|\[[^\]]*\]", "", pattern.pattern), ""
+        while rest != before:
+            rest, before = re.sub(r"\([^()]*\)", "", rest), rest
+        assert "|" not in rest, pattern.pattern
 
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)

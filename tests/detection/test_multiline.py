@@ -14,6 +14,7 @@ from konductor_like.model import Finding, LogLine, Severity, Source
 
 SWITCH = "nvidia-nvswitch2: SXid (PCI:0000:a4:00.0): "
 FATAL = f"{SWITCH}11013, Fatal, Link 07 ingress header DBE (First)"
+ENGINE = f"{SWITCH}11013, Severity 1 Engine instance 07 Sub-engine instance 00"
 DATA = f"{SWITCH}11013, Data {{0x00000010, 0x00000000}}"
 GPU, PORT = "0000:3d:00", "0000:17:01"
 PORT_FATAL = "pcieport 0000:17:01.0: AER: Uncorrected (Fatal) error received: 0000:17:01.0"
@@ -51,6 +52,10 @@ def test_a_gpu_lost_in_three_lines_has_the_address_of_the_first() -> None:
     assert (third.rule, third.gpu, third.severity) == ("nvrm.fallen_off_bus", "0000:c7:00", Severity.FATAL)
 
 
+def test_an_address_without_a_domain_is_kept_as_the_first_line_has_it() -> None:
+    assert last(LOST[0].replace("0000:", ""), *LOST[1:]).gpu == "c7:00"
+
+
 def test_without_stamps_the_lines_between_are_counted() -> None:
     assert last(*LOST).gpu == "0000:c7:00"
     assert last(LOST[0], *["NVRM: GPU Board Serial Number: 1320000000001"] * 8, LOST[2]).gpu is None
@@ -65,16 +70,30 @@ def test_a_quoted_address_is_not_taken() -> None:
     assert last(f"note: {LOST[0]}", LOST[2]).gpu is None
 
 
-def test_the_data_of_an_sxid_means_what_its_first_line_says() -> None:
-    alone, joined = last(DATA), last(*stamped((5.000001, FATAL), (5.000002, DATA)))
-    assert alone.severity is Severity.SUSPECT
-    assert (joined.severity, joined.rule, joined.gpu, joined.port) == (
+def test_one_sxid_is_one_fault_however_many_lines_it_prints() -> None:
+    lines = stamped((5.000001, FATAL), (5.000002, ENGINE), (5.000003, DATA), (5.000004, DATA))
+    first, *others = said(*lines)
+    assert first is not None
+    assert (first.severity, first.rule, first.gpu, first.port) == (
         Severity.FATAL,
         "sxid.11013",
         "0000:a4:00",
         7,
     )
-    assert joined.needs == "fabric reset"
+    assert first.needs == "fabric reset"
+    assert others == [None, None, None]
+
+
+def test_two_sxids_at_once_are_two_faults() -> None:
+    other = FATAL.replace("Link 07", "Link 12")
+    assert [f is not None for f in said(FATAL, ENGINE, DATA, other, ENGINE, DATA)] == [True, False, False] * 2
+
+
+def test_an_sxid_whose_first_line_is_lost_counts_once() -> None:
+    first, second, third = said(*stamped((5.000002, ENGINE), (5.000003, DATA), (5.000004, DATA)))
+    assert first is not None
+    assert (first.severity, second, third) == (Severity.FATAL, None, None)
+    assert last(DATA).severity is Severity.SUSPECT
 
 
 @pytest.mark.parametrize(
@@ -85,7 +104,7 @@ def test_the_data_of_an_sxid_means_what_its_first_line_says() -> None:
     ],
     ids=["another switch", "another code"],
 )
-def test_the_data_of_something_else_is_not_joined(other: str) -> None:
+def test_the_data_of_something_else_is_a_fault_of_its_own(other: str) -> None:
     assert last(*stamped((5.000001, FATAL), (5.000002, other))).severity is not Severity.FATAL
 
 
@@ -96,8 +115,12 @@ def test_data_that_come_later_than_a_second_are_not_joined() -> None:
 def test_a_line_that_says_fatal_by_its_own_number_stays_fatal() -> None:
     mild = f"{SWITCH}11013, Non-fatal, Link 07 ingress header DBE"
     number = f"{SWITCH}11013, Severity 1 Engine instance 07 Sub-engine instance 00"
-    assert last(mild, number).severity is Severity.FATAL
-    assert last(mild, DATA).severity is Severity.SUSPECT
+    first, second, third = said(mild, number, DATA)
+    assert first is not None
+    assert second is not None
+    assert (first.severity, second.severity, second.port) == (Severity.SUSPECT, Severity.FATAL, 7)
+    assert third is None
+    assert said(mild, DATA)[1] is None
 
 
 def test_a_ports_error_alone_is_suspect() -> None:

@@ -19,10 +19,11 @@ _PIECE_TEXT = (
     "NVRM: |Xid (PCI:0000:c7:00): |GPU0 |Xid (c7:00): |79, |SXid (|nvidia-nvswitch0: |[12.345678] |<4>|"
     '4,5,6,-;|kernel: |level=err |msg="|kmsg/1 boot=| seq=18446744073709551616 |facility=9999 |AER: |'
     "mlx5_core |nv_mem |caused by previous Xid |GPU-I:|0x|changed from 0x0 (None) to 0x|, pid=|name=|"
+    'kernlog-7m2xq reader |[kernlog-7m2xq] |2026-10-21T06:14:09Z {a="b"} |changed to OS Reboot|'
     'libnccl|CUDA error: |NCCL WARN |atchdog |node `|ERROR |"|`|{|}|\\x0a|\\xff|\\u0000|\x1b[31m|\x00|\r|'
     "\n|\t|\u2028|\ufeff|\ud800|\udfff|é|٣|月|🂡|á"
 )
-_PIECES = tuple(_PIECE_TEXT.split("|"))
+_PIECES = (*_PIECE_TEXT.split("|"), "kernlog-1  | ")
 
 
 def _bent(rng: random.Random, line: str) -> str:
