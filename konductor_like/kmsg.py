@@ -123,9 +123,9 @@ class Records:
 class Reader:
     """Follows one open, non-blocking kernel log.
 
-    ``read`` gives the next record and raises BlockingIOError when there is none yet, ``wait`` sleeps up to so
-    many seconds and says whether there may be one, ``write`` takes finished lines, ``monotonic_ns`` and
-    ``wall_ns`` are clocks. Records are stamped by a clock that stands still during suspend, like the first.
+    ``read`` gives the next record and raises BlockingIOError when there is none yet. ``wait`` sleeps up to
+    that many seconds and returns whether there may be one. ``write`` takes finished lines, ``monotonic_ns``
+    and ``wall_ns`` are clocks. The clock of the records stops during suspend, and so does the first clock.
     """
 
     def __init__(

@@ -127,7 +127,7 @@ def read_rule(
             raise record.error("match", f"no pattern fits {quoted(example)}", number)
         for field, literals in (("contains", rule.contains), ("anchor", rule.anchors)):
             if not any(literal in example for literal in literals):
-                raise record.error(field, f"nothing of it is in {quoted(example)}")
+                raise record.error(field, f"no literal of it is in {quoted(example)}")
     for number, example in enumerate(rule.counterexamples):
         if rule.find(example) is not None:
             raise record.error("no_match", f"a pattern fits {quoted(example)}", number)

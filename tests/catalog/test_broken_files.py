@@ -111,7 +111,7 @@ RULE = """
         ),
         ("['NVRM']", "[]", "contains", "must be a list of texts"),
         ("['NVRM']", "['NVRM', '']", "contains", "has an empty text"),
-        ("['NVRM']", "['NVRM']\n    anchor: GPU", "anchor", "nothing of it is in 'NVRM: test'"),
+        ("['NVRM']", "['NVRM']\n    anchor: GPU", "anchor", "no literal of it is in 'NVRM: test'"),
         ("patterns: ['NVRM: test']", "patterns: ['NVRM: (test']", "patterns", "missing )"),
     ],
 )

@@ -153,7 +153,7 @@ def test_an_override_without_effect_is_refused_with_its_line(line: str, said: st
             '"Look\\e[31m at it."',
             "advice: 'Look\\x1b[31m at it.' must be",
         ),
-        ("[health compromised]", "[health promised]", "contains: nothing of it is in"),
+        ("[health compromised]", "[health promised]", "contains: no literal of it is in"),
         ("'mlx5_core {pci}: ", "'mlx5_core {pci: (", "patterns: "),
         (
             "'mlx5_core {pci}: ",
