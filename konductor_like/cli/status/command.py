@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -91,6 +92,7 @@ def status(
 
             follow(reports(client, settings, nodes or (), selector), view, Screen.of(sys.stdout))
             return
+        gc.freeze()  # so that reading thousands of Nodes does not scan all imported objects again
         report = status_report(collect(client, settings, session.now(), selector), nodes or ())
     _show(report, output, view)
     found = Exit.of(done=len(set(nodes or ())) - len(report.missing), failed=len(report.missing))
