@@ -44,7 +44,7 @@ def complete_rules(incomplete: str) -> Iterator[tuple[str, str]]:
     yield from ((name, titles[name]) for name in sorted(titles, key=natural))
 
 
-def complete_rules_and_nodes(ctx: typer.Context, incomplete: str) -> Iterator[str | tuple[str, str]]:
-    """Yield the rules and then the nodes that begin like this."""
-    yield from complete_rules(incomplete)
-    yield from complete_nodes(ctx, incomplete)
+def complete_rules_or_nodes(ctx: typer.Context, incomplete: str) -> Iterator[str | tuple[str, str]]:
+    """Yield the rules that begin like this; if there are none, or nothing is typed yet, the nodes."""
+    rules = list(complete_rules(incomplete)) if incomplete else []
+    yield from rules or complete_nodes(ctx, incomplete)

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
+from konductor_like.catalog import load_catalog
 from konductor_like.cli import completion, kubectl_complete
-from konductor_like.cli.completion import complete_nodes, complete_rules
+from konductor_like.cli.completion import complete_nodes, complete_rules, complete_rules_or_nodes
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeTimeout
 from tests.cli.conftest import Cluster
 
+TITLE = load_catalog().xid(79).title
 
-class Typed:
-    """The part of a command line that was typed already."""
 
-    def __init__(self, **params: Any) -> None:
-        self.params = params
+def typed(**params: Any) -> typer.Context:
+    """Return the part of a command line that was typed already."""
+    return SimpleNamespace(params=params)  # type: ignore[return-value]  # it has all that is read
 
 
 def completed(incomplete: str, **params: Any) -> list[str]:
-    return list(complete_nodes(Typed(**params), incomplete))  # type: ignore[arg-type]  # it has all that is read
+    return list(complete_nodes(typed(**params), incomplete))
 
 
 def test_a_rule_is_completed_with_its_title() -> None:
-    assert dict(complete_rules("XID.7"))["xid.79"] == "GPU has fallen off the bus"
+    assert dict(complete_rules("XID.7"))["xid.79"] == TITLE
     assert [name for name, _ in complete_rules("nccl.s")] == ["nccl.socket", "nccl.system_error"]
     assert list(complete_rules("gpu-")) == []
 
@@ -42,19 +45,28 @@ def test_a_node_is_completed_from_the_cluster_unless_it_was_typed_before(cluster
     assert completed("cpu-none") == []
 
 
+def test_the_cluster_is_only_asked_where_no_rule_begins_like_this(cluster: Cluster) -> None:
+    server = cluster("every state")
+
+    assert ("xid.79", TITLE) in complete_rules_or_nodes(typed(), "xid.7")
+    assert server.calls() == []
+    assert "gpu-2" in complete_rules_or_nodes(typed(), "gpu-")
+    assert "gpu-2" in complete_rules_or_nodes(typed(), "")
+
+
 @pytest.mark.parametrize("problem", ["forbidden", "no kubeconfig", "no such context"])
 def test_an_error_completes_nothing_and_prints_nothing(
     problem: str, cluster: Cluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     server = cluster("every state")
     server.access.deny("list", "nodes")
-    typed = {
+    params = {
         "forbidden": {},
         "no kubeconfig": {"kubeconfig": str(tmp_path / "nowhere")},
         "no such context": {"context": "nowhere"},
     }[problem]
 
-    assert completed("gpu-", **typed) == []
+    assert completed("gpu-", **params) == []
     assert tuple(capfd.readouterr()) == ("", "")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from konductor_like.cli.completion import complete_rules_and_nodes
+from konductor_like.cli.completion import complete_rules_or_nodes
 from konductor_like.cli.errors import CommandError, status_of
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import Context, Format, FormatOption, Kubeconfig, Verbose, not_empty
@@ -36,7 +36,7 @@ def explain(
         typer.Argument(
             metavar="RULE|LINE|NODE",
             help="xid 79, 79, nccl.socket, a pasted line, a node (or: node NAME), or - for standard input.",
-            autocompletion=complete_rules_and_nodes,
+            autocompletion=complete_rules_or_nodes,
         ),
     ],
     *,
