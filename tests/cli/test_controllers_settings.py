@@ -199,7 +199,7 @@ def test_explain_warns_when_the_controller_runs_other_rules(
 
     shown = run("explain", "xid", "79", "--kubeconfig", str(tmp_path / "kubeconfig"))
     assert told in shown.err
-    assert "taint the node at once" in shown.out
+    assert "taints the node at once" in shown.out
     assert run("explain", "xid", "79").err == ""  # reads no cluster without --context or --kubeconfig
 
 
