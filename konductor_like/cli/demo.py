@@ -18,7 +18,7 @@ import typer
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import Verbose, node_names
-from konductor_like.cli.output import say, tell, warn
+from konductor_like.cli.output import colourful, say, tell, warn
 from konductor_like.exits import Exit
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def demo(
     for ending in (signal.SIGTERM, signal.SIGHUP):
         # These signals, too, must end the controller and remove the folder.
         signal.signal(ending, _leave)
-    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    plain = None if colourful(sys.stdout) else False  # NO_COLOR: not even bold text or a moving line
+    console = Console(force_terminal=plain, highlight=False, soft_wrap=True, markup=False, emoji=False)
     with Stage() as stage:
         console.print("Starting a stand-in Loki, a stand-in Kubernetes API server and the real controller.\n")
         stage.keep_beating()

@@ -10,7 +10,9 @@ import typer
 
 from konductor_like.cli.output import tell
 from konductor_like.exits import Exit
+from konductor_like.model.text import clipped
 
+_NAME_CHARS = 200
 _CHOICES = re.compile(r"(?<=is not one of ).*")
 
 
@@ -51,7 +53,11 @@ def print_usage_error(error: typer.TyperException) -> Exit:
 def describe(error: Exception) -> str:
     """Return the error in one sentence; for an operating system's error the file and the reason."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return (
+            f"{clipped(str(error.filename), _NAME_CHARS)}: {error.strerror}"
+            if error.filename
+            else error.strerror
+        )
     return str(error) or type(error).__name__
 
 

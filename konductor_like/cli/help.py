@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -49,7 +48,9 @@ class Command(TyperCommand):
         typed = list(args)
         rest = super().parse_args(ctx, args)
         for before, word in pairwise(["", *typed]) if not ctx.resilient_parsing else ():
-            if before != "--reason" and (not word.strip() or re.fullmatch(r"--(?!reason)[\w-]+=", word)):
+            joined = word.startswith("--") and "=" in word
+            option, value = word.split("=", 1) if joined else (before, word)
+            if not value.strip() and option != "--reason":  # a reason may be left empty
                 raise typer.BadParameter("an empty word; is a shell variable not set?", ctx=ctx)
         return rest
 

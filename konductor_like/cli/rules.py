@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -116,8 +117,6 @@ def check_file(
     Every problem names its line of the file. With a log, the command shows each line for which the file
     changes the result. It exits with 2 if the controller would refuse the file; a warning is not an error.
     """
-    if not file.exists():
-        raise CommandError(f"{file}: No such file or directory", status=Exit.USAGE)
     rules = load(file)
     for warning in rules.warnings:
         warn(warning)
@@ -131,14 +130,16 @@ def load(file: Path | None) -> UserRules:
     from konductor_like.catalog import RulesError
     from konductor_like.detection.validate_rules import load_rules
 
+    if file is not None and not file.exists():
+        if str(file) != os.environ.get(RULES_VARIABLE):  # the controller waits for the file of its setting
+            raise CommandError(f"{file}: No such file or directory", status=Exit.USAGE)
+        warn(f"{file}: no such file; these are the built-in rules.")
     try:
         rules = load_rules(file)
     except RulesError as error:
         problems = map(str, error.problems)
         hint = "the controller would refuse this file"
         raise CommandError(*problems, hint=hint, status=Exit.USAGE) from error
-    if file is not None and not file.exists():
-        warn(f"{file}: no such file; these are the built-in rules.")
     return rules
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 SECOND_NS = 1_000_000_000
 CLOCKS_AGREE_SECONDS = 10.0
@@ -51,6 +52,7 @@ def text_of_ns(ns: int) -> str | int:
     return f"{(EPOCH + timedelta(seconds=seconds)).isoformat()[:19]}{decimals}Z"
 
 
+@lru_cache(maxsize=1024)  # thousands of Nodes report within the same few seconds
 def ns_of_text(text: str) -> int:
     """Parse any RFC 3339 time into nanoseconds since the epoch. Raises ValueError."""
     match = _RFC3339.fullmatch(text.strip())

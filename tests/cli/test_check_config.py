@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from konductor_like.catalog import CatalogError
@@ -274,3 +275,22 @@ def test_the_rules_file_is_checked_too(
     assert {"name": "KONDUCTOR_RULES_FILE", "value": "rules.yaml", "from": "environment"} in document[
         "settings"
     ]
+
+
+def test_no_variable_is_folded_on_a_narrow_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("konductor_like.cli.output.is_terminal", lambda _: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+
+    shown = {line.split()[0] for line in run("check-config").out.splitlines()[1:]}
+
+    assert shown == {setting.name for setting in effective(Settings(), {})}
+
+
+def test_the_settings_are_printed_in_the_formats_of_the_other_commands(run: Run) -> None:
+    names = run("check-config", "-o", "name").out.splitlines()
+
+    assert [each["name"] for each in run("check-config", "-o", "json").document["settings"]] == names
+    assert [
+        each["name"] for each in yaml.safe_load(run("check-config", "-o", "yaml").out)["settings"]
+    ] == names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -117,17 +118,41 @@ def test_in_a_pipe_the_rows_that_changed_are_appended(
     ]
 
 
-def test_a_terminal_is_drawn_again(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def two_reports() -> Iterator[StatusReport]:
+    with watching() as found:
+        yield next(found)
+        yield next(found)
+
+
+def test_a_terminal_is_drawn_again_and_keeps_the_numbers_in_sight(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster("300 nodes")
+    monkeypatch.setenv("LINES", "20")
+
+    watch.follow(two_reports(), View(), Screen(width=200, colours=True))
+    _, *screens = capsys.readouterr().out.split("\x1b[H\x1b[2J")
+
+    assert len(screens) == 2
+    for screen in screens:
+        assert len(screen.splitlines()) == 19
+        assert "300 GPU nodes:" in screen.splitlines()[0]
+        assert screen.endswith("more lines; --state shows fewer nodes\n")
+
+
+def test_it_ends_when_nobody_reads_its_output(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster("one faulty")
+    reader = io.StringIO()
+    monkeypatch.setattr("sys.stdout", reader)
+    monkeypatch.setattr(reader, "flush", broken)
 
-    def two() -> Iterator[StatusReport]:
-        with watching() as found:
-            yield next(found)
-            yield next(found)
+    watch.follow(two_reports(), View(), APPENDED)
 
-    watch.follow(two(), View(), Screen(width=80, colours=True))
+    assert reader.getvalue().count("1 faulty, 1 healthy") == 1
 
-    assert capsys.readouterr().out.count("\x1b[H\x1b[2J") == 2
+
+def broken() -> None:
+    raise BrokenPipeError
 
 
 @pytest.mark.parametrize("option", [("-o", "json"), ("--exit-code",)], ids=" ".join)

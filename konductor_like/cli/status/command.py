@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,7 +10,7 @@ import typer
 
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.help import examples
-from konductor_like.cli.options import Context, Kubeconfig, Names, Verbose, not_empty
+from konductor_like.cli.options import Context, Kubeconfig, Names, Verbose, not_empty, one_line
 from konductor_like.cli.output import Screen, say, say_document, tell, warn
 from konductor_like.exits import Exit
 
@@ -35,7 +36,7 @@ def status(
             "--selector",
             metavar="LABELS",
             help="Only nodes with these labels, such as -l topology.kubernetes.io/zone=eu-north1-a.",
-            callback=not_empty,
+            callback=one_line,
         ),
     ] = None,
     state: Annotated[
@@ -91,6 +92,7 @@ def status(
 
             follow(reports(client, settings, nodes or (), selector), view, Screen.of(sys.stdout))
             return
+        gc.freeze()  # so that reading thousands of Nodes does not scan all imported objects again
         report = status_report(collect(client, settings, session.now(), selector), nodes or ())
     _show(report, output, view)
     found = Exit.of(done=len(set(nodes or ())) - len(report.missing), failed=len(report.missing))

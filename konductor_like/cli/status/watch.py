@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ POLL_SECONDS = 10.0
 """Seconds between two looks at the Lease; without permission to watch, also at the Nodes."""
 GATHER_SECONDS = 0.5
 """Seconds between two reports, at least."""
-_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+_CLEAR = "\x1b[H\x1b[2J"
 
 
 def reports(
@@ -75,23 +76,41 @@ def _problem_of(store: NodeStore) -> str:
 
 
 def follow(found: Iterator[StatusReport], view: View, screen: Screen) -> None:
-    """Print each report: drawn again on a terminal with colours, else as the rows that changed."""
+    """Print each report: drawn again on a terminal with colours, else as the rows that changed.
+
+    End when nobody reads the output any more (``| head``).
+    """
     before: dict[str, list[str]] | None = None
     for report in found:
         rows = {node.name: node_row(node, report.now, view.columns) for node in report.nodes}
         known = {name: _without_age(row) for name, row in rows.items()}
+        if screen.colours:
+            lines = _drawn(status_lines(report, view, screen))
+        elif before is None:
+            lines = status_lines(report, view, screen)
+        else:
+            table = columns(view.columns, rows.values())[1:]
+            changed = {name for name, row in known.items() if before.get(name) != row}
+            lines = [line for name, line in zip(rows, table, strict=True) if name in changed]
+            lines += [f"{name}   deleted" for name in before if name not in known]
+        try:
+            say(lines)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            return
         if before is None or screen.colours:
-            clear = [_CLEAR] if screen.colours else []
-            say([*clear, *status_lines(report, view, screen)])
             for warning in warnings(report):
                 warn(warning)
-        else:
-            lines = columns(view.columns, rows.values())[1:]
-            changed = {name for name, row in known.items() if before.get(name) != row}
-            say(line for name, line in zip(rows, lines, strict=True) if name in changed)
-            say(f"{name}   deleted" for name in before if name not in known)
         before = known
-        sys.stdout.flush()
+
+
+def _drawn(lines: list[str]) -> list[str]:
+    """Return what to print on a cleared terminal: as many lines as fit, because the numbers come first."""
+    height = shutil.get_terminal_size().lines - 1
+    more = len(lines) - (height - 1)
+    if more > 1:
+        lines = [*lines[: height - 1], f"... and {more} more lines; --state shows fewer nodes"]
+    return [f"{_CLEAR}{line}" if number == 0 else line for number, line in enumerate(lines)]
 
 
 def _without_age(row: list[str]) -> list[str]:
