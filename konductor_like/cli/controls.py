@@ -180,7 +180,7 @@ def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime)
         )
     if brake.rearms_at is not None:
         counts = "counts" if brake.cooling == 1 else "count"
-        freed = f"{count(brake.cooling, 'node')} released or deleted lately still {counts}"
+        freed = f"{count(brake.cooling, 'node')} released or deleted recently still {counts}"
         until = f"until {stamp(brake.rearms_at)} (in {age_of(now, brake.rearms_at)})"
         yield "Cool-down", f"{freed} as tainted {until}; `konductor-like brake reset` ends it"
     if brake.pace is not None:

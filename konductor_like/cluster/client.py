@@ -220,7 +220,7 @@ class ReadOnlyKubeClient:
     def user_name(self) -> str:
         """Return the user name by which the server knows us (SelfSubjectReview, Kubernetes 1.28 and up)."""
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        what = "ask for our own user name"
+        what = "ask for the name of the user"
         answer = self._transport.ask(what, "POST", USER_REVIEWS_PATH, body=review, content_type=JSON)
         match answer:
             case {"status": {"userInfo": {"username": str(name)}}} if name:
