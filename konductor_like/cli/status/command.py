@@ -74,6 +74,7 @@ def status(
         raise CommandError("give names or a selector, not both", status=Exit.USAGE)
     if watch and (exit_code or output not in ("table", "wide")):
         raise CommandError("--watch works with -o table and -o wide, without --exit-code", status=Exit.USAGE)
+    gc.set_threshold(20_000, 50, 100)  # thousands of Nodes are many small values, and few cycles
     from konductor_like.cli import session
     from konductor_like.cli.status.report import collect, status_report
     from konductor_like.cli.status.text import Order, View
@@ -92,7 +93,6 @@ def status(
 
             follow(reports(client, settings, nodes or (), selector), view, Screen.of(sys.stdout))
             return
-        gc.freeze()  # so that reading thousands of Nodes does not scan all imported objects again
         report = status_report(collect(client, settings, session.now(), selector), nodes or ())
     _show(report, output, view)
     found = Exit.of(done=len(set(nodes or ())) - len(report.missing), failed=len(report.missing))
