@@ -168,7 +168,9 @@ class Transport:
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         answer = self._send(what, method, path, params, body, content_type, timeout, accept)
         with self._mapped(what, write=write, sent=True):
-            data: bytes = answer.read(ANSWER_BYTES_MOST + 1)
+            # With a known length urllib3 need not copy the answer through a buffer of its own.
+            known = 0 <= (answer.length_remaining or -1) <= ANSWER_BYTES_MOST
+            data: bytes = answer.read() if known else answer.read(ANSWER_BYTES_MOST + 1)
             if len(data) > ANSWER_BYTES_MOST:
                 answer.close()
                 raise KubeBadAnswer(
