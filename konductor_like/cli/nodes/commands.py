@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 NAMES_ASKED_ABOUT = 10
 """Number of nodes that the question names; it counts the others."""
-_NOTHING_TO_RESET = "Nothing to reset: no taint of ours, and the brake holds no node."
+_NOTHING_TO_RESET = "Nothing to reset: no node has the taint, and the brake holds no node."
 
 
 @examples(
@@ -51,7 +51,7 @@ def reset(
     purge: Annotated[
         bool,
         typer.Option(
-            "--purge", help="Also delete our labels and the record of faults; old log lines may taint again."
+            "--purge", help="Also delete the labels and the record of faults; old log lines may taint again."
         ),
     ] = False,
     selector: Selector = None,
