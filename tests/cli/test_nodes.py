@@ -460,5 +460,5 @@ def test_anothers_taint_in_our_place_is_left_alone(cluster: Cluster, run: Run) -
     done = run(*TAINT)
 
     assert done.code == 1
-    assert "already has a taint with our key" in done.err
+    assert "has a taint with the controller's key" in done.err
     assert server.node("gpu-2")["spec"]["taints"] == theirs

@@ -176,7 +176,7 @@ class OperatorTaint(NodeWrites):
             as_known = f", as far as known ({unknown})" if unknown else ""
             raise CannotWriteError(f"has no GPU{as_known}, and only GPU nodes are tainted")
         if state.blocked and not state.tainted:
-            raise CannotWriteError("already has a taint with the controller's key and effect, but another value")
+            raise CannotWriteError("has a taint with the controller's key and effect, but another value")
         return self._change(state)
 
     def done_text(self, change: Change) -> str:
