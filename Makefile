@@ -31,7 +31,7 @@ SIMULATED ?= 20000
 $(shell mkdir -p .cache/tmp)
 
 .PHONY: help
-help: ## Say what can be made
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/.run: requirements.lock requirements-build.lock pyproject.toml
@@ -46,18 +46,18 @@ help: ## Say what can be made
 	@touch $@
 
 .PHONY: setup
-setup: .venv/.dev ## Create .venv with everything locked
+setup: .venv/.dev ## Create .venv from the lock files
 
 .PHONY: demo
-demo: .venv/.run ## Watch the real controller taint a node because of a kernel line
+demo: .venv/.run ## Watch the real controller taint a node for a kernel line
 	@$(BIN)/python -m konductor_like.cli demo $(ARGS)
 
 .PHONY: quick
-quick: lint types imports ## Within a minute: lint, types, import contract, and the tests without processes and storms
+quick: lint types imports ## Fast checks (a minute): lint, types, imports, and the tests without processes
 	$(PYTEST) -m "not bench and not processes" $(STORMS) $(FAST)
 
 .PHONY: test
-test: lint types imports unit ## Every check: lint, types, import contract, tests
+test: lint types imports unit ## All checks: lint, types, imports, tests
 
 .PHONY: lint
 lint: .venv/.dev
@@ -77,25 +77,25 @@ unit: .venv/.dev
 	$(PYTEST) $(TESTS)
 
 .PHONY: bench
-bench: .venv/.dev ## Measure reader, detection, and scan against grep; prints the figures
+bench: .venv/.dev ## Measure and print the performance of reader, detection and scan
 	$(BIN)/pytest -m bench -rN -q -s -o cache_dir=.cache/pytest tests/benchmarks
 
 .PHONY: fuzz
-fuzz: .venv/.dev ## Judge 10 million mutated lines: LINES=n, SEED=n
+fuzz: .venv/.dev ## Run detection over 10 million mutated lines: LINES=n, SEED=n
 	$(BIN)/python -m tests.fuzz.run $(LINES) $(SEED)
 
 .PHONY: chaos
-chaos: .venv/.dev ## Controllers killed, frozen and lied to: SIMULATED=n in memory, SCHEDULES=n real ones, SEED=n
+chaos: .venv/.dev ## Chaos tests: SIMULATED=n in memory, SCHEDULES=n with processes, SEED=n
 	$(BIN)/python -m tests.chaos --schedules $(SIMULATED) --from $(SEED)
 	$(BIN)/python -m tests.chaos.processes --schedules $(SCHEDULES) --seed $(SEED)
 
 .PHONY: format
-format: .venv/.dev ## Format and fix what can be fixed
+format: .venv/.dev ## Format the code and apply automatic fixes
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --fix .
 
 .PHONY: docs
-docs: .venv/.dev ## Rewrite what is generated: three pages, and the script in the DaemonSet
+docs: .venv/.dev ## Rewrite the generated pages and the script in the DaemonSet
 	$(BIN)/python -m tests.generate_docs
 	$(BIN)/python -m tests.manifests.embed
 
@@ -104,12 +104,12 @@ quality: .venv/.dev ## Rewrite docs/detection-quality.md from the labelled corpu
 	$(BIN)/python -m tests.quality.report
 
 .PHONY: count
-count: .venv/.dev ## Count code lines, and what one fatal line passes on its way to the PATCH
+count: .venv/.dev ## Count code lines, and the functions between a fatal line and its PATCH
 	$(BIN)/python -m tests.measures.lines
 	$(BIN)/python -m tests.measures.path
 
 .PHONY: release-check
-release-check: .venv/.dev ## Say what the owner has to fill in before a release
+release-check: .venv/.dev ## List the values that a release still needs
 	$(BIN)/python -m tests.measures.release
 
 .PHONY: lock
@@ -119,5 +119,5 @@ lock: ## Rewrite the lock files from pyproject.toml
 	$(LOCK) -c requirements-dev.lock --group build -o requirements-build.lock
 
 .PHONY: clean
-clean: ## Remove everything that make created
+clean: ## Remove all files that make created
 	rm -rf .venv .cache build dist *.egg-info

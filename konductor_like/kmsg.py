@@ -1,18 +1,18 @@
 r"""The kernel-log reader of the dmesg DaemonSet: each record of /dev/kmsg becomes a line on standard output.
 
-One file that needs nothing but Python (3.9 or newer), because a stock Python image runs it. What it prints:
+The file needs only Python (3.9 or newer), so any Python image can run it. It prints these lines:
 
     kmsg/1 boot=UUID seq=N facility=N priority=N [SECONDS.MICROS] TEXT
     kmsg/1 gap boot=UUID from=N to=N lost=N
     kmsg/1 heartbeat boot=UUID seq=N uptime=SECONDS.MICROS wall=RFC3339
     kmsg/1 unreadable boot=UUID RECORD
 
-``seq`` and the stamp are the kernel's own, so that a line that is read twice can be told from news. A
-facility other than 0 (kern) was written from user space, by ``echo … > /dev/kmsg`` for one: the kernel lets
-nobody pose as itself. TEXT stays escaped as the kernel wrote it: ``\x0a`` is a newline, ``\x5c`` a backslash.
-A gap names the records that the kernel overwrote before they were read. A heartbeat, each minute, says that
-all up to ``seq`` has been printed; without one, silence would mean nothing. The format of /dev/kmsg:
-Documentation/ABI/testing/dev-kmsg in the Linux sources.
+``seq`` and the stamp come from the kernel and identify a line that is read twice. A facility other than 0
+(kern) was written from user space, for example by ``echo … > /dev/kmsg``; the kernel never allows 0 there.
+TEXT stays escaped as the kernel wrote it: ``\x0a`` is a newline, ``\x5c`` a backslash. A gap names the
+records that the kernel overwrote before the reader read them. A heartbeat, each minute, confirms that all
+records up to ``seq`` were printed. The format of /dev/kmsg is in Documentation/ABI/testing/dev-kmsg of the
+Linux sources.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ STDOUT = 1
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 HEARTBEAT_NS = 60_000_000_000
 RECORD_BYTES = 8192
-"""What one read must have room for, or the kernel refuses it: CONSOLE_EXT_LOG_MAX, in newer ones 2048."""
+"""Buffer size of one read. A smaller buffer than a record (CONSOLE_EXT_LOG_MAX, newer kernels 2048) fails."""
 JOINED_BYTES = 8192
-"""A line joined from fragments ends here, well below the 16 KiB at which container runtimes split lines."""
+"""Maximum length of a line joined from fragments, well below the 16 KiB at which runtimes split lines."""
 FRAGMENT_SECONDS = 0.02
-"""How long the last record is held back, in case that a fragment of the same line follows."""
+"""Seconds for which the last record waits for a further fragment of its line."""
 WRITE_BYTES = 65536
 """Lines are written in batches of about this size while records are waiting, and at once when none is."""
 WAKE_SECONDS = 1.0
-"""How long a stop may go unnoticed."""
+"""Maximum seconds until a stop is noticed."""
 
 _RECORD = re.compile(rb"(\d{1,5}),(\d{1,20}),(\d{1,20}),([^,;\n]*)((?:,[^;\n]*)?);([^\n]*)")
 _NOISE = re.compile(rb"[^ -~]")
@@ -50,11 +50,11 @@ class EndOfLogError(Exception):
 
 
 class Records:
-    """Turns records into lines, in order. ``lines`` is what is ready, ``printed`` the last sequence in it.
+    """Turns records into lines, in order. ``lines`` are ready to print, ``printed`` is their last sequence.
 
-    The last record is held back until the next one shows that it is complete: a kernel that could not join a
-    line itself hands it out in fragments, with the flag ``c`` (``+`` in kernels before 4.10). What follows
-    the text, one `` KEY=value`` a line, names the device and is left out.
+    The last record waits until the next one shows that it is complete: a kernel that could not join a line
+    prints it in fragments, with the flag ``c`` (``+`` in kernels before 4.10). The `` KEY=value`` lines after
+    the text name the device and are left out.
     """
 
     def __init__(self, boot: str) -> None:
@@ -98,7 +98,7 @@ class Records:
         return bool(self._held) and sequence == self._next and writer == self._writer and fits
 
     def flush(self) -> None:
-        """Nothing belongs to the line held back any more."""
+        """Finish the line that is held back: no further fragment belongs to it."""
         if self._held and self._next is not None:
             self.lines.append(self._held + b"\n")
             self.printed = self._next - 1
@@ -110,7 +110,7 @@ class Records:
         return bool(self._held)
 
     def heartbeat(self, uptime_us: int, wall_ns: int) -> None:
-        """Say that all up to here was printed; nothing, before there was a record."""
+        """Add a heartbeat: all records up to here were printed. Add nothing before the first record."""
         if self.printed is None:
             return
         wall_ms = wall_ns // 1_000_000
@@ -162,7 +162,7 @@ class Reader:
                 self._idle()
                 continue
             except BrokenPipeError:
-                continue  # overwritten before we read it; the next record's sequence tells how much
+                continue  # the kernel overwrote it; the next record's sequence shows how much
             except OSError:
                 self._finish()
                 raise
@@ -184,7 +184,7 @@ class Reader:
         if quiet:
             self._records.flush()
         if not self._caught_up and self._records.printed is not None:
-            self._caught_up = True  # the backlog is read: from here on silence means something
+            self._caught_up = True  # the backlog is read, so heartbeats may begin
             self._heartbeat_ns = self._monotonic_ns()
         self._beat()  # also when records come so fast that it is never quiet
         self._print()
@@ -242,13 +242,13 @@ def main(arguments: list[str] | None = None) -> int:
             boot = file.read().strip()
         descriptor = os.open(options.device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return _failed(f"cannot open: {error}; in a container this takes `privileged: true`")
+        return _failed(f"cannot open: {error}; in a container this needs `privileged: true`")
     reader = reader_of(descriptor, STDOUT, boot)
-    # As the first process of a container we would not even hear of SIGTERM without a handler.
+    # The first process of a container ignores SIGTERM unless it has a handler.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: reader.stop())
     try:
-        os.set_blocking(STDOUT, True)  # whoever started us may have left it otherwise
+        os.set_blocking(STDOUT, True)  # the parent may have changed it
         reader.run()
     except (EndOfLogError, OSError) as error:
         return _failed(str(error))

@@ -70,11 +70,11 @@ class Settings(BaseSettings):
     )
     """Namespaces whose pod logs are read for CUDA and NCCL errors, separated by commas."""
     loki_tenant: str | None = None
-    """Sent as `X-Scope-OrgID`; needed if Loki runs with `auth_enabled: true`."""
+    """Tenant, sent as `X-Scope-OrgID`. Needed if Loki runs with `auth_enabled: true`."""
     loki_bearer_token: SecretStr | None = None
     """Bearer token for Loki."""
     loki_bearer_token_file: Path | None = None
-    """File that holds the bearer token; read again for every request, so a rotated token is picked up."""
+    """File with the bearer token, read for every request. A rotated token needs no restart."""
     loki_username: str | None = None
     """User name for basic authentication."""
     loki_password: SecretStr | None = None
@@ -82,154 +82,161 @@ class Settings(BaseSettings):
     loki_ca_file: Path | None = None
     """PEM file with the authority that signed Loki's certificate."""
     loki_client_cert_file: Path | None = None
-    """PEM client certificate, together with `KONDUCTOR_LOKI_CLIENT_KEY_FILE`."""
+    """PEM file with the client certificate. Needs `KONDUCTOR_LOKI_CLIENT_KEY_FILE` too."""
     loki_client_key_file: Path | None = None
-    """Private key of the client certificate."""
+    """PEM file with the private key of the client certificate, unencrypted."""
     loki_insecure_skip_verify: bool = False
-    """Do not verify Loki's certificate. For a test only."""
+    """`true`: accept any certificate of Loki. For tests only."""
     loki_connect_timeout_seconds: float = Field(5.0, gt=0)
-    """Timeout for a connection to Loki."""
+    """Seconds to wait for a connection to Loki."""
     loki_timeout_seconds: float = Field(75.0, gt=0)
-    """Timeout for one answer of Loki; keep it above Loki's own `query_timeout` (1 min by default)."""
+    """Seconds to wait for one answer of Loki. Keep it above Loki's `query_timeout` (1 minute by default)."""
     loki_limit: int = Field(5000, ge=2, le=1_000_000)
-    """Most entries in one query, as Loki's `max_entries_limit_per_query`. If the tenant's limit is lower, the
-    controller uses that; it asks for fewer entries if an answer would be larger than 2 MiB."""
+    """Maximum number of lines in one query. The controller uses less if Loki's `max_entries_limit_per_query`
+    is lower, or if an answer would be larger than 2 MiB."""
 
     # Loki: which lines.
     kernel_selector: str = '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"}'
-    """Stream selector of the kernel-log reader's pods; expressions are RE2. Checked again on every line."""
+    """Loki stream selector of the kernel-log reader's pods. Regular expressions are RE2."""
     extra_matchers: str = ""
-    """Matchers added to every query, such as `k8s_cluster_name="prod"` if clusters share a Loki."""
+    """Matchers added to every query. Example, for clusters that share a Loki: `k8s_cluster_name="prod"`."""
     node_label: str = "k8s_node_name"
-    """Label, or structured metadata, that names the node."""
+    """Loki label, or structured metadata, with the node name."""
     namespace_label: str = "k8s_namespace_name"
-    """Label that names the namespace."""
+    """Loki label with the namespace."""
     pod_label: str = "k8s_pod_name"
-    """Label that names the pod."""
+    """Loki label with the pod name."""
     container_label: str = "k8s_container_name"
-    """Label that names the container."""
+    """Loki label with the container name."""
     excluded_namespaces: Annotated[tuple[str, ...], NoDecode] = ("konductor-like",)
-    """Namespaces never read as pod logs (our own: our log quotes fault lines)."""
+    """Namespaces whose pod logs are never read, separated by commas. The controller's own log quotes
+    faults."""
 
     # Reading.
     poll_interval_seconds: float = Field(5.0, ge=0.05, le=3600)
-    """Time between two polls of kernel lines; a nudge from Loki's tail brings a poll forward."""
+    """Seconds between two polls of kernel lines. A message of Loki's tail starts a poll earlier."""
     pod_poll_interval_seconds: float = Field(15.0, ge=0.05, le=3600)
-    """Time between two polls of pod lines."""
+    """Seconds between two polls of pod lines."""
     tail: bool = True
-    """Follow the kernel log (`/loki/api/v1/tail`, one connection), so that a new line is read at once."""
+    """Follow Loki's tail (`/loki/api/v1/tail`, one connection) to read new kernel lines at once."""
     kernel_overlap_seconds: float = Field(180.0, ge=0)
-    """Span before the cursor that each poll of kernel lines reads again, for lines that arrive late."""
+    """Seconds before the cursor that each poll of kernel lines reads again, to find late lines."""
     pod_overlap_seconds: float = Field(15.0, ge=0)
-    """Span before the cursor that each poll of pod lines reads again."""
+    """Seconds before the cursor that each poll of pod lines reads again, to find late lines."""
     lateness_seconds: float = Field(3600.0, ge=0)
-    """Longest delay with which a kernel line is still found: by the next sweep, or after a restart.
+    """Maximum delay in seconds of a kernel line that a sweep, or a restart, still finds.
 
-    Keep it above KONDUCTOR_RECORD_INTERVAL_SECONDS: after a crash the controller restores the counts that it
-    had not written yet from the lines of this span.
+    Keep it above `KONDUCTOR_RECORD_INTERVAL_SECONDS`: after a crash the controller counts the lines of this
+    span again.
     """
     sweep_interval_seconds: float = Field(120.0, ge=1)
-    """Time between two sweeps; each reads the kernel lines of `KONDUCTOR_LATENESS_SECONDS` again."""
+    """Seconds between two sweeps. A sweep reads the kernel lines of `KONDUCTOR_LATENESS_SECONDS` again."""
     pod_lateness_seconds: float = Field(900.0, ge=0)
-    """Longest delay with which a pod line is still found."""
+    """Maximum delay in seconds of a pod line that a sweep still finds."""
     pod_sweep_interval_seconds: float = Field(1200.0, ge=1)
-    """Time between two sweeps over pod lines."""
+    """Seconds between two sweeps of pod lines."""
     gap_revisit_seconds: float = Field(600.0, ge=1)
-    """Time between two readings of a gap, a span without a node's heartbeats, for lines that arrive late."""
+    """Seconds between two reads of a gap (a span without a node's heartbeats), to find late lines."""
     loki_budget_mib_per_minute: int = Field(6144, ge=1)
-    """MiB that Loki may process for us per minute; above it polls of pods, then sweeps, then polls of kernel
-    lines slow down."""
+    """MiB a minute that Loki may process for the controller. Above it, pod polls slow down first, then
+    sweeps, then kernel polls."""
     future_skew_seconds: float = Field(600.0, ge=0, le=600)
-    """Time by which a node's clock may run ahead of ours; Loki accepts lines up to 10 minutes ahead."""
+    """Seconds by which a node's clock may be ahead. Loki accepts lines up to 10 minutes ahead."""
     first_start_act_seconds: float = Field(900.0, ge=0)
-    """On the very first start, faults in this last span can taint."""
+    """First start only: maximum age in seconds of a fault that can taint."""
     first_start_history_seconds: float = Field(86_400.0, ge=0)
-    """On the very first start, older kernel faults in this last span are recorded as suspect."""
+    """First start only: maximum age in seconds of an older kernel fault that is recorded as suspect."""
     heartbeat_stale_seconds: float = Field(300.0, gt=0)
-    """Age of the last kernel-log heartbeat from which a node is unknown.
+    """Seconds without a kernel-log heartbeat after which a node is unknown.
 
-    If the controller has not read the kernel logs completely for this time, every node without a recorded
-    fault is unknown.
+    If the controller falls behind by this time in reading kernel lines, every node without a recorded fault
+    is unknown.
     """
     gap_max_age_seconds: float = Field(86_400.0, ge=600, le=604_800)
-    """Time for which a span without heartbeats is kept as a gap and is searched for late lines."""
+    """Seconds for which the controller searches a gap (a span without heartbeats) for late lines."""
 
     # Deciding.
     rules_file: Path | None = None
-    """A rules file of your own ([rules](rules.md)); read again when it changes and on SIGHUP."""
+    """Path of your own rules file ([rules](rules.md)). The controller reads it again on change and on
+    SIGHUP."""
     brake_max_percent: float = Field(_POLICY.brake_max_percent, ge=0, le=100)
-    """The brake's bound: largest share of the GPU nodes that may be out of service (one node always may)."""
+    """Brake: maximum percentage of GPU nodes out of service; at least one node. Example: `20` allows 2 of 14
+    nodes."""
     brake_max_nodes: int | None = Field(_POLICY.brake_max_nodes, ge=0)
-    """The brake's bound as a number of nodes; the lower bound applies. `0` holds every taint back."""
+    """Brake: maximum number of GPU nodes out of service. The lower limit applies. `0` holds back every
+    taint."""
     brake_pool_max_percent: float | None = Field(_POLICY.brake_pool_max_percent, ge=0, le=100)
-    """The brake's bound in each pool (`KONDUCTOR_POOL_LABEL`): share of its GPU nodes; one always may."""
+    """Brake: maximum percentage of GPU nodes out of service in each pool (`KONDUCTOR_POOL_LABEL`); at least
+    one."""
     brake_rate_nodes: int | None = Field(_POLICY.brake_rate_nodes, ge=0)
-    """The brake's rate: most taints within `KONDUCTOR_BRAKE_RATE_WINDOW_SECONDS`; unset for no limit."""
+    """Brake: maximum number of taints within `KONDUCTOR_BRAKE_RATE_WINDOW_SECONDS`; unset for no rate
+    limit."""
     brake_rate_window_seconds: float = Field(_POLICY.brake_rate_window_seconds, gt=0, le=604_800)
-    """Span of time for `KONDUCTOR_BRAKE_RATE_NODES`."""
+    """Brake: seconds of the rate limit `KONDUCTOR_BRAKE_RATE_NODES`."""
     brake_count_unavailable: bool = _POLICY.brake_count_unavailable
-    """Also count nodes as out of service that are cordoned or not Ready, except in their first half hour."""
+    """Brake: also count cordoned and NotReady nodes as out of service, except in their first half hour."""
     brake_cooldown_seconds: float = Field(_POLICY.brake_cooldown_seconds, ge=0)
-    """The brake's cool-down: once it has engaged, released nodes count as out until this time after the last
-    release."""
+    """Brake: cool-down in seconds. After the brake has held a node back, released nodes count as out of
+    service until this time after the last release."""
     hold_base_seconds: float = Field(_POLICY.hold_base_seconds, ge=0)
-    """Time for which a node that fails a second time should stay out; doubled with each further failure.
-
-    Only a person removes the taint; before this time `reset` warns.
-    """
+    """Seconds that a node should stay out of service after its second failure; each further failure doubles
+    them. `reset` warns before this time."""
     hold_max_seconds: float = Field(_POLICY.hold_max_seconds, ge=0)
-    """Upper limit of that time."""
+    """Maximum of `KONDUCTOR_HOLD_BASE_SECONDS` after doubling, in seconds."""
     repeat_days: float = Field(_POLICY.repeat_days, gt=0, le=365)
-    """Days for which an earlier time out of service counts against a node."""
+    """Days for which an earlier quarantine of a node counts as a failure."""
     repeat_count: int = Field(_POLICY.repeat_count, ge=0)
-    """Times out within `KONDUCTOR_REPEAT_DAYS` that mark a node for replacement; `0` for never."""
+    """Failures within `KONDUCTOR_REPEAT_DAYS` after which a node is marked for replacement; `0` for never."""
     correlation_seconds: float = Field(_POLICY.correlation_seconds, gt=0, le=300)
-    """Most time between faults of nodes that share a job or an NVLink domain, to count as one failure."""
+    """Maximum seconds between faults of nodes with a common job or NVLink domain that count as one
+    failure."""
     common_node_jobs: int = Field(_POLICY.common_node_jobs, ge=0, le=16)
-    """A node is suspect if it alone is common to this number of failed jobs of a day; `0` for never."""
+    """Number of jobs that failed within a day after which their only common node is suspect; `0` for
+    never."""
     record_interval_seconds: float = Field(_POLICY.record_interval_seconds, ge=0)
-    """Shortest time between two writes of growing counts to a node."""
+    """Minimum seconds between two writes of a Node that only raise a count."""
     suspect_taint: Literal["none", "PreferNoSchedule"] = "none"
-    """`PreferNoSchedule`: suspects get the taint `trainy.konduktor.ai/suspect=true:PreferNoSchedule`."""
+    """`PreferNoSchedule`: suspect nodes get the taint `trainy.konduktor.ai/suspect=true:PreferNoSchedule`."""
     unknown_node_seconds: float = Field(600.0, ge=0)
-    """Time for which a fault of a node without a Node object is kept, in case the node registers."""
+    """Seconds for which the controller keeps a fault that names no existing Node, until the Node
+    registers."""
 
     # The cluster.
     namespace: str = "konductor-like"
-    """Namespace of the Lease; in a pod, its own namespace unless set."""
+    """Namespace of the Lease. In a pod, the default is the pod's namespace."""
     lease_name: str = "konductor-like"
-    """Name of the Lease that elects the one writer and stores the cursor."""
+    """Name of the Lease that elects the leader and stores the cursor."""
     lease_duration_seconds: int = Field(30, ge=3)
-    """Time after the last renewal at which another process may take the Lease."""
+    """Seconds after the last renewal until another controller may take the Lease."""
     lease_renew_deadline_seconds: float = Field(20.0, gt=0)
-    """Time after the last renewal at which the holder stops writing."""
+    """Seconds after the last renewal until the leader stops writing."""
     lease_renew_interval_seconds: float = Field(10.0, gt=0)
-    """Time between two renewals, each of which also saves the cursor."""
+    """Seconds between two renewals of the Lease. Each renewal saves the cursor."""
     kube_timeout_seconds: float = Field(10.0, gt=0)
-    """Timeout for one request to the API server."""
+    """Seconds to wait for one answer of the API server."""
     write_concurrency: int = Field(8, ge=1, le=64)
-    """Number of nodes written at the same time."""
+    """Maximum number of Nodes that are written at the same time."""
     gpu_node_selector: str = ""
-    """A further label selector (`key`, `key=value`, separated by commas) that marks GPU nodes."""
+    """Labels that mark further GPU nodes (`key` or `key=value`, separated by commas)."""
     node_selector: str = ""
-    """Only nodes with these labels (`key`, `key=value`, separated by commas) are tainted; empty for all."""
+    """Labels of the nodes that may be tainted (`key` or `key=value`, separated by commas); empty for all."""
     pool_label: str = ""
-    """Label that names a node's pool, such as `cloud.google.com/gke-nodepool`; empty for none."""
+    """Node label with the pool name; empty for no pools. Example: `cloud.google.com/gke-nodepool`."""
     domain_label: str = "nvidia.com/gpu.clique"
-    """Label that names a node's multi-node NVLink domain."""
+    """Node label with the name of the multi-node NVLink domain."""
 
     ask_for_pods: bool = True
-    """Ask the API server for the pods of a node with a fault, to know which jobs run there."""
+    """Read the pods of a node with a fault from the API server, to know its jobs."""
 
     # The process.
     listen: str = ":8080"
-    """Address of `/healthz`, `/readyz` and `/metrics` (`[::]:8080` for IPv6 alone); `off` for none."""
+    """Address of `/healthz`, `/readyz` and `/metrics`; `off` for none. Example for IPv6 only: `[::]:8080`."""
     log_format: Literal["auto", "text", "json"] = "auto"
     """`auto`: text on a terminal, JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lowest level that the controller logs."""
+    """Lowest level of the log lines."""
     user_written: Literal["count", "ignore"] = "count"
-    """`ignore`: a kernel-log record written from user space (`echo … > /dev/kmsg`) is never a fault."""
+    """`ignore`: kernel-log records from user space (`echo … > /dev/kmsg`) are no faults."""
 
     @field_validator("watched_namespaces", "excluded_namespaces", mode="before")
     @classmethod

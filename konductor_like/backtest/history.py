@@ -106,7 +106,7 @@ class HistoryReader:
                 failures += 1
                 if not error.transient or not self._read_any or failures > FAILURES_MOST:
                     raise
-                self.tell(f"{error}; asking again in {PATIENCE_SECONDS * failures:.0f} seconds")
+                self.tell(f"{error}; retrying in {PATIENCE_SECONDS * failures:.0f} seconds")
                 self.pause(PATIENCE_SECONDS * failures)
 
     def _page(self, entries: Iterable[Entry], end_ns: int) -> Page:

@@ -219,7 +219,7 @@ def _by_code(folder: Traversable, file: str, field: str = "code") -> Iterator[tu
     for record in _read_csv(folder, file):
         code = record.integer(field)
         if code in seen:
-            raise record.error(field, f"{code} is there twice")
+            raise record.error(field, f"{code} is defined twice")
         seen.add(code)
         yield code, record
 

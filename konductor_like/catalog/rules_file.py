@@ -134,7 +134,7 @@ class Record:
         """Return whether the field is ``true``; a missing field is false."""
         value = self.optional_text(field)
         if value not in ("", "true", "false"):
-            raise self.error(field, f"{quoted(value)} is neither true nor false")
+            raise self.error(field, f"{quoted(value)} is not true or false")
         return value == "true"
 
     def texts(self, field: str) -> tuple[str, ...]:
@@ -198,10 +198,10 @@ class _Reading:
             if not isinstance(key, yaml.ScalarNode):
                 self.problem(key, entry, "content", "a field's name must be a text")
             elif key.value in keys:
-                self.problem(key, entry, key.value, "is there twice")
+                self.problem(key, entry, key.value, "is defined twice")
             elif id(value) in self.seen:
                 # An alias inside itself never ends, and a few of them make gigabytes.
-                self.problem(key, entry, key.value, "an alias (*name) is not read here: write it out")
+                self.problem(key, entry, key.value, "an alias (*name) is not allowed: write the value out")
             else:
                 keys.add(key.value)
                 self.seen.add(id(value))

@@ -182,7 +182,7 @@ def _check_whole_file(content: RuleFile, catalog: Catalog) -> Iterator[CatalogEr
             yield CatalogError(content.file, "rules", "anchor", f"{reason} ({', '.join(map(repr, anchors))})")
         if not anchors:
             way_out = "; set WATCHED_NAMESPACES to nothing instead" if source is Source.POD else ""
-            reason = f"every rule for {source} lines is off, so that nothing would be found{way_out}"
+            reason = f"every rule for {source} lines is off, so no fault would be found{way_out}"
             yield CatalogError(content.file, WHOLE_FILE, "mode", reason)
 
 
@@ -226,7 +226,7 @@ def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -
     if not _ID.fullmatch(name):
         raise record.error("id", f"{quoted(name)} must be like site.nic_down: small letters, with a dot")
     if name in others:
-        raise record.error("id", f"{name!r} is there twice")
+        raise record.error("id", f"{name!r} is defined twice")
     return name
 
 
@@ -245,7 +245,9 @@ def _check_literals(record: Record, name: str, source: Source) -> None:
         if not literal.isprintable():
             raise record.error(name, f"{quoted(literal)} must be printable", number)
         if source is Source.KERNEL and ("\\" in literal or not literal.isascii()):
-            reason = f"{quoted(literal)} is in no kernel line: the kernel writes such characters as \\x.."
+            reason = (
+                f"{quoted(literal)} never occurs in a kernel line: the kernel writes such characters as \\x.."
+            )
             raise record.error(name, reason, number)
 
 
@@ -257,7 +259,9 @@ def _compile(record: Record, number: int, pattern: str) -> LinearPattern:
     except ValueError as error:
         raise record.error("patterns", f"'{short(pattern)}': {error}", number) from error
     if compiled.search("", 0, 0) is not None:
-        raise record.error("patterns", f"'{short(pattern)}' fits an empty text, and so every line", number)
+        raise record.error(
+            "patterns", f"'{short(pattern)}' matches an empty text, so it matches every line", number
+        )
     return compiled
 
 

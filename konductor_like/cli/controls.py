@@ -42,7 +42,7 @@ def pause(
         str, typer.Option("--reason", metavar="TEXT", help="Reason, shown in status.", callback=not_blank)
     ],
     span: Annotated[
-        str | None, typer.Option("--for", metavar="SPAN", help="How long: 90s, 30m, 2h, 1d12h.")
+        str | None, typer.Option("--for", metavar="SPAN", help="Duration: 90s, 30m, 2h, 1d12h.")
     ] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Until when: 2026-05-06T18:00:00Z.")
@@ -180,7 +180,7 @@ def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime)
         )
     if brake.rearms_at is not None:
         counts = "counts" if brake.cooling == 1 else "count"
-        freed = f"{count(brake.cooling, 'node')} released or deleted lately still {counts}"
+        freed = f"{count(brake.cooling, 'node')} released or deleted recently still {counts}"
         until = f"until {stamp(brake.rearms_at)} (in {age_of(now, brake.rearms_at)})"
         yield "Cool-down", f"{freed} as tainted {until}; `konductor-like brake reset` ends it"
     if brake.pace is not None:

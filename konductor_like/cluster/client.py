@@ -210,7 +210,7 @@ class ReadOnlyKubeClient:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": dict(attributes)},
         }
-        what = "ask for our own permissions"
+        what = "check the permissions of this account"
         answer = self._transport.ask(what, "POST", ACCESS_REVIEWS_PATH, body=review, content_type=JSON)
         status = answer.get("status")
         if not isinstance(status, dict) or not isinstance(status.get("allowed"), bool):
@@ -220,7 +220,7 @@ class ReadOnlyKubeClient:
     def user_name(self) -> str:
         """Return the user name by which the server knows us (SelfSubjectReview, Kubernetes 1.28 and up)."""
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        what = "ask for our own user name"
+        what = "ask for the name of the user"
         answer = self._transport.ask(what, "POST", USER_REVIEWS_PATH, body=review, content_type=JSON)
         match answer:
             case {"status": {"userInfo": {"username": str(name)}}} if name:

@@ -69,34 +69,37 @@ class KubeError(Exception):
 class KubeConfigError(KubeError):
     """No usable way to the cluster is configured."""
 
-    default_hint = "name a kubeconfig with --kubeconfig or KUBECONFIG, and a context of it with --context"
+    default_hint = "name a kubeconfig with --kubeconfig or KUBECONFIG, and one of its contexts with --context"
 
 
 class KubeUnreachable(KubeError):
     """The server could not be reached, or the connection broke."""
 
     transient = True
-    default_hint = "check that the server is up and its address right: kubectl cluster-info"
+    default_hint = "check that the server runs and that its address is right: kubectl cluster-info"
 
 
 class KubeTimeout(KubeError):
     """No answer came in time."""
 
     transient = True
-    default_hint = "the API server is slow or something on the way swallows requests; tried again later"
+    default_hint = "check the load of the API server, the network and any proxy"
 
 
 class KubeUnauthorized(KubeError):
     """401: the server does not know who we are."""
 
     transient = True  # tokens get rotated under a running process
-    default_hint = "the credentials are wrong or expired; log in again, or look at the ServiceAccount's token"
+    default_hint = "the credentials are wrong or expired; log in again, or check the ServiceAccount's token"
 
 
 class KubeForbidden(KubeError):
     """403: the server knows who we are, and refuses the request."""
 
-    default_hint = "grant it with RBAC; the manifests' ClusterRole and Role list all that is needed"
+    default_hint = (
+        "grant it with RBAC: manifests/people_rbac.yaml has a person's permissions, "
+        "manifests/controller_deployment.yaml the controller's"
+    )
 
 
 class KubeNotFound(KubeError):
@@ -121,34 +124,34 @@ class KubeOverloaded(KubeError):
     """429: the server limits the number of requests."""
 
     transient = True
-    default_hint = "the API server limits requests; tried again later"
+    default_hint = "the API server limits the number of requests; run fewer at a time"
 
 
 class KubeRejected(KubeError):
     """Another 4xx: the request itself is wrong."""
 
-    default_hint = "check the selector or name that was given; without one, this is a bug of konductor-like"
+    default_hint = "check the selector or the name"
 
 
 class KubeUnavailable(KubeError):
-    """5xx: the server, or something in front of it, is out of order."""
+    """5xx: the server, or something in front of it, does not work."""
 
     transient = True
-    default_hint = "the API server is out of order for the moment; tried again later"
+    default_hint = "the API server does not work at the moment; check its pods and its log"
 
 
 class KubeBadAnswer(KubeError):
     """An answer that no API server gives: HTML, truncated JSON, the JSON of another program."""
 
     transient = True
-    default_hint = "something else answers at this address; check the server's URL and any proxy in between"
+    default_hint = "another program answers at this address; check the server's URL and any proxy"
 
 
 class LeadershipLost(KubeError):
     """No write may start: the Lease is not ours, or was not renewed in time."""
 
     transient = True
-    default_hint = "another process may be writing by now; the Lease is asked for again"
+    default_hint = "another controller may write now; this one tries to take the Lease again"
 
 
 _BY_STATUS: Mapping[int, type[KubeError]] = {

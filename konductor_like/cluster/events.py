@@ -67,7 +67,7 @@ class _Events:
             "involvedObject": dict(involved),
             "type": "Normal" if reason in _NORMAL else "Warning",
             "reason": reason.value,
-            "message": shortened(f"{message} act {act}" if act else message),
+            "message": shortened(f"{message} (audit id {act})" if act else message),
             "action": reason.value,
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,

@@ -113,7 +113,7 @@ class LeaderLease:
         """Return the seconds that a write may take now. Raises LeadershipLost if no write may start."""
         term = self._term
         if term is None:
-            raise LeadershipLost("the Lease is not ours")
+            raise LeadershipLost("this process does not hold the Lease")
         left = term.renewed_at + self._deadline_seconds - self._clock()
         if left <= 0:
             raise LeadershipLost(f"the Lease could not be renewed for {self._deadline_seconds:g} s")
@@ -240,7 +240,7 @@ class LeaderLease:
         self.budget_seconds()
         term, sent_at = self._term, self._clock()
         if term is None:
-            raise LeadershipLost("the Lease is not ours")
+            raise LeadershipLost("this process does not hold the Lease")
         try:
             self._save(term, carried)
         except (KubeNotFound, KubeUnavailable):
@@ -325,7 +325,7 @@ class LeaseKeeper:
                 failures += 1
                 wait = self._backoff.seconds(failures)
             except Exception as error:
-                self._on_loss(f"the Lease is no longer renewed: {error}.")
+                self._on_loss(f"the process stopped renewing the Lease: {error}.")
                 raise
 
 

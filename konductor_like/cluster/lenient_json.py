@@ -163,7 +163,7 @@ _KINDS: Mapping[type, Kind] = {
     str: (str, "is not text", _clean),
     int: (int, "is not a whole number", _counted),
     float: ((int, float), "is not a number", _measured),
-    bool: (bool, "is neither true nor false", bool),
+    bool: (bool, "is not true or false", bool),
     datetime: (str, "is not a time", moment_of_text),
     Ns: ((str, int), "is not a time", _ns),
     dict: (dict, "is not an object", dict),

@@ -164,9 +164,8 @@ def record_in(found: Fields) -> NodeRecord:
     version = found.get("v", int)
     if version != VERSION:
         found.complain(
-            f"the record has version {version or 'unknown'}, and this program reads only version {VERSION}: "
-            "run the version that wrote it, or release the node with konductor-like reset, which writes "
-            "a new record"
+            f"the record has version {version or 'unknown'}, but this program reads only version {VERSION}; "
+            "run the version that wrote the record, or `konductor-like reset`, which writes a new one"
         )
         return NodeRecord()
     parts = MACHINE.values(found.inner("machine"))
@@ -344,7 +343,7 @@ def _fewer(record: NodeRecord) -> str:
             releases=tuple(r for n, r in enumerate(record.releases) if ("release", n) in kept),
         )
         also = f", {left_out} entries left out" if left_out else ""
-        return _text(shorter, f"words shortened{also}", _WORDS_CHARS)
+        return _text(shorter, f"texts shortened{also}", _WORDS_CHARS)
 
     # The text grows with each entry, so the counts that fit come first; bisect_left returns their number.
     counts = range(1, len(order) + 1)

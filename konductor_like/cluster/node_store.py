@@ -179,7 +179,7 @@ class NodeStore:
                     self._version = ""
             return error
         except Exception as error:  # noqa: BLE001  # reported as a problem: a dead thread would leave old states unnoticed
-            mistake = KubeBadAnswer(f"cannot follow nodes: {error!r}", hint="please report this")
+            mistake = KubeBadAnswer(f"cannot watch Nodes: {error!r}", hint="please report this")
             with self._lock:
                 self._problem, self._version = mistake, ""
             return mistake

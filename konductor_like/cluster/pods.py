@@ -73,7 +73,7 @@ class _Found:
         try:
             self._take(pod)
         except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError("a pod is not as it should be") from error
+            raise ValueError("a pod in the list is malformed") from error
 
     def _take(self, pod: Mapping[str, Any]) -> None:
         meta, spec = pod["metadata"], pod.get("spec") or {}

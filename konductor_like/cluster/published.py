@@ -82,7 +82,7 @@ def encode_settings(settings: Published) -> str:
     )
     if len(text) <= BYTES_MOST:
         return text
-    return dumps({**who, "problem": "the controller's selectors are too long to be published"})
+    return dumps({**who, "problem": "the controller's selectors are too long for the Lease annotation"})
 
 
 def decode_settings(text: str) -> tuple[Published | None, str | None]:

@@ -1,7 +1,7 @@
 """Send requests over the official client's configuration and connections: JSON in, JSON out.
 
 The client's typed models are not used: one odd field in one Node must not make a whole list unreadable. Only
-one error is retried here: after a 401 the credentials are loaded again and the request is sent once more,
+one error is retried here: after a 401 the credentials are loaded again and the request is sent again,
 because tokens are rotated while the process runs. A write is not sent after its time is over: a login command
 may take long, and another process may hold the Lease by then (rule 24).
 """
@@ -229,7 +229,9 @@ class Transport:
         def left() -> float:
             seconds = end - self._clock() if write else timeout
             if seconds <= 0:
-                raise KubeTimeout(f"cannot {what}: it was too late to send it to {connection.host}")
+                raise KubeTimeout(
+                    f"cannot {what}: the deadline passed before the request was sent to {connection.host}"
+                )
             return seconds
 
         with self._mapped(what, write=write, sent=False):
@@ -274,7 +276,7 @@ class Transport:
         except http.ReadTimeoutError as error:
             raise KubeTimeout(f"{failed} gave no answer in time", outcome_unknown=write) from error
         except (http.LocationValueError, http.URLSchemeUnknown) as error:
-            raise KubeConfigError(f"{failed} is no usable address: {cut(str(error))}") from error
+            raise KubeConfigError(f"{failed} is not a usable address: {cut(str(error))}") from error
         except http.HTTPError as error:
             message = f"{failed} broke the connection: {_cause(error)}"
             raise KubeUnreachable(message, outcome_unknown=write) from error

@@ -79,7 +79,7 @@ class ActiveRules:
         if rules.digest == before.digest:
             self._show()
             if wanted or refused:
-                logs.info(f"The rules are as they were ({rules.digest}).", rules=rules.digest)
+                logs.info(f"The rules have not changed ({rules.digest}).", rules=rules.digest)
             return False
         self._enforce(rules, before)
         return True
@@ -91,7 +91,7 @@ class ActiveRules:
             for problem in error.problems[:_SHOWN_MOST]:
                 logs.error(f"Rules file refused: {problem}.")
             digest = self.in_force.digest
-            logs.error(f"The rules stay as they were ({digest}). {error.hint}", rules=digest)
+            logs.error(f"The earlier rules stay in force ({digest}). {error.hint}", rules=digest)
 
     def _enforce(self, rules: UserRules, before: UserRules) -> None:
         """Put the rules in force, and log which rules are new, changed or gone."""

@@ -46,7 +46,8 @@ class Announcer:
             )
         except queue.Full:
             logs.warning(
-                f"too many Events wait; not sent for node {state.name}: {change.message}", node=state.name
+                f"node {state.name}: too many Events wait, so this one was not sent: {change.message}",
+                node=state.name,
             )
 
     def close(self) -> None:

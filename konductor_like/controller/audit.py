@@ -82,12 +82,12 @@ class Audit:
             del self._logged[oldest]
 
 
-def heeded(verb: str, *, by: str | None, act: str, why: str) -> None:
-    """Log that the controller now follows an act on the Lease: ``pause``, ``resume`` or ``brake-reset``.
+def control_applied(verb: str, *, by: str | None, act: str, why: str) -> None:
+    """Log that the controller applied an operator control: ``pause``, ``resume`` or ``brake-reset``.
 
     ``by`` names the person; it is None for a pause that expired.
     """
-    facts = _facts(None, None, None) | {"act": act or None, "verb": verb, "outcome": "heeded"}
+    facts = _facts(None, None, None) | {"act": act or None, "verb": verb, "outcome": "applied"}
     _log(facts | {"by": by, "why": why or None})
 
 

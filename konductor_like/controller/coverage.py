@@ -36,7 +36,7 @@ GAPS_MOST = 50
 """Gaps in one coverage; further gaps are joined (:func:`grouped`)."""
 _MINUTE_NS = 60 * SECOND_NS
 LATE_NS = 60 * SECOND_NS
-"""Nanoseconds before a node becomes unknown. Then its heartbeats are read once more: they may be late."""
+"""Nanoseconds before a node becomes unknown. Then its heartbeats are read again: they may be late."""
 CAUGHT_UP_NS = 90 * SECOND_NS
 """Nanoseconds that reading heartbeats may be behind; if it is further behind, no node is called silent."""
 ROUND_NS = 600 * SECOND_NS

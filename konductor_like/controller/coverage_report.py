@@ -66,13 +66,14 @@ class CoverageReport:
         heard = [item for item in changes.heard if self._unreported.pop(item[0], None) is None]
         _log_spans(
             heard,
-            "{names}: heard again. The controller looks for the missing lines{span} until they arrive or are "
-            "too old.",
+            "{names} arrives again. The controller searches Loki for the missing lines{span} until "
+            "they arrive or are too old.",
         )
-        _log_spans(changes.closed, "{names}: the gap{span} is closed: its heartbeats arrived late.")
+        _log_spans(changes.closed, "{names} is complete again: the missing heartbeats{span} arrived late.")
         _log_spans(
             changes.given_up,
-            "{names}: the gap{span} is too old and is given up; its lines may be lost.",
+            "{names} has a gap{span} that is too old now. The controller stops searching; lines in the "
+            "gap may be lost.",
             worrying=True,
         )
         if self._gather_until_ns is not None and now_ns >= self._gather_until_ns:
@@ -84,8 +85,9 @@ class CoverageReport:
         """Report records that the kernel overwrote before they were read. They are lost."""
         self._metrics.records_lost.inc(overrun.lost)
         message = (
-            f"The kernel overwrote {overrun.lost:,} records of its log ({overrun.first} to {overrun.last} of "
-            f"boot {overrun.boot_id}) before they were read. A larger ring, log_buf_len=4M, makes that rarer."
+            f"The kernel overwrote {overrun.lost:,} records of its log ({overrun.first} to {overrun.last} "
+            f"of boot {overrun.boot_id}) before the reader read them; faults in them are lost. Boot with a "
+            "larger kernel log buffer, such as log_buf_len=4M."
         )
         logs.warning(f"node {node}: {message}", node=node, lost=overrun.lost)
         if state is not None:
@@ -96,8 +98,8 @@ class CoverageReport:
         found = {(node, boot) for node, boots in left.items() for boot in boots}
         for node, boot in sorted(found - self._left):
             logs.info(
-                f"node {node}: boot {boot} is over, because the present boot was heard later. Its faults do "
-                "not count any more.",
+                f"node {node}: boot {boot} has ended, because heartbeats of the present boot arrived later. "
+                "Faults of the ended boot no longer count.",
                 node=node,
             )
         self._left = found
@@ -116,7 +118,7 @@ class CoverageReport:
         if unread_since_ns is None:
             if self._unread_updates >= UNREAD_UPDATES:
                 again = " again" if self._reached_present else ""
-                logs.info(f"The kernel logs are read up to the present{again}.")
+                logs.info(f"The controller has read all kernel lines up to the present{again}.")
             self._unread_updates, self._reached_present = 0, True
             return
         self._unread_updates += 1
@@ -125,13 +127,13 @@ class CoverageReport:
         upto = stamp(moment_of(unread_since_ns))
         if self._reached_present:
             logs.warning(
-                f"The kernel logs were read in full up to {upto} and no further. Until they are, every node "
-                "without a recorded fault is UNKNOWN."
+                f"The controller has read all kernel lines only up to {upto}. Until it catches up, every "
+                "node without a recorded fault is UNKNOWN."
             )
         else:
             logs.info(
-                f"Reading the kernel logs of the past: they are read up to {upto}. Until the present is "
-                "reached, every node without a recorded fault is UNKNOWN."
+                f"The controller is reading older kernel lines and has reached {upto}. Until it catches up, "
+                "every node without a recorded fault is UNKNOWN."
             )
 
     def _report_silent(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
@@ -142,8 +144,8 @@ class CoverageReport:
         since = stamp(moment_of(min(silent.values())))
         count = "1 node" if len(silent) == 1 else f"{len(silent):,} nodes"
         message = (
-            f"The kernel log of {count} has not been heard since {since}: {listed(sorted(silent), _NAMES)}. "
-            "Unknown is not healthy: check the kernel-log reader and the collector."
+            f"The kernel log of {count} has not arrived since {since}: {listed(sorted(silent), _NAMES)}. "
+            "Kernel faults there are not seen. Check the kernel-log reader and the collector."
         )
         logs.warning(message, nodes=sorted(silent)[:50], count=len(silent))
         if len(silent) > 1 and len(silent) * 100 > FLEET_PERCENT * len(nodes):
@@ -152,14 +154,18 @@ class CoverageReport:
         elif now_ns - self._fleet_reported_ns >= QUIET_NS:
             for name, since_ns in sorted(silent.items()):
                 since = stamp(moment_of(since_ns))
-                message = f"Its kernel log has not been heard since {since}: unknown is not healthy."
+                message = (
+                    f"The node's kernel log has not arrived since {since}, so its kernel faults are not "
+                    "seen. Check the kernel-log reader and the collector."
+                )
                 self._announce(nodes[name], EventReason.SILENT, message)
 
     def _report_ambiguous(self, ambiguous: frozenset[str], nodes: Mapping[str, NodeState]) -> None:
         for name in sorted(ambiguous - self._ambiguous):
             message = (
-                "Two machines report under this name at once, by the boots in their heartbeats. The node is "
-                "not tainted until only one of them reports. Give each machine a name of its own."
+                "Two machines report under this node's name at the same time: their heartbeats have "
+                "different boot ids. The controller does not taint the node until only one machine "
+                "reports. Give each machine its own name."
             )
             logs.warning(f"node {name}: {message}", node=name)
             if name in nodes:

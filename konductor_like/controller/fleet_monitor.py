@@ -1,6 +1,6 @@
 """Derives facts about the fleet from its kernel logs.
 
-The facts: whose kernel log arrives, which boots are live, and which Nodes were deleted and made anew. The
+The facts: whose kernel log arrives, which boots are live, and which Nodes were deleted and created again. The
 monitor also counts lines that name an Xid in a form that detection does not understand. After a change of the
 driver or the collector every line may look like that; without the count the fleet would look healthy.
 """
@@ -61,8 +61,8 @@ class FleetMonitor:
         """Prepare to hear heartbeats.
 
         ``before`` and ``released`` come from the Lease: the last controller's coverage, and the releases of
-        machines whose Node may be made anew. ``now_ns`` returns the time by which heartbeats age, ``catalog``
-        the rules in force.
+        machines whose Node may be created again. ``now_ns`` returns the time by which heartbeats age,
+        ``catalog`` the rules in force.
 
         ``reread`` reads heartbeats again, ``read_node`` reads a node's kernel lines from a time on, and
         ``revisit`` gives the fault readers the gaps, which they read again now and then.
@@ -170,7 +170,7 @@ class FleetMonitor:
         self.left = over
 
     def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
-        """Return the Nodes made anew for a known machine since the last call, with their old records.
+        """Return the Nodes created again for a known machine since the last call, with their old records.
 
         Also have their kernel lines since boot read.
         """
@@ -186,10 +186,10 @@ class FleetMonitor:
 
 
 class ReregisteredNodes:
-    """Finds Nodes that were deleted and made anew for the same machine, and restores their records (rule 3).
+    """Finds Nodes that were deleted and created again for the same machine; restores their records (rule 3).
 
     A Node is deleted with its annotation. While this controller runs, it remembers the annotation. For Nodes
-    that were made anew while no controller ran, the Lease has only the releases; everything else is read
+    that were created again while no controller ran, the Lease has only the releases; everything else is read
     again.
     """
 
@@ -301,8 +301,8 @@ class UnparsedLines:
 def _log_unparsed(line: LogLine, catalog: Catalog) -> None:
     why = why_no_fault(catalog, line.text, line.source) or ""
     logs.warning(
-        f"node {line.node or '(no node)'}: a line of the kernel log names an Xid but is not understood, so "
-        f"it is no fault. {why} Further such lines of this node are only counted. "
+        f"node {line.node or '(no node)'}: a kernel line names an Xid in an unknown form, so the controller "
+        f"ignores the line. {why} The controller only counts further lines like this from the node. "
         f'Line: "{evidence(one_line(line.text))}"',
         node=line.node,
     )

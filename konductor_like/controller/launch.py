@@ -80,7 +80,7 @@ def _start_probes(settings: Settings, metrics: Metrics, controller: Controller, 
     except OSError as error:
         if "listen" in settings.model_fields_set:
             raise OSError(f"cannot listen on KONDUCTOR_LISTEN={settings.listen}: {error.strerror}") from error
-        logs.warning(f"no metrics and probes: cannot listen on {settings.listen} ({error.strerror}).")
+        logs.warning(f"Metrics and probes are off: cannot listen on {settings.listen} ({error.strerror}).")
         return
     exits.callback(probes.close)
 
@@ -131,10 +131,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse the arguments, run the controller and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m konductor_like.controller.launch",
-        description="Taint nodes whose kernel says the GPU is broken. Settings come from the environment.",
+        description="Taint nodes whose logs report a broken GPU. Environment variables are the settings.",
     )
-    parser.add_argument("--once", action="store_true", help="read to the present, act, and exit")
-    parser.add_argument("--dry-run", action="store_true", help="log what would be done; write nothing")
+    parser.add_argument(
+        "--once", action="store_true", help="read Loki up to now, write to the nodes, and exit"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="log every write that the controller would make; write nothing"
+    )
     parser.add_argument("--kubeconfig", help="kubeconfig file to use")
     parser.add_argument("--context", help="kubeconfig context to use")
     chosen = parser.parse_args(arguments)

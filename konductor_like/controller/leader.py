@@ -88,7 +88,11 @@ class Controller:
         leadership = self._leadership
         reconciled_seconds = float("-inf") if leadership is None else leadership.last_reconcile_seconds
         idle_seconds = time.monotonic() - max(self._alive_seconds, reconciled_seconds)
-        return [f"the loop has not turned for {idle_seconds:.0f} s"] if idle_seconds > STUCK_SECONDS else []
+        return (
+            [f"the control loop has been stuck for {idle_seconds:.0f} s"]
+            if idle_seconds > STUCK_SECONDS
+            else []
+        )
 
     def ready(self) -> list[str]:
         """Return the reasons why the controller cannot do its work. A standby that can take over is ready."""
@@ -104,7 +108,7 @@ class Controller:
             )
             if (since_ns := leadership.unread_since_ns()) is not None:
                 reasons.append(
-                    f"kernel lines: read in full up to {stamp(moment_of(since_ns))} and no further, "
+                    f"kernel lines: all read only up to {stamp(moment_of(since_ns))}, "
                     "so every node without a recorded fault is UNKNOWN"
                 )
         return reasons
@@ -141,7 +145,7 @@ class Controller:
             problem = self._store.problem
             if problem is not None and str(problem) != logged:
                 logged = str(problem)
-                logs.error(f"{logs.error_text(problem)} Trying again.")
+                logs.error(f"{logs.error_text(problem)} The controller retries.")
         self._obstacle = ""
         return True
 
@@ -154,7 +158,7 @@ class Controller:
                 status = lease.try_acquire()
             except KubeError as error:
                 if not (error.transient or answered):
-                    logs.error(f"The Lease cannot be taken. {logs.error_text(error)}")
+                    logs.error(f"The controller cannot take the Lease. {logs.error_text(error)}")
                     return Exit.USAGE
                 self._trouble(error, stop)
                 continue
@@ -163,7 +167,9 @@ class Controller:
             if status.is_ours:
                 logged = None
                 if status.problem:
-                    logs.warning(f"The annotations of the Lease cannot be read in full: {status.problem}.")
+                    logs.warning(
+                        f"The controller cannot read all annotations of the Lease: {status.problem}."
+                    )
                 code = self._lead(stop, status.checkpoint, status.coverage)
                 if self._once or stop.is_set():
                     return code
@@ -171,8 +177,8 @@ class Controller:
             if status.holder != logged:
                 logged = status.holder
                 logs.warning(
-                    f"The Lease is held by {status.holder}: standing by. "
-                    "To look without acting, use --dry-run.",
+                    f"Another controller, {status.holder}, has the Lease; this one stands by. "
+                    "To run beside it without writing, use --dry-run.",
                     holder=status.holder,
                 )
             if self._once:
@@ -192,7 +198,7 @@ class Controller:
 
         def on_loss(why: str) -> None:
             lost.set()
-            logs.error(f"The Lease is lost: {why} Nothing is written from now on.")
+            logs.error(f"This controller lost the Lease: {why} It writes nothing from now on.")
             ended.set()
             leadership.wake()
 
@@ -214,7 +220,8 @@ class Controller:
                 keeper.stop()
                 if not lease.release(leadership.lease_content()) and not lost.is_set():
                     logs.warning(
-                        "The Lease could not be released; the next controller waits for it to expire."
+                        "The controller could not release the Lease; the next controller waits until it "
+                        "expires."
                     )
             self._metrics.leader.set(0)
             self._leadership = None
@@ -223,7 +230,7 @@ class Controller:
         self._failures += 1
         self._metrics.kube_errors.labels(type(error).__name__).inc()
         if self._obstacle != str(error):
-            logs.error(f"{logs.error_text(error)} Trying again.")
+            logs.error(f"{logs.error_text(error)} The controller retries.")
         self._obstacle = str(error)
         self._alive_seconds = time.monotonic()
         longest = min(BACKOFF_CAP_SECONDS, 2.0 ** min(self._failures, 16))
@@ -244,7 +251,7 @@ def _link(stop: threading.Event, ended: threading.Event, leadership: Leadership)
 def _log_start(checkpoint: Checkpoint | None, *, dry_run: bool) -> None:
     where = "for the first time: no cursor is saved yet."
     if dry_run:
-        where = "as on a first start: a dry run has no cursor of its own."
+        where = "as on a first start: a dry run has no saved cursor."
     elif checkpoint is not None:
         cursors = [
             f"{source.value} lines from {stamp(moment_of(ns))}" for source, ns in checkpoint.read_ns.items()

@@ -183,7 +183,9 @@ class Leadership:
             self._failures = 0
         except Exception:  # noqa: BLE001  # the loop outlives any mistake (rule 27); logged in full
             self._failures += 1
-            logs.LOGGER.exception("This reconcile failed; its lines will be read again. Please report this.")
+            logs.LOGGER.exception(
+                "This reconcile failed; the controller reads its lines again. Please report this."
+            )
             self._stop.wait(min(30.0, 2.0 ** min(self._failures, 16)))
         self._measure_positions()
         for delivery in deliveries:
@@ -250,7 +252,7 @@ class Leadership:
             self._metrics.unread.labels(source.value).set(max(0, self._now_ns() - ns) / 1e9)
 
     def _log_clock_difference(self) -> None:
-        """Log once when Loki's clock and this machine's differ, and once more when they differ too much."""
+        """Log once when Loki's clock and this machine's differ, and again when they differ too much."""
         ahead_seconds = self._clock_ahead_seconds()
         wrong = (abs(ahead_seconds) > 0) + (abs(ahead_seconds) > CLOCK_TRUSTED_SECONDS)
         if wrong > self._clocks_wrong:
@@ -258,8 +260,8 @@ class Leadership:
             logs.warning(
                 f"{difference}. The controller reads by Loki's clock. Correct this machine's clock."
                 if wrong == 1
-                else f"{difference}, by the Date of Loki's answers. This machine's clock is wrong, Loki's, "
-                "or that of a gateway between them. The controller reads what is new by either clock; the "
-                "cursor follows the earlier one."
+                else f"{difference}, according to the Date header of Loki's answers. The controller reads "
+                "new lines by both clocks, and the cursor follows the earlier one. Check the clocks of this "
+                "machine, of Loki and of any gateway between them."
             )
         self._clocks_wrong = wrong

@@ -59,10 +59,10 @@ class Metrics:
             return Histogram(prefix + name, text, labels, buckets=buckets, registry=self.registry)
 
         gauge("build_info", "Version of the controller; always 1.", "version").labels(__version__).set(1)
-        self.leader = gauge("leader", "1 while this process has the Lease.")
+        self.leader = gauge("leader", "Leadership: 1 while this process has the Lease, else 0.")
         self.faults = counter(
             "faults_total",
-            "New occurrences of faults, by source, kind, code and severity.",
+            "Faults, by source, kind, code and severity. A replayed line does not count.",
             *("source", "kind", "code", "severity"),
         )
         self.ignored = counter(
@@ -70,89 +70,95 @@ class Metrics:
         )
         self.shadowed = counter(
             "faults_shadow_total",
-            "Lines that a rule in shadow mode found; the controller does nothing about them.",
+            "Faults that rules in shadow mode found, by source, rule and severity. They never taint.",
             *("source", "rule", "severity"),
         )
         self.rules_info = gauge(
-            "rules_info", "The user's rules in force, by the digest of their content; always 1.", "hash"
+            "rules_info", "User's rules in force, by the hash of their content; always 1.", "hash"
         )
         self.rules_rejected = gauge(
-            "rules_rejected", "1 while the user's rules file is refused and older rules stay in force."
+            "rules_rejected", "Refusal of the user's rules file: 1 while earlier rules stay in force, else 0."
         )
         self.faults_waiting = gauge(
-            "faults_waiting", "Faults that wait for their node to register or for a failed write to succeed."
+            "faults_waiting", "Faults that wait for their Node to register, or for a write to succeed."
         )
-        self.lines = counter("lines_read_total", "Lines read from Loki.", "source")
+        self.lines = counter("lines_read_total", "Lines read from Loki, by source.", "source")
         self.duplicates = counter(
-            "lines_duplicate_total", "Lines that were read once more and dropped.", "source"
+            "lines_duplicate_total", "Lines that were read again and dropped, by source.", "source"
         )
-        self.nodeless = counter("lines_without_node_total", "Lines whose stream names no node.", "source")
+        self.nodeless = counter("lines_without_node_total", "Lines without a node name, by source.", "source")
         self.foreign = counter(
-            "lines_foreign_total", "Lines whose labels show that they come from another source.", "source"
+            "lines_foreign_total",
+            "Lines dropped because their labels belong to another source, by source.",
+            "source",
         )
         self.incomplete = counter(
             "windows_incomplete_total",
-            "Windows of one nanosecond with more lines than Loki returns; the controller misses the others.",
+            "Timestamps at which Loki returned only some of the lines, by source. The controller misses "
+            "the others.",
             "source",
         )
         self.unreadable = gauge(
             "unreadable_seconds",
-            "Seconds of the log that Loki cannot return; the controller asks again and reads later lines.",
+            "Seconds of log that Loki could not return yet, by source. The controller retries and reads "
+            "later lines.",
             "source",
         )
-        self.queries = counter("loki_queries_total", "Queries of polls, without retries.", "source")
+        self.queries = counter("loki_queries_total", "Queries to Loki, without retries, by source.", "source")
         self.bytes_processed = counter(
             "loki_bytes_processed_total",
-            "Bytes that Loki processed for the controller, as Loki reports.",
+            "Bytes that Loki processed for the controller, by source.",
             "source",
         )
         self.budget_used = gauge(
             "loki_budget_used_ratio",
-            "Bytes that Loki processed for the controller in the last minute, as a share of the budget.",
+            "Bytes that Loki processed in the last minute, divided by the budget (1 = all of it).",
         )
         self.slowed = gauge(
-            "polls_slowed", "1 while polls are less frequent because the byte budget is used up.", "source"
+            "polls_slowed", "Slow polling: 1 while the byte budget is used up, else 0, by source.", "source"
         )
         self.loud_nodes = gauge(
-            "loud_nodes", "Nodes that print so many lines that they are read separately.", "source"
+            "loud_nodes",
+            "Nodes that are read separately because they print very many lines, by source.",
+            "source",
         )
-        self.loki_errors = counter("loki_errors_total", "Failed polls, by error.", "source", "error")
+        self.loki_errors = counter(
+            "loki_errors_total", "Failed polls of Loki, by source and error.", "source", "error"
+        )
         self.kube_errors = counter(
             "kube_errors_total", "Failed requests to the API server, by error.", "error"
         )
         self.read_until = gauge(
             "read_until_timestamp_seconds",
-            "Unix time up to which all lines were read and acted upon.",
+            "Unix time up to which all lines were read and reconciled, by source.",
             "source",
         )
         self.unread = gauge(
             "unread_seconds",
-            "Seconds between now and the time up to which the source was read in full. For kernel, above "
-            "KONDUCTOR_HEARTBEAT_STALE_SECONDS every node without a recorded fault is UNKNOWN. Absent while "
+            "Seconds by which reading a source is behind, by source. If kernel is above "
+            "KONDUCTOR_HEARTBEAT_STALE_SECONDS, every node without a recorded fault is UNKNOWN. Absent while "
             "the controller does not read.",
             "source",
         )
         self.history_unread = gauge(
             "history_unread_seconds",
-            "Seconds of the time before the start that the warm-up has not read yet; while it is above 0, a "
+            "Seconds of older lines that the controller still has to read after a start. Above 0, a "
             "threshold may be reached late.",
         )
         self.last_success = gauge(
-            "last_success_timestamp_seconds", "Unix time of the last poll that succeeded.", "source"
+            "last_success_timestamp_seconds", "Unix time of the last successful poll, by source.", "source"
         )
         self.tails_connected = gauge(
             "tails_connected",
-            "Open connections to Loki's tail of the kernel log; while 0, it is only polled.",
+            "Open connections to Loki's tail of the kernel log. At 0, only polling reads new lines.",
         )
         self.tail_connections = counter(
-            "tail_connections_total", "Connections that were made to Loki's tail of the kernel log."
+            "tail_connections_total", "Connections opened to Loki's tail of the kernel log."
         )
-        self.tail_nudges = counter(
-            "tail_nudges_total", "Messages of Loki's tail that made the controller poll at once."
-        )
+        self.tail_nudges = counter("tail_nudges_total", "Messages of Loki's tail that started a poll.")
         self.evidence_dropped = counter(
             "evidence_dropped_total",
-            "Items dropped from the recent evidence because it was full; thresholds may miss them.",
+            "Faults dropped from the recent evidence because it was full. Thresholds may miss them.",
         )
         self.actions = counter("actions_total", "Writes of Nodes, by verb and result.", "verb", "result")
         self.fault_to_taint = histogram(
@@ -160,11 +166,13 @@ class Metrics:
         )
         self.kernel_to_entry = histogram(
             "kernel_to_entry_seconds",
-            "Seconds from the kernel's stamp of a fault's line to its Loki timestamp, if the boot was heard.",
+            "Seconds from the kernel's stamp of a fault's line to its Loki timestamp. Needs a heartbeat of "
+            "the boot.",
         )
         self.entry_to_read = histogram(
             "entry_to_read_seconds",
-            "Seconds from the Loki timestamp of a fault's line until the controller read the line.",
+            "Seconds from the Loki timestamp of a fault's line until the controller read the line, by "
+            "source.",
             "source",
         )
         self.read_to_taint = histogram(
@@ -172,44 +180,50 @@ class Metrics:
         )
         self.reconcile_seconds = histogram(
             "reconcile_seconds",
-            "Seconds that one reconcile takes, writes included.",
+            "Seconds of one reconcile, including its writes.",
             buckets=Histogram.DEFAULT_BUCKETS,
         )
         self.tainted = gauge("nodes_tainted", "Nodes with the controller's taint.")
-        self.gpu_nodes = gauge("gpu_nodes", "GPU nodes; the brake's percentage is a share of these.")
+        self.gpu_nodes = gauge("gpu_nodes", "GPU nodes. The brake's percentage refers to them.")
         self.brake_bound = gauge(
-            "brake_bound", "Nodes that the controller may keep tainted at the same time."
+            "brake_bound", "Maximum number of nodes out of service that the brake allows."
         )
-        self.brake_held = gauge("brake_held", "Nodes with a fault that taints, which the brake holds back.")
+        self.brake_held = gauge(
+            "brake_held", "Nodes that the brake holds back although a fault would taint them."
+        )
         self.refusals = counter(
             "refusals_total",
-            "Nodes that were not tainted in spite of a fault, by reason; each counts once while it lasts.",
+            "Nodes that were not tainted although a fault would taint them, by reason. Each counts once "
+            "while it lasts.",
             "why",
         )
         self.held_by = gauge("nodes_held", "Nodes that the brake holds back, by reason.", "why")
-        self.paused = gauge("paused", "1 while tainting is paused by a person.")
+        self.paused = gauge("paused", "Pause: 1 while an operator has paused tainting, else 0.")
         self.cooling = gauge(
             "brake_cooling",
-            "Nodes that were released, or deleted with the taint, and that the brake still counts in its "
+            "Released or deleted nodes that the brake still counts as out of service, because of the "
             "cool-down.",
         )
         self.deleted = counter(
             "tainted_nodes_deleted_total", "Nodes that were deleted with the controller's taint."
         )
         self.pool_gpu_nodes = gauge(
-            "brake_pool_gpu_nodes", "GPU nodes of each node pool; absent unless pools have a bound.", "pool"
+            "brake_pool_gpu_nodes",
+            "GPU nodes, by pool. Absent without KONDUCTOR_BRAKE_POOL_MAX_PERCENT.",
+            "pool",
         )
-        self.pool_out = gauge("brake_pool_out", "Nodes of each pool that the controller has tainted.", "pool")
+        self.pool_out = gauge("brake_pool_out", "Nodes out of service, by pool.", "pool")
         self.pool_bound = gauge(
             "brake_pool_bound",
-            "Nodes of each pool that the controller may keep tainted at the same time.",
+            "Maximum number of nodes out of service that the brake allows, by pool.",
             "pool",
         )
         self.pace_taints = gauge(
-            "brake_rate_taints", "Taints in the time that the rate limit looks back; 0 without a rate limit."
+            "brake_rate_taints", "Taints within the rate limit's window; 0 without a rate limit."
         )
         self.pace_most = gauge(
-            "brake_rate_bound", "Taints that the rate limit allows in that time; +Inf without a rate limit."
+            "brake_rate_bound",
+            "Maximum number of taints within the rate limit's window; +Inf without a rate limit.",
         )
         self._pools: frozenset[str] = frozenset()
         self.marked = gauge(
@@ -217,24 +231,34 @@ class Metrics:
         )
         self.contested = counter(
             "taints_contested_total",
-            "Removals of the controller's taint by another controller, or repeatedly in a short time.",
+            "Removals of the controller's taint by another controller, or three times within an hour.",
         )
-        self.coverage = gauge("nodes_coverage", "GPU nodes, by whether their kernel log arrives.", "state")
-        self.gaps_open = gauge("gaps_open", "Spans of time for which kernel logs of nodes are missing.")
+        self.coverage = gauge(
+            "nodes_coverage",
+            "GPU nodes, by the state of their kernel log (measured, unknown, not measured).",
+            "state",
+        )
+        self.gaps_open = gauge(
+            "gaps_open", "Gaps: spans of time without a node's heartbeats that may still be filled."
+        )
         self.nodes_with_gaps = gauge(
-            "nodes_with_gaps", "GPU nodes whose kernel log is missing for some span of time."
+            "nodes_with_gaps", "GPU nodes with at least one gap in their kernel log."
         )
         self.nodes_ambiguous = gauge(
-            "nodes_ambiguous", "Names under which two machines report; the controller does not taint them."
+            "nodes_ambiguous",
+            "Node names under which two machines report. The controller does not taint them.",
         )
-        self.pending = gauge("boots_pending", "Boots for which faults have waited for more than ten minutes.")
+        self.pending = gauge(
+            "boots_pending",
+            "Boots with faults pending for more than ten minutes, because no Node has the boot id.",
+        )
         self.records_lost = counter(
             "kernel_records_lost_total",
-            "Kernel log records that the kernel overwrote before they were read.",
+            "Kernel-log records that the kernel overwrote before the reader read them.",
         )
         self.unparsed = counter(
             "kernel_lines_unparsed_total",
-            "Kernel lines that name an Xid or SXid in a form that the controller does not understand.",
+            "Kernel lines that name an Xid or SXid in an unknown form.",
         )
         self._start_at_zero()
 

@@ -79,10 +79,10 @@ class OperatorControls:
                 self._as_of_seconds = self._clock()
             except KubeError as error:
                 self._failed, self._due_seconds = True, seconds + AGAIN_SECONDS
-                logs.debug(f"The Lease cannot be read for a pause: {error}.")
+                logs.debug(f"The controller cannot read the Lease for a pause: {error}.")
         if view is not None:
             if view.problem is not None and view.problem != self._problem:
-                logs.warning(f"The annotations of the Lease cannot be read in full: {view.problem}.")
+                logs.warning(f"The controller cannot read all annotations of the Lease: {view.problem}.")
             self._controls, self._problem = view.controls, view.problem
         if self._controls.acts or self._reported_pause:
             self._report_pause(now)
@@ -97,9 +97,11 @@ class OperatorControls:
             self._report_end(before, expired=pause is not None)
         if holding is None or holding == before:
             return
-        message = f"Tainting is {pause_words(holding)}. Releases and records go on."
+        message = (
+            f"Tainting is {pause_words(holding)}. The controller still records faults, and `reset` works."
+        )
         logs.warning(message, by=holding.by)
-        audit.heeded("pause", by=holding.by, act=holding.act, why=holding.reason)
+        audit.control_applied("pause", by=holding.by, act=holding.act, why=holding.reason)
         self._fleet_event(EventReason.PAUSED, message, holding.act)
 
     def _report_end(self, pause: ControlAct, *, expired: bool) -> None:
@@ -111,9 +113,9 @@ class OperatorControls:
             how, by, act = f"Tainting was resumed by {resume.by}", resume.by, resume.act
         else:
             how, by, act = "Tainting was resumed", None, ""
-        message = f"{how}: the controller now taints the nodes whose faults still count."
+        message = f"{how}. The controller now taints held nodes whose faults are still active."
         logs.info(message, by=by)
-        audit.heeded("resume", by=by, act=act, why="the pause has expired" if expired else "")
+        audit.control_applied("resume", by=by, act=act, why="the pause has expired" if expired else "")
         self._fleet_event(EventReason.RESUMED, message, act)
 
     def _report_brake_reset(self, now: datetime) -> None:
@@ -122,6 +124,6 @@ class OperatorControls:
             why = f": {reset.reason}" if reset.reason else ""
             message = f"{reset.by} reset the brake at {stamp(reset.at)}{why}."
             logs.info(message, by=reset.by)
-            audit.heeded("brake-reset", by=reset.by, act=reset.act, why=reset.reason)
+            audit.control_applied("brake-reset", by=reset.by, act=reset.act, why=reset.reason)
             self._fleet_event(EventReason.BRAKE_RESET, message, reset.act)
         self._reported_reset = reset

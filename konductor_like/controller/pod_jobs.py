@@ -25,8 +25,8 @@ NODES_MOST = 1000
 DENIED_SECONDS = 600.0
 """Seconds without questions after the API server has denied one."""
 TOO_LARGE = (
-    "were read: their list is too large. The jobs of the others are known by the labels in Loki and by pods' "
-    "names."
+    "the list of running pods is too large, so the controller read only a part. For the other pods it takes "
+    "jobs from the labels in Loki and from pod names."
 )
 
 
@@ -92,12 +92,12 @@ class PodJobs:
             except KubeError as error:
                 self._failed(error)
             except Exception:  # noqa: BLE001  # the thread must go on with the next node; logged in full
-                logs.LOGGER.exception("The pods of a node could not be read. Please report this.")
+                logs.LOGGER.exception("Reading the pods of a node failed. Please report this.")
             else:
                 with self._changed:
                     self._known[node] = (self._clock(), jobs)
                 if not jobs.complete and self._logged != TOO_LARGE:
-                    logs.warning(f"Not all running pods of node {node} {TOO_LARGE}", node=node)
+                    logs.warning(f"node {node}: {TOO_LARGE}", node=node)
                 self._logged = "" if jobs.complete else TOO_LARGE
                 self._answered()
 
@@ -131,7 +131,8 @@ class PodJobs:
             if self._logged != str(error):
                 self._logged = str(error)
                 logs.warning(
-                    f"{error}. Jobs are known by the labels in Loki and by pods' names until the ClusterRole "
-                    'has {apiGroups: [""], resources: [pods], verbs: [list]}. KONDUCTOR_ASK_FOR_PODS=false '
-                    "turns this off."
+                    f"{error}. The controller takes jobs from the labels in Loki and from pod names until "
+                    "the "
+                    'ClusterRole has {apiGroups: [""], resources: [pods], verbs: [list]}. '
+                    "KONDUCTOR_ASK_FOR_PODS=false turns these requests off."
                 )

@@ -35,7 +35,7 @@ from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of, stamp
 
 BACKOFF_CAP_SECONDS = 30.0
-_NODE_LABEL_HINT = "check KONDUCTOR_NODE_LABEL and the collector's resource processor."
+_NODE_LABEL_HINT = "Check KONDUCTOR_NODE_LABEL and the collector's resource processor."
 
 
 @dataclass(slots=True)
@@ -179,18 +179,18 @@ class Poller:
         self._log_lasting(
             "slowed",
             "Loki processed more than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
-            f"{name} lines are polled {result.slowdown:.0f} times less often."
+            f"the controller polls {name} lines {result.slowdown:.0f} times less often."
             if result.slowdown > 1
             else "",
-            over=f"{name} lines are polled as often as usual again.",
+            over=f"The controller polls {name} lines as often as usual again.",
         )
         self._log_lasting(
             "unread",
-            f"Loki cannot return the {name} lines {_between(result.unread[0])}. The controller asks for them "
-            "again in ever smaller pieces, and reads later lines meanwhile."
+            f"Loki cannot return the {name} lines {_between(result.unread[0])}. The controller requests them "
+            "again in smaller time windows, and reads later lines meanwhile."
             if result.unread
             else "",
-            over=f"No {name} lines are left that Loki could not return.",
+            over=f"Loki has returned all {name} lines again.",
             log=logs.error,
         )
         if new := result.noisy_nodes - self._noisy:
@@ -199,10 +199,11 @@ class Poller:
         names = listed([node or "(no node)" for node in sorted(new)], 5)
         self._log_lasting(
             "storm",
-            f"A storm of {name} lines from {names}: read separately, so that they delay no other node's."
+            f"Flood of {name} lines from {names}: the controller reads them separately, so that they delay "
+            "no other node's lines."
             if result.noisy_nodes
             else "",
-            over=f"The storm of {name} lines is over.",
+            over=f"The flood of {name} lines is over.",
         )
         self._log_oddities(result)
 
@@ -222,29 +223,33 @@ class Poller:
         metrics, name = self._metrics, self.name
         for window in result.given_up:
             logs.error(
-                f"{name} lines {_between(window)} could not be read and are too old now "
-                "(KONDUCTOR_GAP_MAX_AGE_SECONDS): faults among them will never be seen.",
+                f"The controller could not read {name} lines {_between(window)}, and they are too old now "
+                "(KONDUCTOR_GAP_MAX_AGE_SECONDS). It does not see faults in them.",
                 source=name,
             )
         if result.without_node:
             metrics.nodeless.labels(name).inc(result.without_node)
-            logs.warning(f"{result.without_node} {name} lines name no node: {_NODE_LABEL_HINT}", source=name)
+            logs.warning(f"{result.without_node} {name} lines name no node. {_NODE_LABEL_HINT}", source=name)
         if result.foreign:
             # The kernel-log reader may run in a watched namespace: of the source pod, its lines are expected.
             metrics.foreign.labels(name).inc(result.foreign)
             if name == "kernel":
-                logs.warning(f"{result.foreign} lines are no kernel lines by their labels: ignored.")
+                logs.warning(
+                    f"{result.foreign} lines ignored: by their labels they are not from the kernel log."
+                )
         if result.incomplete_windows:
             metrics.incomplete.labels(name).inc(len(result.incomplete_windows))
             logs.warning(
-                f"{len(result.incomplete_windows)} single nanoseconds have more {name} lines than Loki "
-                "returns at once. The controller acted on the lines that came; the others cannot be read.",
+                f"Loki returned only some of the {name} lines at {len(result.incomplete_windows)} "
+                "timestamps, because more lines share each timestamp than Loki returns. The controller "
+                "misses the others.",
                 source=name,
             )
         if result.cursor_ahead_ns:
             logs.warning(
-                f"the {name} cursor was {result.cursor_ahead_ns / 1e9:.1f} s in the future; reading goes on "
-                "from now. Check the clocks of this machine, of Loki and of a gateway between them.",
+                f"The {name} cursor was {result.cursor_ahead_ns / 1e9:.1f} s in the future; reading "
+                "continues from now. Check the clocks of this machine, of Loki and of any gateway between "
+                "them.",
                 source=name,
             )
 
@@ -255,7 +260,8 @@ class Poller:
         self._metrics.loki_errors.labels(self.name, type(error).__name__).inc()
         if str(self.problem) != str(error):
             logs.error(
-                f"cannot read {self.name} lines: {logs.error_text(error)} Trying again; nothing is lost.",
+                f"Cannot read {self.name} lines: {logs.error_text(error)} The cursor stays, so no line is "
+                "lost.",
                 source=self.name,
                 error=type(error).__name__,
             )
@@ -312,4 +318,4 @@ def poll_threads(pollers: Mapping[str, Poller], stop: threading.Event) -> list[P
 
 
 def _between(window: TimeWindow) -> str:
-    return f"of {stamp(moment_of(window.start_ns))} to {stamp(moment_of(window.end_ns))}"
+    return f"from {stamp(moment_of(window.start_ns))} to {stamp(moment_of(window.end_ns))}"

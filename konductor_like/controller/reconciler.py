@@ -105,7 +105,7 @@ class Reconciler:
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
         """By node, the full record, and the text of the annotation that could not contain all of it.
 
-        The text is None for a Node that was made anew without its annotation.
+        The text is None for a Node that was created again without its annotation.
         """
         self._read_ns = dict(start.read_ns)
         self._released = start.released
@@ -222,7 +222,8 @@ class Reconciler:
         """Return the nodes with their full records.
 
         The annotation of a node may contain less than its record: it is at most 8 KiB long, and a Node that
-        was deleted and made anew has none. The full record counts until another client writes the annotation.
+        was deleted and created again has none. The full record counts until another client writes the
+        annotation.
         """
         states = self._nodes.snapshot()
         returned = self._fleet.returned(states) if self._fleet else {}
@@ -238,7 +239,7 @@ class Reconciler:
         return {**states, **known}
 
     def _follow(self, states: Mapping[str, NodeState], now: datetime) -> tuple[TaintedNode, ...]:
-        """Note which Nodes bear our taint now, and report the Nodes that were deleted with it."""
+        """Note which Nodes have our taint now, and report the Nodes that were deleted with it."""
         before = self._tainted or ()
         found = self._tainted = updated_tainted_nodes(before, states, self.policy, now, self._in_flight)
         deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
@@ -358,7 +359,7 @@ class Reconciler:
         self._open = thinned(undone) if len(undone) > THIN_ABOVE else undone
 
     def _confirm(self, plan: Plan, now: datetime) -> None:
-        """Forget a taint without an answer once its Node bears the taint, needs none any more, or is gone."""
+        """Forget a taint without an answer once its Node has the taint, needs none any more, or is gone."""
         if not self._in_flight:
             return
         nodes = self._nodes.snapshot()

@@ -77,7 +77,7 @@ class Report:
             self._log_fault(change.node, fault)
         for grown in change.grown:  # a storm makes one line of the log for each write of its count
             fault, count = grown.latest, grown.latest.times
-            times = " once more, lately" if count == 1 else f" {count:,} times more, lately"
+            times = " (repeated)" if count == 1 else f" (repeated {count:,} times)"
             self._log_fault(change.node, fault, times, count=count)
         if change.verb is Verb.TAINT:
             if change.evidence is not None:
@@ -100,15 +100,18 @@ class Report:
         node, verb = change.node, change.verb.value
         self.audit.written(change, outcome.value, why)
         if outcome is Outcome.UNDER_WAY:
-            logs.warning(f"node {node}: the API server is slow to answer the {verb}; going on.", node=node)
+            logs.warning(
+                f"node {node}: the API server has not answered the {verb} yet; the controller continues.",
+                node=node,
+            )
             return
         self._metrics.actions.labels(verb, outcome.value).inc()
         if outcome is Outcome.CONFLICT:
-            logs.debug(f"node {node} changed meanwhile; deciding again.", node=node)
+            logs.debug(f"node {node} changed in the meantime; the controller decides again.", node=node)
         elif outcome is Outcome.GONE:
-            logs.info(f"the API server answers that node {node} is gone.", node=node)
+            logs.info(f"node {node} no longer exists.", node=node)
         else:
-            logs.error(f"could not {verb} node {node}: {why} Trying again.", node=node)
+            logs.error(f"Could not {verb} node {node}: {why} The controller retries.", node=node)
 
     def faults(self, counted: Iterable[Fault], ignored: Iterable[DroppedFault], now: datetime) -> None:
         """Report faults that will not be decided again: the counted ones and the ignored ones."""
@@ -172,8 +175,8 @@ class Report:
         names = {str(fault.node) for fault in kept}
         for name in sorted(names - self._logged_unknown):
             logs.warning(
-                f"A fault names node {name}, which the cluster does not have (yet); waiting for it to "
-                "register. If it never does, check the collector's node label.",
+                f"A fault names node {name}, but the cluster has no such Node. The controller waits for it "
+                "to register. If it never registers, check the collector's node label.",
                 node=name,
             )
         self._logged_unknown = names
@@ -196,8 +199,8 @@ class Report:
         self._reported_misnamed_at = now
         self._fleet_event(
             EventReason.MISNAMED,
-            f"Kernel faults were dropped because no Node has their name: {listed(new, _NAMES)}. If "
-            "these are no deleted Nodes, check KONDUCTOR_NODE_LABEL and the collector's resource processor.",
+            f"The controller dropped kernel faults that name no existing Node: {listed(new, _NAMES)}. Unless "
+            "these Nodes were deleted, check KONDUCTOR_NODE_LABEL and the collector's resource processor.",
         )
 
     def deleted(self, names: Sequence[str], until: datetime) -> None:
@@ -205,8 +208,8 @@ class Report:
         self._metrics.deleted.inc(len(names))
         deleted = "was deleted" if len(names) == 1 else "were deleted"
         message = (
-            f"{listed(names, _NAMES)} {deleted} with the controller's taint: the brake still counts "
-            f"{'it' if len(names) == 1 else 'them'} until {stamp(until)}."
+            f"{listed(names, _NAMES)} {deleted} with the controller's taint. The brake counts "
+            f"{'it' if len(names) == 1 else 'them'} as out of service until {stamp(until)}."
         )
         logs.warning(message, deleted=list(names[:50]))
         self._fleet_event(EventReason.DELETED, message)
@@ -223,7 +226,7 @@ class Report:
         self._metrics.tainted.set(len(tainted))
         self._metrics.marked.set(sum(state.record.replace_since is not None for state in nodes.values()))
         for name in sorted(self._tainted.keys() - tainted.keys()):
-            # A Node that was made anew under the name never had the taint.
+            # A Node that was created again under the name never had the taint.
             if name in nodes and nodes[name].as_read.uid == self._tainted[name]:
                 releases = nodes[name].record.releases
                 by = f" By {releases[0].by}." if releases else ""
@@ -235,11 +238,11 @@ class Report:
         odd: set[tuple[str, str]] = set()
         for name, state in nodes.items():
             if state.record_problem is not None:
-                odd.add((name, f"the record cannot be read in full: {state.record_problem}"))
+                odd.add((name, f"the controller cannot read all of the record: {state.record_problem}"))
             for taint in state.taints:
                 if taint.foreign_twin:
                     shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
-                    odd.add((name, f"it carries the taint {shown}, which is not ours and is left alone"))
+                    odd.add((name, f"the controller ignores another tool's taint {shown}"))
         for name, what in sorted(odd - self._logged_odd):
             logs.warning(f"node {name}: {what}.", node=name)
         self._logged_odd = odd
@@ -278,22 +281,24 @@ class BrakeReport:
         names = listed(held, _NAMES)
         if held and held != self._held:
             logs.warning(
-                f"The brake holds back {names}: {_why_held(brake)}",
+                f"The brake holds back {names}. Reason: {_why_held(brake)}",
                 held=list(held[:50]),
                 out=brake.out,
                 bound=brake.bound,
             )
         elif self._held and not held:
-            logs.info("The brake holds back no node any more.")
+            logs.info("The brake holds back no nodes now.")
         self._held = held
         if held and not self._announced:
             number = f"{len(held)} node" + ("s" if len(held) > 1 else "")
             self._fleet_event(
                 EventReason.HOLDING,
-                f"Since {stamp(now)} the brake holds back {number}: {names}: {_why_held(brake)}",
+                f"The brake began to hold back {number} at {stamp(now)}: {names}. Reason: {_why_held(brake)}",
             )
         elif self._announced and not held:
-            self._fleet_event(EventReason.FREE, f"Since {stamp(now)} the brake holds back no node any more.")
+            self._fleet_event(
+                EventReason.FREE, f"The brake stopped holding nodes back at {stamp(now)}. No node is held."
+            )
         self._announced = bool(held)
 
 
@@ -306,9 +311,9 @@ def _why_held(brake: BrakeState) -> str:
     first = brake.held[0].why
     if len(reasons) == 1 and first is not None and first is not SkipReason.BRAKE:
         return f"{why_held(first, brake)}."
-    numbers = f"{brake.out} of {brake.gpu_nodes} GPU nodes are out, {brake.bound} may be"
+    numbers = f"{brake.out} of {brake.gpu_nodes} GPU nodes are out of service, the limit is {brake.bound}"
     if not brake.bound:
-        return f"{numbers}: the settings allow no taint at all."
+        return f"{numbers}, so the controller taints no node."
     return f"{numbers}. Releasing nodes allows further taints."
 
 

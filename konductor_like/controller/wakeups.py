@@ -120,7 +120,7 @@ class TailWatcher:
         elif str(error) != self._logged:
             self._logged = str(error)
             logs.warning(
-                f"Loki's tail cannot be followed: {error}. Nothing is lost: without it kernel lines are "
-                "found by polling, some seconds later. Trying again; KONDUCTOR_TAIL=false turns it off.",
+                f"The controller cannot follow Loki's tail: {error}. No line is lost: polling finds kernel "
+                "lines some seconds later. The controller retries; KONDUCTOR_TAIL=false turns the tail off.",
                 error=type(error).__name__,
             )

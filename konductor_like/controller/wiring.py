@@ -90,7 +90,7 @@ def open_controller(
 ) -> Iterator[Controller]:
     """Build a controller that is ready to run, and close its connections at the end.
 
-    Whoever sets ``reload`` makes the controller read the rules file again. Building sends no request. Raises
+    Setting ``reload`` makes the controller read the rules file again. Building sends no request. Raises
     KubeConfigError, LokiMisconfigured, RulesError or ValueError if a setting or file cannot be used.
     """
     active_rules = ActiveRules(settings.rules_file, metrics, reload)
@@ -283,7 +283,7 @@ class LeadershipFactory:
         )
         self.metrics.history_unread.set_function(lambda: reader.unread_seconds)
         logs.info(
-            f"Reading the last {span_text(scope().seconds)} again for the rules that look back; until then a "
+            f"Reading the last {span_text(scope().seconds)} for rules with thresholds. Until this is done, a "
             "threshold may be reached late."
         )
         return reader
@@ -379,12 +379,13 @@ class LeadershipFactory:
 
 def _log_warmup_done(totals: WarmupTotals) -> None:
     logs.info(
-        f"The past is read again: {totals.lines} lines, {totals.faults} faults, {totals.queries} queries, "
+        f"Older lines are read: {totals.lines} lines, {totals.faults} faults, {totals.queries} queries, "
         f"{totals.bytes_processed / 2**20:.1f} MiB processed."
     )
     if totals.incomplete:
         logs.warning(
-            f"{totals.incomplete} single nanoseconds of the past have more lines than Loki returns at once."
+            f"Loki returned only some of the older lines at {totals.incomplete} timestamps, because more "
+            "lines share each timestamp than Loki returns."
         )
 
 
@@ -410,6 +411,7 @@ def starting_checkpoint(saved: Checkpoint | None, settings: Settings, now_ns: in
     kept = {source: ns for source, ns in saved.read_ns.items() if ns <= latest_ns}
     for source in first.read_ns.keys() - kept.keys():
         logs.warning(
-            f"No usable cursor of {source.value} lines is saved: reading as far back as on a first start."
+            f"The saved cursor of {source.value} lines is missing or in the future: the controller reads as "
+            "far back as on a first start."
         )
     return Checkpoint({**first.read_ns, **kept}, min(saved.act_from_ns, act_from_ns), saved.released)

@@ -83,7 +83,7 @@ class LokiClient:
             self._endpoint = httpx.URL(settings.log_endpoint)
         except httpx.InvalidURL:  # its message quotes the address, which may contain a password
             raise LokiMisconfigured(
-                "LOG_ENDPOINT is not an address that can be asked",
+                "LOG_ENDPOINT is not a usable address",
                 "It must be an http:// or https:// URL, such as http://localhost:3100.",
             ) from None
         self._base = without_credentials(self._endpoint).rstrip("/")
@@ -199,7 +199,7 @@ class LokiClient:
         if len(body) > MAX_ANSWER_BYTES:
             raise LokiAnswerTooLarge(
                 f"{place} answered with more than {MAX_ANSWER_BYTES} bytes",
-                "The reader asks for fewer lines by itself. If the error stays, single lines are very large.",
+                "The reader then requests fewer lines. If the error remains, single lines are very large.",
             )
         return body
 
@@ -277,7 +277,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | bool:
         except OSError as error:
             raise LokiMisconfigured(
                 f"KONDUCTOR_LOKI_CA_FILE {settings.loki_ca_file} cannot be used: {_why(error)}",
-                "It must be a readable PEM file with at least one certificate.",
+                "The file must be readable PEM with at least one certificate.",
             ) from error
     certificate, key = settings.loki_client_cert_file, settings.loki_client_key_file
     if certificate is not None and key is not None:
@@ -288,7 +288,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | bool:
             raise LokiMisconfigured(
                 f"KONDUCTOR_LOKI_CLIENT_CERT_FILE {certificate} with KONDUCTOR_LOKI_CLIENT_KEY_FILE {key} "
                 f"cannot be used: {_why(error)}",
-                "Both must be readable PEM files that belong together; the key must not be encrypted.",
+                "Both must be readable PEM files that match, with an unencrypted key.",
             ) from error
     return context
 
@@ -329,7 +329,7 @@ def _token_in(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise LokiMisconfigured(
             f"KONDUCTOR_LOKI_BEARER_TOKEN_FILE {path} cannot be read: {_why(error)}",
-            "Mount the token there and let this process read it; it is read again for every request.",
+            "Mount the token there, readable by this process. The process reads it for every request.",
         ) from error
     return _header_value(token, f"KONDUCTOR_LOKI_BEARER_TOKEN_FILE {path}")
 

@@ -45,16 +45,16 @@ _TOO_LARGE = re.compile(
     r"larger than the max message size|(?:received|trying to send) message larger than max"
 )
 _TLS_HINT = (
-    "Set KONDUCTOR_LOKI_CA_FILE to the authority that signed Loki's certificate, and "
-    "KONDUCTOR_LOKI_CLIENT_CERT_FILE with KONDUCTOR_LOKI_CLIENT_KEY_FILE where Loki asks for one; a server "
-    "without TLS needs http:// in LOG_ENDPOINT."
+    "Set KONDUCTOR_LOKI_CA_FILE to the authority that signed Loki's certificate. If Loki asks for a client "
+    "certificate, set KONDUCTOR_LOKI_CLIENT_CERT_FILE and KONDUCTOR_LOKI_CLIENT_KEY_FILE. If Loki has no "
+    "TLS, use http:// in LOG_ENDPOINT."
 )
 _PROXY_HINT = "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY."
 _OF_THE_REQUEST = re.compile("request entity too large", re.IGNORECASE)
 """A proxy's message about a query that is too long for the proxy; fewer entries would not help."""
 _OUR_REQUEST = (httpx.LocalProtocolError, httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError)
 _DNS_HINT = (
-    "The host name in LOG_ENDPOINT is not known here. Outside the cluster, use a port-forward and "
+    "This machine cannot resolve the host name in LOG_ENDPOINT. Outside the cluster, use a port-forward and "
     "LOG_ENDPOINT=http://localhost:3100."
 )
 
@@ -70,7 +70,7 @@ class LokiError(Exception):
 
     transient = False
     """Whether the same request may succeed later."""
-    hint = "Check LOG_ENDPOINT and Loki's own log."
+    hint = "Check LOG_ENDPOINT and Loki's log."
     """What to do."""
 
     def __init__(self, message: str, hint: str | None = None, *, transient: bool | None = None) -> None:
@@ -82,14 +82,14 @@ class LokiError(Exception):
 class LokiMisconfigured(LokiError):
     """One of our settings cannot be used."""
 
-    hint = "Correct the setting; `konductor-like check-config` shows the effective ones."
+    hint = "Correct the setting; `konductor-like check-config` shows all settings."
 
 
 class LokiUnreachable(LokiError):
     """There is no connection."""
 
     transient = True
-    hint = "Check that LOG_ENDPOINT names Loki's query address and that this machine may reach it."
+    hint = "Check that LOG_ENDPOINT is Loki's query address and that this machine can reach it."
 
 
 class LokiTimeout(LokiError):
@@ -102,9 +102,9 @@ class LokiTimeout(LokiError):
 
     transient = True
     hint = (
-        "The reader asks for less by itself. If Loki's log says `received message larger than max`, raise "
-        "server.grpc_server_max_recv_msg_size (4 MiB unless set). If Loki is slow, narrow "
-        "KONDUCTOR_KERNEL_SELECTOR or WATCHED_NAMESPACES, or give Loki more queriers, and keep "
+        "The reader then requests fewer lines. If Loki's log says `received message larger than max`, raise "
+        "server.grpc_server_max_recv_msg_size (4 MiB by default). If Loki is slow, narrow "
+        "KONDUCTOR_KERNEL_SELECTOR or WATCHED_NAMESPACES, or give Loki more queriers. Keep "
         "KONDUCTOR_LOKI_TIMEOUT_SECONDS above Loki's query_timeout."
     )
 
@@ -117,7 +117,7 @@ class LokiRefused(LokiError):
     """Loki understood the request and will not serve it."""
 
     hint = (
-        "Loki's words say what is wrong; the query is built from KONDUCTOR_KERNEL_SELECTOR, "
+        "Loki's message names the problem. The query comes from KONDUCTOR_KERNEL_SELECTOR, "
         "KONDUCTOR_EXTRA_MATCHERS and WATCHED_NAMESPACES."
     )
 
@@ -137,9 +137,9 @@ class LokiUnauthorized(LokiError):
     """Loki, or a proxy before it, does not accept our credentials."""
 
     hint = (
-        "Set KONDUCTOR_LOKI_TENANT where Loki runs with auth_enabled (it says `no org id`); behind a proxy "
-        "set KONDUCTOR_LOKI_BEARER_TOKEN_FILE, KONDUCTOR_LOKI_BEARER_TOKEN, or KONDUCTOR_LOKI_USERNAME and "
-        "KONDUCTOR_LOKI_PASSWORD. An expired token is renewed in its file; no restart is needed."
+        "If Loki says `no org id`, set KONDUCTOR_LOKI_TENANT. Behind a proxy, set "
+        "KONDUCTOR_LOKI_BEARER_TOKEN_FILE, KONDUCTOR_LOKI_BEARER_TOKEN, or KONDUCTOR_LOKI_USERNAME and "
+        "KONDUCTOR_LOKI_PASSWORD. A renewed token in the file needs no restart."
     )
 
 
@@ -158,15 +158,15 @@ class LokiUnavailable(LokiError):
     """Loki failed, or is starting or stopping."""
 
     transient = True
-    hint = "Look at Loki's pods and log; reading goes on from the same place as soon as Loki answers."
+    hint = "Check Loki's pods and log. Reading continues from the same position when Loki answers."
 
 
 class LokiBadAnswer(LokiError):
     """Something answered, but not as Loki does."""
 
     hint = (
-        "LOG_ENDPOINT may point at something else, such as Grafana, a login page or a gateway without the "
-        "query paths; `curl $LOG_ENDPOINT/loki/api/v1/status/buildinfo` must give JSON."
+        "LOG_ENDPOINT may point at another server, such as Grafana, a login page or a gateway without the "
+        "query paths. `curl $LOG_ENDPOINT/loki/api/v1/status/buildinfo` must return JSON."
     )
 
 
@@ -174,16 +174,16 @@ class LokiAnswerTooLarge(LokiBadAnswer):
     """The answer is larger than Loki can hand over, or than we keep in memory."""
 
     hint = (
-        "The reader asks for fewer lines by itself. Loki's parts hand over 4 MiB at most unless "
+        "The reader then requests fewer lines. To allow larger answers, raise "
         "server.grpc_server_max_recv_msg_size and server.grpc_server_max_send_msg_size in Loki's "
-        "configuration say more."
+        "configuration (4 MiB by default)."
     )
 
 
 class LokiStopped(LokiError):
     """The process began to stop while it waited to ask again."""
 
-    hint = "Nothing to do: what was not read is read after the next start."
+    hint = "No action is needed: the next start reads the remaining lines."
 
 
 LOKI_AWAY = (LokiUnreachable, LokiUnauthorized, LokiOverloaded, LokiStopped)
@@ -210,7 +210,7 @@ def from_exception(error: Exception, place: str) -> LokiError:
     if isinstance(error, httpx.DecodingError):
         return LokiBadAnswer(f"{place}: the answer's compression is broken: {shown(str(error))}")
     if isinstance(error, _OUR_REQUEST):
-        return LokiMisconfigured(f"{place}: no request can be made of the settings: {shown(str(error))}")
+        return LokiMisconfigured(f"{place}: the settings give no valid request: {shown(str(error))}")
     return LokiDropped(f"{place}: the connection was dropped before a complete answer came")
 
 

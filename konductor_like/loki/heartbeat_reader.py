@@ -42,7 +42,7 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """A span whose heartbeats of these nodes are to be read once more."""
+    """A span whose heartbeats of these nodes are to be read again."""
 
     start_ns: int
     end_ns: int

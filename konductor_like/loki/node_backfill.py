@@ -1,4 +1,4 @@
-"""Reading one node's kernel lines since its boot once more, because its Node object was replaced (rule 3)."""
+"""Reading one node's kernel lines since its boot again, because its Node object was replaced (rule 3)."""
 
 from __future__ import annotations
 

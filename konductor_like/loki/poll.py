@@ -91,7 +91,7 @@ class PollResult:
     cursor_ahead_ns: int = 0
     """Nanoseconds by which the cursor was in the future, or 0; the poll then used now as the cursor."""
     noisy_nodes: frozenset[str] = frozenset()
-    """Nodes that print more than one answer has room for; their lines are read separately."""
+    """Nodes that print more than one answer can contain; their lines are read separately."""
     incomplete_windows: tuple[TimeWindow, ...] = ()
     """Single nanoseconds with more lines than Loki returns; the lines that it did return are in ``lines``."""
     unread: tuple[TimeWindow, ...] = ()

@@ -1,6 +1,6 @@
 """How far a source is read, as values: the spans that are still to be read, and the lines delivered.
 
-A node is noisy while it prints more lines than one answer has room for. Noisy nodes are read separately, so
+A node is noisy while it prints more lines than one answer can contain. Noisy nodes are read separately, so
 that they hide no other node's line (rule 10). The first page of a window that is too large for one answer
 shows which nodes they are without another query, since most of its lines are theirs. The rest of the window
 is read without them, and their own lines follow in order, page by page.
@@ -340,7 +340,7 @@ def _retrying_unread(state: ReadState, config: ReaderConfig, now_ns: int) -> Rea
 
 
 def _revisiting(state: ReadState, config: ReaderConfig, gaps: Iterable[TimeWindow], now_ns: int) -> ReadState:
-    """Read open gaps from time to time, and each gap once more after it was closed."""
+    """Read open gaps from time to time, and each gap again after it was closed."""
     open_gaps = {gap for gap in gaps if gap.width_ns > 0}
     known = state.revisited_ns
     closed = [gap for gap in known if gap not in open_gaps]

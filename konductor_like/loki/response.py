@@ -116,7 +116,7 @@ def parse(body: bytes | bytearray, limit: int) -> QueryResult:
         streams, counts = _result(body, "streams", "a list of streams")
         entries = tuple(_entries(streams))
     except _WRONG_SHAPE as error:
-        raise NotLokisAnswerError("JSON of another shape than a log query's answer") from error
+        raise NotLokisAnswerError("JSON that is not the answer to a log query") from error
     counted = counts.get("totalPostFilterLines", -1)
     # Loki counts matching lines only when the query filters; a count below the entries means that it did not.
     return QueryResult(
@@ -138,7 +138,7 @@ def parse_count(body: bytes | bytearray) -> Count:
         series, counts = _result(body, "vector", "a vector")
         lines = sum(round(float(one["value"][1])) for one in series)
     except _WRONG_SHAPE as error:
-        raise NotLokisAnswerError("JSON of another shape than a counting query's answer") from error
+        raise NotLokisAnswerError("JSON that is not the answer to a counting query") from error
     return Count(lines, counts.get("totalBytesProcessed", 0))
 
 
@@ -168,7 +168,7 @@ def _lenient_json(body: bytes | bytearray) -> Any:
         if not start:
             found = "an empty body"
         elif start in b"{[":
-            found = "JSON that breaks off"
+            found = "truncated JSON"
         else:
             found = "HTML" if start == b"<" else "text that is not JSON"
         raise NotLokisAnswerError(found) from error
@@ -198,6 +198,6 @@ def _metadata(extra: Mapping[str, Any]) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise NotLokisAnswerError(f"an entry with {type(value).__name__} where text belongs")
+        raise NotLokisAnswerError(f"an entry with {type(value).__name__} instead of text")
     # Half a surrogate pair is valid JSON but can be written nowhere: not to a log, not to the API server.
     return value if value.isascii() else _SURROGATE.sub("�", value)

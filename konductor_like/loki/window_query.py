@@ -97,7 +97,7 @@ class Piece:
     entries: tuple[Entry, ...]
     complete: bool = True
     next_width_ns: int = field(default=1, compare=False)
-    """Width for the next window, by this window's density: as wide as one answer should have room for."""
+    """Width for the next window, by this window's density: as wide as one answer should contain."""
 
 
 Ask = Callable[[TimeWindow], QueryResult | None]
@@ -150,7 +150,7 @@ class WindowQuery:
 
     @property
     def limit(self) -> int:
-        """Return the entries to ask for at once: what the tenant allows and an answer has room for."""
+        """Return the entries to ask for at once: what the tenant allows and an answer can contain."""
         weight = max(self._entry_bytes, self._refused_bytes)
         return min(self._most, max(_LEAST_ENTRIES, PAGE_BYTES // weight))
 

@@ -34,7 +34,7 @@ from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
 from konductor_like.policy.release import contest_words, held_longer
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
-USER_WRITTEN = "a user wrote it into the kernel log"
+USER_WRITTEN = "a user wrote the line into the kernel log"
 _SKIP_REASONS = {
     OPTED_OUT: SkipReason.OPTED_OUT,
     NO_GPU: SkipReason.NO_GPU,
@@ -135,15 +135,15 @@ def _announcement(
         written = next((i for i in tainting(record) if i.key == tainted_for.key), tainted_for)
         parts = [describe(written)]
         if record.replace_since is not None:
-            parts.append("It failed too often and is marked for replacement.")
+            parts.append("The node failed too often and is marked for replacement.")
         elif record.hold_until is not None:
-            parts.append(f"It failed before and is held until {stamp(record.hold_until)} at least.")
+            parts.append(f"The node failed before and is held at least until {stamp(record.hold_until)}.")
         return EventReason.TAINTED, " ".join((*parts, contest)).rstrip()
     if contest:
         return EventReason.CONTESTED, contest
     if case.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
-        return EventReason.RELEASED, f"The taint was removed by {by}; its evidence will not taint again."
+        return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."
     if not case.folded.news:
         to_announce = case.folded.to_announce
         return (None, "") if to_announce is None else (EventReason.RECORDED, describe(to_announce))
@@ -212,15 +212,15 @@ def would_taint(state: NodeState, fault: Fault) -> bool:
 
 
 def shadow_event(state: NodeState, fault: Fault) -> Change:
-    """Return the Event for a fault of a rule on trial: a change without a write.
+    """Return the Event for a fault of a rule in shadow mode: a change without a write.
 
     The Event is the same for all faults of its rule, GPU and boot.
     """
     finding = fault.finding
     device = f" on GPU {finding.gpu}" if finding.gpu else ""
     message = (
-        f"Would have tainted this node: {finding.rule}{device}, {finding.title}, but the rule is on trial "
-        f'(shadow). Line: "{finding.text}"'
+        f"This fault would have tainted the node, but its rule is in shadow mode: {finding.rule}{device}, "
+        f'{finding.title}. Line: "{finding.text}"'
     )
     return Change(
         state.name,

@@ -185,8 +185,8 @@ def _suspected(
     """Return a common node's record, and the incident that now makes it a suspect; None if that was known."""
     doubts = [i for i in open_incidents(record, state) if i.severity is Severity.SUSPECT and not i.taints]
     advice = (
-        f"It is the only node common to {policy.common_node_jobs} or more jobs that failed within "
-        f"{span_text(LONGEST_SECONDS)}: run diagnostics on its GPUs and network."
+        f"This is the only node common to {policy.common_node_jobs} or more jobs that failed within "
+        f"{span_text(LONGEST_SECONDS)}. Run diagnostics on its GPUs and network."
     )
     is_known = any(doubt.advice == advice for doubt in doubts)
     if not doubts or is_known or tainting(record) or not is_news(countable, now_ns):

@@ -38,10 +38,10 @@ NO_GPU = "the node has no GPU"
 SEEN_BEFORE = "seen before"
 COVERED = "covered by the last release"
 BEFORE_INSTALL = "a replay from before the first start"
-BOOT_LEFT = "it happened in a boot that the node has left"
+BOOT_LEFT = "the line is from an earlier boot of the node"
 QUIET_REASONS = frozenset({SEEN_BEFORE, COVERED, OPTED_OUT, BEFORE_INSTALL, BOOT_LEFT})
 """Reasons that are part of normal operation: the dropped line is counted, but not logged."""
-COVERED_LATE = "it is before the last release in the kernel log, although it was read later"
+COVERED_LATE = "the line precedes the last release in the kernel log, but was read after it"
 """Either a replay of a line that no record has any more, or a line that arrived after later ones: nothing
 shows which."""
 
@@ -390,7 +390,7 @@ def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, n
     if is_past:
         return BOOT_LEFT
     if fault.timestamp_ns < state.created_ns and (boot_id is None or boot_id != state.machine.boot_id):
-        return "it is older than this Node"
+        return "the line is older than this Node"
     if not state.is_gpu_node and not (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu):
         return NO_GPU
     return None

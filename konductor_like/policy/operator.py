@@ -60,7 +60,7 @@ def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> C
         last=KernelPosition(state.machine.boot_id),
         evidence=(reason if known is None else f"{known.evidence}; {reason}")[:EVIDENCE_CHARS],
         title=_title(known, by),
-        advice=f"Ask {by}; `konductor-like reset {state.name}` brings it back.",
+        advice=f"Ask {by}. `konductor-like reset {state.name}` removes the taint.",
     )
     others = tuple(each for each in record.incidents if each.key != OPERATOR)
     record = with_states(replace(record, incidents=(*others, incident)), tainted=True)

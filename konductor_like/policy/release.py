@@ -85,7 +85,7 @@ def release(
         how=how,
         read_ns=read_ns,
         until_ns=unix_ns(at),
-        warning=f"It was {overridden}. " if overridden else "",
+        warning=f"The node was {overridden}. " if overridden else "",
     )
     record = replace(record, contested_at=None)
     verb = Verb.UNTAINT if state.tainted else Verb.RECORD
@@ -236,7 +236,8 @@ def contest_words(record: NodeRecord) -> str:
     by, times = record.releases[0].by, len(_removals_by_hand(record))
     often = f" {times} times in an hour, the last time by {by}" if times >= CONTEST_REMOVALS else f" by {by}"
     return (
-        f"Contested: our taint was removed{often}. Find out what does it; its evidence does not taint again."
+        f"Contested: the controller's taint was removed{often}. Find out why: the controller does not taint "
+        "again for the evidence so far."
     )
 
 
@@ -285,8 +286,8 @@ def held_longer(before: NodeRecord, record: NodeRecord, policy: PolicyConfig, no
     if not 0 < policy.repeat_count <= earlier + 1:
         return replace(record, hold_until=hold_until, replace_since=None)
     advice = (
-        f"It failed {earlier + 1} times in {policy.repeat_days:g} days: "
-        "drain it and have its hardware checked or replaced."
+        f"The node failed {earlier + 1} times in {policy.repeat_days:g} days. "
+        "Drain it and have its hardware checked or replaced."
     )
     incidents = tuple(replace(i, advice=advice) if _is_active_failure(i) else i for i in record.incidents)
     return replace(record, incidents=incidents, hold_until=hold_until, replace_since=now)

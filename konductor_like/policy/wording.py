@@ -41,9 +41,11 @@ def describe(incident: Incident) -> str:
     by_user = " (written by a user)" if incident.user_written else ""
     evidence = f' Line: "{incident.evidence}"' if incident.evidence else ""
     if incident.role is Role.COLLATERAL and incident.root_cause is not None:
-        followed = f"It followed from a failure on {incident.root_cause}."
+        followed = f"A failure on {incident.root_cause} caused it."
         return f"{name}{by_user}: {incident.title}. {followed}{evidence}"
-    escalated_because = f" Tainted for: {incident.escalated_because}." if incident.escalated_because else ""
+    escalated_because = (
+        f" Reason for the taint: {incident.escalated_because}." if incident.escalated_because else ""
+    )
     return f"{name}{test}{by_user}: {incident.title}.{escalated_because} {incident.advice}{evidence}"
 
 
@@ -56,19 +58,19 @@ def why_not_tainted(refused: SkippedTaint, state: NodeState, brake: BrakeState) 
         case SkipReason.BRAKE | SkipReason.RATE | SkipReason.COOLDOWN | SkipReason.PAUSED:
             return why_held(refused.why, brake, state.pool)
         case SkipReason.OPTED_OUT:
-            return f"the node bears the label {OPT_OUT_LABEL}"
+            return f"the node has the label {OPT_OUT_LABEL}"
         case SkipReason.NOT_SELECTED:
-            return "the controller's KONDUCTOR_NODE_SELECTOR leaves the node out"
+            return "the controller's KONDUCTOR_NODE_SELECTOR does not select the node"
         case SkipReason.BLOCKED:
-            return "another's taint has our key and effect"
+            return "another tool's taint has the same key and effect"
         case SkipReason.AMBIGUOUS:
             return "two machines report under the node's name"
         case SkipReason.PENDING:
-            return f"its line is of {refused.detail}, the node runs boot {state.machine.boot_id}"
+            return f"the line is from {refused.detail}, the node runs boot {state.machine.boot_id}"
         case SkipReason.COLLATERAL:
             root_cause = getattr(refused.about, "root_cause", None)
             where = f"on {root_cause}" if root_cause else "elsewhere"
-            return f"it followed from a failure {where} ({refused.detail})"
+            return f"a failure {where} caused it ({refused.detail})"
         case SkipReason.DEFERRED:
             return refused.detail
         case _:
@@ -83,22 +85,23 @@ def why_held(why: SkipReason, brake: BrakeState, pool: str | None = None) -> str
         case SkipReason.COOLDOWN if brake.rearms_at is not None:
             how = "deleted" if brake.deleted else "released"
             return (
-                f"{_made_room(brake)} lately, the cool-down ends at {stamp(brake.rearms_at)} "
-                f"unless more are {how}"
+                f"the brake's cool-down ends at {stamp(brake.rearms_at)}, or later if more nodes are {how} "
+                f"({_cooling_nodes(brake)})"
             )
         case SkipReason.RATE if brake.pace is not None:
             within = span_text(round(brake.pace.window_seconds))
-            return f"{brake.pace.taints} taints within {within}, the brake allows {brake.pace.most}"
+            return f"rate limit: {brake.pace.taints} taints within {within}, at most {brake.pace.most}"
     full = next((p for p in brake.pools if p.pool == pool and p.out >= p.bound), None)
     if full is not None:
         return (
-            f"{full.out} of {full.gpu_nodes} GPU nodes of pool {pool} are out, the brake allows {full.bound}"
+            f"{full.out} of {full.gpu_nodes} GPU nodes of pool {pool} are out of service, "
+            f"the limit is {full.bound}"
         )
     also = f" and {brake.unavailable} unavailable" if brake.unavailable else ""
-    return f"{brake.out} of {brake.gpu_nodes} GPU nodes are out{also}, the brake allows {brake.bound}"
+    return f"{brake.out} of {brake.gpu_nodes} GPU nodes are out of service{also}, the limit is {brake.bound}"
 
 
-def _made_room(brake: BrakeState) -> str:
+def _cooling_nodes(brake: BrakeState) -> str:
     """Return ``2 released and 1 deleted while tainted``."""
     released = brake.cooling - brake.deleted
     parts = ([f"{released} released"] if released else []) + (
@@ -114,9 +117,9 @@ def pause_words(pause: ControlAct) -> str:
 
 
 def deferral_words(until_ns: int) -> str:
-    """Return ``deferred until 2026-05-06T14:00:05Z, to tell …``; the time is rounded up to a second."""
+    """Return ``deferred until 2026-05-06T14:00:05Z, to find …``; the time is rounded up to a second."""
     rounded_up_ns = -(-until_ns // SECOND_NS) * SECOND_NS
-    return f"deferred until {stamp(moment_of(rounded_up_ns))}, to tell the root cause from collateral"
+    return f"deferred until {stamp(moment_of(rounded_up_ns))}, to find the root cause first"
 
 
 ID_CHARS = 12

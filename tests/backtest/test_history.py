@@ -126,7 +126,7 @@ def test_a_loki_that_fails_for_a_while_is_asked_again_later_with_a_warning() -> 
 
     assert list(times(one)) == every_minute(SPAN)
     assert rests == [10.0, 20.0, 30.0, 40.0]
-    assert warnings[0] == "Loki restarts; asking again in 10 seconds"
+    assert warnings[0] == "Loki restarts; retrying in 10 seconds"
 
 
 @pytest.mark.parametrize(

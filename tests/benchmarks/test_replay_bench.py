@@ -54,7 +54,7 @@ def test_a_day_is_read_again_while_faults_are_acted_upon(tmp_path: Path) -> None
         controller = started(loki, cluster, **settings)
         waited: list[float] = []
         number = NODES
-        while not any("The past is read again" in line for line in list(controller.log)):
+        while not any("Older lines are read" in line for line in list(controller.log)):
             node, number = f"gpu-{number:04}", number - 1
             pushed = time.monotonic()
             loki.push_kernel([(node, time.time_ns(), f"[{2 * DAY:.6f}] {XID_79}")])
@@ -63,7 +63,7 @@ def test_a_day_is_read_again_while_faults_are_acted_upon(tmp_path: Path) -> None
             waited.append(time.monotonic() - pushed)
             time.sleep(BETWEEN_SECONDS)
         seconds, peak = time.monotonic() - begun, rss_mib(controller.process.pid, "VmHWM")
-        [summary] = [line for line in controller.log if "The past is read again" in line]
+        [summary] = [line for line in controller.log if "Older lines are read" in line]
         controller.stop()
     finally:
         cluster.stop()

@@ -141,8 +141,8 @@ def test_an_override_without_effect_is_refused_with_its_line(line: str, said: st
         ("[health compromised]", "[hea]", "contains: 'hea' must have 4 to 100 characters"),
         ("[health compromised]", "['h   ']", "contains: 'h   ' must have 4 to 100 characters"),
         ("[health compromised]", '["health\\tcompromised"]', "must be printable"),
-        ("[health compromised]", "['health\\compromised']", "is in no kernel line"),
-        ("[health compromised]", "[hälth compromised]", "'hälth compromised' is in no kernel line"),
+        ("[health compromised]", "['health\\compromised']", "never occurs in a kernel line"),
+        ("[health compromised]", "[hälth compromised]", "'hälth compromised' never occurs in a kernel line"),
         (
             "title: The NIC is gone",
             'title: "The NIC\\nis gone"',
@@ -163,7 +163,7 @@ def test_an_override_without_effect_is_refused_with_its_line(line: str, said: st
         ("'mlx5_core {pci}: ", "'(?P<gpu>\\d+)", "patterns: the group gpu is reserved: write {pci}"),
         ("'mlx5_core {pci}: .{0,80}health compromised'", "'(x{1000}){1000}'", "patterns: '(x{1000})"),
         ("'mlx5_core {pci}: .{0,80}health compromised'", "'(?:\\pL{900})'", "pattern too large"),
-        ("'mlx5_core {pci}: .{0,80}health compromised'", "'(?:mlx5)*'", "fits an empty text"),
+        ("'mlx5_core {pci}: .{0,80}health compromised'", "'(?:mlx5)*'", "matches an empty text"),
         ("'mlx5_core {pci}: .{0,80}health compromised'", "'\\C+'", r"\C fits half a character"),
         ("'mlx5_core {pci}: .{0,80}health compromised'", f"'{1001 * 'x'}'", "is longer than 1000"),
         ("['mlx5_core {pci}: .{0,80}health compromised']", str(["ab"] * 9), "patterns: are 9; 8 at most"),
@@ -206,8 +206,8 @@ def test_all_errors_are_reported_at_once_in_the_order_of_the_lines() -> None:
         ("rules:\n  - id: {a: b}\n", "rules.yaml:2, rule 1, id: must be a text or a list of texts"),
         ("rules:\n  - ? [a]\n    : b\n", "rules.yaml:2, rule 1, content: a field's name must be a text"),
         ("rules:\n\t- id: a", "cannot start any token (a tab?)"),
-        ("overrides: &a\n  x.y.mode: *a\n", "an alias (*name) is not read here"),
-        ("rules: []\nrules: []\n", "rules.yaml:2, rules: is there twice"),
+        ("overrides: &a\n  x.y.mode: *a\n", "an alias (*name) is not allowed"),
+        ("rules: []\nrules: []\n", "rules.yaml:2, rules: is defined twice"),
         ("a: " + "[" * 100_000, "rules.yaml:1: more than 8 levels deep"),
         ("overrides:\n  a.b.mode: \x00\n", "syntax: unacceptable character #x0000"),
         ("x" * (1024 * 1024 + 1), "rules.yaml, size: is more than 1 MiB"),
@@ -222,7 +222,7 @@ def test_a_file_of_the_wrong_shape_is_refused_with_its_line(text: str, said: str
 def test_two_rules_of_one_name_are_refused() -> None:
     [problem] = problems(OWN_RULE + OWN_RULE.removeprefix("\nrules:\n"))
 
-    assert problem.startswith("rules.yaml:12, rule 2 (site.nic_down), id: 'site.nic_down' is there twice")
+    assert problem.startswith("rules.yaml:12, rule 2 (site.nic_down), id: 'site.nic_down' is defined twice")
 
 
 def many(number: int) -> str:

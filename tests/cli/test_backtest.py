@@ -151,7 +151,7 @@ def test_a_home_directory_that_cannot_be_written_is_a_warning(run: Run, tmp_path
     ("failure", "code", "said"),
     [
         (KeyboardInterrupt(), 130, "interrupted"),
-        (LokiUnavailable("Loki answered 502: no ingester"), 3, "no ingester; asking again in "),
+        (LokiUnavailable("Loki answered 502: no ingester"), 3, "no ingester; retrying in "),
     ],
     ids=["Ctrl-C", "a Loki that fails for good"],
 )

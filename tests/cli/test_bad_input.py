@@ -212,8 +212,6 @@ def test_an_unknown_word_is_named(line: list[str], status: int, server: Kubernet
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.usefixtures("server")
 def test_a_file_that_cannot_be_used_is_named(name: str, file: str, run: Run) -> None:
-    if (name, file) in [("backtest, nodes", "huge"), ("backtest, nodes", "binary")]:
-        pytest.skip("any text is a list of names")
     line = [word.replace("FILE", file) for word in FILES[name]]
     is_log = name == "scan" and file in ("huge", "binary")  # it has no fault
 

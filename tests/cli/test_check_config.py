@@ -192,7 +192,7 @@ def test_the_lease_is_in_the_pods_own_namespace_unless_the_setting_says_otherwis
             {"KONDUCTOR_LOKI_CA_FILE": "no.pem", "LOG_ENDPOINT": "https://loki"},
             "KONDUCTOR_LOKI_CA_FILE no.pem cannot be used: ",
         ),
-        ({"LOG_ENDPOINT": "http://lo\x01ki"}, "LOG_ENDPOINT is not an address that can be asked"),
+        ({"LOG_ENDPOINT": "http://lo\x01ki"}, "LOG_ENDPOINT is not a usable address"),
         ({"LOG_ENDPONT": "http://x"}, "LOG_ENDPONT: no such setting; did you mean LOG_ENDPOINT?"),
     ],
     ids=["selector", "listen", "header", "file", "no certificate", "address", "misspelt"],

@@ -177,7 +177,7 @@ def test_the_brakes_cool_down_names_its_end_and_the_command_that_ends_it() -> No
     first, second, *_ = brake_lines(brake, running, NOW)
     assert first == "Brake:       1 of at most 2 (20 % of 10 GPU nodes) is tainted; none waits"
     until = "still counts as tainted until 2026-05-06T12:09:00Z (in 9m); `konductor-like brake reset` ends it"
-    assert second == f"Cool-down:   1 node released or deleted lately {until}"
+    assert second == f"Cool-down:   1 node released or deleted recently {until}"
 
 
 def test_the_names_of_held_nodes_can_be_passed_on(cluster: Cluster, run: Run) -> None:
@@ -199,7 +199,7 @@ def test_explain_warns_when_the_controller_runs_other_rules(
 
     shown = run("explain", "xid", "79", "--kubeconfig", str(tmp_path / "kubeconfig"))
     assert told in shown.err
-    assert "taint the node at once" in shown.out
+    assert "taints the node at once" in shown.out
     assert run("explain", "xid", "79").err == ""  # reads no cluster without --context or --kubeconfig
 
 

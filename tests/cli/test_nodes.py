@@ -98,7 +98,7 @@ def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
     [event] = server.objects("events", "default")
     assert event["reason"] == "GPUFaultReleased"
     assert record.act is not None
-    assert event["message"].endswith(f"act {record.act.id}")
+    assert event["message"].endswith(f"(audit id {record.act.id})")
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_a_taint_is_one_patch_with_its_tests_and_an_event_of_the_same_name(
     assert record.act is not None
     assert record.tainted_at == NOW
     assert event["metadata"]["annotations"] == {"trainy.konduktor.ai/act": record.act.id}
-    assert event["message"].endswith(f"act {record.act.id}")
+    assert event["message"].endswith(f"(audit id {record.act.id})")
     assert f"node/gpu-2: act {record.act.id}" in done.err
 
 

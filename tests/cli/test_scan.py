@@ -252,7 +252,7 @@ def test_a_file_without_lines_is_an_error_that_names_the_program_to_read_it(
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", [".", "nowhere.log", "a" * 5000, "\x1b[2J.log", ""])
+@pytest.mark.parametrize("name", [".", "nowhere.log", "a" * 5000, "\x1b[2J.log"])
 def test_a_file_that_cannot_be_read_is_one_short_error(
     name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -229,5 +229,5 @@ def test_the_id_of_the_write_ends_the_message_and_is_in_an_annotation(
     events.send(node, TAINTED, "x" * 5000, "y", "0123456789ab")
 
     (event,) = server.objects("events", "default")
-    assert str(event["message"]).endswith(" act 0123456789ab")
+    assert str(event["message"]).endswith(" (audit id 0123456789ab)")
     assert event["metadata"]["annotations"] == {"trainy.konduktor.ai/act": "0123456789ab"}

@@ -76,7 +76,7 @@ def test_who_lost_the_lease_can_neither_renew_it_nor_move_the_cursor(
         first.renew(Carried(cursor(99)))
 
     assert saved(client) == cursor(7)
-    with pytest.raises(LeadershipLost, match="not ours"):
+    with pytest.raises(LeadershipLost, match="does not hold the Lease"):
         first.budget_seconds()
     assert not first.release(Carried(cursor(99)))
     assert saved(client) == cursor(7)
@@ -251,9 +251,9 @@ def test_after_the_deadline_nothing_may_be_written(
 
 
 def test_before_the_lease_is_taken_nothing_may_be_written(client: KubeClient, clock: Clock) -> None:
-    with pytest.raises(LeadershipLost, match="not ours"):
+    with pytest.raises(LeadershipLost, match="does not hold the Lease"):
         candidate(client, clock).budget_seconds()
-    with pytest.raises(LeadershipLost, match="not ours"):
+    with pytest.raises(LeadershipLost, match="does not hold the Lease"):
         candidate(client, clock).renew(Carried())
 
 
@@ -338,7 +338,7 @@ def test_a_keeper_that_fails_by_a_bug_reports_it(client: KubeClient, clock: Cloc
     wait_until(lambda: losses)
     keeper.stop()
 
-    assert losses == ["the Lease is no longer renewed: division by zero."]
+    assert losses == ["the process stopped renewing the Lease: division by zero."]
 
 
 def test_stopping_the_keeper_does_not_wait_for_the_interval(client: KubeClient, clock: Clock) -> None:

@@ -156,7 +156,7 @@ def test_a_selector_that_is_too_long_is_reported_and_not_cut() -> None:
     text = encode_settings(of(Settings(node_selector=",".join(f"key-{number}=x" for number in range(1000)))))
 
     assert len(text) <= BYTES_MOST
-    assert decode_settings(text) == (None, "the controller's selectors are too long to be published")
+    assert decode_settings(text) == (None, "the controller's selectors are too long for the Lease annotation")
 
 
 TYPED = st.text(max_size=60) | st.dictionaries(

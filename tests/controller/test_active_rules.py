@@ -111,7 +111,7 @@ def test_a_bad_version_is_refused_and_logged_once_and_the_old_rules_stay(tmp_pat
     said = scene.said()
 
     assert said.count("Rules file refused: rules.yaml:2, overrides, xid.63.severity: 'worse'") == 1
-    assert f"The rules stay as they were ({before})." in said
+    assert f"The earlier rules stay in force ({before})." in said
     assert scene.finds() == "fatal"
     assert scene.gauge("rules_rejected") == 1
     assert scene.gauge("rules_info", hash=before) == 1
@@ -125,7 +125,7 @@ def test_a_file_that_is_mended_is_in_force_again(tmp_path: Path) -> None:
 
     scene.mount(FATAL)
     assert scene.rules.reload() is False
-    assert "The rules are as they were" in scene.said()
+    assert "The rules have not changed" in scene.said()
     assert scene.gauge("rules_rejected") == 0
 
     scene.mount(BAD)
@@ -237,4 +237,4 @@ def test_asking_reads_the_file_even_where_it_looks_the_same(tmp_path: Path) -> N
     scene.said()
     scene.asked.set()
     assert scene.rules.reload() is False
-    assert "The rules are as they were" in scene.said()
+    assert "The rules have not changed" in scene.said()

@@ -44,11 +44,12 @@ def test_one_event_reports_the_nodes_held_back_and_why_and_one_the_end() -> None
     assert held == (
         EventReason.HOLDING,
         (
-            "Since 2026-03-04T12:00:05Z the brake holds back 2 nodes: gpu-2, gpu-3: "
-            "1 of 5 GPU nodes are out, 1 may be. Releasing nodes allows further taints."
+            "The brake began to hold back 2 nodes at 2026-03-04T12:00:05Z: gpu-2, gpu-3. Reason: "
+            "1 of 5 GPU nodes are out of service, the limit is 1. Releasing nodes allows further taints."
         ),
     )
-    assert free == (EventReason.FREE, "Since 2026-03-04T12:01:01Z the brake holds back no node any more.")
+    text = "The brake stopped holding nodes back at 2026-03-04T12:01:01Z. No node is held."
+    assert free == (EventReason.FREE, text)
     assert again[0] is EventReason.HOLDING
 
 
@@ -58,4 +59,4 @@ def test_if_no_taint_is_allowed_the_event_does_not_advise_releases() -> None:
 
     desk.tick(1, seconds=5)
 
-    assert desk.told[0][1].endswith("0 of 5 GPU nodes are out, 0 may be: the settings allow no taint at all.")
+    assert desk.told[0][1].endswith("the limit is 0, so the controller taints no node.")

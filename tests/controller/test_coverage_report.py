@@ -105,9 +105,9 @@ def test_gaps_of_many_nodes_open_and_close_with_one_line_each(caplog: pytest.Log
     scene.tell(1100, CoverageChanges(given_up=missed[:1]))
 
     assert len(scene.log) == 3
-    assert "gpu-1, gpu-10, gpu-11, gpu-12, gpu-13 and 25 more: heard again" in scene.log[0]
-    assert "from 2026-03-04T12:00:00Z to 2026-03-04T12:15:29Z is closed" in scene.log[1]
-    assert "given up" in scene.log[2]
+    assert "gpu-1, gpu-10, gpu-11, gpu-12, gpu-13 and 25 more arrives again" in scene.log[0]
+    assert "from 2026-03-04T12:00:00Z to 2026-03-04T12:15:29Z arrived late" in scene.log[1]
+    assert "too old now" in scene.log[2]
 
 
 def test_an_overrun_is_logged_with_its_number_and_has_an_event(caplog: pytest.LogCaptureFixture) -> None:

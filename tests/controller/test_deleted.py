@@ -11,7 +11,10 @@ from konductor_like.model import Controls, EventReason, Machine
 from tests.controller.reconciling import UNANSWERED, Scene, xid
 from tests.policy.scenes import node
 
-TOLD = "gpu-1 was deleted with the controller's taint: the brake still counts it until 2026-03-04T12:05:10Z."
+TOLD = (
+    "gpu-1 was deleted with the controller's taint. "
+    "The brake counts it as out of service until 2026-03-04T12:05:10Z."
+)
 
 
 def run(scene: Scene, *numbers: int, seconds: float) -> None:

@@ -154,10 +154,13 @@ def test_a_pause_and_its_end_are_reported_once_in_log_metric_and_event(
     assert (desk.events, desk.paused()) == ([EventReason.PAUSED, EventReason.RESUMED], 0)
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        "Tainting is paused by kim until 2026-03-04T13:00:00Z: driver roll-out. Releases and records go on.",
-        "audit: pause heeded",
-        "The pause has expired: the controller now taints the nodes whose faults still count.",
-        "audit: resume heeded",
+        (
+            "Tainting is paused by kim until 2026-03-04T13:00:00Z: driver roll-out. "
+            "The controller still records faults, and `reset` works."
+        ),
+        "audit: pause applied",
+        "The pause has expired. The controller now taints held nodes whose faults are still active.",
+        "audit: resume applied",
     ]
     assert desk.acts == ["a1b2", "a1b2"]
 
@@ -170,9 +173,9 @@ RESUMED_BEFORE = replace(RESUMED, at=NOON - timedelta(hours=1))
 @pytest.mark.parametrize(
     ("before", "after", "by", "said", "act"),
     [
-        (PAUSED, Controls(), None, "Tainting was resumed:", ""),
-        (PAUSED, Controls((RESUMED,)), "ann", "Tainting was resumed by ann:", "c3d4"),
-        (Controls((RESUMED_BEFORE, PAUSE)), Controls((RESUMED_BEFORE,)), None, "Tainting was resumed:", ""),
+        (PAUSED, Controls(), None, "Tainting was resumed.", ""),
+        (PAUSED, Controls((RESUMED,)), "ann", "Tainting was resumed by ann.", "c3d4"),
+        (Controls((RESUMED_BEFORE, PAUSE)), Controls((RESUMED_BEFORE,)), None, "Tainting was resumed.", ""),
     ],
     ids=["by nobody knows whom", "by a person", "a resume before the pause is not its end"],
 )
@@ -189,7 +192,7 @@ def test_a_pause_that_somebody_ends_is_reported_as_resumed(
 
     assert caplog.records[-2].getMessage().startswith(said)
     told = facts(caplog.records[-1])
-    assert (told["verb"], told["outcome"], told["by"]) == ("resume", "heeded", by)
+    assert (told["verb"], told["outcome"], told["by"]) == ("resume", "applied", by)
     assert desk.acts == ["a1b2", act]
 
 
@@ -220,7 +223,7 @@ def test_an_annotation_that_cannot_be_read_is_logged_once(caplog: pytest.LogCapt
         desk.controls.update(NOON, at_once=True)
 
     assert [record.getMessage() for record in caplog.records] == [
-        "The annotations of the Lease cannot be read in full: annotation x: it is not JSON."
+        "The controller cannot read all annotations of the Lease: annotation x: it is not JSON."
     ]
 
 

@@ -137,7 +137,7 @@ def test_a_denied_request_is_logged_once_with_the_missing_permission(
     until(lambda: server.jobs._denied_until > DENIED_SECONDS + 1)
 
     assert server.asked == ["gpu-1", "gpu-4"]
-    assert caplog.text.count("Jobs are known by the labels") == 1
+    assert caplog.text.count("The controller takes jobs from the labels") == 1
 
 
 def test_after_a_transient_failure_the_next_node_is_asked_about(server: Server) -> None:
@@ -156,5 +156,5 @@ def test_a_list_of_pods_that_is_too_large_is_logged_once(
     server.wait(2)
 
     assert set(server.jobs.known()) == {"gpu-1", "gpu-2"}
-    assert caplog.text.count("Not all running pods of node gpu-1 were read") == 1
+    assert caplog.text.count("node gpu-1: the list of running pods is too large") == 1
     assert "gpu-2 were" not in caplog.text

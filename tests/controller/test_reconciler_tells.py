@@ -106,8 +106,8 @@ def test_a_storm_makes_few_lines_of_the_log(log: io.StringIO) -> None:
     errors = [line for line in said(log) if "has dmesg error" in line]
     assert [line.partition("NVRM")[0] for line in errors] == [
         "node `gpu-1` has dmesg error: ",
-        "node `gpu-1` has dmesg error 499 times more, lately: ",
-        "node `gpu-1` has dmesg error 4,500 times more, lately: ",
+        "node `gpu-1` has dmesg error (repeated 499 times): ",
+        "node `gpu-1` has dmesg error (repeated 4,500 times): ",
     ]
 
 
@@ -140,4 +140,4 @@ def test_a_fatal_line_that_a_reset_covered_before_it_was_read_is_logged(log: io.
 
     assert scene.cluster.tainted == set()
     [told] = [line for line in log.getvalue().splitlines() if "ignored" in line]
-    assert "xid.79 of node gpu-1 ignored: it is before the last release in the kernel log" in told
+    assert "xid.79 of node gpu-1 ignored: the line precedes the last release in the kernel log" in told

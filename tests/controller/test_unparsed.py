@@ -66,7 +66,7 @@ def test_unparsed_lines_are_counted_and_logged_with_the_reason(
 
     assert scene.counted == 1
     [said] = caplog.messages
-    assert said.startswith("node gpu-1: a line of the kernel log names an Xid")
+    assert said.startswith("node gpu-1: a kernel line names an Xid")
     assert why in said
     assert said.isprintable()
     assert len(said) < 1000

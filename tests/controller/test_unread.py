@@ -95,14 +95,14 @@ def test_while_kernel_lines_are_not_read_every_node_is_unknown_though_it_is_hear
     assert turning.scene.count("unread_seconds", source="kernel") == 310
     assert (turning.nodes("measured"), turning.nodes("unknown")) == (0, 3)
     [why] = turning.unready()
-    assert why.startswith("kernel lines: read in full up to 2026-03-04T12:00:10Z and no further, so every")
-    assert sum("read in full up to 2026-03-04T12:00:10Z" in each.message for each in caplog.records) == 1
+    assert why.startswith("kernel lines: all read only up to 2026-03-04T12:00:10Z, so every")
+    assert sum("kernel lines only up to 2026-03-04T12:00:10Z" in each.message for each in caplog.records) == 1
 
     turning.turn(330, read=330)
     assert turning.scene.count("unread_seconds", source="kernel") == 0
     assert (turning.nodes("measured"), turning.nodes("unknown")) == (3, 0)
     assert turning.unready() == []
-    assert caplog.records[-1].message == "The kernel logs are read up to the present again."
+    assert caplog.records[-1].message == "The controller has read all kernel lines up to the present again."
 
 
 def test_while_the_past_is_read_for_the_first_time_there_is_no_warning(
@@ -113,9 +113,9 @@ def test_while_the_past_is_read_for_the_first_time_there_is_no_warning(
         turning.turn(seconds, read=seconds - 350)
     turning.turn(450, read=450)
 
-    assert [(each.levelname, each.message.partition(": ")[0]) for each in caplog.records] == [
-        ("INFO", "Reading the kernel logs of the past"),
-        ("INFO", "The kernel logs are read up to the present."),
+    assert [(each.levelname, each.message.partition(" and has ")[0]) for each in caplog.records] == [
+        ("INFO", "The controller is reading older kernel lines"),
+        ("INFO", "The controller has read all kernel lines up to the present."),
     ]
 
 

@@ -148,4 +148,4 @@ def test_a_tail_that_cannot_be_followed_is_logged_once(error: LokiError, said_at
         tail.disconnected(error, failures)
 
     [line] = log.getvalue().splitlines()
-    assert f"{error}. Nothing is lost" in line
+    assert f"{error}. No line is lost" in line

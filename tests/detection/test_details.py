@@ -78,7 +78,7 @@ def test_a_recovered_gpu_has_nothing_to_do() -> None:
     line = "NVRM: Xid (PCI:0000:c7:00): 154, GPU recovery action changed from 0x2 (OS Reboot) to 0x0 (None)"
     finding = found(line)
     assert finding.severity is Severity.INFO
-    assert "The driver asks for nothing any more" in finding.advice
+    assert "The driver needs no further action" in finding.advice
     assert "`konductor-like reset`" in finding.advice
 
 

@@ -110,13 +110,17 @@ def test_a_very_long_line_keeps_its_beginning_and_its_end() -> None:
         pytest.param(b"  \n<html>", "HTML", id="HTML after white space"),
         pytest.param(b"", "an empty body", id="nothing"),
         pytest.param(
-            answer_bytes([(kernel_labels(), [[str(NOW), "NVRM"]])])[:-40], "breaks off", id="truncated"
+            answer_bytes([(kernel_labels(), [[str(NOW), "NVRM"]])])[:-40], "truncated JSON", id="truncated"
         ),
         pytest.param(b"OK", "not JSON", id="plain text"),
-        pytest.param(b"[" * 100_000, "breaks off", id="nested too deeply"),
-        pytest.param(b'{"message":"Not found"}', "another shape", id="another program's JSON"),
-        pytest.param(b'"text"', "another shape", id="a JSON string"),
-        pytest.param(b"null", "another shape", id="null"),
+        pytest.param(b"[" * 100_000, "truncated JSON", id="nested too deeply"),
+        pytest.param(
+            b'{"message":"Not found"}',
+            "JSON that is not the answer to a log query",
+            id="another program's JSON",
+        ),
+        pytest.param(b'"text"', "JSON that is not the answer to a log query", id="a JSON string"),
+        pytest.param(b"null", "JSON that is not the answer to a log query", id="null"),
         pytest.param(b'{"status":"error","data":{"resultType":"streams"}}', "'error'", id="status error"),
         pytest.param(
             b'{"status":"success","data":{"resultType":"matrix","result":[]}}',
@@ -125,19 +129,27 @@ def test_a_very_long_line_keeps_its_beginning_and_its_end() -> None:
         ),
         pytest.param(
             b'{"status":"success","data":{"resultType":"streams","result":null}}',
-            "another shape",
+            "JSON that is not the answer to a log query",
             id="no result",
         ),
         pytest.param(answer_bytes([({}, [["soon", "x"]])]), "timestamp 'soon'", id="a timestamp in words"),
         pytest.param(answer_bytes([({}, [[17, "x"]])]), "timestamp '17'", id="a timestamp that is a number"),
         pytest.param(answer_bytes([({}, [["9" * 5000, "x"]])]), "timestamp", id="a timestamp without end"),
         pytest.param(
-            answer_bytes([({}, [["17", None]])]), "NoneType where text", id="a line that is no text"
+            answer_bytes([({}, [["17", None]])]), "NoneType instead of text", id="a line that is no text"
         ),
-        pytest.param(answer_bytes([({}, [["17"]])]), "another shape", id="an entry without a line"),
-        pytest.param(answer_bytes([({}, [["17", "x", "y"]])]), "another shape", id="metadata that is text"),
         pytest.param(
-            answer_bytes([({"a": 1}, [["17", "x"]])]), "int where text", id="a label that is a number"
+            answer_bytes([({}, [["17"]])]),
+            "JSON that is not the answer to a log query",
+            id="an entry without a line",
+        ),
+        pytest.param(
+            answer_bytes([({}, [["17", "x", "y"]])]),
+            "JSON that is not the answer to a log query",
+            id="metadata that is text",
+        ),
+        pytest.param(
+            answer_bytes([({"a": 1}, [["17", "x"]])]), "int instead of text", id="a label that is a number"
         ),
     ],
 )

@@ -32,7 +32,7 @@ def test_a_line_of_a_boot_that_the_node_has_left_is_history() -> None:
     plan = cluster.tick(fault(boot="boot-a", stamp=500, seconds=40), seconds=41)
 
     assert cluster.tainted == set()
-    assert [item.reason for item in plan.ignored] == ["it happened in a boot that the node has left"]
+    assert [item.reason for item in plan.ignored] == ["the line is from an earlier boot of the node"]
 
 
 def test_a_reboot_alone_does_not_release_a_node() -> None:
@@ -135,7 +135,7 @@ def test_an_old_line_first_read_after_an_observed_reboot_is_history(gpu: str) ->
     cluster = Cluster(fleet(10))
     cluster.reboot("gpu-1", "boot-b", reported=-60)
     plan = cluster.tick(fault(stamp=1_235_733, seconds=-30), seconds=300)
-    assert [item.reason for item in plan.ignored] == ["it happened in a boot that the node has left"]
+    assert [item.reason for item in plan.ignored] == ["the line is from an earlier boot of the node"]
     assert plan.changes == ()
 
     cluster.tick(fault(stamp=500, seconds=800, gpu=gpu), seconds=801)

@@ -41,7 +41,7 @@ def test_faults_beyond_the_brakes_bound_are_held_and_logged() -> None:
     assert [held.node for held in plan.brake.held] == ["gpu-3", "gpu-4"]
     held = [change for change in plan.changes if change.event is EventReason.HELD]
     assert {change.health for change in held} == {"held"}
-    assert "the brake allows 2" in held[0].message
+    assert "the limit is 2" in held[0].message
     assert brake_state(cluster.nodes, cluster.rules, now=at(10)).held == plan.brake.held
 
 

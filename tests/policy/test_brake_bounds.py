@@ -42,7 +42,7 @@ def test_a_full_pool_holds_its_own_nodes_and_no_others() -> None:
     assert cluster.tainted == {"a-1", "a-2", "b-1"}
     assert plan.brake.pools == (PoolBrake("a", 10, 2, 2), PoolBrake("b", 10, 1, 2))
     held = [change for change in plan.changes if change.event is EventReason.HELD]
-    assert "2 of 10 GPU nodes of pool a are out, the brake allows 2" in held[0].message
+    assert "2 of 10 GPU nodes of pool a are out of service, the limit is 2" in held[0].message
     assert why(cluster) == {"a-3": SkipReason.BRAKE, "a-4": SkipReason.BRAKE}
 
 
@@ -113,7 +113,7 @@ def test_nodes_out_of_service_for_other_reasons_count_only_if_configured() -> No
 
     assert (indifferent.tainted, asked.tainted) == ({"gpu-1"}, set())
     assert plan.brake.unavailable == 2
-    assert "0 of 10 GPU nodes are out and 2 unavailable, the brake allows 2" in plan.changes[0].message
+    assert "0 of 10 GPU nodes are out of service and 2 unavailable, the limit is 2" in plan.changes[0].message
 
 
 @pytest.mark.parametrize(("seconds", "away"), [(1700, 0), (1800, 10)])
@@ -145,7 +145,7 @@ def test_the_rate_limits_the_nodes_tainted_within_its_span() -> None:
     assert cluster.tainted == {"gpu-1", "gpu-2"}
     assert why(cluster, 10) == {"gpu-3": SkipReason.RATE, "gpu-4": SkipReason.RATE}
     held = [change for change in plan.changes if change.event is EventReason.HELD]
-    assert "2 taints within 1h, the brake allows 2" in held[0].message
+    assert "rate limit: 2 taints within 1h, at most 2" in held[0].message
 
 
 def test_a_node_that_the_rate_held_is_tainted_when_its_span_has_passed() -> None:

@@ -96,8 +96,8 @@ def test_the_reason_of_a_cool_down_names_released_and_deleted_nodes() -> None:
 
     assert (brake.cooling, brake.deleted) == (2, 1)
     assert why_held(SkipReason.COOLDOWN, brake) == (
-        "1 released and 1 deleted while tainted lately, the cool-down ends at 2026-03-04T12:05:02Z "
-        "unless more are deleted"
+        "the brake's cool-down ends at 2026-03-04T12:05:02Z, or later if more nodes are deleted "
+        "(1 released and 1 deleted while tainted)"
     )
 
 

@@ -12,7 +12,7 @@ from tests.policy.scenes import Cluster, fleet, reset_node
 from tests.policy.shared import RULES, gpu_fleet, nccl, suspected, xid
 
 HOUR = 3600.0
-COMMON = "It is the only node common to 4 or more jobs that failed within 24h"
+COMMON = "This is the only node common to 4 or more jobs that failed within 24h"
 
 
 def fail_job(cluster: Cluster, job: str, nodes: Iterable[str], *, seconds: float) -> Plan:

@@ -201,7 +201,7 @@ def test_a_foreign_taint_with_our_key_is_kept_and_ours_follows_when_it_is_remove
     again = cluster.tick(seconds=5)
 
     assert [change.verb for change in plan.changes] == [Verb.RECORD]
-    assert "another's taint" in plan.changes[0].message
+    assert "another tool's taint" in plan.changes[0].message
     assert plan.brake.held == ()
     assert again.changes == ()
 
@@ -264,7 +264,7 @@ _NO_FAULT = {"rule": "nccl.segfault", "kind": FaultKind.NCCL, "severity": Severi
         (node(), fault(None), "the line names no node"),
         (node(gpu=False), fault(**_NO_FAULT), "the node has no GPU"),  # type: ignore[arg-type]  # by name
         (node(opted_out=True), fault(), "the node is opted out"),
-        (node(), fault(seconds=-86_400 * 31), "it is older than this Node"),
+        (node(), fault(seconds=-86_400 * 31), "the line is older than this Node"),
     ],
 )
 def test_a_dropped_line_is_reported_with_its_reason(state: NodeState, found: Fault, reason: str) -> None:

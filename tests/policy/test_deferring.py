@@ -7,7 +7,7 @@ from konductor_like.policy.brake import brake_state
 from tests.policy.scenes import Cluster, at, reset_node
 from tests.policy.shared import RULES, gpu_fleet, rack, xid
 
-DEFERRED = "deferred until 2026-03-04T12:00:07Z, to tell the root cause from collateral"
+DEFERRED = "deferred until 2026-03-04T12:00:07Z, to find the root cause first"
 
 
 def deferred(size: int = 20) -> Cluster:

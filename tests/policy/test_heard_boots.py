@@ -101,7 +101,7 @@ def test_lines_of_an_ended_boot_become_history_and_stay_history() -> None:
     assert [incident.key.rule for incident in cluster.nodes["gpu-1"].record.incidents] == ["xid.63"]
     assert cluster.nodes["gpu-1"].record.past_boots == ("boot-b",)
     plan = cluster.tick(fault(boot="boot-b", stamp=9, seconds=310), seconds=311)
-    assert [item.reason for item in plan.ignored] == ["it happened in a boot that the node has left"]
+    assert [item.reason for item in plan.ignored] == ["the line is from an earlier boot of the node"]
     assert cluster.tainted == set()
 
 
@@ -153,6 +153,6 @@ def test_lines_of_an_earlier_machine_with_the_name_never_count() -> None:
     plan = cluster.tick(fault(boot="boot-a", seconds=300), fault(stamp=7, seconds=400), seconds=700)
 
     assert cluster.tainted == set()
-    assert {item.reason for item in plan.ignored} == {"it is older than this Node"}
+    assert {item.reason for item in plan.ignored} == {"the line is older than this Node"}
     cluster.tick(fault(boot="boot-new", stamp=9, seconds=710), seconds=711)
     assert cluster.tainted == {"gpu-1"}

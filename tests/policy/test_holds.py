@@ -68,7 +68,7 @@ def test_fault_reset_fault_reset_fault_within_a_day_marks_the_node_for_replaceme
     assert "marked for replacement" in cluster.writes[-1].message
     [incident] = [each for each in record(cluster).incidents if each.state is IncidentState.ACTIVE]
     for text in (incident.advice, cluster.writes[-1].message):
-        assert "It failed 3 times in 7 days: drain it and have its hardware checked or replaced." in text
+        assert "failed 3 times in 7 days. Drain it and have its hardware checked or replaced." in text
         assert "Reboot the node." not in text
     assert cluster.writes[-1].health == "faulty"
 
@@ -101,11 +101,11 @@ def test_a_reset_by_a_person_works_and_names_the_hold_that_it_overrides() -> Non
     change = reset_node(cluster, "gpu-1", 9 * HOUR)
 
     assert cluster.tainted == set()
-    assert "It was marked for replacement: it failed 3 times in 7 days." in change.message
+    assert "The node was marked for replacement: it failed 3 times in 7 days." in change.message
     assert (record(cluster).hold_until, record(cluster).replace_since) == (None, None)
     warning = record(cluster).releases[0].warning
     assert warning is not None
-    assert warning.startswith("It was marked for replacement")
+    assert warning.startswith("The node was marked for replacement")
     assert "has not rebooted" in warning
 
 

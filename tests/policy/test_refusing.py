@@ -155,7 +155,7 @@ def test_a_record_that_a_user_wrote_is_only_counted_if_the_setting_ignores_it() 
     plan = cluster.tick(fault("gpu-1", user_written=True), fault("gpu-2"))
 
     ignored = [(item.fault.node, item.reason) for item in plan.ignored]
-    assert ignored == [("gpu-1", "a user wrote it into the kernel log")]
+    assert ignored == [("gpu-1", "a user wrote the line into the kernel log")]
     assert [item.why for item in plan.refused] == [SkipReason.USER_WRITTEN]
     assert plan.refused[0].about == fault(user_written=True)
     assert [change.node for change in plan.changes] == ["gpu-2"]
@@ -206,7 +206,10 @@ def test_the_event_of_a_rule_on_trial_names_rule_and_line_and_writes_no_record()
     change = shadow_event(node(), fault())
 
     assert (change.record, change.event, change.act_id) == (None, EventReason.SHADOW, "")
-    assert change.message.startswith("Would have tainted this node: xid.79 on GPU 0000:4e:00")
+    assert (
+        "would have tainted the node, but its rule is in shadow mode: xid.79 on GPU 0000:4e:00"
+        in change.message
+    )
     assert change.message.endswith(f'Line: "{fault().finding.text}"')
 
 

@@ -248,7 +248,7 @@ def test_an_unread_fatal_line_that_a_reset_covers_is_reported() -> None:
 
     assert cluster.tainted == set()
     [dropped] = plan.ignored
-    assert dropped.reason == "it is before the last release in the kernel log, although it was read later"
+    assert dropped.reason == "the line precedes the last release in the kernel log, but was read after it"
 
 
 def test_a_release_covers_recorded_faults_even_beyond_the_saved_cursor() -> None:

@@ -97,12 +97,12 @@ def test_an_action_that_is_no_longer_needed_is_recorded_and_its_node_stays_taint
     [incident] = of_154(cluster)
     assert (incident.state, incident.severity, incident.count) == (IncidentState.ACTIVE, Severity.FATAL, 1)
     assert incident.ended_ns == ns(10)
-    assert "The driver asks for nothing any more" in incident.advice
+    assert "The driver needs no further action" in incident.advice
     assert cluster.tainted == {"gpu-1"}
     assert state_of(cluster, "xid.79") is IncidentState.ACTIVE
     assert cluster.writes[-1].event is EventReason.RECORDED
     assert "xid 154 on GPU 0000:4e:00: GPU needs no recovery action any more." in cluster.writes[-1].message
-    assert "stands until `konductor-like reset`" in cluster.writes[-1].message
+    assert "stays recorded until `konductor-like reset`" in cluster.writes[-1].message
 
 
 def test_the_end_of_an_action_is_written_once_even_if_its_line_is_replayed() -> None:

@@ -57,7 +57,7 @@ def reason_and_advice(cluster: Cluster) -> tuple[str, str]:
     """Return the reason and the advice of gpu-1's taint, which record and Event agree on."""
     [incident] = [each for each in cluster.nodes["gpu-1"].record.incidents if each.escalated_because]
     message = next(change.message for change in cluster.writes if change.event is EventReason.TAINTED)
-    assert f"Tainted for: {incident.escalated_because}. {incident.advice}" in message
+    assert f"Reason for the taint: {incident.escalated_because}. {incident.advice}" in message
     return incident.escalated_because, incident.advice
 
 

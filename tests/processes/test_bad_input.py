@@ -55,7 +55,7 @@ def assert_running_without_traceback(controller: RunningController) -> None:
 
 MISHAPS = {
     "HTML": Mishap(status=200, body="<html>Sign in</html>", content_type=HTML),
-    "breaks off": Mishap(cut_body_to=60),
+    "truncated JSON": Mishap(cut_body_to=60),
 }
 """Failures of Loki by a part of their log lines; ``tests/loki/test_client_failures.py`` has all kinds."""
 
@@ -134,7 +134,11 @@ def test_the_controller_logs_and_survives_nodes_that_people_edited(stage: Stage)
     stage.cluster.edit_node("gpu-01", scribble)
     stage.cluster.edit_node("gpu-02", own_taint)
     controller = stage.start_controller(**QUICK)
-    until(logged(controller, "node gpu-01: the record cannot be read"), "the record", controller)
+    until(
+        logged(controller, "node gpu-01: the controller cannot read all of the record"),
+        "the record",
+        controller,
+    )
     until(logged(controller, f"{TAINT_KEY}=maybe:NoSchedule"), "the taint", controller)
 
     stage.kernel("gpu-01", XID_79)
@@ -162,7 +166,7 @@ def test_odd_lines_are_counted_and_hide_no_fault(stage: Stage) -> None:
 
     until(logged(controller, "name no node"), "the line without a node", controller)
     until(
-        logged(controller, "node gone-node, which the cluster does not have"), "the unknown node", controller
+        logged(controller, "node gone-node, but the cluster has no such Node"), "the unknown node", controller
     )
     until(lambda: stage.node("gpu-04").recorded(31), "the long line", controller)
     until(lambda: stage.node("gpu-06").tainted, "the good line", controller)
@@ -180,7 +184,7 @@ def test_a_misspelt_setting_and_a_lease_held_elsewhere_are_named(stage: Stage) -
 
     until(lambda: second.process.poll() is not None, "it does not wait with --once", second)
     assert second.process.returncode == 1
-    assert logged(second, "held by")()
+    assert logged(second, "has the Lease")()
     assert logged(second, "--dry-run")()
 
 
@@ -193,7 +197,7 @@ def test_a_dry_run_logs_its_changes_and_writes_nothing(stage: Stage) -> None:
 
     assert dry_run.process.returncode == 0
     until(logged(dry_run, "Node gpu-01 tainted. (dry run)"), "it says so")
-    assert logged(dry_run, "a dry run has no cursor")()
+    assert logged(dry_run, "a dry run has no saved cursor")()
     assert {call.verb for call in stage.cluster.calls()} <= {"get", "list", "watch"}
 
 

@@ -58,7 +58,7 @@ def test_a_bad_rule_taints_no_more_nodes_than_the_brake_allows_and_one_reset_rel
     done = fleet.run("reset", "--yes", "--reason", "Xid 31 is no hardware fault")
 
     assert done.returncode == 0
-    until(logged(controller, "The brake holds back no node any more"), "the brake is released", controller)
+    until(logged(controller, "The brake holds back no nodes now"), "the brake is released", controller)
     assert tainted_count(fleet) == 0
     assert not fleet.loki.requests("/loki/api/v1/tail")
     assert not fleet.cluster.calls("list", "pods")

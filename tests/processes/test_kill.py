@@ -86,8 +86,8 @@ def test_one_of_two_controllers_acts_and_the_other_takes_over() -> None:
     with Stage(gpu_nodes=12) as stage:
         pair = [stage.start_controller(**WIDE_OPEN) for _ in range(2)]
         until(lambda: any(logged(c, "Reading Loki")() for c in pair), "one leads", *pair)
-        until(lambda: any(logged(c, "standing by")() for c in pair), "the other stands by", *pair)
-        leader, standby = sorted(pair, key=lambda c: logged(c, "standing by")())
+        until(lambda: any(logged(c, "stands by")() for c in pair), "the other stands by", *pair)
+        leader, standby = sorted(pair, key=lambda c: logged(c, "stands by")())
 
         for name in ("gpu-01", "gpu-02", "gpu-03"):
             stage.kernel(name, XID_79)

@@ -55,7 +55,7 @@ def test_a_node_that_fails_three_times_in_a_day_is_held_longer_each_time_and_the
     told = site.cli("explain", "node", NODE).out
     assert "marked for replacement: it failed 3 times in 7 days" in told
     events = site.told("GPUFaultTainted")
-    assert any("It failed too often and is marked for replacement." in event["message"] for event in events)
+    assert any("failed too often and is marked for replacement." in event["message"] for event in events)
 
     site.restart()
     site.run(60)

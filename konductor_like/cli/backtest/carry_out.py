@@ -16,7 +16,6 @@ from konductor_like.backtest.history import HistoryReader
 from konductor_like.backtest.result import History, Result
 from konductor_like.backtest.run import INTERRUPTED, RuleSet, run
 from konductor_like.backtest.simulation import healthy_node
-from konductor_like.catalog import UserRules
 from konductor_like.cli import session
 from konductor_like.cli.columns import stamp_of_ns
 from konductor_like.cli.durations import span_of, typed_moment
@@ -62,7 +61,7 @@ def carry_out(
     settings = load_settings()
     span = _span(since, until)
     release = None if release_after == NEVER else span_of(release_after, "--release-after").total_seconds()
-    users = [_rules(rules) if rules else load(settings.rules_file), *([_rules(compare)] if compare else [])]
+    users = [load(rules or settings.rules_file), *([load(compare)] if compare else [])]
     rule_sets = [
         RuleSet(Detector(each.catalog), settings.policy().under(each.catalog.escalations, each.digest))
         for each in users
@@ -102,13 +101,6 @@ def _span(since: str, until: str | None) -> TimeWindow:
     if unix_ns(start) < 0:
         raise CommandError(f"--since {since!r} is before 1970", status=Exit.USAGE)
     return TimeWindow(unix_ns(start), unix_ns(end))
-
-
-def _rules(file: Path) -> UserRules:
-    """Load the rules of a file that the person named. Raises CommandError if it does not exist."""
-    if not file.exists():
-        raise CommandError(f"{file}: No such file or directory", status=Exit.USAGE)
-    return load(file)
 
 
 def _nodes(

@@ -19,7 +19,7 @@ def backtest(
         str, typer.Option("--since", metavar="SPAN|TIME", help="Start: 30d, 36h, 2026-03-01 (UTC).")
     ] = "30d",
     until: Annotated[
-        str | None, typer.Option("--until", metavar="SPAN|TIME", help="End; otherwise now.")
+        str | None, typer.Option("--until", metavar="SPAN|TIME", help="End; now by default.")
     ] = None,
     rules: Annotated[
         Path | None,

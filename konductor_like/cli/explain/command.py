@@ -42,7 +42,7 @@ def explain(
     *,
     source: Annotated[
         Source | None,
-        typer.Option("--source", help="Where a pasted line comes from; otherwise both are tried."),
+        typer.Option("--source", help="Source of a pasted line; both by default."),
     ] = None,
     output: FormatOption = "table",
     context: Context = None,

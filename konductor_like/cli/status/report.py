@@ -65,7 +65,7 @@ class Health(StrEnum):
 WORST_FIRST = {health: place for place, health in enumerate(Health)}
 GRAVEST_FIRST = {severity: place for place, severity in enumerate(Severity)}
 _ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
-CLAIMED_BY_NOBODY = "tainted by somebody else: no record of ours explains the taint"
+CLAIMED_BY_NOBODY = "tainted by another tool or person: the node's record does not explain the taint"
 _UNREAD_ADVICE = "find out why the controller does not read the kernel logs: see its log and /readyz"
 _READER_ADVICE = "look at the kernel-log reader's pod on this node and at the log collector"
 
@@ -357,11 +357,11 @@ def _alarms(state: NodeState) -> Iterator[str]:
     for taint in state.taints:
         if taint.foreign_twin:
             shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
-            yield f"it has the taint {shown}, which is not ours and which the controller does not remove"
+            yield f"it has another tool's taint {shown}, which the controller does not remove"
     if state.record.contested_at is not None:
         at = state.record.contested_at
         by = next((mark.by for mark in state.record.releases if mark.at == at), "somebody")
-        yield f"our taint is contested: {by} removed it at {stamp(at)}; find out what removes it"
+        yield f"contested: {by} removed the controller's taint at {stamp(at)}; find out why"
 
 
 def _notes(node: NodeReport) -> Iterator[str]:
