@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -290,7 +291,7 @@ def test_no_variable_is_folded_on_a_narrow_terminal(run: Run, monkeypatch: pytes
 def test_the_settings_are_printed_in_the_formats_of_the_other_commands(run: Run) -> None:
     names = run("check-config", "-o", "name").out.splitlines()
 
-    assert [each["name"] for each in run("check-config", "-o", "json").document["settings"]] == names
-    assert [
-        each["name"] for each in yaml.safe_load(run("check-config", "-o", "yaml").out)["settings"]
-    ] == names
+    as_json, as_yaml = (run("check-config", "-o", each).out for each in ("json", "yaml"))
+
+    assert yaml.safe_load(as_yaml) == json.loads(as_json)
+    assert [each["name"] for each in json.loads(as_json)["settings"]] == names
