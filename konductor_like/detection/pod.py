@@ -62,10 +62,15 @@ _TRAINING_DATA = re.compile(
 def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
     """Return the function that finds a fault in a pod's line or entry of lines. It raises nothing."""
     anchors = catalog.scan_anchors(Source.POD)
-    rules = tuple((literal, rule) for rule in catalog.rules(Source.POD) for literal in rule.contains)
+    every = [(literal, rule) for rule in catalog.rules(Source.POD) for literal in rule.contains]
+    # A text without the earlier anchors has no literal that contains one of them.
+    tried = tuple(
+        (anchor, tuple(each for each in every if not any(absent in each[0] for absent in anchors[:number])))
+        for number, anchor in enumerate(anchors)
+    )
 
     def find(text: str) -> Finding | None:
-        for anchor in anchors:
+        for anchor, rules in tried:  # noqa: B007  # the rules of the first anchor found are tried below
             if anchor in text:
                 break
         else:
