@@ -9,7 +9,6 @@ process 1 of a container, which has no default handlers.
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import signal
 import sys
@@ -25,7 +24,6 @@ from konductor_like.controller import logs
 from konductor_like.controller.health_server import HealthServer
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.reconciler import GC_THRESHOLDS
 from konductor_like.controller.wiring import Options, open_controller
 from konductor_like.exits import Exit
 from konductor_like.loki.errors import LokiMisconfigured
@@ -46,7 +44,6 @@ def run(
 ) -> int:
     """Run the controller until a signal arrives. Return the exit code. Call it from the main thread only."""
     logs.set_up(settings.log_format, settings.log_level)
-    gc.set_threshold(*GC_THRESHOLDS)
     for sentence in misspelt_variables(os.environ):
         logs.warning(sentence)
     options = Options(once, dry_run, kubeconfig, context)

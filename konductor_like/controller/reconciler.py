@@ -50,13 +50,6 @@ ROUNDS = 5
 RECORDS_AT_ONCE = 32
 """Writes of records without a taint in one reconcile, so that they do not delay the next taint for long."""
 
-GC_THRESHOLDS = (20_000, 50, 100)
-"""Arguments of ``gc.set_threshold`` in a process that decides.
-
-A decision makes many small values and few cycles. With Python's own (700, 10, 10), collections took a quarter
-of the CPU time of a backtest.
-"""
-
 
 class Reconciler:
     """Turns lines into writes, and remembers what the next reconcile needs."""

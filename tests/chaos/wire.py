@@ -143,10 +143,11 @@ class _KubeAnswer:
     def __init__(self, reply: Reply, body: bytes, date: str, lost: bool) -> None:
         self.status = reply.status
         self.headers = {"Content-Type": reply.content_type, "Date": date, **reply.headers}
+        self.length_remaining = len(body)
         self._body = body
         self._lost = lost
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int | None = None) -> bytes:
         if self._lost:
             raise broken.ProtocolError("Connection broken: IncompleteRead", OSError("incomplete"))
         return self._body[:size]

@@ -29,7 +29,6 @@ from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeConfigError, KubeError
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
-from konductor_like.controller.reconciler import GC_THRESHOLDS
 from konductor_like.detection import Detector
 from konductor_like.exits import Exit
 from konductor_like.loki.client import LokiClient
@@ -41,6 +40,11 @@ from konductor_like.settings import Settings
 
 NEVER = "never"
 CLUSTER, LINES = "cluster", "lines"
+_GC_THRESHOLDS = (20_000, 50, 100)
+"""Arguments of ``gc.set_threshold`` for the run, which makes millions of small values and few cycles.
+
+With Python's own (700, 10, 10), collections took a quarter of the CPU time. The memory is the same.
+"""
 CACHED_AFTER_NS = 6 * 3600 * SECOND_NS
 """Age in nanoseconds from which lines are cached; a collector that was cut off may deliver younger ones."""
 TELL_SECONDS = 10.0
@@ -70,7 +74,7 @@ def carry_out(
     ]
     states, nodes_from = _nodes(nodes, settings, kubeconfig, context)
     history = History(span)
-    gc.set_threshold(*GC_THRESHOLDS)
+    gc.set_threshold(*_GC_THRESHOLDS)
     with closing(LokiClient(settings)) as loki:
         return run(
             _readers(loki, settings, rule_sets, history, use_cache=use_cache),
