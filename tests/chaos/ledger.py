@@ -132,6 +132,8 @@ class Ledger:
         """Number of additional writes that edits, releases and reboots justify, by node."""
         self.terms = 0
         """Number of times that a process started to lead."""
+        self.clock_ahead_ns = 0
+        """The most nanoseconds by which the clock of a controller was ahead of true time."""
         self.touched: set[str] = set()
         """Nodes that a person wrote to, or that somebody deleted."""
 
