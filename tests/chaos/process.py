@@ -226,8 +226,6 @@ class Process:
     def set_clock(self, ahead_ns: int) -> None:
         """Set its wall clock ahead of the true time."""
         self.clock_ahead_ns = ahead_ns
-        ledger = self._world.ledger
-        ledger.clock_ahead_ns = max(ledger.clock_ahead_ns, ahead_ns)
 
     @property
     def leading(self) -> bool:

@@ -108,6 +108,7 @@ class SetClock:
         process = world.processes[self.slot % 2]
         if process is not None:
             process.set_clock(seconds(self.ahead_seconds))
+            world.ledger.clock_ahead_ns = max(world.ledger.clock_ahead_ns, seconds(self.ahead_seconds))
             world.clocks_differ = True
 
 
