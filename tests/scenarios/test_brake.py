@@ -100,7 +100,7 @@ def test_an_autoscaler_that_deletes_tainted_nodes_does_not_empty_the_fleet(site_
     site.run(60)
     assert site.tainted == set()
     assert "0 out of service and 4 deleted recently, at most 3 of 16" in site.cli("status").lines[1]
-    assert "4 deleted while tainted lately" in site.cli("brake", "status").out
+    assert "(4 deleted while tainted)" in site.cli("brake", "status").out
     assert site.cli("brake", "status", "-o", "json").document["deleted"] == 4
     site.restart()
     site.run(60)
