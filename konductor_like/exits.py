@@ -16,9 +16,9 @@ class Exit(IntEnum):
     PARTLY = 3
     """The command succeeded for some things and failed for others."""
     FOUND = 4
-    """The command was asked to look for something, and found it: ``status --exit-code``."""
+    """The command was asked to look, and found: with ``status --exit-code`` a faulty or held node."""
     UNKNOWN = 5
-    """The command was asked to look for something, and cannot tell whether it is there."""
+    """The command was asked to look, and cannot tell: with ``status --exit-code`` an unknown node."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
 

@@ -64,13 +64,13 @@ def describe(error: Exception) -> str:
 def status_of(error: Exception) -> Exit | None:
     """Return the exit status of an expected error; None for an unexpected error."""
     from konductor_like.catalog.rules_file import CatalogError
-    from konductor_like.cluster.errors import KubeConfigError, KubeError
+    from konductor_like.cluster.errors import KubeConfigError, KubeError, KubeSelectorInvalid
     from konductor_like.loki.errors import LokiError, LokiMisconfigured
 
     match error:
         case CommandError():
             return error.status
-        case KubeConfigError() | LokiMisconfigured() | CatalogError():
+        case KubeConfigError() | KubeSelectorInvalid() | LokiMisconfigured() | CatalogError():
             return Exit.USAGE
         case KubeError() | LokiError() | OSError():
             return Exit.FAILED

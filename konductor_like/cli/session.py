@@ -20,7 +20,7 @@ from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.published import Published
 from konductor_like.exits import Exit
 from konductor_like.model import Controls, Coverage, Source
-from konductor_like.model.time import moment_of
+from konductor_like.model.time import moment_of, stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 from konductor_like.settings_report import explain_settings_error
@@ -98,6 +98,15 @@ class ControllerReport:
         if self.holder is None or self.renewed is None:
             return False
         return now - self.renewed < timedelta(seconds=self.duration_seconds)
+
+    def why_not_running(self, now: datetime) -> str:
+        """Return that the controller does not run; empty if it runs, and if the Lease cannot be read."""
+        if self.alive(now) or not self.readable:
+            return ""
+        if Source.KERNEL not in self.reached_ns:
+            return "the controller does not run"
+        reached = stamp(moment_of(self.reached_ns[Source.KERNEL]))
+        return f"the controller does not run; kernel logs were read up to {reached}"
 
     def other_rules(self, own_digest: str) -> str:
         """Return a sentence if the controller's rules differ from this machine's; else an empty text.

@@ -13,7 +13,8 @@
     ├── KubeGone            410: the resourceVersion or the continue token is too old
     ├── KubeInvalid         422: a JSON Patch test failed, or the object is invalid
     ├── KubeOverloaded      429: too many requests, try later
-    ├── KubeRejected        any other 4xx: a wrong selector, or a bug of ours
+    ├── KubeRejected        any other 4xx: a bug of ours
+    │   └── KubeSelectorInvalid  400 to a label selector: exit code 2
     ├── KubeUnavailable     5xx
     ├── KubeBadAnswer       an answer that no API server gives
     └── LeadershipLost      from this program: no write may start now
@@ -131,6 +132,12 @@ class KubeRejected(KubeError):
     """Another 4xx: the request itself is wrong."""
 
     default_hint = "check the selector or the name"
+
+
+class KubeSelectorInvalid(KubeRejected):
+    """400: the server cannot parse the label selector."""
+
+    default_hint = "examples of a selector: pool=a, pool!=a, 'pool in (a,b)'"
 
 
 class KubeUnavailable(KubeError):

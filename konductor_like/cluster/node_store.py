@@ -27,7 +27,10 @@ from konductor_like.cluster.errors import (
     KubeForbidden,
     KubeGone,
     KubeNotFound,
+    KubeRejected,
+    KubeSelectorInvalid,
     KubeTimeout,
+    cut,
 )
 from konductor_like.cluster.node_decoder import NodeDecoder, PageDecoder
 from konductor_like.cluster.watch import WatchEvent, WatchStream
@@ -60,7 +63,12 @@ def list_nodes(
     params = {"limit": str(_LISTED_AT_ONCE)}
     if label_selector:
         params["labelSelector"] = label_selector
-    listing = client.list_pages(NODES_PATH, decode, params, decode.parsed)
+    try:
+        listing = client.list_pages(NODES_PATH, decode, params, decode.parsed)
+    except KubeRejected as error:
+        if not label_selector:
+            raise
+        raise KubeSelectorInvalid(f"the selector {cut(label_selector)!r} is not valid: {error}") from error
     return {state.name: state for state in listing.items if state.name}
 
 

@@ -73,12 +73,14 @@ def test_while_kernel_logs_are_not_read_no_node_is_healthy_whatever_heartbeats_a
     assert shown.code == 5
     assert "\nUnread:      kernel logs since 2026-05-06T11:53:20Z (6m40s ago): every node" in shown.out
     assert "kernel logs read up to 6m40s ago" in shown.out
-    assert "0 of 2 kernel logs arrive" in shown.out
+    assert "Coverage:    not known: the controller has not read the kernel logs since 2026" in shown.out
     assert shown.err.startswith("warning: the kernel logs have not been read since 2026-05-06T11:53:20Z")
     assert run("status", "--exit-code").code == 4  # a faulty node stays faulty
     assert states(run) == ["faulty", "unknown"]
     assert run(*JSON).document["controller"]["unreadSince"] == {"kernel": "2026-05-06T11:53:20Z"}
     assert run("status").code == 0
+    assert run("status").out.count("\n  unknown: check that the controller runs; its log and /readyz") == 1
+    assert "unknown" not in run("status", "--state", "faulty").out.partition("To do:")[2]
 
 
 def test_without_published_read_times_the_cursor_of_an_older_controller_counts(
@@ -118,6 +120,51 @@ def test_the_exit_status_shows_that_one_node_or_all_nodes_are_unknown(
 
     assert run("status", "gpu-4", "--exit-code").code == 5
     assert run(*JSON).document["controller"]["lease"] == "konductor-like/another"
+
+
+def test_the_exit_status_of_a_held_node_is_that_of_a_faulty_one(cluster: Cluster, run: Run) -> None:
+    cluster("brake full")
+
+    assert run("status", "gpu-2", "--exit-code").code == 4
+    assert run("status", "--state", "held", "--exit-code").code == 4
+
+
+def test_the_exit_status_shows_at_once_that_the_controller_does_not_run(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster("one faulty")
+    monkeypatch.setattr(session, "now", lambda: NOW + timedelta(seconds=27))
+    said = "the controller does not run; kernel logs were read up to 2026-05-06T11:59:51Z"
+
+    shown = run("status", "gpu-2", "--exit-code")
+
+    assert shown.code == 5
+    assert shown.err == f"warning: {said}\n"
+    assert shown.out.startswith("1 of 2 GPU nodes: 1 healthy\n")
+    assert run("status", "--exit-code").code == 4
+    assert f"Warning:      {said}\n" in run("explain", "node", "gpu-2").out
+
+
+@pytest.mark.parametrize("scene_and_words", ["healthy -l foo=bar", "no GPUs", "no GPUs cpu-1"], ids=str)
+def test_the_exit_status_shows_that_no_node_was_found(
+    scene_and_words: str, cluster: Cluster, run: Run
+) -> None:
+    scene = "healthy" if scene_and_words.startswith("healthy") else "no GPUs"
+    cluster(scene)
+
+    assert run("status", "--exit-code", *scene_and_words.removeprefix(scene).split()).code == 5
+
+
+@pytest.mark.parametrize("command", [("status",), ("reset", "--dry-run")], ids=" ".join)
+def test_a_selector_that_the_server_refuses_is_wrong_use(
+    command: tuple[str, ...], cluster: Cluster, run: Run
+) -> None:
+    cluster("healthy")
+
+    done = run(*command, "-l", "foo in (")
+
+    assert done.code == 2
+    assert done.err.startswith("error: the selector 'foo in (' is not valid: ")
 
 
 def test_a_mangled_cursor_is_reported_and_has_no_other_effect(

@@ -41,7 +41,11 @@ def waiting(number: int) -> tuple[Held, ...]:
         (BrakeState(1, 1, 1, waiting(1)), "holding 1 node; 1 out of service, at most 1 of 1 GPU node"),
         (
             BrakeState(5, 0, 1, waiting(2), cooling=1, rearms_at=NOW + timedelta(minutes=4)),
-            "; cooling down after 1 release until 2026-05-06T12:04:00Z (in 4m)",
+            "0 out of service and 1 released recently, at most 1 of 5 GPU nodes; cooling down until 2026",
+        ),
+        (
+            BrakeState(9, 1, 3, waiting(2), 1, cooling=4, deleted=1, rearms_at=NOW + timedelta(minutes=4)),
+            "1 out of service, 3 released recently, 1 deleted recently and 1 unavailable, at most 3",
         ),
         (
             BrakeState(10, 1, 2, pools=(PoolBrake("a", 5, 1, 1), PoolBrake("b", 5, 0, 1))),
@@ -52,7 +56,7 @@ def waiting(number: int) -> tuple[Held, ...]:
             "rate 2 of at most 3 taints in the last 60m; the oldest counts until 2026-05-06T12:20:00Z (in",
         ),
     ],
-    ids=["full", "holds", "cools down", "pool is full", "rate"],
+    ids=["full", "holds", "cools down", "counts all", "pool is full", "rate"],
 )
 def test_the_brake_in_one_sentence(brake: BrakeState, words: str) -> None:
     assert words in brake_sentence(brake, NOW)
@@ -85,7 +89,7 @@ def test_the_controller_in_one_sentence(controller: ControllerReport, sentence: 
 
 def lines(*, unread: bool = False, **coverage: Any) -> list[str]:
     given = Coverage(ago(20), **{"listed_are_measured": False, **coverage})
-    report = coverage_report(FLEET, given, unread=unread)
+    report = coverage_report(FLEET, given, ago(400) if unread else None)
     return [f"{label}: {text}" for label, text in coverage_lines(report, NOW)]
 
 
@@ -93,7 +97,9 @@ def test_the_coverage_is_one_short_line_with_the_numbers_before_the_names() -> N
     (line,) = lines(unknown=frozenset(FLEET[:7]), listed=frozenset({"gpu-12"}))
 
     assert lines() == ["Coverage: 12 of 12 kernel logs arrive"]
-    assert lines(unread=True) == ["Coverage: 0 of 12 kernel logs arrive; 12 unknown"]
+    assert lines(unread=True) == [
+        "Coverage: not known: the controller has not read the kernel logs since 2026-05-06T11:53:20Z"
+    ]
     assert line == (
         "Coverage: 4 of 12 kernel logs arrive; 7 unknown: gpu-1, gpu-2, gpu-3, gpu-4, gpu-5 and 2 more; "
         "1 not measured: gpu-12"
@@ -152,8 +158,8 @@ def test_names_in_faults_without_a_node_are_shown_with_advice() -> None:
 
 def test_without_coverage_or_gpu_nodes_there_are_no_coverage_lines() -> None:
     for report in (
-        coverage_report(FLEET, None, unread=False),
-        coverage_report([], Coverage(NOW), unread=False),
+        coverage_report(FLEET, None, None),
+        coverage_report([], Coverage(NOW), None),
     ):
         assert list(coverage_lines(report, NOW)) == []
 

@@ -99,8 +99,8 @@ def test_an_autoscaler_that_deletes_tainted_nodes_does_not_empty_the_fleet(site_
         site.kube.delete_node(name)
     site.run(60)
     assert site.tainted == set()
-    assert "cooling down after 4 tainted nodes deleted until" in site.cli("status").lines[1]
-    assert "4 deleted while tainted lately" in site.cli("brake", "status").out
+    assert "0 out of service and 4 deleted recently, at most 3 of 16" in site.cli("status").lines[1]
+    assert "(4 deleted while tainted)" in site.cli("brake", "status").out
     assert site.cli("brake", "status", "-o", "json").document["deleted"] == 4
     site.restart()
     site.run(60)
@@ -123,8 +123,8 @@ def test_after_one_deleted_node_the_next_one_can_be_tainted(site_of: Opens) -> N
         site.cli("status")
         .lines[1]
         .startswith(
-            "Brake:       0 out of service, at most 3 of 19 GPU nodes; "
-            "1 tainted node deleted recently, counted as out of service until "
+            "Brake:       0 out of service and 1 deleted recently, at most 3 of 19 GPU nodes; "
+            "cooling down until "
         )
     )
     site.kernel(gpu(2), LOST)

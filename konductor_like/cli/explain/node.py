@@ -140,7 +140,8 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     if (act := record.act) is not None:
         by = f"by the controller with the rules {act.rules}" if act.rules else "by a person"
         yield "Last write", f"{_when(act.at, now)} {by}, act {act.id}"
-    yield "Warning", report.warnings
+    stopped = node.controller.why_not_running(now)
+    yield "Warning", [*report.warnings, stopped] if stopped else report.warnings
     yield "Rules", node.other_rules
     yield "Unknown", node.problem
     yield "To do", report.advice

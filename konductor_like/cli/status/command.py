@@ -58,7 +58,12 @@ def status(
         bool, typer.Option("-w", "--watch", help="Keep watching; in a pipe print each node that changes.")
     ] = False,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 4 if a node is faulty, with 5 if one is unknown.")
+        bool,
+        typer.Option(
+            "--exit-code",
+            help="Exit with 4 if a node is faulty or held, with 5 if a node is unknown, if no node was found "
+            "or if the controller does not run.",
+        ),
     ] = False,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Print only the nodes' rows.")] = False,
     context: Context = None,
@@ -116,9 +121,9 @@ def _by_health(report: StatusReport, found: Exit) -> Exit:
     from konductor_like.cli.status.report import Health
 
     healths = {node.health for node in report.nodes}
-    if Health.FAULTY in healths:
+    if healths & {Health.FAULTY, Health.HELD}:
         return Exit.FOUND
-    unknown = Health.UNKNOWN in healths or (report.why_unknown and healths)
+    unknown = not healths or Health.UNKNOWN in healths or report.why_unknown
     return Exit.UNKNOWN if unknown and found is Exit.OK else found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from konductor_like.cli.columns import age, age_of, count, natural, stamp_of_ns
+from konductor_like.cli.columns import age, age_of, count, natural, stamp, stamp_of_ns
 from konductor_like.model import Coverage, CoverageState, Gap, Misnamed
 from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of
@@ -24,6 +24,8 @@ class CoverageSummary:
 
     coverage: Coverage
     states: Mapping[str, CoverageState]
+    unread_since: datetime | None = None
+    """The time since which the controller has not read the kernel logs; None if it reads them."""
 
     def nodes(self, state: CoverageState) -> list[str]:
         """Return the names of the nodes in this state."""
@@ -43,13 +45,15 @@ def state_of(name: str, coverage: Coverage | None, *, unread: bool) -> CoverageS
 
 
 def coverage_report(
-    gpu_nodes: Iterable[str], coverage: Coverage | None, *, unread: bool
+    gpu_nodes: Iterable[str], coverage: Coverage | None, unread_since: datetime | None
 ) -> CoverageSummary | None:
     """Return the summary for these nodes; None without coverage."""
     if coverage is None:
         return None
     names = sorted(gpu_nodes, key=natural)
-    return CoverageSummary(coverage, {name: state_of(name, coverage, unread=unread) for name in names})
+    unread = unread_since is not None
+    states = {name: state_of(name, coverage, unread=unread) for name in names}
+    return CoverageSummary(coverage, states, unread_since)
 
 
 def by_name(facts: Mapping[str, Fact]) -> list[tuple[str, Fact]]:
@@ -71,6 +75,8 @@ def coverage_lines(report: CoverageSummary | None, now: datetime) -> Iterator[tu
     for state in (CoverageState.UNKNOWN, CoverageState.NOT_MEASURED):
         if names := report.nodes(state):
             heard += f"; {len(names)} {state.value}" + (f": {first_few(names)}" if len(names) < fleet else "")
+    if report.unread_since is not None:
+        heard = f"not known: the controller has not read the kernel logs since {stamp(report.unread_since)}"
     yield "Coverage", heard
     if gaps := report.gaps():
         spans = [_gap_text(gap, nodes, fleet, now) for gap, nodes in gaps[:GAPS_SHOWN]]

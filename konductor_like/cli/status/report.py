@@ -66,7 +66,9 @@ WORST_FIRST = {health: place for place, health in enumerate(Health)}
 GRAVEST_FIRST = {severity: place for place, severity in enumerate(Severity)}
 _ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
 CLAIMED_BY_NOBODY = "tainted by another tool or person: the node's record does not explain the taint"
-_UNREAD_ADVICE = "find out why the controller does not read the kernel logs: see its log and /readyz"
+_UNREAD_ADVICE = (
+    "check that the controller runs; its log and /readyz show why it does not read the kernel logs"
+)
 _READER_ADVICE = "look at the kernel-log reader's pod on this node and at the log collector"
 
 
@@ -165,14 +167,14 @@ class StatusReport:
 
     @property
     def why_unknown(self) -> str:
-        """Why no node is known to be healthy; empty if the kernel logs are read."""
+        """Why no node is known to be healthy; empty if the controller runs and reads the kernel logs."""
         if (since := self.controller.unread_since(self.now)) is not None:
             return (
                 f"the kernel logs have not been read since {stamp(since)}: "
                 "until they are, nodes without a recorded fault are unknown"
             )
         if self.controller.coverage is not None:
-            return ""
+            return self.controller.why_not_running(self.now)
         why = (
             "no controller has published yet"
             if self.controller.readable
@@ -250,7 +252,7 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
         controller=fleet.controller,
         nodes=node_reports(states, coverage, unread_since),
         fleet_size=sum(map(worth_reporting, nodes.values())),
-        coverage=coverage_report(gpu_nodes, coverage, unread=unread_since is not None),
+        coverage=coverage_report(gpu_nodes, coverage, unread_since),
         failures=shared_failures(nodes, fleet.now),
         missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
         ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),

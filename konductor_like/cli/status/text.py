@@ -51,7 +51,7 @@ _UNREAD = {
 _ALARM = "1;33"
 _ALARMING = re.compile(
     "(Unread|Not live|Paused|Missing|Lost|Unparsed|Ambiguous|Misnamed): "
-    "|Brake: (holding|.*limit is not known)|Controller: (?!running)|Coverage: .*unknown"
+    "|Brake: (holding|.*limit is not known)|Controller: (?!running)|Coverage: .*(unknown|not known)"
 )
 """Matches the lines above the table that report a problem."""
 HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT")
@@ -127,7 +127,8 @@ def status_lines(report: StatusReport, view: View = View(), screen: Screen = PIP
     blocks = [
         [*_counts(report, screen), *_summary_lines(report, screen)],
         _fault_table(groups, report.now, screen),
-        _advice_lines(groups, nodes, screen),
+        # The table leaves out nodes that are unknown while the logs are unread; they need one advice.
+        _advice_lines(groups, nodes if view.states else report.nodes, screen),
         table if nodes else [],
     ]
     first, *others = [block for block in blocks if block]
@@ -224,10 +225,17 @@ def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
     fleet = count(brake.gpu_nodes, "GPU node")
     if unknown:
         return f"{holding}{brake.out} of {fleet} out of service; the limit is not known, because {unknown}"
-    full = brake.out + brake.cooling >= brake.bound and not brake.held
-    usage = f"{holding}{brake.out} out of service, at most {brake.bound} of {fleet}"
+    used = {
+        "out of service": brake.out,
+        "released recently": brake.cooling - brake.deleted,
+        "deleted recently": brake.deleted,
+        "unavailable": brake.unavailable,
+    }
+    parts = [f"{nodes} {how}" for how, nodes in used.items() if nodes or how == "out of service"]
+    counted = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    full = sum(used.values()) >= brake.bound and not brake.held
     return (
-        usage
+        f"{holding}{counted}, at most {brake.bound} of {fleet}"
         + ("; the next would be held back" if full else "")
         + "".join(f"; {part}" for part in _further_bounds(brake, now))
     )
@@ -241,14 +249,8 @@ def pace_sentence(pace: Pace, now: datetime) -> str:
 
 def _further_bounds(brake: BrakeState, now: datetime) -> Iterable[str]:
     """Yield the other limits on taints: the cool-down, pools that have reached their bound, the rate."""
-    if brake.rearms_at is not None and brake.held:
-        released, deleted = brake.cooling - brake.deleted, brake.deleted
-        after = [count(released, "release")] if released else []
-        after += [count(deleted, "tainted node") + " deleted"] if deleted else []
-        yield f"cooling down after {' and '.join(after)} until {_when(brake.rearms_at, now)}"
-    elif brake.rearms_at is not None:
-        gone = count(brake.deleted, "tainted node")
-        yield f"{gone} deleted recently, counted as out of service until {_when(brake.rearms_at, now)}"
+    if brake.rearms_at is not None:
+        yield f"cooling down until {_when(brake.rearms_at, now)}"
     full = [pool for pool in brake.pools if pool.out >= pool.bound]
     if full:
         names = first_few([f"{pool.pool} ({pool.out} of {pool.gpu_nodes} out)" for pool in full])
