@@ -7,12 +7,15 @@ from threading import Thread
 
 import typer
 
-NODES_SECONDS = 1.0
-"""Seconds after which the completion goes on without the names of nodes."""
+NODES_SECONDS = 0.5
+"""Seconds after which the completion goes on without the names of nodes.
+
+With the start of Python, an answer takes a second at most.
+"""
 
 
 def complete_nodes(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """Yield the nodes of the cluster that begin like this; none if they do not arrive within a second."""
+    """Yield the nodes of the cluster that begin like this; none if they do not arrive in time."""
     found: list[str] = []
 
     def read() -> None:
