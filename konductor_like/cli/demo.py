@@ -20,6 +20,7 @@ from konductor_like.cli.help import examples
 from konductor_like.cli.options import Verbose, node_names
 from konductor_like.cli.output import colourful, say, tell, warn
 from konductor_like.exits import Exit
+from konductor_like.model.text import clipped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "konductor-like"
 _LOG_LINES_SHOWN = 15
+_CODE = re.compile(r"[1-9][0-9]{0,2}")
+_CODE_CHARS = 40
 _GPU = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}")
 
 
@@ -69,9 +72,9 @@ def demo(
         _keep(console, stage)
 
 
-def _xid_code(code: int) -> int:
-    if not 1 <= code <= 999:
-        raise typer.BadParameter("an Xid is a number from 1 to 999")
+def _xid_code(code: str) -> str:
+    if not _CODE.fullmatch(code):
+        raise typer.BadParameter(f"an Xid is a number from 1 to 999, not {clipped(code, _CODE_CHARS)!r}")
     return code
 
 
@@ -79,7 +82,7 @@ def _xid_code(code: int) -> int:
 def xid(
     node: Annotated[str, typer.Argument(metavar="NODE", help="A GPU node of the demo.", callback=node_names)],
     code: Annotated[
-        int, typer.Argument(metavar="CODE", help="The number of the Xid, such as 79.", callback=_xid_code)
+        str, typer.Argument(metavar="CODE", help="The number of the Xid, such as 79.", callback=_xid_code)
     ],
     *,
     gpu: Annotated[
@@ -98,7 +101,7 @@ def xid(
         if node not in kept.booted_ns:
             names = ", ".join(kept.booted_ns)
             raise CommandError(f"the demo has no GPU node {node}", hint=f"its GPU nodes are {names}")
-        say([f"{node}: {kept.write_line(node, xid_message(code, gpu.lower()))}"])
+        say([f"{node}: {kept.write_line(node, xid_message(int(code), gpu.lower()))}"])
     except NoDemoError as error:
         raise CommandError(
             str(error), hint=f"start one in another terminal: {PROGRAM} demo --keep"

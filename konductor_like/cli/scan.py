@@ -19,7 +19,7 @@ from konductor_like.cli.columns import NONE, columns, count, fault_name
 from konductor_like.cli.errors import CommandError, describe
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import Format, FormatOption, Verbose
-from konductor_like.cli.output import colourful, say, say_table, tell, yaml_lines
+from konductor_like.cli.output import colourful, say, say_table, tell, warn, yaml_lines
 from konductor_like.exits import Exit
 from konductor_like.model import Severity, Source
 from konductor_like.model.text import clipped, printable
@@ -40,6 +40,9 @@ _NEEDS_PROGRAM: Mapping[bytes, str] = {
 _UNREADABLE = (OSError, EOFError, zlib.error, CommandError)
 """Errors of reading; a damaged gzip file raises the second and the third."""
 _ERROR_CHARS = 300
+_SAMPLE_BYTES = 64 * 1024
+_ODD_SHARE = 0.1
+"""An input with a greater share of bytes that no text has is binary; random bytes have a share of a half."""
 _LINE_DIGITS = 8
 _ADVICE_MOST = 500
 _GRAVEST_FIRST = tuple(Severity)
@@ -68,7 +71,11 @@ def scan(
         Severity, typer.Option("--min-severity", help="Leave out faults that are less grave than this.")
     ] = Severity.INFO,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 4 if a fault is shown, with 5 if nothing was read.")
+        bool,
+        typer.Option(
+            "--exit-code",
+            help="Exit with 4 if a fault is shown, with 5 if nothing was read or the input is no text.",
+        ),
     ] = False,
     output: FormatOption = "table",
     _verbose: Verbose = False,
@@ -76,7 +83,8 @@ def scan(
     """Find GPU faults in log files.
 
     Shows each fault with its GPU, its count, its first and last time and the advice, the gravest first. Lines
-    are read as the controller reads them. With `-o json` each line with a fault is one object on one line.
+    are read as the controller reads them. With `-o json` each line with a fault is one object on one line;
+    `-o json`, `-o yaml`, `-o name` and `--lines` keep the order of the file.
     """
     names = files or [_STDIN]
     scanned = _Scan(source, names, output, lines=lines, least=min_severity)
@@ -106,6 +114,7 @@ class _Scan:
         where_width = max(map(len, names)) + 1 + _LINE_DIGITS if self._several else _LINE_DIGITS
         self._layout = f"{{:<11}}   {{:<22}}   {{:<12}}   {{:<25}}   {{:<{where_width}}}   {{}}"
         self._done = self._failed = self._bytes = self._left_out = 0
+        self._binary = False
         self._found: Counter[Severity] = Counter()
         self._rules: set[str] = set()
         self._advice: dict[tuple[str, str], Severity] = {}
@@ -147,7 +156,7 @@ class _Scan:
             tell(f"Found {count(self._found.total(), 'fault')} in {read}: {by_severity}.")
         elif not self._bytes:
             tell("There is nothing to scan: the input is empty.")
-        elif not self._left_out:
+        elif not self._left_out and not self._binary:
             other = Source.POD if self._source is Source.KERNEL else Source.KERNEL
             tell(f"No faults in {read}. Were these {other.value} logs? Then add --source {other.value}.")
         if self._left_out:
@@ -157,7 +166,9 @@ class _Scan:
         """Return the status that tells whether a fault was found."""
         if self._found:
             return Exit.FOUND
-        return self.status_of_reading() if self._failed or self._bytes else Exit.UNKNOWN
+        if self._failed:
+            return self.status_of_reading()
+        return Exit.OK if self._bytes and not self._binary else Exit.UNKNOWN
 
     def status_of_reading(self) -> Exit:
         """Return the status that tells whether the files could be read."""
@@ -166,6 +177,7 @@ class _Scan:
     def _take(self, name: str, stream: BinaryIO, summary: Summary) -> None:
         from konductor_like.detection.scan import scan as hits_of
 
+        is_binary, found_before = _is_binary(stream), self._found.total() + self._left_out
         least = _GRAVEST_FIRST.index(self._least)
         for hit in hits_of(stream, self._source, self._count):
             if _GRAVEST_FIRST.index(hit.finding.severity) > least:
@@ -179,6 +191,10 @@ class _Scan:
                 self._print(name, hit, first=first)
                 if name == _STDIN:  # a person may watch `dmesg -w | konductor-like scan --lines`
                     sys.stdout.flush()
+        if is_binary and self._found.total() + self._left_out == found_before:
+            self._binary = True
+            what = "standard input" if name == _STDIN else clipped(name, _ERROR_CHARS)
+            warn(f"{what}: most likely no log, because it is not text")
 
     def _print(self, name: str, hit: Hit, *, first: bool) -> None:
         """Print one line with a fault, and the header above the first one."""
@@ -274,6 +290,15 @@ def _unpacked(raw: BinaryIO) -> BinaryIO:
     if start.startswith(_GZIP_MAGIC):
         return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]  # typeshed does not call it a BinaryIO
     return raw
+
+
+def _is_binary(stream: BinaryIO) -> bool:
+    """Whether the start of the input is no text: it has many NUL and control characters or is not UTF-8."""
+    if not isinstance(stream, io.BufferedReader | gzip.GzipFile):
+        return False
+    start = stream.peek(_SAMPLE_BYTES)[:_SAMPLE_BYTES].decode("utf-8", "surrogateescape")
+    odd = sum(not each.isprintable() and not each.isspace() for each in start)
+    return odd > len(start) * _ODD_SHARE
 
 
 def _sized(number: float) -> str:

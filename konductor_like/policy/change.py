@@ -137,7 +137,11 @@ def _announcement(
         if record.replace_since is not None:
             parts.append("The node failed too often and is marked for replacement.")
         elif record.hold_until is not None:
-            parts.append(f"The node failed before and is held at least until {stamp(record.hold_until)}.")
+            until = stamp(record.hold_until)
+            parts.append(
+                f"The node failed before and should stay out of service until {until}; "
+                "the controller does not release it."
+            )
         return EventReason.TAINTED, " ".join((*parts, contest)).rstrip()
     if contest:
         return EventReason.CONTESTED, contest

@@ -305,7 +305,7 @@ def may_return(record: NodeRecord, now: datetime, policy: PolicyConfig | None = 
     if record.replace_since is not None:
         return f"marked for replacement: {failed}"
     if record.hold_until is not None and now < record.hold_until:
-        return f"held until {stamp(record.hold_until)}: {failed}"
+        return f"meant to stay out of service until {stamp(record.hold_until)}: {failed}"
     return None
 
 

@@ -10,11 +10,13 @@ import pytest
 
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.explain.fault import Answer, document, explain_text, paragraphs
+from konductor_like.cli.explain.runbook import runbooks
 from konductor_like.cli.output import plain_paragraphs
 from konductor_like.detection import packaged
 from konductor_like.model import Source
 from tests.catalog.test_descriptions import ENTRIES
 from tests.cli.conftest import Run
+from tests.generate_docs import runbooks as runbooks_in_docs
 
 USER_WRITTEN = (
     "<12>NVRM: Xid (PCI:0000:2a:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -204,3 +206,41 @@ def test_every_format_of_the_other_commands_is_known(run: Run) -> None:
     assert run("explain", "79", "-o", "name").out == "xid.79\n"
     assert run("explain", "79", "-o", "yaml").out.startswith("apiVersion: ")
     assert run("explain", "79").out.startswith("Fault: ")
+
+
+def test_the_line_of_a_fault_has_one_severity_one_advice_and_one_need() -> None:
+    lines = told("NVRM: Xid (PCI:0000:2a:00): 94, pid=1, name=a, Contained: SM (0x1). RST: Yes, D-RST: No")
+    labels = [line.partition(":")[0] for line in lines if not line.startswith(" ")]
+
+    assert "Severity:     fatal" in lines
+    assert "Needs:        gpu reset" in lines
+    assert len(labels) == len(set(labels))
+
+
+@pytest.mark.parametrize(
+    ("asked", "advice"),
+    [
+        ("xid 63", "no action"),
+        ("xid 94", "at once: restart the application; later: nothing"),
+        ("sxid 20034", "the jobs on the port or link end: reset its GPUs and NVSwitches"),
+    ],
+)
+def test_the_vendors_advice_says_what_is_urgent(asked: str, advice: str) -> None:
+    assert f"NVIDIA says:  {advice}" in told(asked)
+
+
+def test_two_names_are_no_line_of_a_log(run: Run) -> None:
+    status, out, err = run("explain", "gpu-05", "gpu-08")
+
+    assert (status, out) == (2, "")
+    assert "hint: for a node: konductor-like explain gpu-05;" in err
+    assert run("explain", "gpu-05 gpu-08").code == 0
+    assert "Did you mean" in run("explain", "what", "is", "xid", "79").out
+
+
+def test_each_alert_and_each_reason_of_an_event_has_its_runbook(run: Run) -> None:
+    pages = {name: f"docs/runbooks/{page.link}" for name, page in runbooks_in_docs().items()}
+
+    assert runbooks() == pages
+    assert "Runbook:      docs/runbooks/KonductorLikeBlind.md\n" in run("explain", "konductorlikeblind").out
+    assert run("explain", "GPUFaultTainted", "-o", "name").out == "GPUFaultTainted\n"

@@ -32,6 +32,7 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.operator import operator_taint
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import HOLDER, NOW, RULES, SCENES, ago, ago_ns, incident, settings_of
 
@@ -180,3 +181,39 @@ def test_a_node_that_may_not_be_read_is_a_failure_and_not_a_usage_error(cluster:
 
     assert done.code == 1
     assert "to check: kubectl auth can-i list nodes" in done.err
+
+
+def test_a_reset_is_the_last_command_and_waits_for_the_repair() -> None:
+    held = explained("gpu-2", nodes("brake full"))
+    reset = "konductor-like reset gpu-2 --reason '...'"
+
+    assert held.next_commands == [
+        "konductor-like brake status",
+        "konductor-like taint gpu-2 --reason '...'",
+        reset,
+    ]
+    assert shown(held)["Commands"].endswith(f"{reset}   (after the repair)")
+    assert shown(recorded())["Commands"].endswith("   (after the repair)")
+
+
+def test_the_person_who_tainted_a_faulty_node_is_named() -> None:
+    held = nodes("brake full")["gpu-2"]
+    change = operator_taint(held, at=ago(3), by="carol", reason="swap the riser")
+    assert change is not None
+    assert change.record is not None
+    tainted = replace(held, record=change.record, taints=nodes("one faulty")["gpu-1"].taints)
+
+    decision = shown(explained("gpu-2", {"gpu-2": tainted}))["Decision"]
+
+    assert decision.startswith("tainted by carol 3s ago (")
+    assert decision.endswith("; the node also has xid 95 on GPU 0000:5d:00")
+
+
+def test_a_person_who_tainted_a_node_after_the_controller_is_not_the_reason() -> None:
+    faulty = nodes("one faulty")["gpu-1"]
+    change = operator_taint(faulty, at=ago(3), by="carol", reason="swap the riser")
+    assert change is not None
+    assert change.record is not None
+    node = replace(faulty, record=change.record)
+
+    assert shown(explained("gpu-1", {"gpu-1": node}))["Decision"].endswith(" for xid 79 on GPU 0000:9b:00")

@@ -223,6 +223,29 @@ def test_the_exit_status_tells_whether_a_fault_was_found(
     assert scanned("--exit-code", *arguments, str(path), capsys=capsys)[0] == status
 
 
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (os.urandom(200_000), 5),
+        (b"\x00" * 5000, 5),
+        (gzip.compress(os.urandom(200_000)), 5),
+        (NOISE.encode("utf-16"), 5),
+        (b"\x00" * 5000 + b"\n" + FAULT.encode(), 4),
+        (NOISE.encode() + b"\x00\xff\n" + NOISE.encode(), 0),
+        ("\x1b[31mRechner läuft\x1b[0m\n".encode() * 50, 0),
+    ],
+    ids=["random", "NUL", "random in gzip", "UTF-16", "a fault after NUL", "two odd bytes", "colours"],
+)
+def test_binary_data_without_a_fault_is_no_proof_of_health(
+    content: bytes, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "odd.log"
+    path.write_bytes(content)
+    exit_status, _, err = scanned("--exit-code", str(path), capsys=capsys)
+
+    assert (exit_status, "because it is not text" in err) == (status, status == 5)
+
+
 def test_a_file_name_is_shown_only_where_there_are_several_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

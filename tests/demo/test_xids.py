@@ -28,6 +28,15 @@ def test_a_line_with_the_drivers_text_has_the_severity_of_the_catalogue(code: in
     assert found.severity is load_catalog().xids[code].severity
 
 
+@pytest.mark.parametrize("code", ["abc", "0", "1000", "7.9", "9" * 5000])
+def test_a_code_that_is_no_xid_is_one_clear_error(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["demo", "xid", "gpu-01", code], "konductor-like") == 2
+    [error, hint] = capsys.readouterr().err.splitlines()
+
+    assert error.startswith("error: invalid value for 'CODE': an Xid is a number from 1 to 999, not '")
+    assert (len(error) < 120, hint) == (True, "hint: see `konductor-like demo xid --help`")
+
+
 def test_without_a_kept_demo_an_xid_is_one_clear_error(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

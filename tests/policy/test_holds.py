@@ -46,6 +46,13 @@ def test_each_quarantine_doubles_the_hold(times: int, hold_hours: float | None) 
     assert found.hold_until == hold
 
 
+def test_the_event_says_until_when_a_node_that_failed_again_should_stay_out() -> None:
+    message = failed_times(2).writes[-1].message
+
+    until = "2026-03-04T16:30:00Z"
+    assert f"should stay out of service until {until}; the controller does not release it." in message
+
+
 def test_no_hold_exceeds_the_maximum() -> None:
     found = record(failed_times(9, PolicyConfig(repeat_count=0, hold_max_seconds=1.5 * HOUR)))
 
@@ -122,8 +129,8 @@ def test_a_fault_after_a_reset_marks_the_node_for_replacement_again() -> None:
 def test_a_reset_after_the_hold_is_over_warns_of_no_hold() -> None:
     cluster = failed_times(2)
 
-    assert "held until" in (reset_node(failed_times(2), "gpu-1", 4.4 * HOUR).message)
-    assert "held until" not in reset_node(cluster, "gpu-1", 4.6 * HOUR).message
+    assert "meant to stay out of service until" in (reset_node(failed_times(2), "gpu-1", 4.4 * HOUR).message)
+    assert "meant to stay out of service until" not in reset_node(cluster, "gpu-1", 4.6 * HOUR).message
 
 
 def test_a_taint_removed_by_hand_counts_as_a_quarantine() -> None:
@@ -195,7 +202,10 @@ def test_a_reset_of_a_node_that_was_not_tainted_is_no_quarantine() -> None:
         ({}, None),
         ({"hold_until": at(-1)}, None),
         ({"hold_until": at(0)}, None),
-        ({"hold_until": at(1)}, "held until 2026-03-04T12:00:01Z: it failed 2 times in 7 days"),
+        (
+            {"hold_until": at(1)},
+            "meant to stay out of service until 2026-03-04T12:00:01Z: it failed 2 times in 7 days",
+        ),
         ({"replace_since": at(-DAY)}, "marked for replacement: it failed 2 times in 7 days"),
     ],
     ids=["no marks", "over", "over just now", "held", "to be replaced"],

@@ -44,7 +44,7 @@ def test_a_node_that_fails_three_times_in_a_day_is_held_longer_each_time_and_the
     comes_back(site)
 
     assert fails(site) == timedelta(minutes=30)
-    assert "held until" in site.cli("explain", "node", NODE).out
+    assert "meant to stay out of service until" in site.cli("explain", "node", NODE).out
     site.advance(HOUR)
     site.restart()
     comes_back(site)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Iterable
 from functools import partial
@@ -16,15 +17,20 @@ from konductor_like.cli.completion import complete_rules_or_nodes
 from konductor_like.cli.errors import CommandError, status_of
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import Context, Format, FormatOption, Kubeconfig, Verbose, not_empty
-from konductor_like.cli.output import Paragraph, say, say_document, say_paragraphs, tell, warn
+from konductor_like.cli.output import API_VERSION, Paragraph, say, say_document, say_paragraphs, tell, warn
 from konductor_like.cli.rules import RULES_VARIABLE, digest_of, load
+from konductor_like.exits import Exit
 from konductor_like.model import Source
+from konductor_like.model.text import clipped
 
 if TYPE_CHECKING:
     from konductor_like.catalog import UserRules
     from konductor_like.cli.explain.node import NodeExplanation
 
 STDIN = "-"
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+"""A word that may be the name of a node."""
+_SHOWN_CHARS = 80
 _LINE_CHARS = 65_536
 """Characters after which a line on standard input is cut."""
 
@@ -35,7 +41,7 @@ def explain(
         list[str],
         typer.Argument(
             metavar="RULE|LINE|NODE",
-            help="xid 79, 79, nccl.socket, a pasted line, a node (or: node NAME), or - for standard input.",
+            help="xid 79, nccl.socket, a pasted line, a node (or: node NAME), an alert, or - for stdin.",
             autocompletion=complete_rules_or_nodes,
         ),
     ],
@@ -53,10 +59,12 @@ def explain(
 
     For a fault: what it is, its usual cause, what the controller does, and which other faults to look for.
     For a line: the same for its fault, or why the line is not a fault. For a node: its recorded faults, the
-    last decision of the controller, what is held back, and what to do next. With --context or --kubeconfig
-    the command warns if the controller of that cluster runs other rules.
+    last decision of the controller, what is held back, and what to do next. For an alert or the reason of an
+    Event: its runbook. With --context or --kubeconfig the command warns if the controller of that cluster
+    runs other rules.
     """
     from konductor_like.cli.explain import fault
+    from konductor_like.cli.explain.runbook import runbook_of
     from konductor_like.detection import Detector
 
     if len(what) == 2 and what[0] == "node" and source is None:
@@ -64,10 +72,21 @@ def explain(
         _show_node(_explain_node(not_empty(what[1]), kubeconfig, context, missing), output)
         return
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
+    if runbook := runbook_of(text):
+        name, path = runbook
+        rows = (("Name", name), ("Runbook", path))
+        _show(rows, {"apiVersion": API_VERSION, "kind": "Runbook", "name": name, "path": path}, name, output)
+        return
     file = os.environ.get(RULES_VARIABLE)
     rules = load(Path(file) if file else None)  # as the controller does; other settings may be wrong
     try:
         answer = fault.explain_text(text, source, Detector(rules.catalog))
+        if source is None and answer.unlike_a_line and len(what) > 1 and all(map(_NAME.fullmatch, what)):
+            raise CommandError(
+                f"{clipped(text, _SHOWN_CHARS)!r} is neither a fault nor a line of a log",
+                hint=f"for a node: konductor-like explain {what[0]}; a line of a log needs quotation marks",
+                status=Exit.USAGE,
+            )
     except fault.NoFaultError as error:
         _show_node(_explain_word(text, kubeconfig, context, error), output)
     else:

@@ -60,6 +60,8 @@ class Answer:
     source: Source | None = None
     finding: Finding | None = None
     reason: str = ""
+    unlike_a_line: bool = False
+    """Whether nothing in the text resembles a fault or the name of one."""
 
 
 def explain_text(text: str, source: Source | None, detector: Detector) -> Answer:
@@ -101,7 +103,7 @@ def _explain_line(detector: Detector, line: str, sources: tuple[Source, ...]) ->
     logs = " or ".join(f"{source.value} log" for source in sources)
     reason = f"The line has none of the words that the rules look for in a {logs}."
     meant = _did_you_mean(parse_fault_name(line, detector.catalog).suggestions)
-    return Answer(line=line, reason=f"{reason} {meant}".rstrip())
+    return Answer(line=line, reason=f"{reason} {meant}".rstrip(), unlike_a_line=not meant)
 
 
 def _not_found(catalog: Catalog, text: str, meant: str) -> CommandError:
@@ -141,7 +143,7 @@ def paragraphs(answer: Answer) -> Iterator[Paragraph]:
     if answer.line is not None and answer.explanation is not None:
         yield "", [""]
     if answer.explanation is not None:
-        yield from _rule_rows(answer.explanation)
+        yield from _rule_rows(answer.explanation, answer.finding)
 
 
 def document(answer: Answer) -> dict[str, Any]:
@@ -217,18 +219,17 @@ def _line_rows(answer: Answer, line: str) -> Iterator[Paragraph]:
     yield from ((label, str(value)) for label, value in facts.items() if value is not None)
     if answer.explanation is None:
         return
-    entry = answer.explanation.entry
-    if answer.explanation.details or (finding.severity, finding.title) != (entry.severity, entry.title):
-        yield "Meaning", f"{finding.title} ({finding.severity.value})"
-        yield "Controller", _action(answer.explanation, finding.severity)
-        yield "To do", finding.advice
-        yield "Needs", finding.needs
+    if finding.title != answer.explanation.entry.title:
+        yield "Meaning", finding.title
 
 
-def _rule_rows(explanation: Explanation) -> Iterator[Paragraph]:
+def _rule_rows(explanation: Explanation, finding: Finding | None) -> Iterator[Paragraph]:
+    """Yield the rows about the rule; with a finding, what they say about its line."""
     entry, custom = explanation.entry, explanation.entry.kind is FaultKind.CUSTOM
     change, severity = _override_hint(entry), entry.severity.value
-    if explanation.details:
+    if finding is not None:
+        severity = finding.severity.value
+    elif explanation.details:
         severity = f"depends on the line ({_default_severity(entry).value} without details)"
     if change and not custom:
         then = "; the line's details are then ignored" if explanation.details else ""
@@ -238,13 +239,13 @@ def _rule_rows(explanation: Explanation) -> Iterator[Paragraph]:
     yield "What", explanation.text
     yield "Usual cause", _CAUSES[explanation.blame] if explanation.blame else ""
     yield "Severity", severity
-    yield "Controller", _action_of_rule(explanation)
+    yield "Controller", _action(explanation, finding.severity) if finding else _action_of_rule(explanation)
     yield "Details", explanation.details
     yield "To change", change
     yield "Changed by", "" if custom or entry.origin == _BUILT_IN else entry.origin
-    yield "NVIDIA says", "; then ".join(filter(None, (explanation.vendor_now, explanation.vendor_later)))
-    yield "To do", entry.advice.text
-    yield "Needs", entry.advice.needs.value
+    yield "NVIDIA says", _vendors_advice(explanation)
+    yield "To do", finding.advice if finding else entry.advice.text
+    yield "Needs", finding.needs if finding else entry.advice.needs.value
     if isinstance(entry, XidEntry) and explanation.in_catalog:
         yield "GPUs", " ".join(entry.generations) or "none from A100 on"
         if entry.recovery_since:
@@ -257,6 +258,13 @@ def _rule_rows(explanation: Explanation) -> Iterator[Paragraph]:
     width = max((len(name) for name, _ in others), default=0)
     yield "Look for", [f"{name:<{width}}   {title}" for name, title in others]
     yield "Page", explanation.link
+
+
+def _vendors_advice(explanation: Explanation) -> str:
+    now, later = explanation.vendor_now, explanation.vendor_later
+    if now == later == "nothing":
+        return "no action"
+    return f"at once: {now}; later: {later}" if now and later else now or later
 
 
 def _vendors_name(entry: Entry) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from konductor_like.cli.columns import age_of, count, fault_name, stamp
@@ -86,11 +86,18 @@ class NodeExplanation:
 
     @property
     def next_commands(self) -> list[str]:
-        """The commands that change the node's state."""
-        name, health = self.report.name, self.report.health
-        if health in (Health.FAULTY, Health.HELD):
-            return [f"konductor-like reset {name} --reason '...'"]
-        return [f"konductor-like ack {name} --reason '...'"] if health is Health.SUSPECT else []
+        """The commands to go on with; ``reset`` comes last, because it releases the node."""
+        name = self.report.name
+        reset = f"konductor-like reset {name} --reason '...'"
+        match self.report.health:
+            case Health.HELD:
+                return ["konductor-like brake status", f"konductor-like taint {name} --reason '...'", reset]
+            case Health.FAULTY:
+                return [reset]
+            case Health.SUSPECT:
+                return [f"konductor-like ack {name} --reason '...'"]
+            case _:
+                return []
 
 
 def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
@@ -145,7 +152,7 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Rules", node.other_rules
     yield "Unknown", node.problem
     yield "To do", report.advice
-    yield "Commands", node.next_commands
+    yield "Commands", [_with_condition(command, report) for command in node.next_commands]
 
 
 def document(node: NodeExplanation) -> dict[str, Any]:
@@ -170,13 +177,18 @@ def document(node: NodeExplanation) -> dict[str, Any]:
     }
 
 
+def _with_condition(command: str, report: NodeReport) -> str:
+    """Return the command; a fault must be repaired before ``reset`` releases its node."""
+    has_fault = report.fault is not None and not report.fault.by_person
+    return f"{command}   (after the repair)" if has_fault and " reset " in command else command
+
+
 def _decided(node: NodeExplanation) -> str:
     report, state = node.report, node.report.state
     if state.tainted:
         if state.record.tainted_at is None:
             return CLAIMED_BY_NOBODY
-        why = f" for {name_of(report.fault)}" if report.fault and not report.fault.by_person else ""
-        return f"tainted {_when(state.record.tainted_at, node.now)}{why}"
+        return _tainted(report, state.record.tainted_at, node.now)
     if state.opted_out:
         return f"not tainted: the node has the label {OPT_OUT_LABEL}"
     if report.health is Health.HELD:
@@ -194,6 +206,17 @@ def _decided(node: NodeExplanation) -> str:
         return ""
     until = f" up to {stamp(node.unread_since)}" if node.unread_since else ""
     return f"no faults recorded{until}"
+
+
+def _tainted(report: NodeReport, at: datetime, now: datetime) -> str:
+    """Return when the node was tainted and for which fault, or by which person."""
+    fault = next((each for each in report.accusing if not each.by_person), None)
+    person = next((each for each in report.accusing if each.by_person), None)
+    # The record may round its times to a second.
+    if person is not None and moment_of(person.first_ns) - at < timedelta(seconds=1):
+        also = f"; the node also has {name_of(fault)}" if fault else ""
+        return f"{person.title[:1].lower()}{person.title[1:]} {_when(at, now)}{also}"
+    return f"tainted {_when(at, now)}" + (f" for {name_of(fault)}" if fault else "")
 
 
 def _name(node: NodeExplanation, refused: SkippedTaint) -> str:
