@@ -224,9 +224,11 @@ def is_prompt(o: Occurrence) -> bool:
 
 
 def is_overtaken(o: Occurrence, alike: Iterable[Occurrence]) -> bool:
-    """Whether Loki showed a later one of these before all lines of the fault."""
+    """Whether a later one of these may be read first: Loki showed it earlier, or a clock dates it earlier."""
     shown_ns = max((s.visible_ns for s in o.shipments), default=0)
+    dated_ns = max((s.timestamp_ns for s in o.shipments), default=0)
     return any(
-        later.sequence > o.sequence and any(s.visible_ns < shown_ns for s in later.shipments)
+        later.sequence > o.sequence
+        and any(s.visible_ns < shown_ns or s.timestamp_ns < dated_ns for s in later.shipments)
         for later in alike
     )
