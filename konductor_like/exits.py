@@ -16,9 +16,9 @@ class Exit(IntEnum):
     PARTLY = 3
     """The command succeeded for some things and failed for others."""
     FOUND = 4
-    """The command was asked to look for something, and found it: ``status --exit-code``."""
+    """With ``--exit-code`` the command looked for something, and found it: ``status``, ``scan``."""
     UNKNOWN = 5
-    """The command was asked to look for something, and cannot tell whether it is there."""
+    """With ``--exit-code`` the command looked for something, and cannot tell whether it is there."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
 
