@@ -68,7 +68,7 @@ def test_a_demo_that_is_kept_takes_everything_with_it_when_it_ends(tmp_path: Pat
         done = subprocess.run(shell, env=environment, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr
         assert "gpu-03: [123" in done.stdout
-        assert "audit: taint applied" in done.stdout
+        assert "audit: taint of node gpu-04 applied" in done.stdout
 
         kept.terminate()
         assert kept.wait(timeout=60) == 128 + signal.SIGTERM
