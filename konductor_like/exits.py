@@ -16,9 +16,9 @@ class Exit(IntEnum):
     PARTLY = 3
     """The command succeeded for some things and failed for others."""
     FOUND = 4
-    """The command was asked to look, and found: with ``status --exit-code`` a faulty or held node."""
+    """With ``--exit-code`` the command found it: ``status`` a faulty or held node, ``scan`` a fault."""
     UNKNOWN = 5
-    """The command was asked to look, and cannot tell: with ``status --exit-code`` an unknown node."""
+    """With ``--exit-code`` the command cannot tell: ``status`` an unknown node, ``scan`` an unreadable log."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
 

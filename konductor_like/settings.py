@@ -175,8 +175,8 @@ class Settings(BaseSettings):
     brake_count_unavailable: bool = _POLICY.brake_count_unavailable
     """Brake: also count cordoned and NotReady nodes as tainted, except in their first half hour."""
     brake_cooldown_seconds: float = Field(_POLICY.brake_cooldown_seconds, ge=0)
-    """Brake: cool-down in seconds. After the brake has held a node back, released nodes count as tainted
-    until this time after the last release."""
+    """Brake: cool-down in seconds. After the brake has held a node back, released nodes count as out of
+    service until this time after the last release."""
     hold_base_seconds: float = Field(_POLICY.hold_base_seconds, ge=0)
     """Seconds that a node should stay out of service after its second failure; each further failure doubles
     them. `reset` warns before this time."""

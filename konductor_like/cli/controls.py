@@ -28,8 +28,10 @@ from konductor_like.model.time import moment_of
 
 if TYPE_CHECKING:
     from konductor_like.cli.session import ControllerReport
+    from konductor_like.cluster.client import KubeClient
     from konductor_like.cluster.lease_annotations import LeaseView
     from konductor_like.model import BrakeState, Control, ControlAct, Controls
+    from konductor_like.settings import Settings
 
 
 @examples(
@@ -58,6 +60,7 @@ def pause(
     When the command returns, the pause is in force for every taint except one that is being written.
     """
     from konductor_like.cli import session
+    from konductor_like.cluster.client import KubeClient
     from konductor_like.model import Control
     from konductor_like.policy.wording import pause_words
 
@@ -74,28 +77,53 @@ def pause(
             raise CommandError(f"{stamp(when)} is over already", status=Exit.USAGE)
         return when
 
-    paused, before = _write_act(Control.PAUSE, kubeconfig, context, by, reason=reason, until=until_when)
-    if before.pause is not None and before.pause.holds(paused.at):
-        warn(f"this replaces a pause: {pause_words(before.pause)}")
-    say([f"tainting {pause_words(paused)}"])
-    tell_if_verbose(f"act {paused.act}")
+    with session.connected(KubeClient, kubeconfig, context) as (client, settings):
+        paused, before = _write_act(client, settings, Control.PAUSE, by, reason=reason, until=until_when)
+        if before.pause is not None and before.pause.holds(paused.at):
+            warn(f"this replaces a pause: {pause_words(before.pause)}")
+        say([f"tainting {pause_words(paused)}"])
+        _tell_more(client, settings, paused)
 
 
 @examples("resume", "resume --context staging")
 def resume(
     *, by: By = None, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False
 ) -> None:
-    """End a pause; open faults taint within seconds."""
+    """End a pause; the brake's limits still apply.
+
+    The command prints how many nodes the brake still holds, and why.
+    """
+    from konductor_like.cli import session
+    from konductor_like.cluster.client import KubeClient
     from konductor_like.model import Control
 
-    resumed, before = _write_act(Control.RESUME, kubeconfig, context, by)
-    if before.pause is None:
-        say(["tainting unchanged (it was not paused)"])
-    elif not before.pause.holds(resumed.at):
-        say(["tainting unchanged (the pause was over already)"])
-    else:
-        say(["tainting resumed"])
-        tell_if_verbose(f"act {resumed.act}")
+    with session.connected(KubeClient, kubeconfig, context) as (client, settings):
+        resumed, before = _write_act(client, settings, Control.RESUME, by)
+        if before.pause is None:
+            say(["tainting unchanged (it was not paused)"])
+        elif not before.pause.holds(resumed.at):
+            say(["tainting unchanged (the pause was over already)"])
+        else:
+            say(["tainting resumed"])
+            _tell_more(client, settings, resumed)
+        say(_still_held(client, settings))
+
+
+def _still_held(client: KubeClient, settings: Settings) -> Iterator[str]:
+    """Yield the line that counts the nodes that the brake holds without a pause, if it holds any."""
+    from konductor_like.cli import session
+    from konductor_like.cli.status.report import collect
+    from konductor_like.cluster.errors import KubeError
+    from konductor_like.policy.wording import why_held
+
+    try:
+        brake = collect(client, settings, session.now()).brake()
+    except KubeError as error:
+        warn(f"the nodes that the brake still holds are not known: {error}")
+        return
+    whys = [why_held(item.why, brake, item.pool) for item in brake.held if item.why is not None]
+    if whys:
+        yield f"the brake still holds {count(len(whys), 'node')}: {'; '.join(dict.fromkeys(whys))}"
 
 
 @examples("brake status", "brake status -o json")
@@ -138,7 +166,7 @@ def brake_lines(brake: BrakeState, controller: ControllerReport, now: datetime) 
     scopes += [
         (f"pool {pool.pool}", str(pool.gpu_nodes), str(pool.out), str(pool.bound)) for pool in brake.pools
     ]
-    yield from ("", *columns(("SCOPE", "GPU-NODES", "TAINTED", "AT-MOST"), scopes))
+    yield from ("", *columns(("SCOPE", "GPU-NODES", "OUT-OF-SERVICE", "LIMIT"), scopes))
     if brake.held:
         still = "not known" if controller.settings is None else why_still_held(controller, now)
         held = [
@@ -163,12 +191,12 @@ def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime)
     are = "is" if brake.out == 1 else "are"
     waiting = f"{len(brake.held)} wait{'s' if len(brake.held) == 1 else ''}" if brake.held else "none waits"
     if controller.settings is None:
-        of_all = f"{brake.out} of {count(brake.gpu_nodes, 'GPU node')} {are} tainted"
+        of_all = f"{brake.out} of {count(brake.gpu_nodes, 'GPU node')} {are} out of service"
         yield "Brake", f"{of_all}; {waiting}; the limit is not known: {controller.why_settings_unknown}"
     else:
         share = f"{100 * brake.bound // max(brake.gpu_nodes, 1)} % of {count(brake.gpu_nodes, 'GPU node')}"
         also = f"; {brake.unavailable} more are unavailable and count too" if brake.unavailable else ""
-        yield "Brake", f"{brake.out} of at most {brake.bound} ({share}) {are} tainted{also}; {waiting}"
+        yield "Brake", f"{brake.out} of at most {brake.bound} ({share}) {are} out of service{also}; {waiting}"
     if pause := brake.pause:
         until = f"until {stamp(pause.until)}" if pause.until else "without an end"
         ends = "`konductor-like resume` ends the pause"
@@ -182,7 +210,7 @@ def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime)
         counts = "counts" if brake.cooling == 1 else "count"
         freed = f"{count(brake.cooling, 'node')} released or deleted recently still {counts}"
         until = f"until {stamp(brake.rearms_at)} (in {age_of(now, brake.rearms_at)})"
-        yield "Cool-down", f"{freed} as tainted {until}; `konductor-like brake reset` ends it"
+        yield "Cool-down", f"{freed} as out of service {until}; `konductor-like brake reset` ends it"
     if brake.pace is not None:
         yield "Rate", pace_sentence(brake.pace, now)
 
@@ -207,20 +235,33 @@ def brake_reset(
 ) -> None:
     """End the brake's cool-down now, and restart its rate limit.
 
-    The limits stay in force. A node that a limit holds back waits until fewer nodes are tainted, or until the
-    setting allows more.
+    The limits stay in force. A node that a limit holds back waits until fewer nodes are out of service, or
+    until the setting allows more.
     """
+    from konductor_like.cli import session
+    from konductor_like.cluster.client import KubeClient
     from konductor_like.model import Control
 
-    reset, _ = _write_act(Control.BRAKE_RESET, kubeconfig, context, by, reason=reason)
-    say(["brake reset"])
-    tell_if_verbose(f"act {reset.act}")
+    with session.connected(KubeClient, kubeconfig, context) as (client, settings):
+        reset, _ = _write_act(client, settings, Control.BRAKE_RESET, by, reason=reason)
+        say(["brake reset"])
+        _tell_more(client, settings, reset)
+
+
+def _tell_more(client: KubeClient, settings: Settings, act: ControlAct) -> None:
+    """Warn if no controller runs that could apply the act; with ``-v`` print the act's id."""
+    from konductor_like.cli import session
+
+    controller = session.read_controller(client, settings)
+    if controller.readable and not controller.alive(session.cluster_now(client)):
+        warn("the controller does not run; it applies this when it starts")
+    tell_if_verbose(f"audit id {act.act}")
 
 
 def _write_act(
+    client: KubeClient,
+    settings: Settings,
     control: Control,
-    kubeconfig: str | None,
-    context: str | None,
     claimed: str | None,
     *,
     reason: str = "",
@@ -232,29 +273,27 @@ def _write_act(
     clock would end a pause too early. Raises CommandError if there is no Lease, or another KubeError.
     """
     from konductor_like.cli import session
-    from konductor_like.cluster.client import KubeClient
     from konductor_like.cluster.errors import KubeNotFound
     from konductor_like.cluster.lease_annotations import add_control_act
     from konductor_like.model import Control, ControlAct
     from konductor_like.policy.wording import control_act_id
 
-    with session.connected(KubeClient, kubeconfig, context) as (client, settings):
-        namespace, name = session.lease_namespace(client, settings), settings.lease_name
-        acts: list[ControlAct] = []
+    namespace, name = session.lease_namespace(client, settings), settings.lease_name
+    acts: list[ControlAct] = []
 
-        def act_for(before: LeaseView) -> ControlAct | None:
-            now, by = session.cluster_now(client), session.who(client, claimed)
-            act_id = control_act_id(control.value, now, by, reason)
-            acts.append(ControlAct(control, now, by, reason, until(now), act=act_id))
-            is_needed = control is not Control.RESUME or before.controls.pause is not None
-            return acts[-1] if is_needed else None
+    def act_for(before: LeaseView) -> ControlAct | None:
+        now, by = session.cluster_now(client), session.who(client, claimed)
+        act_id = control_act_id(control.value, now, by, reason)
+        acts.append(ControlAct(control, now, by, reason, until(now), act=act_id))
+        is_needed = control is not Control.RESUME or before.controls.pause is not None
+        return acts[-1] if is_needed else None
 
-        try:
-            before = add_control_act(client, namespace, name, act_for)
-        except KubeNotFound as error:
-            raise CommandError(
-                f"there is no Lease {namespace}/{name}: no controller has ever run",
-                hint="the controller creates the Lease when it starts; "
-                "KONDUCTOR_NAMESPACE and KONDUCTOR_LEASE_NAME name it",
-            ) from error
+    try:
+        before = add_control_act(client, namespace, name, act_for)
+    except KubeNotFound as error:
+        raise CommandError(
+            f"there is no Lease {namespace}/{name}: no controller has ever run",
+            hint="the controller creates the Lease when it starts; "
+            "KONDUCTOR_NAMESPACE and KONDUCTOR_LEASE_NAME name it",
+        ) from error
     return acts[-1], before.controls

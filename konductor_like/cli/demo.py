@@ -154,7 +154,10 @@ def _keep(console: Console, stage: Stage) -> None:
             exits.enter_context(findable(stage.kept))
         except (OSError, RuntimeError) as error:
             warn(f"`{PROGRAM} demo xid` will not find this demo: {error}")
-        console.print("\nAll steps passed. The demo keeps running until Ctrl-C. Try, in another terminal:\n")
+        console.print(
+            "\nAll steps passed. The brake is full now, so a further broken node is only held until the"
+        )
+        console.print("nodes are reset. The demo keeps running until Ctrl-C. Try, in another terminal:\n")
         for line in (*_setup_lines(), *_commands(stage)):
             console.print(f"  {line}")
         threading.Event().wait()  # until Ctrl-C
@@ -173,8 +176,10 @@ def _commands(stage: Stage) -> Iterator[str]:
         yield f"export {name}={shlex.quote(value)}"
     yield f"{PROGRAM} status"
     yield f"{PROGRAM} explain gpu-04"
+    yield f"grep audit: {shlex.quote(str(stage.controller_log))}"
+    yield f"{PROGRAM} reset --yes --reason 'trying it out'"
+    yield f"{PROGRAM} brake reset"
     yield f"{PROGRAM} demo xid gpu-03 79"
-    yield f"{PROGRAM} reset gpu-04 --reason 'trying it out'"
     if shutil.which("kubectl") is not None:
         yield "kubectl get nodes -L trainy.konduktor.ai/health"
         yield "kubectl describe node gpu-04"

@@ -8,6 +8,7 @@ import traceback
 
 import typer
 
+from konductor_like.cli.help import Group
 from konductor_like.cli.output import tell
 from konductor_like.exits import Exit
 from konductor_like.model.text import clipped
@@ -46,6 +47,8 @@ def print_usage_error(error: typer.TyperException) -> Exit:
     message = _CHOICES.sub(lambda choices: choices[0].replace("'", ""), message)
     tell(f"error: {message[:1].lower()}{message[1:].rstrip('.')}")
     if context := getattr(error, "ctx", None):
+        if isinstance(context.command, Group) and (option := getattr(error, "option_name", "")):
+            tell(f"hint: options stand behind the command: `{context.command_path} COMMAND {option}`")
         tell(f"hint: see `{context.command_path} --help`")
     return Exit.USAGE
 

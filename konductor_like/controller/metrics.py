@@ -201,7 +201,7 @@ class Metrics:
         self.paused = gauge("paused", "Pause: 1 while an operator has paused tainting, else 0.")
         self.cooling = gauge(
             "brake_cooling",
-            "Released or deleted nodes that the brake still counts as tainted, because of the cool-down.",
+            "Released or deleted nodes that still count as out of service, because of the brake's cool-down.",
         )
         self.deleted = counter(
             "tainted_nodes_deleted_total", "Nodes that were deleted with the controller's taint."

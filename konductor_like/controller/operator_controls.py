@@ -113,7 +113,7 @@ class OperatorControls:
             how, by, act = f"Tainting was resumed by {resume.by}", resume.by, resume.act
         else:
             how, by, act = "Tainting was resumed", None, ""
-        message = f"{how}. The controller now taints held nodes whose faults are still active."
+        message = f"{how}. The brake's limits still apply."
         logs.info(message, by=by)
         audit.control_applied("resume", by=by, act=act, why="the pause has expired" if expired else "")
         self._fleet_event(EventReason.RESUMED, message, act)

@@ -28,6 +28,7 @@ CONTROLLER = (sys.executable, "-m", "konductor_like.controller.launch")
 COMMAND = (sys.executable, "-m", "konductor_like.cli")
 HEARTBEAT_SECONDS = 60.0
 _LOG_LINES_KEPT = 200
+_NO_FILE = Path(os.devnull)
 
 
 @dataclass(slots=True)
@@ -60,9 +61,12 @@ class SeenNode:
 
 
 class RunningController:
-    """The real controller as a process; ``log`` has its last log lines."""
+    """The real controller as a process; ``log`` has its last log lines, and the file ``log_file`` has all."""
 
-    def __init__(self, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], arguments: Sequence[str], log_file: Path = _NO_FILE
+    ) -> None:
+        self._log_file = log_file
         self.log: deque[str] = deque(maxlen=_LOG_LINES_KEPT)
         self.process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
             (*CONTROLLER, *arguments), env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
@@ -92,8 +96,12 @@ class RunningController:
 
     def _follow(self) -> None:
         assert self.process.stderr is not None  # noqa: S101  # it was asked for
-        with self.process.stderr as lines:
+        with (
+            self.process.stderr as lines,
+            self._log_file.open("a", buffering=1, encoding="utf-8") as log_file,
+        ):
             for line in lines:
+                log_file.write(line)
                 self.log.append(line.rstrip("\n"))
 
 
@@ -130,6 +138,11 @@ class Stage:
         return {"KUBECONFIG": str(self.kubeconfig), "LOG_ENDPOINT": self.loki.url}
 
     @property
+    def controller_log(self) -> Path:
+        """The file with the log lines of the stage's controllers."""
+        return self._folder / "controller.log"
+
+    @property
     def kept(self) -> KeptDemo:
         """What another process needs to write to the nodes' kernel logs."""
         booted_ns = {
@@ -155,7 +168,9 @@ class Stage:
             "KONDUCTOR_LISTEN": "off",
             "KONDUCTOR_LOG_FORMAT": "text",
         }
-        controller = RunningController(self.child_environment(**(quick | settings)), arguments)
+        controller = RunningController(
+            self.child_environment(**(quick | settings)), arguments, self.controller_log
+        )
         self._exits.callback(controller.stop)
         return controller
 

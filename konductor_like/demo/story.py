@@ -81,7 +81,7 @@ def steps(controller: RunningController) -> Iterator[Step]:
         never=_another_than("gpu-04"),
     )
     yield Step(
-        "Four more nodes fail; the brake allows two of ten GPU nodes to be out.",
+        "Four more nodes fail; the brake allows two of ten GPU nodes to be out of service.",
         _many,
         lambda stage: sum(node.health == "held" for node in stage.nodes()) == 3,
         lambda stage, _seconds: _out(stage),
@@ -133,4 +133,4 @@ def _out(stage: Stage) -> str:
     nodes = stage.nodes()
     tainted = ", ".join(node.name for node in nodes if node.tainted)
     held = ", ".join(node.name for node in nodes if node.health == "held")
-    return f"out: {tainted}; held back and listed: {held}"
+    return f"out of service: {tainted}; held back and listed: {held}"

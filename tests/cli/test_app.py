@@ -259,6 +259,17 @@ def test_a_command_that_does_not_exist_names_the_one_that_was_meant(
     assert f"error: no such command '{typed}'. Did you mean '{meant}'?" in capsys.readouterr().err
 
 
+def test_an_option_of_a_command_before_the_command_is_told_where_it_stands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert execute(["--context", "nope", "status"], "konductor-like") == Exit.USAGE
+    assert capsys.readouterr().err == (
+        "error: no such option: --context\n"
+        "hint: options stand behind the command: `konductor-like COMMAND --context`\n"
+        "hint: see `konductor-like --help`\n"
+    )
+
+
 def test_a_wrong_choice_is_told_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["check-config", "-o", "csv"], "konductor-like") == Exit.USAGE
     assert capsys.readouterr().err == (

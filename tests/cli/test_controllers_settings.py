@@ -168,6 +168,35 @@ def test_the_brake_without_a_running_controller_says_that_no_node_is_tainted(
     assert "no controller runs, so no node is tainted: " in run("brake", "status").out
 
 
+@pytest.mark.parametrize(
+    "command", [("pause", "--reason", "x"), ("resume",), ("brake", "reset")], ids=" ".join
+)
+def test_an_order_to_a_controller_that_does_not_run_warns(
+    command: tuple[str, ...], cluster: Cluster, run: Run, tmp_path: Path
+) -> None:
+    cluster("healthy")
+    warning = "warning: the controller does not run; it applies this when it starts\n"
+    assert warning not in run("pause", "--reason", "roll-out").err
+
+    stop_the_controller(tmp_path)
+    done = run(*command)
+
+    assert done.code == 0
+    assert warning in done.err
+
+
+def test_resume_tells_which_nodes_the_brake_still_holds(cluster: Cluster, run: Run) -> None:
+    server = cluster("brake full")
+    assert run("pause", "--reason", "roll-out").code == 0
+    held = "the brake still holds 7 nodes: 1 of 8 GPU nodes are out of service, the limit is 1\n"
+    assert run("resume").out == f"tainting resumed\n{held}"
+
+    server.access.deny("list", "nodes")
+    done = run("resume")
+    assert (done.code, done.out) == (0, "tainting unchanged (it was not paused)\n")
+    assert "warning: the nodes that the brake still holds are not known: " in done.err
+
+
 def test_the_brakes_cool_down_names_its_end_and_the_command_that_ends_it() -> None:
     brake = BrakeState(gpu_nodes=10, out=1, bound=2, cooling=1, rearms_at=ago(-540))
     running = ControllerReport(
@@ -175,9 +204,10 @@ def test_the_brakes_cool_down_names_its_end_and_the_command_that_ends_it() -> No
     )
 
     first, second, *_ = brake_lines(brake, running, NOW)
-    assert first == "Brake:       1 of at most 2 (20 % of 10 GPU nodes) is tainted; none waits"
-    until = "still counts as tainted until 2026-05-06T12:09:00Z (in 9m); `konductor-like brake reset` ends it"
-    assert second == f"Cool-down:   1 node released or deleted recently {until}"
+    assert first == "Brake:       1 of at most 2 (20 % of 10 GPU nodes) is out of service; none waits"
+    until = "until 2026-05-06T12:09:00Z (in 9m); `konductor-like brake reset` ends it"
+    freed = "1 node released or deleted recently still counts as out of service"
+    assert second == f"Cool-down:   {freed} {until}"
 
 
 def test_the_names_of_held_nodes_can_be_passed_on(cluster: Cluster, run: Run) -> None:

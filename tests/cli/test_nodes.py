@@ -431,7 +431,7 @@ def test_a_taint_is_one_patch_with_its_tests_and_an_event_of_the_same_name(
     assert record.tainted_at == NOW
     assert event["metadata"]["annotations"] == {"trainy.konduktor.ai/act": record.act.id}
     assert event["message"].endswith(f"(audit id {record.act.id})")
-    assert f"node/gpu-2: act {record.act.id}" in done.err
+    assert f"node/gpu-2: audit id {record.act.id}" in done.err
 
 
 def test_a_node_that_changed_meanwhile_is_decided_again(

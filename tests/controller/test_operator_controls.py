@@ -159,7 +159,7 @@ def test_a_pause_and_its_end_are_reported_once_in_log_metric_and_event(
             "The controller still records faults, and `reset` works."
         ),
         "audit: pause applied",
-        "The pause has expired. The controller now taints held nodes whose faults are still active.",
+        "The pause has expired. The brake's limits still apply.",
         "audit: resume applied",
     ]
     assert desk.acts == ["a1b2", "a1b2"]

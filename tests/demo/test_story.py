@@ -57,17 +57,18 @@ def test_a_demo_that_is_kept_takes_everything_with_it_when_it_ends(tmp_path: Pat
             logged |= "Node gpu-04 tainted." in line
             if pasted or "export " in line:
                 pasted.append(line.strip())
-            if "trying it out" in line:
+            if "demo xid gpu-03 79" in line:
                 break
         assert logged
         assert next(folder.iterdir()).name.startswith("konductor-like-")
 
-        # every printed line can be pasted, and the Xid reaches the controller
-        pasted.append("until konductor-like explain gpu-03 | grep 'xid 79'; do sleep 0.2; done")
+        # every printed line can be pasted, and the Xid taints the node
+        pasted.append("until konductor-like status --state faulty gpu-03 | grep 'xid 79'; do sleep 0.2; done")
         shell = ["bash", "-euxc", "\n".join(pasted)]
         done = subprocess.run(shell, env=environment, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr
-        assert "gpu-03: [1236" in done.stdout
+        assert "gpu-03: [123" in done.stdout
+        assert "audit: taint of node gpu-04 applied" in done.stdout
 
         kept.terminate()
         assert kept.wait(timeout=60) == 128 + signal.SIGTERM

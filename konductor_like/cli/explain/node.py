@@ -146,7 +146,7 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Coverage", [_coverage(node), *notes_on(report.name, node.controller.coverage)]
     if (act := record.act) is not None:
         by = f"by the controller with the rules {act.rules}" if act.rules else "by a person"
-        yield "Last write", f"{_when(act.at, now)} {by}, act {act.id}"
+        yield "Last write", f"{_when(act.at, now)} {by}, audit id {act.id}"
     stopped = node.controller.why_not_running(now)
     yield "Warning", [*report.warnings, stopped] if stopped else report.warnings
     yield "Rules", node.other_rules
