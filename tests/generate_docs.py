@@ -83,6 +83,8 @@ def commands() -> dict[str, Command]:
         for name, command in group.commands.items():
             if hasattr(command, "commands"):
                 inner = command.make_context(name, [], parent=context, resilient_parsing=True)
+                if command.invoke_without_command:  # a command too: `demo` and `demo xid`
+                    yield prefix + name, Command(command, name, context)
                 yield from below(command, inner, f"{prefix}{name} ")
             else:
                 yield prefix + name, Command(command, name, context)
@@ -90,6 +92,12 @@ def commands() -> dict[str, Command]:
     program = typer.main.get_command(build())
     context = program.make_context("konductor-like", [], resilient_parsing=True, terminal_width=_HELP_WIDTH)
     return dict(below(program, context, ""))
+
+
+def _root_help() -> str:
+    program = typer.main.get_command(build())
+    context = program.make_context("konductor-like", [], resilient_parsing=True, terminal_width=_HELP_WIDTH)
+    return program.get_help(context).split("\nCommands:")[0].rstrip()
 
 
 def _commands() -> Mapping[str, str]:
@@ -107,7 +115,7 @@ def _commands() -> Mapping[str, str]:
     )
     meanings = _docstrings(SOURCE / "exits.py", "Exit")
     exits = _table(("code", "meaning"), ((str(code.value), meanings[code.name]) for code in Exit))
-    return {"index": index, "exits": exits, "commands": texts.rstrip()}
+    return {"index": index, "exits": exits, "commands": texts.rstrip(), "root": _root_help()}
 
 
 def _settings() -> Mapping[str, str]:

@@ -14,6 +14,7 @@ import typer
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import FormatOption, Verbose
 from konductor_like.cli.output import say, say_document, say_table, tell, warn
+from konductor_like.cli.rules import RULES_VARIABLE
 from konductor_like.exits import Exit
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def check_config(*, output: FormatOption = "table", _verbose: Verbose = False) -
         warn(warning)
     for problem in found.problems:
         tell(f"error: {problem}")
+    if found.hint:
+        tell(f"hint: {found.hint}")
     if found.problems:
         raise typer.Exit(Exit.USAGE)
     tell(f"The configuration is good, and so are the rules: {found.rules}.")
@@ -52,6 +55,8 @@ class Inspection:
     in_effect: list[Effective] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    hint: str = ""
+    """What was not checked because of the problems."""
     rules: str = ""
     """The number of rules: ``176 Xids, 400 SXids, 53 patterns``."""
 
@@ -69,6 +74,10 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
         settings = Settings()
     except ValidationError as error:
         found.problems += explain_settings_error(error, environ)
+        found.hint = (
+            "some combinations are checked only after these errors are corrected; then run this again"
+        )
+        file = Path(rules) if (rules := environ.get(RULES_VARIABLE)) else None
     else:
         found.in_effect = effective(settings, environ)
         found.problems += _unusable(settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import typer
@@ -47,11 +46,15 @@ class Command(TyperCommand):
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # see options.py
         typed = list(args)
         rest = super().parse_args(ctx, args)
-        for before, word in pairwise(["", *typed]) if not ctx.resilient_parsing else ():
-            joined = word.startswith("--") and "=" in word
-            option, value = word.split("=", 1) if joined else (before, word)
-            if not value.strip() and option != "--reason":  # a reason may be left empty
-                raise typer.BadParameter("an empty word; is a shell variable not set?", ctx=ctx)
+        if not ctx.resilient_parsing:
+            words, *_ = self.make_parser(ctx).parse_args(typed)
+            for param in self.params:
+                value = words.get(str(param.name))
+                given = value if isinstance(value, list | tuple) else [value]
+                empty = any(isinstance(word, str) and not word.strip() for word in given)
+                if empty and "--reason" not in param.opts:  # a reason may be left empty
+                    message = "an empty word; is a shell variable not set?"
+                    raise typer.BadParameter(message, ctx=ctx, param=param)  # type: ignore[arg-type]  # as above
         return rest
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # see options.py

@@ -88,7 +88,9 @@ def not_blank(reason: str) -> str:
 def short_reason(reason: str) -> str:
     """Refuse a reason that is long or not one line; it may be empty. Raises BadParameter."""
     if len(reason) > _REASON_CHARS or not reason.strip().isprintable():
-        raise typer.BadParameter(f"a reason is one line of at most {_REASON_CHARS} characters")
+        raise typer.BadParameter(
+            f"a reason is one line of at most {_REASON_CHARS} characters, without control characters"
+        )
     return reason.strip()
 
 

@@ -64,10 +64,9 @@ def _is_there(place: str) -> bool:
     except (OSError, RuntimeError) as error:  # RuntimeError: ~nobody/config
         reason = error.strerror if isinstance(error, OSError) else error
         raise KubeConfigError(f"kubeconfig {cut(place)} cannot be used: {reason}") from error
-    if size is not None and size > _BYTES_MOST:
-        raise KubeConfigError(
-            f"kubeconfig {cut(place)} cannot be used: it is larger than {_BYTES_MOST} bytes"
-        )
+    problem = "the file is empty" if size == 0 else f"it is larger than {_BYTES_MOST} bytes"
+    if size is not None and not 0 < size <= _BYTES_MOST:
+        raise KubeConfigError(f"kubeconfig {cut(place)} cannot be used: {problem}")
     return size is not None
 
 
@@ -162,6 +161,8 @@ def _reported(kind: type[KubeError], what: str) -> Iterator[None]:
     try:
         with _swallowed() as problems:
             yield
+    except UnicodeDecodeError as error:
+        raise kind(f"{what}: it is not UTF-8 text") from error
     except (ConfigException, YAMLError, *_UNUSABLE) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         if isinstance(error, _MALFORMED):

@@ -14,6 +14,7 @@ from konductor_like.catalog.rules_file import WHOLE_FILE, quoted
 from konductor_like.detection.detector import Detector
 from konductor_like.detection.why_not import why_no_fault
 
+_NO_RULES = "for no rules of your own write `rules: []`"
 _BYTES_READ_MOST = 2 * 1024 * 1024
 
 
@@ -27,10 +28,13 @@ def load_rules(path: Path | None, *, needed: bool = False) -> UserRules:
     text = None if path is None else _read(path)
     if needed and path is not None and not (text and text.strip()):
         how = "is gone" if text is None else "is empty"
-        raise _unreadable(path, f"{how}; to use no rules of your own, write `rules: []`")
+        raise _unreadable(path, f"{how}; {_NO_RULES}")
     if path is None or text is None:
         return UserRules(load_catalog())
-    return validated(read_user_rules(text, path.name, load_catalog()))
+    rules = validated(read_user_rules(text, path.name, load_catalog()))
+    if text.strip():
+        return rules
+    return replace(rules, warnings=(f"{path.name} is empty: a running controller refuses it; {_NO_RULES}.",))
 
 
 def validated(rules: UserRules) -> UserRules:

@@ -168,6 +168,20 @@ def test_a_hostile_word_is_refused_wherever_it_stands(name: str, server: Kuberne
     assert state_of(server) == before
 
 
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (["scan", ""], "FILE"),
+        (["explain", "xid", ""], "RULE|LINE|NODE"),
+        (["status", "--context="], "--context"),
+        (["backtest", "--since", ""], "--since"),
+    ],
+    ids=words,
+)
+def test_an_empty_word_is_refused_with_the_name_of_its_argument(line: list[str], name: str, run: Run) -> None:
+    assert f"invalid value for '{name}': an empty word" in run(*line).err
+
+
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("run", "demo xid")])
 def test_ten_megabytes_are_refused(name: str, server: KubernetesServer, run: Run) -> None:
     """No shell passes as much; a program that builds a command line might."""

@@ -243,6 +243,22 @@ def test_a_broken_catalogue_is_a_problem_like_any_other(monkeypatch: pytest.Monk
     assert inspect(os.environ).problems == ["xid.csv, row 7, severity: 'grave' is none"]
 
 
+def test_a_wrong_value_does_not_hide_an_error_in_the_rules_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    (tmp_path / "rules.yaml").write_text("overrides:\n  xid.13.severity: worse\n")
+    monkeypatch.setenv("KONDUCTOR_RULES_FILE", str(tmp_path / "rules.yaml"))
+    monkeypatch.setenv("KONDUCTOR_BRAKE_MAX_NODES", "x")
+
+    done = run("check-config")
+
+    assert done.code == 2
+    value, rule, hint = done.err.splitlines()
+    assert value.startswith("error: KONDUCTOR_BRAKE_MAX_NODES='x'")
+    assert rule.startswith("error: rules.yaml:2, overrides, xid.13.severity")
+    assert hint.startswith("hint: some combinations are checked only after these errors are corrected")
+
+
 @pytest.mark.parametrize(
     ("text", "problems", "warnings"),
     [

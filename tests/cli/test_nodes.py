@@ -75,9 +75,22 @@ def test_a_fault_name_of_any_length_is_one_short_message(cluster: Cluster, run: 
 
     done = run("ack", "gpu-1", "x\x1b" * 5_000_000, "--reason", "seen")
 
-    assert done.code == 1
+    assert done.code == 2
     assert len(done.err) < 400
     assert "\x1b" not in done.err
+
+
+def test_an_unknown_fault_is_a_usage_error_before_the_cluster_is_asked(run: Run) -> None:
+    done = run("ack", "gpu-1", "foo", "--reason", "seen", "--kubeconfig", "none")
+
+    assert done.code == 2
+    assert done.err.startswith("error: there is no fault 'foo'\n")
+
+
+def test_a_dry_run_of_a_purge_says_what_would_be_lost(cluster: Cluster, run: Run) -> None:
+    cluster("one faulty")
+
+    assert "of 1 node would be lost" in run("reset", "--purge", "--dry-run").err
 
 
 def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
@@ -192,7 +205,7 @@ def test_a_reason_is_one_line_that_the_record_can_hold(
     done = run(*command, "--reason", reason)
 
     assert (done.code, done.out) == (2, "")
-    assert "a reason is one line of at most 500 characters" in done.err
+    assert "a reason is one line of at most 500 characters, without control characters" in done.err
     assert server.calls() == []
 
 

@@ -142,3 +142,14 @@ def test_a_file_that_is_no_rules_file_is_one_short_error(
         assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 2)
         assert said in done.err
         assert "\x1b" not in done.err
+
+
+def test_an_empty_rules_file_is_a_warning_because_a_running_controller_refuses_it(
+    tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "rules.yaml").write_text("\n")
+
+    done = run("rules", "test", str(tmp_path / "rules.yaml"))
+
+    assert done.code == 0
+    assert "warning: rules.yaml is empty: a running controller refuses it" in done.err

@@ -145,6 +145,16 @@ def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
         load(tmp_path / "core")
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"), [(b"", "the file is empty"), (b"\x7fELF\xff", "it is not UTF-8 text")]
+)
+def test_a_file_without_text_is_refused_in_plain_words(content: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "config").write_bytes(content)
+
+    with pytest.raises(KubeConfigError, match=f"config cannot be used: {reason}$"):
+        load(tmp_path / "config")
+
+
 def test_without_any_configuration_the_error_names_the_places() -> None:
     with pytest.raises(
         KubeConfigError, match=r"no kubeconfig at ~/.kube/config, and this is not a pod"

@@ -31,7 +31,7 @@ def parse(arguments: list[str]) -> None:
         options = {option for each in typer.main.get_command(build()).params for option in each.opts}
         assert {*arguments} <= {*options, "--help"}, f"no such option among {arguments}"
         return
-    words = 2 if arguments[0] in GROUPS else 1
+    words = 2 if arguments[0] in GROUPS and not "".join(arguments[1:2]).startswith("-") else 1
     name = " ".join(arguments[:words])
     form = len(arguments) <= words or any("[" in each or each.endswith(("...", "…")) for each in arguments)
     if form:  # the page names a command, or shows its form

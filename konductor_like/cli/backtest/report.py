@@ -81,8 +81,8 @@ def assumptions(result: Result) -> list[str]:
     sentences = [back, nodes, polled]
     if result.history.without_boot:
         sentences.append(
-            f"kernel lines that name no boot ({count(result.history.without_boot, 'fault')}) come from one "
-            "boot: a stamp that runs backwards is a replay"
+            f"{count(result.history.without_boot, 'fault')} without a boot id: the backtest treats them as "
+            "one boot, and a line with an earlier stamp counts as printed again"
         )
     return sentences
 

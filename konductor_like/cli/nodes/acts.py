@@ -92,8 +92,9 @@ class Purge(NodeWrites):
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """Note the purge on the Lease first: without their records the nodes cannot inform the brake."""
         if states:
+            lost = "is lost" if self.dry_run is DryRun.NONE else "would be lost"
             warn(
-                f"the record of faults and releases of {count(len(states), 'node')} is lost: "
+                f"the record of faults and releases of {count(len(states), 'node')} {lost}: "
                 "old kernel-log lines may taint again"
             )
         tainted = sum(state.tainted for state in states)

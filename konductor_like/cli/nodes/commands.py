@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,13 +29,15 @@ from konductor_like.cli.options import (
 )
 from konductor_like.cli.output import ask, can_answer, tell
 from konductor_like.exits import Exit
-from konductor_like.model.text import listed
+from konductor_like.model.text import clipped, listed
 
 if TYPE_CHECKING:
     from konductor_like.model import NodeState
 
 NAMES_ASKED_ABOUT = 10
 """Number of nodes that the question names; it counts the others."""
+_OWN_RULE = re.compile(r"[a-z][a-z0-9_]*([. ][a-z0-9_]+)+")
+"""A rule of the user's own file, as its id or as words: ``site.nic_down``, ``site nic down``."""
 _NOTHING_TO_RESET = "Nothing to reset: no node has the taint, and the brake holds no node."
 
 
@@ -74,8 +77,10 @@ def reset(
         raise CommandError("give names or a selector, not both", status=Exit.USAGE)
     fleet_wide = not nodes and dry_run is DryRun.NONE
     if fleet_wide and not yes and not can_answer():
+        danger = "purge without names may free the whole fleet and deletes its records"
         raise CommandError(
-            "a reset without names may free the whole fleet, and there is no terminal to ask on",
+            f"a {danger if purge else 'reset without names may free the whole fleet'}, and there is no "
+            "terminal to ask on",
             hint="name the nodes (is a shell variable empty?), or give --yes; --dry-run lists the nodes",
             status=Exit.USAGE,
         )
@@ -172,11 +177,21 @@ def ack(
 
 
 def rule_of(typed: str) -> str:
-    """Return the rule that the text names: ``XID 63``, ``63``, or a rule of the user's own file by its id."""
+    """Return the rule that the text names: ``XID 63``, ``63``, or a rule of the user's own file by its id.
+
+    Only the controller has the user's own file, so a name that could be in it is accepted. Raises
+    CommandError for any other name.
+    """
     from konductor_like.catalog import load_catalog
     from konductor_like.catalog.fault_names import parse_fault_name
+    from konductor_like.model import OPERATOR_RULE
 
-    return parse_fault_name(typed, load_catalog()).rule or typed.strip().lower()
+    name, meant = parse_fault_name(typed, load_catalog())
+    own = typed.strip().lower()
+    if name is None and own != OPERATOR_RULE and not _OWN_RULE.fullmatch(own):
+        hint = f"did you mean {' or '.join(meant)}?" if meant else "without a fault, `ack NODE` means all"
+        raise CommandError(f"there is no fault {clipped(typed, 60)!r}", hint=hint, status=Exit.USAGE)
+    return name or own
 
 
 def _confirmed(states: Sequence[NodeState], *, purge: bool) -> bool:
