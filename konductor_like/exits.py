@@ -18,7 +18,7 @@ class Exit(IntEnum):
     FOUND = 4
     """With ``--exit-code`` the command found it: ``status`` a faulty or held node, ``scan`` a fault."""
     UNKNOWN = 5
-    """With ``--exit-code`` the command cannot tell: ``status`` an unknown node, ``scan`` an unreadable log."""
+    """With ``--exit-code`` the command cannot tell: ``status`` an unknown node, ``scan`` no log lines."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
 
