@@ -10,16 +10,17 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from konductor_like.cli.columns import NONE, columns, count, fault_name
+from konductor_like.cli.columns import NONE, count, fault_name
 from konductor_like.cli.errors import CommandError, describe
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import Format, FormatOption, Verbose
-from konductor_like.cli.output import colourful, say, say_table, tell, yaml_lines
+from konductor_like.cli.output import Screen, colourful, say, say_table, tell, warn, yaml_lines
 from konductor_like.exits import Exit
 from konductor_like.model import Severity, Source
 from konductor_like.model.text import clipped, printable
@@ -42,6 +43,7 @@ _UNREADABLE = (OSError, EOFError, zlib.error, CommandError)
 _ERROR_CHARS = 300
 _LINE_DIGITS = 8
 _ADVICE_MOST = 500
+_UNPARSED_SHOWN = 3
 _GRAVEST_FIRST = tuple(Severity)
 _COLOURS = {Severity.FATAL: "red", Severity.TEST: "magenta", Severity.SUSPECT: "yellow"}
 
@@ -68,7 +70,11 @@ def scan(
         Severity, typer.Option("--min-severity", help="Leave out faults that are less grave than this.")
     ] = Severity.INFO,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 4 if a fault is shown, with 5 if nothing was read.")
+        bool,
+        typer.Option(
+            "--exit-code",
+            help="Exit with 4 if a fault is shown, with 5 if nothing was read or an Xid was not understood.",
+        ),
     ] = False,
     output: FormatOption = "table",
     _verbose: Verbose = False,
@@ -105,7 +111,10 @@ class _Scan:
         # The widths are fixed, because a row is printed before the next one is known.
         where_width = max(map(len, names)) + 1 + _LINE_DIGITS if self._several else _LINE_DIGITS
         self._layout = f"{{:<11}}   {{:<22}}   {{:<12}}   {{:<25}}   {{:<{where_width}}}   {{}}"
-        self._done = self._failed = self._bytes = self._left_out = 0
+        self._done = self._failed = self._bytes = self._left_out = self._unparsed = 0
+        self._read_in_part = False
+        self._faults = 0
+        self._all_rows = self._summarises
         self._found: Counter[Severity] = Counter()
         self._rules: set[str] = set()
         self._advice: dict[tuple[str, str], Severity] = {}
@@ -114,7 +123,7 @@ class _Scan:
         """Scan one file (``-``: standard input) and print its faults."""
         from konductor_like.cli.scan_summary import Summary
 
-        summary = Summary()
+        summary, bytes_before = Summary(), self._bytes
         try:
             with _opened(name) as stream:
                 self._take(name, stream, summary)
@@ -122,7 +131,9 @@ class _Scan:
             raise  # the reader of the output has closed the pipe
         except _UNREADABLE as error:
             self._failed += 1
-            reason = describe(error)
+            is_begun = self._bytes > bytes_before
+            self._read_in_part |= is_begun
+            reason = _reason(error, is_begun=is_begun)
             tell(
                 f"error: {clipped(reason if reason.startswith(name) else f'{name}: {reason}', _ERROR_CHARS)}"
             )
@@ -137,6 +148,9 @@ class _Scan:
             say([""])
             rows = sorted(self._advice, key=lambda row: _GRAVEST_FIRST.index(self._advice[row]))
             say_table(("FAULT", "TO DO"), rows)
+        if (more := self._unparsed - _UNPARSED_SHOWN) > 0:
+            lines = "1 more line names" if more == 1 else f"{more} more lines name"
+            warn(f"{lines} an Xid in a form that is not understood")
         if not (self._done or self._bytes):
             return  # no file could be read, and the errors are printed already
         read = f"{_sized(self._bytes)} of {self._source.value} log"
@@ -144,9 +158,11 @@ class _Scan:
             f"{self._found[severity]} {severity.value}" for severity in Severity if self._found[severity]
         )
         if self._found:
-            tell(f"Found {count(self._found.total(), 'fault')} in {read}: {by_severity}.")
+            tell(f"Found {self._found_lines()} in {read}: {by_severity}.")
         elif not self._bytes:
             tell("There is nothing to scan: the input is empty.")
+        elif not self._left_out and self._unparsed:
+            tell(f"No faults in {read}.")
         elif not self._left_out:
             other = Source.POD if self._source is Source.KERNEL else Source.KERNEL
             tell(f"No faults in {read}. Were these {other.value} logs? Then add --source {other.value}.")
@@ -157,17 +173,26 @@ class _Scan:
         """Return the status that tells whether a fault was found."""
         if self._found:
             return Exit.FOUND
-        return self.status_of_reading() if self._failed or self._bytes else Exit.UNKNOWN
+        known = self._bytes and not self._unparsed
+        return self.status_of_reading() if self._failed or known else Exit.UNKNOWN
 
     def status_of_reading(self) -> Exit:
         """Return the status that tells whether the files could be read."""
-        return Exit.of(done=self._done, failed=self._failed)
+        return Exit.of(done=self._done + self._read_in_part, failed=self._failed)
+
+    def _found_lines(self) -> str:
+        """Return ``7 fault lines of 6 faults``; without the second number where faults are not grouped."""
+        lines = self._found.total()
+        if lines in (1, self._faults):
+            return count(lines, "fault")
+        faults = f" of {count(self._faults, 'fault')}" if self._all_rows else ""
+        return f"{lines} fault lines{faults}"
 
     def _take(self, name: str, stream: BinaryIO, summary: Summary) -> None:
         from konductor_like.detection.scan import scan as hits_of
 
         least = _GRAVEST_FIRST.index(self._least)
-        for hit in hits_of(stream, self._source, self._count):
+        for hit in hits_of(stream, self._source, self._count, partial(self._warn_of_unparsed, name)):
             if _GRAVEST_FIRST.index(hit.finding.severity) > least:
                 self._left_out += 1
                 continue
@@ -179,6 +204,12 @@ class _Scan:
                 self._print(name, hit, first=first)
                 if name == _STDIN:  # a person may watch `dmesg -w | konductor-like scan --lines`
                     sys.stdout.flush()
+
+    def _warn_of_unparsed(self, name: str, number: int) -> None:
+        self._unparsed += 1
+        if self._unparsed <= _UNPARSED_SHOWN:
+            where = "line " if name == _STDIN else f"{clipped(name, _ERROR_CHARS)}:"
+            warn(f"{where}{number}: names an Xid in a form that is not understood; it is not counted")
 
     def _print(self, name: str, hit: Hit, *, first: bool) -> None:
         """Print one line with a fault, and the header above the first one."""
@@ -199,15 +230,21 @@ class _Scan:
 
     def _show(self, name: str, summary: Summary) -> None:
         """Print the summary of one file."""
-        from konductor_like.cli.scan_summary import HEADERS
+        from konductor_like.cli.scan_summary import lines_of
 
         rows = list(summary.rows())
         if not rows:
             return
         if self._several:
             say(["", f"{printable(name)}:"] if self._advice else [f"{printable(name)}:"])
-        header, *lines = columns(HEADERS, [cells for _, cells in rows])
-        say([header, *(self._painted(line, row[0]) for line, row in zip(lines, rows, strict=True))])
+        self._faults += len(rows)
+        self._all_rows &= summary.is_whole()
+        header, *lines = lines_of([cells for _, cells in rows], Screen.of(sys.stdout).width)
+        say([header])
+        row = -1
+        for line in lines:
+            row += not line.startswith(" ")  # a folded row goes on with blanks
+            say([self._painted(line, rows[row][0])])
         for finding in summary.findings():
             if len(self._advice) < _ADVICE_MOST:
                 self._advice.setdefault((fault_name(finding.rule), finding.advice), finding.severity)
@@ -274,6 +311,17 @@ def _unpacked(raw: BinaryIO) -> BinaryIO:
     if start.startswith(_GZIP_MAGIC):
         return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]  # typeshed does not call it a BinaryIO
     return raw
+
+
+def _reason(error: Exception, *, is_begun: bool) -> str:
+    """Return why a file could not be read to its end, and what to do."""
+    match error:
+        case EOFError():
+            return "the gzip file is cut off" + "; the faults up to there are shown" * is_begun
+        case IsADirectoryError():
+            return f"{describe(error)}; name the files, such as {error.filename}/*.log"
+        case _:
+            return describe(error)
 
 
 def _sized(number: float) -> str:

@@ -175,7 +175,7 @@ def test_the_brakes_cool_down_names_its_end_and_the_command_that_ends_it() -> No
     )
 
     first, second, *_ = brake_lines(brake, running, NOW)
-    assert first == "Brake:       1 of at most 2 (20 % of 10 GPU nodes) is tainted; none waits"
+    assert first == "Brake:       1 of at most 2 (20 % of 10 GPU nodes) is tainted; none held"
     until = "still counts as tainted until 2026-05-06T12:09:00Z (in 9m); `konductor-like brake reset` ends it"
     assert second == f"Cool-down:   1 node released or deleted recently {until}"
 
