@@ -189,14 +189,14 @@ def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime)
     from konductor_like.cli.status.text import controller_sentence, pace_sentence
 
     are = "is" if brake.out == 1 else "are"
-    waiting = f"{len(brake.held)} wait{'s' if len(brake.held) == 1 else ''}" if brake.held else "none waits"
+    held = f"{len(brake.held) or 'none'} held"
     if controller.settings is None:
         of_all = f"{brake.out} of {count(brake.gpu_nodes, 'GPU node')} {are} out of service"
-        yield "Brake", f"{of_all}; {waiting}; the limit is not known: {controller.why_settings_unknown}"
+        yield "Brake", f"{of_all}; {held}; the limit is not known: {controller.why_settings_unknown}"
     else:
         share = f"{100 * brake.bound // max(brake.gpu_nodes, 1)} % of {count(brake.gpu_nodes, 'GPU node')}"
         also = f"; {brake.unavailable} more are unavailable and count too" if brake.unavailable else ""
-        yield "Brake", f"{brake.out} of at most {brake.bound} ({share}) {are} out of service{also}; {waiting}"
+        yield "Brake", f"{brake.out} of at most {brake.bound} ({share}) {are} out of service{also}; {held}"
     if pause := brake.pause:
         until = f"until {stamp(pause.until)}" if pause.until else "without an end"
         ends = "`konductor-like resume` ends the pause"

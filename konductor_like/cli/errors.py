@@ -55,6 +55,8 @@ def print_usage_error(error: typer.TyperException) -> Exit:
 
 def describe(error: Exception) -> str:
     """Return the error in one sentence; for an operating system's error the file and the reason."""
+    if isinstance(error, IsADirectoryError) and error.filename:
+        return f"{clipped(str(error.filename), _NAME_CHARS)}: is a directory, not a file"
     if isinstance(error, OSError) and error.strerror:
         return (
             f"{clipped(str(error.filename), _NAME_CHARS)}: {error.strerror}"

@@ -10,16 +10,17 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from konductor_like.cli.columns import NONE, columns, count, fault_name
+from konductor_like.cli.columns import NONE, count, fault_name
 from konductor_like.cli.errors import CommandError, describe
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import Format, FormatOption, Verbose
-from konductor_like.cli.output import colourful, say, say_table, tell, warn, yaml_lines
+from konductor_like.cli.output import Screen, colourful, say, say_table, tell, warn, yaml_lines
 from konductor_like.exits import Exit
 from konductor_like.model import Severity, Source
 from konductor_like.model.text import clipped, printable
@@ -45,6 +46,7 @@ _ODD_SHARE = 0.1
 """An input with a greater share of bytes that no text has is binary; random bytes have a share of a half."""
 _LINE_DIGITS = 8
 _ADVICE_MOST = 500
+_UNPARSED_SHOWN = 3
 _GRAVEST_FIRST = tuple(Severity)
 _COLOURS = {Severity.FATAL: "red", Severity.TEST: "magenta", Severity.SUSPECT: "yellow"}
 
@@ -74,7 +76,7 @@ def scan(
         bool,
         typer.Option(
             "--exit-code",
-            help="Exit with 4 if a fault is shown, with 5 if nothing was read or the input is no text.",
+            help="Exit with 4 if a fault is shown, with 5 if the log is empty, is no text or is not understood.",
         ),
     ] = False,
     output: FormatOption = "table",
@@ -113,8 +115,10 @@ class _Scan:
         # The widths are fixed, because a row is printed before the next one is known.
         where_width = max(map(len, names)) + 1 + _LINE_DIGITS if self._several else _LINE_DIGITS
         self._layout = f"{{:<11}}   {{:<22}}   {{:<12}}   {{:<25}}   {{:<{where_width}}}   {{}}"
-        self._done = self._failed = self._bytes = self._left_out = 0
-        self._binary = False
+        self._done = self._failed = self._bytes = self._left_out = self._unparsed = 0
+        self._binary = self._read_in_part = False
+        self._faults = 0
+        self._all_rows = self._summarises
         self._found: Counter[Severity] = Counter()
         self._rules: set[str] = set()
         self._advice: dict[tuple[str, str], Severity] = {}
@@ -123,7 +127,7 @@ class _Scan:
         """Scan one file (``-``: standard input) and print its faults."""
         from konductor_like.cli.scan_summary import Summary
 
-        summary = Summary()
+        summary, bytes_before = Summary(), self._bytes
         try:
             with _opened(name) as stream:
                 self._take(name, stream, summary)
@@ -131,7 +135,9 @@ class _Scan:
             raise  # the reader of the output has closed the pipe
         except _UNREADABLE as error:
             self._failed += 1
-            reason = describe(error)
+            is_begun = self._bytes > bytes_before
+            self._read_in_part |= is_begun
+            reason = _reason(error, is_begun=is_begun)
             tell(
                 f"error: {clipped(reason if reason.startswith(name) else f'{name}: {reason}', _ERROR_CHARS)}"
             )
@@ -146,6 +152,9 @@ class _Scan:
             say([""])
             rows = sorted(self._advice, key=lambda row: _GRAVEST_FIRST.index(self._advice[row]))
             say_table(("FAULT", "TO DO"), rows)
+        if (more := self._unparsed - _UNPARSED_SHOWN) > 0:
+            lines = "1 more line names" if more == 1 else f"{more} more lines name"
+            warn(f"{lines} an Xid in a form that is not understood")
         if not (self._done or self._bytes):
             return  # no file could be read, and the errors are printed already
         read = f"{_sized(self._bytes)} of {self._source.value} log"
@@ -153,9 +162,11 @@ class _Scan:
             f"{self._found[severity]} {severity.value}" for severity in Severity if self._found[severity]
         )
         if self._found:
-            tell(f"Found {count(self._found.total(), 'fault')} in {read}: {by_severity}.")
+            tell(f"Found {self._found_lines()} in {read}: {by_severity}.")
         elif not self._bytes:
             tell("There is nothing to scan: the input is empty.")
+        elif not self._left_out and self._unparsed:
+            tell(f"No faults in {read}.")
         elif not self._left_out and not self._binary:
             other = Source.POD if self._source is Source.KERNEL else Source.KERNEL
             tell(f"No faults in {read}. Were these {other.value} logs? Then add --source {other.value}.")
@@ -168,18 +179,26 @@ class _Scan:
             return Exit.FOUND
         if self._failed:
             return self.status_of_reading()
-        return Exit.OK if self._bytes and not self._binary else Exit.UNKNOWN
+        return Exit.OK if self._bytes and not (self._binary or self._unparsed) else Exit.UNKNOWN
 
     def status_of_reading(self) -> Exit:
         """Return the status that tells whether the files could be read."""
-        return Exit.of(done=self._done, failed=self._failed)
+        return Exit.of(done=self._done + self._read_in_part, failed=self._failed)
+
+    def _found_lines(self) -> str:
+        """Return ``7 fault lines of 6 faults``; without the second number where faults are not grouped."""
+        lines = self._found.total()
+        if lines in (1, self._faults):
+            return count(lines, "fault")
+        faults = f" of {count(self._faults, 'fault')}" if self._all_rows else ""
+        return f"{lines} fault lines{faults}"
 
     def _take(self, name: str, stream: BinaryIO, summary: Summary) -> None:
         from konductor_like.detection.scan import scan as hits_of
 
         is_binary, found_before = _is_binary(stream), self._found.total() + self._left_out
         least = _GRAVEST_FIRST.index(self._least)
-        for hit in hits_of(stream, self._source, self._count):
+        for hit in hits_of(stream, self._source, self._count, partial(self._warn_of_unparsed, name)):
             if _GRAVEST_FIRST.index(hit.finding.severity) > least:
                 self._left_out += 1
                 continue
@@ -195,6 +214,12 @@ class _Scan:
             self._binary = True
             what = "standard input" if name == _STDIN else clipped(name, _ERROR_CHARS)
             warn(f"{what}: most likely no log, because it is not text")
+
+    def _warn_of_unparsed(self, name: str, number: int) -> None:
+        self._unparsed += 1
+        if self._unparsed <= _UNPARSED_SHOWN:
+            where = "line " if name == _STDIN else f"{clipped(name, _ERROR_CHARS)}:"
+            warn(f"{where}{number}: names an Xid in a form that is not understood; it is not counted")
 
     def _print(self, name: str, hit: Hit, *, first: bool) -> None:
         """Print one line with a fault, and the header above the first one."""
@@ -215,15 +240,21 @@ class _Scan:
 
     def _show(self, name: str, summary: Summary) -> None:
         """Print the summary of one file."""
-        from konductor_like.cli.scan_summary import HEADERS
+        from konductor_like.cli.scan_summary import lines_of
 
         rows = list(summary.rows())
         if not rows:
             return
         if self._several:
             say(["", f"{printable(name)}:"] if self._advice else [f"{printable(name)}:"])
-        header, *lines = columns(HEADERS, [cells for _, cells in rows])
-        say([header, *(self._painted(line, row[0]) for line, row in zip(lines, rows, strict=True))])
+        self._faults += len(rows)
+        self._all_rows &= summary.is_whole()
+        header, *lines = lines_of([cells for _, cells in rows], Screen.of(sys.stdout).width)
+        say([header])
+        row = -1
+        for line in lines:
+            row += not line.startswith(" ")  # a folded row goes on with blanks
+            say([self._painted(line, rows[row][0])])
         for finding in summary.findings():
             if len(self._advice) < _ADVICE_MOST:
                 self._advice.setdefault((fault_name(finding.rule), finding.advice), finding.severity)
@@ -299,6 +330,17 @@ def _is_binary(stream: BinaryIO) -> bool:
     start = stream.peek(_SAMPLE_BYTES)[:_SAMPLE_BYTES].decode("utf-8", "surrogateescape")
     odd = sum(not each.isprintable() and not each.isspace() for each in start)
     return odd > len(start) * _ODD_SHARE
+
+
+def _reason(error: Exception, *, is_begun: bool) -> str:
+    """Return why a file could not be read to its end, and what to do."""
+    match error:
+        case EOFError():
+            return "the gzip file is cut off" + "; the faults up to there are shown" * is_begun
+        case IsADirectoryError():
+            return f"{describe(error)}; name the files, such as {error.filename}/*.log"
+        case _:
+            return describe(error)
 
 
 def _sized(number: float) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from konductor_like.cli.columns import fault_name
+from konductor_like.cli.columns import columns, fault_name
 from konductor_like.detection.line_time import time_text
 from konductor_like.detection.scan import Hit
 from konductor_like.model import Finding, Severity
 
 HEADERS = ("SEVERITY", "FAULT", "GPU", "COUNT", "FIRST", "LAST", "WHAT")
+NARROW_HEADERS = (*HEADERS[:4], "WHAT AND WHEN")
 ROWS_MOST = 200
 """Rows of one severity. The lines of further faults and GPUs are only counted."""
 _GRAVEST_FIRST = tuple(Severity)
@@ -64,8 +65,20 @@ class Summary:
             rows.append((severity, (severity.value, "others", "", str(more), "", "", what)))
         yield from sorted(rows, key=lambda row: _GRAVEST_FIRST.index(row[0]))
 
+    def is_whole(self) -> bool:
+        """Whether each fault and GPU has its row."""
+        return not self._others
+
     def _gravest_first(self) -> list[_Group]:
         return sorted(self._groups.values(), key=lambda group: _GRAVEST_FIRST.index(group.finding.severity))
+
+
+def lines_of(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Return the rows under their headers. Too narrow a terminal has the times in the last cell."""
+    lines = columns(HEADERS, rows, width)
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    return columns(NARROW_HEADERS, [(*row[:4], _what_and_when(*row[4:])) for row in rows], width)
 
 
 def time_of(line: bytes, finding: Finding) -> str:
@@ -76,6 +89,11 @@ def time_of(line: bytes, finding: Finding) -> str:
 def what_of(finding: Finding) -> str:
     """Return the fault in words."""
     return finding.title + (" (written by a user)" if finding.user_written else "")
+
+
+def _what_and_when(first: str, last: str, what: str) -> str:
+    times = dict.fromkeys(time for time in (first, last) if time)
+    return f"{what}, {' to '.join(times)}" if times else what
 
 
 def _row(group: _Group) -> tuple[str, ...]:

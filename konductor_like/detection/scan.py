@@ -13,6 +13,7 @@ from typing import BinaryIO, NamedTuple
 from konductor_like.catalog.patterns import finder_in_bytes
 from konductor_like.detection.detector import packaged
 from konductor_like.detection.multiline import MultilineDetector
+from konductor_like.detection.why_not import is_unparsed
 from konductor_like.model import Finding, Source
 
 LINE_BYTES = 256 * 1024
@@ -22,6 +23,8 @@ _CHUNK_BYTES = 96 * 1024
 
 Progress = Callable[[int], object]
 """Called with the number of bytes that were read since the last call."""
+UnparsedLine = Callable[[int], object]
+"""Called with the number of a line that names an Xid in a form that detection does not understand."""
 
 
 class Hit(NamedTuple):
@@ -32,7 +35,12 @@ class Hit(NamedTuple):
     line: bytes
 
 
-def scan(stream: BinaryIO | RawIOBase, source: Source, progress: Progress | None = None) -> Iterator[Hit]:
+def scan(
+    stream: BinaryIO | RawIOBase,
+    source: Source,
+    progress: Progress | None = None,
+    unparsed: UnparsedLine | None = None,
+) -> Iterator[Hit]:
     """Yield the faults in a binary file, in order."""
     detector = packaged()
     find = MultilineDetector(lambda: detector).find if source is Source.KERNEL else detector.find_in_pod_log
@@ -48,9 +56,12 @@ def scan(stream: BinaryIO | RawIOBase, source: Source, progress: Progress | None
             last = len(block) if end < 0 else end
             number += block.count(b"\n", at, first)
             line = block[first : min(last, first + LINE_BYTES)].removesuffix(b"\r")
-            finding = find(line.decode("utf-8", "replace"))
+            text = line.decode("utf-8", "replace")
+            finding = find(text)
             if finding is not None:
                 yield Hit(number, finding, line)
+            elif unparsed and source is Source.KERNEL and is_unparsed(detector.catalog, text):
+                unparsed(number)
             number += 1
             at = last + 1
         number += block.count(b"\n", at)

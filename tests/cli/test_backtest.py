@@ -203,7 +203,7 @@ def test_an_empty_history_is_reported(run: Run) -> None:
         (("--compare", "bad.yaml"), "bad.yaml:2"),
         (("--nodes", "nodes.json"), "nodes.json:1: '{}' cannot be the name of a node"),
         (("--nodes", "missing.txt"), "missing.txt: No such file or directory"),
-        (("--nodes", "."), ".: Is a directory"),
+        (("--nodes", "."), ".: is a directory, not a file"),
         (("--nodes", "empty.txt"), "empty.txt has no names of nodes"),
         (("--rules", "."), "is a directory, not a file"),
         (("--compare", "\x1b[2J"), "No such file or directory"),

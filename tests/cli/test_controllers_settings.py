@@ -204,7 +204,7 @@ def test_the_brakes_cool_down_names_its_end_and_the_command_that_ends_it() -> No
     )
 
     first, second, *_ = brake_lines(brake, running, NOW)
-    assert first == "Brake:       1 of at most 2 (20 % of 10 GPU nodes) is out of service; none waits"
+    assert first == "Brake:       1 of at most 2 (20 % of 10 GPU nodes) is out of service; none held"
     until = "until 2026-05-06T12:09:00Z (in 9m); `konductor-like brake reset` ends it"
     freed = "1 node released or deleted recently still counts as out of service"
     assert second == f"Cool-down:   {freed} {until}"

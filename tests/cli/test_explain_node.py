@@ -173,6 +173,16 @@ def test_a_rule_needs_no_cluster(cluster: Cluster, run: Run) -> None:
     assert server.calls() == []
 
 
+def test_without_a_cluster_a_typing_mistake_gets_one_hint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+
+    assert run("explain", "719").err.splitlines()[1:] == [
+        "hint: Did you mean: konductor-like explain cuda 719?"
+    ]
+    assert "/nowhere" not in run("explain", "foo").err
+    assert "/nowhere" in run("explain", "foo", "--kubeconfig", "/nowhere").err
+
+
 def test_a_node_that_may_not_be_read_is_a_failure_and_not_a_usage_error(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
     server.access.deny("list", "nodes")

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from konductor_like.cli.app import execute
-from konductor_like.cli.scan_summary import ROWS_MOST
+from konductor_like.cli.scan_summary import ROWS_MOST, lines_of
 from konductor_like.detection.scan import scan
 from konductor_like.model import Source
 
 FAULT = "[  512.000001] NVRM: Xid (PCI:0000:3b:00): 48, pid=733, name=trainer, DBE (double bit error) ECC\n"
+UNPARSED = "[  512.000003] NVRM: Xid (weird): abc\n"
 NOISE = "[  512.000002] usb 1-1: new high-speed USB device number 2 using xhci_hcd\n"
 COMMAND = (sys.executable, "-m", "konductor_like.cli", "scan")
 
@@ -46,8 +47,8 @@ def test_a_truncated_gzip_file_gives_its_findings_and_an_error(
     path.write_bytes(gzip.compress(FAULT.encode() + os.urandom(2_000_000))[:1_500_000])
     status, out, err = scanned(str(path), "-o", "json", capsys=capsys)
 
-    assert (status, len(out.splitlines())) == (1, 1)
-    assert f"error: {path}: Compressed file ended" in err
+    assert (status, len(out.splitlines())) == (3, 1)
+    assert f"error: {path}: the gzip file is cut off; the faults up to there are shown\n" in err
     assert "Found 1 fault" in err
 
 
@@ -172,7 +173,7 @@ def test_the_summary_has_a_row_for_each_fault_and_gpu_the_gravest_first(
         ("application", "31", "0000:3b:00", "1000"),
     ]
     assert [line.split()[:2] for line in out.splitlines()[-2:]] == [["xid", "48"], ["xid", "31"]]
-    assert "Found 1003 faults in" in err
+    assert "Found 1003 fault lines of 3 faults in" in err
 
 
 def test_the_summary_is_bounded_and_counts_what_it_does_not_show(
@@ -187,7 +188,7 @@ def test_the_summary_is_bounded_and_counts_what_it_does_not_show(
     assert fatal.startswith("fatal ")
     assert len(others) == ROWS_MOST
     assert last.split()[:4] == ["suspect", "others", "<none>", "100"]
-    assert f"Found {2 * (ROWS_MOST + 50) + 1} faults" in err
+    assert f"Found {2 * (ROWS_MOST + 50) + 1} fault lines in" in err
 
 
 def test_less_grave_faults_can_be_left_out_and_are_counted(
@@ -210,6 +211,8 @@ def test_less_grave_faults_can_be_left_out_and_are_counted(
         (FAULT, ("--lines", "nowhere.log"), 4),
         (FAULT.replace("): 48", "): 31"), ("--min-severity", "fatal"), 0),
         (NOISE, (), 0),
+        (NOISE + UNPARSED, (), 5),
+        (FAULT + UNPARSED, (), 4),
         (NOISE, ("nowhere.log",), 3),
         ("", (), 5),
     ],
@@ -244,6 +247,44 @@ def test_binary_data_without_a_fault_is_no_proof_of_health(
     exit_status, _, err = scanned("--exit-code", str(path), capsys=capsys)
 
     assert (exit_status, "because it is not text" in err) == (status, status == 5)
+
+
+def test_a_line_with_an_xid_in_an_unknown_form_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kern.log").write_text(NOISE + UNPARSED * 5)
+    unknown = "an Xid in a form that is not understood"
+    _, _, err = scanned("kern.log", capsys=capsys)
+
+    assert err.splitlines()[:-1] == [
+        *(f"warning: kern.log:{line}: names {unknown}; it is not counted" for line in (2, 3, 4)),
+        f"warning: 2 more lines name {unknown}",
+    ]
+    assert unknown not in scanned("--source", "pod", "kern.log", capsys=capsys)[2]
+
+
+def test_a_folder_is_refused_with_an_example_of_the_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+
+    said = "error: logs: is a directory, not a file; name the files, such as logs/*.log\n"
+    assert scanned("logs", capsys=capsys) == (1, "", said)
+
+
+def test_rows_that_are_too_wide_for_the_terminal_are_folded_at_words() -> None:
+    what = "Memory row (or page) recorded for replacement"
+    row = ("suspect", "xid 63", "0000:3b:00", "2", "2026-05-06T12:00:00Z", "2026-05-06T12:00:09Z", what)
+
+    assert len(lines_of([row], None)) == 2
+    assert [line[41:] for line in lines_of([row], 80)] == [
+        "WHAT AND WHEN",
+        "Memory row (or page) recorded for",
+        "replacement, 2026-05-06T12:00:00Z to",
+        "2026-05-06T12:00:09Z",
+    ]
 
 
 def test_a_file_name_is_shown_only_where_there_are_several_files(

@@ -111,6 +111,13 @@ def test_healthy_nodes_are_listed_if_they_are_asked_for(cluster: Cluster, run: R
         assert "\ngpu-1   healthy" in run("status", *options).out
 
 
+def test_the_names_are_those_of_the_table(cluster: Cluster, run: Run) -> None:
+    cluster("one faulty")
+
+    assert run("status", "-o", "name").out == "node/gpu-1\n"
+    assert run("status", "-o", "name", "--show-healthy").out.startswith("node/gpu-1\nnode/gpu-2\n")
+
+
 def test_nodes_that_are_not_measured_are_only_counted() -> None:
     """Where people use a reader of their own, no node has heartbeats: a row for each says nothing."""
     listed = Coverage(NOW, listed=frozenset({"gpu-1"}), listed_are_measured=False)

@@ -123,8 +123,11 @@ def _explain_word(
     try:
         return _explain_node(word, kubeconfig, context, CommandError(missing, hint=hint, status=status))
     except (KubeConfigError, KubeError) as error:
-        message = f"{no_fault}, and the cluster's nodes cannot be read: {error}"
-        hint = f"{hint.rstrip('.')}; {error.hint}" if error.hint else hint
+        if isinstance(error, KubeConfigError) and not (kubeconfig or context):  # most likely a typing mistake
+            message = f"{no_fault}; to look for a node of that name, a working kubeconfig is needed"
+        else:
+            check = f"; {error.hint}" if error.hint else ""
+            message = f"{no_fault}, and the cluster's nodes cannot be read: {error}{check}"
         raise CommandError(message, hint=hint, status=status_of(error) or status) from error
 
 

@@ -73,7 +73,7 @@ def status(
     """Show the state of the fleet, its faults, and what to do.
 
     Only reads the cluster. First come the numbers, then one line for each fault, then the nodes that are not
-    healthy.
+    healthy. `-o name` and `-o wide` list the same nodes; `--show-healthy` adds the healthy nodes.
     """
     if nodes and selector:
         raise CommandError("give names or a selector, not both", status=Exit.USAGE)
@@ -135,7 +135,7 @@ def _show(report: StatusReport, output: Output, view: View) -> None:
         case "json" | "yaml":
             say_document(status_document(report, view.states), output)
         case "name":
-            say(f"node/{node.name}" for node in report.nodes if not view.states or node.health in view.states)
+            say(f"node/{node.name}" for node in view.chosen(report))
         case "table" | "wide":
             say(status_lines(report, view, Screen.of(sys.stdout)))
     for name in report.missing:
