@@ -76,7 +76,7 @@ def scan(
         bool,
         typer.Option(
             "--exit-code",
-            help="Exit with 4 if a fault is shown, with 5 if the log is empty, is no text or is not understood.",
+            help="Exit with 4 if a fault is shown, with 5 if the log is empty, no text or not understood.",
         ),
     ] = False,
     output: FormatOption = "table",
