@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import signal
+from collections.abc import Iterator
 
 import hypothesis
+import pytest
 
 hypothesis.settings.register_profile("suite", deadline=None, max_examples=50)  # a busy machine is no failure
 hypothesis.settings.load_profile("suite")
@@ -14,3 +17,13 @@ def pytest_configure() -> None:
     """A suite in the background of a shell ignores Ctrl-C, and so would every program that it starts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Undo the change of ``-v`` to the logging of the whole process."""
+    root, ours = logging.getLogger(), logging.getLogger("konductor_like")
+    before = (list(root.handlers), ours.level)
+    yield
+    root.handlers[:] = before[0]
+    ours.setLevel(before[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -46,16 +45,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return Done(code, *capsys.readouterr())
 
     return run_command
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    """Undo the change of ``-v`` to the logging of the whole process."""
-    root, ours = logging.getLogger(), logging.getLogger("konductor_like")
-    before = (list(root.handlers), ours.level)
-    yield
-    root.handlers[:] = before[0]
-    ours.setLevel(before[1])
 
 
 @pytest.fixture

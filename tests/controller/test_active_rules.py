@@ -150,7 +150,7 @@ def test_a_deleted_file_changes_nothing_until_it_is_back(tmp_path: Path, text: s
         said += scene.said()
 
     assert scene.finds() is None
-    assert said.count(f"rules.yaml: {how}; to use no rules") == 1
+    assert said.count(f"rules.yaml: {how}; ") == 1
     assert scene.gauge("rules_rejected") == 1
 
     scene.mount(OFF)
