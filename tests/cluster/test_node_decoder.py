@@ -213,7 +213,7 @@ def odd_node(oddities: list[tuple[tuple[str, ...], Any]]) -> Any:
         for step in place[:-1]:
             inner = inner.get(step) if isinstance(inner, dict) else None
         if isinstance(inner, dict):
-            inner[place[-1]] = value
+            inner[place[-1]] = copy.deepcopy(value)  # the same value may be drawn twice, one inside the other
     return node
 
 
