@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from konductor_like.cli.columns import columns, folded, stamp, stamp_of_ns
@@ -123,8 +124,14 @@ def ask(question: str) -> bool:
 
 
 def harden() -> None:
-    """Make both streams escape characters that the locale cannot write, so that printing never fails."""
-    for stream in (sys.stdout, sys.stderr):
+    """Make both streams escape characters that the locale cannot write, so that printing never fails.
+
+    A stream that the caller closed (``>&-``) is written to nowhere.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # open to the end
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 

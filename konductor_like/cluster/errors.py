@@ -177,7 +177,8 @@ def error_of(
 ) -> KubeError:
     """Return the error for an answer. ``what`` names the request, such as ``get nodes/gpu-7``."""
     message = _status_message(body)
-    kind = _kind_of(status)
+    # A web page is no answer of an API server: its 404 does not mean that the object is missing.
+    kind = KubeBadAnswer if status == 404 and body.lstrip().startswith(b"<") else _kind_of(status)
     hint = _forbidden_hint(message) if kind is KubeForbidden else None
     return kind(
         f"cannot {what}: {cut(message) if message else f'HTTP status {status}'}",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -127,3 +129,10 @@ def test_no_color_leaves_no_escape_sequence(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NO_COLOR", "1")
 
     assert Screen(80, colourful(Terminal())).painted("gpu-1", "1") == "gpu-1"
+
+
+def test_a_closed_output_is_written_to_nowhere() -> None:
+    shell = f"{sys.executable} -m konductor_like.cli explain xid 79 >&-"
+    done = subprocess.run(shell, shell=True, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S602  # only a shell closes it
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -130,3 +130,11 @@ def test_waits_double_and_are_spread() -> None:
 
 def test_waits_are_never_shorter_than_asked_for() -> None:
     assert Backoff(first_seconds=1).seconds(1, 30.0) == 30.0
+
+
+def test_a_web_page_does_not_say_that_an_object_is_missing() -> None:
+    page = error_of("get nodes/gpu-1", 404, b"\n<!DOCTYPE html><title>Not Found</title>")
+
+    assert isinstance(page, KubeBadAnswer)
+    assert "another program answers" in str(page.hint)
+    assert isinstance(error_of("list slices", 404, b"404 page not found\n"), KubeNotFound)
