@@ -194,6 +194,25 @@ class Settings(BaseSettings):
     never."""
     record_interval_seconds: float = Field(_POLICY.record_interval_seconds, ge=0)
     """Minimum seconds between two writes of a Node that only raise a count."""
+    return_by: Literal["ask", "reboot"] = Field(
+        "ask", validation_alias=AliasChoices("return_by", "KONDUCTOR_RETURN")
+    )
+    """`ask`: only a person removes a taint. `reboot`: after a reboot that meets the needs of all the node's
+    faults, the controller removes it, too ([the way back](../use/return.md))."""
+    return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0)
+    """Return: seconds for which the kernel log of the new boot must be heard without a fault."""
+    returns_per_hour: int = Field(_POLICY.returns_per_hour, ge=0)
+    """Return: maximum number of nodes that return by themselves within an hour."""
+    probation_seconds: float = Field(_POLICY.probation_seconds, ge=0)
+    """Return: seconds of probation. A fault on probation taints at once and ends the node's automatic
+    returns."""
+    suspect_days: float = Field(_POLICY.suspect_days, ge=0, le=365)
+    """Days after which a suspicion ends if the node's kernel log was heard without the fault; `0` for
+    never."""
+    test_seconds: float = Field(_POLICY.test_seconds, ge=0)
+    """Seconds after which a test (Xid 14) ends and its taint is removed; `0` for never."""
+    gpu_count_seconds: float = Field(_POLICY.gpu_count_seconds, ge=0)
+    """Seconds for which a node must have fewer GPUs than before until it is suspect; `0` for never."""
     suspect_taint: Literal["none", "PreferNoSchedule"] = "none"
     """`PreferNoSchedule`: suspect nodes get the taint `trainy.konduktor.ai/suspect=true:PreferNoSchedule`."""
     unknown_node_seconds: float = Field(600.0, ge=0)
@@ -308,6 +327,7 @@ class Settings(BaseSettings):
         shared = {field.name for field in fields(PolicyConfig)} & type(self).model_fields.keys()
         numbers: dict[str, Any] = {name: getattr(self, name) for name in shared}
         numbers["suspect_taint"] = self.suspect_taint != "none"
+        numbers["returns_by_reboot"] = self.return_by == "reboot"
         return PolicyConfig(**numbers, count_user_written=self.user_written == "count")
 
     def lease_namespace(self, pods_own: str | None) -> str:

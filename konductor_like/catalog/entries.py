@@ -6,22 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from konductor_like.model import FaultKind, Severity
-
-
-class Needs(StrEnum):
-    """The repair that a machine needs before a fault counts as repaired."""
-
-    NOTHING = "nothing"
-    APPLICATION_RESTART = "application restart"
-    SOFTWARE_UPDATE = "software update"
-    GPU_RESET = "gpu reset"
-    FABRIC_RESET = "fabric reset"
-    """GPUs and NVSwitches (of the node or of its NVLink domain) are reset together."""
-    REBOOT = "reboot"
-    INSPECTION = "inspection"
-    REPLACEMENT = "replacement"
-    SUPPORT = "support"
-    """Only the vendor can find the repair."""
+from konductor_like.model import Needs as Needs
 
 
 class Mode(StrEnum):

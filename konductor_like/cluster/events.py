@@ -42,6 +42,10 @@ _NORMAL = frozenset(
         EventReason.RESUMED,
         EventReason.BRAKE_RESET,
         EventReason.FREE,
+        EventReason.REBOOTED,
+        EventReason.ENDED,
+        EventReason.RETURNED,
+        EventReason.RETURNS_RESUMED,
     }
 )
 

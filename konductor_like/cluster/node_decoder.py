@@ -12,6 +12,7 @@ from konductor_like.cluster import node_record as records
 from konductor_like.cluster.transport import FIELD_MANAGER, JsonObject, json_object, parsed
 from konductor_like.model import (
     HEALTH_LABEL,
+    NEEDS_LABEL,
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
     AsRead,
@@ -154,6 +155,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
             taints=taints,
             record=text,
             health=labels.get(HEALTH_LABEL),
+            needs=labels.get(NEEDS_LABEL),
             has_annotations=isinstance(metadata.get("annotations"), dict),
             has_labels=isinstance(metadata.get("labels"), dict),
         ),
@@ -226,7 +228,7 @@ _COUNTS = {
     "karpenter.azure.com/sku-gpu-count": "karpenter.azure.com/sku-gpu-manufacturer",
 }
 """Labels with the number of GPUs, each with the label that names the GPUs' maker."""
-_LABELS = (HEALTH_LABEL, OPT_OUT_LABEL, *_PRESENT, *_ACCELERATORS, *_COUNTS)
+_LABELS = (HEALTH_LABEL, NEEDS_LABEL, OPT_OUT_LABEL, *_PRESENT, *_ACCELERATORS, *_COUNTS)
 """All labels that decoding a Node reads, beside those that the settings name."""
 _OTHER_MAKERS = ("amd", "habana", "intel", "aws", "inferentia", "trainium", "neuron", "xilinx", "qualcomm")
 

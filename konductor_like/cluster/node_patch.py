@@ -20,6 +20,7 @@ from typing import Any
 from konductor_like.cluster import node_record as records
 from konductor_like.model import (
     HEALTH_LABEL,
+    NEEDS_LABEL,
     RECORD_ANNOTATION,
     SUSPECT_TAINT_EFFECT,
     SUSPECT_TAINT_KEY,
@@ -41,6 +42,7 @@ _ESCAPED = str.maketrans({"~": "~0", "/": "~1"})
 """The characters that a JSON pointer escapes in a key (RFC 6901)."""
 _RECORD = f"{_ANNOTATIONS}/{RECORD_ANNOTATION.translate(_ESCAPED)}"
 _HEALTH = f"{_LABELS}/{HEALTH_LABEL.translate(_ESCAPED)}"
+_NEEDS = f"{_LABELS}/{NEEDS_LABEL.translate(_ESCAPED)}"
 RawTaint = Mapping[str, str]
 OUR_TAINT: RawTaint = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
 SUSPECT_TAINT: RawTaint = {
@@ -56,7 +58,9 @@ def build(state: NodeState, change: Change) -> list[Operation]:
     text = _wanted_text(state, change)
     operations = _on_taints(seen.taints, _wanted_taints(seen, change))
     operations += _on_map(_RECORD, RECORD_ANNOTATION, seen.has_annotations, seen.record, text)
-    operations += _on_map(_HEALTH, HEALTH_LABEL, seen.has_labels, seen.health, change.health)
+    labels = _on_map(_HEALTH, HEALTH_LABEL, seen.has_labels, seen.health, change.health)
+    operations += labels
+    operations += _on_map(_NEEDS, NEEDS_LABEL, seen.has_labels or bool(labels), seen.needs, change.needs)
     return [*_tests(state, change, operations), *operations] if operations else []
 
 
@@ -81,8 +85,9 @@ def applied(state: NodeState, change: Change, *, shorten: bool = True) -> NodeSt
         taints=raw,
         record=text,
         health=change.health,
+        needs=change.needs,
         has_annotations=seen.has_annotations or text is not None,
-        has_labels=seen.has_labels or change.health is not None,
+        has_labels=seen.has_labels or change.health is not None or change.needs is not None,
     )
     return replace(state, taints=taints, record=record, record_problem=None, as_read=as_read)
 

@@ -27,6 +27,7 @@ from konductor_like.model import (
     IncidentState,
     KernelPosition,
     Machine,
+    Needs,
     NodeRecord,
     Quarantine,
     Release,
@@ -117,17 +118,24 @@ class Codec(Generic[T]):
 
 _RECORD = Codec(
     NodeRecord,
-    "hold_until",
+    *("hold_until", "gpus", "quiet_since"),
     tainted="tainted_at",
     booted_after="booted_after_ns",
     replace="replace_since",
     contested="contested_at",
+    probation="probation_until",
 )
+_NEEDS_BEFORE = {
+    "nothing": Needs.NONE.value,
+    **{each.value.replace("-", " "): each.value for each in Needs},
+}
+"""The needs as versions before 0.4 wrote them: with blanks."""
 _COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice", "needs")
 _INCIDENT = Codec(
     Incident,
     *("state", "count", "before_install", "user_written", "job", "failure_group", "role", "root_cause"),
-    "escalated_because",
+    *("escalated_because", "met_by"),
+    met="met_ns",
     first="first_ns",
     last="last_ns",
     line="evidence",
@@ -139,7 +147,7 @@ _ACK = Codec(Ack, "at", "by", "reason")
 _ACT = Codec(Act, "id", "at", "rules")
 MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")
 _POSITION = Codec(KernelPosition, seq="sequence", us="stamp_us")
-_QUARANTINE = Codec(Quarantine, "rule", out="tainted_at", back="released_at")
+_QUARANTINE = Codec(Quarantine, "rule", "how", "relapse", out="tainted_at", back="released_at")
 _RECORD_FIELDS = frozenset(
     {"v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act", "truncated"}
     | _RECORD.attributes.keys()
@@ -199,6 +207,7 @@ def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | N
     times = [ns for ns in (values["first_ns"], values["last_ns"]) if ns != ""]
     if not times:
         found.complain("first and last are missing")
+    values["needs"] = _NEEDS_BEFORE.get(values["needs"], values["needs"])
     return Incident(
         key=IncidentKey(rule, found.get("gpu", str)),
         last=_position(found, "at", boot_id),

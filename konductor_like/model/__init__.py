@@ -6,7 +6,7 @@ are aware and UTC.
 """
 
 from konductor_like.model.brake import BrakeState, Held, Pace, PoolBrake, SkipReason
-from konductor_like.model.controls import Control, ControlAct, Controls, TaintedNode
+from konductor_like.model.controls import Control, ControlAct, Controls, ReturnedNode, TaintedNode
 from konductor_like.model.escalation import (
     NO_ESCALATION,
     Distinct,
@@ -18,17 +18,20 @@ from konductor_like.model.escalation import (
 from konductor_like.model.faults import (
     APPLICATION_XIDS,
     EVIDENCE_CHARS,
+    MET_BY_REBOOT,
     Fault,
     FaultKind,
     Finding,
     IncidentKey,
     KernelPosition,
     LogLine,
+    Needs,
     Severity,
     Source,
 )
 from konductor_like.model.nodes import (
     HEALTH_LABEL,
+    NEEDS_LABEL,
     OPERATOR_RULE,
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
@@ -43,6 +46,7 @@ from konductor_like.model.nodes import (
     Incident,
     IncidentState,
     Machine,
+    MetBy,
     NodeRecord,
     NodeState,
     Quarantine,
@@ -55,6 +59,7 @@ from konductor_like.model.plans import (
     DroppedFault,
     EventReason,
     Growth,
+    Hearing,
     Plan,
     SkippedTaint,
     Snapshot,

@@ -63,6 +63,17 @@ class TaintedNode:
 
 
 @dataclass(frozen=True, slots=True)
+class ReturnedNode:
+    """One return of a node by the controller, and whether the node relapsed."""
+
+    name: str
+    uid: str
+    """The Node's UID."""
+    returned_at: datetime
+    relapsed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Controls:
     """The facts that the brake needs and that no node's record contains."""
 
@@ -70,6 +81,8 @@ class Controls:
     """The latest act of each kind."""
     tainted: tuple[TaintedNode, ...] = ()
     """The Nodes that carry our taint, as last noted, and those recently deleted with it."""
+    returned: tuple[ReturnedNode, ...] = ()
+    """The last ten returns by the controller, the latest first."""
 
     @property
     def pause(self) -> ControlAct | None:

@@ -67,7 +67,7 @@ class Escalation:
     advice: str = ""
     """Advice for a node tainted by ``threshold`` or ``together_with``; empty for the default advice."""
     needs: str = ""
-    """The machine's need in this case (the catalogue's ``Needs``)."""
+    """The machine's need in this case (a value of ``Needs``)."""
 
     @property
     def longest_seconds(self) -> int:

@@ -131,6 +131,31 @@ NOWHERE = KernelPosition()
 """The position of a line without one."""
 
 
+class Needs(StrEnum):
+    """The repair that a machine needs before a fault counts as repaired. A later member outweighs an earlier.
+
+    The values are values of the label ``trainy.konduktor.ai/needs``, so they contain no blanks.
+    """
+
+    NONE = "none"
+    APPLICATION_RESTART = "application-restart"
+    SOFTWARE_UPDATE = "software-update"
+    GPU_RESET = "gpu-reset"
+    FABRIC_RESET = "fabric-reset"
+    """GPUs and NVSwitches (of the node or of its NVLink domain) are reset together."""
+    REBOOT = "reboot"
+    SUPPORT = "support"
+    """Only the vendor can find the repair."""
+    INSPECTION = "inspection"
+    REPLACEMENT = "replacement"
+
+
+MET_BY_REBOOT = frozenset(
+    {Needs.NONE, Needs.APPLICATION_RESTART, Needs.GPU_RESET, Needs.FABRIC_RESET, Needs.REBOOT}
+)
+"""The needs that a reboot of the machine meets."""
+
+
 class Finding(NamedTuple):
     """The meaning of one line's text, before it is known where the line comes from.
 
@@ -139,7 +164,7 @@ class Finding(NamedTuple):
     prefixes (stamps, syslog header, CRI fields); de-duplication compares this text, and people read it.
     ``sub_code`` is what a line adds to its code (the target of an Xid 154, the unit of an Xid 145), ``mig``
     the MIG instance ``GI/CI``, ``port`` the NVLink or switch port, ``needs`` what the machine needs before
-    the fault is gone (the catalogue's ``Needs``).
+    the fault is gone (a value of ``Needs``).
 
     A named tuple, because one is made for every line that reports a fault: seven times as fast as a frozen
     dataclass.

@@ -17,6 +17,7 @@ SUSPECT_TAINT_EFFECT = "PreferNoSchedule"
 """Effect of the taint that suspects get if the settings ask for it; it has the same value as the other
 taint."""
 HEALTH_LABEL = "trainy.konduktor.ai/health"
+NEEDS_LABEL = "trainy.konduktor.ai/needs"
 RECORD_ANNOTATION = "trainy.konduktor.ai/record"
 OPT_OUT_LABEL = "trainy.konduktor.ai/ignore"
 OPERATOR_RULE = "operator"
@@ -45,6 +46,19 @@ class Role(StrEnum):
     """A root cause on another node explains it; it is no reason to taint."""
     UNCLEAR = "unclear"
     """Part of the failure group; the root cause is unknown."""
+
+
+class MetBy(StrEnum):
+    """How an incident's need was met, or why a suspicion or a test ended."""
+
+    REBOOT = "reboot"
+    """The machine has booted since."""
+    HEALTHY_LINE = "healthy-line"
+    """A later line reported the end of the fault, such as Xid 154 "to None"."""
+    QUIET = "quiet"
+    """The kernel log was heard for ``suspect_days`` without the fault."""
+    TIME = "time"
+    """A test (Xid 14) ends after ``test_seconds``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +101,16 @@ class Incident:
     root_cause: str | None = None
     """For a collateral incident: the node on which the failure began, or one of them."""
     needs: str = ""
-    """What the machine needs before the fault is gone (the catalogue's ``Needs``); empty if unknown."""
+    """What the machine needs before the fault is gone (a value of ``Needs``); empty if unknown."""
     escalated_because: str = ""
     """Why it taints although its severity does not: a threshold, or another rule's evidence."""
     ack: Ack | None = None
     ended_ns: int | None = None
     """When the driver reported its end (Xid 154 "to None"); it stays open until a release all the same."""
+    met_ns: int | None = None
+    """When its need was met; the taint stays all the same. A suspicion or a test ended then."""
+    met_by: MetBy | None = None
+    """By what its need was met; set together with ``met_ns``."""
     unknown: tuple[tuple[str, str], ...] = ()
     """See :attr:`NodeRecord.unknown`."""
 
@@ -120,7 +138,7 @@ class Release:
     by: str
     reason: str
     how: str
-    """``reset`` (our command) or ``taint removed`` (by hand)."""
+    """``reset`` (our command), ``taint removed`` (by hand), ``reboot`` or ``time`` (the controller)."""
     read: KernelPosition = NOWHERE
     """Kernel evidence of this position's boot is covered up to the position, whatever its key."""
     read_ns: Mapping[Source, int] = field(default_factory=dict)
@@ -156,6 +174,10 @@ class Quarantine:
     released_at: datetime
     rule: str
     """The rule of the gravest incident of that time."""
+    how: str = ""
+    """How it ended (:attr:`Release.how`); empty if an older version wrote it."""
+    relapse: bool = False
+    """Whether the node failed again while it was on probation after this time out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +216,12 @@ class NodeRecord:
     """When the node was marked for replacement because it failed too often; only a person brings it back."""
     contested_at: datetime | None = None
     """When somebody last removed our taint in a contest (rule 23)."""
+    probation_until: datetime | None = None
+    """When the probation ends of a node that returned by itself; None for no probation."""
+    gpus: int | None = None
+    """The highest number of GPUs that this machine had."""
+    quiet_since: datetime | None = None
+    """When the clock of quiet last started, after a gap of the kernel log that was given up."""
     act: Act | None = None
     unknown: tuple[tuple[str, str], ...] = ()
     """Fields of the annotation that this version does not know, each with its JSON; they are written back."""
@@ -245,6 +273,7 @@ class AsRead:
     health: str | None
     has_annotations: bool
     has_labels: bool
+    needs: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

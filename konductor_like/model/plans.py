@@ -51,6 +51,18 @@ class EventReason(StrEnum):
     """The brake holds no node any more; on the Lease."""
     DELETED = "GPUTaintedNodeDeleted"
     """Nodes were deleted while they carried our taint; on the Lease."""
+    REBOOTED = "GPUNodeRebooted"
+    """A machine has booted: which needs of its faults that meets, or that nobody had asked for a reboot."""
+    ENDED = "GPUFaultEnded"
+    """A suspicion or a test has ended."""
+    RETURNED = "GPUNodeReturned"
+    """The controller returned a node to service, on probation."""
+    RELAPSED = "GPUNodeRelapsed"
+    """A node failed on probation and is tainted again."""
+    RETURNS_STOPPED = "GPUReturnsStopped"
+    """Too many returned nodes relapsed: no node returns by itself until a person resumes; on the Lease."""
+    RETURNS_RESUMED = "GPUReturnsResumed"
+    """A person lets nodes return by themselves again; on the Lease."""
     AMBIGUOUS = "NodeNameAmbiguous"
     """Two machines report under one name."""
     MISNAMED = "NodeNameUnknown"
@@ -81,6 +93,10 @@ class Change:
     """The record to write; None removes the annotation and the label."""
     health: str | None
     """The value of the health label; None removes it."""
+    needs: str | None = field(default=None, kw_only=True)
+    """The value of the label for what the node needs; None removes it."""
+    upkeep: bool = field(default=False, kw_only=True)
+    """Whether the write is not urgent: the controller makes a limited number of these a minute."""
     suspect_taint: bool = field(default=False, kw_only=True)
     """Whether the Node has our taint for suspects after the write."""
     event: EventReason | None = None
@@ -126,6 +142,19 @@ class SkippedTaint:
 
 
 @dataclass(frozen=True, slots=True)
+class Hearing:
+    """The heartbeats of one node whose kernel log is heard now."""
+
+    boot_id: str
+    """The boot of the latest heartbeat."""
+    first_ns: int
+    last_ns: int
+    """Loki timestamps of the first and the last heartbeat of that boot that this controller heard."""
+    has_gap: bool = False
+    """Whether heartbeats are missing that may still arrive."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All facts that a decision depends on."""
 
@@ -146,6 +175,14 @@ class Snapshot:
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the boots that the Node has left: heartbeats of its present boot show that they are over."""
     controls: Controls = field(default_factory=Controls)
+    hearing: Mapping[str, Hearing] = field(default_factory=dict)
+    """The nodes whose kernel log is heard now. A silent, unmeasured or ambiguous node is absent."""
+    gaps_given_up: Mapping[str, int] = field(default_factory=dict)
+    """By node, the end (a Loki timestamp) of the latest gap whose heartbeats never arrived."""
+    short_of_gpus: Mapping[str, str] = field(default_factory=dict)
+    """By node, how many GPUs it has: ``7 of 8 GPUs``. Nodes with all their GPUs are absent."""
+    labels_needs: bool = True
+    """Whether the API server accepts the label for what a node needs; an older admission policy does not."""
     window: RecentEvidence = field(default_factory=RecentEvidence)
     """Recent evidence of the whole fleet, for thresholds and failure groups."""
     replaying: bool = False

@@ -53,6 +53,21 @@ class PolicyConfig:
     common_node_jobs: int = 4
     """Number of failed jobs in a day that make the one node common to all of them a suspect; 0 for never."""
 
+    returns_by_reboot: bool = False
+    """Whether a reboot that meets all needs of a node returns it to service; otherwise only a person does."""
+    return_quiet_seconds: float = 600.0
+    """Seconds for which the new boot's kernel log must be heard before a node returns by itself."""
+    returns_per_hour: int = 4
+    """Number of nodes that may return by themselves within an hour."""
+    probation_seconds: float = 86_400.0
+    """Seconds of the probation of a node that returned by itself."""
+    suspect_days: float = 7.0
+    """Days of a heard kernel log without the fault that end a suspicion; 0 for never."""
+    test_seconds: float = 3600.0
+    """Seconds after which a test (Xid 14) ends; 0 for never."""
+    gpu_count_seconds: float = 1800.0
+    """Seconds for which GPUs must be missing before they are a fault; 0 for never."""
+
     def under(self, escalations: Mapping[str, Escalation], version: str) -> Self:
         """Return this configuration with a catalogue's escalations and its digest."""
         return replace(self, escalations=escalations, version=version)

@@ -35,7 +35,7 @@ def test_every_entry_says_what_it_is_and_what_to_do(catalog: Catalog) -> None:
 
 def test_what_taints_needs_more_than_nothing(catalog: Catalog) -> None:
     entries = [*catalog.xids.values(), *catalog.sxids.values(), *catalog.recovery_actions.values()]
-    harmless = {Needs.NOTHING, Needs.APPLICATION_RESTART}
+    harmless = {Needs.NONE, Needs.APPLICATION_RESTART}
     assert [
         entry.rule for entry in entries if entry.severity is Severity.FATAL and entry.advice.needs in harmless
     ] == []

@@ -137,7 +137,7 @@ def test_an_override_without_effect_is_refused_with_its_line(line: str, said: st
             "link: 'nowhere' is no http:// or https:// address",
         ),
         ("title: The NIC is gone", "kind: ib", "kind: is not a known field"),
-        ("advice: Look at", "needs: luck\n    advice: Look at", "needs: 'luck' is not one of nothing"),
+        ("advice: Look at", "needs: luck\n    advice: Look at", "needs: 'luck' is not one of none"),
         ("[health compromised]", "[hea]", "contains: 'hea' must have 4 to 100 characters"),
         ("[health compromised]", "['h   ']", "contains: 'h   ' must have 4 to 100 characters"),
         ("[health compromised]", '["health\\tcompromised"]', "must be printable"),

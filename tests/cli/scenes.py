@@ -200,7 +200,7 @@ def fleet_of_300() -> list[dict[str, Any]]:
         )
         advice = "Work may go on; reset the GPU when the node is idle, so that the new row takes effect."
         title = "Memory row (or page) recorded for replacement"
-        broken.append(with_record(node, replace(remap, title=title, advice=advice, needs="gpu reset")))
+        broken.append(with_record(node, replace(remap, title=title, advice=advice, needs="gpu-reset")))
     waiting = make_node(names[10])
     broken.append(with_record(waiting, incident(state=IncidentState.PENDING, boot=OTHER_BOOT)))
     return [*broken, *map(make_node, names[11:])]

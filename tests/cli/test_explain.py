@@ -213,7 +213,7 @@ def test_the_line_of_a_fault_has_one_severity_one_advice_and_one_need() -> None:
     labels = [line.partition(":")[0] for line in lines if not line.startswith(" ")]
 
     assert "Severity:     fatal" in lines
-    assert "Needs:        gpu reset" in lines
+    assert "Needs:        gpu-reset" in lines
     assert len(labels) == len(set(labels))
 
 

@@ -25,6 +25,7 @@ from konductor_like.model import (
     IncidentState,
     KernelPosition,
     Machine,
+    MetBy,
     NodeRecord,
     Quarantine,
     Release,
@@ -78,6 +79,8 @@ INCIDENTS = st.builds(
     escalated_because=TEXTS,
     ack=st.none() | st.builds(Ack, MOMENTS, TEXTS, TEXTS),
     ended_ns=st.none() | STAMPS,
+    met_ns=st.none() | STAMPS,
+    met_by=st.none() | st.sampled_from(MetBy),
     unknown=UNKNOWN,
 )
 RELEASES = st.builds(
@@ -100,10 +103,15 @@ RECORDS = st.builds(
     read=POSITIONS,
     past_boots=st.lists(TEXTS, max_size=3).map(tuple),
     booted_after_ns=st.none() | STAMPS,
-    quarantines=st.lists(st.builds(Quarantine, MOMENTS, MOMENTS, TEXTS), max_size=3).map(tuple),
+    quarantines=st.lists(
+        st.builds(Quarantine, MOMENTS, MOMENTS, TEXTS, TEXTS, st.booleans()), max_size=3
+    ).map(tuple),
     hold_until=st.none() | MOMENTS,
     replace_since=st.none() | MOMENTS,
     contested_at=st.none() | MOMENTS,
+    probation_until=st.none() | MOMENTS,
+    gpus=st.none() | NUMBERS,
+    quiet_since=st.none() | MOMENTS,
     act=st.none() | st.builds(Act, TEXTS, MOMENTS, TEXTS),
     unknown=UNKNOWN,
 )
@@ -126,7 +134,7 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
             NodeRecord,
             (
                 "machine tainted_at incidents releases read past_boots booted_after_ns quarantines "
-                "hold_until replace_since contested_at act unknown"
+                "hold_until replace_since contested_at probation_until gpus quiet_since act unknown"
             ),
         ),
         (
@@ -134,13 +142,13 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
             (
                 "key kind severity state count first_ns last_ns last code evidence title advice source "
                 "before_install released_ns user_written job failure_group role root_cause needs "
-                "escalated_because ack ended_ns unknown"
+                "escalated_because ack ended_ns met_ns met_by unknown"
             ),
         ),
         (Release, "at by reason how read read_ns warning unknown"),
         (Machine, "node_uid system_id boot_id"),
         (KernelPosition, "boot_id sequence stamp_us"),
-        (Quarantine, "tainted_at released_at rule"),
+        (Quarantine, "tainted_at released_at rule how relapse"),
         (Act, "id at rules"),
         (Ack, "at by reason"),
     ],

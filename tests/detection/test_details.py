@@ -26,7 +26,7 @@ def test_a_mig_instance_behind_the_code_is_not_that_of_the_line() -> None:
     [
         ("79, GPU has fallen off the bus.", Needs.REBOOT),
         ("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", Needs.GPU_RESET),
-        ("154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", Needs.NOTHING),
+        ("154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", Needs.NONE),
         ("94, Contained: SM (0x1). RST: No, D-RST: No", Needs.APPLICATION_RESTART),
         ("94, Contained: SM (0x1). RST: No, D-RST: Yes", Needs.GPU_RESET),
     ],

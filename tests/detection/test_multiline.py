@@ -80,7 +80,7 @@ def test_one_sxid_is_one_fault_however_many_lines_it_prints() -> None:
         "0000:a4:00",
         7,
     )
-    assert first.needs == "fabric reset"
+    assert first.needs == "fabric-reset"
     assert others == [None, None, None]
 
 
