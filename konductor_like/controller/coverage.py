@@ -19,6 +19,7 @@ This module reads neither a clock nor Loki: heartbeats go in, and the spans to r
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -46,6 +47,10 @@ ONGOING_NS = 3600 * SECOND_NS
 
 A collector delivers its oldest lines first, so late heartbeats appear there first.
 """
+TOGETHER_NS = 600 * SECOND_NS
+"""Nanoseconds between the last heartbeats of two nodes, at most, if they fell silent together."""
+FLEET_PERCENT = 5.0
+"""Percent of the GPU nodes. If more nodes fall silent together, the collector is the likely reason."""
 CLOSING_NS = 120 * SECOND_NS
 """Nanoseconds between reading a gap's last heartbeat and closing it; meanwhile its lines are read."""
 
@@ -192,6 +197,20 @@ class CoverageTracker:
             listed_are_measured=fewer_measured,
             gaps=self._gaps(unmeasured, now_ns),
             lost=dict(self._lost),
+        )
+
+    def silent_alone(self, gpu_nodes: int) -> frozenset[str]:
+        """Return the silent nodes, but for those that fell silent together with much of the fleet.
+
+        While heartbeats cannot be read, no node becomes silent, and the silent nodes stay silent.
+        """
+        silent = {name: node.heard_ns for name, node in self._nodes.items() if node.silent}
+        times = sorted(silent.values())
+        most = max(1.0, gpu_nodes * FLEET_PERCENT / 100)
+        return frozenset(
+            name
+            for name, ns in silent.items()
+            if bisect_right(times, ns + TOGETHER_NS) - bisect_left(times, ns - TOGETHER_NS) <= most
         )
 
     def take_changes(self) -> CoverageChanges:

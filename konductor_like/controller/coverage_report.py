@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from konductor_like.controller import logs
-from konductor_like.controller.coverage import CoverageChanges, OpenSpan
+from konductor_like.controller.coverage import FLEET_PERCENT, CoverageChanges, OpenSpan
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.ports import EventSink, FleetEvent
 from konductor_like.detection import Overrun
@@ -14,8 +14,6 @@ from konductor_like.model import Change, Coverage, CoverageState, EventReason, N
 from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of, stamp
 
-FLEET_PERCENT = 5.0
-"""Percent of the GPU nodes. If more nodes fall silent together, one Event about the fleet reports them."""
 GATHER_NS = 75 * SECOND_NS
 """Nanoseconds for which silent nodes are gathered before they are reported.
 

@@ -72,6 +72,8 @@ class FleetMonitor:
 
         The last controller's names count until this one has listened long enough to decide itself.
         """
+        self.silent_alone: frozenset[str] = frozenset()
+        """The nodes that fell silent, but not together with much of the fleet."""
         self.left: Mapping[str, frozenset[str]] = {}
         """By node, the boots that the Node has left although faults wait for them."""
         self.unparsed = UnparsedLines(metrics, before.unparsed if before else {}, catalog)
@@ -131,6 +133,7 @@ class FleetMonitor:
         coverage = self._tracker.coverage(
             {name: state.created_ns for name, state in gpu_nodes.items()}, now_ns
         )
+        self.silent_alone = self._tracker.silent_alone(len(gpu_nodes))
         self._update_boots(nodes, now_ns)
         unparsed = self.unparsed.since(now_ns - self._max_age_ns, nodes.keys())
         coverage = replace(coverage, ambiguous=self.ambiguous, unparsed=unparsed)

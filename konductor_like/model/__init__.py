@@ -30,6 +30,7 @@ from konductor_like.model.faults import (
     Source,
 )
 from konductor_like.model.nodes import (
+    CONDITION_MARK,
     HEALTH_LABEL,
     NEEDS_LABEL,
     OPERATOR_RULE,
@@ -43,6 +44,7 @@ from konductor_like.model.nodes import (
     Ack,
     Act,
     AsRead,
+    Condition,
     Incident,
     IncidentState,
     Machine,
