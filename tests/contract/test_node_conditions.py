@@ -193,4 +193,6 @@ def test_the_right_to_patch_a_node_is_not_the_right_to_patch_its_status(target: 
     )
 
     assert refused(answer, 403, "Forbidden")
-    assert 'cannot patch resource "nodes/status" in API group "" at the cluster scope' in answer.body["message"]
+    assert (
+        'cannot patch resource "nodes/status" in API group "" at the cluster scope' in answer.body["message"]
+    )
