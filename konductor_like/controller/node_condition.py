@@ -80,8 +80,9 @@ class NodeConditions:
         self._clock = clock
         self._now = now
         self._heard: Heard | None = None
-        self._done: tuple[object, object] = (None, None)
-        """The nodes and the heartbeats of the last round, if it had nothing to write."""
+        self._judged_by: Heard | None = None
+        self._settled: dict[str, NodeState] = {}
+        """By UID, the states that need no write as long as the same nodes are heard."""
         self._stood: dict[str, Condition] = {}
         """By UID, the condition that the Node had last: another writer may have removed it since."""
         self._sent: dict[str, tuple[float, tuple[str, ...]]] = {}
@@ -117,17 +118,23 @@ class NodeConditions:
 
     def round(self) -> None:
         """Write the next few conditions."""
-        heard, states = self._heard, self._nodes()
-        unchanged = self._done[0] is states and self._done[1] is heard
-        if heard is None or unchanged or self._clock() < self._paused_until:
+        heard = self._heard
+        if heard is None or self._clock() < self._paused_until:
             return
-        waiting = [each for state in states.values() if (each := self._due(state, heard))]
+        if heard is not self._judged_by:
+            self._judged_by = heard
+            self._settled.clear()
+        states, waiting = self._nodes(), []
+        for state in states.values():
+            if self._settled.get(state.as_read.uid) is state:
+                continue
+            due = self._due(state, heard)
+            if due is None:
+                self._settled[state.as_read.uid] = state
+            else:
+                waiting.append(due)
         self._metrics.conditions_waiting.set(len(waiting))
-        self._done = (None, None) if waiting else (states, heard)
-        if len(self._stood) + len(self._sent) > 2 * len(states) + FORGOTTEN_MOST:
-            uids = {state.as_read.uid for state in states.values()}
-            self._stood = {uid: each for uid, each in self._stood.items() if uid in uids}
-            self._sent = {uid: each for uid, each in self._sent.items() if uid in uids}
+        self._forget(states)
         if waiting and not self._began:
             self._began = True
             self._log_begin(waiting)
@@ -136,6 +143,14 @@ class NodeConditions:
         for state, condition in may_send[:WRITES_A_ROUND]:
             if self._closing.is_set() or not self._send(state, condition):
                 return
+
+    def _forget(self, states: Mapping[str, NodeState]) -> None:
+        """Forget Nodes that are gone, once there are many."""
+        if len(self._settled) + len(self._stood) + len(self._sent) > 3 * len(states) + FORGOTTEN_MOST:
+            uids = {state.as_read.uid for state in states.values()}
+            for known in (self._settled, self._stood, self._sent):
+                for uid in known.keys() - uids:
+                    del known[uid]
 
     def _due(self, state: NodeState, heard: Heard) -> tuple[NodeState, Condition | None] | None:
         """Return the node with the condition to write (None removes it); None if the node needs no write."""
