@@ -65,20 +65,21 @@ def wanted(kind: str, state: NodeState, *, silent: bool, heard: bool) -> Conditi
     ``silent`` is whether the node's kernel log certainly does not arrive, ``heard`` whether it certainly
     does. If neither is certain, a condition that is Unknown stays.
     """
-    stands = standing(kind, state)
+    stands, needs = standing(kind, state), state.as_read.needs
     if not kind or state.opted_out or not state.selected or not (state.is_gpu_node or stands):
         return None
     if state.tainted:
         gravest = min(tainting(state.record), key=lambda incident: incident.urgency, default=None)
         status, (reason, message) = "True", _fault(gravest)
+        needs = needs or (gravest.needs if gravest else None)  # an old policy may refuse the label
     elif silent:
         status, reason, message = "Unknown", Reason.SILENT, "the node's kernel log does not arrive"
     elif stands is not None and stands.status == "Unknown" and not heard:
         return stands
     else:
         status, (reason, message) = "False", _in_service(state)
-    needs = f"{_NEEDS}{state.as_read.needs}" if state.as_read.needs else ""
-    return Condition(kind, status, reason, f"{CONDITION_MARK}{clipped(message, HEAD_CHARS)}{needs}")
+    tail = f"{_NEEDS}{needs}" if needs else ""
+    return Condition(kind, status, reason, f"{CONDITION_MARK}{clipped(message, HEAD_CHARS)}{tail}")
 
 
 def _fault(gravest: Incident | None) -> tuple[Reason, str]:

@@ -64,6 +64,13 @@ def test_a_faulty_node_is_true_with_its_gravest_fault_and_what_it_needs() -> Non
     )
 
 
+def test_without_the_label_the_needs_are_those_of_the_gravest_fault() -> None:
+    found = condition(tainted(incident(79)))
+
+    assert found is not None
+    assert found.message.endswith("; needs: reboot")
+
+
 def of_kind(kind: FaultKind, rule: str, code: int | None = None) -> Incident:
     return replace(incident(), kind=kind, key=IncidentKey(rule, "0000:3b:00"), code=code)
 
