@@ -26,6 +26,7 @@ _POLICY = PolicyConfig()
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _CONDITION = re.compile(r"(?=.*[a-z])[A-Z][A-Za-z0-9]{1,62}")
+_CHOOSE = "choose a name such as TrainyGPUFaulty"
 _OTHERS_CONDITIONS = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 """Types that kubelets and network plugins write, beside those that end with Ready."""
 _MATCHER = re.compile(
@@ -309,16 +310,12 @@ class Settings(BaseSettings):
         if value == "AcceleratedHardwareReady":
             raise ValueError(
                 "in this condition, which the EKS node agent writes, True means healthy; Karpenter deletes a "
-                "node by force, with its jobs, 10 minutes after it became False; choose a name such as "
-                "TrainyGPUFaulty"
+                f"node by force, with its jobs, 10 minutes after it became False; {_CHOOSE}"
             )
         if value.endswith("Ready") or value in _OTHERS_CONDITIONS:
-            raise ValueError(
-                "True must mean faulty, and no other program may write the condition; choose a name such as "
-                "TrainyGPUFaulty"
-            )
+            raise ValueError(f"True must mean faulty, and no other program may write it; {_CHOOSE}")
         if value and not _CONDITION.fullmatch(value):
-            raise ValueError(f"{value!r} is not a condition type in CamelCase such as TrainyGPUFaulty")
+            raise ValueError(f"it is no condition type in CamelCase; {_CHOOSE}")
         return value
 
     @field_validator("kernel_selector", "extra_matchers")

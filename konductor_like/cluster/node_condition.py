@@ -6,7 +6,6 @@ True means faulty: every tool that acts on the conditions of others can act on t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -122,27 +121,20 @@ def patch_of(state: NodeState, condition: Condition | None, now: datetime) -> di
     return {"metadata": {"uid": state.as_read.uid}, "status": {"conditions": changes}}
 
 
-class ConditionWriter:
-    """Sends the patches, one at a time, and none after the write deadline (rule 24)."""
+def write_condition(
+    client: KubeClient,
+    decode: NodeDecoder,
+    deadline: WriteDeadline,
+    timeout_seconds: float,
+    state: NodeState,
+    condition: Condition | None,
+    now: datetime,
+) -> NodeState:
+    """Write the condition, or with None remove ours; return the node's state then. Raises a KubeError.
 
-    def __init__(
-        self,
-        client: KubeClient,
-        decode: NodeDecoder,
-        deadline: WriteDeadline,
-        timeout_seconds: float,
-        on_state: Callable[[NodeState], object],
-    ) -> None:
-        """``on_state`` takes the node's state from each answer, so that the next decision knows it."""
-        self._client = client
-        self._decode = decode
-        self._deadline = deadline
-        self._timeout_seconds = timeout_seconds
-        self._on_state = on_state
-
-    def __call__(self, state: NodeState, condition: Condition | None, now: datetime) -> None:
-        """Write the condition, or with None remove ours. Raises a KubeError."""
-        body = patch_of(state, condition, now)
-        timeout_seconds = min(self._deadline.budget_seconds(), self._timeout_seconds)
-        path = f"{node_path(state.name)}/status"
-        self._on_state(self._decode(self._client.patch(path, body, timeout_seconds, STRATEGIC_MERGE_PATCH)))
+    No request is sent after the write deadline (rule 24).
+    """
+    body = patch_of(state, condition, now)
+    timeout_seconds = min(deadline.budget_seconds(), timeout_seconds)
+    answer = client.patch(f"{node_path(state.name)}/status", body, timeout_seconds, STRATEGIC_MERGE_PATCH)
+    return decode(answer)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from konductor_like.cluster.errors import (
@@ -25,6 +25,7 @@ from konductor_like.cluster.errors import (
 from konductor_like.cluster.node_condition import significant, standing, wanted
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.ports import Nodes
 from konductor_like.model import Condition, Coverage, CoverageState, NodeState
 from konductor_like.model.text import listed
 from konductor_like.model.time import stamp
@@ -36,20 +37,10 @@ AGAIN_SECONDS = 60.0
 DENIED_SECONDS = 600.0
 """Seconds without writes after the API server has refused one for good."""
 
-FORGOTTEN_MOST = 1000
-"""Nodes that are gone and still remembered, at most."""
+BACKOFF = Backoff()
 
-Write = Callable[[NodeState, Condition | None, datetime], None]
-"""Writes a node's condition (None removes it), or raises a KubeError: ``ConditionWriter``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """Whose kernel log arrives, by the latest heartbeats."""
-
-    coverage: Coverage
-    silent: frozenset[str]
-    """The nodes that fell silent alone, not together with much of the fleet."""
+WriteCondition = Callable[[NodeState, Condition | None, datetime], NodeState]
+"""Writes a node's condition (None removes it) and returns its state then, or raises a KubeError."""
 
 
 class NodeConditions:
@@ -58,29 +49,28 @@ class NodeConditions:
     def __init__(
         self,
         kind: str,
-        nodes: Callable[[], Mapping[str, NodeState]],
-        write: Write,
+        nodes: Nodes,
+        write: WriteCondition,
         metrics: Metrics,
         *,
         close_seconds: float = 10.0,
-        backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """``kind`` is the condition's type. If it is empty, conditions that stand are removed.
 
-        ``nodes`` returns all nodes, ``clock`` seconds. ``close_seconds`` bounds the wait for a last write.
+        ``clock`` returns seconds. ``close_seconds`` bounds the wait for the write under way.
         """
         self._kind = kind
         self._nodes = nodes
         self._write = write
         self._metrics = metrics
         self._close_seconds = close_seconds
-        self._backoff = backoff or Backoff()
         self._clock = clock
         self._now = now
-        self._heard: Heard | None = None
-        self._judged_by: Heard | None = None
+        self._heard: tuple[Coverage, frozenset[str]] | None = None
+        self._judged_by: tuple[Coverage, frozenset[str]] | None = None
+        """What ``_settled`` was judged by."""
         self._settled: dict[str, NodeState] = {}
         """By UID, the states that need no write as long as the same nodes are heard."""
         self._stood: dict[str, Condition] = {}
@@ -106,7 +96,7 @@ class NodeConditions:
 
     def hear(self, coverage: Coverage, silent: frozenset[str]) -> None:
         """Take over whose kernel log arrives; ``silent`` are the nodes that fell silent alone."""
-        self._heard = Heard(coverage, silent)
+        self._heard = (coverage, silent)
 
     def _run(self) -> None:
         while not self._closing.wait(ROUND_SECONDS):
@@ -121,55 +111,46 @@ class NodeConditions:
         heard = self._heard
         if heard is None or self._clock() < self._paused_until:
             return
+        states, waiting = self._nodes.snapshot(), []
         if heard is not self._judged_by:
             self._judged_by = heard
             self._settled.clear()
-        states, waiting = self._nodes(), []
+            uids = {state.as_read.uid for state in states.values()}
+            self._stood = {uid: each for uid, each in self._stood.items() if uid in uids}
+            self._sent = {uid: each for uid, each in self._sent.items() if uid in uids}
         for state in states.values():
             if self._settled.get(state.as_read.uid) is state:
                 continue
-            due = self._due(state, heard)
+            due = self._due(state, *heard)
             if due is None:
                 self._settled[state.as_read.uid] = state
             else:
                 waiting.append(due)
         self._metrics.conditions_waiting.set(len(waiting))
-        self._forget(states)
         if waiting and not self._began:
             self._began = True
-            self._log_begin(waiting)
+            self._log_old(waiting)
         may_send = [each for each in waiting if self._may_send(*each)]
         may_send.sort(key=lambda each: not _is_urgent(*each))
         for state, condition in may_send[:WRITES_A_ROUND]:
             if self._closing.is_set() or not self._send(state, condition):
                 return
 
-    def _forget(self, states: Mapping[str, NodeState]) -> None:
-        """Forget Nodes that are gone, once there are many."""
-        if len(self._settled) + len(self._stood) + len(self._sent) > 3 * len(states) + FORGOTTEN_MOST:
-            uids = {state.as_read.uid for state in states.values()}
-            for known in (self._settled, self._stood, self._sent):
-                for uid in known.keys() - uids:
-                    del known[uid]
-
-    def _due(self, state: NodeState, heard: Heard) -> tuple[NodeState, Condition | None] | None:
+    def _due(
+        self, state: NodeState, coverage: Coverage, silent: frozenset[str]
+    ) -> tuple[NodeState, Condition | None] | None:
         """Return the node with the condition to write (None removes it); None if the node needs no write."""
         kind, uid, stands = self._kind, state.as_read.uid, standing(self._kind, state)
         if stands is not None:
             self._stood[uid] = stands
-        condition = wanted(
-            kind,
-            state,
-            silent=state.name in heard.silent,
-            heard=heard.coverage.of(state.name) is CoverageState.MEASURED,
-        )
+        heard = coverage.of(state.name) is CoverageState.MEASURED
+        condition = wanted(kind, state, silent=state.name in silent, heard=heard)
         is_old = any(each.type != kind for each in state.conditions)
         if significant(condition) == significant(stands) and not is_old:
             return None
         if condition is not None:
             before = self._stood.get(uid)
-            same = before is not None and before.status == condition.status
-            since = before.since if before and same else ""
+            since = before.since if before and before.status == condition.status else ""
             condition = replace(condition, since=since or stamp(self._now()))
         return state, condition
 
@@ -182,7 +163,7 @@ class NodeConditions:
         uid, result = state.as_read.uid, "written"
         self._sent[uid] = (self._clock(), significant(condition))
         try:
-            self._write(state, condition, self._now())
+            self._nodes.apply(self._write(state, condition, self._now()))
         except LeadershipLost:
             return False
         except (KubeNotFound, KubeConflict, KubeInvalid):
@@ -202,7 +183,7 @@ class NodeConditions:
         self._failures += 1
         wait_seconds = DENIED_SECONDS
         if error.transient:
-            wait_seconds = self._backoff.seconds(self._failures, error.retry_after_seconds)
+            wait_seconds = BACKOFF.seconds(self._failures, error.retry_after_seconds)
         self._paused_until = self._clock() + wait_seconds
         if self._told == type(error).__name__:
             return
@@ -215,19 +196,13 @@ class NodeConditions:
             )
         logs.warning(f"{error}. The controller taints nodes as before, and tries this again later.{todo}")
 
-    def _log_begin(self, waiting: list[tuple[NodeState, Condition | None]]) -> None:
-        """Log the first writes: a long roll-out, and the conditions that are removed."""
-        old = sorted(
-            {each.type for state, _ in waiting for each in state.conditions if each.type != self._kind}
-        )
+    def _log_old(self, waiting: list[tuple[NodeState, Condition | None]]) -> None:
+        """Log which conditions are removed because the setting has changed."""
+        old = {each.type for state, _ in waiting for each in state.conditions if each.type != self._kind}
         if old:
             setting = f"KONDUCTOR_NODE_CONDITION is {self._kind or 'empty'}"
-            logs.info(f"{setting}: the controller removes the Node condition {listed(old, 5)} of before.")
-        minutes = len(waiting) / WRITES_A_ROUND * ROUND_SECONDS / 60
-        if minutes >= 1:
             logs.info(
-                f"The controller writes the Node condition of {len(waiting):,} nodes, {WRITES_A_ROUND} a "
-                f"second. This takes about {minutes:.0f} minutes."
+                f"{setting}: the controller removes the Node condition {listed(sorted(old), 5)} of before."
             )
 
 

@@ -96,7 +96,7 @@ def test_a_restarted_controller_leaves_a_node_unknown_until_it_hears_it() -> Non
 
     watched.fleet.watch = Fleet(20).watch  # it lost the coverage on the Lease, too
     cluster = watched.cluster
-    cluster.conditions = NodeConditions(KIND, cluster.snapshot, cluster.write, Metrics())
+    cluster.conditions = NodeConditions(KIND, cluster, cluster.write, Metrics())
 
     assert watched.pass_(30, ("gpu-1",)) == {"gpu-1"}
     assert watched.pass_(1) == set()
