@@ -69,8 +69,8 @@ class NodeConditions:
         self._clock = clock
         self._now = now
         self._heard: tuple[Coverage, frozenset[str]] | None = None
-        self._judged_by: tuple[Coverage, frozenset[str]] | None = None
-        """What ``_settled`` was judged by."""
+        self._settled_by: tuple[Coverage, frozenset[str]] | None = None
+        """The heartbeats by which ``_settled`` was found."""
         self._settled: dict[str, NodeState] = {}
         """By UID, the states that need no write as long as the same nodes are heard."""
         self._stood: dict[str, Condition] = {}
@@ -112,8 +112,8 @@ class NodeConditions:
         if heard is None or self._clock() < self._paused_until:
             return
         states, waiting = self._nodes.snapshot(), []
-        if heard is not self._judged_by:
-            self._judged_by = heard
+        if heard is not self._settled_by:
+            self._settled_by = heard
             self._settled.clear()
             uids = {state.as_read.uid for state in states.values()}
             self._stood = {uid: each for uid, each in self._stood.items() if uid in uids}

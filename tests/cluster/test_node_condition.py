@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.node_condition import Reason, significant, wanted
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.errors import LeadershipLost
+from konductor_like.cluster.node_condition import Reason, significant, wanted, write_condition
 from konductor_like.cluster.node_decoder import decode_node, last_writer, node_decoder
+from konductor_like.cluster.node_store import list_nodes
+from konductor_like.cluster.node_writer import NoDeadline
 from konductor_like.cluster.transport import FIELD_MANAGER
 from konductor_like.model import (
     CONDITION_MARK,
@@ -23,8 +27,10 @@ from konductor_like.model import (
     NodeState,
     Severity,
 )
+from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
-from tests.cluster.scenes import OURS, incident, raw_node, record, state_of
+from tests.cluster.scenes import NOON, OURS, incident, raw_node, record, state_of
+from tests.cluster.writer_scenes import Closing
 
 KIND = "TrainyGPUFaulty"
 
@@ -225,3 +231,29 @@ def test_our_write_of_a_status_hides_nobody_who_wrote_the_spec_before() -> None:
     ]
 
     assert last_writer(entries) == "kubectl"
+
+
+# Writing
+
+
+def test_a_write_returns_the_nodes_new_state(server: KubernetesServer, client: KubeClient) -> None:
+    server.put_node(make_node("gpu-1"))
+    decode = node_decoder()
+    state = list_nodes(client, decode)["gpu-1"]
+    wants = Condition(KIND, "True", "XidFault", f"{CONDITION_MARK}Xid 79", "2026-05-06T12:00:00Z")
+
+    written = write_condition(client, decode, NoDeadline(), 5.0, state, wants, NOON)
+    removed = write_condition(client, decode, NoDeadline(), 5.0, written, None, NOON)
+
+    assert (written.conditions, removed.conditions) == ((wants,), ())
+    assert removed.ready
+
+
+def test_nothing_is_sent_after_the_write_deadline(server: KubernetesServer, client: KubeClient) -> None:
+    server.put_node(make_node("gpu-1"))
+    state = list_nodes(client, node_decoder())["gpu-1"]
+
+    with pytest.raises(LeadershipLost):
+        write_condition(client, node_decoder(), Closing(0), 5.0, state, None, NOON)
+
+    assert server.calls("patch") == []

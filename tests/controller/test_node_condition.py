@@ -24,7 +24,16 @@ from konductor_like.controller.node_condition import (
     WRITES_A_ROUND,
     NodeConditions,
 )
-from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE, Condition, Coverage, NodeState, Taint
+from konductor_like.model import (
+    CONDITION_MARK,
+    TAINT_EFFECT,
+    TAINT_KEY,
+    TAINT_VALUE,
+    Condition,
+    Coverage,
+    NodeState,
+    Taint,
+)
 from tests.cluster.scenes import wait_until
 from tests.policy.scenes import at, fleet
 
@@ -115,6 +124,15 @@ def test_5000_nodes_get_their_first_condition_at_five_a_second_and_a_faulty_one_
     cluster.taint("gpu-4321")
 
     assert cluster.rounds()[0] == ("gpu-4321", "True")
+
+
+def test_5000_nodes_whose_conditions_are_right_see_no_write() -> None:
+    """Also not after a restart of the controller: what a Node has comes from the watch."""
+    cluster = Cluster(5000)
+    stands = Condition(KIND, "False", "NoFault", f"{CONDITION_MARK}in other words", "2026-03-04T11:00:00Z")
+    cluster.nodes = {name: replace(state, conditions=(stands,)) for name, state in cluster.nodes.items()}
+
+    assert cluster.rounds(60) == []
 
 
 def test_nothing_is_sent_before_the_controller_knows_who_is_heard() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.demo.story import XID_79
-from konductor_like.sandbox.kubernetes import KubernetesServer, Review
+from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.kubernetes import KubernetesServer, Review, matching
 from tests.manifests.manifests import documents
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of
@@ -95,3 +96,16 @@ def test_without_the_manifest_nodes_are_tainted_as_before_and_the_log_names_it(s
 
     assert statuses(stage) == [""] * 4
     assert refused(stage) == ["nodes/status"]
+
+
+def test_slow_writes_of_conditions_delay_no_taint(stage: Stage) -> None:
+    """With five seconds each, four conditions take 20 s; the taint comes while they are written."""
+    log_in(stage, *MANIFESTS)
+    stage.cluster.mishaps.add(Mishap(delay_seconds=5), times=None, when=matching("PATCH", "/status$"))
+    controller = start(stage, KIND)
+
+    stage.kernel("gpu-04", XID_79)
+    until(lambda: stage.node("gpu-04").tainted, "the node is tainted", controller)
+
+    assert "" in statuses(stage)
+    stage.cluster.mishaps.clear()
