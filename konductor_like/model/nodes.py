@@ -237,6 +237,34 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuCount:
+    """The whole GPUs of a Node, as its status or its ResourceSlices tell them."""
+
+    allocatable: int
+    capacity: int
+    kind: str = ""
+    """The instance type; empty if no label names one. Nodes of one kind have equally many GPUs."""
+    replicas: int = 1
+    """How many pods share one GPU by time-slicing."""
+    mig: bool = False
+    """Whether GPUs are split by MIG."""
+    by_slices: bool = False
+    """Whether the ResourceSlices were counted: they name whole GPUs, also below a MIG layout."""
+    in_upgrade: bool = False
+    """Whether the GPU operator is about to replace the driver or the MIG layout."""
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the numbers are whole GPUs. MIG devices are parts of GPUs."""
+        return self.by_slices or not self.mig
+
+    @property
+    def layout(self) -> tuple[int, bool, bool]:
+        """What the numbers are made of: after it changed, they cannot be compared with earlier ones."""
+        return self.replicas, self.mig, self.by_slices
+
+
+@dataclass(frozen=True, slots=True)
 class Taint:
     """A Node's taint."""
 
@@ -304,6 +332,8 @@ class NodeState:
     """When its kubelet last reported, by the node's own clock, in nanoseconds since the Unix epoch."""
     booted_after_ns: int | None = None
     """Loki timestamp after which the present boot began; known if we saw the boot before it end."""
+    gpus: GpuCount | None = None
+    """Its GPUs; None for a Node that tells of none."""
 
     @property
     def tainted(self) -> bool:
