@@ -129,6 +129,11 @@ class Incident:
         """Whether it is a person's own taint, without a line of a log."""
         return self.key.rule == OPERATOR_RULE
 
+    @property
+    def has_line(self) -> bool:
+        """Whether a line of a log reports it; a person's taint and a fact about the Node have none."""
+        return not self.by_person and self.kind is not FaultKind.NODE
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
