@@ -70,7 +70,7 @@ class Counted:
         return self.present < self.expected and (gpus is None or gpus.comparable)
 
     @property
-    def is_judged(self) -> bool:
+    def in_service(self) -> bool:
         """Whether missing GPUs are a fault of this node, and not work in progress."""
         state, gpus = self.state, self.state.gpus
         in_service = state.ready and not state.unschedulable and not state.opted_out
@@ -88,11 +88,11 @@ class GpuCounts:
 
     nodes: Mapping[str, Counted] = field(default_factory=dict)
     together: tuple[str, ...] = ()
-    """Nodes that lost GPUs at about the same time, and too many of them to be judged."""
+    """Nodes that lost GPUs at about the same time, and too many of them to be a fault of each."""
 
     @property
     def short(self) -> dict[str, str]:
-        """Return the nodes that miss GPUs now, judged or not, with :attr:`Counted.words`."""
+        """Return the nodes that miss GPUs now, in service or not, with :attr:`Counted.words`."""
         return {name: each.words for name, each in self.nodes.items() if each.is_short}
 
     @property
@@ -170,7 +170,7 @@ def _expected(each: Counted, usual: Mapping[tuple[str | None, str], int], now_ns
         expected = max(expected, usual.get((state.pool, state.gpus.kind), 0))
     if expected != each.expected:
         each = replace(each, expected=expected)
-    since_ns = min(each.since_ns or now_ns, now_ns) if each.is_short and each.is_judged else None
+    since_ns = min(each.since_ns or now_ns, now_ns) if each.is_short and each.in_service else None
     return each if since_ns == each.since_ns else replace(each, since_ns=since_ns)
 
 
@@ -217,7 +217,7 @@ def faults_of(counts: GpuCounts, rule: Finding, policy: PolicyConfig, now: datet
                 continue
             capacity = state.gpus.capacity if state.gpus else 0
             finding = rule._replace(text=f"{text} (capacity {capacity})")
-        elif state.record.incidents and not each.is_short and each.is_judged and open_incidents_of(state):
+        elif state.record.incidents and not each.is_short and each.in_service and open_incidents_of(state):
             finding = rule._replace(
                 text=text,
                 severity=Severity.INFO,

@@ -262,7 +262,7 @@ def test_more_than_five_percent_that_fall_at_once_are_not_judged_until_fewer_are
     assert len(fleet.step(60)) == 2
 
 
-def test_one_node_of_a_small_fleet_is_judged() -> None:
+def test_one_node_of_a_small_fleet_in_service() -> None:
     fleet = Fleet(size=1)
     fleet.has("gpu-1", 7)
 
@@ -296,7 +296,7 @@ def test_a_node_that_registers_again_before_its_plugin_is_short() -> None:
     fleet.step()
 
     assert fleet.counts.short == {"gpu-2": "0 of 8 GPUs"}
-    assert fleet.step(120) == []  # a Node that tells of no GPUs is not judged
+    assert fleet.step(120) == []  # a Node that tells of no GPUs is not checked
 
 
 @pytest.mark.parametrize("first", [{"replicas": 4}, {"mig": True}], ids=["time-slicing", "MIG"])
