@@ -145,7 +145,7 @@ def test_in_shadow_mode_a_fall_is_counted_once_and_not_recorded(
         found.count("faults_shadow_total", source="kernel", rule="node.gpus_missing", severity="suspect") == 1
     )
     assert "in shadow mode): 7 of 8 GPUs are allocatable" in caplog.text
-    assert found.cluster.nodes["gpu-7"].record.incidents == ()
+    assert not found.cluster.nodes["gpu-7"].record.incidents
     assert events(found) == []
 
 
@@ -162,7 +162,7 @@ def test_a_rule_that_is_off_finds_nothing_and_still_ends_what_it_found() -> None
     found = scene(overrides="node.gpus_missing.mode: off")
     has(found, "gpu-7", 7)
     run(found, 1, 60)
-    assert found.cluster.nodes["gpu-7"].record.incidents == ()
+    assert not found.cluster.nodes["gpu-7"].record.incidents
 
     enforced = scene()
     has(enforced, "gpu-7", 7)
