@@ -31,12 +31,12 @@ class GpuMemory:
     @property
     def short(self) -> Mapping[str, str]:
         """Return by node ``7 of 8 GPUs``, for the nodes that miss GPUs now."""
-        return self._counts.short
+        return {name: each.words for name, each in self._counts.short.items()}
 
     def faults(self, states: Mapping[str, NodeState], policy: PolicyConfig, now: datetime) -> list[Fault]:
         """Count the GPUs of these nodes. Return the faults that this shows, and the ends of earlier ones."""
         self._counts = counts = counted(self._counts, states, policy, now)
-        self._metrics.gpus_missing.set(counts.missing)
+        self._metrics.gpus_missing.set(sum(each.expected - each.present for each in counts.short.values()))
         self._log_together(counts)
         entry = self._entry(GPUS_MISSING.rule)
         if entry is None:

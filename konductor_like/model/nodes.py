@@ -264,9 +264,9 @@ class GpuCount:
         return self.by_slices or not self.mig
 
     @property
-    def layout(self) -> tuple[int, bool, bool]:
+    def layout(self) -> tuple[int, bool]:
         """What the numbers are made of: after it changed, they cannot be compared with earlier ones."""
-        return self.replicas, self.mig, self.by_slices
+        return self.replicas, self.by_slices
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,31 +50,22 @@ class Counted:
     """What is known of the GPUs of one node, and of its machine."""
 
     state: NodeState
+    present: int
+    """How many GPUs are allocatable now."""
     highest: int
     """The highest count of the machine, by this memory and by the record."""
-    layout: tuple[int, bool, bool] | None = None
-    """See ``GpuCount.layout``; None before the machine had a GPU."""
+    layout: tuple[int, bool] | None
+    """What the numbers are made of; None before the machine had a GPU."""
+    open_boots: frozenset[str | None]
+    """The boots with an open incident of missing GPUs."""
     expected: int = 0
     since_ns: int | None = None
     """Since when the node, in service and in its present boot, has fewer GPUs than expected; else None."""
 
     @property
-    def present(self) -> int:
-        """Return how many GPUs are allocatable now."""
-        return self.state.gpus.allocatable if self.state.gpus else 0
-
-    @property
-    def is_short(self) -> bool:
-        """Whether GPUs are missing. Parts of GPUs (MIG) are not counted."""
-        gpus = self.state.gpus
-        return self.present < self.expected and (gpus is None or gpus.comparable)
-
-    @property
-    def in_service(self) -> bool:
-        """Whether missing GPUs are a fault of this node, and not work in progress."""
-        state, gpus = self.state, self.state.gpus
-        in_service = state.ready and not state.unschedulable and not state.opted_out
-        return in_service and gpus is not None and gpus.comparable and not gpus.in_upgrade
+    def is_reported(self) -> bool:
+        """Whether the record says already that GPUs are missing in this boot."""
+        return not self.open_boots.isdisjoint((None, self.state.machine.boot_id))
 
     @property
     def words(self) -> str:
@@ -87,75 +78,75 @@ class GpuCounts:
     """The counts of all nodes: the controller's memory from reconcile to reconcile."""
 
     nodes: Mapping[str, Counted] = field(default_factory=dict)
-    together: tuple[str, ...] = ()
+    short: Mapping[str, Counted] = field(default_factory=dict)
+    """The nodes that miss GPUs now, in service or not."""
+    together: frozenset[str] = frozenset()
     """Nodes that lost GPUs at about the same time, and too many of them to be a fault of each."""
-
-    @property
-    def short(self) -> dict[str, str]:
-        """Return the nodes that miss GPUs now, in service or not, with :attr:`Counted.words`."""
-        return {name: each.words for name, each in self.nodes.items() if each.is_short}
-
-    @property
-    def missing(self) -> int:
-        """Return how many GPUs are missing in the fleet."""
-        return sum(each.expected - each.present for each in self.nodes.values() if each.is_short)
 
 
 def counted(
     before: GpuCounts, states: Mapping[str, NodeState], policy: PolicyConfig, now: datetime
 ) -> GpuCounts:
-    """Return the counts after these states of the nodes."""
-    now_ns = unix_ns(now)
-    seen: dict[str, Counted] = {}
+    """Return the counts after these states of the nodes. Parts of GPUs (MIG) are not counted."""
+    now_ns, nodes, short = unix_ns(now), {}, {}
     for name, state in states.items():
-        known = before.nodes.get(name)
+        known, gpus = before.nodes.get(name), state.gpus
         if known is not None and known.state is state:
-            seen[name] = known
-        elif known is not None or state.gpus is not None or state.record.gpus is not None:
-            seen[name] = _seen(known, state)
-    usual = _usual(seen.values())
-    nodes = {name: _expected(each, usual, now_ns) for name, each in seen.items()}
-    return GpuCounts(nodes, _together(nodes, policy))
+            nodes[name] = known
+        elif gpus.comparable if gpus is not None else known is not None or state.record.gpus is not None:
+            nodes[name] = _seen(known, state)
+    usual = _usual(nodes.values())
+    for name, each in nodes.items():
+        expected = each.highest
+        if usual and each.state.record.gpus is None and each.state.gpus is not None:
+            expected = max(expected, usual.get((each.state.pool, each.state.gpus.kind), 0))
+        if each.present < expected:
+            since_ns = min(each.since_ns or now_ns, now_ns) if _is_in_service(each.state) else None
+            nodes[name] = short[name] = replace(each, expected=expected, since_ns=since_ns)
+        elif each.expected != expected or each.since_ns is not None:
+            nodes[name] = replace(each, expected=expected, since_ns=None)
+    return GpuCounts(nodes, short, _together(short, len(nodes), span_ns(policy.gpu_count_seconds)))
 
 
 def _seen(before: Counted | None, state: NodeState) -> Counted:
     """Return what is known after a new state of the node; ``before`` is None at the first one."""
-    gpus, record = state.gpus, state.record
-    recorded = record.gpus if record.gpus is not None and _is_same(record.machine, state.machine) else None
-    best = recorded or 0
-    if gpus is not None and gpus.comparable:
+    gpus, record, now = state.gpus, state.record, state.machine
+    recorded = record.gpus if record.machine is not None and _is_same(record.machine, now) else None
+    present, best, layout = 0, recorded or 0, None
+    if gpus is not None:
+        present = gpus.allocatable
         # The capacity has GPUs that the plugin found to be broken. A record may have accepted their loss.
-        best = max(best, gpus.allocatable, gpus.capacity if recorded is None else 0)
-    layout = gpus.layout if gpus is not None and gpus.capacity else None  # a count of 0 has any layout
-    if before is None or not _is_same(before.state.machine, state.machine):
-        return Counted(state, best, layout)
-    if None not in (layout, before.layout) and layout != before.layout:
-        return Counted(state, best, layout)
-    released = record.releases[:1] != before.state.record.releases[:1]
-    return Counted(
-        state,
-        best if released and recorded is not None else max(best, before.highest),
-        layout or before.layout,
-        before.expected,
-        before.since_ns if state.machine.boot_id == before.state.machine.boot_id else None,
-    )
+        best = max(best, present if recorded is not None else gpus.capacity)
+        layout = gpus.layout if gpus.capacity else None  # a count of 0 has any layout
+    boots = frozenset(incident.last.boot_id for incident in open_incidents_of(state))
+    if before is None or not _is_same(before.state.machine, now) or _differ(layout, before.layout):
+        return Counted(state, present, best, layout, boots)
+    if recorded is None or record.releases[:1] == before.state.record.releases[:1]:
+        best = max(best, before.highest)
+    since_ns = before.since_ns if before.state.machine.boot_id == now.boot_id else None
+    return Counted(state, present, best, layout or before.layout, boots, before.expected, since_ns)
 
 
-def _is_same(one: Machine | None, other: Machine) -> bool:
-    if one is None:
-        return False
-    if one.system_id is None or other.system_id is None:
-        return one.node_uid == other.node_uid
-    return one.system_id == other.system_id
+def _is_same(one: Machine, other: Machine) -> bool:
+    return (one.system_id or one.node_uid) == (other.system_id or other.node_uid)
+
+
+def _differ(one: tuple[int, bool] | None, other: tuple[int, bool] | None) -> bool:
+    return one is not None and other is not None and one != other
+
+
+def _is_in_service(state: NodeState) -> bool:
+    """Whether missing GPUs are a fault of this node, and not work in progress."""
+    is_ready = state.ready and not state.unschedulable and not state.opted_out
+    return is_ready and state.gpus is not None and not state.gpus.in_upgrade
 
 
 def _usual(nodes: Iterable[Counted]) -> dict[tuple[str | None, str], int]:
     """Return by pool and instance type the count that the majority of such nodes have."""
     found: defaultdict[tuple[str | None, str], Counter[int]] = defaultdict(Counter)
     for each in nodes:
-        gpus = each.state.gpus
-        if gpus is not None and gpus.kind and gpus.comparable:
-            found[each.state.pool, gpus.kind][each.highest] += 1
+        if each.state.gpus is not None and each.state.gpus.kind:
+            found[each.state.pool, each.state.gpus.kind][each.highest] += 1
     return {
         kind: most
         for kind, numbers in found.items()
@@ -164,28 +155,17 @@ def _usual(nodes: Iterable[Counted]) -> dict[tuple[str | None, str], int]:
     }
 
 
-def _expected(each: Counted, usual: Mapping[tuple[str | None, str], int], now_ns: int) -> Counted:
-    state, expected = each.state, each.highest
-    if state.record.gpus is None and state.gpus is not None:
-        expected = max(expected, usual.get((state.pool, state.gpus.kind), 0))
-    if expected != each.expected:
-        each = replace(each, expected=expected)
-    since_ns = min(each.since_ns or now_ns, now_ns) if each.is_short and each.in_service else None
-    return each if since_ns == each.since_ns else replace(each, since_ns=since_ns)
-
-
-def _together(nodes: Mapping[str, Counted], policy: PolicyConfig) -> tuple[str, ...]:
-    falling = sorted(
-        (each.since_ns, name)
-        for name, each in nodes.items()
-        if each.since_ns is not None and not _is_reported(each.state)
-    )
-    times_ns, span = [since_ns for since_ns, _ in falling], span_ns(policy.gpu_count_seconds)
-    most = max(1.0, len(nodes) * FALLING_PERCENT / 100)
-    return tuple(
+def _together(short: Mapping[str, Counted], nodes: int, span: int) -> frozenset[str]:
+    since_ns = {
+        name: each.since_ns
+        for name, each in short.items()
+        if each.since_ns is not None and not each.is_reported
+    }
+    times_ns, most = sorted(since_ns.values()), max(1.0, nodes * FALLING_PERCENT / 100)
+    return frozenset(
         name
-        for since_ns, name in falling
-        if bisect_right(times_ns, since_ns + span) - bisect_left(times_ns, since_ns - span) > most
+        for name, ns in since_ns.items()
+        if bisect_right(times_ns, ns + span) - bisect_left(times_ns, ns - span) > most
     )
 
 
@@ -198,10 +178,6 @@ def open_incidents_of(state: NodeState) -> list[Incident]:
     ]
 
 
-def _is_reported(state: NodeState) -> bool:
-    return any(i.last.boot_id in (None, state.machine.boot_id) for i in open_incidents_of(state))
-
-
 def faults_of(counts: GpuCounts, rule: Finding, policy: PolicyConfig, now: datetime) -> list[Fault]:
     """Return the faults of nodes that have missed GPUs for long enough, and the ends of those that miss none.
 
@@ -209,29 +185,27 @@ def faults_of(counts: GpuCounts, rule: Finding, policy: PolicyConfig, now: datet
     without a text.
     """
     now_ns, span = unix_ns(now), span_ns(policy.gpu_count_seconds)
-    found: list[Fault] = []
+    found: dict[str, Finding] = {}
+    for name, each in counts.short.items():
+        lasts = each.since_ns is not None and 0 < span <= now_ns - each.since_ns
+        if lasts and name not in counts.together and not each.is_reported:
+            capacity = each.state.gpus.capacity if each.state.gpus else 0
+            found[name] = rule._replace(text=f"{each.words} are allocatable (capacity {capacity})")
     for name, each in counts.nodes.items():
-        state, text = each.state, f"{each.words} are allocatable"
-        if each.since_ns is not None:
-            if not 0 < span <= now_ns - each.since_ns or name in counts.together or _is_reported(state):
-                continue
-            capacity = state.gpus.capacity if state.gpus else 0
-            finding = rule._replace(text=f"{text} (capacity {capacity})")
-        elif state.record.incidents and not each.is_short and each.in_service and open_incidents_of(state):
-            finding = rule._replace(
-                text=text,
-                severity=Severity.INFO,
-                title="All GPUs are allocatable again",
-                advice="The GPUs are back.",
+        if each.open_boots and name not in counts.short and not each.state.opted_out:
+            found[name] = Finding(
+                *(rule.kind, rule.rule, Severity.INFO, "All GPUs are allocatable again"),
+                *("The GPUs are back.", f"{each.words} are allocatable"),
                 needs=Needs.NONE.value,
                 clears=rule.rule,
-                shadow=False,
             )
-        else:
-            continue
-        position = KernelPosition(state.machine.boot_id)
-        found.append(Fault(finding._replace(position=position), Source.KERNEL, now_ns, name))
-    return found
+    return [
+        Fault(
+            finding._replace(position=KernelPosition(counts.nodes[name].state.machine.boot_id)),
+            *(Source.KERNEL, now_ns, name),
+        )
+        for name, finding in found.items()
+    ]
 
 
 def with_counts(plan: Plan, counts: GpuCounts, policy: PolicyConfig, now: datetime) -> Plan:
@@ -240,38 +214,27 @@ def with_counts(plan: Plan, counts: GpuCounts, policy: PolicyConfig, now: dateti
     A fall is written when it has lasted five minutes: after a restart of the controller, the Node alone does
     not tell what it had.
     """
-    changes = []
-    for change in plan.changes:
-        each, record = counts.nodes.get(change.node), change.record
-        if (
-            each is not None
-            and record is not None
-            and each.expected
-            and record.gpus == each.state.record.gpus
-        ):
-            change = replace(change, record=replace(record, gpus=each.expected))
-        changes.append(change)
-    planned = {change.node for change in plan.changes} | set(counts.together)
+    changes = {change.node: change for change in plan.changes}
+    for name, change in changes.items():
+        each, record = counts.nodes.get(name), change.record
+        if each and record and each.expected and record.gpus == each.state.record.gpus:
+            changes[name] = replace(change, record=replace(record, gpus=each.expected))
     due_ns = unix_ns(now) - NOTED_AFTER_NS
-    for name, each in counts.nodes.items():
-        if each.since_ns is not None and each.since_ns <= due_ns and name not in planned:
-            state = each.state
-            if state.record.gpus != each.expected and state.record_problem is None:
-                changes.append(_noted(state, each.expected, policy, now))
-    return replace(plan, changes=tuple(changes))
-
-
-def _noted(state: NodeState, gpus: int, policy: PolicyConfig, now: datetime) -> Change:
-    act = act_of(state, Verb.RECORD, now, policy.version)
-    return Change(
-        state.name,
-        Verb.RECORD,
-        record=replace(state.record, machine=state.machine, gpus=gpus, act=act),
-        health=state.as_read.health,
-        needs=state.as_read.needs,
-        suspect_taint=state.suspect_tainted,
-        upkeep=True,
-    )
+    for name, each in counts.short.items():
+        state, lasts = each.state, each.since_ns is not None and each.since_ns <= due_ns
+        if not lasts or name in changes or name in counts.together or state.record_problem is not None:
+            continue
+        if state.record.gpus != each.expected:
+            act = act_of(state, Verb.RECORD, now, policy.version)
+            changes[name] = Change(
+                *(name, Verb.RECORD),
+                record=replace(state.record, machine=state.machine, gpus=each.expected, act=act),
+                health=state.as_read.health,
+                needs=state.as_read.needs,
+                suspect_taint=state.suspect_tainted,
+                upkeep=True,
+            )
+    return replace(plan, changes=tuple(changes.values()))
 
 
 def accepted(state: NodeState) -> int | None:
