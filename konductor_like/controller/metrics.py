@@ -236,6 +236,9 @@ class Metrics:
         self.marked = gauge(
             "nodes_marked_for_replacement", "Nodes marked for replacement because they failed too often."
         )
+        self.gpus_missing = gauge(
+            "gpus_missing", "GPUs that are not allocatable, although their machines had them before."
+        )
         self.contested = counter(
             "taints_contested_total",
             "Removals of the controller's taint by another controller, or three times within an hour.",

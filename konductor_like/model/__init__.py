@@ -45,6 +45,7 @@ from konductor_like.model.nodes import (
     Act,
     AsRead,
     Condition,
+    GpuCount,
     Incident,
     IncidentState,
     Machine,

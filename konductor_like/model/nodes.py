@@ -131,6 +131,11 @@ class Incident:
         """Whether it is a person's own taint, without a line of a log."""
         return self.key.rule == OPERATOR_RULE
 
+    @property
+    def has_line(self) -> bool:
+        """Whether a line of a log reports it; a person's taint and a fact about the Node have none."""
+        return not self.by_person and self.kind is not FaultKind.NODE
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -239,6 +244,34 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuCount:
+    """The whole GPUs of a Node, as its status or its ResourceSlices tell them."""
+
+    allocatable: int
+    capacity: int
+    kind: str = ""
+    """The instance type; empty if no label names one. Nodes of one kind have equally many GPUs."""
+    replicas: int = 1
+    """How many pods share one GPU by time-slicing."""
+    mig: bool = False
+    """Whether GPUs are split by MIG."""
+    by_slices: bool = False
+    """Whether the ResourceSlices were counted: they name whole GPUs, also below a MIG layout."""
+    in_upgrade: bool = False
+    """Whether the GPU operator is about to replace the driver or the MIG layout."""
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the numbers are whole GPUs. MIG devices are parts of GPUs."""
+        return self.by_slices or not self.mig
+
+    @property
+    def layout(self) -> tuple[int, bool]:
+        """What the numbers are made of: after it changed, they cannot be compared with earlier ones."""
+        return self.replicas, self.by_slices
+
+
+@dataclass(frozen=True, slots=True)
 class Taint:
     """A Node's taint."""
 
@@ -321,6 +354,8 @@ class NodeState:
     """Loki timestamp after which the present boot began; known if we saw the boot before it end."""
     conditions: tuple[Condition, ...] = field(default=(), compare=False)
     """The Node's conditions that a controller of ours wrote. No decision depends on them."""
+    gpus: GpuCount | None = None
+    """Its GPUs; None for a Node that tells of none."""
 
     @property
     def tainted(self) -> bool:
