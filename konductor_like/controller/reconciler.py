@@ -18,7 +18,7 @@ from konductor_like.controller.operator_controls import OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
 from konductor_like.controller.ports import EventSink, Nodes, Writer
 from konductor_like.controller.report import Report
-from konductor_like.controller.retries import THIN_ABOVE, FailedWrites, UnknownNodes, thinned
+from konductor_like.controller.retries import THIN_ABOVE, FailedWrites, UnknownNodes, Upkeep, thinned
 from konductor_like.detection import detect
 from konductor_like.jobs import by_name
 from konductor_like.model import (
@@ -99,6 +99,7 @@ class Reconciler:
         self._open: list[Fault] = []
         self._unknown_nodes = UnknownNodes(unknown_node_seconds, misnamed)
         self._failed_writes = FailedWrites()
+        self._upkeep = Upkeep()
         self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
         """By node, a taint whose write got no answer, so that it may be on the Node, and its faults."""
         self._grown: Mapping[str, tuple[Growth, ...]] = {}
@@ -277,7 +278,11 @@ class Reconciler:
     ) -> set[str]:
         """Apply the plan. Return the nodes that another client changed meanwhile."""
         due = self._due(plan, now)
-        unwritten = {change.node for change in plan.changes} - {change.node for change in due}
+        written_now = {change.node for change in due}
+        undone = [change for change in plan.changes if change.node not in written_now]
+        # A change that waits as upkeep has no new lines, so the cursor need not wait for it.
+        postponed = {change.node for change in undone if change.upkeep}
+        unwritten = {change.node for change in undone} - postponed
         conflicted: set[str] = set()
         written: list[tuple[NodeState, Change]] = []
         results = self._writer.write_all([(states[change.node], change) for change in due])
@@ -293,7 +298,7 @@ class Reconciler:
             else:
                 self._not_written(change, result, plan, now)
                 unwritten.add(change.node)
-        self._carry_over(plan, faults, unwritten | conflicted, unwritten, now)
+        self._carry_over(plan, faults, unwritten | conflicted | postponed, unwritten, now)
         tainted = {state.name: state for state, change in written if change.verb is Verb.TAINT}
         if tainted or self._in_flight:  # the Nodes may be deleted before the next reconcile
             self._follow({**states, **tainted}, now)
@@ -309,9 +314,11 @@ class Reconciler:
         taints = [each for each in taints if resting.get(each.node) is not Verb.TAINT]
         records = [each for each in plan.changes if each.verb is not Verb.TAINT]
         records = [each for each in records if each.node not in resting]
-        written = records[: self._records_at_once]
-        self.more_to_write = len(written) < len(records)
-        return taints + written
+        urgent = [each for each in records if not each.upkeep]
+        written = urgent[: self._records_at_once]
+        self.more_to_write = len(written) < len(urgent)
+        upkeep = [each for each in records if each.upkeep]
+        return [*taints, *written, *self._upkeep.due(upkeep, now)]
 
     def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
         self._report_applied(change, now)
