@@ -228,6 +228,7 @@ class Metrics:
         self.marked = gauge(
             "nodes_marked_for_replacement", "Nodes marked for replacement because they failed too often."
         )
+        self.reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
         self.contested = counter(
             "taints_contested_total",
             "Removals of the controller's taint by another controller, or three times within an hour.",

@@ -125,17 +125,12 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
         event=event,
         message=message,
         also=tuple(also),
-        upkeep=verb is Verb.RECORD and folded.has_ends and not (due or folded.urgent or _has_faults(folded)),
+        upkeep=verb is Verb.RECORD and folded.has_ends and not (due or folded.urgent),
         incident=tainted_for,
         evidence=evidence[0 if newly_tainted else -1] if evidence else None,
         news=tuple(folded.news),
         grown=folded.grown,
     )
-
-
-def _has_faults(folded: Folded) -> bool:
-    """Whether the decision had lines of the node: the cursor does not wait for upkeep."""
-    return bool(folded.counted or folded.ignored)
 
 
 def _further_events(
