@@ -277,10 +277,11 @@ class Reconciler:
         self, plan: Plan, states: Mapping[str, NodeState], faults: Sequence[Fault], now: datetime
     ) -> set[str]:
         """Apply the plan. Return the nodes that another client changed meanwhile."""
-        due = self._due(plan, {fault.node for fault in faults}, now)
+        with_lines = {fault.node for fault in faults}
+        due = self._due(plan, with_lines, now)
         written_now = {change.node for change in due}
         undone = [change for change in plan.changes if change.node not in written_now]
-        postponed = {change.node for change in undone if change.upkeep}
+        postponed = {change.node for change in undone if change.upkeep and change.node not in with_lines}
         unwritten = {change.node for change in undone} - postponed
         conflicted: set[str] = set()
         written: list[tuple[NodeState, Change]] = []

@@ -136,9 +136,12 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
 def _further_events(
     case: NodeCase, record: NodeRecord, policy: PolicyConfig
 ) -> list[tuple[EventReason, str]]:
-    """Return the Events about a reboot, and about every suspicion and test that ended."""
+    """Return the Events about a return, a reboot, and every suspicion and test that ended."""
     words = reboot_words(case.state, record)
     events = [(EventReason.REBOOTED, words)] if words else []
+    if case.returned:
+        message = f"The controller removed the taint: {record.releases[0].reason}."
+        events.insert(0, (EventReason.RETURNED, message))
     ended = newly_ended(case.state.record, record)
     return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended]
 
@@ -171,8 +174,6 @@ def _announcement(
         return EventReason.TAINTED, " ".join((*parts, contest)).rstrip()
     if contest:
         return EventReason.CONTESTED, contest
-    if case.returned:
-        return EventReason.RETURNED, f"The controller removed the taint: {record.releases[0].reason}."
     if case.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."
