@@ -239,6 +239,7 @@ class Metrics:
         self.gpus_missing = gauge(
             "gpus_missing", "GPUs that are not allocatable, although their machines had them before."
         )
+        self.reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
         self.contested = counter(
             "taints_contested_total",
             "Removals of the controller's taint by another controller, or three times within an hour.",

@@ -6,7 +6,7 @@ it keeps (rule 9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,7 +19,7 @@ from konductor_like.controller.operator_controls import OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
 from konductor_like.controller.ports import EventSink, Nodes, Writer
 from konductor_like.controller.report import Report
-from konductor_like.controller.retries import THIN_ABOVE, FailedWrites, UnknownNodes, thinned
+from konductor_like.controller.retries import THIN_ABOVE, FailedWrites, UnknownNodes, Upkeep, thinned
 from konductor_like.detection import detect
 from konductor_like.jobs import by_name
 from konductor_like.model import (
@@ -103,6 +103,7 @@ class Reconciler:
         self._open: list[Fault] = []
         self._unknown_nodes = UnknownNodes(unknown_node_seconds, misnamed)
         self._failed_writes = FailedWrites()
+        self._upkeep = Upkeep()
         self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
         """By node, a taint whose write got no answer, so that it may be on the Node, and its faults."""
         self._grown: Mapping[str, tuple[Growth, ...]] = {}
@@ -220,6 +221,8 @@ class Reconciler:
             ambiguous=fleet.ambiguous if fleet else frozenset(),
             left=fleet.left if fleet else {},
             short_of_gpus=self._gpus.short if self._gpus else {},
+            hearing=fleet.hearing if fleet else {},
+            gaps_given_up=fleet.gaps_given_up if fleet else {},
             window=self._window,
             replaying=replaying,
             jobs={name: found.jobs for name, found in jobs.items()},
@@ -284,8 +287,12 @@ class Reconciler:
         self, plan: Plan, states: Mapping[str, NodeState], faults: Sequence[Fault], now: datetime
     ) -> set[str]:
         """Apply the plan. Return the nodes that another client changed meanwhile."""
-        due = self._due(plan, now)
-        unwritten = {change.node for change in plan.changes} - {change.node for change in due}
+        with_lines = {fault.node for fault in faults}
+        due = self._due(plan, with_lines, now)
+        written_now = {change.node for change in due}
+        undone = [change for change in plan.changes if change.node not in written_now]
+        postponed = {change.node for change in undone if change.upkeep and change.node not in with_lines}
+        unwritten = {change.node for change in undone} - postponed
         conflicted: set[str] = set()
         written: list[tuple[NodeState, Change]] = []
         results = self._writer.write_all([(states[change.node], change) for change in due])
@@ -301,7 +308,7 @@ class Reconciler:
             else:
                 self._not_written(change, result, plan, now)
                 unwritten.add(change.node)
-        self._carry_over(plan, faults, unwritten | conflicted, unwritten, now)
+        self._carry_over(plan, faults, unwritten | conflicted | postponed, unwritten, now)
         tainted = {state.name: state for state, change in written if change.verb is Verb.TAINT}
         if tainted or self._in_flight:  # the Nodes may be deleted before the next reconcile
             self._follow({**states, **tainted}, now)
@@ -309,17 +316,24 @@ class Reconciler:
             self._events.announce(state, change)
         return conflicted
 
-    def _due(self, plan: Plan, now: datetime) -> list[Change]:
-        """Return the changes to write now: all taints whose retry is due, and a limited number of records."""
+    def _due(self, plan: Plan, with_lines: Set[str | None], now: datetime) -> list[Change]:
+        """Return the changes to write now: all taints whose retry is due, and a limited number of records.
+
+        A change of a node ``with_lines`` never waits as upkeep, because the cursor would wait with it.
+        """
         resting = self._failed_writes.resting(now)
         taints = [each for each in plan.changes if each.verb is Verb.TAINT]
         # A failed write of the node's record does not delay its taint.
         taints = [each for each in taints if resting.get(each.node) is not Verb.TAINT]
         records = [each for each in plan.changes if each.verb is not Verb.TAINT]
         records = [each for each in records if each.node not in resting]
-        written = records[: self._records_at_once]
-        self.more_to_write = len(written) < len(records)
-        return taints + written
+        upkeep: list[Change] = []
+        urgent: list[Change] = []
+        for each in records:
+            (upkeep if each.upkeep and each.node not in with_lines else urgent).append(each)
+        written = urgent[: self._records_at_once]
+        self.more_to_write = len(written) < len(urgent)
+        return [*taints, *written, *self._upkeep.due(upkeep, now)]
 
     def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
         self._report_applied(change, now)

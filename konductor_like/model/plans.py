@@ -52,11 +52,12 @@ class EventReason(StrEnum):
     DELETED = "GPUTaintedNodeDeleted"
     """Nodes were deleted while they carried our taint; on the Lease."""
     REBOOTED = "GPUNodeRebooted"
-    """A machine has booted: which needs of its faults that meets, or that nobody had asked for a reboot."""
+    """A machine has booted: which needs of its faults that meets, or that nobody had asked for a reboot; on
+    the Lease if many machines boot together."""
     ENDED = "GPUFaultEnded"
     """A suspicion or a test has ended."""
     RETURNED = "GPUNodeReturned"
-    """The controller returned a node to service, on probation."""
+    """The controller itself removed its taint: after a reboot, with probation, or at the end of a test."""
     RELAPSED = "GPUNodeRelapsed"
     """A node failed on probation and is tainted again."""
     RETURNS_STOPPED = "GPUReturnsStopped"
@@ -101,6 +102,8 @@ class Change:
     """Whether the Node has our taint for suspects after the write."""
     event: EventReason | None = None
     message: str = ""
+    also: tuple[tuple[EventReason, str], ...] = field(default=(), kw_only=True)
+    """Further Events of the write, with their messages."""
     incident: Incident | None = None
     """The incident for which the node is tainted."""
     evidence: Fault | None = None
@@ -151,7 +154,9 @@ class Hearing:
     last_ns: int
     """Loki timestamps of the first and the last heartbeat of that boot that this controller heard."""
     has_gap: bool = False
-    """Whether heartbeats are missing that may still arrive."""
+    """Whether heartbeats of that boot are missing that may still arrive."""
+    has_any_gap: bool = False
+    """The same for heartbeats of that boot or of the time before it, such as that of a long reboot."""
 
 
 @dataclass(frozen=True, slots=True)

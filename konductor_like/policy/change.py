@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
+    HOW_REBOOT,
+    HOW_TIME,
     Change,
     DroppedFault,
     EventReason,
@@ -29,9 +31,10 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.endings import end_words, newly_ended, reboot_words
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
-from konductor_like.policy.release import contest_words, held_longer
+from konductor_like.policy.release import contest_words, held_longer, returned_record
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
@@ -42,6 +45,8 @@ _SKIP_REASONS = {
 }
 """By the reason of a dropped fault, why its node is not tainted. Other reasons mean that the line was no new
 evidence."""
+RETURN_REASONS = {HOW_REBOOT: "a reboot met all needs of the node", HOW_TIME: "the test has ended"}
+"""By how the controller returns a node, the reason of its release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class NodeCase:
     """Two machines report under the node's name, so a fault cannot be attributed to either (rule 3)."""
     deferred: Mapping[IncidentKey, int] = field(default_factory=dict)
     """The deferred incidents, and until when (a Loki timestamp)."""
+    returned: str = ""
+    """How the controller itself takes the taint off (:attr:`Release.how`); empty if it does not."""
 
     @property
     def gravest(self) -> Incident | None:
@@ -79,26 +86,33 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
     state, folded = case.state, case.folded
     admitted = state.name in admission.admitted
     newly_tainted = admitted and not state.tainted
-    tainted = state.tainted or admitted
+    tainted = (state.tainted or admitted) and not case.returned
     tainted_for = case.gravest if newly_tainted else None
-    record = with_states(folded.record, tainted=tainted)
+    before = folded.record
+    if case.returned:
+        reason = RETURN_REASONS[case.returned]
+        before = returned_record(replace(state, record=before), at=now, how=case.returned, reason=reason)
+    record = with_states(before, tainted=tainted)
     if tainted and case.gravest is not None:
         record = replace(record, tainted_at=record.tainted_at or now)
         if record.quarantines or policy.repeat_count == 1:
             # If the folding removed the claim (``tainted_at``), somebody had removed the taint: this is a new
             # time out.
-            before = state.record if folded.record.tainted_at is not None else NodeRecord()
-            record = held_longer(before, record, policy, now)
+            claimed = state.record if folded.record.tainted_at is not None else NodeRecord()
+            record = held_longer(claimed, record, policy, now)
     health = health_of(record, tainted=tainted)
     suspect_taint = bears_suspect_taint(state, health, policy, news=bool(folded.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
     due = bool(folded.grown) and is_due(state.record, policy, now)
-    if not (due or folded.urgent or loses_suspect_taint or record != folded.record):
+    if not (due or folded.urgent or folded.has_ends or loses_suspect_taint or record != folded.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
     event, message = _announcement(case, record, admission, tainted_for)
-    verb = Verb.TAINT if newly_tainted else Verb.RECORD
+    also = _further_events(case, record, policy)
+    if event is None and also:
+        (event, message), *also = also
+    verb = Verb.TAINT if newly_tainted else Verb.UNTAINT if case.returned else Verb.RECORD
     if newly_tainted or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
     evidence = [fault for fault in folded.news if tainted_for is None or fault.key == tainted_for.key]
@@ -110,11 +124,26 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
         suspect_taint=suspect_taint,
         event=event,
         message=message,
+        also=tuple(also),
+        upkeep=verb is Verb.RECORD and folded.has_ends and not (due or folded.urgent),
         incident=tainted_for,
         evidence=evidence[0 if newly_tainted else -1] if evidence else None,
         news=tuple(folded.news),
         grown=folded.grown,
     )
+
+
+def _further_events(
+    case: NodeCase, record: NodeRecord, policy: PolicyConfig
+) -> list[tuple[EventReason, str]]:
+    """Return the Events about a return, a reboot, and every suspicion and test that ended."""
+    words = reboot_words(case.state, record)
+    events = [(EventReason.REBOOTED, words)] if words else []
+    if case.returned:
+        message = f"The controller removed the taint: {record.releases[0].reason}."
+        events.insert(0, (EventReason.RETURNED, message))
+    ended = newly_ended(case.state.record, record)
+    return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended]
 
 
 def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:
@@ -148,6 +177,10 @@ def _announcement(
     if case.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."
+    if all(fault.finding.clears is not None for fault in case.folded.news) and newly_ended(
+        state.record, record
+    ):
+        return None, ""  # the Event about the end says it all
     if not case.folded.news:
         to_announce = case.folded.to_announce
         return (None, "") if to_announce is None else (EventReason.RECORDED, describe(to_announce))
