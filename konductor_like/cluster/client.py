@@ -240,11 +240,7 @@ class KubeClient(ReadOnlyKubeClient):
         return self._write("create", "POST", path, body, JSON, timeout_seconds, f"{path}/{name}")
 
     def patch(
-        self,
-        path: str,
-        body: object,
-        timeout_seconds: float | None = None,
-        content_type: str = JSON_PATCH,
+        self, path: str, body: object, timeout_seconds: float | None = None, content_type: str = JSON_PATCH
     ) -> JsonObject:
         """Apply a patch to one object, by default a JSON Patch."""
         return self._write("patch", "PATCH", path, body, content_type, timeout_seconds)
