@@ -258,7 +258,7 @@ def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
     they add none.
     """
     cleared = replace(record, hold_until=None, replace_since=None)
-    failures = [i for i in record.incidents if _is_failure(i) and i.state is not IncidentState.RELEASED]
+    failures = [i for i in record.incidents if is_failure(i) and i.state is not IncidentState.RELEASED]
     if record.tainted_at is None or not failures:
         return cleared
     gravest = min(failures, key=lambda incident: incident.urgency)
@@ -316,10 +316,10 @@ def times_out(record: NodeRecord, policy: PolicyConfig, now: datetime) -> int:
 
 
 def _is_active_failure(incident: Incident) -> bool:
-    return _is_failure(incident) and incident.state is IncidentState.ACTIVE
+    return is_failure(incident) and incident.state is IncidentState.ACTIVE
 
 
-def _is_failure(incident: Incident) -> bool:
+def is_failure(incident: Incident) -> bool:
     return (
         incident.taints
         and incident.severity is not Severity.TEST
