@@ -226,6 +226,8 @@ class Reconciler:
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             ambiguous=fleet.ambiguous if fleet else frozenset(),
             left=fleet.left if fleet else {},
+            hearing=fleet.hearing if fleet else {},
+            gaps_given_up=fleet.gaps_given_up if fleet else {},
             window=self._window,
             replaying=replaying,
             jobs={name: found.jobs for name, found in jobs.items()},

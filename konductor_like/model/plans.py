@@ -151,7 +151,9 @@ class Hearing:
     last_ns: int
     """Loki timestamps of the first and the last heartbeat of that boot that this controller heard."""
     has_gap: bool = False
-    """Whether heartbeats are missing that may still arrive."""
+    """Whether heartbeats of that boot are missing that may still arrive."""
+    has_any_gap: bool = False
+    """The same for heartbeats of that boot or of the time before it, such as that of a long reboot."""
 
 
 @dataclass(frozen=True, slots=True)

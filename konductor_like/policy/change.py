@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
+    HOW_REBOOT,
+    HOW_TIME,
     Change,
     DroppedFault,
     EventReason,
@@ -31,7 +33,7 @@ from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
-from konductor_like.policy.release import contest_words, held_longer
+from konductor_like.policy.release import contest_words, held_longer, returned_record
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
@@ -42,6 +44,9 @@ _SKIP_REASONS = {
 }
 """By the reason of a dropped fault, why its node is not tainted. Other reasons mean that the line was no new
 evidence."""
+RETURN_REASONS = {HOW_REBOOT: "a reboot met all needs of the node", HOW_TIME: "the test has ended"}
+RETURN_EVENTS = {HOW_REBOOT: EventReason.RETURNED, HOW_TIME: EventReason.ENDED}
+"""By how the controller returns a node: the reason of its release, and its Event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class NodeCase:
     """Two machines report under the node's name, so a fault cannot be attributed to either (rule 3)."""
     deferred: Mapping[IncidentKey, int] = field(default_factory=dict)
     """The deferred incidents, and until when (a Loki timestamp)."""
+    returned: str = ""
+    """How the controller itself takes the taint off (:attr:`Release.how`); empty if it does not."""
 
     @property
     def gravest(self) -> Incident | None:
@@ -79,16 +86,20 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
     state, folded = case.state, case.folded
     admitted = state.name in admission.admitted
     newly_tainted = admitted and not state.tainted
-    tainted = state.tainted or admitted
+    tainted = (state.tainted or admitted) and not case.returned
     tainted_for = case.gravest if newly_tainted else None
-    record = with_states(folded.record, tainted=tainted)
+    before = folded.record
+    if case.returned:
+        reason = RETURN_REASONS[case.returned]
+        before = returned_record(replace(state, record=before), at=now, how=case.returned, reason=reason)
+    record = with_states(before, tainted=tainted)
     if tainted and case.gravest is not None:
         record = replace(record, tainted_at=record.tainted_at or now)
         if record.quarantines or policy.repeat_count == 1:
             # If the folding removed the claim (``tainted_at``), somebody had removed the taint: this is a new
             # time out.
-            before = state.record if folded.record.tainted_at is not None else NodeRecord()
-            record = held_longer(before, record, policy, now)
+            claimed = state.record if folded.record.tainted_at is not None else NodeRecord()
+            record = held_longer(claimed, record, policy, now)
     health = health_of(record, tainted=tainted)
     suspect_taint = bears_suspect_taint(state, health, policy, news=bool(folded.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
@@ -98,7 +109,7 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
     event, message = _announcement(case, record, admission, tainted_for)
-    verb = Verb.TAINT if newly_tainted else Verb.RECORD
+    verb = Verb.TAINT if newly_tainted else Verb.UNTAINT if case.returned else Verb.RECORD
     if newly_tainted or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
     evidence = [fault for fault in folded.news if tainted_for is None or fault.key == tainted_for.key]
@@ -145,6 +156,8 @@ def _announcement(
         return EventReason.TAINTED, " ".join((*parts, contest)).rstrip()
     if contest:
         return EventReason.CONTESTED, contest
+    if case.returned:
+        return RETURN_EVENTS[case.returned], f"The controller removed the taint: {record.releases[0].reason}."
     if case.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."
