@@ -17,11 +17,11 @@ from fnmatch import fnmatchcase
 from operator import itemgetter
 
 from konductor_like.model import (
+    HOW_REBOOT,
     OPT_OUT_LABEL,
     BrakeState,
     Controls,
     IncidentState,
-    MetBy,
     NodeRecord,
     NodeState,
     ReturnedNode,
@@ -39,6 +39,7 @@ RETURNS_KEPT = 10
 RELAPSES_STOP = 3
 """Number of relapses among the last ``RETURNS_KEPT`` returns that stops automatic returns for the fleet."""
 _HOUR = timedelta(hours=1)
+RELAPSE_WORDS = "The node failed again on probation. It does not return by itself any more."
 CLAIMS = (
     "ToBeDeletedByClusterAutoscaler",
     "DeletionCandidateOfClusterAutoscaler",
@@ -183,9 +184,9 @@ def on_probation(record: NodeRecord, policy: PolicyConfig, now: datetime) -> Nod
     return replace(record, probation_until=now + timedelta(seconds=policy.probation_seconds))
 
 
-def return_words(state: NodeState, record: NodeRecord) -> str:
-    """Return the message of the return. ``record`` is the record after it."""
-    met = [i for i in state.record.incidents if i.taints and i.state is not IncidentState.RELEASED]
+def return_words(before: NodeRecord, record: NodeRecord) -> str:
+    """Return the message of the return, from the records before and after it."""
+    met = [i for i in before.incidents if i.taints and i.state is not IncidentState.RELEASED]
     until = f" until {stamp(record.probation_until)}" if record.probation_until else ""
     at = max((each.met_ns for each in met if each.met_ns is not None), default=0)
     return (
@@ -221,7 +222,7 @@ def relapsed(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRec
     if record.hold_until is not None and record.hold_until > now:
         ordinary = record.hold_until - now
     hold = min(2 * ordinary, timedelta(seconds=policy.hold_max_seconds))
-    last = next((n for n, each in enumerate(record.quarantines) if each.how == MetBy.REBOOT), None)
+    last = next((n for n, each in enumerate(record.quarantines) if each.how == HOW_REBOOT), None)
     return replace(
         record,
         probation_until=None,
@@ -239,7 +240,7 @@ def known_returns(before: Collection[ReturnedNode], nodes: Iterable[NodeState]) 
     for state in nodes:
         out_at = state.record.tainted_at
         for each in state.record.quarantines:
-            if each.how == MetBy.REBOOT:
+            if each.how == HOW_REBOOT:
                 key = (state.name, each.released_at)
                 relapsed_at = (out_at or each.released_at) if each.relapse else None
                 if key not in found or relapsed_at is not None:
