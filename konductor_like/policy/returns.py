@@ -115,7 +115,11 @@ def _of_record(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: 
     known = state.record.machine
     if known is not None and replace(known, boot_id=state.machine.boot_id) != state.machine:
         yield "its record is about another machine"
-    open_ones = [i for i in record.incidents if is_suspicious(i) or i in tainting(record)]
+    open_ones = [
+        each
+        for each in record.incidents
+        if each.state is not IncidentState.RELEASED and (each.taints or is_suspicious(each))
+    ]
     if any(each.by_person for each in open_ones):
         yield "a person tainted it"
     if held := may_return(record, now, policy):
