@@ -107,7 +107,7 @@ def _withheld(snapshot: Snapshot, now: datetime, brake: BrakeState | None) -> It
     if snapshot.lease_unread:
         yield "the Lease cannot be read, and a person may have paused"
     if brake is not None and brake.holding:
-        yield "the brake holds nodes back, so many nodes fail at once"
+        yield "the brake holds nodes back"
 
 
 def _of_record(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: datetime) -> Iterator[str]:
