@@ -239,6 +239,16 @@ class Metrics:
         self.gpus_missing = gauge(
             "gpus_missing", "GPUs that are not allocatable, although their machines had them before."
         )
+        self.returns = counter("returns_total", "Nodes that the controller returned to service by itself.")
+        self.relapses = counter(
+            "relapses_total", "Nodes that failed again on probation, after a return by the controller."
+        )
+        self.on_probation = gauge(
+            "nodes_on_probation", "Nodes on probation after a return by the controller."
+        )
+        self.returns_stopped = gauge(
+            "returns_stopped", "Stop of automatic returns after too many relapses: 1 while it lasts, else 0."
+        )
         self.reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
         self.contested = counter(
             "taints_contested_total",

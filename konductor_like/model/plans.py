@@ -180,6 +180,8 @@ class Snapshot:
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the boots that the Node has left: heartbeats of its present boot show that they are over."""
     controls: Controls = field(default_factory=Controls)
+    lease_unread: bool = False
+    """Whether the Lease cannot be read, so that a pause may be unknown: then no node returns by itself."""
     hearing: Mapping[str, Hearing] = field(default_factory=dict)
     """The nodes whose kernel log is heard now. A silent, unmeasured or ambiguous node is absent."""
     gaps_given_up: Mapping[str, int] = field(default_factory=dict)

@@ -35,6 +35,13 @@ from konductor_like.policy.endings import end_words, newly_ended, reboot_words
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
 from konductor_like.policy.release import contest_words, held_longer, returned_record
+from konductor_like.policy.returns import (
+    RELAPSE_WORDS,
+    on_probation,
+    relapsed,
+    return_words,
+    without_ended_probation,
+)
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
@@ -88,10 +95,13 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
     newly_tainted = admitted and not state.tainted
     tainted = (state.tainted or admitted) and not case.returned
     tainted_for = case.gravest if newly_tainted else None
-    before = folded.record
+    before = without_ended_probation(folded.record, now)
+    is_over = before is not folded.record
     if case.returned:
         reason = RETURN_REASONS[case.returned]
         before = returned_record(replace(state, record=before), at=now, how=case.returned, reason=reason)
+    if case.returned == HOW_REBOOT:
+        before = on_probation(before, policy, now)
     record = with_states(before, tainted=tainted)
     if tainted and case.gravest is not None:
         record = replace(record, tainted_at=record.tainted_at or now)
@@ -99,7 +109,7 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
             # If the folding removed the claim (``tainted_at``), somebody had removed the taint: this is a new
             # time out.
             claimed = state.record if folded.record.tainted_at is not None else NodeRecord()
-            record = held_longer(claimed, record, policy, now)
+            record = relapsed(held_longer(claimed, record, policy, now), policy, now)
     health = health_of(record, tainted=tainted)
     suspect_taint = bears_suspect_taint(state, health, policy, news=bool(folded.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
@@ -125,7 +135,7 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
         event=event,
         message=message,
         also=tuple(also),
-        upkeep=verb is Verb.RECORD and folded.has_ends and not (due or folded.urgent),
+        upkeep=verb is Verb.RECORD and (is_over or folded.has_ends) and not (due or folded.urgent),
         incident=tainted_for,
         evidence=evidence[0 if newly_tainted else -1] if evidence else None,
         news=tuple(folded.news),
@@ -163,6 +173,9 @@ def _announcement(
     if tainted_for is not None:
         written = next((i for i in tainting(record) if i.key == tainted_for.key), tainted_for)
         parts = [describe(written)]
+        is_relapse = case.folded.record.probation_until is not None and record.probation_until is None
+        if is_relapse:
+            parts.append(RELAPSE_WORDS)
         if record.replace_since is not None:
             parts.append("The node failed too often and is marked for replacement.")
         elif record.hold_until is not None:
@@ -171,9 +184,12 @@ def _announcement(
                 f"The node failed before and should stay out of service until {until}; "
                 "the controller does not release it."
             )
-        return EventReason.TAINTED, " ".join((*parts, contest)).rstrip()
+        reason = EventReason.RELAPSED if is_relapse else EventReason.TAINTED
+        return reason, " ".join((*parts, contest)).rstrip()
     if contest:
         return EventReason.CONTESTED, contest
+    if case.returned == HOW_REBOOT:
+        return EventReason.RETURNED, return_words(case.folded.record, record)
     if case.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."

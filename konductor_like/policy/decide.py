@@ -2,7 +2,8 @@
 
 The reconciler, backtest, dry run and ``explain`` all call :func:`decide`. It has three steps. First it folds
 each node's faults into the node's record. Then it assesses the evidence of all nodes together, because
-several nodes may report the same failure. Last, the brake limits how many of the candidates are tainted.
+several nodes may report the same failure. Last, the brake limits how many of the candidates are tainted, and
+nodes may return by reboot.
 
 Whether a node is tainted is decided in this order:
 
@@ -26,6 +27,7 @@ from datetime import datetime
 from functools import partial
 
 from konductor_like.model import (
+    HOW_REBOOT,
     HOW_TIME,
     Change,
     DroppedFault,
@@ -46,6 +48,7 @@ from konductor_like.policy.incidents import OPTED_OUT, SEEN_BEFORE, fold_faults
 from konductor_like.policy.machines import leave_boots
 from konductor_like.policy.recent_evidence import renewed_window
 from konductor_like.policy.release import released_by_hand
+from konductor_like.policy.returns import returning, why_stays
 
 ENDS_AT_ONCE = 100
 """Nodes of one decision that are decided only because something ends on them."""
@@ -100,6 +103,11 @@ def decide(
         and name not in snapshot.unwritable
     }
     admission = admit(candidates, snapshot, policy, now, fleet.deferred)
+    records = {name: case.folded.record for name, case in cases.items()}
+    back = returning(records, snapshot, policy, now, admission.brake)
+    cases = {
+        name: replace(case, returned=HOW_REBOOT) if name in back else case for name, case in cases.items()
+    }
     changes = {name: change_of(case, admission, policy, now) for name, case in cases.items()}
     ignored = (*found.ignored, *(item for case in cases.values() for item in case.folded.ignored))
     return Plan(
@@ -146,7 +154,7 @@ def _nodes_to_decide(
             name in found.by_node
             or name in snapshot.grown
             or name in snapshot.left
-            or (not state.record.empty and _needs_attention(state))
+            or (not state.record.empty and _needs_attention(state, snapshot, policy, now))
         ):
             nodes.append(state)
         elif ended < ENDS_AT_ONCE and state.record.incidents and _has_ends(state, snapshot, policy, now):
@@ -160,12 +168,16 @@ def _has_ends(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: d
     return with_ends(state.record, state, snapshot, policy, now) is not state.record
 
 
-def _needs_attention(state: NodeState) -> bool:
+def _needs_attention(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> bool:
     """Whether a node may need a write although there are no new faults of it."""
     record, tainted = state.record, state.tainted
     if (record.tainted_at is not None and not tainted) or record.machine != state.machine:
         return True
     if state.suspect_tainted:  # once its reason is gone, the suspect taint must be removed
+        return True
+    if record.probation_until is not None and now >= record.probation_until:
+        return True
+    if policy.returns_by_reboot and tainted and why_stays(state, record, snapshot, policy, now) is None:
         return True
     for incident in record.incidents:
         if incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
+    HOW_TIME,
     Change,
     EventReason,
     Fault,
@@ -281,8 +282,9 @@ def with_quarantine(record: NodeRecord, released_at: datetime, how: str = "") ->
     A quarantine is one past time out of service. A test (Xid 14) and a person's own taint are no failures:
     they add none.
     """
-    cleared = replace(record, hold_until=None, replace_since=None)
-    failures = [i for i in record.incidents if _is_failure(i) and i.state is not IncidentState.RELEASED]
+    probation_until = record.probation_until if how == HOW_TIME else None  # a test interrupts no probation
+    cleared = replace(record, hold_until=None, replace_since=None, probation_until=probation_until)
+    failures = [i for i in record.incidents if is_failure(i) and i.state is not IncidentState.RELEASED]
     if record.tainted_at is None or not failures:
         return cleared
     gravest = min(failures, key=lambda incident: incident.urgency)
@@ -340,10 +342,10 @@ def times_out(record: NodeRecord, policy: PolicyConfig, now: datetime) -> int:
 
 
 def _is_active_failure(incident: Incident) -> bool:
-    return _is_failure(incident) and incident.state is IncidentState.ACTIVE
+    return is_failure(incident) and incident.state is IncidentState.ACTIVE
 
 
-def _is_failure(incident: Incident) -> bool:
+def is_failure(incident: Incident) -> bool:
     return (
         incident.taints
         and incident.severity is not Severity.TEST

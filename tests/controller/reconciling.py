@@ -92,7 +92,7 @@ class Scene:
         rules: Callable[[str], Entry | None] | None = None,
     ) -> None:
         """``rules`` returns the entry of a rule; with it, the reconciler counts GPUs."""
-        controls = SimpleNamespace(update=lambda _now, **_: lease)
+        controls = SimpleNamespace(update=lambda _now, **_: lease, unread=False)
         self.cluster = Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
         self.fleet_events: list[tuple[EventReason, str]] = []

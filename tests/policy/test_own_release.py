@@ -55,7 +55,7 @@ def test_the_controller_removes_its_taint_and_the_record_says_how() -> None:
     cluster = returned_cluster()
 
     change, state = cluster.writes[-1], cluster.nodes["gpu-1"]
-    assert (change.verb, change.event, change.health) == (Verb.UNTAINT, EventReason.RETURNED, None)
+    assert (change.verb, change.event, change.health) == (Verb.UNTAINT, EventReason.RETURNED, "probation")
     assert change.act_id
     assert not state.tainted
     assert state.record.tainted_at is None
