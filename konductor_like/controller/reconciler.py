@@ -212,6 +212,7 @@ class Reconciler:
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             ambiguous=fleet.ambiguous if fleet else frozenset(),
             left=fleet.left if fleet else {},
+            labels_needs=self._writer.labels_needs,
             window=self._window,
             replaying=replaying,
             jobs={name: found.jobs for name, found in jobs.items()},

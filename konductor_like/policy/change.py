@@ -18,6 +18,7 @@ from konductor_like.model import (
     Incident,
     IncidentKey,
     IncidentState,
+    Needs,
     NodeRecord,
     NodeState,
     Role,
@@ -31,7 +32,8 @@ from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
-from konductor_like.policy.release import contest_words, held_longer
+from konductor_like.policy.needs import need_of
+from konductor_like.policy.release import contest_words, held_longer, marked
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
@@ -74,8 +76,13 @@ class NodeCase:
         return SkipReason.AMBIGUOUS if self.ambiguous else None
 
 
-def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: datetime) -> Change | None:
-    """Return the write for one node; None if nothing needs to be written now."""
+def change_of(
+    case: NodeCase, admission: Admission, policy: PolicyConfig, now: datetime, *, labels_needs: bool = True
+) -> Change | None:
+    """Return the write for one node; None if nothing needs to be written now.
+
+    Without ``labels_needs``, the API server refuses the label for what the node needs: it stays as it is.
+    """
     state, folded = case.state, case.folded
     admitted = state.name in admission.admitted
     newly_tainted = admitted and not state.tainted
@@ -89,15 +96,21 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
             # time out.
             before = state.record if folded.record.tainted_at is not None else NodeRecord()
             record = held_longer(before, record, policy, now)
+    record = marked(record) if tainted else record
     health = health_of(record, tainted=tainted)
+    needs = need_of(record, tainted=tainted)
+    relabels = labels_needs and misses_label(state, needs)
     suspect_taint = bears_suspect_taint(state, health, policy, news=bool(folded.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
     due = bool(folded.grown) and is_due(state.record, policy, now)
-    if not (due or folded.urgent or loses_suspect_taint or record != folded.record):
+    is_upkeep = not (due or folded.urgent or loses_suspect_taint or record != folded.record)
+    if is_upkeep and not relabels:
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
     event, message = _announcement(case, record, admission, tainted_for)
+    if event is not None and needs is not None:
+        message = f"{message} Needs: {needs}."
     verb = Verb.TAINT if newly_tainted else Verb.RECORD
     if newly_tainted or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
@@ -107,6 +120,8 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
         verb=verb,
         record=None if record.empty else record,
         health=health,
+        needs=needs if labels_needs else state.as_read.needs,
+        upkeep=is_upkeep,
         suspect_taint=suspect_taint,
         event=event,
         message=message,
@@ -115,6 +130,11 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
         news=tuple(folded.news),
         grown=folded.grown,
     )
+
+
+def misses_label(state: NodeState, needs: Needs | None) -> bool:
+    """Whether the node's label for what it needs is another; the controller leaves excluded nodes alone."""
+    return needs != state.as_read.needs and not state.opted_out and state.selected
 
 
 def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:

@@ -37,11 +37,12 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.brake import admit
-from konductor_like.policy.change import USER_WRITTEN, NodeCase, change_of, refusals
+from konductor_like.policy.change import USER_WRITTEN, NodeCase, change_of, misses_label, refusals
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.escalation import Assessment, assess_fleet
 from konductor_like.policy.incidents import OPTED_OUT, SEEN_BEFORE, fold_faults
 from konductor_like.policy.machines import leave_boots
+from konductor_like.policy.needs import need_of
 from konductor_like.policy.recent_evidence import renewed_window
 from konductor_like.policy.release import released_by_hand
 
@@ -95,7 +96,10 @@ def decide(
         and name not in snapshot.unwritable
     }
     admission = admit(candidates, snapshot, policy, now, fleet.deferred)
-    changes = {name: change_of(case, admission, policy, now) for name, case in cases.items()}
+    changes = {
+        name: change_of(case, admission, policy, now, labels_needs=snapshot.labels_needs)
+        for name, case in cases.items()
+    }
     ignored = (*found.ignored, *(item for case in cases.values() for item in case.folded.ignored))
     return Plan(
         tuple(sorted((change for change in changes.values() if change is not None), key=_write_order)),
@@ -135,11 +139,11 @@ def _nodes_to_decide(snapshot: Snapshot, found: _Faults) -> list[NodeState]:
         if name in found.by_node
         or name in snapshot.grown
         or name in snapshot.left
-        or (not state.record.empty and _needs_attention(state))
+        or (not state.record.empty and _needs_attention(state, labels_needs=snapshot.labels_needs))
     ]
 
 
-def _needs_attention(state: NodeState) -> bool:
+def _needs_attention(state: NodeState, *, labels_needs: bool) -> bool:
     """Whether a node may need a write although there are no new faults of it."""
     record, tainted = state.record, state.tainted
     if (record.tainted_at is not None and not tainted) or record.machine != state.machine:
@@ -153,7 +157,7 @@ def _needs_attention(state: NodeState) -> bool:
         # decision.
         if not tainted and incident.state is not IncidentState.RELEASED and incident.taints:
             return True
-    return False
+    return labels_needs and misses_label(state, need_of(record, tainted=tainted))
 
 
 def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> NodeCase:

@@ -32,6 +32,11 @@ def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
     return SUSPECT if any(map(_is_suspicious, record.incidents)) else None
 
 
+def suspicious(record: NodeRecord) -> list[Incident]:
+    """Return the incidents that make a node suspect."""
+    return [*filter(_is_suspicious, record.incidents)]
+
+
 def _is_suspicious(incident: Incident) -> bool:
     """Whether the incident makes its node suspect; an acknowledged incident does not."""
     if incident.ack is not None:
