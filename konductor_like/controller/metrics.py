@@ -15,6 +15,7 @@ from konductor_like.model import (
     Fault,
     FaultKind,
     IncidentKey,
+    Needs,
     PoolBrake,
     Severity,
     SkipReason,
@@ -228,6 +229,11 @@ class Metrics:
         self.marked = gauge(
             "nodes_marked_for_replacement", "Nodes marked for replacement because they failed too often."
         )
+        self.needing = gauge(
+            "nodes_needing",
+            "Nodes that are faulty, held or suspect, by what they need.",
+            "needs",
+        )
         self.contested = counter(
             "taints_contested_total",
             "Removals of the controller's taint by another controller, or three times within an hour.",
@@ -296,6 +302,8 @@ class Metrics:
             for family in (self.lines, self.duplicates, self.nodeless, self.queries, self.bytes_processed):
                 family.labels(source)
         self.pace_most.set(math.inf)
+        for needs in Needs:
+            self.needing.labels(needs.value)
         for why in SkipReason:
             self.refusals.labels(why.value)
         for verb in Verb:

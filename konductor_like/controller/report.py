@@ -22,6 +22,7 @@ from konductor_like.model import (
     Fault,
     FaultKind,
     IncidentKey,
+    Needs,
     NodeState,
     Severity,
     SkippedTaint,
@@ -33,6 +34,7 @@ from konductor_like.model.text import listed
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.brake import held_back
 from konductor_like.policy.incidents import QUIET_REASONS
+from konductor_like.policy.needs import need_of
 from konductor_like.policy.wording import why_held
 
 _NAMES = 5
@@ -225,6 +227,10 @@ class Report:
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
         self._metrics.tainted.set(len(tainted))
         self._metrics.marked.set(sum(state.record.replace_since is not None for state in nodes.values()))
+        recorded = (state for state in nodes.values() if not state.record.empty)
+        needing = Counter(need_of(state.record, tainted=state.tainted) for state in recorded)
+        for needs in Needs:
+            self._metrics.needing.labels(needs.value).set(needing[needs])
         for name in sorted(self._tainted.keys() - tainted.keys()):
             # A Node that was created again under the name never had the taint.
             if name in nodes and nodes[name].as_read.uid == self._tainted[name]:

@@ -92,15 +92,18 @@ def advice_on(incident: Incident, state: NodeState) -> str:
     """Return what to do about an incident on this node as it is now."""
     if follows := follows_from(incident):
         return follows
-    if state.tainted and state.record.replace_since is not None and not incident.by_person:
-        return (
-            incident.advice
-            if incident.needs == Needs.REPLACEMENT
-            else f"The node failed too often. {REPLACE_ADVICE}"
-        )
+    if needs_on(incident, state) == Needs.REPLACEMENT != incident.needs:
+        return f"The node failed too often. {REPLACE_ADVICE}"
     if met := met_words(incident):
         return f"Its need was {met}. Test the node, then `konductor-like reset {state.name}`."
     return incident.advice
+
+
+def needs_on(incident: Incident, state: NodeState) -> str:
+    """Return what an incident still needs on this node as it is now; empty if that is not known."""
+    if state.tainted and state.record.replace_since is not None and not incident.by_person:
+        return Needs.REPLACEMENT
+    return incident.needs if incident.met_by is None else Needs.NONE
 
 
 def _counting(record: NodeRecord, *, tainted: bool) -> list[Incident]:
