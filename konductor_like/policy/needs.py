@@ -12,11 +12,11 @@ from typing import NamedTuple
 from konductor_like.model import Incident, MetBy, Needs, NodeRecord, NodeState, Role, Severity
 from konductor_like.model.time import moment_of, stamp
 from konductor_like.policy.health import suspicious, tainting
-from konductor_like.policy.release import REPLACE_ADVICE
 from konductor_like.policy.wording import name_of
 
 RANK = {needs: place for place, needs in enumerate(Needs)}
 """The place of each need: a later one outweighs an earlier."""
+REPLACE_ADVICE = "Drain it and have its hardware checked or replaced."
 _MET_BY = {
     MetBy.REBOOT: "the reboot at",
     MetBy.HEALTHY_LINE: "the driver's healthy line at",

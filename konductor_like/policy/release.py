@@ -38,6 +38,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.needs import REPLACE_ADVICE
 from konductor_like.policy.wording import act_of, name_of
 
 RELEASES_KEPT = 5
@@ -50,7 +51,6 @@ CONTEST_SPAN = timedelta(hours=1)
 _PEOPLE = re.compile(r"(kubectl|k9s|(open)?lens|mozilla|node-fetch|headlamp|curl)\b|oc$", re.IGNORECASE)
 """Field managers of tools with which people edit Nodes."""
 DEFAULTS = PolicyConfig()
-REPLACE_ADVICE = "Drain it and have its hardware checked or replaced."
 QUARANTINES_KEPT = 10
 
 
