@@ -1,4 +1,4 @@
-"""The Node condition: what it says of a node, and the patch that writes it (rule 39).
+"""The Node condition: what it says of a node, and the patch that writes it (rule 40).
 
 A strategic merge patch merges conditions by type, so two writers of conditions do not disturb each other.
 True means faulty: every tool that acts on the conditions of others can act on that.

@@ -15,6 +15,7 @@ from konductor_like.model import (
     Fault,
     FaultKind,
     IncidentKey,
+    Needs,
     PoolBrake,
     Severity,
     SkipReason,
@@ -250,6 +251,11 @@ class Metrics:
             "returns_stopped", "Stop of automatic returns after too many relapses: 1 while it lasts, else 0."
         )
         self.reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
+        self.needing = gauge(
+            "nodes_needing",
+            "Nodes that are faulty, held or suspect, by what they need.",
+            "needs",
+        )
         self.contested = counter(
             "taints_contested_total",
             "Removals of the controller's taint by another controller, or three times within an hour.",
@@ -318,6 +324,8 @@ class Metrics:
             for family in (self.lines, self.duplicates, self.nodeless, self.queries, self.bytes_processed):
                 family.labels(source)
         self.pace_most.set(math.inf)
+        for needs in Needs:
+            self.needing.labels(needs.value)
         for why in SkipReason:
             self.refusals.labels(why.value)
         for result in ("written", "denied", "failed"):

@@ -236,6 +236,7 @@ class Reconciler:
             short_of_gpus=self._gpus.short if self._gpus else {},
             hearing=fleet.hearing if fleet else {},
             gaps_given_up=fleet.gaps_given_up if fleet else {},
+            labels_needs=self._writer.labels_needs,
             window=self._window,
             replaying=replaying,
             jobs={name: found.jobs for name, found in jobs.items()},

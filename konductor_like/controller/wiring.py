@@ -205,6 +205,7 @@ def _real_cluster_ports(
         write_concurrency=settings.write_concurrency,
         patience_seconds=WRITE_PATIENCE_SECONDS,
         on_state=store.apply,
+        on_label_refused=logs.warning,
         sleep=stop.wait,
     )
     return _ClusterPorts(

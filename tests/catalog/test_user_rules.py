@@ -78,6 +78,26 @@ def test_a_users_rule_is_added_behind_the_built_in_ones() -> None:
     assert set(rules.own) == {"site.nic_down"}
 
 
+@pytest.mark.parametrize(
+    ("written", "read_as"),
+    [
+        ("gpu-reset", Needs.GPU_RESET),
+        ("gpu reset", Needs.GPU_RESET),
+        ("application restart", Needs.APPLICATION_RESTART),
+        ("nothing", Needs.NONE),
+        ("none", Needs.NONE),
+    ],
+)
+def test_the_old_spelling_of_needs_is_read_too(written: str, read_as: Needs) -> None:
+    rules = read(OWN_RULE.replace("    advice: Look at", f"    needs: {written}\n    advice: Look at"))
+
+    [rule] = [
+        each for each in rules.catalog.kernel_rules if each.entry and each.entry.kind is FaultKind.CUSTOM
+    ]
+    assert rule.entry is not None
+    assert rule.entry.advice.needs is read_as
+
+
 def test_the_default_source_of_a_file_applies_to_its_rules() -> None:
     text = OWN_RULE.replace("    source: kernel\n", "")
 

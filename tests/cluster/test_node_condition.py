@@ -1,4 +1,4 @@
-"""The content of the Node condition, and how a Node's conditions are read (rule 39)."""
+"""The content of the Node condition, and how a Node's conditions are read (rule 40)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing Node conditions beside the reconcile: what is written, when, and how often (rule 39)."""
+"""Writing Node conditions beside the reconcile: what is written, when, and how often (rule 40)."""
 
 from __future__ import annotations
 

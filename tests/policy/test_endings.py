@@ -163,7 +163,8 @@ def test_a_fatal_fault_never_ends_by_quiet() -> None:
     collateral = heard(fault())
     state = collateral.nodes["gpu-1"]
     record = replace(state.record, incidents=(replace(of_gpu_1(collateral), role=Role.COLLATERAL),))
-    collateral.nodes["gpu-1"] = replace(state, record=record)
+    labelled = replace(state.as_read, needs="inspection")
+    collateral.nodes["gpu-1"] = replace(state, record=record, as_read=labelled)
 
     assert cluster.tick(seconds=30 * DAY).changes == collateral.tick(seconds=30 * DAY).changes == ()
 
@@ -292,7 +293,9 @@ def test_no_test_ends_on_a_contested_marked_or_held_node(
 ) -> None:
     cluster = heard(fake())
     state = cluster.nodes["gpu-1"]
-    cluster.nodes["gpu-1"] = replace(state, record=marked(state.record))
+    record = marked(state.record)
+    needs = "replacement" if record.replace_since else state.as_read.needs
+    cluster.nodes["gpu-1"] = replace(state, record=record, as_read=replace(state.as_read, needs=needs))
 
     assert cluster.tick(seconds=3600).changes == ()
 

@@ -1,4 +1,4 @@
-"""The real controller writes Node conditions under the rights and the policies of the manifests (rule 39)."""
+"""The real controller writes Node conditions under the rights and the policies of the manifests (rule 40)."""
 
 from __future__ import annotations
 
