@@ -160,8 +160,8 @@ class Process:
         """When it last failed to read the Lease, in seconds of the monotonic clock."""
         self.reconcile_step = 0
         """Number of steps that were taken when its current reconcile began."""
-        self.seen_tainted: frozenset[str] = frozenset()
-        """The nodes that it saw as tainted when that reconcile began."""
+        self.seen: Mapping[str, NodeState] = {}
+        """The nodes as it saw them when that reconcile began."""
         self._world = world
         self.set_clock(clock_ahead_ns)
         self._busy = False
@@ -239,6 +239,10 @@ class Process:
             return self.lease.budget_seconds() > 0
         except LeadershipLost:
             return False
+
+    def seen_tainted(self) -> frozenset[str]:
+        """Return the nodes that it saw as tainted when its current reconcile began."""
+        return frozenset(name for name, state in self.seen.items() if state.tainted)
 
     def waits_for(self, name: str) -> bool:
         """Whether it tries a write to the node again that may have taken effect."""
@@ -320,7 +324,7 @@ class Process:
     def _reconcile_now(self, deliveries: list[Delivery]) -> None:
         assert self._leadership is not None
         self.reconcile_step = self._world.taken
-        self.seen_tainted = frozenset(name for name, state in self.store.snapshot().items() if state.tainted)
+        self.seen = self.store.snapshot()
         self._leadership._reconcile(deliveries)
 
     def _poll(self, name: str) -> None:
