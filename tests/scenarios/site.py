@@ -12,10 +12,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
+from uuid import UUID
 
 import pytest
 from prometheus_client import generate_latest
@@ -37,7 +38,12 @@ from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, RENEW_SECONDS, Process, _shared
 from tests.chaos.wire import LOKI, Exchange, awaited
 from tests.cli.transcripts import forget_settings
+from tests.manifests.manifests import documents
+from tests.manifests.policy import Policy
+from tests.manifests.roles import CONTROLLER, rules_of
 
+DOCS = documents("controller_deployment.yaml")
+"""The controller's manifest: its rights and its admission policy hold in every scenario."""
 SHIPPING_SECONDS = 0.2
 STEP_SECONDS = 5.0
 UPTIME_SECONDS = 1_235_000
@@ -137,10 +143,17 @@ class Site:
             **settings,
         )
         self.loki = LokiServer(now_ns=lambda: self.clock.true_ns)
-        self.kube = KubernetesServer(clock=self.clock.moment, nodes=nodes)
+        self.kube = KubernetesServer(clock=self.clock.moment, nodes=nodes, admission=Policy(DOCS))
+        self._token = self.kube.access.add_user(CONTROLLER, rules_of(DOCS))
         self.kube.create_namespace(NAMESPACE)
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))
         self._decode = node_decoder(self.settings)
+        self.calls: set[tuple[str, str]] = set()
+        """The kinds of the controller's requests to the API server: method, and path without names."""
+        self.writes: Counter[str] = Counter()
+        """Number of the controller's writes, by node."""
+        self.silent: set[str] = set()
+        """The nodes whose heartbeats do not arrive."""
         self._kernels: dict[str, _Kernel] = {}
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
@@ -238,8 +251,12 @@ class Site:
     def _exchange(self, server: str, request: Request, timeout_seconds: float) -> Reply:
         if server == LOKI:
             return awaited(self.loki._api.handle(request), timeout_seconds, self.advance)
+        self.calls.add((request.method, _kind_of(request.path)))
+        if request.method == "PATCH":
+            self.writes[request.path.rpartition("/")[2]] += 1
         if "watch" not in request.params:
-            return self.kube._http.handle(request)
+            headers = {**request.headers, "authorization": f"Bearer {self._token}"}
+            return self.kube._http.handle(replace(request, headers=headers))
         store, version = self.kube._store, int(request.param("resourceVersion"))
         selection = Selection(NODES, "", Request("GET", request.path))
         changes = store.changes_since("nodes", version)
@@ -287,12 +304,18 @@ class Site:
 
         def beat() -> None:
             wall = self.clock.moment().isoformat().replace("+00:00", "Z")
-            for name in self.names:
+            for name in sorted(set(self.names) - self.silent):
                 text = self._log(name).heartbeat(self.clock.true_ns, wall)
                 self._ship(name, "dmesg-logging", f"dmesg-{name[-4:]}", "dmesg", {}, text, SHIPPING_SECONDS)
             self._at(HEARTBEAT_SECONDS, beat)
 
         beat()
+
+    def boot(self, node: str) -> None:
+        """Boot the machine: its kernel log begins anew, and its kubelet reports the new boot."""
+        boot_id = str(UUID(int=self.rng.getrandbits(128), version=4))
+        self._kernels[node] = _Kernel(boot_id, self.clock.true_ns)
+        self.kube.edit_node(node, lambda found: found["status"]["nodeInfo"].update(bootID=boot_id))
 
     def _log(self, node: str) -> _Kernel:
         if node not in self._kernels:
@@ -380,3 +403,10 @@ class Site:
 
     def told(self, reason: str) -> list[dict[str, Any]]:
         return [event for event in self.kube.objects("events", "default") if event["reason"] == reason]
+
+
+def _kind_of(path: str) -> str:
+    """Return the resource of a path, without the names of objects: ``nodes/*/status``."""
+    words = path.partition("/v1/")[2].split("/")
+    words = words[2:] if words[0] == "namespaces" and len(words) > 2 else words
+    return "/".join("*" if place == 1 else word for place, word in enumerate(words))
