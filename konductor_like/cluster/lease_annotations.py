@@ -1,4 +1,4 @@
-"""The annotations of the Lease: cursor, releases, coverage, settings, tainted Nodes, operators' controls.
+"""The annotations of the Lease: cursor, releases, coverage, settings, tainted Nodes, returns, controls.
 
 The holder writes all of them but the controls, with each renewal. The command line writes the controls, for
 operators; they are a JSON object with a list of acts:
@@ -33,12 +33,22 @@ from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.cluster.node_record import MACHINE, Codec
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
 from konductor_like.cluster.transport import JsonObject, json_object
-from konductor_like.model import Checkpoint, Control, ControlAct, Controls, Coverage, Machine, TaintedNode
+from konductor_like.model import (
+    Checkpoint,
+    Control,
+    ControlAct,
+    Controls,
+    Coverage,
+    Machine,
+    ReturnedNode,
+    TaintedNode,
+)
 from konductor_like.model.time import EPOCH
 
 T = TypeVar("T")
 CONTROLS_ANNOTATION = "trainy.konduktor.ai/controls"
 TAINTED_ANNOTATION = "trainy.konduktor.ai/tainted"
+RETURNED_ANNOTATION = "trainy.konduktor.ai/returned"
 PURGED_MOST = 100_000
 """Nodes that an act may count, at most: more than any cluster has."""
 TAINTED_BYTES = 32 * 1024
@@ -46,6 +56,7 @@ TAINTED_BYTES = 32 * 1024
 _VERSION = 1
 _ACT = Codec(ControlAct, "control", "at", "by", "reason", "until", "nodes", "act")
 _TAINTED = Codec(TaintedNode, "name", "pool", tainted="tainted_at", deleted="deleted_at")
+_RETURNED = Codec(ReturnedNode, "name", "uid", at="returned_at", relapsed="relapsed_at")
 _SOMEBODYS_PAUSE = ControlAct(Control.PAUSE, EPOCH, "somebody", "no reason given")
 _TRIES = 8
 """Tries to write an act. A try fails if the controller renews the Lease between our read and our write; it
@@ -75,7 +86,7 @@ class LeaseView:
 
 @dataclass(frozen=True, slots=True)
 class LeaseControls:
-    """The operators' controls on a Lease, and the tainted Nodes that it lists."""
+    """The operators' controls on a Lease, and the tainted and the returned Nodes that it lists."""
 
     controls: Controls = field(default_factory=Controls)
     problem: str | None = None
@@ -89,6 +100,8 @@ class Carried:
     checkpoint: Checkpoint | None = None
     coverage: Coverage | None = None
     tainted: tuple[TaintedNode, ...] | None = None
+    returned: tuple[ReturnedNode, ...] = ()
+    """The last returns by reboot. If there are none, the annotation stays as it is."""
 
 
 def view(lease: JsonObject) -> LeaseView:
@@ -117,12 +130,13 @@ def view(lease: JsonObject) -> LeaseView:
 
 
 def controls_of(lease: JsonObject) -> LeaseControls:
-    """Decode the operators' controls of a Lease, and the tainted Nodes that it lists."""
+    """Decode the operators' controls of a Lease, and the tainted and the returned Nodes that it lists."""
     problems: list[str] = []
     annotations = annotations_of(lease)
     acts = _decoded(annotations, CONTROLS_ANNOTATION, decode_controls, problems)
     tainted = _decoded(annotations, TAINTED_ANNOTATION, decode_tainted, problems)
-    return LeaseControls(Controls(acts or (), tainted or ()), "; ".join(problems) or None)
+    returned = _decoded(annotations, RETURNED_ANNOTATION, decode_returned, problems)
+    return LeaseControls(Controls(acts or (), tainted or (), returned or ()), "; ".join(problems) or None)
 
 
 def _decoded(
@@ -164,6 +178,8 @@ def encode_carried(carried: Carried) -> dict[str, str | None]:
         notes[COVERAGE_ANNOTATION] = encode_coverage(carried.coverage)
     if carried.tainted is not None:
         notes[TAINTED_ANNOTATION] = encode_tainted(carried.tainted) if carried.tainted else None
+    if carried.returned:
+        notes[RETURNED_ANNOTATION] = encode_returned(carried.returned)
     return notes
 
 
@@ -235,6 +251,17 @@ def decode_tainted(text: str) -> tuple[tuple[TaintedNode, ...], str | None]:
     return fields.decoded("nodes", _tainted_node), fields.problem
 
 
+def encode_returned(returned: Iterable[ReturnedNode]) -> str:
+    """Return the annotation of the last returns by reboot; there are at most ten."""
+    return dumps({"v": _VERSION, "returned": [_RETURNED.parts(each) for each in returned]})
+
+
+def decode_returned(text: str) -> tuple[tuple[ReturnedNode, ...], str | None]:
+    """Return the last returns by reboot and the problem with the text, if any. Never raises."""
+    fields = read(text)
+    return fields.decoded("returned", _returned_node), fields.problem
+
+
 def _raw(text: object) -> tuple[JsonObject, list[object]]:
     """Return the controls as JSON and the list of their acts; if unreadable, the list is one pause."""
     if not isinstance(text, str) or not text.strip():
@@ -273,3 +300,11 @@ def _tainted_node(fields: Fields) -> TaintedNode | None:
         fields.complain("name, uid or tainted is missing")
         return None
     return TaintedNode(machine=Machine(**machine), **values)
+
+
+def _returned_node(fields: Fields) -> ReturnedNode | None:
+    values = _RETURNED.values(fields)
+    if not (values["name"] and values["returned_at"]):
+        fields.complain("name or at is missing")
+        return None
+    return ReturnedNode(**values)

@@ -125,6 +125,12 @@ class CoverageTracker:
         self._next_round_ns = now_ns + ROUND_NS
         self._reread_now: set[str] = set()
         self._changes = CoverageChanges()
+        self.given_up: dict[str, int] = {}
+        """By node, the end of the latest span without heartbeats that nobody will read any more.
+
+        That is a gap that was given up, or the time before the first heartbeat if the last controller did not
+        hear the node until a moment before.
+        """
         self.revisit_spans: tuple[Span, ...] = ()
         """The spans that the fault readers should read again: all gaps, without overlaps, in order."""
 
@@ -133,6 +139,7 @@ class CoverageTracker:
         known = self._nodes.get(node) or self._adopt(node)
         if known is None:
             self._nodes[node] = _Node(timestamp_ns, timestamp_ns)
+            self.given_up[node] = timestamp_ns
             return
         if timestamp_ns <= known.heard_ns:
             if known.gap is not None:
@@ -143,6 +150,8 @@ class CoverageTracker:
             self._reread_now.add(node)
             if not known.silent:
                 self._changes.heard.append((node, known.gap.span))
+        elif timestamp_ns - known.heard_ns > self._stale_ns:  # nobody read heartbeats between two controllers
+            self.given_up[node] = timestamp_ns
         known.heard_ns, known.fresh_ns = timestamp_ns, max(known.fresh_ns, timestamp_ns)
         known.confirmed, known.reread = True, False
 
@@ -193,6 +202,11 @@ class CoverageTracker:
             gaps=self._gaps(unmeasured, now_ns),
             lost=dict(self._lost),
         )
+
+    def gap_end_ns(self, node: str) -> int | None:
+        """Return the end of the node's gap; None if no heartbeat is missing that may still arrive."""
+        known = self._nodes.get(node)
+        return None if known is None or known.gap is None else known.gap.end_ns
 
     def take_changes(self) -> CoverageChanges:
         """Return the changes since the last call."""
@@ -252,6 +266,7 @@ class CoverageTracker:
         self._nodes = {name: node for name, node in self._nodes.items() if name in created_ns}
         self._lost = {name: loss for name, loss in self._lost.items() if name in created_ns}
         self._overruns = {name: seen for name, seen in self._overruns.items() if name in created_ns}
+        self.given_up = {name: end_ns for name, end_ns in self.given_up.items() if name in created_ns}
 
     def _update(self, name: str, node: _Node, oldest_ns: int, now_ns: int) -> None:
         """Note whether the node fell silent or was heard again, and whether its gap is closed or too old."""
@@ -272,6 +287,7 @@ class CoverageTracker:
                 self._changes.closed.append((name, gap.span))
         elif gap.end_ns <= oldest_ns:
             node.gap = None
+            self.given_up[name] = gap.end_ns
             self._changes.given_up.append((name, gap.span))
 
     def _state(self, name: str, now_ns: int) -> CoverageState:

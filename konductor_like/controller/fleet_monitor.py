@@ -19,7 +19,16 @@ from konductor_like.detection import Overrun, parse_heartbeat, parse_overrun
 from konductor_like.detection.kernel_record import evidence, one_line
 from konductor_like.detection.why_not import is_unparsed, why_no_fault
 from konductor_like.loki.heartbeat_reader import Reread
-from konductor_like.model import Coverage, IncidentState, LogLine, NodeRecord, NodeState, Source, Unparsed
+from konductor_like.model import (
+    Coverage,
+    Hearing,
+    IncidentState,
+    LogLine,
+    NodeRecord,
+    NodeState,
+    Source,
+    Unparsed,
+)
 from konductor_like.model.time import SECOND_NS, unix_ns
 from konductor_like.policy.machines import (
     UNAMBIGUOUS_AFTER_NS,
@@ -74,6 +83,10 @@ class FleetMonitor:
         """
         self.left: Mapping[str, frozenset[str]] = {}
         """By node, the boots that the Node has left although faults wait for them."""
+        self.hearing: Mapping[str, Hearing] = {}
+        """The GPU nodes whose kernel log is heard now, as of the last :meth:`update`."""
+        self.gaps_given_up: Mapping[str, int] = {}
+        """By node, the end of the latest span whose heartbeats nobody will read (a Loki timestamp)."""
         self.unparsed = UnparsedLines(metrics, before.unparsed if before else {}, catalog)
         self._metrics = metrics
         self._report = report
@@ -81,6 +94,7 @@ class FleetMonitor:
         self._read_node = read_node
         self._revisit = revisit
         self._now_ns = now_ns
+        self._stale_ns = round(stale_seconds * SECOND_NS)
         started_ns = now_ns()
         self._tracker = CoverageTracker(
             stale_seconds, before=before, now_ns=started_ns, max_age_seconds=gap_max_age_seconds
@@ -132,6 +146,8 @@ class FleetMonitor:
             {name: state.created_ns for name, state in gpu_nodes.items()}, now_ns
         )
         self._update_boots(nodes, now_ns)
+        self.hearing = {} if unread_since_ns is not None else self._heard_now(gpu_nodes, now_ns)
+        self.gaps_given_up = dict(self._tracker.given_up)
         unparsed = self.unparsed.since(now_ns - self._max_age_ns, nodes.keys())
         coverage = replace(coverage, ambiguous=self.ambiguous, unparsed=unparsed)
         for name, overrun in self._overruns:
@@ -142,6 +158,20 @@ class FleetMonitor:
         self._revisit(self._tracker.revisit_spans)
         self._reread(self._tracker.rereads(now_ns))
         return coverage
+
+    def _heard_now(self, gpu_nodes: Collection[str], now_ns: int) -> dict[str, Hearing]:
+        """Return what this controller heard itself; what an earlier one heard does not count."""
+        found = {}
+        for name, boots in self._heard.items():
+            latest = boots[0]
+            if name not in gpu_nodes or name in self.ambiguous or now_ns - latest.last_ns > self._stale_ns:
+                continue
+            gap_end_ns = self._tracker.gap_end_ns(name)
+            has_gap = gap_end_ns is not None and gap_end_ns > latest.first_ns
+            found[name] = Hearing(
+                latest.boot_id, latest.first_ns, latest.last_ns, has_gap, gap_end_ns is not None
+            )
+        return found
 
     def _update_boots(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
         """Decide which names are ambiguous and which boots are over. Forget nodes that are gone."""

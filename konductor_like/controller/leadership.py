@@ -131,7 +131,8 @@ class Leadership:
     def lease_content(self) -> Carried:
         """Return what the next renewal writes on the Lease. May be called from any thread."""
         coverage = self._coverage and replace(self._coverage, read_ns=self._read_ns())
-        return Carried(self._reconciler.checkpoint(), coverage, self._reconciler.tainted())
+        reconciler = self._reconciler
+        return Carried(reconciler.checkpoint(), coverage, reconciler.tainted(), reconciler.returned())
 
     def unread_since_ns(self) -> int | None:
         """Return up to when the kernel logs were read, if that is more than ``stale_seconds`` ago, else None.

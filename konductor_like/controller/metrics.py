@@ -228,6 +228,16 @@ class Metrics:
         self.marked = gauge(
             "nodes_marked_for_replacement", "Nodes marked for replacement because they failed too often."
         )
+        self.returns = counter("returns_total", "Nodes that the controller returned to service by itself.")
+        self.relapses = counter(
+            "relapses_total", "Nodes that failed again on probation, after a return by the controller."
+        )
+        self.on_probation = gauge(
+            "nodes_on_probation", "Nodes on probation after a return by the controller."
+        )
+        self.returns_stopped = gauge(
+            "returns_stopped", "Stop of automatic returns after too many relapses: 1 while it lasts, else 0."
+        )
         self.contested = counter(
             "taints_contested_total",
             "Removals of the controller's taint by another controller, or three times within an hour.",

@@ -59,6 +59,11 @@ class OperatorControls:
         self._reported_pause: ControlAct | None = None
         self._reported_reset: ControlAct | None = None
 
+    @property
+    def unread(self) -> bool:
+        """Whether the last read of the Lease failed, so that a new pause may be unknown."""
+        return self._failed
+
     def update(self, now: datetime, *, at_once: bool = False) -> Controls:
         """Return the controls in force, after reading the Lease if that is due, and report changes.
 

@@ -25,6 +25,7 @@ from konductor_like.model import (
     Change,
     Checkpoint,
     Controls,
+    EventReason,
     Fault,
     Growth,
     LogLine,
@@ -33,6 +34,7 @@ from konductor_like.model import (
     NodeState,
     Plan,
     RecentEvidence,
+    ReturnedNode,
     Severity,
     Snapshot,
     Source,
@@ -44,6 +46,7 @@ from konductor_like.policy.change import shadow_event, would_taint
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.machines import recent_releases
+from konductor_like.policy.returns import known_returns
 
 ROUNDS = 5
 """Decisions in one reconcile. It decides again when another client changed a node before the write."""
@@ -111,6 +114,7 @@ class Reconciler:
         self._released = start.released
         self._window = RecentEvidence()
         self._tainted: tuple[TaintedNode, ...] | None = None
+        self._returned: tuple[ReturnedNode, ...] = ()
 
     @property
     def unfinished(self) -> int:
@@ -131,6 +135,10 @@ class Reconciler:
         May be called from any thread.
         """
         return self._tainted
+
+    def returned(self) -> tuple[ReturnedNode, ...]:
+        """Return the last returns by reboot. May be called from any thread."""
+        return self._returned
 
     def misnamed(self, now: datetime) -> Mapping[str, Misnamed]:
         """Return the names in kernel faults that the controller dropped because no Node has the name."""
@@ -201,17 +209,25 @@ class Reconciler:
         controls = self._controls.update(now) if self._controls else Controls()
         if self._tainted is None:
             self._tainted = controls.tainted  # the last controller wrote them on the Lease
+        # A return that the last controller could not note on the Lease any more is in the node's record.
+        self._returned = known_returns((*controls.returned, *self._returned), ())
+        tainted = self._follow(states, now)
+        controls = replace(controls, tainted=tainted, returned=self._returned)
+        if self.policy.returns_by_reboot:
+            self._report.returns.tell(controls)
         jobs = self._jobs.known() if self._jobs else {}
         fleet, resting = self._fleet, self._failed_writes.resting(now)
         return Snapshot(
             states,
-            controls=replace(controls, tainted=self._follow(states, now)),
+            controls=controls,
             in_flight=frozenset(self._in_flight),
             unwritable=frozenset(name for name, verb in resting.items() if verb is Verb.TAINT),
             grown=self._grown,
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             ambiguous=fleet.ambiguous if fleet else frozenset(),
             left=fleet.left if fleet else {},
+            hearing=fleet.hearing if fleet else {},
+            gaps_given_up=fleet.gaps_given_up if fleet else {},
             window=self._window,
             replaying=replaying,
             jobs={name: found.jobs for name, found in jobs.items()},
@@ -239,7 +255,9 @@ class Reconciler:
         return {**states, **known}
 
     def _follow(self, states: Mapping[str, NodeState], now: datetime) -> tuple[TaintedNode, ...]:
-        """Note which Nodes have our taint now, and report the Nodes that were deleted with it."""
+        """Note which Nodes have our taint now, and which returned; report those deleted with the taint."""
+        if self._returned or self.policy.returns_by_reboot:
+            self._returned = known_returns(self._returned, states.values())
         before = self._tainted or ()
         found = self._tainted = updated_tainted_nodes(before, states, self.policy, now, self._in_flight)
         deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
@@ -250,13 +268,16 @@ class Reconciler:
     def _decide(
         self, snapshot: Snapshot, faults: Sequence[Fault], now: datetime, past: Sequence[Fault] | None
     ) -> Plan:
-        """Return the plan. If it taints, read the controls again, and decide again if they have changed."""
+        """Return the plan. If it taints or returns, read the controls again; if changed, decide again."""
         plan = decide(snapshot, faults, self.policy, now, past=past)
-        if self._controls and any(change.verb is Verb.TAINT for change in plan.changes):
+        if self._controls and any(_needs_controls(change) for change in plan.changes):
             # A pause takes effect from the moment it was written, so the Lease is read before every taint.
-            latest = replace(self._controls.update(now, at_once=True), tainted=snapshot.controls.tainted)
-            if latest != snapshot.controls:
-                plan = decide(replace(snapshot, controls=latest), faults, self.policy, now, past=past)
+            before, latest = snapshot.controls, self._controls.update(now, at_once=True)
+            latest = replace(latest, tainted=before.tainted, returned=before.returned)
+            unread = self._controls.unread
+            if latest != before or unread:
+                snapshot = replace(snapshot, controls=latest, lease_unread=unread)
+                plan = decide(snapshot, faults, self.policy, now, past=past)
         if self._jobs:
             # The decision needs the job that these faults hit, and their lines do not name it.
             nameless = (
@@ -401,3 +422,8 @@ class Reconciler:
             if fault.source in read_ns:
                 read_ns[fault.source] = min(read_ns[fault.source], fault.timestamp_ns)
         return Checkpoint(read_ns, self._act_from_ns, self._released)
+
+
+def _needs_controls(change: Change) -> bool:
+    """Whether a pause forbids the change: a taint, or a return by the controller."""
+    return change.verb is Verb.TAINT or change.event is EventReason.RETURNED

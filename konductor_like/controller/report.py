@@ -17,6 +17,7 @@ from konductor_like.controller.ports import FleetEvent
 from konductor_like.model import (
     BrakeState,
     Change,
+    Controls,
     DroppedFault,
     EventReason,
     Fault,
@@ -33,6 +34,7 @@ from konductor_like.model.text import listed
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.brake import held_back
 from konductor_like.policy.incidents import QUIET_REASONS
+from konductor_like.policy.returns import is_stopped, stop_words
 from konductor_like.policy.wording import why_held
 
 _NAMES = 5
@@ -57,6 +59,7 @@ class Report:
         self.audit = Audit(metrics, dry_run=dry_run)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
         self.brake = BrakeReport(self._fleet_event)
+        self.returns = ReturnsReport(self._fleet_event, metrics)
         self._suffix = " (dry run)" if dry_run else ""
         self._tainted: dict[str, str] = {}
         self._logged_unknown: set[str] = set()
@@ -73,6 +76,10 @@ class Report:
         record = change.record
         if record is not None and record.act and record.contested_at == record.act.at:
             self._metrics.contested.inc()
+        if change.event is EventReason.RETURNED:
+            self._metrics.returns.inc()
+        elif change.event is EventReason.RELAPSED:
+            self._metrics.relapses.inc()
         for fault in change.news:
             self._log_fault(change.node, fault)
         for grown in change.grown:  # a storm makes one line of the log for each write of its count
@@ -225,6 +232,8 @@ class Report:
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
         self._metrics.tainted.set(len(tainted))
         self._metrics.marked.set(sum(state.record.replace_since is not None for state in nodes.values()))
+        on_probation = sum(state.record.probation_until is not None for state in nodes.values())
+        self._metrics.on_probation.set(on_probation)
         for name in sorted(self._tainted.keys() - tainted.keys()):
             # A Node that was created again under the name never had the taint.
             if name in nodes and nodes[name].as_read.uid == self._tainted[name]:
@@ -300,6 +309,29 @@ class BrakeReport:
                 EventReason.FREE, f"The brake stopped holding nodes back at {stamp(now)}. No node is held."
             )
         self._announced = bool(held)
+
+
+class ReturnsReport:
+    """Logs, and sends as Events, when automatic returns stop, and when a person allows them again."""
+
+    def __init__(self, fleet_event: FleetEvent, metrics: Metrics) -> None:
+        self._fleet_event = fleet_event
+        self._metrics = metrics
+        self._stopped = False
+
+    def tell(self, controls: Controls) -> None:
+        """Report what has changed. The words repeat after a restart, so that the Event is the same one."""
+        before, self._stopped = self._stopped, is_stopped(controls)
+        self._metrics.returns_stopped.set(self._stopped)
+        if self._stopped and not before:
+            message = f"From now on {stop_words(controls)}. `konductor-like resume` allows returns again."
+            logs.warning(message)
+            self._fleet_event(EventReason.RETURNS_STOPPED, message)
+        elif before and not self._stopped and controls.resume is not None:
+            resume = controls.resume
+            message = f"{resume.by} allowed nodes to return by themselves again at {stamp(resume.at)}."
+            logs.info(message, by=resume.by)
+            self._fleet_event(EventReason.RETURNS_RESUMED, message)
 
 
 def _why_held(brake: BrakeState) -> str:

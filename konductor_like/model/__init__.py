@@ -31,6 +31,8 @@ from konductor_like.model.faults import (
 )
 from konductor_like.model.nodes import (
     HEALTH_LABEL,
+    HOW_REBOOT,
+    HOW_TIME,
     NEEDS_LABEL,
     OPERATOR_RULE,
     OPT_OUT_LABEL,

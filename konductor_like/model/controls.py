@@ -16,7 +16,7 @@ class Control(StrEnum):
     PAUSE = "pause"
     """The controller adds no taint; releases and records go on."""
     RESUME = "resume"
-    """Ends the pause."""
+    """Ends the pause, and the stop of automatic returns. Relapses before it no longer count."""
     BRAKE_RESET = "brake-reset"
     """Ends the cool-down: earlier releases, deletions and taints no longer count; the limit stays."""
     PURGE = "purge"
@@ -25,9 +25,7 @@ class Control(StrEnum):
     @property
     def replaces(self) -> frozenset[Control]:
         """Return the kinds of earlier acts that an act of this kind replaces."""
-        if self in (Control.PAUSE, Control.RESUME):
-            return frozenset({Control.PAUSE, Control.RESUME})
-        return frozenset({self})
+        return frozenset({Control.PAUSE, self}) if self is Control.RESUME else frozenset({self})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ class Controls:
 
     @property
     def resume(self) -> ControlAct | None:
-        """The end of the latest pause."""
+        """The latest resume; a later pause does not remove it."""
         return self._latest(Control.RESUME)
 
     @property

@@ -20,6 +20,10 @@ HEALTH_LABEL = "trainy.konduktor.ai/health"
 NEEDS_LABEL = "trainy.konduktor.ai/needs"
 RECORD_ANNOTATION = "trainy.konduktor.ai/record"
 OPT_OUT_LABEL = "trainy.konduktor.ai/ignore"
+HOW_REBOOT = "reboot"
+"""The ``how`` of a release by the controller: a reboot met all needs of the node."""
+HOW_TIME = "time"
+"""The ``how`` of a release by the controller: a test (Xid 14) ended."""
 OPERATOR_RULE = "operator"
 """The rule of the incident of a person's own taint; no line of a log has this rule."""
 
@@ -148,6 +152,11 @@ class Release:
     unknown: tuple[tuple[str, str], ...] = ()
     """See :attr:`NodeRecord.unknown`."""
 
+    @property
+    def by_controller(self) -> bool:
+        """Whether the controller itself took the taint off. Such a release covers no unread evidence."""
+        return self.how in (HOW_REBOOT, HOW_TIME)
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -230,6 +239,11 @@ class NodeRecord:
     def empty(self) -> bool:
         """Whether the record has nothing worth keeping on the Node."""
         return not (self.tainted_at or self.incidents or self.releases or self.quarantines)
+
+    @property
+    def last_by_person(self) -> Release | None:
+        """The latest release that the controller did not make itself."""
+        return next((mark for mark in self.releases if not mark.by_controller), None)
 
     def incident(self, key: IncidentKey) -> Incident | None:
         """Return the incident of the key; None without one."""

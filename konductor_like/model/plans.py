@@ -151,7 +151,9 @@ class Hearing:
     last_ns: int
     """Loki timestamps of the first and the last heartbeat of that boot that this controller heard."""
     has_gap: bool = False
-    """Whether heartbeats are missing that may still arrive."""
+    """Whether heartbeats of that boot are missing that may still arrive."""
+    has_any_gap: bool = False
+    """The same for heartbeats of that boot or of the time before it, such as that of a long reboot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,8 @@ class Snapshot:
     left: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the boots that the Node has left: heartbeats of its present boot show that they are over."""
     controls: Controls = field(default_factory=Controls)
+    lease_unread: bool = False
+    """Whether the Lease cannot be read, so that a pause may be unknown: then no node returns by itself."""
     hearing: Mapping[str, Hearing] = field(default_factory=dict)
     """The nodes whose kernel log is heard now. A silent, unmeasured or ambiguous node is absent."""
     gaps_given_up: Mapping[str, int] = field(default_factory=dict)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
+    HOW_REBOOT,
+    HOW_TIME,
     Change,
     DroppedFault,
     EventReason,
@@ -31,7 +33,14 @@ from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
-from konductor_like.policy.release import contest_words, held_longer
+from konductor_like.policy.release import contest_words, held_longer, returned_record
+from konductor_like.policy.returns import (
+    RELAPSE_WORDS,
+    on_probation,
+    relapsed,
+    return_words,
+    without_ended_probation,
+)
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
@@ -42,6 +51,8 @@ _SKIP_REASONS = {
 }
 """By the reason of a dropped fault, why its node is not tainted. Other reasons mean that the line was no new
 evidence."""
+RETURN_REASONS = {HOW_REBOOT: "a reboot met all needs of the node", HOW_TIME: "the test has ended"}
+"""By how the controller returns a node: the reason of its release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,8 @@ class NodeCase:
     """Two machines report under the node's name, so a fault cannot be attributed to either (rule 3)."""
     deferred: Mapping[IncidentKey, int] = field(default_factory=dict)
     """The deferred incidents, and until when (a Loki timestamp)."""
+    returned: str = ""
+    """How the controller itself takes the taint off (:attr:`Release.how`); empty if it does not."""
 
     @property
     def gravest(self) -> Incident | None:
@@ -79,26 +92,34 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
     state, folded = case.state, case.folded
     admitted = state.name in admission.admitted
     newly_tainted = admitted and not state.tainted
-    tainted = state.tainted or admitted
+    tainted = (state.tainted or admitted) and not case.returned
     tainted_for = case.gravest if newly_tainted else None
-    record = with_states(folded.record, tainted=tainted)
+    before = without_ended_probation(folded.record, now)
+    is_upkeep = before is not folded.record
+    if case.returned:
+        reason = RETURN_REASONS[case.returned]
+        before = returned_record(replace(state, record=before), at=now, how=case.returned, reason=reason)
+    if case.returned == HOW_REBOOT:
+        before = on_probation(before, policy, now)
+    record = with_states(before, tainted=tainted)
     if tainted and case.gravest is not None:
         record = replace(record, tainted_at=record.tainted_at or now)
         if record.quarantines or policy.repeat_count == 1:
             # If the folding removed the claim (``tainted_at``), somebody had removed the taint: this is a new
             # time out.
-            before = state.record if folded.record.tainted_at is not None else NodeRecord()
-            record = held_longer(before, record, policy, now)
+            claimed = state.record if folded.record.tainted_at is not None else NodeRecord()
+            record = relapsed(held_longer(claimed, record, policy, now), policy, now)
     health = health_of(record, tainted=tainted)
     suspect_taint = bears_suspect_taint(state, health, policy, news=bool(folded.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
     due = bool(folded.grown) and is_due(state.record, policy, now)
+    is_upkeep = is_upkeep and not (due or folded.urgent or loses_suspect_taint)
     if not (due or folded.urgent or loses_suspect_taint or record != folded.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
     event, message = _announcement(case, record, admission, tainted_for)
-    verb = Verb.TAINT if newly_tainted else Verb.RECORD
+    verb = Verb.TAINT if newly_tainted else Verb.UNTAINT if case.returned else Verb.RECORD
     if newly_tainted or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
     evidence = [fault for fault in folded.news if tainted_for is None or fault.key == tainted_for.key]
@@ -107,6 +128,7 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
         verb=verb,
         record=None if record.empty else record,
         health=health,
+        upkeep=is_upkeep,
         suspect_taint=suspect_taint,
         event=event,
         message=message,
@@ -134,6 +156,9 @@ def _announcement(
     if tainted_for is not None:
         written = next((i for i in tainting(record) if i.key == tainted_for.key), tainted_for)
         parts = [describe(written)]
+        is_relapse = case.folded.record.probation_until is not None and record.probation_until is None
+        if is_relapse:
+            parts.append(RELAPSE_WORDS)
         if record.replace_since is not None:
             parts.append("The node failed too often and is marked for replacement.")
         elif record.hold_until is not None:
@@ -142,9 +167,14 @@ def _announcement(
                 f"The node failed before and should stay out of service until {until}; "
                 "the controller does not release it."
             )
-        return EventReason.TAINTED, " ".join((*parts, contest)).rstrip()
+        reason = EventReason.RELAPSED if is_relapse else EventReason.TAINTED
+        return reason, " ".join((*parts, contest)).rstrip()
     if contest:
         return EventReason.CONTESTED, contest
+    if case.returned == HOW_REBOOT:
+        return EventReason.RETURNED, return_words(case.folded.record, record)
+    if case.returned:
+        return EventReason.ENDED, f"The controller removed the taint: {record.releases[0].reason}."
     if case.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."

@@ -2,7 +2,8 @@
 
 The reconciler, backtest, dry run and ``explain`` all call :func:`decide`. It has three steps. First it folds
 each node's faults into the node's record. Then it assesses the evidence of all nodes together, because
-several nodes may report the same failure. Last, the brake limits how many of the candidates are tainted.
+several nodes may report the same failure. Last, the brake limits how many of the candidates are tainted, and
+nodes may return by reboot.
 
 Whether a node is tainted is decided in this order:
 
@@ -26,6 +27,7 @@ from datetime import datetime
 from functools import partial
 
 from konductor_like.model import (
+    HOW_REBOOT,
     Change,
     DroppedFault,
     Fault,
@@ -44,6 +46,7 @@ from konductor_like.policy.incidents import OPTED_OUT, SEEN_BEFORE, fold_faults
 from konductor_like.policy.machines import leave_boots
 from konductor_like.policy.recent_evidence import renewed_window
 from konductor_like.policy.release import released_by_hand
+from konductor_like.policy.returns import returning, why_stays
 
 
 @dataclass(slots=True)
@@ -73,7 +76,7 @@ def decide(
     found = _by_node(snapshot, faults, policy)
     folded = {
         state.name: _folded(state, found.by_node.get(state.name, ()), snapshot, now)
-        for state in _nodes_to_decide(snapshot, found)
+        for state in _nodes_to_decide(snapshot, found, policy, now)
     }
     counted = tuple(fault for case in folded.values() for fault in case.folded.counted)
     again = [
@@ -95,6 +98,11 @@ def decide(
         and name not in snapshot.unwritable
     }
     admission = admit(candidates, snapshot, policy, now, fleet.deferred)
+    records = {name: case.folded.record for name, case in cases.items()}
+    back = returning(records, snapshot, policy, now, admission.brake)
+    cases = {
+        name: replace(case, returned=HOW_REBOOT) if name in back else case for name, case in cases.items()
+    }
     changes = {name: change_of(case, admission, policy, now) for name, case in cases.items()}
     ignored = (*found.ignored, *(item for case in cases.values() for item in case.folded.ignored))
     return Plan(
@@ -127,7 +135,9 @@ def _by_node(snapshot: Snapshot, faults: Sequence[Fault], policy: PolicyConfig) 
     return found
 
 
-def _nodes_to_decide(snapshot: Snapshot, found: _Faults) -> list[NodeState]:
+def _nodes_to_decide(
+    snapshot: Snapshot, found: _Faults, policy: PolicyConfig, now: datetime
+) -> list[NodeState]:
     """Return the nodes to decide: with new faults, unwritten counts, boots that are over, or work left."""
     return [
         state
@@ -135,16 +145,20 @@ def _nodes_to_decide(snapshot: Snapshot, found: _Faults) -> list[NodeState]:
         if name in found.by_node
         or name in snapshot.grown
         or name in snapshot.left
-        or (not state.record.empty and _needs_attention(state))
+        or (not state.record.empty and _needs_attention(state, snapshot, policy, now))
     ]
 
 
-def _needs_attention(state: NodeState) -> bool:
+def _needs_attention(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> bool:
     """Whether a node may need a write although there are no new faults of it."""
     record, tainted = state.record, state.tainted
     if (record.tainted_at is not None and not tainted) or record.machine != state.machine:
         return True
     if state.suspect_tainted:  # once its reason is gone, the suspect taint must be removed
+        return True
+    if record.probation_until is not None and now >= record.probation_until:
+        return True
+    if policy.returns_by_reboot and tainted and why_stays(state, record, snapshot, policy, now) is None:
         return True
     for incident in record.incidents:
         if incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id:

@@ -116,8 +116,8 @@ def _may_be_grouped(state: NodeState, standing: Iterable[Incident], mine: Iterab
 
 
 def dealt_with_until_ns(state: NodeState, record: NodeRecord) -> int:
-    """Return the Loki timestamp up to which the node's lines are dealt with: latest release or creation."""
-    released_ns = unix_ns(record.releases[0].at) if record.releases else 0
+    """Return up to when the node's lines are dealt with: a person's latest release, or its creation."""
+    released_ns = unix_ns(record.last_by_person.at) if record.last_by_person else 0
     return max(state.created_ns, released_ns)
 
 
@@ -169,7 +169,10 @@ def _is_covered(episode: Episode, key: TraceKey, record: NodeRecord) -> bool:
     """Whether the episode is before the latest release by its place in the kernel log, not by a clock."""
     if not episode.last.known:
         return False
-    read = record.releases[0].read
+    mark = record.last_by_person
+    if mark is None:
+        return False
+    read = mark.read
     return read.boot_id == key.boot_id and bool(episode.last.at_or_before(read))
 
 

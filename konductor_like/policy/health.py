@@ -11,6 +11,8 @@ from konductor_like.model import Incident, IncidentState, NodeRecord, NodeState,
 
 SUSPECT = "suspect"
 """Health label of a suspect node: it has incidents, but none that taints."""
+PROBATION = "probation"
+"""Health label of a node that the controller returned to service a short time ago (rule 37)."""
 _ACTIVE_OR_HELD = (IncidentState.ACTIVE, IncidentState.HELD)
 
 
@@ -29,10 +31,12 @@ def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
         return "faulty"
     if tainting(record):
         return "held"
-    return SUSPECT if any(map(_is_suspicious, record.incidents)) else None
+    if any(map(is_suspicious, record.incidents)):
+        return SUSPECT
+    return PROBATION if record.probation_until is not None else None
 
 
-def _is_suspicious(incident: Incident) -> bool:
+def is_suspicious(incident: Incident) -> bool:
     """Whether the incident makes its node suspect; an acknowledged incident does not."""
     if incident.ack is not None:
         return False

@@ -155,7 +155,11 @@ def _is_recent(record: NodeRecord, now: datetime) -> bool:
 
 
 def _last_release_only(record: NodeRecord) -> NodeRecord:
-    """Reduce a record to its last release and released incidents; lines decide later taints again."""
+    """Reduce a record to its last releases and released incidents; lines decide later taints again.
+
+    A release by the controller covers little, so a person's last release is kept too.
+    """
     released = tuple(i for i in record.incidents if i.state is IncidentState.RELEASED)
-    mark = record.releases[0]
-    return NodeRecord(machine=record.machine, incidents=released, releases=(mark,), read=mark.read)
+    latest, by_person = record.releases[0], record.last_by_person
+    marks = (latest,) if by_person in (None, latest) else (latest, by_person)
+    return NodeRecord(machine=record.machine, incidents=released, releases=marks, read=marks[-1].read)

@@ -21,6 +21,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
+    HOW_TIME,
     Change,
     EventReason,
     Fault,
@@ -45,6 +46,8 @@ REBOOT = "reboot"
 slowly."""
 NOT_REBOOTED = "The node has not rebooted since"
 """A release's warning contains these words if a fault needs a reboot that has not happened yet."""
+CONTROLLER = "konductor-like"
+"""The ``by`` of a release that the controller made itself."""
 BY_HAND = "taint removed"
 """The ``how`` of a release that follows from a removal of our taint by other means than ``reset``."""
 CONTEST_REMOVALS = 3
@@ -116,22 +119,40 @@ def released_record(
     """Return the record after a release: every incident released, the new release first.
 
     Recorded incidents are covered up to Loki timestamp ``until_ns``; with None, only what is counted is
-    covered. ``warning`` is put before the advice that nobody has followed yet.
+    covered. ``warning`` is put before the advice that nobody has followed yet. A release by the controller
+    itself (``how`` is ``reboot`` or ``time``) covers the incidents whose need is met, and no other evidence.
     """
-    record = with_quarantine(state.record, at)
+    record = with_quarantine(state.record, at, how)
     read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
     warning = f"{warning}{_reboot_warning(state)}".rstrip()
     mark = Release(at, by, reason, how, read, _read_at_least(record, read_ns, unix_ns(at)), warning or None)
+    if mark.by_controller:  # nobody looked at the machine, so a line that is read later is new evidence
+        mark = Release(at, by, reason, how)
     return replace(
         record,
         machine=record.machine or state.machine,
         tainted_at=None,
         incidents=tuple(
-            _released(incident, state.machine.boot_id, until_ns) for incident in record.incidents
+            incident
+            if mark.by_controller and incident.met_ns is None
+            else _released(incident, state.machine.boot_id, until_ns)
+            for incident in record.incidents
         ),
-        releases=(mark, *record.releases)[:RELEASES_KEPT],
+        releases=_latest((mark, *record.releases)),
         read=read,
     )
+
+
+def _latest(marks: tuple[Release, ...]) -> tuple[Release, ...]:
+    """Return the latest releases; a person's last one is always among them, because it covers the most."""
+    person = next((mark for mark in marks if not mark.by_controller), marks[0])
+    kept = marks[:RELEASES_KEPT]
+    return kept if person in kept else (*kept[:-1], person)
+
+
+def returned_record(state: NodeState, *, at: datetime, how: str, reason: str) -> NodeRecord:
+    """Return the record after the controller itself took the taint off; ``how`` is ``reboot`` or ``time``."""
+    return released_record(state, at=at, by=CONTROLLER, reason=reason, how=how, read_ns={}, until_ns=None)
 
 
 def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int], now_ns: int) -> dict[Source, int]:
@@ -182,10 +203,10 @@ def _reboot_warning(state: NodeState) -> str:
 
 def reminder(state: NodeState) -> str:
     """Return the warning of the latest release; empty after a reboot, or if the node is tainted again."""
-    for last in state.record.releases[:1]:
-        if last.read.boot_id in (None, state.machine.boot_id) and not state.tainted:
-            return last.warning or ""
-    return ""
+    last = state.record.last_by_person
+    if last is None or state.tainted or last.read.boot_id not in (None, state.machine.boot_id):
+        return ""
+    return last.warning or ""
 
 
 def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
@@ -251,18 +272,21 @@ def _removals_by_hand(record: NodeRecord) -> list[Release]:
     return [mark for mark in record.releases if mark.how == BY_HAND and latest - mark.at < CONTEST_SPAN]
 
 
-def with_quarantine(record: NodeRecord, released_at: datetime) -> NodeRecord:
+def with_quarantine(record: NodeRecord, released_at: datetime, how: str = "") -> NodeRecord:
     """Return the record of a node that returns at ``released_at``: one more quarantine, and no marks.
+
+    ``how`` is the release's (:attr:`Release.how`).
 
     A quarantine is one past time out of service. A test (Xid 14) and a person's own taint are no failures:
     they add none.
     """
-    cleared = replace(record, hold_until=None, replace_since=None)
-    failures = [i for i in record.incidents if _is_failure(i) and i.state is not IncidentState.RELEASED]
+    probation_until = record.probation_until if how == HOW_TIME else None  # a test interrupts no probation
+    cleared = replace(record, hold_until=None, replace_since=None, probation_until=probation_until)
+    failures = [i for i in record.incidents if is_failure(i) and i.state is not IncidentState.RELEASED]
     if record.tainted_at is None or not failures:
         return cleared
     gravest = min(failures, key=lambda incident: incident.urgency)
-    quarantine = Quarantine(record.tainted_at, released_at, gravest.key.rule)
+    quarantine = Quarantine(record.tainted_at, released_at, gravest.key.rule, how)
     return replace(cleared, quarantines=(quarantine, *record.quarantines)[:QUARANTINES_KEPT])
 
 
@@ -316,10 +340,10 @@ def times_out(record: NodeRecord, policy: PolicyConfig, now: datetime) -> int:
 
 
 def _is_active_failure(incident: Incident) -> bool:
-    return _is_failure(incident) and incident.state is IncidentState.ACTIVE
+    return is_failure(incident) and incident.state is IncidentState.ACTIVE
 
 
-def _is_failure(incident: Incident) -> bool:
+def is_failure(incident: Incident) -> bool:
     return (
         incident.taints
         and incident.severity is not Severity.TEST

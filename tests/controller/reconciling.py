@@ -89,7 +89,7 @@ class Scene:
         fleet: FleetMonitor | None = None,
         lease: Controls | None = None,
     ) -> None:
-        controls = SimpleNamespace(update=lambda _now, **_: lease)
+        controls = SimpleNamespace(update=lambda _now, **_: lease, unread=False)
         self.cluster = Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
         self.fleet_events: list[tuple[EventReason, str]] = []

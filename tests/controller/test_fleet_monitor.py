@@ -7,7 +7,17 @@ from datetime import datetime
 
 from konductor_like.controller.metrics import Metrics
 from konductor_like.loki.heartbeat_reader import Reread
-from konductor_like.model import Coverage, CoverageState, LogLine, Loss, Machine, NodeState, Source, Unparsed
+from konductor_like.model import (
+    Coverage,
+    CoverageState,
+    Hearing,
+    LogLine,
+    Loss,
+    Machine,
+    NodeState,
+    Source,
+    Unparsed,
+)
 from tests.controller.reconciling import monitor
 from tests.policy.scenes import NOON, Cluster, at, fault, fleet, ns
 
@@ -141,3 +151,75 @@ def test_the_readers_of_faults_learn_of_a_gap_when_it_opens_and_when_it_is_close
     scene.hear(*(beat("gpu-1", seconds) for seconds in range(60, 900, 60)), seconds=940)
 
     assert len(scene.revisited[-1]) == 0
+
+
+def beats(node: str, first: int, last: int, boot: str = BOOT_A) -> list[LogLine]:
+    """Heartbeats each minute, from ``first`` to ``last`` (minutes after noon)."""
+    return [beat(node, 60.0 * minute, boot) for minute in range(first, last + 1)]
+
+
+def test_hearing_gives_the_boot_and_its_heartbeats_of_the_nodes_that_are_heard_now() -> None:
+    scene = Scene()
+    scene.hear(*beats("gpu-1", 0, 3), *beats("gpu-2", 0, 3), beat("worker-9", 60), seconds=200)
+
+    assert scene.watch.hearing == {name: Hearing(BOOT_A, ns(0), ns(180)) for name in ("gpu-1", "gpu-2")}
+    scene.hear(*beats("gpu-1", 5, 6, BOOT_B), seconds=370)
+    assert scene.watch.hearing["gpu-1"] == Hearing(BOOT_B, ns(300), ns(360))
+    scene.hear(*beats("gpu-1", 7, 9, BOOT_B), seconds=541)
+
+    assert scene.watch.hearing.keys() == {"gpu-1"}  # gpu-2 is silent, gpu-3 was never heard
+    scene.watch.update(scene.nodes, unread_since_ns=ns(0))
+    assert scene.watch.hearing == {}
+
+
+def test_two_machines_under_one_name_are_not_heard() -> None:
+    scene = Scene()
+    two = [line for boot in (BOOT_A, BOOT_B) for line in beats("gpu-1", 0, 5, boot)]
+
+    scene.hear(*two, *beats("gpu-2", 0, 5), seconds=310)
+
+    assert scene.watch.hearing.keys() == {"gpu-2"}
+
+
+def test_a_gap_of_a_long_reboot_is_no_gap_of_the_new_boot_and_a_later_gap_is() -> None:
+    scene = Scene()
+    scene.hear(*beats("gpu-1", 0, 3), seconds=200)
+    scene.hear(*beats("gpu-1", 13, 14, BOOT_B), seconds=850)
+    assert scene.watch.hearing["gpu-1"] == Hearing(BOOT_B, ns(780), ns(840), has_gap=False, has_any_gap=True)
+
+    scene.hear(*beats("gpu-1", 24, 25, BOOT_B), seconds=1510)
+
+    assert scene.watch.hearing["gpu-1"] == Hearing(BOOT_B, ns(780), ns(1500), has_gap=True, has_any_gap=True)
+
+
+def test_a_gap_that_nobody_reads_any_more_is_told_by_its_end() -> None:
+    scene = Scene()
+    scene.hear(*beats("gpu-1", 0, 3), seconds=200)
+    assert scene.watch.gaps_given_up == {"gpu-1": ns(0)}  # what was before the first heartbeat is unknown
+    scene.hear(*beats("gpu-1", 13, 14), seconds=850)
+    assert scene.watch.gaps_given_up == {"gpu-1": ns(0)}
+
+    for minute in range(15, 1460):
+        scene.watch.hear([beat("gpu-1", 60.0 * minute)], ns(60 * minute + 10))
+    scene.hear(seconds=60 * 1459 + 20)
+
+    assert scene.watch.gaps_given_up == {"gpu-1": ns(780)}
+    assert not scene.watch.hearing["gpu-1"].has_any_gap
+    scene.nodes.pop("gpu-1")
+    scene.hear(seconds=60 * 1459 + 40)
+    assert scene.watch.gaps_given_up == {}
+
+
+def test_a_new_controller_hears_from_its_own_heartbeats_and_knows_a_gap_between_two_controllers() -> None:
+    scene = Scene()
+    before = scene.hear(*beats("gpu-1", 0, 3), *beats("gpu-2", 0, 3), seconds=200)
+    soon, late = Scene(before, at_seconds=300), Scene(before, at_seconds=1000)
+    soon.hear(seconds=301)
+    assert soon.watch.hearing == {}
+
+    soon.hear(*beats("gpu-1", 4, 5), *beats("gpu-3", 4, 5), seconds=310)
+    late.hear(*beats("gpu-1", 12, 16), seconds=1001)
+
+    assert soon.watch.hearing["gpu-1"].first_ns == ns(240)
+    assert soon.watch.gaps_given_up == {"gpu-3": ns(240)}
+    assert late.watch.gaps_given_up == {"gpu-1": ns(720)}
