@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
+from konductor_like.model import IncidentState, MetBy, NodeState, Role, Severity, Source
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.brake import bound, share
 from tests.chaos.evidence import belongs_to, is_key, must_taint
@@ -102,7 +102,8 @@ class Aftermath:
             *self._ledger.released_ns[state.name],
             *self._ledger.acked_ns[state.name],
             # A taint that is removed by hand ends the count when the controller sees the removal.
-            *(unix_ns(mark.at) for mark in state.record.releases),
+            *(unix_ns(mark.at) for mark in state.record.releases if not mark.by_controller),
+            *(i.met_ns or 0 for i in state.record.incidents if i.met_by is MetBy.QUIET),
         )
         own = (
             o

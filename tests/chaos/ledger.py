@@ -298,7 +298,8 @@ class Ledger:
     def uncovered(self, state: NodeState) -> Iterator[Occurrence]:
         """Yield the occurrences of the node's machine and boot that its last release does not cover."""
         machine, record = self._world.machines[state.name], state.record
-        since_ns = unix_ns(record.releases[0].at) - MARGIN_NS if record.releases else 0
+        by_person = record.last_by_person
+        since_ns = unix_ns(by_person.at) - MARGIN_NS if by_person else 0
         for o in self.of(state.name):
             of_boot = o.source is Source.POD or machine.plain or o.boot_id == state.machine.boot_id
             if o.machine is machine and o.in_loki and of_boot and max(o.timestamps) > since_ns:

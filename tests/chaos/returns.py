@@ -60,7 +60,10 @@ class Return:
     name: str
     uid: str
     at_ns: int
-    relapsed: bool = False
+    on_probation: bool = True
+    """Whether neither a fault nor a person ended the probation."""
+    relapsed_ns: int | None = None
+    """When the node failed on probation; None if it did not."""
 
 
 class Returns:
@@ -72,8 +75,8 @@ class Returns:
         """All returns after a reboot, the latest last."""
         self.relapses = 0
         """Number of returned nodes that failed on probation, which shows that schedules do something."""
-        self._watched: list[Return] = []
-        """The returns since a person last resumed, or since the Lease was lost."""
+        self._resumed_ns = 0
+        """When a person last resumed."""
         self._relapsed: set[str] = set()
         """Uids of the Nodes that relapsed and that no person has released since."""
         self._cordoned: dict[str, int] = {}
@@ -101,25 +104,28 @@ class Returns:
             self._short[name] = self._version(name)
 
     def person_resumes(self) -> None:
-        self._watched.clear()
+        """Note that relapses until now no longer count for the fleet."""
+        self._resumed_ns = self._world.clock.true_ns
 
     def lease_lost(self) -> None:
-        """Note that the Lease, which remembers the returns, was deleted or damaged."""
-        self._watched.clear()
+        """Note that the Lease was deleted or damaged: only the nodes themselves still remember returns."""
+        self.made = [each for each in self.made if self._uid_now(each.name) == each.uid]
 
     def person_released(self, name: str) -> None:
-        stored = self._world.nodes.stored(name)
-        if stored is not None:
-            self._relapsed.discard(self._world.decode(stored).machine.node_uid)
+        """Note a person's release: it ends a probation, and only the controller's rules say more."""
+        self._relapsed.discard(self._uid_now(name))
+        for each in self.made:
+            each.on_probation = each.on_probation and each.name != name
 
     def tainted(self, new: NodeState) -> None:
         """Note a taint by a controller: on probation it is a relapse."""
         uid, now_ns = new.machine.node_uid, self._world.clock.true_ns
         last = next((each for each in reversed(self.made) if each.uid == uid), None)
-        if last is None or last.relapsed or not any(_is_fault(i) for i in new.record.incidents):
+        if last is None or not last.on_probation or not any(map(_is_fault, new.record.incidents)):
             return
+        last.on_probation = False
         if now_ns < last.at_ns + seconds(self._world.setup.probation_seconds) - self._slack_ns():
-            last.relapsed = True
+            last.relapsed_ns = now_ns
             self.relapses += 1
             self._relapsed.add(uid)
 
@@ -141,7 +147,6 @@ class Returns:
                 yield f"{who}, although {why}"
             made = Return(new.name, new.machine.node_uid, self._world.clock.true_ns)
             self.made.append(made)
-            self._watched.append(made)
         elif how == BY_TIME:
             for why in self._test_goes_on(old):
                 yield f"{who}, although {why}"
@@ -212,9 +217,10 @@ class Returns:
     def _fleet_against(self, old: NodeState, now_ns: int) -> Iterator[str]:
         if old.machine.node_uid in self._relapsed:
             yield "it relapsed before"
-        if sum(each.relapsed for each in self._watched[-RETURNS_WATCHED:]) >= RELAPSES_MOST:
+        relapsed = (each.relapsed_ns or 0 for each in self.made[-RETURNS_WATCHED:])
+        if sum(at_ns > self._resumed_ns + self._slack_ns() for at_ns in relapsed) >= RELAPSES_MOST:
             yield f"{RELAPSES_MOST} of the last returns relapsed"
-        lately = [each for each in self._watched if each.at_ns > now_ns - HOUR_NS + self._slack_ns()]
+        lately = [each for each in self.made if each.at_ns > now_ns - HOUR_NS + self._slack_ns()]
         most = self._world.settings.returns_per_hour
         if len(lately) >= most:
             yield f"{len(lately)} nodes returned in the last hour, and {most} may"
@@ -237,6 +243,10 @@ class Returns:
         machines = self._world.machines.values()
         nodes_ns = max((seconds(300) for machine in machines if machine.clock_was_set), default=0)
         return MARGIN_NS + self._world.ledger.clock_ahead_ns + nodes_ns
+
+    def _uid_now(self, name: str) -> str:
+        stored = self._world.nodes.stored(name)
+        return "" if stored is None else self._world.decode(stored).machine.node_uid
 
     def _version(self, name: str) -> int:
         stored = self._world.nodes.stored(name)
