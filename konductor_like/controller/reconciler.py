@@ -313,9 +313,9 @@ class Reconciler:
                 self._not_written(change, result, plan, now)
                 unwritten.add(change.node)
         self._carry_over(plan, faults, unwritten | conflicted, unwritten, now)
-        tainted = {state.name: state for state, change in written if change.verb is Verb.TAINT}
-        if tainted or self._in_flight:  # the Nodes may be deleted before the next reconcile
-            self._follow({**states, **tainted}, now)
+        changed = {state.name: state for state, change in written if change.verb is not Verb.RECORD}
+        if changed or self._in_flight:  # the Nodes may be deleted before the next reconcile
+            self._follow({**states, **changed}, now)
         for state, change in written:
             self._events.announce(state, change)
         return conflicted

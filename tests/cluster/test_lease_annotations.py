@@ -14,15 +14,18 @@ from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.lease_annotations import (
     CONTROLS_ANNOTATION,
     PURGED_MOST,
+    RETURNED_ANNOTATION,
     TAINTED_ANNOTATION,
     TAINTED_BYTES,
     Carried,
     add_control_act,
+    encode_carried,
+    encode_returned,
     encode_tainted,
     view,
     with_act,
 )
-from konductor_like.model import Control, ControlAct, Controls, Machine, TaintedNode
+from konductor_like.model import Control, ControlAct, Controls, Machine, ReturnedNode, TaintedNode
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from tests.cluster.lease_scenes import NAME, NAMESPACE, Clock, candidate, cursor
 from tests.cluster.scenes import NOON
@@ -48,7 +51,11 @@ GONE = TaintedNode(
 
 def read(**notes: object) -> tuple[Controls, str | None]:
     """Decode a Lease with these annotations; return its content and the problem."""
-    keys = {"controls": CONTROLS_ANNOTATION, "tainted": TAINTED_ANNOTATION}
+    keys = {
+        "controls": CONTROLS_ANNOTATION,
+        "tainted": TAINTED_ANNOTATION,
+        "returned": RETURNED_ANNOTATION,
+    }
     found = view({"metadata": {"annotations": {keys[name]: text for name, text in notes.items()}}})
     return found.controls, found.problem
 
@@ -76,14 +83,50 @@ def test_acts_are_read_as_they_were_written(pause: ControlAct) -> None:
     assert found == (Controls((pause, RESET, PURGE), (GONE, OUT)), None)
 
 
+RELAPSED = ReturnedNode("gpu-7", "uid-7", NOON, NOON + timedelta(microseconds=5_000_001))
+
+
+def test_returns_are_read_as_they_were_written() -> None:
+    returns = (ReturnedNode("gpu-8", "uid-8", NOON + HOURS), RELAPSED)
+
+    assert read(returned=encode_returned(returns)) == (Controls(returned=returns), None)
+    assert encode_carried(Carried(returned=returns)) == {RETURNED_ANNOTATION: encode_returned(returns)}
+    assert encode_carried(Carried()) == {}  # the annotation stays as it is
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "problem"),
+    [
+        ("oops", (), "it is not JSON"),
+        ("[]", (), "it is not a JSON object"),
+        ('{"returned": 7}', (), "returned is not a list"),
+        ('{"returned": [{"name": "gpu-9"}, %s]}', (RELAPSED,), "name or at is missing"),
+        ('{"returned": [%s, {"name": 7, "at": "soon"}]}', (RELAPSED,), "returned[1].name"),
+    ],
+)
+def test_a_damaged_list_of_returns_is_reported_and_the_rest_counts(
+    text: str, kept: tuple[ReturnedNode, ...], problem: str
+) -> None:
+    good = json.loads(encode_returned([RELAPSED]))["returned"][0]
+
+    controls, found = read(returned=text.replace("%s", json.dumps(good)))
+
+    assert controls.returned == kept
+    assert problem in (found or "")
+
+
 @pytest.mark.parametrize(
     ("acts", "left"),
     [
         ((PAUSE, RESET, RESUME), (RESET, RESUME)),
-        ((RESUME, PURGE, PAUSE), (PURGE, PAUSE)),
+        ((PAUSE, RESUME, PURGE, PAUSE), (RESUME, PURGE, PAUSE)),
         ((RESET, PAUSE, replace(RESET, act="4567")), (PAUSE, replace(RESET, act="4567"))),
     ],
-    ids=["a resume ends the pause", "a pause replaces the resume", "the latest of a kind"],
+    ids=[
+        "a resume ends the pause",
+        "a pause keeps the resume, after which relapses count",
+        "the latest of a kind",
+    ],
 )
 def test_an_act_replaces_the_acts_that_it_ends(
     acts: tuple[ControlAct, ...], left: tuple[ControlAct, ...]

@@ -1,0 +1,237 @@
+"""Returns by reboot in the reconciler: pauses, the list on the Lease, Events, metrics, the fleet's stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from konductor_like.cluster.node_patch import OUR_TAINT
+from konductor_like.model import (
+    Checkpoint,
+    Control,
+    ControlAct,
+    Controls,
+    EventReason,
+    Hearing,
+    Source,
+    Verb,
+)
+from konductor_like.policy.config import PolicyConfig
+from tests.controller.reconciling import Scene, xid
+from tests.policy.scenes import at, fleet, ns
+from tests.policy.test_returns import HEARD, RECORD, RULES, STATE
+
+RETURNED, RELAPSED = EventReason.RETURNED, EventReason.RELAPSED
+STOPPED, RESUMED = EventReason.RETURNS_STOPPED, EventReason.RETURNS_RESUMED
+PAUSE = ControlAct(Control.PAUSE, at(0), "kim", "move")
+
+
+class Story:
+    """A fleet with nodes that may return, a Lease in memory, and one controller after another."""
+
+    def __init__(self, *waiting: int, rules: PolicyConfig = RULES) -> None:
+        self.rules = replace(rules, brake_max_percent=100)
+        self.nodes = fleet(10)
+        for number in waiting:
+            name = f"gpu-{number}"
+            machine = replace(STATE.machine, node_uid=f"uid-{name}", system_id=f"system-{name}")
+            record = replace(RECORD, machine=machine)
+            seen = replace(STATE.as_read, uid=machine.node_uid, taints=(dict(OUR_TAINT),))
+            self.nodes[name] = replace(STATE, name=name, machine=machine, record=record, as_read=seen)
+        self.hearing: dict[str, Hearing] = {f"gpu-{number}": HEARD for number in waiting}
+        self.lease = Controls()
+        self.unread = False
+        self.before_write: Callable[[], object] = lambda: None
+        self.scene = self.successor()
+
+    def successor(self) -> Scene:
+        """Start another controller; it finds the Lease as the last renewal left it."""
+        fleet = SimpleNamespace(
+            ambiguous=frozenset(),
+            left={},
+            hearing=self.hearing,
+            gaps_given_up={},
+            returned=lambda _: {},
+            unparsed=SimpleNamespace(count=lambda _: None),
+        )
+        start = Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900))
+        found = Scene(nodes=self.nodes, start=start, fleet=fleet, lease=self.lease)  # type: ignore[arg-type]  # stands in for a FleetMonitor
+        found.reconciler.policy = self.rules
+        found.reconciler._controls = self  # type: ignore[assignment]  # stands in for OperatorControls
+        if hasattr(self, "scene"):
+            found.fleet_events, found.cluster = self.scene.fleet_events, self.scene.cluster
+            found.reconciler._nodes = found.reconciler._writer = found.reconciler._events = found.cluster
+        self.scene = found
+        return found
+
+    def update(self, _now: object, *, at_once: bool = False) -> Controls:
+        """Return the controls on the Lease, like OperatorControls."""
+        if at_once:
+            self.before_write()
+        return self.lease
+
+    def renew(self) -> None:
+        """Write the Lease, as the keeper does with its renewals."""
+        if self.scene.reconciler.returned():
+            self.lease = replace(self.lease, returned=self.scene.reconciler.returned())
+
+    def run(self, *lines: Any, seconds: float) -> None:
+        self.scene.run(*lines, seconds=seconds)
+        self.renew()
+
+    def relapse(self, *numbers: int, seconds: float) -> None:
+        """Let these nodes fail again."""
+        self.run(*(xid(f"gpu-{n}", seconds=seconds, stamp=9000 + seconds) for n in numbers), seconds=seconds)
+
+    def told(self) -> list[EventReason]:
+        return [reason for reason, _ in self.scene.fleet_events if reason in (STOPPED, RESUMED)]
+
+
+def test_a_return_is_reported_counted_and_noted_for_the_lease(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
+    story = Story(1)
+    story.unread = True
+    story.run(seconds=4)
+    story.unread = False
+
+    story.run(seconds=5)
+    story.run(seconds=6)
+
+    assert story.scene.cluster.events == [("gpu-1", RETURNED)]
+    assert story.scene.cluster.tainted == set()
+    counts = story.scene.count
+    assert (counts("returns_total"), counts("nodes_on_probation"), counts("returns_stopped")) == (1, 1, 0)
+    assert [(each.name, each.returned_at) for each in story.lease.returned] == [("gpu-1", at(5))]
+    audits = [getattr(each, "facts", {}) for each in caplog.records]
+    assert [each["verb"] for each in audits if each.get("audit")] == ["untaint"]
+    assert any("Node gpu-1 taint removed. By konductor-like." in each for each in caplog.messages)
+
+
+def test_a_relapse_is_a_taint_in_log_and_metrics_and_has_its_own_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
+    story = Story(1)
+    story.run(seconds=5)
+
+    story.relapse(1, seconds=60)
+
+    assert story.scene.cluster.events == [("gpu-1", RETURNED), ("gpu-1", RELAPSED)]
+    counts = story.scene.count
+    assert counts("actions_total", verb="taint", result="applied") == 1
+    assert counts("fault_to_taint_seconds_count") == 1
+    assert (counts("relapses_total"), counts("nodes_on_probation"), counts("nodes_tainted")) == (1, 0, 1)
+    audits = [facts for each in caplog.records if (facts := getattr(each, "facts", {})).get("audit")]
+    assert (audits[-1]["verb"], audits[-1]["rule"], audits[-1]["why"]) == ("taint", "xid.79", RELAPSED.value)
+    assert "Node gpu-1 tainted." in caplog.messages
+    assert [(each.name, each.relapsed_at) for each in story.lease.returned] == [("gpu-1", at(60))]
+
+
+def test_a_pause_that_is_written_just_before_the_return_prevents_it() -> None:
+    story = Story(1)
+    story.before_write = lambda: setattr(story, "lease", Controls((PAUSE,)))
+
+    story.run(seconds=5)
+
+    assert story.scene.cluster.tainted == {"gpu-1"}
+    assert story.scene.cluster.events == []
+
+
+def test_while_the_lease_cannot_be_read_no_node_returns() -> None:
+    story = Story(1)
+    story.unread = True
+    story.run(seconds=5)
+    assert story.scene.cluster.tainted == {"gpu-1"}
+
+    story.unread = False
+    story.run(seconds=6)
+    assert story.scene.cluster.tainted == set()
+
+
+def test_with_the_default_settings_nothing_is_written_and_nothing_is_noted() -> None:
+    story = Story(1, rules=PolicyConfig())
+
+    for seconds in (5, 60, 86_400):
+        story.run(seconds=seconds)
+
+    assert story.scene.cluster.written == []
+    assert story.scene.cluster.tainted == {"gpu-1"}
+    assert story.lease == Controls()
+
+
+def test_the_third_relapse_stops_the_fleet_until_a_person_resumes_and_each_is_told_once() -> None:
+    story = Story(1, 2, 3, 4)
+    story.rules = story.scene.reconciler.policy = replace(story.rules, returns_per_hour=3)
+    story.run(seconds=5)
+    assert story.scene.cluster.tainted == {"gpu-4"}
+
+    story.relapse(1, 2, seconds=60)
+    assert story.told() == []
+    story.relapse(3, seconds=70)
+    story.run(seconds=4000)
+    assert story.told() == [STOPPED]
+    assert story.scene.count("returns_stopped") == 1
+    assert "gpu-4" in story.scene.cluster.tainted  # an hour later there is room, but returns are stopped
+
+    first = story.scene.fleet_events[-1]
+    story.successor()
+    story.run(seconds=4010)
+    assert story.scene.fleet_events[-1] == first  # the same words, so the API server keeps one Event
+    story.lease = story.lease.with_act(ControlAct(Control.RESUME, at(4020), "kim"))
+    story.run(seconds=4020)
+    story.run(seconds=4030)
+
+    assert story.told() == [STOPPED, STOPPED, RESUMED]
+    assert story.scene.fleet_events[-1][1] == (
+        "kim allowed nodes to return by themselves again at 2026-03-04T13:07:00Z."
+    )
+    assert story.scene.count("returns_stopped") == 0
+    assert "gpu-4" not in story.scene.cluster.tainted
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_deleted_nodes_and_a_new_controller_do_not_lift_the_stop(*, renewed: bool) -> None:
+    story = Story(1, 2, 3, 4)
+    story.rules = story.scene.reconciler.policy = replace(story.rules, returns_per_hour=3)
+    story.run(seconds=5)
+    story.relapse(1, 2, 3, seconds=60)
+    if renewed:
+        for number in (1, 2, 3):
+            del story.scene.cluster.nodes[f"gpu-{number}"]
+    else:  # the controller crashed before it renewed the Lease; the records show the returns
+        story.lease = Controls()
+
+    story.successor()
+    story.run(seconds=4000)
+
+    assert "gpu-4" in story.scene.cluster.tainted
+    assert [each.name for each in story.lease.returned if each.relapsed_at] == ["gpu-3", "gpu-2", "gpu-1"]
+
+
+def test_a_node_that_is_deleted_right_after_its_return_stays_noted() -> None:
+    story = Story(1)
+    apply = story.scene.cluster.apply
+
+    def applied_and_gone(state: Any) -> None:
+        apply(state)
+        del story.scene.cluster.nodes["gpu-1"]
+
+    story.scene.cluster.apply = applied_and_gone  # type: ignore[method-assign]  # the watch is faster
+    story.run(seconds=5)
+
+    assert [each.name for each in story.lease.returned] == ["gpu-1"]
+
+
+def test_a_return_without_an_answer_is_made_once() -> None:
+    story = Story(1)
+    story.run(seconds=5)
+    story.run(seconds=6)
+    story.successor()
+    story.run(seconds=7)
+
+    assert [change.verb for change in story.scene.cluster.written] == [Verb.UNTAINT]
