@@ -55,9 +55,14 @@ def old_record(node: Mapping[str, Any], rule: str, **more: Any) -> dict[str, Any
         },
         "incidents": [
             {
-                **{"rule": rule, "gpu": "0000:4e:00", "state": "active", "count": 1},
-                **{"first": "2026-11-20T05:48:50.000000001Z", "last": "2026-11-20T05:48:50.000000001Z"},
-                **{"line": f"NVRM: Xid (PCI:0000:4e:00): {code}, pid=4711", "at": position},
+                "rule": rule,
+                "gpu": "0000:4e:00",
+                "state": "active",
+                "count": 1,
+                "first": "2026-11-20T05:48:50.000000001Z",
+                "last": "2026-11-20T05:48:50.000000001Z",
+                "line": f"NVRM: Xid (PCI:0000:4e:00): {code}, pid=4711",
+                "at": position,
             }
         ],
         "act": {"id": "054d9a406030", "at": OUT_AT, "rules": "built-in"},
@@ -84,11 +89,12 @@ def old_fleet() -> list[dict[str, Any]]:
     before = {
         "releases": [
             {
-                **{"at": "2026-11-20T04:49:10Z", "by": "kim@laptop", "reason": "rebooted", "how": "reset"},
-                **{
-                    "read": {"seq": 1000, "us": 1_230_130_000_000},
-                    "until": {"kernel": "2026-11-20T04:49:05Z"},
-                },
+                "at": "2026-11-20T04:49:10Z",
+                "by": "kim@laptop",
+                "reason": "rebooted",
+                "how": "reset",
+                "read": {"seq": 1000, "us": 1_230_130_000_000},
+                "until": {"kernel": "2026-11-20T04:49:05Z"},
             }
         ],
         "quarantines": [{"rule": "xid.48", "out": "2026-11-20T04:48:55Z", "back": "2026-11-20T04:49:10Z"}],
