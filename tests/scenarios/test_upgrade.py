@@ -1,4 +1,4 @@
-"""Records across versions: version 0.1.0 wrote the first ones here, and it must read what this version writes."""
+"""Records across versions: 0.1.0 wrote the first ones here, and can read what this version writes."""
 
 from __future__ import annotations
 
