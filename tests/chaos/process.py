@@ -160,6 +160,8 @@ class Process:
         """When it last failed to read the Lease, in seconds of the monotonic clock."""
         self.reconcile_step = 0
         """Number of steps that were taken when its current reconcile began."""
+        self.told: list[tuple[str, str]] = []
+        """Its Events on the Lease: reason and message."""
         self.seen: Mapping[str, NodeState] = {}
         """The nodes as it saw them when that reconcile began."""
         self._world = world
@@ -212,7 +214,7 @@ class Process:
             writer=writer,
             events=events,
             report=Report(metrics),
-            fleet_event=lambda *_: None,
+            fleet_event=lambda reason, message, *_: self.told.append((str(reason), message)),
             operator_controls=OperatorControls(
                 lambda: read_controls(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,

@@ -68,10 +68,11 @@ def schedule_of(seed: int) -> Schedule:
         suspect_taint=rng.random() < 0.3,
         common_jobs=rng.choice((4, 4, 0)),
         returns=back.random() < 0.5,
-        quiet_seconds=back.choice((0.0, 60.0, 120.0, 120.0, 300.0)),
-        probation_seconds=back.choice((0.0, 300.0, 1000.0, 1000.0, 3600.0)),
+        quiet_seconds=back.choice((0.0, 60.0, 60.0, 120.0, 300.0)),
+        probation_seconds=back.choice((0.0, 300.0, 1000.0, 3600.0, 3600.0)),
         returns_per_hour=back.choice((100, 100, 100, 1, 2)),
-        hold_seconds=back.choice((0.0, 300.0, 1800.0)),
+        hold_seconds=back.choice((0.0, 0.0, 300.0, 1800.0)),
+        repeat_count=back.choice((0, 0, 3)),
         test_seconds=back.choice((0.0, 200.0, 200.0, 3600.0)),
         suspect_days=back.choice((7.0, 7.0, 0.0, 0.01)),
     )
@@ -81,8 +82,12 @@ def schedule_of(seed: int) -> Schedule:
     while large.random() < 0.5:
         place = large.randrange(len(steps))
         steps[place:place] = large.choice(LARGE_STORIES)(large, large.randrange(nodes))
-    if back.random() < 0.7:
-        steps = woven(back, steps, draw(back, nodes, RETURN_STORIES, back.choice((8, 16, 30))))
+    chance = back.random()
+    if chance < 0.35:  # most other stories forbid a return
+        setup = replace(setup, returns=True, brake_percent=100.0, pool_percent=None, rate_nodes=None)
+        steps = draw(back, nodes, RETURN_STORIES, back.choice((30, 60)))
+    elif chance < 0.65:
+        steps = woven(back, steps, draw(back, nodes, RETURN_STORIES, back.choice((8, 16))))
     return Schedule(seed, setup, (Round(), *steps))
 
 

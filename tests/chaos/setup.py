@@ -51,6 +51,8 @@ class Setup:
     returns_per_hour: int = 100
     hold_seconds: float = 1800.0
     """Seconds of the hold at the second failure of a node."""
+    repeat_count: int = 3
+    """Number of failures that mark a node for replacement; 0 for never."""
     test_seconds: float = 3600.0
     """Seconds after which a test (Xid 14) ends."""
     suspect_days: float = 7.0
@@ -80,6 +82,7 @@ def settings_of(setup: Setup) -> Settings:
         probation_seconds=setup.probation_seconds,
         returns_per_hour=setup.returns_per_hour,
         hold_base_seconds=setup.hold_seconds,
+        repeat_count=setup.repeat_count,
         test_seconds=setup.test_seconds,
         suspect_days=setup.suspect_days,
         tail=False,  # the world wakes the poller itself

@@ -404,6 +404,10 @@ class Site:
     def told(self, reason: str) -> list[dict[str, Any]]:
         return [event for event in self.kube.objects("events", "default") if event["reason"] == reason]
 
+    def told_of_fleet(self) -> list[tuple[str, str]]:
+        """Return the Events of the running controller on the Lease: reason and message."""
+        return [] if self._process is None else self._process.told
+
 
 def _kind_of(path: str) -> str:
     """Return the resource of a path, without the names of objects: ``nodes/*/status``."""

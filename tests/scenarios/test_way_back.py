@@ -219,7 +219,7 @@ def test_after_three_relapses_no_node_returns_by_itself_until_a_person_resumes(s
     site.boot(good)
     site.run(HOUR, step_seconds=20)
     assert site.tainted == {*bad, good}
-    assert len(site.told("GPUReturnsStopped") or lease_events(site, "GPUReturnsStopped")) == 1
+    assert [reason for reason, _ in site.told_of_fleet()].count("GPUReturnsStopped") == 1
 
     site.restart()
     site.run(600, step_seconds=20)
@@ -228,10 +228,6 @@ def test_after_three_relapses_no_node_returns_by_itself_until_a_person_resumes(s
     assert site.cli("resume", "--reason", "the driver is repaired").code == 0
     site.run(300)
     assert site.tainted == set(bad)
-
-
-def lease_events(site: Site, reason: str) -> list[dict[str, Any]]:
-    return [event for event in site.kube.objects("events", "konductor-like") if event["reason"] == reason]
 
 
 def test_a_node_with_a_hold_returns_when_the_hold_has_ended(site_of: Opens) -> None:
