@@ -193,10 +193,18 @@ def digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
 
+def events_of(change: Change) -> list[tuple[EventReason, str, str]]:
+    """Return the Events of a change: reason, message and subject."""
+    first = [] if change.event is None else [(change.event, change.message, event_subject(change))]
+    return first + [(reason, message, f"{change.act_id} {message}") for reason, message in change.also]
+
+
 def event_subject(change: Change) -> str:
     """Return a text that identifies what an Event reports. A repeated report has the same text."""
     if change.event is EventReason.ACKNOWLEDGED:
         return change.act_id
+    if change.event in (EventReason.REBOOTED, EventReason.ENDED):
+        return f"{change.act_id} {change.message}"
     if change.evidence is not None:
         finding = change.evidence.finding
         if change.event is EventReason.SHADOW:  # one Event in each boot, even if the line repeats

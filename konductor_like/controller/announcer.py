@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from konductor_like.cluster.events import event_subject
+from konductor_like.cluster.events import events_of
 from konductor_like.controller import logs
 from konductor_like.model import Change, EventReason, NodeState
 
@@ -37,18 +37,15 @@ class Announcer:
             thread.start()
 
     def announce(self, state: NodeState, change: Change) -> None:
-        """Queue the change's Event, if it has one. If the queue is full, only log it."""
-        if change.event is None:
-            return
-        try:
-            self._queue.put_nowait(
-                (state, change.event, change.message, event_subject(change), change.act_id)
-            )
-        except queue.Full:
-            logs.warning(
-                f"node {state.name}: too many Events wait, so this one was not sent: {change.message}",
-                node=state.name,
-            )
+        """Queue the change's Events, if it has any. If the queue is full, only log them."""
+        for reason, message, subject in events_of(change):
+            try:
+                self._queue.put_nowait((state, reason, message, subject, change.act_id))
+            except queue.Full:
+                logs.warning(
+                    f"node {state.name}: too many Events wait, so this one was not sent: {message}",
+                    node=state.name,
+                )
 
     def close(self) -> None:
         """Send the queued Events for at most ``CLOSE_SECONDS``, then stop."""

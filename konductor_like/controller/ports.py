@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from konductor_like.cluster.events import events_of
 from konductor_like.cluster.node_writer import WriteResult
 from konductor_like.controller import logs
 from konductor_like.model import Change, EventReason, NodeState
@@ -77,14 +78,11 @@ class DryRunEvents:
     """Logs Events instead of sending them."""
 
     def announce(self, state: NodeState, change: Change) -> None:
-        """Log the Event that would have been sent."""
-        if change.event is None:
-            return
-        logs.info(
-            f"would send Event {change.event} for node {state.name}: {change.message}",
-            node=state.name,
-            event=change.event,
-        )
+        """Log the Events that would have been sent."""
+        for reason, message, _ in events_of(change):
+            logs.info(
+                f"would send Event {reason} for node {state.name}: {message}", node=state.name, event=reason
+            )
 
 
 def dry_run_fleet_event(reason: EventReason, message: str, _act: str = "") -> None:

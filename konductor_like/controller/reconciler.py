@@ -18,14 +18,13 @@ from konductor_like.controller.operator_controls import OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
 from konductor_like.controller.ports import EventSink, Nodes, Writer
 from konductor_like.controller.report import Report
-from konductor_like.controller.retries import THIN_ABOVE, FailedWrites, UnknownNodes, thinned
+from konductor_like.controller.retries import THIN_ABOVE, FailedWrites, UnknownNodes, Upkeep, thinned
 from konductor_like.detection import detect
 from konductor_like.jobs import by_name
 from konductor_like.model import (
     Change,
     Checkpoint,
     Controls,
-    EventReason,
     Fault,
     Growth,
     LogLine,
@@ -102,6 +101,7 @@ class Reconciler:
         self._open: list[Fault] = []
         self._unknown_nodes = UnknownNodes(unknown_node_seconds, misnamed)
         self._failed_writes = FailedWrites()
+        self._upkeep = Upkeep()
         self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
         """By node, a taint whose write got no answer, so that it may be on the Node, and its faults."""
         self._grown: Mapping[str, tuple[Growth, ...]] = {}
@@ -270,8 +270,9 @@ class Reconciler:
     ) -> Plan:
         """Return the plan. If it taints or returns, read the controls again; if changed, decide again."""
         plan = decide(snapshot, faults, self.policy, now, past=past)
-        if self._controls and any(_needs_controls(change) for change in plan.changes):
-            # A pause takes effect from the moment it was written, so the Lease is read before every taint.
+        if self._controls and any(change.verb in (Verb.TAINT, Verb.UNTAINT) for change in plan.changes):
+            # A pause takes effect from the moment it was written: the Lease is read before every taint and
+            # every return.
             before, latest = snapshot.controls, self._controls.update(now, at_once=True)
             latest = replace(latest, tainted=before.tainted, returned=before.returned)
             unread = self._controls.unread
@@ -296,7 +297,11 @@ class Reconciler:
     ) -> set[str]:
         """Apply the plan. Return the nodes that another client changed meanwhile."""
         due = self._due(plan, now)
-        unwritten = {change.node for change in plan.changes} - {change.node for change in due}
+        written_now = {change.node for change in due}
+        undone = [change for change in plan.changes if change.node not in written_now]
+        # A change that waits as upkeep has no new lines, so the cursor need not wait for it.
+        postponed = {change.node for change in undone if change.upkeep}
+        unwritten = {change.node for change in undone} - postponed
         conflicted: set[str] = set()
         written: list[tuple[NodeState, Change]] = []
         results = self._writer.write_all([(states[change.node], change) for change in due])
@@ -312,7 +317,7 @@ class Reconciler:
             else:
                 self._not_written(change, result, plan, now)
                 unwritten.add(change.node)
-        self._carry_over(plan, faults, unwritten | conflicted, unwritten, now)
+        self._carry_over(plan, faults, unwritten | conflicted | postponed, unwritten, now)
         changed = {state.name: state for state, change in written if change.verb is not Verb.RECORD}
         if changed or self._in_flight:  # the Nodes may be deleted before the next reconcile
             self._follow({**states, **changed}, now)
@@ -328,9 +333,11 @@ class Reconciler:
         taints = [each for each in taints if resting.get(each.node) is not Verb.TAINT]
         records = [each for each in plan.changes if each.verb is not Verb.TAINT]
         records = [each for each in records if each.node not in resting]
-        written = records[: self._records_at_once]
-        self.more_to_write = len(written) < len(records)
-        return taints + written
+        urgent = [each for each in records if not each.upkeep]
+        written = urgent[: self._records_at_once]
+        self.more_to_write = len(written) < len(urgent)
+        upkeep = [each for each in records if each.upkeep]
+        return [*taints, *written, *self._upkeep.due(upkeep, now)]
 
     def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
         self._report_applied(change, now)
@@ -422,8 +429,3 @@ class Reconciler:
             if fault.source in read_ns:
                 read_ns[fault.source] = min(read_ns[fault.source], fault.timestamp_ns)
         return Checkpoint(read_ns, self._act_from_ns, self._released)
-
-
-def _needs_controls(change: Change) -> bool:
-    """Whether a pause forbids the change: a taint, or a return by the controller."""
-    return change.verb is Verb.TAINT or change.event is EventReason.RETURNED

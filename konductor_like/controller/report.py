@@ -76,7 +76,7 @@ class Report:
         record = change.record
         if record is not None and record.act and record.contested_at == record.act.at:
             self._metrics.contested.inc()
-        if change.event is EventReason.RETURNED:
+        if change.verb is Verb.UNTAINT and record is not None and record.probation_until is not None:
             self._metrics.returns.inc()
         elif change.event is EventReason.RELAPSED:
             self._metrics.relapses.inc()

@@ -1,4 +1,4 @@
-"""Work that one reconcile leaves for the next: failed writes, and faults of nodes that do not exist."""
+"""Work that one reconcile leaves for the next: failed and postponed writes, faults of unknown nodes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ MISNAMED_NS = 86_400 * SECOND_NS
 MISNAMED_MOST = 50
 NAME_CHARS = 253
 """Characters of the longest Node name. A line's label may be longer."""
+UPKEEP_A_MINUTE = 10
 THIN_ABOVE = 2000
 """Open faults above which :func:`thinned` keeps only the first and the latest of each incident."""
 
@@ -58,6 +59,24 @@ class FailedWrites:
     def recovered(self, node: str) -> None:
         """Forget the failure, because a write succeeded or the Node is gone."""
         self._latest.pop(node, None)
+
+
+class Upkeep:
+    """Limits how often the controller makes writes that are not urgent (:attr:`Change.upkeep`).
+
+    A change that has to wait is decided again later: the Node itself shows what is still to be written.
+    """
+
+    def __init__(self) -> None:
+        self._written: list[datetime] = []
+
+    def due(self, changes: Sequence[Change], now: datetime) -> Sequence[Change]:
+        """Return the changes to write now, and count them: at most ``UPKEEP_A_MINUTE`` in any minute."""
+        minute_ago = now - timedelta(minutes=1)
+        self._written = [at for at in self._written if minute_ago < at <= now]
+        due = changes[: UPKEEP_A_MINUTE - len(self._written)]
+        self._written += [now] * len(due)
+        return due
 
 
 class UnknownNodes:

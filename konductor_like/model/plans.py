@@ -56,7 +56,7 @@ class EventReason(StrEnum):
     ENDED = "GPUFaultEnded"
     """A suspicion or a test has ended."""
     RETURNED = "GPUNodeReturned"
-    """The controller returned a node to service, on probation."""
+    """The controller itself removed its taint: after a reboot, with probation, or at the end of a test."""
     RELAPSED = "GPUNodeRelapsed"
     """A node failed on probation and is tainted again."""
     RETURNS_STOPPED = "GPUReturnsStopped"
@@ -101,6 +101,8 @@ class Change:
     """Whether the Node has our taint for suspects after the write."""
     event: EventReason | None = None
     message: str = ""
+    also: tuple[tuple[EventReason, str], ...] = field(default=(), kw_only=True)
+    """Further Events of the write, with their messages."""
     incident: Incident | None = None
     """The incident for which the node is tainted."""
     evidence: Fault | None = None

@@ -31,6 +31,7 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.endings import end_words, newly_ended, reboot_words
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
 from konductor_like.policy.release import contest_words, held_longer, returned_record
@@ -52,7 +53,7 @@ _SKIP_REASONS = {
 """By the reason of a dropped fault, why its node is not tainted. Other reasons mean that the line was no new
 evidence."""
 RETURN_REASONS = {HOW_REBOOT: "a reboot met all needs of the node", HOW_TIME: "the test has ended"}
-"""By how the controller returns a node: the reason of its release."""
+"""By how the controller returns a node, the reason of its release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
     tainted = (state.tainted or admitted) and not case.returned
     tainted_for = case.gravest if newly_tainted else None
     before = without_ended_probation(folded.record, now)
-    is_upkeep = before is not folded.record
+    is_over = before is not folded.record
     if case.returned:
         reason = RETURN_REASONS[case.returned]
         before = returned_record(replace(state, record=before), at=now, how=case.returned, reason=reason)
@@ -113,12 +114,14 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
     suspect_taint = bears_suspect_taint(state, health, policy, news=bool(folded.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
     due = bool(folded.grown) and is_due(state.record, policy, now)
-    is_upkeep = is_upkeep and not (due or folded.urgent or loses_suspect_taint)
-    if not (due or folded.urgent or loses_suspect_taint or record != folded.record):
+    if not (due or folded.urgent or folded.has_ends or loses_suspect_taint or record != folded.record):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
     event, message = _announcement(case, record, admission, tainted_for)
+    also = _further_events(case, record, policy)
+    if event is None and also:
+        (event, message), *also = also
     verb = Verb.TAINT if newly_tainted else Verb.UNTAINT if case.returned else Verb.RECORD
     if newly_tainted or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
@@ -128,15 +131,33 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
         verb=verb,
         record=None if record.empty else record,
         health=health,
-        upkeep=is_upkeep,
         suspect_taint=suspect_taint,
         event=event,
         message=message,
+        also=tuple(also),
+        upkeep=verb is Verb.RECORD
+        and (is_over or folded.has_ends)
+        and not (due or folded.urgent or _has_faults(folded)),
         incident=tainted_for,
         evidence=evidence[0 if newly_tainted else -1] if evidence else None,
         news=tuple(folded.news),
         grown=folded.grown,
     )
+
+
+def _has_faults(folded: Folded) -> bool:
+    """Whether the decision had lines of the node: the cursor does not wait for upkeep."""
+    return bool(folded.counted or folded.ignored)
+
+
+def _further_events(
+    case: NodeCase, record: NodeRecord, policy: PolicyConfig
+) -> list[tuple[EventReason, str]]:
+    """Return the Events about a reboot, and about every suspicion and test that ended."""
+    words = reboot_words(case.state, record)
+    events = [(EventReason.REBOOTED, words)] if words else []
+    ended = newly_ended(case.state.record, record)
+    return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended]
 
 
 def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:
@@ -174,10 +195,14 @@ def _announcement(
     if case.returned == HOW_REBOOT:
         return EventReason.RETURNED, return_words(case.folded.record, record)
     if case.returned:
-        return EventReason.ENDED, f"The controller removed the taint: {record.releases[0].reason}."
+        return EventReason.RETURNED, f"The controller removed the taint: {record.releases[0].reason}."
     if case.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."
+    if all(fault.finding.clears is not None for fault in case.folded.news) and newly_ended(
+        state.record, record
+    ):
+        return None, ""  # the Event about the end says it all
     if not case.folded.news:
         to_announce = case.folded.to_announce
         return (None, "") if to_announce is None else (EventReason.RECORDED, describe(to_announce))

@@ -28,6 +28,7 @@ from functools import partial
 
 from konductor_like.model import (
     HOW_REBOOT,
+    HOW_TIME,
     Change,
     DroppedFault,
     Fault,
@@ -41,12 +42,16 @@ from konductor_like.model import (
 from konductor_like.policy.brake import admit
 from konductor_like.policy.change import USER_WRITTEN, NodeCase, change_of, refusals
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.endings import returns_by_time, with_ends
 from konductor_like.policy.escalation import Assessment, assess_fleet
 from konductor_like.policy.incidents import OPTED_OUT, SEEN_BEFORE, fold_faults
 from konductor_like.policy.machines import leave_boots
 from konductor_like.policy.recent_evidence import renewed_window
 from konductor_like.policy.release import released_by_hand
 from konductor_like.policy.returns import returning, why_stays
+
+ENDS_AT_ONCE = 100
+"""Nodes of one decision that are decided only because something ends on them."""
 
 
 @dataclass(slots=True)
@@ -75,7 +80,7 @@ def decide(
     """
     found = _by_node(snapshot, faults, policy)
     folded = {
-        state.name: _folded(state, found.by_node.get(state.name, ()), snapshot, now)
+        state.name: _folded(state, found.by_node.get(state.name, ()), snapshot, policy, now)
         for state in _nodes_to_decide(snapshot, found, policy, now)
     }
     counted = tuple(fault for case in folded.values() for fault in case.folded.counted)
@@ -88,7 +93,7 @@ def decide(
     window = renewed_window(counted, past or (), again, snapshot, policy, now)
     records = {name: case.folded.record for name, case in folded.items()}
     fleet = assess_fleet(records, window, snapshot, policy, now, more_past=past is not None)
-    cases = _assessed(folded, fleet, snapshot, now)
+    cases = _assessed(folded, fleet, snapshot, policy, now)
     candidates = {
         name: gravest
         for name, case in cases.items()
@@ -138,15 +143,29 @@ def _by_node(snapshot: Snapshot, faults: Sequence[Fault], policy: PolicyConfig) 
 def _nodes_to_decide(
     snapshot: Snapshot, found: _Faults, policy: PolicyConfig, now: datetime
 ) -> list[NodeState]:
-    """Return the nodes to decide: with new faults, unwritten counts, boots that are over, or work left."""
-    return [
-        state
-        for name, state in snapshot.nodes.items()
-        if name in found.by_node
-        or name in snapshot.grown
-        or name in snapshot.left
-        or (not state.record.empty and _needs_attention(state, snapshot, policy, now))
-    ]
+    """Return the nodes to decide: with new faults, unwritten counts, boots that are over, or work left.
+
+    Of the nodes whose only work is an end, a limited number is returned: their writes have to wait anyway.
+    """
+    nodes: list[NodeState] = []
+    ended = 0
+    for name, state in snapshot.nodes.items():
+        if (
+            name in found.by_node
+            or name in snapshot.grown
+            or name in snapshot.left
+            or (not state.record.empty and _needs_attention(state, snapshot, policy, now))
+        ):
+            nodes.append(state)
+        elif ended < ENDS_AT_ONCE and state.record.incidents and _has_ends(state, snapshot, policy, now):
+            ended += 1
+            nodes.append(state)
+    return nodes
+
+
+def _has_ends(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> bool:
+    """Whether a need of the node is met, or an incident ends, although there are no new faults of it."""
+    return with_ends(state.record, state, snapshot, policy, now) is not state.record
 
 
 def _needs_attention(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> bool:
@@ -170,7 +189,9 @@ def _needs_attention(state: NodeState, snapshot: Snapshot, policy: PolicyConfig,
     return False
 
 
-def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> NodeCase:
+def _folded(
+    state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, policy: PolicyConfig, now: datetime
+) -> NodeCase:
     """Return the node's case: its new faults and unwritten counts are added to ("folded into") its record."""
     # One patch writes the taint and the claim (``tainted_at``). So a claim without a taint means that
     # somebody removed the taint, even while a write of ours has no answer yet.
@@ -180,7 +201,10 @@ def _folded(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: 
     removal = partial(released_by_hand, state=current, now=now, read_ns=snapshot.read_ns) if removed else None
     folded = fold_faults(current, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
     folded.urgent = folded.urgent or current.record is not state.record
-    return NodeCase(state, folded, removed, state.name in snapshot.ambiguous)
+    before, folded.record = folded.record, with_ends(folded.record, current, snapshot, policy, now)
+    folded.has_ends = folded.record is not before
+    returned = HOW_TIME if not folded.news and returns_by_time(before, folded.record, state) else ""
+    return NodeCase(state, folded, removed, state.name in snapshot.ambiguous, returned=returned)
 
 
 def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
@@ -198,14 +222,18 @@ def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
 
 
 def _assessed(
-    cases: Mapping[str, NodeCase], fleet: Assessment, snapshot: Snapshot, now: datetime
+    cases: Mapping[str, NodeCase],
+    fleet: Assessment,
+    snapshot: Snapshot,
+    policy: PolicyConfig,
+    now: datetime,
 ) -> Mapping[str, NodeCase]:
     """Return the cases with the changes that the fleet's evidence makes, also on nodes without new faults."""
     found = {name: replace(case, deferred=fleet.deferred.get(name, {})) for name, case in cases.items()}
     for name, record in fleet.records.items():
         if name not in cases and name not in fleet.urgent:
             continue
-        case = cases.get(name) or _folded(snapshot.nodes[name], (), snapshot, now)
+        case = cases.get(name) or _folded(snapshot.nodes[name], (), snapshot, policy, now)
         folded = replace(
             case.folded,
             record=record,

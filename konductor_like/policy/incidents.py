@@ -21,6 +21,7 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     KernelPosition,
+    MetBy,
     NodeRecord,
     NodeState,
     Source,
@@ -115,15 +116,21 @@ class IncidentBuilder:
         self.latest, self.unwritten = growth.latest, growth.latest.times
         self.reached = growth.latest.finding.position
 
-    def release(self, released_ns: int) -> None:
-        """Close the incident."""
-        self.incident = replace(self.incident, state=IncidentState.RELEASED, released_ns=released_ns)
+    def close(self, ended_ns: int) -> None:
+        """Close the incident, which does not taint: a line reported its end."""
+        self.incident = replace(
+            self.incident,
+            state=IncidentState.RELEASED,
+            released_ns=ended_ns,
+            met_ns=ended_ns,
+            met_by=MetBy.HEALTHY_LINE,
+        )
 
     def end(self, fault: Fault) -> None:
         """Note the end that the driver reports; an incident that taints stays open until a release."""
         self.extend(fault, 0)
         if not self.incident.taints:
-            self.release(fault.timestamp_ns)
+            self.close(fault.timestamp_ns)
             return
         advice, needs = fault.finding.advice, fault.finding.needs
         self.incident = replace(self.incident, ended_ns=fault.timestamp_ns, advice=advice, needs=needs)
@@ -151,6 +158,8 @@ class Folded:
     record: NodeRecord
     urgent: bool = False
     """Whether the record is written now."""
+    has_ends: bool = False
+    """Whether a need was met or an incident ended without a new line; written as :attr:`Change.upkeep`."""
     counted: list[Fault] = field(default_factory=list)
     ignored: list[DroppedFault] = field(default_factory=list)
     grown: tuple[Growth, ...] = ()
@@ -401,7 +410,7 @@ def _close_ended(folded: Folded, fault: Fault) -> None:
         and not entry.incident.taints
         and entry.last.at_or_before(finding.position)
     ):
-        entry.release(fault.timestamp_ns)
+        entry.close(fault.timestamp_ns)
         folded.urgent = True
 
 

@@ -21,6 +21,7 @@ from konductor_like.model import (
     OPT_OUT_LABEL,
     BrakeState,
     Controls,
+    Incident,
     IncidentState,
     NodeRecord,
     NodeState,
@@ -106,7 +107,7 @@ def _withheld(snapshot: Snapshot, now: datetime, brake: BrakeState | None) -> It
     if snapshot.lease_unread:
         yield "the Lease cannot be read, and a person may have paused"
     if brake is not None and brake.holding:
-        yield "the brake holds nodes back, so many nodes fail at once"
+        yield "the brake holds nodes back"
 
 
 def _of_record(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: datetime) -> Iterator[str]:
@@ -114,25 +115,36 @@ def _of_record(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: 
     known = state.record.machine
     if known is not None and replace(known, boot_id=state.machine.boot_id) != state.machine:
         yield "its record is about another machine"
-    open_ones = [i for i in record.incidents if is_suspicious(i) or i in tainting(record)]
+    open_ones = [
+        each
+        for each in record.incidents
+        if each.state is not IncidentState.RELEASED and (each.taints or is_suspicious(each))
+    ]
     if any(each.by_person for each in open_ones):
         yield "a person tainted it"
     if held := may_return(record, now, policy):
         yield held
     if record.tainted_at is None or not any(map(is_failure, open_ones)):
         yield "its record has no fault that a reboot repairs"
-    for each in open_ones:
-        if each.needs not in MET_BY_REBOOT:
-            yield f"{name_of(each)} needs {each.needs or 'a person'}, and a reboot does not meet that need"
-    for each in open_ones:
-        if each.state is IncidentState.PENDING or each.last.boot_id in (None, state.machine.boot_id):
-            yield f"the node has not rebooted since {name_of(each)}"
-        if each.met_ns is None:
-            yield f"the controller has not seen a reboot of this machine since {name_of(each)}"
+    yield from _unmet(open_ones, state.machine.boot_id)
     if relapsed := next((each for each in record.quarantines if each.relapse), None):
         yield f"it failed again on probation, after its return at {stamp(relapsed.released_at)}"
     if record.contested_at is not None:
         yield "the taint is contested: somebody else has removed it before"
+
+
+def _unmet(open_ones: Collection[Incident], boot_id: str | None) -> Iterator[str]:
+    """Yield why the reboot did not meet the needs of all open incidents."""
+    for each in open_ones:
+        if each.needs not in MET_BY_REBOOT:
+            yield f"{name_of(each)} needs {each.needs or 'a person'}, and a reboot does not meet that need"
+    for each in open_ones:
+        if each.state is IncidentState.PENDING or each.last.boot_id in (None, boot_id):
+            yield f"the node has not rebooted since {name_of(each)}"
+        if any(each.key == other.key and each.last.boot_id != other.last.boot_id for other in open_ones):
+            yield f"{name_of(each)} came back after a reboot"
+        if each.met_ns is None:
+            yield f"the controller has not seen a reboot of this machine since {name_of(each)}"
 
 
 def _foreign_claims(state: NodeState) -> Iterator[str]:

@@ -84,8 +84,8 @@ def test_past_quarantines_are_recorded_with_the_latest_first() -> None:
     cluster = failed_times(3)
 
     assert record(cluster).quarantines == (
-        Quarantine(at(4 * HOUR), at(5 * HOUR), "xid.79"),
-        Quarantine(at(0), at(HOUR), "xid.79"),
+        Quarantine(at(4 * HOUR), at(5 * HOUR), "xid.79", "reset"),
+        Quarantine(at(0), at(HOUR), "xid.79", "reset"),
     )
 
 

@@ -145,8 +145,12 @@ GUARDS: dict[str, tuple[Callable[[], str | None], str]] = {
         f"the node has not rebooted since xid 79 on GPU {GPU}",
     ),
     "a pending fault": (
-        lambda: reason(record=of(LOST, replace(LOST, state=IncidentState.PENDING))),
-        "the node has not rebooted since xid 79",
+        lambda: reason(record=of(LOST, replace(SUSPECT, state=IncidentState.PENDING))),
+        f"the node has not rebooted since xid 63 on GPU {GPU}",
+    ),
+    "a fault that a reboot did not end before": (
+        lambda: reason(record=of(LOST, replace(LOST, last=KernelPosition("boot-0")))),
+        f"xid 79 on GPU {GPU} came back after a reboot",
     ),
     "a reboot that nobody saw": (
         lambda: reason(record=of(replace(LOST, met_ns=None, met_by=None))),

@@ -25,6 +25,7 @@ from konductor_like.cli.status.report import (
     node_report,
     why_still_held,
 )
+from konductor_like.cli.status.returns import Returns
 from konductor_like.cli.status.shared_failures import FailureReport, failure_sentence, shared_failures
 from konductor_like.cli.status.text import state_text
 from konductor_like.model import (
@@ -68,6 +69,8 @@ class NodeExplanation:
     """The faults that would taint the node but do not, each with the reason in words."""
     failures: tuple[FailureReport, ...]
     """The failure groups of the node."""
+    returns: Returns
+    """The returns by reboot."""
     stays_out: str | None
     """Why the node must stay out because of its earlier outages; None if they do not require it."""
     other_rules: str
@@ -112,12 +115,14 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
     plan = decide(snapshot, (), policy, fleet.now)
     mine = (each for each in plan.refused if each.node == name and (known or each.why not in _BY_SETTINGS))
     failures = shared_failures(fleet.nodes, fleet.now)
+    returns = Returns.of(fleet.nodes, controller, plan.brake, fleet.now)
     return NodeExplanation(
         now=fleet.now,
-        report=node_report(state, controller.coverage, fleet.unread_since),
+        report=node_report(state, controller.coverage, fleet.unread_since, returns),
         controller=controller,
         held_back=tuple((each, why_not_tainted(each, state, plan.brake)) for each in mine),
         failures=tuple(each for each in failures if name in (*each.nodes, *each.gone)),
+        returns=returns,
         stays_out=may_return(state.record, fleet.now, policy if known else None) if state.tainted else None,
         other_rules=controller.other_rules(own_rules),
     )
@@ -127,10 +132,12 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     """Yield the text for people: the state and its reasons, the history, what to do."""
     report, record, now = node.report, node.report.state.record, node.now
     since = f" since {stamp(report.since)}, {age_of(report.since, now)}" if report.since else ""
-    yield "Node", f"{report.name} is {state_text(report)}{since}"
+    is_on = "is on" if report.health is Health.PROBATION else "is"
+    yield "Node", f"{report.name} {is_on} {state_text(report)}{since}"
     yield "Decision", _decided(node)
     yield "Held back", [f"{_name(node, refused)}: {why}" for refused, why in node.held_back]
     yield "Stays out", f"{node.stays_out}; `konductor-like reset` brings it back" if node.stays_out else ""
+    yield "Return", _return(node)
     faults = sorted(
         record.incidents,
         key=lambda each: (each.state is IncidentState.RELEASED, not each.taints, -each.last_ns),
@@ -181,6 +188,18 @@ def _with_condition(command: str, report: NodeReport) -> str:
     """Return the command; a fault must be repaired before ``reset`` releases its node."""
     has_fault = report.fault is not None and not report.fault.by_person
     return f"{command}   (after the repair)" if has_fault and " reset " in command else command
+
+
+def _return(node: NodeExplanation) -> str:
+    """Return whether the node returns by itself, or is on probation; empty if that is not the question."""
+    report, until = node.report, node.report.state.record.probation_until
+    if until is not None:
+        ends = "a fault taints it at once and ends its automatic returns"
+        return f"by itself, after a reboot; on probation until {stamp(until)}: {ends}"
+    if not report.state.tainted or node.stays_out or not node.returns.by_reboot:
+        return ""
+    why = report.why_not_returned
+    return f"does not return by itself: {why}" if why else "returns by itself within seconds, on probation"
 
 
 def _decided(node: NodeExplanation) -> str:

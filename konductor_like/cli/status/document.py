@@ -34,6 +34,7 @@ def status_document(report: StatusReport, states: Collection[Health] = ()) -> di
         "brake": brake_document(report.brake, report.controller),
         "controller": _controller(report.controller, report.now),
         "coverage": _coverage(report.coverage),
+        "returns": report.returns and report.returns.document(),
         "failureGroups": [failure_document(each) for each in report.failures],
         "nodes": [node_document(node) for node in report.nodes if not states or node.health in states],
     }
@@ -142,9 +143,16 @@ def node_document(node: NodeReport) -> dict[str, Any]:
             {**fields_of(release, "at", "by", "reason", "how", "warning"), "reason": release.reason or None}
             for release in record.releases
         ],
-        **fields_of(record, "hold_until", "replace_since", "contested_at"),
+        **fields_of(record, "hold_until", "replace_since", "contested_at", "probation_until"),
+        **fields_of(node, "why_not_returned"),
         "timesOut": [
-            {"from": stamp(each.tainted_at), "to": stamp(each.released_at), "rule": each.rule}
+            {
+                "from": stamp(each.tainted_at),
+                "to": stamp(each.released_at),
+                "rule": each.rule,
+                "how": each.how or None,
+                "relapse": each.relapse,
+            }
             for each in record.quarantines
         ],
         **fields_of(node, "warnings", "notes"),

@@ -19,6 +19,7 @@ from konductor_like.cli.status.coverage import (
     state_of,
     warnings_on,
 )
+from konductor_like.cli.status.returns import Returns
 from konductor_like.cli.status.shared_failures import FailureReport, shared_failures
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.node_decoder import node_decoder
@@ -55,6 +56,8 @@ class Health(StrEnum):
     """The node has a fault that taints, but the brake holds the taint back."""
     SUSPECT = "suspect"
     """The node has a recorded fault that is not enough for a taint."""
+    PROBATION = "probation"
+    """The controller returned the node after a reboot; a fault taints it at once."""
     UNKNOWN = "unknown"
     """The kernel log stopped arriving or is not read, or the record cannot be read: silence means nothing."""
     NOT_MEASURED = "not measured"
@@ -85,6 +88,8 @@ class NodeReport:
     """Which kernel logs of the fleet arrive; None if no controller has published this yet."""
     unread_since: datetime | None
     """See :meth:`ControllerReport.unread_since`, for kernel logs."""
+    why_not_returned: str | None = None
+    """Why the tainted node does not return by itself; None if it does, or is not tainted."""
 
     @property
     def name(self) -> str:
@@ -98,9 +103,11 @@ class NodeReport:
 
     @property
     def since(self) -> datetime | None:
-        """When the node was tainted or its fault first seen, in UTC; None without a taint or fault."""
+        """When the node was tainted, returned, or its fault first seen, in UTC; None without any of these."""
         if self.health is Health.FAULTY and self.state.record.tainted_at:
             return self.state.record.tainted_at
+        if self.health is Health.PROBATION and self.state.record.releases:
+            return self.state.record.releases[0].at
         return moment_of(self.fault.first_ns) if self.fault else None
 
     @property
@@ -140,7 +147,9 @@ class NodeReport:
     @property
     def notes(self) -> list[str]:
         """Further facts about the node."""
-        return [*_notes(self), *notes_on(self.name, self.logs)]
+        until = self.state.record.probation_until
+        probation = [f"on probation until {stamp(until)}"] if until is not None else []
+        return [*probation, *_notes(self), *notes_on(self.name, self.logs)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +171,8 @@ class StatusReport:
     """Names that the person gave and that the cluster does not have."""
     ordinary: tuple[str, ...] = ()
     """Names that the person gave, of nodes with neither a GPU nor a record or taint of ours."""
+    returns: Returns | None = None
+    """The returns by reboot."""
     stale: str = ""
     """Why a report of ``--watch`` may be older than ``now``; empty if it is not."""
 
@@ -246,21 +257,27 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
     chosen = set(names or fleet.selected)
     states = [state for name, state in nodes.items() if name in chosen]
     gpu_nodes = [name for name, state in nodes.items() if state.is_gpu_node]
+    brake = fleet.brake()
+    returns = Returns.of(nodes, fleet.controller, brake, fleet.now)
     return StatusReport(
         now=fleet.now,
-        brake=fleet.brake(),
+        brake=brake,
         controller=fleet.controller,
-        nodes=node_reports(states, coverage, unread_since),
+        nodes=node_reports(states, coverage, unread_since, returns),
         fleet_size=sum(map(worth_reporting, nodes.values())),
         coverage=coverage_report(gpu_nodes, coverage, unread_since),
         failures=shared_failures(nodes, fleet.now),
+        returns=returns,
         missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
         ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),
     )
 
 
 def node_reports(
-    states: Iterable[NodeState], coverage: Coverage | None, unread_since: datetime | None = None
+    states: Iterable[NodeState],
+    coverage: Coverage | None,
+    unread_since: datetime | None = None,
+    returns: Returns | None = None,
 ) -> tuple[NodeReport, ...]:
     """Return a report for each node that has a GPU or a record or taint of ours: worst first, then by name.
 
@@ -268,7 +285,7 @@ def node_reports(
     since then; nodes that were measured then are unknown now, because unread logs do not prove health.
     """
     in_order = sorted(filter(worth_reporting, states), key=lambda state: natural(state.name))
-    reports = [node_report(state, coverage, unread_since) for state in in_order]
+    reports = [node_report(state, coverage, unread_since, returns) for state in in_order]
     return tuple(sorted(reports, key=lambda report: WORST_FIRST[report.health]))
 
 
@@ -283,7 +300,10 @@ def worth_reporting(state: NodeState) -> bool:
 
 
 def node_report(
-    state: NodeState, coverage: Coverage | None, unread_since: datetime | None = None
+    state: NodeState,
+    coverage: Coverage | None,
+    unread_since: datetime | None = None,
+    returns: Returns | None = None,
 ) -> NodeReport:
     """Return the report on one node; for the parameters see :func:`node_reports`."""
     heard = state_of(state.name, coverage, unread=unread_since is not None)
@@ -298,7 +318,8 @@ def node_report(
         health = Health.UNKNOWN
     else:
         health = Health.HEALTHY if heard is CoverageState.MEASURED else Health.NOT_MEASURED
-    return NodeReport(state, health, heard, tuple(accusing), coverage, unread_since)
+    why_not = returns.why_not(state) if returns else None
+    return NodeReport(state, health, heard, tuple(accusing), coverage, unread_since, why_not)
 
 
 def _accuses(incident: Incident, state: NodeState) -> bool:
@@ -322,6 +343,8 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "ambiguous name"
     elif health is Health.FAULTY and state.record.replace_since is not None:
         yield "replace"
+    elif health is Health.PROBATION:
+        yield f"until {stamp(state.record.probation_until)}"
     elif fault is not None and fault.state is IncidentState.PENDING:
         yield "other boot"
     elif fault is not None and fault.before_install:

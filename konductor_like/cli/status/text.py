@@ -40,6 +40,7 @@ _STYLES = {
     Health.FAULTY: "1;31",
     Health.HELD: "1;35",
     Health.SUSPECT: "33",
+    Health.PROBATION: "34",
     Health.UNKNOWN: "36",
     Health.NOT_MEASURED: "2",
     Health.HEALTHY: "32",
@@ -50,7 +51,7 @@ _UNREAD = {
 }
 _ALARM = "1;33"
 _ALARMING = re.compile(
-    "(Unread|Not live|Paused|Missing|Lost|Unparsed|Ambiguous|Misnamed): "
+    "(Unread|Not live|Paused|Returns|Missing|Lost|Unparsed|Ambiguous|Misnamed): "
     "|Brake: (holding|.*limit is not known)|Controller: (?!running)|Coverage: .*(unknown|not known)"
 )
 """Matches the lines above the table that report a problem."""
@@ -214,6 +215,8 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
         by = f"{pause.reason} ({pause.by})"
         yield "Paused", f"no node is tainted, {until}: {by}; `konductor-like resume` ends the pause"
     yield "Brake", brake_sentence(brake, now, controller.why_settings_unknown)
+    if report.returns and report.returns.stopped:
+        yield "Returns", f"stopped: {report.returns.stopped}"
     yield "Controller", controller_sentence(controller, now)
     yield from coverage_lines(report.coverage, now)
     yield from failure_lines(report.failures, now)

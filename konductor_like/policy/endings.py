@@ -1,0 +1,190 @@
+"""An end for suspicions and tests (rule 35), and what a reboot meets and ends (rule 34).
+
+A suspicion is an active incident that is no reason for a taint. It ends in one of three ways: a reboot meets
+its need, a later line reports its end, or the node's kernel log was heard for ``suspect_days`` without it. A
+test (Xid 14) ends ``test_seconds`` after its last line, and its taint with it. An incident that ended is
+released: a replay of its lines adds nothing, and a new line opens a new incident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from konductor_like.model import (
+    Incident,
+    IncidentState,
+    MetBy,
+    NodeRecord,
+    NodeState,
+    Role,
+    Severity,
+    Snapshot,
+)
+from konductor_like.model.time import moment_of, span_ns, unix_ns
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.health import tainting
+from konductor_like.policy.needs import is_met_by_boot
+from konductor_like.policy.release import may_return
+from konductor_like.policy.wording import name_of
+
+_DAY_SECONDS = 86_400
+_OPEN = (IncidentState.ACTIVE, IncidentState.HELD)
+
+
+def is_suspicion(incident: Incident) -> bool:
+    """Whether the incident is active and no reason for a taint."""
+    is_reason = incident.taints and incident.role is not Role.COLLATERAL
+    return incident.state is IncidentState.ACTIVE and not is_reason
+
+
+def met(incident: Incident, by: MetBy, at_ns: int) -> Incident:
+    """Return the incident with its need met; a suspicion or a test ends with that."""
+    incident = replace(incident, met_ns=at_ns, met_by=by)
+    if not is_suspicion(incident) and by is not MetBy.TIME:
+        return incident
+    return replace(incident, state=IncidentState.RELEASED, released_ns=incident.last_ns)
+
+
+def after_boot(record: NodeRecord, state: NodeState, now: datetime) -> NodeRecord:
+    """Return the record with the needs met that the Node's present boot meets; else the identical object."""
+    boot_id = state.machine.boot_id
+    if not any(is_met_by_boot(each, boot_id) for each in record.incidents):
+        return record
+    booted_ns = record.booted_after_ns or state.booted_after_ns or unix_ns(now)
+    incidents = (
+        met(each, MetBy.REBOOT, booted_ns) if is_met_by_boot(each, boot_id) else each
+        for each in record.incidents
+    )
+    return replace(record, incidents=tuple(incidents))
+
+
+def with_ends(
+    record: NodeRecord, state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime
+) -> NodeRecord:
+    """Return the record after everything that ends by now; the identical object if nothing does.
+
+    It is asked of every node with a record in every decision.
+    """
+    if all(each.state is IncidentState.RELEASED for each in record.incidents):
+        return record
+    record = _with_quiet_clock(after_boot(record, state, now), snapshot.gaps_given_up.get(state.name, 0))
+    now_ns = unix_ns(now)
+    quiet_ns = _quiet_ns(record, state, snapshot, policy, now_ns)
+    ends: dict[int, MetBy] = {}
+    for each in record.incidents:
+        if each.state is IncidentState.ACTIVE and not each.taints and each.last_ns <= quiet_ns:
+            ends[id(each)] = MetBy.QUIET
+        elif each.severity is Severity.TEST and each.state in _OPEN:
+            is_over = 0 < span_ns(policy.test_seconds) <= now_ns - each.last_ns
+            if is_over and _may_end_tests(record, state, snapshot, now):
+                ends[id(each)] = MetBy.TIME
+    if not ends:
+        return record
+    return replace(
+        record,
+        incidents=tuple(
+            met(each, ends[id(each)], now_ns) if id(each) in ends else each for each in record.incidents
+        ),
+    )
+
+
+def returns_by_time(before: NodeRecord, record: NodeRecord, state: NodeState) -> bool:
+    """Whether the taint ends with the tests that ended between ``before`` and ``record``."""
+    has_ended = any(each.met_by is MetBy.TIME for each in newly_ended(before, record))
+    return state.tainted and has_ended and record.tainted_at is not None and not tainting(record)
+
+
+def newly_ended(before: NodeRecord, record: NodeRecord) -> list[Incident]:
+    """Return the suspicions and tests that ended between two records."""
+    known = {_identity(each) for each in before.incidents if _has_ended(each)}
+    return [each for each in record.incidents if _has_ended(each) and _identity(each) not in known]
+
+
+def end_words(incident: Incident, policy: PolicyConfig) -> str:
+    """Return ``xid 63 on GPU 0000:4e:00 ended: the machine has rebooted.``."""
+    why = {
+        MetBy.REBOOT: "the machine has rebooted",
+        MetBy.HEALTHY_LINE: "a later line of the kernel log reported it",
+        MetBy.QUIET: f"the kernel log was heard for {policy.suspect_days:g} days without it",
+        MetBy.TIME: "a test ends by itself",
+    }
+    return f"{name_of(incident)} ended: {why[incident.met_by or MetBy.TIME]}."
+
+
+def reboot_words(state: NodeState, record: NodeRecord) -> str:
+    """Return what a reboot means for a node with open incidents; empty without either.
+
+    ``state`` has the record as it was read, ``record`` is the one after the boot.
+    """
+    known = state.record.machine
+    if known is None or None in (known.boot_id, state.machine.boot_id):
+        return ""
+    is_same = (known.node_uid, known.system_id) == (state.machine.node_uid, state.machine.system_id)
+    if not is_same or known.boot_id == state.machine.boot_id:
+        return ""
+    if not any(each.state in _OPEN for each in state.record.incidents):
+        return ""
+    return " ".join(("The machine has rebooted.", *_consequences(state, record)))
+
+
+def _consequences(state: NodeState, record: NodeRecord) -> Iterator[str]:
+    boot_id = state.machine.boot_id
+    reasons = [each for each in tainting(record) if each.last.boot_id != boot_id] if state.tainted else []
+    by_reboot = [name_of(each) for each in reasons if each.met_by is MetBy.REBOOT]
+    if by_reboot:
+        yield f"That meets the needs of {', '.join(by_reboot)}."
+    unmet = [f"{name_of(each)} ({each.needs or 'unknown'})" for each in reasons if each.met_by is None]
+    if unmet:
+        yield f"It does not meet the needs of {', '.join(unmet)}."
+    elif reasons:
+        yield f"The taint stays: test the node, then `konductor-like reset {state.name}`."
+    held = [name_of(each) for each in state.record.incidents if each.state is IncidentState.HELD]
+    if held:
+        yield f"Held back until now, and over with the old boot: {', '.join(held)}."
+
+
+def _with_quiet_clock(record: NodeRecord, gap_end_ns: int) -> NodeRecord:
+    """Start the clock of quiet again after a gap that was given up, if the record has suspicions."""
+    if record.quiet_since is not None and unix_ns(record.quiet_since) >= gap_end_ns:
+        return record
+    if not any(is_suspicion(each) and each.last_ns < gap_end_ns for each in record.incidents):
+        return record
+    return replace(record, quiet_since=moment_of(gap_end_ns + 999))  # rounded up
+
+
+def _quiet_ns(
+    record: NodeRecord, state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now_ns: int
+) -> int:
+    """Return the Loki timestamp up to which suspicions end by quiet; -1 if none does now."""
+    heard = snapshot.hearing.get(state.name)
+    if heard is None or heard.has_any_gap or heard.boot_id != state.machine.boot_id or snapshot.replaying:
+        return -1
+    if policy.suspect_days <= 0:
+        return -1
+    until_ns = now_ns - span_ns(policy.suspect_days * _DAY_SECONDS)
+    began_ns = max(state.created_ns, unix_ns(record.quiet_since) if record.quiet_since else 0)
+    return until_ns if began_ns <= until_ns else -1
+
+
+def _may_end_tests(record: NodeRecord, state: NodeState, snapshot: Snapshot, now: datetime) -> bool:
+    """Whether the controller may take off this node's taint, if a test was its only reason."""
+    pause = snapshot.controls.pause
+    if (pause is not None and pause.holds(now)) or state.name in snapshot.ambiguous:
+        return False
+    if state.opted_out or not state.selected or state.blocked:
+        return False
+    return record.contested_at is None and may_return(record, now) is None
+
+
+def _has_ended(incident: Incident) -> bool:
+    """Whether the incident ended; one that keeps a taint, such as an Xid 79, is only ever released."""
+    is_reason = incident.taints and incident.role is not Role.COLLATERAL
+    if incident.state is not IncidentState.RELEASED or incident.met_by is None:
+        return False
+    return not is_reason or incident.met_by is MetBy.TIME
+
+
+def _identity(incident: Incident) -> tuple[object, ...]:
+    return (incident.key, incident.last.boot_id, incident.taints, incident.first_ns)

@@ -1,0 +1,217 @@
+"""Commands show returns by reboot: who may return, who may not and why, probation, the stop of the fleet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from konductor_like.cli.explain.node import document, explain_node, paragraphs
+from konductor_like.cli.status.document import status_document
+from konductor_like.cli.status.report import Fleet, Health, StatusReport, status_report
+from konductor_like.cli.status.text import status_lines, warnings
+from konductor_like.cluster.lease_annotations import RETURNED_ANNOTATION, encode_returned
+from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.model import (
+    Control,
+    ControlAct,
+    Controls,
+    Coverage,
+    Gap,
+    MetBy,
+    NodeState,
+    Quarantine,
+    Release,
+    ReturnedNode,
+    Source,
+)
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.sandbox.kubernetes.fleet import make_node
+from tests.cli.conftest import Cluster, Run
+from tests.cli.scenes import NOW, OTHER_BOOT, RULES, ago, ago_ns, incident, settings_of, with_record
+from tests.cli.test_explain_node import RUNNING
+
+BY_REBOOT = PolicyConfig(returns_by_reboot=True, brake_max_percent=100)
+HEARD = Coverage(NOW, listed_are_measured=False)
+READ = {Source.KERNEL: ago_ns(1)}
+STOPPED = Controls(
+    returned=tuple(ReturnedNode(f"gpu-{n}", f"uid-{n}", ago(9000 - n), ago(8000 - n)) for n in (7, 8, 9))
+)
+WORDS = (
+    "no node returns by itself: 3 of the last 10 returned nodes failed again (gpu-7 at 2026-05-06T09:46:47Z, "
+    "gpu-8 at 2026-05-06T09:46:48Z, gpu-9 at 2026-05-06T09:46:49Z); "
+    "`konductor-like resume` allows returns again"
+)
+
+
+def rebooted() -> NodeState:
+    """A node whose reboot, 20 minutes ago, met the need of its fault."""
+    fault = replace(incident(boot=OTHER_BOOT, seconds_ago=7200), met_ns=ago_ns(1200), met_by=MetBy.REBOOT)
+    return decode_node(with_record(make_node("gpu-1"), fault, tainted=True))
+
+
+def returned(**changes: Any) -> NodeState:
+    """A node on probation."""
+    state = decode_node(make_node("gpu-1"))
+    record = replace(
+        rebooted().record,
+        incidents=(),
+        tainted_at=None,
+        releases=(Release(ago(600), "konductor-like", "a reboot", "reboot"),),
+        quarantines=(Quarantine(ago(7200), ago(600), "xid.79", "reboot"),),
+        probation_until=ago(-85_800),
+        **changes,
+    )
+    return replace(state, record=record)
+
+
+def fleet(
+    state: NodeState,
+    *,
+    policy: PolicyConfig = BY_REBOOT,
+    controls: Controls = Controls(),  # noqa: B008  # a frozen value
+    coverage: Coverage | None = HEARD,
+    **controller: Any,
+) -> Fleet:
+    nodes = {"gpu-1": state, "gpu-2": decode_node(make_node("gpu-2"))}
+    running = replace(
+        RUNNING,
+        controls=controls,
+        coverage=coverage,
+        settings=settings_of(policy),
+        read_ns=READ,
+    )
+    return Fleet(NOW, nodes, replace(running, **controller), nodes)
+
+
+def status(state: NodeState, **known: Any) -> StatusReport:
+    return status_report(fleet(state, **known))
+
+
+def explained(state: NodeState, **known: Any) -> str:
+    """Return the paragraph ``Return`` of ``explain``."""
+    found = explain_node("gpu-1", fleet(state, **known), RULES)
+    assert document(found)["node"]["whyNotReturned"] == found.report.why_not_returned
+    return "".join(str(text) for label, text in paragraphs(found) if label == "Return")
+
+
+def test_explain_says_that_a_rebooted_node_returns_by_itself() -> None:
+    assert explained(rebooted()) == "returns by itself within seconds, on probation"
+    assert status(rebooted()).nodes[0].why_not_returned is None
+
+
+@pytest.mark.parametrize(
+    ("known", "why"),
+    [
+        ({"controls": STOPPED}, WORDS),
+        ({"coverage": None}, "the kernel log of its present boot does not arrive"),
+        (
+            {"coverage": replace(HEARD, unknown=frozenset({"gpu-1"}))},
+            "the kernel log of its present boot does not arrive",
+        ),
+        (
+            {"coverage": replace(HEARD, gaps=(Gap(ago_ns(900), ago_ns(800), None),))},
+            "its kernel log has a gap",
+        ),
+        (
+            {"policy": replace(BY_REBOOT, return_quiet_seconds=1300)},
+            "must be heard without a fault until 2026-05-06T12:01:40Z",
+        ),
+        ({"holder": None}, "the controller does not run"),
+    ],
+    ids=["stopped", "no coverage", "silent", "a gap", "heard for too short a time", "no controller"],
+)
+def test_explain_and_status_name_the_same_reason_why_a_node_stays_out(
+    known: dict[str, Any], why: str
+) -> None:
+    found = explained(rebooted(), **known)
+
+    assert found.startswith("does not return by itself: ")
+    assert why in found
+    [node, _] = status_document(status(rebooted(), **known))["nodes"]
+    assert found == f"does not return by itself: {node['whyNotReturned']}"
+
+
+def test_with_the_default_settings_only_the_json_says_that_a_person_returns_the_node() -> None:
+    assert explained(rebooted(), policy=PolicyConfig()) == ""
+    [node, other] = status_document(status(rebooted(), policy=PolicyConfig()))["nodes"]
+    assert node["whyNotReturned"] == "KONDUCTOR_RETURN is ask, so a person returns it"
+    assert other["whyNotReturned"] is None
+
+
+def test_without_the_controllers_settings_nobody_knows_whether_a_node_returns() -> None:
+    known = {"settings": None, "why_settings_unknown": "the controller's settings are not known"}
+    found = status_document(status(rebooted(), controls=STOPPED, **known))
+
+    assert found["nodes"][0]["whyNotReturned"] == "the controller's settings are not known"
+    assert (found["returns"]["byReboot"], found["returns"]["stopped"]) == (None, None)
+
+
+def test_status_shows_a_node_on_probation_until_when() -> None:
+    report = status(returned())
+
+    assert report.nodes[0].health is Health.PROBATION
+    lines = status_lines(report)
+    assert "1 probation, 1 healthy" in lines[0]
+    [row] = [line.split(maxsplit=4) for line in lines if line.startswith("gpu-1 ")]
+    assert row[1:] == ["probation", "(until", "2026-05-07T11:50:00Z)", "10m   -       -     -"]
+    node = status_document(report)["nodes"][0]
+    assert (node["state"], node["probationUntil"]) == ("probation", "2026-05-07T11:50:00Z")
+    assert (node["timesOut"][0]["how"], node["timesOut"][0]["relapse"]) == ("reboot", False)
+    assert explained(returned()).startswith("by itself, after a reboot; on probation until 2026-05-07T11:50")
+    first = next(text for label, text in paragraphs(explain_node("gpu-1", fleet(returned()), RULES)))
+    assert first == "gpu-1 is on probation (until 2026-05-07T11:50:00Z) since 2026-05-06T11:50:00Z, 10m"
+
+
+def test_status_says_that_returns_are_stopped_and_how_to_go_on() -> None:
+    report = status(rebooted(), controls=STOPPED)
+
+    assert f"Returns:     stopped: {WORDS}" in status_lines(report)
+    assert not list(warnings(report))
+    found = status_document(report)["returns"]
+    assert (found["byReboot"], found["stopped"], found["leftThisHour"]) == (True, True, 4)
+    assert found["last"][-1] == {
+        "node": "gpu-7",
+        "at": "2026-05-06T09:30:07Z",
+        "relapsedAt": "2026-05-06T09:46:47Z",
+    }
+    resumed = STOPPED.with_act(ControlAct(Control.RESUME, ago(10), "kim"))
+    assert status_document(status(rebooted(), controls=resumed))["returns"]["stopped"] is False
+
+
+def test_a_return_that_is_not_on_the_lease_yet_is_shown_from_the_record() -> None:
+    found = status_document(status(returned()))["returns"]
+
+    assert (found["last"], found["leftThisHour"]) == (
+        [{"node": "gpu-1", "at": "2026-05-06T11:50:00Z", "relapsedAt": None}],
+        3,
+    )
+
+
+def test_resume_ends_a_stop_of_returns_also_without_a_pause(
+    cluster: Cluster, run: Run, tmp_path: Path
+) -> None:
+    from tests.cli.scenes import note_on_the_lease
+
+    cluster("healthy")
+    note_on_the_lease(tmp_path, RETURNED_ANNOTATION, encode_returned(STOPPED.returned))
+
+    ended = "automatic returns resumed (3 relapses no longer count)\n"
+    assert run("resume").out == f"tainting unchanged (it was not paused)\n{ended}"
+    assert run("resume").out == "tainting unchanged (it was not paused)\n"
+    assert run("pause", "--reason", "roll-out").code == 0
+    assert run("resume").out == "tainting resumed\n"
+
+
+def test_one_resume_ends_a_pause_and_a_stop(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+    from tests.cli.scenes import note_on_the_lease
+
+    cluster("healthy")
+    note_on_the_lease(tmp_path, RETURNED_ANNOTATION, encode_returned(STOPPED.returned))
+    assert run("pause", "--reason", "roll-out").code == 0
+
+    ended = "automatic returns resumed (3 relapses no longer count)\n"
+    assert run("resume").out == f"tainting resumed\n{ended}"
+    assert run("status", "--state", "probation", "-o", "name").out == ""

@@ -1,0 +1,322 @@
+"""An end for suspicions and tests (rule 35)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from konductor_like.model import (
+    Control,
+    ControlAct,
+    Controls,
+    EventReason,
+    Fault,
+    Hearing,
+    Incident,
+    IncidentState,
+    MetBy,
+    NodeRecord,
+    Role,
+    Severity,
+    Verb,
+)
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.operator import acknowledge, operator_taint
+from tests.policy.scenes import Cluster, at, fault, fleet, ns
+
+DAY = 86_400.0
+WEEK = 7 * DAY
+HEARD = Hearing("boot-a", ns(0), ns(0))
+
+
+def suspect(*, seconds: float = 0, stamp: float = 100, needs: str = "inspection") -> Fault:
+    return fault(rule="xid.63", severity=Severity.SUSPECT, seconds=seconds, stamp=stamp, needs=needs)
+
+
+def fake(*, seconds: float = 0, stamp: float = 100) -> Fault:
+    """The driver's own fake error, Xid 14."""
+    return fault(rule="xid.14", severity=Severity.TEST, seconds=seconds, stamp=stamp, needs="none")
+
+
+def heard(*faults: Fault, hearing: Hearing | None = HEARD, given_up: float | None = None) -> Cluster:
+    """A cluster with faults on gpu-1, whose kernel log is heard."""
+    cluster = Cluster(fleet(10))
+    cluster.tick(*faults)
+    cluster.snapshot = replace(
+        cluster.snapshot,
+        hearing={} if hearing is None else {"gpu-1": hearing},
+        gaps_given_up={} if given_up is None else {"gpu-1": ns(given_up)},
+    )
+    return cluster
+
+
+def of_gpu_1(cluster: Cluster) -> Incident:
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    return incident
+
+
+def test_a_suspicion_ends_after_seven_days_that_were_heard() -> None:
+    cluster = heard(suspect())
+    assert cluster.nodes["gpu-1"].as_read.health == "suspect"
+    assert cluster.tick(seconds=WEEK - 1).changes == ()
+
+    [change] = cluster.tick(seconds=WEEK).changes
+
+    incident = of_gpu_1(cluster)
+    assert (incident.state, incident.met_by, incident.met_ns) == (
+        IncidentState.RELEASED,
+        MetBy.QUIET,
+        ns(WEEK),
+    )
+    assert (change.upkeep, change.health, change.event) == (True, None, EventReason.ENDED)
+    assert change.message == (
+        "xid 63 on GPU 0000:4e:00 ended: the kernel log was heard for 7 days without it."
+    )
+    assert cluster.tick(seconds=WEEK + 10).changes == ()
+
+
+@pytest.mark.parametrize(
+    "hearing",
+    [
+        pytest.param(None, id="silent, or without heartbeats"),
+        pytest.param(replace(HEARD, boot_id="boot-z"), id="another boot is heard"),
+        pytest.param(replace(HEARD, has_gap=True, has_any_gap=True), id="a gap"),
+        pytest.param(replace(HEARD, has_any_gap=True), id="a gap of the reboot"),
+    ],
+)
+def test_a_suspicion_never_ends_by_quiet_while_its_node_is_not_heard(hearing: Hearing | None) -> None:
+    cluster = heard(suspect(), hearing=hearing)
+
+    assert cluster.tick(seconds=100 * DAY).changes == ()
+
+
+def test_no_suspicion_ends_by_quiet_while_the_past_is_read_or_where_the_setting_says_never() -> None:
+    reading, never = heard(suspect()), heard(suspect())
+    reading.snapshot = replace(reading.snapshot, replaying=True)
+    never.rules = PolicyConfig(suspect_days=0)
+
+    assert reading.tick(seconds=WEEK).changes == never.tick(seconds=WEEK).changes == ()
+
+
+def test_the_clock_of_quiet_begins_anew_after_a_gap_that_was_given_up_with_one_write() -> None:
+    cluster = heard(suspect(), given_up=2 * DAY)
+
+    [change] = cluster.tick(seconds=3 * DAY).changes
+
+    assert change.upkeep
+    assert (change.event, change.record and change.record.quiet_since) == (None, at(2 * DAY))
+    cluster.snapshot = replace(cluster.snapshot, gaps_given_up={})  # the next controller does not know it
+    assert cluster.tick(seconds=WEEK).changes == ()
+    cluster.tick(seconds=9 * DAY)
+    assert of_gpu_1(cluster).met_by is MetBy.QUIET
+
+
+def test_a_gap_from_before_the_fault_or_on_a_node_without_suspicions_is_not_written() -> None:
+    cluster = heard(suspect(), given_up=-60)
+    tainted = heard(fault(), given_up=DAY)
+
+    assert cluster.tick(seconds=DAY).changes == tainted.tick(seconds=2 * DAY).changes == ()
+
+
+def test_a_suspicion_on_a_young_node_waits_for_seven_days_of_this_node() -> None:
+    cluster = heard(suspect())
+    cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], created_ns=ns(DAY))
+
+    assert cluster.tick(seconds=WEEK).changes == ()
+    cluster.tick(seconds=WEEK + DAY)
+    assert of_gpu_1(cluster).met_by is MetBy.QUIET
+
+
+def test_a_line_that_is_counted_but_not_written_puts_the_end_off() -> None:
+    cluster = heard(suspect())
+    cluster.tick(suspect(seconds=300, stamp=400), seconds=301)
+    assert cluster.writes[-1].record is not None
+    assert of_gpu_1(cluster).last_ns == ns(0)
+
+    cluster.tick(seconds=WEEK)
+
+    assert (of_gpu_1(cluster).state, of_gpu_1(cluster).last_ns) == (IncidentState.ACTIVE, ns(300))
+
+
+def test_an_acknowledged_suspicion_and_a_symptom_of_another_node_end_by_quiet_too() -> None:
+    cluster = heard(suspect())
+    cluster.apply(acknowledge(cluster.nodes["gpu-1"], None, at=at(60), by="kim", reason="ticket 4"))
+    state = cluster.nodes["gpu-1"]
+    symptom = replace(
+        of_gpu_1(cluster), key=of_gpu_1(cluster).key._replace(rule="nccl.socket"), role=Role.COLLATERAL
+    )
+    both = (*state.record.incidents, symptom)
+    cluster.nodes["gpu-1"] = replace(state, record=replace(state.record, incidents=both))
+
+    [change] = cluster.tick(seconds=WEEK).changes
+
+    assert [each.met_by for each in cluster.nodes["gpu-1"].record.incidents] == [MetBy.QUIET] * 2
+    assert [change.event, *(reason for reason, _ in change.also)] == [EventReason.ENDED] * 2
+
+
+def test_a_fatal_fault_never_ends_by_quiet() -> None:
+    """A dead GPU prints nothing more."""
+    cluster = heard(fault())
+    collateral = heard(fault())
+    state = collateral.nodes["gpu-1"]
+    record = replace(state.record, incidents=(replace(of_gpu_1(collateral), role=Role.COLLATERAL),))
+    collateral.nodes["gpu-1"] = replace(state, record=record)
+
+    assert cluster.tick(seconds=30 * DAY).changes == collateral.tick(seconds=30 * DAY).changes == ()
+
+
+def test_a_replay_of_an_ended_suspicion_adds_nothing_and_a_new_line_opens_it_again() -> None:
+    cluster = heard(suspect())
+    cluster.tick(seconds=WEEK)
+
+    assert cluster.tick(suspect(seconds=WEEK + 60), seconds=WEEK + 61).changes == ()
+    cluster.tick(suspect(seconds=WEEK + 120, stamp=WEEK), seconds=WEEK + 121)
+
+    incident = of_gpu_1(cluster)
+    assert (incident.state, incident.met_by, incident.count) == (IncidentState.ACTIVE, None, 1)
+    assert cluster.nodes["gpu-1"].as_read.health == "suspect"
+
+
+def test_new_lines_of_the_node_are_never_delayed_by_an_end() -> None:
+    cluster = heard(suspect())
+    other = fault(rule="xid.94", severity=Severity.SUSPECT, seconds=WEEK, stamp=WEEK)
+
+    [change] = cluster.tick(other, seconds=WEEK).changes
+
+    assert not change.upkeep
+    assert change.event is EventReason.RECORDED
+    assert [reason for reason, _ in change.also] == [EventReason.ENDED]
+
+
+def test_a_test_ends_by_itself_after_an_hour_and_its_taint_with_it() -> None:
+    cluster = heard(fake(), hearing=None)
+    assert cluster.tainted == {"gpu-1"}
+    assert cluster.tick(seconds=3599).changes == ()
+
+    [change] = cluster.tick(seconds=3600).changes
+
+    incident, record = of_gpu_1(cluster), cluster.nodes["gpu-1"].record
+    assert cluster.tainted == set()
+    assert (incident.state, incident.met_by) == (IncidentState.RELEASED, MetBy.TIME)
+    assert (change.verb, change.health, change.upkeep) == (Verb.UNTAINT, None, False)
+    assert change.event is EventReason.RETURNED
+    assert change.also == ((EventReason.ENDED, "xid 14 on GPU 0000:4e:00 ended: a test ends by itself."),)
+    assert [(mark.by, mark.how) for mark in record.releases] == [("konductor-like", "time")]
+    assert (record.quarantines, record.tainted_at) == ((), None)
+    assert cluster.tick(seconds=3610).changes == ()
+
+
+def test_the_hour_of_a_test_begins_at_its_last_line() -> None:
+    cluster = heard(fake(), fake(seconds=1800, stamp=1900))
+
+    cluster.tick(seconds=3600)
+    assert cluster.tainted == {"gpu-1"}
+    cluster.tick(seconds=5400)
+
+    assert cluster.tainted == set()
+
+
+def test_the_setting_zero_keeps_the_taint_of_a_test_until_a_reset() -> None:
+    cluster = heard(fake())
+    cluster.rules = PolicyConfig(test_seconds=0)
+
+    assert cluster.tick(seconds=WEEK).changes == ()
+
+
+def test_a_test_ends_and_the_taint_stays_where_another_fault_is_a_reason_for_it() -> None:
+    cluster = heard(fake(), fault())
+
+    [change] = cluster.tick(seconds=3600).changes
+
+    assert cluster.tainted == {"gpu-1"}
+    assert (change.verb, change.event, change.upkeep) == (Verb.RECORD, EventReason.ENDED, True)
+    states = {each.key.rule: each.state for each in cluster.nodes["gpu-1"].record.incidents}
+    assert states == {"xid.14": IncidentState.RELEASED, "xid.79": IncidentState.ACTIVE}
+
+
+def test_a_persons_own_taint_outlasts_a_test() -> None:
+    cluster = heard(fake())
+    cluster.apply(operator_taint(cluster.nodes["gpu-1"], at=at(60), by="kim", reason="new riser"))
+
+    cluster.tick(seconds=3600)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_no_test_ends_while_tainting_is_paused() -> None:
+    cluster = heard(fake())
+    pause = ControlAct(Control.PAUSE, at(60), "kim", "driver roll-out", until=at(9000))
+    cluster.snapshot = replace(cluster.snapshot, controls=Controls((pause,)))
+
+    assert cluster.tick(seconds=3600).changes == ()
+    cluster.tick(seconds=9000)
+
+    assert cluster.tainted == set()
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        pytest.param(lambda record: replace(record, contested_at=at(0)), id="contested"),
+        pytest.param(lambda record: replace(record, replace_since=at(0)), id="marked for replacement"),
+        pytest.param(lambda record: replace(record, hold_until=at(WEEK)), id="held"),
+    ],
+)
+def test_no_test_ends_on_a_contested_marked_or_held_node(
+    marked: Callable[[NodeRecord], NodeRecord],
+) -> None:
+    cluster = heard(fake())
+    state = cluster.nodes["gpu-1"]
+    cluster.nodes["gpu-1"] = replace(state, record=marked(state.record))
+
+    assert cluster.tick(seconds=3600).changes == ()
+
+
+def test_a_replay_of_a_test_that_ended_taints_nothing_and_a_new_test_line_taints() -> None:
+    cluster = heard(fake())
+    cluster.tick(seconds=3600)
+
+    assert cluster.tick(fake(seconds=3700), seconds=3701).changes == ()
+    cluster.tick(fake(seconds=3800, stamp=3900), seconds=3801)
+
+    assert cluster.tainted == {"gpu-1"}
+    assert of_gpu_1(cluster).count == 1
+
+
+def test_a_test_that_the_brake_held_ends_too() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(fault("gpu-2"), fake())
+    assert cluster.tainted == {"gpu-2"}
+
+    [change] = cluster.tick(seconds=3600).changes
+
+    assert (change.verb, change.health) == (Verb.RECORD, None)
+    assert of_gpu_1(cluster).met_by is MetBy.TIME
+
+
+def test_a_fatal_line_that_is_read_after_a_test_ended_taints() -> None:
+    cluster = heard(fake())
+    cluster.tick(seconds=3600)
+
+    cluster.tick(fault(seconds=-30, stamp=50), seconds=3700)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_line_that_reports_the_end_ends_a_suspicion_with_an_event() -> None:
+    cluster = heard(fault(rule="xid.163", severity=Severity.SUSPECT))
+    end = fault(rule="xid.162", severity=Severity.INFO, stamp=200, seconds=10)
+
+    cluster.tick(replace(end, finding=end.finding._replace(clears="xid.163")), seconds=10)
+
+    ended = next(each for each in cluster.nodes["gpu-1"].record.incidents if each.key.rule == "xid.163")
+    assert (ended.state, ended.met_by, ended.met_ns) == (
+        IncidentState.RELEASED,
+        MetBy.HEALTHY_LINE,
+        ns(10),
+    )
+    change = cluster.writes[-1]
+    assert (change.event, change.upkeep) == (EventReason.ENDED, False)
+    assert change.message == ("xid 163 on GPU 0000:4e:00 ended: a later line of the kernel log reported it.")
