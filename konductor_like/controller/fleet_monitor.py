@@ -202,12 +202,13 @@ class FleetMonitor:
     def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
         """Return the Nodes created again for a known machine since the last call, with their old records.
 
-        Also have their kernel lines since boot read.
+        Also have their kernel lines since boot read, and report boots that nobody ordered.
         """
         before, self._nodes = self._nodes, nodes
         if nodes is before:
             return {}
         now_ns = self._now_ns()
+        self._report.booted(before or {}, nodes, now_ns)
         found = self._reregistered.update(before or {}, nodes, now_ns)
         for name in found:
             began_ns = self.began_ns(name, nodes[name].machine.boot_id)

@@ -6,7 +6,7 @@ it keeps (rule 9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -296,11 +296,11 @@ class Reconciler:
         self, plan: Plan, states: Mapping[str, NodeState], faults: Sequence[Fault], now: datetime
     ) -> set[str]:
         """Apply the plan. Return the nodes that another client changed meanwhile."""
-        due = self._due(plan, now)
+        with_lines = {fault.node for fault in faults}
+        due = self._due(plan, with_lines, now)
         written_now = {change.node for change in due}
         undone = [change for change in plan.changes if change.node not in written_now]
-        # A change that waits as upkeep has no new lines, so the cursor need not wait for it.
-        postponed = {change.node for change in undone if change.upkeep}
+        postponed = {change.node for change in undone if change.upkeep and change.node not in with_lines}
         unwritten = {change.node for change in undone} - postponed
         conflicted: set[str] = set()
         written: list[tuple[NodeState, Change]] = []
@@ -325,18 +325,23 @@ class Reconciler:
             self._events.announce(state, change)
         return conflicted
 
-    def _due(self, plan: Plan, now: datetime) -> list[Change]:
-        """Return the changes to write now: all taints whose retry is due, and a limited number of records."""
+    def _due(self, plan: Plan, with_lines: Set[str | None], now: datetime) -> list[Change]:
+        """Return the changes to write now: all taints whose retry is due, and a limited number of records.
+
+        A change of a node ``with_lines`` never waits as upkeep, because the cursor would wait with it.
+        """
         resting = self._failed_writes.resting(now)
         taints = [each for each in plan.changes if each.verb is Verb.TAINT]
         # A failed write of the node's record does not delay its taint.
         taints = [each for each in taints if resting.get(each.node) is not Verb.TAINT]
         records = [each for each in plan.changes if each.verb is not Verb.TAINT]
         records = [each for each in records if each.node not in resting]
-        urgent = [each for each in records if not each.upkeep]
+        upkeep: list[Change] = []
+        urgent: list[Change] = []
+        for each in records:
+            (upkeep if each.upkeep and each.node not in with_lines else urgent).append(each)
         written = urgent[: self._records_at_once]
         self.more_to_write = len(written) < len(urgent)
-        upkeep = [each for each in records if each.upkeep]
         return [*taints, *written, *self._upkeep.due(upkeep, now)]
 
     def _applied(self, change: Change, state: NodeState, now: datetime) -> None:

@@ -52,7 +52,8 @@ class EventReason(StrEnum):
     DELETED = "GPUTaintedNodeDeleted"
     """Nodes were deleted while they carried our taint; on the Lease."""
     REBOOTED = "GPUNodeRebooted"
-    """A machine has booted: which needs of its faults that meets, or that nobody had asked for a reboot."""
+    """A machine has booted: which needs of its faults that meets, or that nobody had asked for a reboot; on
+    the Lease if many machines boot together."""
     ENDED = "GPUFaultEnded"
     """A suspicion or a test has ended."""
     RETURNED = "GPUNodeReturned"

@@ -135,9 +135,7 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
         event=event,
         message=message,
         also=tuple(also),
-        upkeep=verb is Verb.RECORD
-        and (is_over or folded.has_ends)
-        and not (due or folded.urgent or _has_faults(folded)),
+        upkeep=verb is Verb.RECORD and (is_over or folded.has_ends) and not (due or folded.urgent),
         incident=tainted_for,
         evidence=evidence[0 if newly_tainted else -1] if evidence else None,
         news=tuple(folded.news),
@@ -145,17 +143,15 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
     )
 
 
-def _has_faults(folded: Folded) -> bool:
-    """Whether the decision had lines of the node: the cursor does not wait for upkeep."""
-    return bool(folded.counted or folded.ignored)
-
-
 def _further_events(
     case: NodeCase, record: NodeRecord, policy: PolicyConfig
 ) -> list[tuple[EventReason, str]]:
-    """Return the Events about a reboot, and about every suspicion and test that ended."""
+    """Return the Events about a return, a reboot, and every suspicion and test that ended."""
     words = reboot_words(case.state, record)
     events = [(EventReason.REBOOTED, words)] if words else []
+    if case.returned:
+        message = f"The controller removed the taint: {record.releases[0].reason}."
+        events.insert(0, (EventReason.RETURNED, message))
     ended = newly_ended(case.state.record, record)
     return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended]
 
@@ -194,8 +190,6 @@ def _announcement(
         return EventReason.CONTESTED, contest
     if case.returned == HOW_REBOOT:
         return EventReason.RETURNED, return_words(case.folded.record, record)
-    if case.returned:
-        return EventReason.RETURNED, f"The controller removed the taint: {record.releases[0].reason}."
     if case.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."

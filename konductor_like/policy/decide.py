@@ -93,7 +93,7 @@ def decide(
     window = renewed_window(counted, past or (), again, snapshot, policy, now)
     records = {name: case.folded.record for name, case in folded.items()}
     fleet = assess_fleet(records, window, snapshot, policy, now, more_past=past is not None)
-    cases = _assessed(folded, fleet, snapshot, policy, now)
+    cases = {name: _returned(case) for name, case in _assessed(folded, fleet, snapshot, policy, now).items()}
     candidates = {
         name: gravest
         for name, case in cases.items()
@@ -203,8 +203,7 @@ def _folded(
     folded.urgent = folded.urgent or current.record is not state.record
     before, folded.record = folded.record, with_ends(folded.record, current, snapshot, policy, now)
     folded.has_ends = folded.record is not before
-    returned = HOW_TIME if not folded.news and returns_by_time(before, folded.record, state) else ""
-    return NodeCase(state, folded, removed, state.name in snapshot.ambiguous, returned=returned)
+    return NodeCase(state, folded, removed, state.name in snapshot.ambiguous)
 
 
 def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
@@ -242,6 +241,13 @@ def _assessed(
         )
         found[name] = replace(case, folded=folded, deferred=fleet.deferred.get(name, {}))
     return found
+
+
+def _returned(case: NodeCase) -> NodeCase:
+    """Return the case with how the controller itself takes the taint off now, if it does."""
+    if case.folded.has_ends and returns_by_time(case.state.record, case.folded.record, case.state):
+        return replace(case, returned=HOW_TIME)
+    return case
 
 
 def _write_order(change: Change) -> tuple[bool, bool, int, str]:

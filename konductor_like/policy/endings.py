@@ -91,7 +91,7 @@ def with_ends(
 
 
 def returns_by_time(before: NodeRecord, record: NodeRecord, state: NodeState) -> bool:
-    """Whether the taint ends with the tests that ended between ``before`` and ``record``."""
+    """Whether the taint ends with the tests that ended between two records, as its only reasons."""
     has_ended = any(each.met_by is MetBy.TIME for each in newly_ended(before, record))
     return state.tainted and has_ended and record.tainted_at is not None and not tainting(record)
 

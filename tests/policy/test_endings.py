@@ -25,6 +25,7 @@ from konductor_like.model import (
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.operator import acknowledge, operator_taint
 from tests.policy.scenes import Cluster, at, fault, fleet, ns
+from tests.policy.shared import RULES, xid
 
 DAY = 86_400.0
 WEEK = 7 * DAY
@@ -234,6 +235,28 @@ def test_a_test_ends_and_the_taint_stays_where_another_fault_is_a_reason_for_it(
     assert (change.verb, change.event, change.upkeep) == (Verb.RECORD, EventReason.ENDED, True)
     states = {each.key.rule: each.state for each in cluster.nodes["gpu-1"].record.incidents}
     assert states == {"xid.14": IncidentState.RELEASED, "xid.79": IncidentState.ACTIVE}
+
+
+def test_a_test_ends_with_its_taint_although_a_new_suspicion_is_recorded_at_the_same_time() -> None:
+    cluster = heard(fake())
+
+    [change] = cluster.tick(suspect(seconds=3600, stamp=3700), seconds=3600).changes
+
+    assert cluster.tainted == set()
+    assert (change.verb, change.event, change.health) == (Verb.UNTAINT, EventReason.RECORDED, "suspect")
+    assert [reason for reason, _ in change.also] == [EventReason.RETURNED, EventReason.ENDED]
+
+
+def test_the_taint_stays_where_a_threshold_is_reached_as_the_test_ends() -> None:
+    cluster = Cluster(fleet(10), RULES)
+    cluster.tick(fake())
+    for seconds in (1200, 2400, 3600):
+        cluster.tick(xid("gpu-1", 94, seconds=seconds), seconds=seconds)
+
+    states = {each.key.rule: each.state for each in cluster.nodes["gpu-1"].record.incidents}
+    assert states == {"xid.14": IncidentState.RELEASED, "xid.94": IncidentState.ACTIVE}
+    assert cluster.tainted == {"gpu-1"}
+    assert Verb.UNTAINT not in [change.verb for change in cluster.writes]
 
 
 def test_a_persons_own_taint_outlasts_a_test() -> None:

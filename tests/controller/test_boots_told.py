@@ -1,0 +1,107 @@
+"""Boots that nobody ordered: one Event each, one for the fleet if many machines boot together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from konductor_like.cluster.events import events_of
+from konductor_like.controller.coverage_report import CoverageReport, reboots
+from konductor_like.controller.metrics import Metrics
+from konductor_like.model import Change, EventReason, NodeState, Severity
+from tests.policy.scenes import OURS, Cluster, fault, fleet, ns
+
+
+class Told:
+    """A report over a fleet, and what it has told."""
+
+    def __init__(self, size: int = 100) -> None:
+        self.nodes = fleet(size)
+        self.metrics = Metrics()
+        self.of_nodes: list[tuple[str, str]] = []
+        self.of_fleet: list[tuple[EventReason, str]] = []
+        self.report = CoverageReport(self.metrics, self, lambda *told: self.of_fleet.append(told))
+
+    def announce(self, state: NodeState, change: Change) -> None:
+        for reason, message, _ in events_of(change):
+            assert reason is EventReason.REBOOTED
+            self.of_nodes.append((state.name, message))
+
+    def reboot(self, *names: str, boot: str = "boot-b", seconds: float = 0) -> None:
+        before = self.nodes
+        new = {name: replace(before[name].machine, boot_id=boot) for name in names}
+        self.nodes = before | {name: replace(before[name], machine=each) for name, each in new.items()}
+        self.report.booted(before, self.nodes, ns(seconds))
+
+    @property
+    def counted(self) -> float | None:
+        return self.metrics.registry.get_sample_value("konductor_like_reboots_total")
+
+
+def test_the_boot_of_a_node_in_service_is_told_and_counted_once() -> None:
+    told = Told()
+
+    told.reboot("gpu-1")
+    told.report.booted(told.nodes, told.nodes, ns(10))
+
+    [(name, message)] = told.of_nodes
+    assert name == "gpu-1"
+    assert message.startswith("The machine has rebooted: boot boot-a ended, boot boot-b runs.")
+    assert told.counted == 1
+
+
+def test_a_boot_that_somebody_ordered_or_that_the_record_tells_of_makes_no_event() -> None:
+    told = Told()
+    cluster = Cluster(told.nodes)
+    cluster.tick(fault("gpu-3", rule="xid.63", severity=Severity.SUSPECT))
+    told.nodes = cluster.nodes
+    told.nodes["gpu-1"] = replace(told.nodes["gpu-1"], unschedulable=True)
+    told.nodes["gpu-2"] = replace(told.nodes["gpu-2"], taints=(OURS,))
+    told.nodes["gpu-4"] = replace(told.nodes["gpu-4"], opted_out=True)
+
+    told.reboot("gpu-1", "gpu-2", "gpu-3", "gpu-4")
+
+    assert (told.of_nodes, told.of_fleet) == ([], [])
+    assert told.counted == 4
+
+
+def test_many_boots_within_ten_minutes_make_one_event_for_the_fleet() -> None:
+    told = Told(size=100)
+    told.reboot("gpu-1", "gpu-2")
+    told.reboot("gpu-3", "gpu-4", "gpu-5", "gpu-6", seconds=300)
+    told.reboot("gpu-7", seconds=400)
+
+    assert [name for name, _ in told.of_nodes] == ["gpu-1", "gpu-2"]
+    [(reason, message)] = told.of_fleet
+    assert reason is EventReason.REBOOTED
+    assert message.startswith("6 machines in service rebooted within ten minutes, the latest: gpu-3, gpu-4")
+
+    told.reboot("gpu-1", boot="boot-c", seconds=1100)
+    assert [name for name, _ in told.of_nodes] == ["gpu-1", "gpu-2", "gpu-1"]
+
+
+def test_three_boots_are_many_in_a_small_fleet_and_few_in_a_large_one() -> None:
+    small, large = Told(size=10), Told(size=100)
+
+    small.reboot("gpu-1", "gpu-2", "gpu-3")
+    large.reboot("gpu-1", "gpu-2", "gpu-3")
+
+    assert (len(small.of_fleet), small.of_nodes) == (1, [])
+    assert (len(large.of_nodes), large.of_fleet) == (3, [])
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        pytest.param({"boot_id": None}, id="no boot id yet"),
+        pytest.param({"boot_id": "boot-b", "node_uid": "uid-2"}, id="a Node created again"),
+        pytest.param({"boot_id": "boot-b", "system_id": "system-2"}, id="another machine"),
+    ],
+)
+def test_only_a_new_boot_of_the_same_machine_is_a_reboot(machine: dict[str, str]) -> None:
+    before = fleet(2)
+    other = replace(before["gpu-1"], machine=replace(before["gpu-1"].machine, **machine))
+
+    assert reboots(before, before | {"gpu-1": other}) == []
+    assert reboots({}, before) == []
