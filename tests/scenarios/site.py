@@ -142,6 +142,8 @@ class Site:
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))
         self._decode = node_decoder(self.settings)
         self._kernels: dict[str, _Kernel] = {}
+        self.silent: set[str] = set()
+        """The nodes whose kernel-log reader does not run."""
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._reading = False
@@ -287,12 +289,26 @@ class Site:
 
         def beat() -> None:
             wall = self.clock.moment().isoformat().replace("+00:00", "Z")
-            for name in self.names:
+            for name in [each for each in self.names if each not in self.silent]:
                 text = self._log(name).heartbeat(self.clock.true_ns, wall)
                 self._ship(name, "dmesg-logging", f"dmesg-{name[-4:]}", "dmesg", {}, text, SHIPPING_SECONDS)
             self._at(HEARTBEAT_SECONDS, beat)
 
         beat()
+
+    def reboot(self, node: str, boot_id: str, *, silent: bool = False) -> None:
+        """Let a machine boot: its kubelet reports the new boot id, and its kernel log starts again.
+
+        With ``silent`` the reader of the kernel log does not start.
+        """
+
+        def boot(stored: dict[str, Any]) -> None:
+            stored["status"]["nodeInfo"]["bootID"] = boot_id
+
+        self.kube.edit_node(node, boot)
+        self._kernels[node] = _Kernel(boot_id, self.clock.true_ns)
+        self.silent.discard(node)
+        self.silent.update([node] if silent else [])
 
     def _log(self, node: str) -> _Kernel:
         if node not in self._kernels:
