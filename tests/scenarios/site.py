@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
-from uuid import UUID
 
 import pytest
 from prometheus_client import generate_latest
@@ -152,9 +151,9 @@ class Site:
         """The kinds of the controller's requests to the API server: method, and path without names."""
         self.writes: Counter[str] = Counter()
         """Number of the controller's writes, by node."""
-        self.silent: set[str] = set()
-        """The nodes whose heartbeats do not arrive."""
         self._kernels: dict[str, _Kernel] = {}
+        self.silent: set[str] = set()
+        """The nodes whose kernel-log reader does not run."""
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._reading = False
@@ -304,18 +303,26 @@ class Site:
 
         def beat() -> None:
             wall = self.clock.moment().isoformat().replace("+00:00", "Z")
-            for name in sorted(set(self.names) - self.silent):
+            for name in [each for each in self.names if each not in self.silent]:
                 text = self._log(name).heartbeat(self.clock.true_ns, wall)
                 self._ship(name, "dmesg-logging", f"dmesg-{name[-4:]}", "dmesg", {}, text, SHIPPING_SECONDS)
             self._at(HEARTBEAT_SECONDS, beat)
 
         beat()
 
-    def boot(self, node: str) -> None:
-        """Boot the machine: its kernel log begins anew, and its kubelet reports the new boot."""
-        boot_id = str(UUID(int=self.rng.getrandbits(128), version=4))
+    def reboot(self, node: str, boot_id: str, *, silent: bool = False) -> None:
+        """Let a machine boot: its kubelet reports the new boot id, and its kernel log starts again.
+
+        With ``silent`` the reader of the kernel log does not start.
+        """
+
+        def boot(stored: dict[str, Any]) -> None:
+            stored["status"]["nodeInfo"]["bootID"] = boot_id
+
+        self.kube.edit_node(node, boot)
         self._kernels[node] = _Kernel(boot_id, self.clock.true_ns)
-        self.kube.edit_node(node, lambda found: found["status"]["nodeInfo"].update(bootID=boot_id))
+        self.silent.discard(node)
+        self.silent.update([node] if silent else [])
 
     def _log(self, node: str) -> _Kernel:
         if node not in self._kernels:

@@ -12,6 +12,7 @@ from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_EFFECT, 
 from konductor_like.sandbox.kubernetes.fleet import make_fleet
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
+from tests.scenarios.test_way_back import boots
 from tests.scenarios.words import LOST, gpu, gpus
 
 OUT_AT = "2026-11-20T05:48:55Z"
@@ -131,8 +132,7 @@ def test_nodes_that_the_last_version_tainted_return_after_a_reboot(
     site_of: Opens, old_fleet: list[dict[str, Any]]
 ) -> None:
     site = heard(site_of(old_fleet, brake_max_percent=100.0, return_by="reboot"), 130)
-    for name in gpus(4):
-        site.boot(name)
+    boots(site, *gpus(4))
 
     site.run(900)
 
@@ -147,8 +147,7 @@ def test_the_last_version_can_read_the_records_of_this_version(site_of: Opens) -
         site.kernel(name, LOST)
     site.kernel(gpu(4), LOST.replace("79", "94"))
     site.run(20)
-    for name in gpus(2):
-        site.boot(name)
+    boots(site, *gpus(2))
     site.run(900)
     site.kernel(gpu(2), LOST)
     site.run(20)

@@ -1,10 +1,10 @@
-"""The way back into service: what a reboot changes, when a node returns by itself, and when it does not."""
+"""The way back into service: what a reboot changes, and what keeps a node from a return by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -40,12 +40,9 @@ def fails(site: Site, nodes: Iterable[str], text: str = LOST) -> None:
     assert site.tainted >= set(nodes)
 
 
-def comes_back(site: Site, *nodes: str) -> None:
-    """Boot the machines, and wait until they have returned by themselves."""
+def boots(site: Site, *nodes: str) -> None:
     for name in nodes:
-        site.boot(name)
-    site.run(300)
-    assert not site.tainted & set(nodes)
+        site.reboot(name, str(UUID(int=site.rng.getrandbits(128), version=4)))
 
 
 def test_with_all_defaults_a_reboot_changes_words_only_and_asks_nothing_new_of_the_api_server(
@@ -55,7 +52,7 @@ def test_with_all_defaults_a_reboot_changes_words_only_and_asks_nothing_new_of_t
     site.hearts()
     site.run(130)
     fails(site, gpus(2))
-    site.boot(gpu(1))
+    boots(site, gpu(1))
     site.run(HOUR)
     site.writes.clear()
 
@@ -74,7 +71,7 @@ def test_a_node_that_a_person_reboots_stays_tainted_and_the_status_tells_that_it
     site = opened(site_of, return_by="ask")
     fails(site, [NODE])
 
-    site.boot(NODE)
+    boots(site, NODE)
     site.run(600)
 
     assert site.tainted == {NODE}
@@ -85,46 +82,16 @@ def test_a_node_that_a_person_reboots_stays_tainted_and_the_status_tells_that_it
     assert [event["involvedObject"]["name"] for event in site.told("GPUNodeRebooted")] == [NODE]
 
 
-def test_a_node_whose_need_a_reboot_meets_returns_on_probation(site_of: Opens) -> None:
-    site = opened(site_of, probation_seconds=2 * HOUR)
-    fails(site, [NODE])
-
-    comes_back(site, NODE)
-
-    record = site.record(NODE)
-    assert record.releases[0].how == "reboot"
-    assert record.probation_until == record.releases[0].at + timedelta(hours=2)
-    assert site.labels == {"probation": 1}
-    [event] = site.told("GPUNodeReturned")
-    assert event["involvedObject"]["name"] == NODE
-
-    site.run(2.1 * HOUR, step_seconds=60)
-    assert site.labels == {}
-    assert site.record(NODE).probation_until is None
-
-
 def test_a_node_that_needs_a_replacement_does_not_return_by_a_reboot(site_of: Opens) -> None:
     site = opened(site_of)
     fails(site, [NODE], REPLACE)
 
-    site.boot(NODE)
+    boots(site, NODE)
     site.run(HOUR, step_seconds=20)
 
     assert site.tainted == {NODE}
     [(_, incident)] = site.open
     assert incident.met_by is None
-
-
-def test_silence_is_not_health(site_of: Opens) -> None:
-    site = opened(site_of)
-    fails(site, [NODE])
-
-    site.silent.add(NODE)
-    site.boot(NODE)
-    site.run(2 * HOUR, step_seconds=20)
-
-    assert site.tainted == {NODE}
-    assert "kernel log of its present boot" in site.cli("explain", "node", NODE).out
 
 
 @pytest.mark.parametrize("parts", [("allocatable",), ("allocatable", "capacity")], ids=" and ".join)
@@ -139,7 +106,7 @@ def test_a_machine_that_comes_back_with_seven_of_eight_gpus_does_not_return(
             node["status"][part]["nvidia.com/gpu"] = "7"
 
     site.kube.edit_node(NODE, seven)
-    site.boot(NODE)
+    boots(site, NODE)
     site.run(HOUR, step_seconds=20)
 
     assert site.tainted == {NODE}
@@ -172,7 +139,7 @@ def test_a_node_that_somebody_else_works_on_returns_when_they_are_done(
         node["spec"].pop("unschedulable", None)
 
     site.kube.edit_node(NODE, claims)
-    site.boot(NODE)
+    boots(site, NODE)
     site.run(HOUR, step_seconds=20)
     assert site.tainted == {NODE}
     spec = site.kube.node(NODE)["spec"]
@@ -184,52 +151,6 @@ def test_a_node_that_somebody_else_works_on_returns_when_they_are_done(
     assert site.tainted == set()
 
 
-def test_a_node_that_fails_on_probation_is_tainted_at_once_and_returns_by_itself_no_more(
-    site_of: Opens,
-) -> None:
-    site = opened(site_of)
-    fails(site, [NODE])
-    comes_back(site, NODE)
-
-    site.kernel(NODE, LOST)
-    site.run(10)
-
-    assert site.tainted == {NODE}
-    record = site.record(NODE)
-    assert record.hold_until is not None
-    assert record.tainted_at is not None
-    assert record.hold_until - record.tainted_at == timedelta(hours=1), "twice the ordinary hold"
-    assert record.quarantines[0].relapse
-    [event] = site.told("GPUNodeRelapsed")
-    assert event["involvedObject"]["name"] == NODE
-
-    site.boot(NODE)
-    site.run(3 * HOUR, step_seconds=60)
-    assert site.tainted == {NODE}
-
-
-def test_after_three_relapses_no_node_returns_by_itself_until_a_person_resumes(site_of: Opens) -> None:
-    site = opened(site_of)
-    bad, good = gpus(3), gpu(5)
-    fails(site, bad)
-    comes_back(site, *bad)
-    fails(site, bad)
-
-    fails(site, [good])
-    site.boot(good)
-    site.run(HOUR, step_seconds=20)
-    assert site.tainted == {*bad, good}
-    assert [reason for reason, _ in site.told_of_fleet()].count("GPUReturnsStopped") == 1
-
-    site.restart()
-    site.run(600, step_seconds=20)
-    assert good in site.tainted
-
-    assert site.cli("resume").code == 0
-    site.run(300)
-    assert site.tainted == set(bad)
-
-
 def test_a_node_with_a_hold_returns_when_the_hold_has_ended(site_of: Opens) -> None:
     site = opened(site_of)
     fails(site, [NODE])
@@ -239,7 +160,7 @@ def test_a_node_with_a_hold_returns_when_the_hold_has_ended(site_of: Opens) -> N
     hold_until = site.record(NODE).hold_until
     assert hold_until is not None
 
-    site.boot(NODE)
+    boots(site, NODE)
     site.run(25 * 60, step_seconds=20)
     assert site.tainted == {NODE}
 
@@ -257,7 +178,7 @@ def test_a_node_marked_for_replacement_returns_only_by_a_person(site_of: Opens) 
     fails(site, [NODE])
     assert site.record(NODE).replace_since is not None
 
-    site.boot(NODE)
+    boots(site, NODE)
     site.run(HOUR, step_seconds=20)
     assert site.tainted == {NODE}
 
@@ -270,7 +191,7 @@ def test_a_node_marked_for_replacement_returns_only_by_a_person(site_of: Opens) 
 def test_a_fault_of_the_new_boot_whose_line_comes_after_the_return_taints(site_of: Opens) -> None:
     site = opened(site_of)
     fails(site, [NODE])
-    site.boot(NODE)
+    boots(site, NODE)
     site.kernel(NODE, LOST, at=30, late=400)
     site.run(300)
     assert site.tainted == set()
