@@ -62,9 +62,8 @@ def _counted(
         allocatable=sliced if by_slices else -(-usable // shared),
         capacity=sliced if by_slices else -(-there // shared),
         kind="" if kind in _NO_TYPES else f"{kind}/{gpus}",
-        replicas=shared,
-        mig=is_mig,
-        by_slices=by_slices,
+        layout="slices" if by_slices else f"replicas={shared}",
+        comparable=by_slices or not is_mig,
         in_upgrade=is_paused or upgrade not in _IDLE_UPGRADES,
     )
 

@@ -54,8 +54,8 @@ class Counted:
     """How many GPUs are allocatable now."""
     highest: int
     """The highest count of the machine, by this memory and by the record."""
-    layout: tuple[int, bool] | None
-    """What the numbers are made of; None before the machine had a GPU."""
+    layout: str
+    """See ``GpuCount.layout``; empty before the machine had a GPU."""
     open_boots: frozenset[str | None]
     """The boots with an open incident of missing GPUs."""
     expected: int = 0
@@ -112,7 +112,7 @@ def _seen(before: Counted | None, state: NodeState) -> Counted:
     """Return what is known after a new state of the node; ``before`` is None at the first one."""
     gpus, record, now = state.gpus, state.record, state.machine
     recorded = record.gpus if record.machine is not None and _is_same(record.machine, now) else None
-    present, best, layout = 0, recorded or 0, before.layout if before is not None else None
+    present, best, layout = 0, recorded or 0, before.layout if before is not None else ""
     if gpus is not None:
         present = gpus.allocatable
         # The capacity has GPUs that the plugin found to be broken. A record may have accepted their loss.

@@ -43,7 +43,8 @@ MINUTE = 60.0
 
 def with_gpus(state: NodeState, allocatable: int, capacity: int | None = None, **other: Any) -> NodeState:
     """Return the node with these GPUs, as after the next report of its kubelet."""
-    gpus = GpuCount(allocatable, allocatable if capacity is None else capacity, "p5.48xlarge/", **other)
+    more = {"layout": "replicas=1", **other}
+    gpus = GpuCount(allocatable, allocatable if capacity is None else capacity, "p5.48xlarge/", **more)
     return replace(state, gpus=gpus)
 
 
@@ -302,7 +303,9 @@ def test_a_node_that_registers_again_before_its_plugin_is_short() -> None:
     assert fleet.step(120) == []  # a Node that tells of no GPUs is not checked
 
 
-@pytest.mark.parametrize("first", [{"replicas": 4}, {"mig": True}], ids=["time-slicing", "MIG"])
+@pytest.mark.parametrize(
+    "first", [{"layout": "replicas=4"}, {"comparable": False}], ids=["time-slicing", "MIG"]
+)
 def test_another_layout_begins_anew(first: Mapping[str, Any]) -> None:
     fleet = Fleet(size=2)
     fleet.has("gpu-2", 16, **first)
@@ -313,13 +316,23 @@ def test_another_layout_begins_anew(first: Mapping[str, Any]) -> None:
     assert fleet.short == {}
 
 
+def test_labels_of_time_slicing_that_come_after_the_shared_gpus_leave_no_wrong_count() -> None:
+    fleet = Fleet(size=2)
+    for gpus, layout in ((32, "replicas=1"), (8, "replicas=4"), (2, "replicas=4"), (8, "replicas=1")):
+        fleet.has("gpu-2", gpus, layout=layout)
+        assert fleet.step(4) == []
+
+    assert fleet.step(60) == []
+    assert fleet.short == {}
+
+
 def test_parts_of_gpus_are_not_judged_and_whole_gpus_in_slices_are() -> None:
     fleet = Fleet(size=2)
-    fleet.has("gpu-1", 56, mig=True)
-    fleet.has("gpu-2", 8, mig=True, by_slices=True)
+    fleet.has("gpu-1", 56, comparable=False)
+    fleet.has("gpu-2", 8, layout="slices")
     fleet.step()
-    fleet.has("gpu-1", 49, mig=True)
-    fleet.has("gpu-2", 7, mig=True, by_slices=True)
+    fleet.has("gpu-1", 49, comparable=False)
+    fleet.has("gpu-2", 7, layout="slices")
 
     assert fleet.step(60) == ["gpu-2: 7 of 8 GPUs are allocatable (capacity 7)"]
     assert fleet.short == {"gpu-2": "7 of 8 GPUs"}
@@ -327,7 +340,7 @@ def test_parts_of_gpus_are_not_judged_and_whole_gpus_in_slices_are() -> None:
 
 def test_all_gpus_lost_keep_the_layout_that_was_known() -> None:
     fleet = Fleet(size=2)
-    fleet.has("gpu-2", 8, replicas=4)
+    fleet.has("gpu-2", 8, layout="replicas=4")
     fleet.step()
     fleet.has("gpu-2", 0)  # without a GPU, feature discovery removes its labels
 
