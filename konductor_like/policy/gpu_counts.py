@@ -39,8 +39,6 @@ from konductor_like.policy.wording import act_of
 GPUS_MISSING = IncidentKey("node.gpus_missing", None)
 FALLING_PERCENT = 5.0
 """Percentage of the counted nodes that may lose GPUs at once; more fall in a driver roll-out."""
-ALIKE_LEAST = 3
-"""Number of nodes of one pool and instance type of which the majority shows what such a node has."""
 NOTED_AFTER_NS = span_ns(300)
 """Nanoseconds after a fall until the record gets the highest count: most falls are short restarts."""
 
@@ -138,15 +136,16 @@ def _is_in_service(state: NodeState) -> bool:
 
 
 def _usual(nodes: Iterable[Counted]) -> dict[tuple[str | None, str], int]:
-    """Return by pool and instance type the count that the majority of such nodes have."""
+    """Return by pool and instance type the count that most such nodes have.
+
+    A node that has fewer is one of them, so only three or more nodes have such a majority.
+    """
     found: defaultdict[tuple[str | None, str], Counter[int]] = defaultdict(Counter)
     for each in nodes:
         if each.state.gpus is not None and each.state.gpus.kind:
             found[each.state.pool, each.state.gpus.kind][each.highest] += 1
     most = {kind: numbers.most_common(1)[0] for kind, numbers in found.items()}
-    return {
-        kind: gpus for kind, (gpus, alike) in most.items() if alike * 2 > found[kind].total() >= ALIKE_LEAST
-    }
+    return {kind: gpus for kind, (gpus, alike) in most.items() if alike * 2 > found[kind].total()}
 
 
 def _together(short: Mapping[str, Counted], nodes: int, span: int) -> frozenset[str]:

@@ -357,6 +357,7 @@ def test_a_person_who_resets_the_node_accepts_the_loss(capacity: int) -> None:
     )
     assert change is not None
     assert change.record is not None
+    assert change.record.releases[0].read_ns == {}  # the fault is no line, so its time covers no line
     fleet.change("gpu-7", record=change.record)
 
     assert fleet.step(120) == []
@@ -365,6 +366,17 @@ def test_a_person_who_resets_the_node_accepts_the_loss(capacity: int) -> None:
     assert fleet.step(120) == []
     fleet.has("gpu-7", 6, capacity)
     assert fleet.step(60) == [f"gpu-7: 6 of 7 GPUs are allocatable (capacity {capacity})"]
+
+
+def test_a_person_who_removes_the_taint_by_hand_accepts_the_loss() -> None:
+    fleet = Fleet()
+    fleet.has("gpu-7", 7)
+    fleet.step(60)
+    fleet.change("gpu-7", record=replace(fleet.nodes["gpu-7"].record, tainted_at=at(0)))
+    fleet.step()
+
+    assert fleet.nodes["gpu-7"].record.gpus == 7
+    assert fleet.step(120) == []
 
 
 def test_a_reset_for_another_fault_does_not_accept_missing_gpus() -> None:
@@ -427,3 +439,13 @@ def test_a_fatal_override_taints_and_the_taint_stays_when_the_gpus_are_back() ->
     [incident] = fleet.nodes["gpu-7"].record.incidents
     assert incident.state is IncidentState.ACTIVE
     assert incident.ended_ns or incident.met_ns
+
+
+def test_nodes_that_are_reported_already_do_not_excuse_the_next_one() -> None:
+    fleet = Fleet(size=4)
+    fleet.has("gpu-1", 7)
+    fleet.step(35)
+    fleet.restart()  # the next controller sees both nodes short from its start on
+    fleet.has("gpu-2", 7)
+
+    assert fleet.step(40) == ["gpu-2: 7 of 8 GPUs are allocatable (capacity 7)"]
