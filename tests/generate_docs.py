@@ -186,6 +186,7 @@ def _rules() -> Mapping[str, str]:
     patterns = [each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id != each.table]
     return {
         "patterns": _table((head[0], "where", *head[1:]), map(pattern, patterns)),
+        "facts": _table(head, map(row, catalog.node_facts.values())),
         "xids": _table(head, map(row, catalog.xids.values())),
         "sxids": _table(head, map(row, catalog.sxids.values())),
         "cuda": _table(

@@ -34,6 +34,8 @@ class Catalog:
     pattern_rules: tuple[PatternRule, ...]
     """All pattern rules, also those that are off."""
     advice: Mapping[str, Advice]
+    node_facts: Mapping[str, Entry] = field(default_factory=dict)
+    """By rule, the faults that no line reports: the controller sees them on the Node."""
     escalations: Mapping[str, Escalation] = field(default_factory=dict)
     """By rule, the threshold, corroboration and deferral that change what one of its lines leads to."""
 
@@ -106,6 +108,8 @@ class Catalog:
         if family in ("xid", "sxid") or (family == "fm" and name.isdecimal()):
             table: Mapping[int, Entry] = self.xids if family == "xid" else self.sxids
             return table.get(int(name)) if name.isdecimal() else None
+        if rule in self.node_facts:
+            return self.node_facts[rule]
         candidates = (*(pattern.entry for pattern in self.pattern_rules), *self.cuda_errors.values())
         return next((entry for entry in candidates if entry is not None and entry.rule == rule), None)
 

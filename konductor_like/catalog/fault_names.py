@@ -64,6 +64,7 @@ def _names(catalog: Catalog) -> Iterator[str]:
     yield from (rule.id for rule in catalog.pattern_rules)
     yield from (rule.entry.rule for rule in catalog.pattern_rules if rule.entry is not None)
     yield from (entry.rule for entry in catalog.cuda_errors.values())
+    yield from catalog.node_facts
 
 
 def _words(name: str) -> str:

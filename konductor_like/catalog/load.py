@@ -66,6 +66,7 @@ def read_catalog(folder: Traversable) -> Catalog:
         cuda_errors=cuda,
         pattern_rules=tuple(_rules(folder, advice, cuda)),
         advice=advice,
+        node_facts=dict(_node_facts(folder, advice)),
         escalations=dict(_escalations(folder, advice)),
     )
 
@@ -147,6 +148,12 @@ def _register_bits(folder: Traversable) -> Iterator[tuple[tuple[int, int], tuple
     for record in _read_csv(folder, "xid74_registers.csv"):
         bit = record.integer("register"), record.integer("bit")
         yield bit, (record.one_of("severity", Severity), record.text("meaning"))
+
+
+def _node_facts(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[str, Entry]]:
+    for record in _toml_tables(folder, "node_facts.toml"):
+        record.only(frozenset({"severity", "title", "advice"}))
+        yield record.name, Entry(record.name, FaultKind.NODE, *_meaning(record, advice))
 
 
 def _escalations(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[str, Escalation]]:

@@ -124,7 +124,8 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, 
     family, _, code = rule.partition(".")
     is_code = family in _CODES and CODE.fullmatch(code) is not None
     pattern = next((each for each in base.pattern_rules if each.id == rule), None)
-    if not is_code and pattern is None and all(each.rule != rule for each in base.cuda_errors.values()):
+    is_known = is_code or pattern is not None or rule in base.node_facts
+    if not is_known and all(each.rule != rule for each in base.cuda_errors.values()):
         raise record.error(key, f"there is no built-in rule {quoted(rule)}")
     if pattern is not None and pattern.table is not None and name != "mode":
         raise record.error(key, "covers a table of codes: only its mode can be set, the rest for each code")
@@ -156,6 +157,9 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, 
         cuda_errors={
             text: changed(entry) if entry.rule == rule else entry
             for text, entry in catalog.cuda_errors.items()
+        },
+        node_facts={
+            name: changed(entry) if name == rule else entry for name, entry in catalog.node_facts.items()
         },
     )
 
@@ -312,7 +316,9 @@ def _override_warnings(override: Override, base: Catalog, catalog: Catalog) -> I
     if override.field == "severity" and now is not None and now.severity.taints:
         if rule in APPLICATION_XIDS:
             yield "a bug in a job can cause this Xid, and then taints a healthy node."
-        elif rule.partition(".")[0] not in _CODES and not any(rule == each.id for each in base.kernel_rules):
+        elif rule.partition(".")[0] not in _CODES and not any(
+            rule == each for each in (*base.node_facts, *(each.id for each in base.kernel_rules))
+        ):
             yield _POD
     if override.field == "severity" and before is not None and now is not None:
         if before.severity is Severity.FATAL and not now.severity.taints:

@@ -199,10 +199,12 @@ def _rows(catalog: Catalog) -> Iterator[Row]:
         elif rule.id not in tables:
             title = f"finds the codes of {rule.table}"
             yield (rule.id, rule.source.value, BY_CODE, rule.mode.value, "built-in", title)
+    for entry in catalog.node_facts.values():
+        yield _row(entry, "node", entry.mode)
 
 
-def _row(entry: Entry, source: Source, mode: Mode) -> Row:
-    return (entry.rule, source.value, entry.severity.value, mode.value, entry.origin, entry.title)
+def _row(entry: Entry, source: str, mode: Mode) -> Row:
+    return (entry.rule, str(source), entry.severity.value, mode.value, entry.origin, entry.title)
 
 
 def rule_yaml(catalog: Catalog, name: str) -> list[str] | None:

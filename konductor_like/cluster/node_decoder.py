@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydantic_core import SchemaValidator, core_schema
 
 from konductor_like.cluster import node_record as records
+from konductor_like.cluster.gpu_counts import COUNT_LABELS, gpu_count
 from konductor_like.cluster.transport import FIELD_MANAGER, JsonObject, json_object, parsed
 from konductor_like.model import (
     HEALTH_LABEL,
@@ -52,8 +53,9 @@ class Reading:
     """Only nodes with these labels may be tainted; empty for all nodes."""
     pool_label: str = ""
     domain_label: str = ""
-    sliced: Callable[[], Collection[str]] = frozenset
-    """Returns the names of the nodes with a ResourceSlice of a GPU; see ``node_store.ResourceSlices``."""
+    sliced: Callable[[], Mapping[str, int]] = dict
+    """Returns the nodes with a ResourceSlice of a GPU, each with its number of GPUs; see
+    ``node_store.ResourceSlices``."""
 
 
 class PageDecoder:
@@ -75,7 +77,7 @@ class PageDecoder:
             ),
             spec=_fields("taints", "unschedulable", "providerID"),
             status=_fields(
-                "capacity",
+                *("capacity", "allocatable"),
                 conditions=core_schema.list_schema(_fields("type", "status", "lastHeartbeatTime")),
                 nodeInfo=_fields("systemUUID", "bootID"),
             ),
@@ -103,7 +105,7 @@ def _fields(*names: str, **kinds: core_schema.CoreSchema) -> core_schema.CoreSch
 
 
 def node_decoder(
-    settings: NodeSettings | None = None, sliced: Callable[[], Collection[str]] = frozenset
+    settings: NodeSettings | None = None, sliced: Callable[[], Mapping[str, int]] = dict
 ) -> PageDecoder:
     """Return a decoder for these settings. Raises ValueError if a selector cannot be parsed.
 
@@ -138,11 +140,12 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
     ready = _condition(status, "Ready")
     name = _text(metadata, "name") or ""
     machine = _machine(uid, spec, status)
+    sliced = reading.sliced()
     return NodeState(
         name=name,
         machine=machine,
         created_ns=_ns(metadata, "creationTimestamp") or 0,
-        is_gpu_node=name in reading.sliced()
+        is_gpu_node=name in sliced
         or says_gpu(labels, json_object(status, "capacity"), reading.gpu)
         or _seen_before(record),
         ready=ready.get("status") == "True",
@@ -167,6 +170,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         last_writer=last_writer(metadata.get("managedFields")),
         reported_ns=_ns(ready, "lastHeartbeatTime"),
         booted_after_ns=record.booted_after_ns if record.machine == machine else None,
+        gpus=gpu_count(labels, status, sliced.get(name, 0)),
     )
 
 
@@ -228,7 +232,7 @@ _COUNTS = {
     "karpenter.azure.com/sku-gpu-count": "karpenter.azure.com/sku-gpu-manufacturer",
 }
 """Labels with the number of GPUs, each with the label that names the GPUs' maker."""
-_LABELS = (HEALTH_LABEL, NEEDS_LABEL, OPT_OUT_LABEL, *_PRESENT, *_ACCELERATORS, *_COUNTS)
+_LABELS = (HEALTH_LABEL, NEEDS_LABEL, OPT_OUT_LABEL, *_PRESENT, *_ACCELERATORS, *_COUNTS, *COUNT_LABELS)
 """All labels that decoding a Node reads, beside those that the settings name."""
 _OTHER_MAKERS = ("amd", "habana", "intel", "aws", "inferentia", "trainium", "neuron", "xilinx", "qualcomm")
 

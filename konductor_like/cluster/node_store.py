@@ -32,6 +32,7 @@ from konductor_like.cluster.errors import (
     KubeTimeout,
     cut,
 )
+from konductor_like.cluster.gpu_counts import gpus_of_slice
 from konductor_like.cluster.node_decoder import NodeDecoder, PageDecoder
 from konductor_like.cluster.watch import WatchEvent, WatchStream
 from konductor_like.model import NodeState
@@ -311,7 +312,7 @@ def with_booted_after(state: NodeState, before: NodeState | None, now_ns: int) -
 
 
 class ResourceSlices:
-    """The nodes that have a ResourceSlice of NVIDIA's driver: GPUs by dynamic resource allocation.
+    """The nodes with ResourceSlices of NVIDIA's driver (dynamic resource allocation), with their GPUs.
 
     Such a node may have neither a GPU label nor a GPU capacity. The slices are listed every ten minutes, so a
     node with a first slice is found after ten minutes at most; an Xid in its kernel log proves its GPU at
@@ -322,11 +323,11 @@ class ResourceSlices:
         """``clock`` returns seconds."""
         self._client = client
         self._clock = clock
-        self._nodes: frozenset[str] = frozenset()
+        self._nodes: Mapping[str, int] = {}
         self._due_seconds = float("-inf")
 
-    def nodes(self) -> frozenset[str]:
-        """Return the nodes' names by the last list. Sends no request; any thread may call it."""
+    def nodes(self) -> Mapping[str, int]:
+        """Return the nodes' numbers of GPUs by the last list. Sends no request; any thread may call it."""
         return self._nodes
 
     def refresh(self) -> None:
@@ -340,27 +341,31 @@ class ResourceSlices:
         try:
             self._nodes = self._listed()
         except KubeForbidden:
-            self._nodes = frozenset()
+            self._nodes = {}
         except KubeError:
             wait_seconds = SLICES_AGAIN_SECONDS
         self._due_seconds = self._clock() + wait_seconds
 
-    def _listed(self) -> frozenset[str]:
+    def _listed(self) -> Mapping[str, int]:
         for path in RESOURCE_SLICES_PATHS:
             with suppress(KubeNotFound):  # an older server has an older version of the API, or none
                 params = {"fieldSelector": f"spec.driver={GPU_DRIVER}"}
-                return frozenset(filter(None, self._client.list_pages(path, _node_of, params).items))
-        return frozenset()
+                found: dict[str, set[str]] = {}
+                for node, gpus in self._client.list_pages(path, _node_and_gpus, params).items:
+                    found.setdefault(node, set()).update(gpus)
+                return {node: len(gpus) for node, gpus in found.items() if node}
+        return {}
 
 
-def listed_slices(client: ReadOnlyKubeClient) -> Callable[[], frozenset[str]]:
+def listed_slices(client: ReadOnlyKubeClient) -> Callable[[], Mapping[str, int]]:
     """List the ResourceSlices once, for a decoder of one command; return a function like ``nodes``."""
     slices = ResourceSlices(client)
     slices.refresh()
     return slices.nodes
 
 
-def _node_of(piece: dict[str, object]) -> str:
-    spec = piece.get("spec")
-    name = spec.get("nodeName") if isinstance(spec, dict) else None
-    return name if isinstance(name, str) else ""
+def _node_and_gpus(piece: dict[str, object]) -> tuple[str, frozenset[str]]:
+    found = piece.get("spec")
+    spec = found if isinstance(found, dict) else {}
+    name = spec.get("nodeName")
+    return name if isinstance(name, str) else "", frozenset(gpus_of_slice(spec))

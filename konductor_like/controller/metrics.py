@@ -239,6 +239,9 @@ class Metrics:
             "returns_stopped", "Stop of automatic returns after too many relapses: 1 while it lasts, else 0."
         )
         self.reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
+        self.gpus_missing = gauge(
+            "gpus_missing", "GPUs that are not allocatable, although their machines had them before."
+        )
         self.contested = counter(
             "taints_contested_total",
             "Removals of the controller's taint by another controller, or three times within an hour.",

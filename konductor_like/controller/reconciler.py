@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from konductor_like.cluster.node_writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.fleet_monitor import FleetMonitor
+from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.metrics import Latency, Metrics
 from konductor_like.controller.operator_controls import OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
@@ -26,6 +27,7 @@ from konductor_like.model import (
     Checkpoint,
     Controls,
     Fault,
+    FaultKind,
     Growth,
     LogLine,
     Misnamed,
@@ -72,14 +74,15 @@ class Reconciler:
         controls: OperatorControls | None = None,
         jobs: PodJobs | None = None,
         fleet: FleetMonitor | None = None,
+        gpus: GpuMemory | None = None,
         latency: Latency | None = None,
         records_at_once: int | None = RECORDS_AT_ONCE,
     ) -> None:
         """Prepare to reconcile.
 
         ``start`` is the checkpoint until the first reconcile is done. ``misnamed`` are the names without a
-        Node that the last controller has reported. A backtest has no ``controls``, ``jobs``, ``fleet`` and
-        ``latency``; its ``records_at_once`` is None, because its writes take no time.
+        Node that the last controller has reported. A backtest has no ``controls``, ``jobs``, ``fleet``,
+        ``gpus`` and ``latency``; its ``records_at_once`` is None, because its writes take no time.
         """
         self.policy = policy
         """The rules in force; may be set between two reconciles."""
@@ -88,6 +91,7 @@ class Reconciler:
         self._controls = controls
         self._jobs = jobs
         self._fleet = fleet
+        self._gpus = gpus
         self._latency = latency
         self._records_at_once = records_at_once
         self._detect = detect
@@ -165,6 +169,9 @@ class Reconciler:
             found, others = self._detected(lines)
             if self._latency:
                 self._latency.read(found, received_ns or {})
+            if self._gpus:  # it reports a fault until a record has it, so none of its faults is kept
+                before = [fault for fault in before if fault.finding.kind is not FaultKind.NODE]
+                found += self._gpus.faults(self._states(), self.policy, now)
             faults = [*before, *(fault for fault in found if not fault.finding.shadow)]
             unknown: list[Fault] = []
             rounds = 0
@@ -228,6 +235,7 @@ class Reconciler:
             left=fleet.left if fleet else {},
             hearing=fleet.hearing if fleet else {},
             gaps_given_up=fleet.gaps_given_up if fleet else {},
+            short_of_gpus=self._gpus.short if self._gpus else {},
             window=self._window,
             replaying=replaying,
             jobs={name: found.jobs for name, found in jobs.items()},
@@ -279,6 +287,8 @@ class Reconciler:
             if latest != before or unread:
                 snapshot = replace(snapshot, controls=latest, lease_unread=unread)
                 plan = decide(snapshot, faults, self.policy, now, past=past)
+        if self._gpus:
+            plan = self._gpus.noted(plan, self.policy, now)
         if self._jobs:
             # The decision needs the job that these faults hit, and their lines do not name it.
             nameless = (

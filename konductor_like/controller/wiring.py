@@ -24,6 +24,7 @@ from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleet_monitor import FleetMonitor
+from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.leadership import SOURCE_BY_READER, Leadership
 from konductor_like.controller.metrics import Latency, Metrics
@@ -302,6 +303,7 @@ class LeadershipFactory:
             misnamed=coverage.misnamed if coverage else None,
             detect=MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
             fleet=fleet,
+            gpus=GpuMemory(self.metrics, lambda: self.active_rules.in_force.detector.catalog),
             latency=Latency(self.metrics, fleet.began_ns, self.loki.now_ns),
             controls=self.operator_controls,
             jobs=self.jobs,

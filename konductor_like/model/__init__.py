@@ -45,6 +45,7 @@ from konductor_like.model.nodes import (
     Ack,
     Act,
     AsRead,
+    GpuCount,
     Incident,
     IncidentState,
     Machine,

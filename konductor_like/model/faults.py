@@ -59,6 +59,8 @@ class FaultKind(StrEnum):
     NEURON = "neuron"
     CUDA = "cuda"
     NCCL = "nccl"
+    NODE = "node"
+    """What the Node itself shows, such as missing GPUs; no line of a log reports it."""
     CUSTOM = "custom"
     """A user's own rule."""
 

@@ -133,6 +133,11 @@ class Incident:
         """Whether it is a person's own taint, without a line of a log."""
         return self.key.rule == OPERATOR_RULE
 
+    @property
+    def has_line(self) -> bool:
+        """Whether a line of a log reports it; a person's taint and a fact about the Node have none."""
+        return not self.by_person and self.kind is not FaultKind.NODE
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -251,6 +256,22 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuCount:
+    """The whole GPUs of a Node, as its status or its ResourceSlices tell them."""
+
+    allocatable: int
+    capacity: int
+    kind: str = ""
+    """The instance type; empty if no label names one. Nodes of one kind have equally many GPUs."""
+    layout: str = ""
+    """What the numbers are made of: after it changed, they cannot be compared with earlier ones."""
+    comparable: bool = True
+    """Whether the numbers are whole GPUs; MIG devices are parts of GPUs."""
+    in_upgrade: bool = False
+    """Whether the GPU operator is about to replace the driver or the MIG layout."""
+
+
+@dataclass(frozen=True, slots=True)
 class Taint:
     """A Node's taint."""
 
@@ -318,6 +339,8 @@ class NodeState:
     """When its kubelet last reported, by the node's own clock, in nanoseconds since the Unix epoch."""
     booted_after_ns: int | None = None
     """Loki timestamp after which the present boot began; known if we saw the boot before it end."""
+    gpus: GpuCount | None = None
+    """Its GPUs; None for a Node that tells of none."""
 
     @property
     def tainted(self) -> bool:

@@ -129,7 +129,7 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
     return Change(
         node=state.name,
         verb=verb,
-        record=None if record.empty else record,
+        record=None if record.empty and record.gpus is None else record,
         health=health,
         suspect_taint=suspect_taint,
         event=event,

@@ -16,6 +16,7 @@ from datetime import datetime
 from konductor_like.model import (
     DroppedFault,
     Fault,
+    FaultKind,
     Growth,
     Incident,
     IncidentKey,
@@ -377,8 +378,10 @@ def _why_known(
 
 def _open_of(folded: Folded, fault: Fault) -> list[IncidentBuilder]:
     """Return the open incidents of a fault's rule, GPU and boot, whether they taint or not."""
-    finding, boot_id = fault.finding, fault.finding.position.boot_id
-    keys = ((finding.rule, finding.gpu, taints, boot_id) for taints in (True, False))
+    finding, boots = fault.finding, {fault.finding.position.boot_id}
+    if finding.kind is FaultKind.NODE:  # the Node shows what is so now, whatever its boot was then
+        boots = {each.last.boot_id for each in folded.record.incidents if each.key == fault.key}
+    keys = ((finding.rule, finding.gpu, taints, boot) for boot in boots for taints in (True, False))
     found = map(folded.builder, keys)
     return [each for each in found if each and each.incident.state is not IncidentState.RELEASED]
 

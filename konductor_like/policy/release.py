@@ -38,6 +38,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.gpu_counts import accepted
 from konductor_like.policy.wording import act_of, name_of
 
 RELEASES_KEPT = 5
@@ -140,6 +141,7 @@ def released_record(
         ),
         releases=_latest((mark, *record.releases)),
         read=read,
+        gpus=accepted(state),
     )
 
 
@@ -162,8 +164,8 @@ def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int], now_ns: in
     """
     further = {source: min(ns, now_ns) for source, ns in read_ns.items()}
     for incident in record.incidents:
-        if incident.by_person:
-            continue  # a person's own taint has no line
+        if not incident.has_line:
+            continue  # its time is that of the controller's clock
         further[incident.source] = max(further.get(incident.source, 0), incident.last_ns + 1)
     return further
 

@@ -40,6 +40,8 @@ def describe(incident: Incident) -> str:
     test = " (a test)" if incident.severity is Severity.TEST else ""
     by_user = " (written by a user)" if incident.user_written else ""
     evidence = f' Line: "{incident.evidence}"' if incident.evidence else ""
+    if not incident.has_line and not incident.by_person:
+        evidence = f" {incident.evidence}."
     if incident.role is Role.COLLATERAL and incident.root_cause is not None:
         followed = f"A failure on {incident.root_cause} caused it."
         return f"{name}{by_user}: {incident.title}. {followed}{evidence}"

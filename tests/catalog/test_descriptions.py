@@ -38,6 +38,7 @@ def entries(catalog: Catalog) -> Iterator[Entry]:
     for rule in (*catalog.kernel_rules, *catalog.pod_rules):
         if rule.entry is not None:
             yield rule.entry
+    yield from catalog.node_facts.values()
 
 
 ENTRIES = {entry.rule: entry for entry in entries(CATALOG)}

@@ -303,6 +303,7 @@ def test_probable_mistakes_are_warned_about(text: str, caution: str) -> None:
     [
         "overrides:\n  xid.64.severity: fatal\n  nvrm.init_failed.severity: fatal\n  xid.63.mode: 'off'\n",
         "overrides:\n  xid.94.title: Ours\n",
+        "overrides: {node.gpus_missing.severity: fatal, node.gpus_missing.threshold: 2 in 24h on one node}",
         "overrides:\n  nccl.socket.severity: info\n  xid.79.mode: enforce\n  amd.ras.severity: test\n",
         OWN_RULE.replace("[health compromised]", "['NVRM: nic']").replace("health compromised", "NVRM: nic"),
     ],

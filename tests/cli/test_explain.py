@@ -47,6 +47,7 @@ def rule_of(text: str) -> str:
         ("CUDA 719", "cuda.719"),
         ("NCCL watchdog timeout", "nccl.watchdog_timeout"),
         ("xid 99999", "xid.99999"),
+        ("node gpus missing", "node.gpus_missing"),
     ],
 )
 def test_a_rule_may_be_named_as_people_and_status_write_it(asked: str, rule: str) -> None:
@@ -244,3 +245,11 @@ def test_each_alert_and_each_reason_of_an_event_has_its_runbook(run: Run) -> Non
     assert runbooks() == pages
     assert "Runbook:      docs/runbooks/KonductorLikeBlind.md\n" in run("explain", "konductorlikeblind").out
     assert run("explain", "GPUFaultTainted", "-o", "name").out == "GPUFaultTainted\n"
+
+
+def test_a_fault_without_a_line_is_explained_as_what_the_node_shows() -> None:
+    text = "\n".join(told("node.gpus_missing"))
+
+    assert "No line of a log reports it" in text
+    assert "Controller:   records the fault; it does not taint the node" in text
+    assert "To change:    node.gpus_missing.severity: fatal" in text

@@ -29,7 +29,7 @@ def test_every_rule_is_listed_with_what_it_does(run: Run) -> None:
 
     names = {entry.rule for entry in (*catalog.xids.values(), *catalog.sxids.values())}
     names |= {rule.id for rule in (*catalog.kernel_rules, *catalog.pod_rules)}
-    names |= {entry.rule for entry in catalog.cuda_errors.values()}
+    names |= {*(entry.rule for entry in catalog.cuda_errors.values()), *catalog.node_facts}
     assert rules.keys() == names - {"xid", "sxid"}
     assert rules["xid.79"] == {
         "rule": "xid.79",
@@ -153,3 +153,13 @@ def test_an_empty_rules_file_is_a_warning_because_a_running_controller_refuses_i
 
     assert done.code == 0
     assert "warning: rules.yaml is empty: a running controller refuses it" in done.err
+
+
+def test_the_rule_for_missing_gpus_is_listed_and_its_overrides_show(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("overrides: {node.gpus_missing.severity: fatal, node.gpus_missing.mode: shadow}\n")
+    plain, changed = listed(run)["node.gpus_missing"], listed(run, "--file", str(file))["node.gpus_missing"]
+
+    assert (plain["source"], plain["severity"], plain["mode"]) == ("node", "suspect", "enforce")
+    assert (changed["severity"], changed["mode"], changed["from"]) == ("fatal", "shadow", file.name)
+    assert "node.gpus_missing.threshold" not in run("rules", "show", "node.gpus_missing").out

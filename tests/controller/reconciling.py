@@ -7,11 +7,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from konductor_like.catalog import load_catalog
+from konductor_like.catalog import Catalog, load_catalog
 from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
 from konductor_like.cluster.node_writer import DryRunWriter, Outcome, WriteResult
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleet_monitor import FleetMonitor
+from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.operator_controls import OperatorControls
 from konductor_like.controller.ports import DryRunEvents, dry_run_fleet_event
@@ -88,7 +89,9 @@ class Scene:
         start: Checkpoint | None = None,
         fleet: FleetMonitor | None = None,
         lease: Controls | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
+        """With a ``catalog``, the reconciler counts GPUs."""
         controls = SimpleNamespace(update=lambda _now, **_: lease, unread=False)
         self.cluster = Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
@@ -104,6 +107,7 @@ class Scene:
             unknown_node_seconds=600,
             detect=detect,
             fleet=fleet,
+            gpus=None if catalog is None else GpuMemory(self.metrics, lambda: catalog),
             controls=None if lease is None else cast("OperatorControls", controls),
         )
 

@@ -77,8 +77,9 @@ def assumptions(result: Result) -> list[str]:
         "file": f"the fleet is the nodes in the file, {proven}",
         "lines": "the fleet is the nodes that the lines name; the brake counts each from its first line on",
     }[result.nodes_from]
+    counted = "no GPU was missing: Loki does not have the GPU counts of the past (rule node.gpus_missing)"
     polled = f"each line arrived at its timestamp, and polls are {age(result.poll_seconds)} apart"
-    sentences = [back, nodes, polled]
+    sentences = [back, nodes, polled, counted]
     if result.history.without_boot:
         sentences.append(
             f"{count(result.history.without_boot, 'fault')} without a boot id: the backtest treats them as "

@@ -134,6 +134,7 @@ def _rule_names(catalog: Catalog) -> Iterator[str]:
         if rule.entry is not None:
             yield rule.entry.rule
     yield from {entry.rule for entry in catalog.cuda_errors.values()}
+    yield from catalog.node_facts
 
 
 def paragraphs(answer: Answer) -> Iterator[Paragraph]:
@@ -158,13 +159,15 @@ def document(answer: Answer) -> dict[str, Any]:
 
 def _action(explanation: Explanation, severity: Severity) -> str:
     """Return what the controller does."""
-    mode = explanation.entry.mode
+    mode, is_fact = explanation.entry.mode, explanation.entry.kind is FaultKind.NODE
     if mode is Mode.OFF:
-        return "ignores such lines: the rule is off"
+        return "does not look: the rule is off" if is_fact else "ignores such lines: the rule is off"
     if mode is Mode.SHADOW:
         return f"only counts and logs the fault, as {severity.value}: the rule is in shadow mode"
     if explanation.only_scan:
         return "never taints for it: only `konductor-like scan` looks for such lines"
+    if is_fact and severity is Severity.SUSPECT:
+        return "records the fault; it does not taint the node"
     return _CONTROLLER[severity]
 
 

@@ -252,7 +252,8 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
     yield f"{name_of(incident)} ({', '.join(marks_of(incident))}), {times}first {_when(first, now)}{until}"
     yield f"rule {incident.key.rule}: {incident.title}"
     if incident.evidence:
-        yield f"{'reason' if incident.by_person else 'line'}: {incident.evidence}"
+        what = "line" if incident.has_line else "reason"
+        yield f"{what}: {incident.evidence}"
     if incident.user_written:
         yield "written by a user, not by the driver"
     if incident.escalated_because:

@@ -178,7 +178,7 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         **fields_of(incident, "severity", "state", "count"),
         "firstSeen": stamp_of_ns(incident.first_ns),
         "lastSeen": stamp_of_ns(incident.last_ns),
-        "source": None if incident.by_person else incident.source.value,
+        "source": incident.source.value if incident.has_line else None,
         "beforeInstall": incident.before_install,
         "writtenByUser": incident.user_written,
         "bootID": incident.last.boot_id,

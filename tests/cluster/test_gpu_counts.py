@@ -1,0 +1,192 @@
+"""The GPUs of a Node, from its status, its labels and its ResourceSlices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konductor_like.cluster.client import RESOURCE_SLICES_PATHS, KubeClient
+from konductor_like.cluster.gpu_counts import COUNT_LABELS, gpus_of_slice
+from konductor_like.cluster.node_decoder import Reading, decode_node, node_decoder
+from konductor_like.cluster.node_store import list_nodes, listed_slices
+from konductor_like.cluster.transport import JsonObject
+from konductor_like.model import GpuCount
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
+
+
+def gpus_of(node: JsonObject, sliced: int = 0) -> GpuCount:
+    name = node["metadata"]["name"]
+    found = decode_node(node, Reading(sliced=lambda: {name: sliced} if sliced else {})).gpus
+    assert found is not None
+    return found
+
+
+def resources(node: JsonObject, capacity: dict[str, str], allocatable: dict[str, str] | None = None) -> None:
+    """Replace the node's GPU resources."""
+    for field, found in (("capacity", capacity), ("allocatable", allocatable or capacity)):
+        kept = {k: v for k, v in node["status"][field].items() if not k.startswith("nvidia.com/")}
+        node["status"][field] = {**kept, **found}
+
+
+def test_allocatable_and_capacity_are_counted() -> None:
+    node = make_node("gpu-1")
+    node["status"]["allocatable"]["nvidia.com/gpu"] = "7"
+
+    assert gpus_of(node) == GpuCount(7, 8, "h100-80gb-sxm-ib.8x/", "replicas=1")
+
+
+def test_a_node_without_gpus_has_no_count() -> None:
+    assert decode_node(make_cpu_node("cpu-1")).gpus is None
+
+
+def test_the_gpu_operators_usual_mig_labels_mean_no_mig() -> None:
+    node = make_node("gpu-1")
+    assert node["metadata"]["labels"]["nvidia.com/mig.strategy"] == "single"
+
+    assert gpus_of(node).comparable
+
+
+@pytest.mark.parametrize(
+    ("labels", "capacity"),
+    [
+        ({"nvidia.com/mig.config": "all-1g.10gb"}, {"nvidia.com/gpu": "56"}),
+        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"}, {"nvidia.com/gpu": "56"}),
+        ({"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}, {"nvidia.com/gpu": "56"}),
+        ({}, {"nvidia.com/gpu": "7", "nvidia.com/mig-1g.10gb": "7"}),
+    ],
+)
+def test_parts_of_gpus_cannot_be_compared(labels: dict[str, str], capacity: dict[str, str]) -> None:
+    node = make_node("gpu-1", labels=labels)
+    resources(node, capacity)
+
+    assert not gpus_of(node).comparable
+    assert gpus_of(node, sliced=8) == GpuCount(8, 8, "h100-80gb-sxm-ib.8x/", "slices")
+
+
+def test_a_mig_resource_of_a_layout_that_is_gone_is_no_mig() -> None:
+    node = make_node("gpu-1")
+    resources(node, {"nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"})
+
+    assert gpus_of(node).comparable
+
+
+@pytest.mark.parametrize(
+    "label", ["nvidia.com/gpu.replicas", "cloud.google.com/gke-max-shared-clients-per-gpu"]
+)
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "nvidia.com/gpu.shared"])
+def test_shared_gpus_are_counted_once(label: str, name: str) -> None:
+    node = make_node("gpu-1", labels={label: "4"})
+    resources(node, {name: "32"}, {name: "28"})
+
+    assert (gpus_of(node).allocatable, gpus_of(node).capacity, gpus_of(node).layout) == (7, 8, "replicas=4")
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "in_upgrade"),
+    [
+        ("nvidia.com/gpu-driver-upgrade-state", "upgrade-done", False),
+        ("nvidia.com/gpu-driver-upgrade-state", "upgrade-required", False),
+        ("nvidia.com/gpu-driver-upgrade-state", "pod-restart-required", True),
+        ("nvidia.com/gpu-driver-upgrade-state", "validation-required", True),
+        ("nvidia.com/mig.config.state", "success", False),
+        ("nvidia.com/mig.config.state", "pending", True),
+        ("nvidia.com/mig.config.state", "rebooting", True),
+        ("nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade", True),
+        ("nvidia.com/gpu.deploy.device-plugin", "true", False),
+    ],
+)
+def test_the_gpu_operators_work_on_a_node_is_seen(label: str, value: str, in_upgrade: bool) -> None:
+    assert gpus_of(make_node("gpu-1", labels={label: value})).in_upgrade is in_upgrade
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, "p5.48xlarge/"),
+        (
+            {
+                "node.kubernetes.io/instance-type": "n1-standard-8",
+                "cloud.google.com/gke-accelerator-count": "4",
+            },
+            "n1-standard-8/4",
+        ),
+        ({"node.kubernetes.io/instance-type": "k3s"}, ""),
+        ({"node.kubernetes.io/instance-type": ""}, ""),
+    ],
+)
+def test_the_kind_of_a_node_is_its_instance_type(labels: dict[str, str], kind: str) -> None:
+    assert gpus_of(make_node("gpu-1", labels=labels)).kind == kind
+
+
+def test_a_page_of_nodes_has_the_fields_that_counting_reads(
+    server: KubernetesServer, client: KubeClient
+) -> None:
+    node = make_node(
+        "gpu-1", labels={"nvidia.com/gpu.replicas": "2", "nvidia.com/mig.config.state": "pending"}
+    )
+    node["status"]["allocatable"]["nvidia.com/gpu"] = "6"
+    server.put_node(node)
+
+    assert list_nodes(client, node_decoder())["gpu-1"].gpus == gpus_of(node)
+
+
+def device(name: str, **attributes: str) -> dict[str, Any]:
+    return {"name": name, "attributes": {key: {"string": value} for key, value in attributes.items()}}
+
+
+def test_the_slices_of_a_node_name_its_gpus(server: KubernetesServer, client: KubeClient) -> None:
+    node = make_cpu_node("dra-1")
+    server.put_node(node)
+    devices = [
+        device("gpu-0", type="gpu", uuid="GPU-0"),
+        device("gpu-1-mig-1g", type="mig", uuid="MIG-1", parentUUID="GPU-1"),
+        device("gpu-1-mig-2g", type="mig", uuid="MIG-2", parentUUID="GPU-1"),
+        device("other", type="vfio", uuid="X"),
+        {"name": "v1beta1", "basic": device("", type="gpu", uuid="GPU-2")},
+        {"name": "bad", "attributes": []},
+    ]
+    for number, part in enumerate((devices[:2], devices[2:])):
+        spec = {"driver": "gpu.nvidia.com", "pool": {"name": "dra-1"}, "nodeName": "dra-1", "devices": part}
+        body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "spec": spec}
+        client.create(RESOURCE_SLICES_PATHS[0], {**body, "metadata": {"name": f"dra-1-{number}"}})
+    found = list_nodes(client, node_decoder(sliced=listed_slices(client)))["dra-1"].gpus
+
+    assert found is not None
+    assert (found.allocatable, found.capacity, found.layout) == (3, 3, "slices")
+
+
+def test_the_device_plugin_counts_where_it_offers_whole_gpus() -> None:
+    node = make_node("gpu-1")
+    node["status"]["allocatable"]["nvidia.com/gpu"] = "7"
+
+    assert gpus_of(node, sliced=8).allocatable == 7
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=5,
+)
+NUMBERS = st.dictionaries(st.sampled_from(["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "cpu"]), JSON)
+
+
+@given(
+    capacity=NUMBERS | JSON,
+    allocatable=NUMBERS | JSON,
+    labels=st.dictionaries(st.sampled_from(COUNT_LABELS), JSON),
+)
+def test_malformed_numbers_raise_nothing(capacity: Any, allocatable: Any, labels: Any) -> None:
+    node = make_node("gpu-1")
+    node["status"] |= {"capacity": capacity, "allocatable": allocatable}
+    node["metadata"]["labels"] = labels
+
+    decode_node(node)
+
+
+@given(st.dictionaries(st.sampled_from(["devices"]), JSON))
+def test_malformed_slices_raise_nothing(spec: dict[str, Any]) -> None:
+    assert list(gpus_of_slice(spec)) == []
