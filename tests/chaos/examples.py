@@ -12,6 +12,7 @@ from tests.chaos.schedule import Schedule
 from tests.chaos.setup import Setup
 from tests.chaos.steps import (
     DeleteNode,
+    Gpus,
     Kill,
     KubeTrouble,
     PodLine,
@@ -224,6 +225,9 @@ EXAMPLES: dict[str, Schedule] = {
         (0,), *_OUT, Taint(0), Reboot(0), *_HEARD, setup=BACK
     ),
     "a cordoned node stays tainted": _case((0,), *_OUT, Cordon(0), Reboot(0), *_HEARD, setup=BACK),
+    "a node with fewer GPUs than before stays tainted": _case(
+        (0,), *_OUT, Gpus(0, 7), Reboot(0), *_HEARD, setup=BACK
+    ),
     "no node returns in a pause": _case((0,), *_OUT, Pause(), Reboot(0), *_HEARD, setup=BACK),
     "a node that fails on probation does not return by itself again": _case(
         (0,), *_OUT_AND_BACK, *_OUT_AND_BACK, setup=BACK

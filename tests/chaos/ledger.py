@@ -334,7 +334,7 @@ class Ledger:
     def _count(self, name: str, record: NodeRecord) -> None:
         """Check that no count is above the number of distinct occurrences."""
         for incident in record.incidents:
-            if incident.by_person:
+            if not incident.has_line:
                 continue
             plain = self._world.machines[name].plain
             real = sum(

@@ -380,6 +380,10 @@ MUTANTS: dict[str, Mutant] = {
     "a node returns in spite of its cordon": Mutant(
         *("policy._foreign_claims", _returns(())), example="a cordoned node stays tainted"
     ),
+    "a node returns with missing GPUs": Mutant(
+        *("policy.returns._reasons", _without("it has only")),
+        example="a node with fewer GPUs than before stays tainted",
+    ),
     "a return covers unread lines": Mutant(
         *("model.Release.by_controller", lambda _: property(lambda _mark: False)),
         example="a fault of the new boot whose line comes after the return taints",

@@ -50,7 +50,14 @@ def is_timed(old: NodeRecord, new: NodeRecord) -> bool:
         or (old.probation_until is not None and new.probation_until is None)
         or any(i.met_ns is not None and (i.key, i.first_ns) not in met for i in new.incidents)
         or new.quiet_since != old.quiet_since
+        or new.gpus != old.gpus
+        or _facts(new) != _facts(old)
     )
+
+
+def _facts(record: NodeRecord) -> set[tuple[str, str]]:
+    """Return the faults that no line reports, such as missing GPUs, with their state."""
+    return {(i.key.rule, i.state.value) for i in record.incidents if not (i.has_line or i.by_person)}
 
 
 @dataclass(slots=True)

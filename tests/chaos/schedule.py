@@ -75,6 +75,7 @@ def schedule_of(seed: int) -> Schedule:
         repeat_count=back.choice((0, 0, 3)),
         test_seconds=back.choice((0.0, 200.0, 200.0, 3600.0)),
         suspect_days=back.choice((7.0, 7.0, 0.0, 0.01)),
+        gpu_seconds=back.choice((1800.0, 200.0, 200.0, 0.0)),
     )
     # Each schedule draws from a few stories only, so that one story repeats without others in between.
     stories = rng.sample(STORIES, rng.choice((3, 6, 12, len(STORIES))))

@@ -56,6 +56,8 @@ class Setup:
     test_seconds: float = 3600.0
     """Seconds after which a test (Xid 14) ends."""
     suspect_days: float = 7.0
+    gpu_seconds: float = 1800.0
+    """Seconds for which GPUs must be missing until the node is suspect; 0 for never."""
 
 
 @cache
@@ -85,5 +87,6 @@ def settings_of(setup: Setup) -> Settings:
         repeat_count=setup.repeat_count,
         test_seconds=setup.test_seconds,
         suspect_days=setup.suspect_days,
+        gpu_count_seconds=setup.gpu_seconds,
         tail=False,  # the world wakes the poller itself
     )

@@ -106,6 +106,7 @@ RETURN_STORIES: tuple[Story, ...] = (
     lambda r, n: [TaintByHand(n), *out_and_back(r, n)],
     lambda r, n: [*out(r, n), Reboot(n), *heard(r, 2), release(r, n), *heard(r, 2)],
     lambda r, n: [*out(r, n), Reboot(n), Gpus(n, 7), *heard(r), Gpus(n, 8), *heard(r, 2)],
+    lambda r, n: [Gpus(n, 7), *heard(r, 4), r.choice((Gpus(n, 8), Reboot(n), fault(r, n))), *heard(r, 4)],
     # A kernel log that is not heard, or has a gap.
     lambda r, n: [*out(r, n), Silence(n, r.choice((150.0, 500.0)), r.random() < 0.5), *back(r, n, 9)],
     lambda r, n: [*out(r, n), *back(r, n, 1), Silence(n, 500.0, r.random() < 0.5), *heard(r, 10)],
