@@ -13,28 +13,20 @@ from typing import Any
 from konductor_like.cluster.transport import json_object
 from konductor_like.model import GpuCount
 
-_PLUGIN = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
-"""The device plugin's resources; the second one has shared GPUs, if the plugin renames them."""
-_MIG = "nvidia.com/mig-"
-_INSTANCE = "node.kubernetes.io/instance-type"
-_ACCELERATORS = "cloud.google.com/gke-accelerator-count"
-_REPLICAS = "nvidia.com/gpu.replicas"
-_GKE_REPLICAS = "cloud.google.com/gke-max-shared-clients-per-gpu"
-_PRODUCT = "nvidia.com/gpu.product"
-_MIG_CONFIG = "nvidia.com/mig.config"
-_MIG_STATE = "nvidia.com/mig.config.state"
-_GKE_MIG = "cloud.google.com/gke-gpu-partition-size"
-_UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
-_DEPLOY = "nvidia.com/gpu.deploy.device-plugin"
 COUNT_LABELS = (
-    *(_INSTANCE, _ACCELERATORS, _REPLICAS, _GKE_REPLICAS, _PRODUCT),
-    *(_MIG_CONFIG, _MIG_STATE, _GKE_MIG, _UPGRADE, _DEPLOY),
+    *("node.kubernetes.io/instance-type", "cloud.google.com/gke-accelerator-count"),
+    *("nvidia.com/gpu.replicas", "cloud.google.com/gke-max-shared-clients-per-gpu"),
+    *("nvidia.com/gpu.product", "nvidia.com/mig.config", "cloud.google.com/gke-gpu-partition-size"),
+    *("nvidia.com/mig.config.state", "nvidia.com/gpu-driver-upgrade-state"),
+    "nvidia.com/gpu.deploy.device-plugin",
 )
 """The labels that counting reads. ``nvidia.com/mig.strategy`` is not one of them: the GPU operator sets it on
 every node, also where MIG is off."""
+_PLUGIN = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
+"""The device plugin's resources; the second one has shared GPUs, if the plugin renames them."""
+_MIG = "nvidia.com/mig-"
 _NO_TYPES = ("", "k3s", "rke2")
 """Instance types that name no hardware: distributions set their own name on each node."""
-_NO_MIG = ("", "all-disabled")
 _IDLE_UPGRADES = ("", "upgrade-done", "upgrade-required", "upgrade-failed")
 """States of the GPU operator's driver upgrade in which it does not work on the node."""
 
@@ -57,27 +49,22 @@ def gpu_count(labels: Mapping[str, str], status: Mapping[str, Any], sliced: int)
 def _counted(
     labels: tuple[str | None, ...], capacity: tuple[tuple[str, int], ...], usable: int, sliced: int
 ) -> GpuCount:
-    known = {name: value or "" for name, value in zip(COUNT_LABELS, labels, strict=True)}
+    texts = (text or "" for text in labels)
+    kind, gpus, replicas, gke_replicas, product, mig, gke_mig, mig_state, upgrade, plugin = texts
     there = sum(number for name, number in capacity if name in _PLUGIN)
-    is_mig = (
-        any(name.startswith(_MIG) and number for name, number in capacity)
-        or "-MIG-" in known[_PRODUCT]
-        or known[_MIG_CONFIG] not in _NO_MIG
-        or bool(known[_GKE_MIG])
-    )
+    is_mig = "-MIG-" in product or mig not in ("", "all-disabled") or bool(gke_mig)
+    is_mig = is_mig or any(number for name, number in capacity if name.startswith(_MIG))
     by_slices = bool(sliced) and (is_mig or not there)
-    replicas = 1 if by_slices else max(_number(known[_REPLICAS]), _number(known[_GKE_REPLICAS]), 1)
-    kind = known[_INSTANCE]
+    shared = 1 if by_slices else max(_number(replicas), _number(gke_replicas), 1)
+    # The operator pauses the device plugin for a new driver or MIG layout.
+    is_paused = mig_state in ("pending", "rebooting") or plugin not in ("", "true")
     return GpuCount(
-        allocatable=sliced if by_slices else -(-usable // replicas),
-        capacity=sliced if by_slices else -(-there // replicas),
-        kind="" if kind in _NO_TYPES else f"{kind}/{known[_ACCELERATORS]}",
-        replicas=replicas,
-        mig=is_mig,
-        by_slices=by_slices,
-        in_upgrade=known[_UPGRADE] not in _IDLE_UPGRADES
-        or known[_MIG_STATE] in ("pending", "rebooting")
-        or known[_DEPLOY] not in ("", "true"),  # the operator pauses it for a new driver
+        allocatable=sliced if by_slices else -(-usable // shared),
+        capacity=sliced if by_slices else -(-there // shared),
+        kind="" if kind in _NO_TYPES else f"{kind}/{gpus}",
+        layout="slices" if by_slices else f"replicas={shared}",
+        comparable=by_slices or not is_mig,
+        in_upgrade=is_paused or upgrade not in _IDLE_UPGRADES,
     )
 
 
@@ -89,15 +76,10 @@ def gpus_of_slice(spec: Mapping[str, Any]) -> Iterator[str]:
     """Yield an identity of each GPU in a ResourceSlice; a MIG device is a part of such a GPU."""
     devices = spec.get("devices")
     for device in devices if isinstance(devices, list) else ():
-        if not isinstance(device, dict):
-            continue
-        basic = device.get("basic")  # where v1beta1 of the API has the attributes
-        attributes = (basic if isinstance(basic, dict) else device).get("attributes")
-        texts = {
-            name: value.get("string")
-            for name, value in (attributes if isinstance(attributes, dict) else {}).items()
-            if isinstance(value, dict)
-        }
-        identity = texts.get("parentUUID") or texts.get("uuid")
-        if texts.get("type") in ("gpu", "mig") and isinstance(identity, str):
-            yield identity
+        if isinstance(device, dict):
+            found = json_object(json_object(device, "basic") or device, "attributes")  # v1beta1: in ``basic``
+            kind, whole, own = (
+                json_object(found, name).get("string") for name in ("type", "parentUUID", "uuid")
+            )
+            if kind in ("gpu", "mig") and (whole or own):
+                yield str(whole or own)

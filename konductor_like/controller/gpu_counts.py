@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from konductor_like.catalog import Entry, Mode
+from konductor_like.catalog import Catalog, Entry, Mode
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.model import Fault, Finding, NodeState, Plan
@@ -19,10 +19,10 @@ _NAMES = 5
 class GpuMemory:
     """Counts the GPUs of all nodes from reconcile to reconcile. For one thread."""
 
-    def __init__(self, metrics: Metrics, entry: Callable[[str], Entry | None]) -> None:
-        """``entry`` returns the entry of a rule that is in force now."""
+    def __init__(self, metrics: Metrics, catalog: Callable[[], Catalog]) -> None:
+        """``catalog`` returns the rules in force."""
         self._metrics = metrics
-        self._entry = entry
+        self._catalog = catalog
         self._counts = GpuCounts()
         self._in_shadow: dict[str, int | None] = {}
         """By node, the start of the fall that the rule in shadow mode has reported."""
@@ -37,10 +37,14 @@ class GpuMemory:
         """Count the GPUs of these nodes. Return the faults that this shows, and the ends of earlier ones."""
         self._counts = counts = counted(self._counts, states, policy, now)
         self._metrics.gpus_missing.set(sum(each.expected - each.present for each in counts.short.values()))
-        self._log_together(counts)
-        entry = self._entry(GPUS_MISSING.rule)
-        if entry is None:
-            return []
+        if counts.together - self._together:
+            logs.warning(
+                f"{len(counts.together)} of {len(counts.nodes)} nodes lost GPUs at about the same time: "
+                f"{listed(sorted(counts.together), _NAMES)}. The controller does not take this for a fault "
+                "of the nodes. Check the driver and the device plugin."
+            )
+        self._together = counts.together
+        entry = self._catalog().node_facts[GPUS_MISSING.rule]
         found = faults_of(counts, _finding(entry), policy, now)
         if entry.mode is Mode.ENFORCE:
             return found
@@ -56,25 +60,10 @@ class GpuMemory:
         """Return the plan with the counts in the records that it writes."""
         return with_counts(plan, self._counts, policy, now)
 
-    def _log_together(self, counts: GpuCounts) -> None:
-        together = frozenset(counts.together)
-        if together - self._together:
-            logs.warning(
-                f"{len(together)} of {len(counts.nodes)} nodes lost GPUs at about the same time: "
-                f"{listed(sorted(together), _NAMES)}. The controller does not take this for a fault of "
-                "the nodes. Check the driver and the device plugin."
-            )
-        self._together = together
-
 
 def _finding(entry: Entry) -> Finding:
     return Finding(
-        entry.kind,
-        entry.rule,
-        entry.severity,
-        entry.title,
-        entry.advice.text,
-        "",
+        *(entry.kind, entry.rule, entry.severity, entry.title, entry.advice.text, ""),
         needs=entry.advice.needs.value,
         shadow=entry.mode is Mode.SHADOW,
         severity_by_user="severity" in entry.fixed,

@@ -311,9 +311,7 @@ class LeadershipFactory:
             misnamed=coverage.misnamed if coverage else None,
             detect=MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
             fleet=fleet,
-            gpus=GpuMemory(
-                self.metrics, lambda rule: self.active_rules.in_force.detector.catalog.entry(rule)
-            ),
+            gpus=GpuMemory(self.metrics, lambda: self.active_rules.in_force.detector.catalog),
             latency=Latency(self.metrics, fleet.began_ns, self.loki.now_ns),
             controls=self.operator_controls,
             jobs=self.jobs,

@@ -265,24 +265,12 @@ class GpuCount:
     capacity: int
     kind: str = ""
     """The instance type; empty if no label names one. Nodes of one kind have equally many GPUs."""
-    replicas: int = 1
-    """How many pods share one GPU by time-slicing."""
-    mig: bool = False
-    """Whether GPUs are split by MIG."""
-    by_slices: bool = False
-    """Whether the ResourceSlices were counted: they name whole GPUs, also below a MIG layout."""
+    layout: str = ""
+    """What the numbers are made of: after it changed, they cannot be compared with earlier ones."""
+    comparable: bool = True
+    """Whether the numbers are whole GPUs; MIG devices are parts of GPUs."""
     in_upgrade: bool = False
     """Whether the GPU operator is about to replace the driver or the MIG layout."""
-
-    @property
-    def comparable(self) -> bool:
-        """Whether the numbers are whole GPUs. MIG devices are parts of GPUs."""
-        return self.by_slices or not self.mig
-
-    @property
-    def layout(self) -> tuple[int, bool]:
-        """What the numbers are made of: after it changed, they cannot be compared with earlier ones."""
-        return self.replicas, self.by_slices
 
 
 @dataclass(frozen=True, slots=True)

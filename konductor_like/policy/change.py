@@ -164,7 +164,7 @@ def _further_events(
     """Return the Events about a return, a reboot, and every suspicion and test that ended."""
     words = reboot_words(case.state, record)
     events = [(EventReason.REBOOTED, words)] if words else []
-    if case.returned:
+    if case.returned == HOW_TIME:
         message = f"The controller removed the taint: {record.releases[0].reason}."
         events.insert(0, (EventReason.RETURNED, message))
     ended = newly_ended(case.state.record, record)

@@ -39,8 +39,6 @@ from konductor_like.policy.wording import act_of
 GPUS_MISSING = IncidentKey("node.gpus_missing", None)
 FALLING_PERCENT = 5.0
 """Percentage of the counted nodes that may lose GPUs at once; more fall in a driver roll-out."""
-ALIKE_LEAST = 3
-"""Number of nodes of one pool and instance type of which the majority shows what such a node has."""
 NOTED_AFTER_NS = span_ns(300)
 """Nanoseconds after a fall until the record gets the highest count: most falls are short restarts."""
 
@@ -54,8 +52,8 @@ class Counted:
     """How many GPUs are allocatable now."""
     highest: int
     """The highest count of the machine, by this memory and by the record."""
-    layout: tuple[int, bool] | None
-    """What the numbers are made of; None before the machine had a GPU."""
+    layout: str
+    """See ``GpuCount.layout``; empty before the machine had a GPU."""
     open_boots: frozenset[str | None]
     """The boots with an open incident of missing GPUs."""
     expected: int = 0
@@ -112,27 +110,23 @@ def _seen(before: Counted | None, state: NodeState) -> Counted:
     """Return what is known after a new state of the node; ``before`` is None at the first one."""
     gpus, record, now = state.gpus, state.record, state.machine
     recorded = record.gpus if record.machine is not None and _is_same(record.machine, now) else None
-    present, best, layout = 0, recorded or 0, None
+    present, best, layout = 0, recorded or 0, before.layout if before is not None else ""
     if gpus is not None:
         present = gpus.allocatable
         # The capacity has GPUs that the plugin found to be broken. A record may have accepted their loss.
         best = max(best, present if recorded is not None else gpus.capacity)
-        layout = gpus.layout if gpus.capacity else None  # a count of 0 has any layout
+        layout = gpus.layout if gpus.capacity else layout  # a count of 0 has any layout
     boots = frozenset(incident.last.boot_id for incident in open_incidents_of(state))
-    if before is None or not _is_same(before.state.machine, now) or _differ(layout, before.layout):
+    if before is None or not _is_same(before.state.machine, now) or layout != (before.layout or layout):
         return Counted(state, present, best, layout, boots)
     if recorded is None or record.releases[:1] == before.state.record.releases[:1]:
         best = max(best, before.highest)
     since_ns = before.since_ns if before.state.machine.boot_id == now.boot_id else None
-    return Counted(state, present, best, layout or before.layout, boots, before.expected, since_ns)
+    return Counted(state, present, best, layout, boots, before.expected, since_ns)
 
 
 def _is_same(one: Machine, other: Machine) -> bool:
     return (one.system_id or one.node_uid) == (other.system_id or other.node_uid)
-
-
-def _differ(one: tuple[int, bool] | None, other: tuple[int, bool] | None) -> bool:
-    return one is not None and other is not None and one != other
 
 
 def _is_in_service(state: NodeState) -> bool:
@@ -142,29 +136,24 @@ def _is_in_service(state: NodeState) -> bool:
 
 
 def _usual(nodes: Iterable[Counted]) -> dict[tuple[str | None, str], int]:
-    """Return by pool and instance type the count that the majority of such nodes have."""
+    """Return by pool and instance type the count that most such nodes have.
+
+    A node that has fewer is one of them, so only three or more nodes have such a majority.
+    """
     found: defaultdict[tuple[str | None, str], Counter[int]] = defaultdict(Counter)
     for each in nodes:
         if each.state.gpus is not None and each.state.gpus.kind:
             found[each.state.pool, each.state.gpus.kind][each.highest] += 1
-    return {
-        kind: most
-        for kind, numbers in found.items()
-        for most, nodes_with in numbers.most_common(1)
-        if nodes_with * 2 > numbers.total() >= ALIKE_LEAST
-    }
+    most = {kind: numbers.most_common(1)[0] for kind, numbers in found.items()}
+    return {kind: gpus for kind, (gpus, alike) in most.items() if alike * 2 > found[kind].total()}
 
 
 def _together(short: Mapping[str, Counted], nodes: int, span: int) -> frozenset[str]:
-    since_ns = {
-        name: each.since_ns
-        for name, each in short.items()
-        if each.since_ns is not None and not each.is_reported
-    }
-    times_ns, most = sorted(since_ns.values()), max(1.0, nodes * FALLING_PERCENT / 100)
+    falls = [(each.since_ns, name) for name, each in short.items() if each.since_ns and not each.is_reported]
+    times_ns, most = sorted(ns for ns, _ in falls), max(1.0, nodes * FALLING_PERCENT / 100)
     return frozenset(
         name
-        for name, ns in since_ns.items()
+        for ns, name in falls
         if bisect_right(times_ns, ns + span) - bisect_left(times_ns, ns - span) > most
     )
 
@@ -185,26 +174,27 @@ def faults_of(counts: GpuCounts, rule: Finding, policy: PolicyConfig, now: datet
     without a text.
     """
     now_ns, span = unix_ns(now), span_ns(policy.gpu_count_seconds)
-    found: dict[str, Finding] = {}
+    found: list[tuple[Counted, Finding]] = []
     for name, each in counts.short.items():
         lasts = each.since_ns is not None and 0 < span <= now_ns - each.since_ns
         if lasts and name not in counts.together and not each.is_reported:
             capacity = each.state.gpus.capacity if each.state.gpus else 0
-            found[name] = rule._replace(text=f"{each.words} are allocatable (capacity {capacity})")
+            found.append((each, rule._replace(text=f"{each.words} are allocatable (capacity {capacity})")))
     for name, each in counts.nodes.items():
         if each.open_boots and name not in counts.short and not each.state.opted_out:
-            found[name] = Finding(
+            end = Finding(
                 *(rule.kind, rule.rule, Severity.INFO, "All GPUs are allocatable again"),
                 *("The GPUs are back.", f"{each.words} are allocatable"),
                 needs=Needs.NONE.value,
                 clears=rule.rule,
             )
+            found.append((each, end))
     return [
         Fault(
-            finding._replace(position=KernelPosition(counts.nodes[name].state.machine.boot_id)),
-            *(Source.KERNEL, now_ns, name),
+            finding._replace(position=KernelPosition(each.state.machine.boot_id)),
+            *(Source.KERNEL, now_ns, each.state.name),
         )
-        for name, finding in found.items()
+        for each, finding in found
     ]
 
 

@@ -273,8 +273,10 @@ def returns_left(controls: Controls, policy: PolicyConfig, now: datetime) -> int
 def relapses(controls: Controls) -> tuple[ReturnedNode, ...]:
     """Return the relapses among the last returns since a person last resumed, the earliest first."""
     since = controls.resume.at if controls.resume is not None else EPOCH
-    found = [(each.relapsed_at, each) for each in controls.returned if each.relapsed_at is not None]
-    return tuple(each for at, each in sorted(found, key=itemgetter(0)) if at > since)
+    found = [
+        (each.relapsed_at, each.name, each) for each in controls.returned if each.relapsed_at is not None
+    ]
+    return tuple(each for at, _, each in sorted(found, key=itemgetter(0, 1)) if at > since)
 
 
 def is_stopped(controls: Controls) -> bool:

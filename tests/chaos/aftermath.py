@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
+from konductor_like.model import IncidentState, MetBy, NodeState, Role, Severity, Source
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.brake import bound, share
 from tests.chaos.evidence import belongs_to, is_key, must_taint
@@ -22,6 +23,8 @@ ACT_SECONDS = 900.0
 """Seconds of the past on which a controller without a cursor acts (rule 5)."""
 RECORD_SECONDS = 600.0
 """Seconds between two writes of a record in which only counts have grown (rule 22)."""
+UPKEEP_NS = seconds(1200)
+"""Nanoseconds within which a write that is due by the time alone is made, when everything works."""
 LONGEST_NS = seconds(330)
 """Nanoseconds that the faults of one failure group are apart at most."""
 PROVABLE = (13, 31, 94)
@@ -43,7 +46,8 @@ class Aftermath:
     def check(self, writes_before: Counter[str]) -> None:
         """Check that every fault has tainted its node, is held by the brake, was released, or is collateral.
 
-        Nodes that are written after ``writes_before`` was counted, when nothing happens any more, are broken.
+        Nodes that are written after ``writes_before`` was counted, when nothing happens any more, are broken;
+        writes that follow from the time alone are not counted.
         """
         for o in self._world.occurrences:
             self._check_fault(o)
@@ -52,7 +56,8 @@ class Aftermath:
             self._check_counts(state)
             self._check_signs(state)
             self._check_writes(name)
-            if self._ledger.writes[name] != writes_before[name]:
+            self._check_way_back(state)
+            if self._ledger.writes[name] - self._ledger.timed[name] != writes_before[name]:
                 self._ledger.break_(f"{name} is written although nothing happens any more")
 
     def _check_fault(self, o: Occurrence) -> None:
@@ -97,7 +102,8 @@ class Aftermath:
             *self._ledger.released_ns[state.name],
             *self._ledger.acked_ns[state.name],
             # A taint that is removed by hand ends the count when the controller sees the removal.
-            *(unix_ns(mark.at) for mark in state.record.releases),
+            *(unix_ns(mark.at) for mark in state.record.releases if not mark.by_controller),
+            *(i.met_ns or 0 for i in state.record.incidents if i.met_by is MetBy.QUIET),
         )
         own = (
             o
@@ -184,8 +190,30 @@ class Aftermath:
             self._is_on_time(o)
             and not released
             and not state.blocked
+            and not (o.finding.severity is Severity.TEST and self._is_over(o))
             and first_ns > max(state.created_ns, acts_from_ns) + MARGIN_NS
         )
+
+    def _is_over(self, o: Occurrence) -> bool:
+        """Whether a test may have ended by itself."""
+        test_seconds = self._world.setup.test_seconds
+        return test_seconds > 0 and o.happened_ns + seconds(test_seconds) < self._world.clock.true_ns
+
+    def _check_way_back(self, state: NodeState) -> None:
+        """Check that tests ended, and that a label for probation follows from a return."""
+        record, now = state.record, self._world.clock.moment()
+        if record.probation_until is not None and not self._ledger.returns.last_of(state.name):
+            self._ledger.break_(f"{state.name} is on probation, and never returned by itself")
+        over = record.probation_until is None or record.probation_until < now - timedelta(minutes=15)
+        if state.as_read.health == "probation" and over and not self._world.clocks_differ:
+            self._ledger.break_(f"{state.name} is labelled probation, which is over")
+        if self._world.setup.test_seconds > 0 and state.tainted and record.tainted_at is not None:
+            reasons = [i for i in record.incidents if i.taints and i.state is IncidentState.ACTIVE]
+            last_ns = max((i.last_ns for i in reasons), default=0)
+            ended_ns = last_ns + seconds(self._world.setup.test_seconds) + UPKEEP_NS
+            tests = reasons and all(i.severity is Severity.TEST for i in reasons)
+            if tests and max(ended_ns, unix_ns(record.tainted_at) + UPKEEP_NS) < self._world.clock.true_ns:
+                self._ledger.break_(f"the test of {state.name} did not end")
 
     def _may_be_of_another_boot(self, o: Occurrence, machine: Machine) -> bool:
         """Whether a plain line may count for another boot than its own.

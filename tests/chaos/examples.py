@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.chaos.people import OthersWrite, Reset, Untaint
+from tests.chaos.people import Cordon, OthersWrite, Pause, Reset, Resume, Taint, Untaint
 from tests.chaos.schedule import Schedule
 from tests.chaos.setup import Setup
 from tests.chaos.steps import (
     DeleteNode,
+    Gpus,
     Kill,
     KubeTrouble,
     PodLine,
     Reboot,
+    Replay,
     Round,
     SetClock,
+    Silence,
     Step,
     Stop,
     Wait,
@@ -31,6 +34,16 @@ SHORT = Setup(plain=(True,) * 12, overlap_seconds=2.0, lateness_seconds=2.0)
 WIDE = Setup(plain=(True,), overlap_seconds=20.0, lateness_seconds=1500.0)
 LATE = Setup(plain=(False,), lateness_seconds=1500.0)
 RACK = Setup(plain=(False,) * 3, rack=True)
+BACK = Setup(
+    plain=(False,) * 5,
+    returns=True,
+    quiet_seconds=60.0,
+    probation_seconds=86_400.0,
+    hold_seconds=0.0,
+    repeat_count=0,
+)
+"""Nodes return by themselves after a reboot, and neither holds nor marks for replacement delay that."""
+TESTS = Setup(plain=(False,), test_seconds=200.0)
 SLOW = Setup(plain=(False,) * 5, brake_percent=20.0, cooldown_seconds=300.0)
 """The brake allows one tainted node of five, and cools down for five minutes after its release."""
 
@@ -52,6 +65,15 @@ def _page_faults(*jobs: tuple[int, ...]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+_HEARD = (Wait(61.0), ROUND) * 4
+_OUT: tuple[Step, ...] = (Xid(0, 79), ROUND)
+_OUT_AND_BACK: tuple[Step, ...] = (*_OUT, Reboot(0), ROUND, *_HEARD)
+_RELAPSES: tuple[Step, ...] = tuple(
+    step
+    for node, times in ((0, 2), (1, 2), (2, 2), (3, 1))
+    for step in (Xid(node, 79), ROUND, Reboot(node), ROUND, *_HEARD) * times
+)
+"""Three nodes return and fail again, and then a fourth would return."""
 _ALL_NODES: tuple[Step, ...] = tuple(Xid(node, 79) for node in range(12))
 _EXPLAINED: tuple[Step, ...] = tuple(
     step
@@ -178,6 +200,72 @@ EXAMPLES: dict[str, Schedule] = {
     ),
     "the brake counts a deleted node until the cool-down ends": _case(
         (), Xid(0, 79), ROUND, DeleteNode(0), ROUND, Xid(1, 79), ROUND, setup=SLOW
+    ),
+    # The way back
+    "a node that booted and is heard returns by itself": _case((), *_OUT_AND_BACK, setup=BACK),
+    "a node that booted stays tainted unless the settings say otherwise": _case(
+        (0,), *_OUT_AND_BACK, setup=replace(BACK, returns=False)
+    ),
+    "a node that did not boot stays tainted": _case((0,), *_OUT, *_HEARD, setup=BACK),
+    "a node whose fault needs an inspection stays tainted": _case(
+        (0,), Xid(0, 54), ROUND, Reboot(0), *_HEARD, setup=BACK
+    ),
+    "a node whose kernel log is silent stays tainted": _case(
+        (0,), *_OUT, Silence(0, 3600.0, lost=True), Reboot(0), *_HEARD, setup=BACK
+    ),
+    "a node with a hold stays tainted until it ends": _case(
+        (0,), *_OUT, Reset(0), ROUND, Wait(5.0), *_OUT_AND_BACK, setup=replace(BACK, hold_seconds=1800.0)
+    ),
+    "a node returns when its hold has ended": _case(
+        (),
+        *(*_OUT, Reset(0), ROUND, Wait(5.0), *_OUT_AND_BACK, Wait(300.0), *_HEARD),
+        setup=replace(BACK, hold_seconds=300.0),
+    ),
+    "a node that a person tainted stays tainted": _case(
+        (0,), *_OUT, Taint(0), Reboot(0), *_HEARD, setup=BACK
+    ),
+    "a cordoned node stays tainted": _case((0,), *_OUT, Cordon(0), Reboot(0), *_HEARD, setup=BACK),
+    "a node with fewer GPUs than before stays tainted": _case(
+        (0,), *_OUT, Gpus(0, 7), Reboot(0), *_HEARD, setup=BACK
+    ),
+    "no node returns in a pause": _case((0,), *_OUT, Pause(), Reboot(0), *_HEARD, setup=BACK),
+    "a node that fails on probation does not return by itself again": _case(
+        (0,), *_OUT_AND_BACK, *_OUT_AND_BACK, setup=BACK
+    ),
+    "a node that fails after its probation returns by itself again": _case(
+        (), *_OUT_AND_BACK, Wait(400.0), ROUND, *_OUT_AND_BACK, setup=replace(BACK, probation_seconds=300.0)
+    ),
+    "a fault of the new boot whose line comes after the return taints": _case(
+        (0,),
+        *(*_OUT, Reboot(0), Xid(0, 79, 1, 0.5), Xid(0, 31), ROUND, *_HEARD, Wait(600.0), ROUND),
+        setup=replace(BACK, lateness_seconds=1500.0),
+    ),
+    "a line of the old boot that comes after the return does not taint": _case(
+        (),
+        *(*_OUT, Xid(0, 79, 1, 0.5), Reboot(0), ROUND, *_HEARD, Wait(600.0), ROUND),
+        setup=replace(BACK, lateness_seconds=1500.0),
+    ),
+    "a return whose answer is lost is made once": _case(
+        (), *_OUT, Reboot(0), ROUND, Wait(61.0), KubeTrouble("reset after", "node"), *_HEARD, setup=BACK
+    ),
+    "a return whose controller is killed at the write is made by the next": _case(
+        (), *_OUT, Reboot(0), ROUND, Wait(61.0), Kill(0, 0, False, True), *_HEARD, *_HEARD, setup=BACK
+    ),
+    "two nodes return in an hour if two may": _case(
+        (2,),
+        *(step for node in range(3) for step in (Xid(node, 79), ROUND, Reboot(node), *_HEARD)),
+        setup=replace(BACK, returns_per_hour=2),
+    ),
+    "after three relapses no node returns by itself": _case((0, 1, 2, 3), *_RELAPSES, setup=BACK),
+    "a person who resumes lets nodes return by themselves again": _case(
+        (0, 1, 2), *_RELAPSES, Resume(), *_HEARD, setup=BACK
+    ),
+    "a test ends by itself": _case((), Xid(0, 14), ROUND, Wait(250.0), ROUND, setup=TESTS),
+    "a test does not end beside a fault": _case(
+        (0,), Xid(0, 14), Xid(0, 79), ROUND, Wait(250.0), ROUND, setup=TESTS
+    ),
+    "a replay of a test that has ended does not taint": _case(
+        (), Xid(0, 14), ROUND, Wait(250.0), ROUND, Replay(0), ROUND, setup=TESTS
     ),
     # Number of writes
     "a count that grows is written once in ten minutes": _case(

@@ -18,6 +18,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Role,
+    Severity,
     Source,
 )
 from konductor_like.model.time import unix_ns
@@ -38,6 +39,7 @@ from tests.chaos.evidence import (
 )
 from tests.chaos.machines import DEFERRING_RULES, Machine, Occurrence, seconds
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
+from tests.chaos.returns import BY_REBOOT, Returns, how_of, is_timed
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -74,13 +76,13 @@ class Brake:
     def broken_by(self, process: Process, before: NodeState, after: NodeState, step: int) -> Iterator[str]:
         """Describe each rule of the brake that this taint breaks."""
         rules, nodes = self._world.settings.policy(), {**process.store.snapshot(), after.name: before}
-        if self._pauses(step) and process.reads_lease():
+        if self.pauses(step) and process.reads_lease():
             yield f"{process.name} taints {after.name} although tainting is paused"
         if after.name in process.maybe_tainted():
             return  # it was counted as tainted already
         # A write that is tried again was decided before the person tainted a node, and within the bound then.
         known = -1 if process.waits_for(after.name) else step
-        unseen = self._by_hand.keys() - process.seen_tainted
+        unseen = self._by_hand.keys() - process.seen_tainted()
         out = {
             name
             for name, state in nodes.items()
@@ -95,7 +97,7 @@ class Brake:
             if len(out & pool) > most_of_pool:
                 yield f"{process.name} taints {len(out & pool)} of {after.pool}, it allows {most_of_pool}"
 
-    def _pauses(self, step: int) -> bool:
+    def pauses(self, step: int) -> bool:
         """Whether a pause existed before that step, and still does."""
         if self._paused is None or self._paused >= step:
             return False
@@ -112,6 +114,7 @@ class Ledger:
         """Number of taints that controllers set, which shows that schedules do something."""
         self._world = world
         self.brake = Brake(world)
+        self.returns = Returns(world)
         self._tainted_by_person: dict[str, Machine] = {}
         """Machines that a person tainted and nobody has released, by node."""
         self._deleted_tainted: dict[str, tuple[Machine, str]] = {}
@@ -128,6 +131,8 @@ class Ledger:
         """When a controller may have started without a cursor."""
         self._lease_lost_seconds = float("-inf")
         self.writes: Counter[str] = Counter()
+        self.timed: Counter[str] = Counter()
+        """Number of writes that follow from the time alone, such as the end of a probation, by node."""
         self.allowed: Counter[str] = Counter()
         """Number of additional writes that edits, releases and reboots justify, by node."""
         self.terms = 0
@@ -150,6 +155,7 @@ class Ledger:
         """Note that a person deleted the Lease or damaged it."""
         self._lease_lost_seconds = self._world.clock.seconds()
         self.brake.person_resumes()
+        self.returns.lease_lost()
         self.starts_without_cursor_ns.append(self._world.clock.true_ns)
 
     def starts_write(self, process: Process) -> None:
@@ -248,7 +254,12 @@ class Ledger:
         if holder not in ("", process.identity) and not late and lost_for > DEADLINE_SECONDS:
             self.break_(f"{process.name} writes to {name} while {holder} holds the Lease")
         if old.tainted and not new.tainted:
-            self.break_(f"{process.name} removes the taint of {name}")
+            for sentence in self.returns.broken_by(process, old, new, step, late=late):
+                self.break_(sentence)
+            self._cover_by_controller(old, new)
+        if is_timed(old.record, new.record):
+            self.timed[name] += 1
+            self.allowed[name] += 1
         if lost := lost_ack(old.record, new.record):
             self.break_(f"{process.name} forgets that {lost.key.rule} on {name} was acknowledged")
         for i in new.record.incidents:  # rule 17
@@ -257,6 +268,7 @@ class Ledger:
         if new.tainted and not old.tainted:
             self.tainted_once += 1
             self._check_taint(process, name, old, new)
+            self.returns.tainted(new)
             for sentence in self.brake.broken_by(process, old, new, step):
                 self.break_(sentence)
 
@@ -286,7 +298,8 @@ class Ledger:
     def uncovered(self, state: NodeState) -> Iterator[Occurrence]:
         """Yield the occurrences of the node's machine and boot that its last release does not cover."""
         machine, record = self._world.machines[state.name], state.record
-        since_ns = unix_ns(record.releases[0].at) - MARGIN_NS if record.releases else 0
+        by_person = record.last_by_person
+        since_ns = unix_ns(by_person.at) - MARGIN_NS if by_person else 0
         for o in self.of(state.name):
             of_boot = o.source is Source.POD or machine.plain or o.boot_id == state.machine.boot_id
             if o.machine is machine and o.in_loki and of_boot and max(o.timestamps) > since_ns:
@@ -298,6 +311,7 @@ class Ledger:
         self._tainted_by_person.pop(name, None)
         self._deleted_tainted.pop(name, None)
         self.released_ns[name].append(now_ns)
+        self.returns.person_released(name)
         self.allowed[name] += 2
         known = [i for i in record.incidents if i.state is not IncidentState.PENDING]
         closed = [i for i in known if i.state is not IncidentState.RELEASED]
@@ -307,10 +321,20 @@ class Ledger:
             if read or recorded_in(o, known) or (before and any(belongs_to(o, i) for i in closed)):
                 self._covered[uid].add(o)
 
+    def _cover_by_controller(self, old: NodeState, new: NodeState) -> None:
+        """Note a release by the controller: of a test, or of what is recorded of earlier boots."""
+        self._deleted_tainted.pop(old.name, None)
+        self.allowed[old.name] += 2
+        known = [i for i in old.record.incidents if i.state is not IncidentState.PENDING]
+        for o in self.of(old.name):
+            tested = o.finding.severity is Severity.TEST and recorded_in(o, known)
+            if tested or (how_of(new.record) == BY_REBOOT and o.boot_id != new.machine.boot_id):
+                self._covered[new.machine.node_uid].add(o)
+
     def _count(self, name: str, record: NodeRecord) -> None:
         """Check that no count is above the number of distinct occurrences."""
         for incident in record.incidents:
-            if incident.by_person:
+            if not incident.has_line:
                 continue
             plain = self._world.machines[name].plain
             real = sum(

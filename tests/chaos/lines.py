@@ -28,6 +28,8 @@ class Lines:
         self.collectors = dict.fromkeys(world.names, 1)
         self.files: dict[str, list[tuple[str, int, Occurrence]]] = {name: [] for name in world.names}
         """The log files of each node's kernel-log reader, which reboots do not change."""
+        self.silences: dict[str, tuple[int, bool]] = {}
+        """By node, the end of the silence of its kernel log, and whether its lines are lost."""
         self._unsignalled_ns: int | None = None
 
     def happen(self, name: str, code: int, gpu: str, *, delay_seconds: float = 0.0) -> Occurrence:
@@ -94,6 +96,11 @@ class Lines:
             for collector in range(self.collectors[name]):
                 self.push(name, text, timestamp_ns, occurrence, f"{note}{collector}")
 
+        if occurrence is None or occurrence.source is Source.KERNEL:
+            until_ns, lost = self.silences.get(name, (0, False))
+            if (silent_ns := until_ns - self._world.clock.true_ns) > 0 and lost:
+                return
+            delay_seconds = max(delay_seconds, silent_ns / 1e9)
         if delay_seconds > 0:
             self._world.later(delay_seconds, arrive)
         else:
@@ -122,7 +129,9 @@ class Lines:
             return
         if job is None and any(process and process.leading for process in self._world.processes):
             self._unsignalled_ns = min(timestamp_ns, self._unsignalled_ns or timestamp_ns)
-        if occurrence is not None:
+        if occurrence is None:
+            self._world.ledger.returns.heartbeat(name, text, timestamp_ns)
+        else:
             visible_ns = max(self._world.clock.true_ns, self._world.traffic.blind_until_ns)
             occurrence.shipments.append(Shipment(timestamp_ns, self._world.clock.true_ns, visible_ns))
 

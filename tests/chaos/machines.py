@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tests.chaos.world import World
 
 FATAL = (79, 48, 95, 119, 74)
+BEYOND_REBOOT = (54, 57, 58)
+"""Fatal Xids whose needs no reboot meets."""
+TEST = 14
 SUSPECT = (94, 63)
 APPLICATION = (31, 43, 13)
 JOB_FAULTS = (13, 31)
@@ -27,6 +30,7 @@ LINKS = (145, 149)
 """Xids that a whole NVLink domain prints as fatal when one link fails: their rules defer."""
 DEFERRING_RULES = frozenset({f"xid.{code}" for code in LINKS})
 GPUS = ("0000:4e:00", "0000:9a:00")
+ALL_GPUS = 8
 _LINK_WORDS = {
     145: "RLW_REMAP Fatal XC0 i0 Link 00 (0x00000004 0x00000040 0x{number:08x} 0x00000000)",
     149: "NETIR_LINK_EVT Fatal XC0 i0 Link 07 (0x004505c6 0x00000000 0x{number:08x} 0x00000000)",
@@ -114,6 +118,8 @@ class Machine:
     ambiguous: bool = False
     """Whether lines that name no boot were unread or held when the boot changed: their boot is unknown."""
     clock_ahead_ns: int = 0
+    clock_was_set: bool = False
+    gpus: int = ALL_GPUS
     sequence: int = 1000
     stamp_us: int = 0
     ring: list[KernelRecord] = field(default_factory=list)
@@ -172,6 +178,11 @@ def apart_ns(one: Occurrence, other: Occurrence) -> int:
 
 # Node objects
 
+
+def _gpus(count: int) -> dict[str, dict[str, str]]:
+    return {part: {"nvidia.com/gpu": str(count)} for part in ("capacity", "allocatable")}
+
+
 HEARTBEAT_NS = seconds(60)
 HEARTBEATS_PER_REPORT = 5
 """Number of heartbeats (60 s) between two reports of a kubelet whose Node does not change."""
@@ -213,6 +224,7 @@ class Nodes:
                 "status": {
                     "nodeInfo": {"systemUUID": machine.system_id, "bootID": machine.boot_id},
                     "conditions": [self._condition(name)],
+                    **_gpus(machine.gpus),
                 },
             }
         )
@@ -230,6 +242,13 @@ class Nodes:
             self._world.machines[name].posted_ns = self._world.clock.true_ns
             self._world.ledger.boot_posted(name)
             self._report(name)
+
+    def post_gpus(self, name: str) -> None:
+        """Write the number of the machine's GPUs to its Node, as the kubelet does."""
+        if self.stored(name) is not None:
+            gpus = _gpus(self._world.machines[name].gpus)
+            self._world.kube.edit_node(name, lambda node: node["status"].update(gpus))
+            self._world.ledger.returns.gpus_posted(name)
 
     def _kubelet_runs(self, name: str) -> bool:
         """Whether the Node exists and has the machine's present boot."""

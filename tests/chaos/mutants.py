@@ -230,6 +230,15 @@ def _admit(everybody: bool) -> Callable[[Any], Any]:
     return admit
 
 
+def _without(*words: str) -> Callable[[Any], Any]:
+    """Replace a function that yields reasons by one that leaves out those with these words."""
+
+    def of(real: Any) -> Any:
+        return lambda *args: [why for why in real(*args) if not any(each in why for each in words)]
+
+    return of
+
+
 MUTANTS: dict[str, Mutant] = {
     # The cursor
     "the cursor passes faults whose write failed": Mutant(
@@ -303,7 +312,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # Nothing acts twice
     "kernel positions recognise no replay": Mutant(
-        "model.KernelPosition.at_or_before", _returns(None), seed=16
+        "model.KernelPosition.at_or_before", _returns(None), seed=4
     ),
     "nothing was seen before": Mutant("policy.IncidentBuilder.seen", _returns(False), seed=2),
     "a release covers no incident": Mutant("policy._released", _first_argument, seed=4),
@@ -313,7 +322,7 @@ MUTANTS: dict[str, Mutant] = {
         example="a taint that was removed by hand is not set again",
     ),
     "an acknowledgement is forgotten": Mutant(
-        "policy.IncidentBuilder.value", _changed(lambda incident: replace(incident, ack=None)), seed=3
+        "policy.IncidentBuilder.value", _changed(lambda incident: replace(incident, ack=None)), seed=9
     ),
     "a line counts for the present boot, even if it names another": Mutant(
         "policy._fold_fault", _no_line_names_its_boot, seed=1
@@ -331,8 +340,8 @@ MUTANTS: dict[str, Mutant] = {
     "the brake allows no taint": Mutant(
         "policy.admit", _admit(everybody=False), example="fields that others own on a Node are kept"
     ),
-    "the brake allows every taint": Mutant("policy.admit", _admit(everybody=True), seed=2),
-    "a pause is ignored": Mutant("model.ControlAct.holds", _returns(False), seed=2),
+    "the brake allows every taint": Mutant("policy.admit", _admit(everybody=True), seed=11),
+    "a pause is ignored": Mutant("model.ControlAct.holds", _returns(False), seed=15),
     "pools have no brake": Mutant(
         "policy.FleetCount.budgets", lambda _: lambda self, _pool: (self.fleet,), seed=13
     ),
@@ -349,6 +358,49 @@ MUTANTS: dict[str, Mutant] = {
         _returns(None),
         example="the brake counts a deleted node until the cool-down ends",
     ),
+    # The way back
+    "a node returns without a reboot": Mutant(
+        *("policy._of_record", _without("reboot")), example="a node that did not boot stays tainted"
+    ),
+    "a node returns whatever it needs": Mutant(
+        *("policy._of_record", _without("does not meet", "not seen a reboot")),
+        example="a node whose fault needs an inspection stays tainted",
+    ),
+    "a node returns although its kernel log is not heard": Mutant(
+        *("policy._unheard", _returns(())), example="a node whose kernel log is silent stays tainted"
+    ),
+    "a node returns in spite of its hold": Mutant(
+        *("policy._of_record", _without("meant to stay")),
+        example="a node with a hold stays tainted until it ends",
+    ),
+    "a node returns that a person tainted": Mutant(
+        *("policy._of_record", _without("a person tainted", "not rebooted", "not seen", "does not meet")),
+        example="a node that a person tainted stays tainted",
+    ),
+    "a node returns in spite of its cordon": Mutant(
+        *("policy._foreign_claims", _returns(())), example="a cordoned node stays tainted"
+    ),
+    "a node returns with missing GPUs": Mutant(
+        *("policy.returns._reasons", _without("it has only")),
+        example="a node with fewer GPUs than before stays tainted",
+    ),
+    "a return covers unread lines": Mutant(
+        *("model.Release.by_controller", lambda _: property(lambda _mark: False)),
+        example="a fault of the new boot whose line comes after the return taints",
+    ),
+    "a relapse is forgotten": Mutant(
+        *("policy.relapsed", _first_argument),
+        example="a node that fails on probation does not return by itself again",
+    ),
+    "the relapses of the fleet are forgotten": Mutant(
+        *("policy.is_stopped", _returns(False)), example="after three relapses no node returns by itself"
+    ),
+    "any number of nodes return in an hour": Mutant(
+        *("policy.returns_left", _returns(100)), example="two nodes return in an hour if two may"
+    ),
+    "a test ends although a fault taints too": Mutant(
+        *("policy.returns_by_time", _returns(True)), example="a test does not end beside a fault"
+    ),
     # Many nodes at once
     "collateral taints": Mutant(
         *("policy._in_group", _changed(_not_collateral)),
@@ -359,7 +411,7 @@ MUTANTS: dict[str, Mutant] = {
         example="link failures of a rack after a GPU's failure are collateral",
     ),
     "every fatal fault may be collateral": Mutant(
-        "policy.Evidence.is_deferrable", lambda _: property(lambda each: each.severity.taints), seed=8
+        "policy.Evidence.is_deferrable", lambda _: property(lambda each: each.severity.taints), seed=11
     ),
     "nothing is deferred": Mutant(
         *("policy.deferred_of", _returns({})),

@@ -74,6 +74,7 @@ class Resume:
     def take(self, world: World) -> None:
         if _write_control(world, model.ControlAct(model.Control.RESUME, world.clock.moment(), "ann")):
             world.ledger.brake.person_resumes()
+            world.ledger.returns.person_resumes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,19 @@ class RemoveTwin:
         _edit_taints(
             world, self.node, lambda taints: [t for t in taints if t["key"] != TAINT_KEY or t == OURS]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """``kubectl cordon NAME``, or ``kubectl uncordon NAME``."""
+
+    node: int
+    on: bool = True
+
+    def take(self, world: World) -> None:
+        name, on = node_of(world, self.node), self.on
+        world.nodes.edit(name, lambda node: node["spec"].update(unschedulable=on))
+        world.ledger.returns.cordoned(name, on=on)
 
 
 # Other programs

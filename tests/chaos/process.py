@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from konductor_like.cluster.errors import KubeError, LeadershipLost
-from konductor_like.cluster.events import NodeEvents, event_subject
+from konductor_like.cluster.events import NodeEvents, events_of
 from konductor_like.cluster.lease import LeaderLease, read_controls
 from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.node_decoder import node_decoder
@@ -28,7 +28,7 @@ from konductor_like.controller.poller import Delivery
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, LeadershipFactory, _notes
-from konductor_like.model import Change, NodeState
+from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.settings import Settings
 from tests.chaos import wire
 from tests.chaos.clock import Clock
@@ -105,8 +105,8 @@ class _Announcer:
         self._events = events
 
     def announce(self, state: NodeState, change: Change) -> None:
-        if change.event is not None:
-            self._events.send(state, change.event, change.message, event_subject(change), change.act_id)
+        for reason, message, subject in events_of(change):
+            self._events.send(state, reason, message, subject, change.act_id)
 
 
 class _Stop:
@@ -160,8 +160,10 @@ class Process:
         """When it last failed to read the Lease, in seconds of the monotonic clock."""
         self.reconcile_step = 0
         """Number of steps that were taken when its current reconcile began."""
-        self.seen_tainted: frozenset[str] = frozenset()
-        """The nodes that it saw as tainted when that reconcile began."""
+        self.told: list[tuple[str, str]] = []
+        """Its Events on the Lease: reason and message."""
+        self.seen: Mapping[str, NodeState] = {}
+        """The nodes as it saw them when that reconcile began."""
         self._world = world
         self.set_clock(clock_ahead_ns)
         self._busy = False
@@ -211,8 +213,8 @@ class Process:
             nodes=self.store,
             writer=writer,
             events=events,
-            report=Report(metrics),
-            fleet_event=lambda *_: None,
+            report=Report(metrics, fleet_event=self._tell),
+            fleet_event=self._tell,
             operator_controls=OperatorControls(
                 lambda: read_controls(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,
@@ -222,6 +224,9 @@ class Process:
                 clock=clock.seconds,
             ),
         )
+
+    def _tell(self, reason: EventReason, message: str, *_: str) -> None:
+        self.told.append((str(reason), message))
 
     def set_clock(self, ahead_ns: int) -> None:
         """Set its wall clock ahead of the true time."""
@@ -239,6 +244,10 @@ class Process:
             return self.lease.budget_seconds() > 0
         except LeadershipLost:
             return False
+
+    def seen_tainted(self) -> frozenset[str]:
+        """Return the nodes that it saw as tainted when its current reconcile began."""
+        return frozenset(name for name, state in self.seen.items() if state.tainted)
 
     def waits_for(self, name: str) -> bool:
         """Whether it tries a write to the node again that may have taken effect."""
@@ -320,7 +329,7 @@ class Process:
     def _reconcile_now(self, deliveries: list[Delivery]) -> None:
         assert self._leadership is not None
         self.reconcile_step = self._world.taken
-        self.seen_tainted = frozenset(name for name, state in self.store.snapshot().items() if state.tainted)
+        self.seen = self.store.snapshot()
         self._leadership._reconcile(deliveries)
 
     def _poll(self, name: str) -> None:

@@ -12,7 +12,8 @@ from tests.chaos.aftermath import Aftermath
 from tests.chaos.people import Resume
 from tests.chaos.setup import Setup
 from tests.chaos.steps import Round, Step
-from tests.chaos.stories import LARGE_STORIES, STORIES, draw
+from tests.chaos.stories import LARGE_STORIES, STORIES, draw, woven
+from tests.chaos.stories_of_returns import RETURN_STORIES
 from tests.chaos.world import World
 
 _SPANS = ((2.0, 2.0), (2.0, 2.0), (20.0, 20.0), (20.0, 200.0), (60.0, 1500.0))
@@ -45,7 +46,7 @@ class Outcome:
 
 
 def schedule_of(seed: int) -> Schedule:
-    rng, large = random.Random(seed), random.Random(f"large {seed}")
+    rng, large, back = random.Random(seed), random.Random(f"large {seed}"), random.Random(f"return {seed}")
     nodes = rng.choice((1, 2, 3, 3, 4, 5))
     overlap_seconds, lateness_seconds = rng.choice(_SPANS)
     setup = Setup(
@@ -66,6 +67,15 @@ def schedule_of(seed: int) -> Schedule:
         rack=rng.random() < 0.4,
         suspect_taint=rng.random() < 0.3,
         common_jobs=rng.choice((4, 4, 0)),
+        returns=back.random() < 0.5,
+        quiet_seconds=back.choice((0.0, 60.0, 60.0, 120.0, 300.0)),
+        probation_seconds=back.choice((0.0, 300.0, 1000.0, 3600.0, 3600.0)),
+        returns_per_hour=back.choice((100, 100, 100, 1, 2)),
+        hold_seconds=back.choice((0.0, 0.0, 300.0, 1800.0)),
+        repeat_count=back.choice((0, 0, 3)),
+        test_seconds=back.choice((0.0, 200.0, 200.0, 3600.0)),
+        suspect_days=back.choice((7.0, 7.0, 0.0, 0.01)),
+        gpu_seconds=back.choice((1800.0, 200.0, 200.0, 0.0)),
     )
     # Each schedule draws from a few stories only, so that one story repeats without others in between.
     stories = rng.sample(STORIES, rng.choice((3, 6, 12, len(STORIES))))
@@ -73,6 +83,12 @@ def schedule_of(seed: int) -> Schedule:
     while large.random() < 0.5:
         place = large.randrange(len(steps))
         steps[place:place] = large.choice(LARGE_STORIES)(large, large.randrange(nodes))
+    chance = back.random()
+    if chance < 0.35:  # most other stories forbid a return
+        setup = replace(setup, returns=True, brake_percent=100.0, pool_percent=None, rate_nodes=None)
+        steps = draw(back, nodes, RETURN_STORIES, back.choice((30, 60)))
+    elif chance < 0.65:
+        steps = woven(back, steps, draw(back, nodes, RETURN_STORIES, back.choice((8, 16))))
     return Schedule(seed, setup, (Round(), *steps))
 
 
@@ -119,7 +135,7 @@ def recover(world: World) -> None:
         world.ledger.check_now()
         if world.paused():
             Resume().take(world)  # a deleted Lease has come back with its pause
-    before = world.ledger.writes.copy()
+    before = world.ledger.writes - world.ledger.timed
     for _ in range(2):
         world.advance(5.0)
         world.round_of_all()

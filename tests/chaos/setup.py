@@ -43,6 +43,21 @@ class Setup:
     suspect_taint: bool = False
     common_jobs: int = 4
     """Number of failed jobs after which their only common node is suspect; it is never tainted for that."""
+    returns: bool = False
+    """Whether nodes return by themselves after a reboot (``KONDUCTOR_RETURN=reboot``)."""
+    quiet_seconds: float = 120.0
+    """Seconds for which the new boot must be heard before a node returns by itself."""
+    probation_seconds: float = 1000.0
+    returns_per_hour: int = 100
+    hold_seconds: float = 1800.0
+    """Seconds of the hold at the second failure of a node."""
+    repeat_count: int = 3
+    """Number of failures that mark a node for replacement; 0 for never."""
+    test_seconds: float = 3600.0
+    """Seconds after which a test (Xid 14) ends."""
+    suspect_days: float = 7.0
+    gpu_seconds: float = 1800.0
+    """Seconds for which GPUs must be missing until the node is suspect; 0 for never."""
 
 
 @cache
@@ -64,5 +79,14 @@ def settings_of(setup: Setup) -> Settings:
         lateness_seconds=setup.lateness_seconds,
         pod_lateness_seconds=setup.lateness_seconds,
         first_start_history_seconds=3600.0,  # a day is read in as many queries as it has hours
+        return_by="reboot" if setup.returns else "ask",
+        return_quiet_seconds=setup.quiet_seconds,
+        probation_seconds=setup.probation_seconds,
+        returns_per_hour=setup.returns_per_hour,
+        hold_base_seconds=setup.hold_seconds,
+        repeat_count=setup.repeat_count,
+        test_seconds=setup.test_seconds,
+        suspect_days=setup.suspect_days,
+        gpu_count_seconds=setup.gpu_seconds,
         tail=False,  # the world wakes the poller itself
     )

@@ -218,10 +218,37 @@ class SetNodeClock:
     ahead_seconds: float
 
     def take(self, world: World) -> None:
-        world.machines[node_of(world, self.node)].clock_ahead_ns = seconds(self.ahead_seconds)
+        machine = world.machines[node_of(world, self.node)]
+        machine.clock_ahead_ns, machine.clock_was_set = seconds(self.ahead_seconds), True
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """The collector of a node's kernel log stops for a while; its lines come later, or ``lost`` never."""
+
+    node: int
+    seconds: float
+    lost: bool = False
+
+    def take(self, world: World) -> None:
+        name = node_of(world, self.node)
+        world.lines.silences[name] = (world.clock.true_ns + seconds(self.seconds), self.lost)
 
 
 # Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The number of GPUs of a machine changes; its kubelet reports that."""
+
+    node: int
+    count: int = 7
+
+    def take(self, world: World) -> None:
+        name = node_of(world, self.node)
+        world.machines[name].gpus = self.count
+        world.nodes.post_gpus(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +262,7 @@ class Reboot:
         name = node_of(world, self.node)
         world.machines[name].reboot(world.uuid(), world.clock.true_ns)
         world.later(self.posted_after, lambda: world.nodes.post_boot(name))
-        world.ledger.allowed[name] += 2
+        world.ledger.allowed[name] += 4
         world.advance(0.001)
 
 

@@ -385,6 +385,17 @@ LARGE_STORIES: tuple[Story, ...] = (
 STORIES = (*SINGLE_STORIES, *MANY_NODE_STORIES, *THRESHOLD_STORIES)
 
 
+def woven(r: random.Random, steps: Sequence[Step], others: Sequence[Step]) -> list[Step]:
+    """Weave other steps into these, or append them; each list keeps its order."""
+    if r.random() < 0.5:
+        return [*steps, *others]
+    places = sorted(r.randrange(len(steps) + 1) for _ in others)
+    mixed = list(steps)
+    for place, step in reversed(list(zip(places, others, strict=True))):
+        mixed.insert(place, step)
+    return mixed
+
+
 def draw(r: random.Random, nodes: int, stories: Sequence[Story], length: int) -> list[Step]:
     """Interleave stories to about ``length`` steps."""
     woven: list[Step] = []

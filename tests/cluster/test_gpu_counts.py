@@ -36,7 +36,7 @@ def test_allocatable_and_capacity_are_counted() -> None:
     node = make_node("gpu-1")
     node["status"]["allocatable"]["nvidia.com/gpu"] = "7"
 
-    assert gpus_of(node) == GpuCount(7, 8, "h100-80gb-sxm-ib.8x/")
+    assert gpus_of(node) == GpuCount(7, 8, "h100-80gb-sxm-ib.8x/", "replicas=1")
 
 
 def test_a_node_without_gpus_has_no_count() -> None:
@@ -47,7 +47,7 @@ def test_the_gpu_operators_usual_mig_labels_mean_no_mig() -> None:
     node = make_node("gpu-1")
     assert node["metadata"]["labels"]["nvidia.com/mig.strategy"] == "single"
 
-    assert not gpus_of(node).mig
+    assert gpus_of(node).comparable
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_parts_of_gpus_cannot_be_compared(labels: dict[str, str], capacity: dict
     resources(node, capacity)
 
     assert not gpus_of(node).comparable
-    assert gpus_of(node, sliced=8) == GpuCount(8, 8, "h100-80gb-sxm-ib.8x/", mig=True, by_slices=True)
+    assert gpus_of(node, sliced=8) == GpuCount(8, 8, "h100-80gb-sxm-ib.8x/", "slices")
 
 
 def test_a_mig_resource_of_a_layout_that_is_gone_is_no_mig() -> None:
@@ -82,7 +82,7 @@ def test_shared_gpus_are_counted_once(label: str, name: str) -> None:
     node = make_node("gpu-1", labels={label: "4"})
     resources(node, {name: "32"}, {name: "28"})
 
-    assert (gpus_of(node).allocatable, gpus_of(node).capacity, gpus_of(node).replicas) == (7, 8, 4)
+    assert (gpus_of(node).allocatable, gpus_of(node).capacity, gpus_of(node).layout) == (7, 8, "replicas=4")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_slices_of_a_node_name_its_gpus(server: KubernetesServer, client: Ku
     found = list_nodes(client, node_decoder(sliced=listed_slices(client)))["dra-1"].gpus
 
     assert found is not None
-    assert (found.allocatable, found.capacity, found.by_slices) == (3, 3, True)
+    assert (found.allocatable, found.capacity, found.layout) == (3, 3, "slices")
 
 
 def test_the_device_plugin_counts_where_it_offers_whole_gpus() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from konductor_like.catalog import Entry, load_catalog
+from konductor_like.catalog import Catalog, load_catalog
 from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
 from konductor_like.cluster.node_writer import DryRunWriter, Outcome, WriteResult
 from konductor_like.controller.coverage_report import CoverageReport
@@ -91,9 +91,9 @@ class Scene:
         start: Checkpoint | None = None,
         fleet: FleetMonitor | None = None,
         lease: Controls | None = None,
-        rules: Callable[[str], Entry | None] | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
-        """``rules`` returns the entry of a rule; with it, the reconciler counts GPUs."""
+        """With a ``catalog``, the reconciler counts GPUs."""
         controls = SimpleNamespace(update=lambda _now, **_: lease, unread=False)
         self.cluster = Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
@@ -109,7 +109,7 @@ class Scene:
             unknown_node_seconds=600,
             detect=detect,
             fleet=fleet,
-            gpus=None if rules is None else GpuMemory(self.metrics, rules),
+            gpus=None if catalog is None else GpuMemory(self.metrics, lambda: catalog),
             controls=None if lease is None else cast("OperatorControls", controls),
         )
 

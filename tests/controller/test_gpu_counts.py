@@ -26,7 +26,7 @@ def scene(size: int = 40, overrides: str = "") -> Scene:
     nodes = {name: replace(state, gpus=GpuCount(8, 8)) for name, state in fleet(size).items()}
     text = f"overrides: {{{overrides}}}" if overrides else ""
     catalog = read_user_rules(text, "rules.yaml", load_catalog()).catalog
-    found = Scene(nodes=nodes, rules=catalog.entry)
+    found = Scene(nodes=nodes, catalog=catalog)
     found.run(seconds=0)
     return found
 

@@ -43,7 +43,8 @@ MINUTE = 60.0
 
 def with_gpus(state: NodeState, allocatable: int, capacity: int | None = None, **other: Any) -> NodeState:
     """Return the node with these GPUs, as after the next report of its kubelet."""
-    gpus = GpuCount(allocatable, allocatable if capacity is None else capacity, "p5.48xlarge/", **other)
+    more = {"layout": "replicas=1", **other}
+    gpus = GpuCount(allocatable, allocatable if capacity is None else capacity, "p5.48xlarge/", **more)
     return replace(state, gpus=gpus)
 
 
@@ -302,7 +303,9 @@ def test_a_node_that_registers_again_before_its_plugin_is_short() -> None:
     assert fleet.step(120) == []  # a Node that tells of no GPUs is not checked
 
 
-@pytest.mark.parametrize("first", [{"replicas": 4}, {"mig": True}], ids=["time-slicing", "MIG"])
+@pytest.mark.parametrize(
+    "first", [{"layout": "replicas=4"}, {"comparable": False}], ids=["time-slicing", "MIG"]
+)
 def test_another_layout_begins_anew(first: Mapping[str, Any]) -> None:
     fleet = Fleet(size=2)
     fleet.has("gpu-2", 16, **first)
@@ -313,13 +316,23 @@ def test_another_layout_begins_anew(first: Mapping[str, Any]) -> None:
     assert fleet.short == {}
 
 
+def test_labels_of_time_slicing_that_come_after_the_shared_gpus_leave_no_wrong_count() -> None:
+    fleet = Fleet(size=2)
+    for gpus, layout in ((32, "replicas=1"), (8, "replicas=4"), (2, "replicas=4"), (8, "replicas=1")):
+        fleet.has("gpu-2", gpus, layout=layout)
+        assert fleet.step(4) == []
+
+    assert fleet.step(60) == []
+    assert fleet.short == {}
+
+
 def test_parts_of_gpus_are_not_judged_and_whole_gpus_in_slices_are() -> None:
     fleet = Fleet(size=2)
-    fleet.has("gpu-1", 56, mig=True)
-    fleet.has("gpu-2", 8, mig=True, by_slices=True)
+    fleet.has("gpu-1", 56, comparable=False)
+    fleet.has("gpu-2", 8, layout="slices")
     fleet.step()
-    fleet.has("gpu-1", 49, mig=True)
-    fleet.has("gpu-2", 7, mig=True, by_slices=True)
+    fleet.has("gpu-1", 49, comparable=False)
+    fleet.has("gpu-2", 7, layout="slices")
 
     assert fleet.step(60) == ["gpu-2: 7 of 8 GPUs are allocatable (capacity 7)"]
     assert fleet.short == {"gpu-2": "7 of 8 GPUs"}
@@ -327,7 +340,7 @@ def test_parts_of_gpus_are_not_judged_and_whole_gpus_in_slices_are() -> None:
 
 def test_all_gpus_lost_keep_the_layout_that_was_known() -> None:
     fleet = Fleet(size=2)
-    fleet.has("gpu-2", 8, replicas=4)
+    fleet.has("gpu-2", 8, layout="replicas=4")
     fleet.step()
     fleet.has("gpu-2", 0)  # without a GPU, feature discovery removes its labels
 
@@ -344,6 +357,7 @@ def test_a_person_who_resets_the_node_accepts_the_loss(capacity: int) -> None:
     )
     assert change is not None
     assert change.record is not None
+    assert change.record.releases[0].read_ns == {}  # the fault is no line, so its time covers no line
     fleet.change("gpu-7", record=change.record)
 
     assert fleet.step(120) == []
@@ -352,6 +366,17 @@ def test_a_person_who_resets_the_node_accepts_the_loss(capacity: int) -> None:
     assert fleet.step(120) == []
     fleet.has("gpu-7", 6, capacity)
     assert fleet.step(60) == [f"gpu-7: 6 of 7 GPUs are allocatable (capacity {capacity})"]
+
+
+def test_a_person_who_removes_the_taint_by_hand_accepts_the_loss() -> None:
+    fleet = Fleet()
+    fleet.has("gpu-7", 7)
+    fleet.step(60)
+    fleet.change("gpu-7", record=replace(fleet.nodes["gpu-7"].record, tainted_at=at(0)))
+    fleet.step()
+
+    assert fleet.nodes["gpu-7"].record.gpus == 7
+    assert fleet.step(120) == []
 
 
 def test_a_reset_for_another_fault_does_not_accept_missing_gpus() -> None:
@@ -414,3 +439,13 @@ def test_a_fatal_override_taints_and_the_taint_stays_when_the_gpus_are_back() ->
     [incident] = fleet.nodes["gpu-7"].record.incidents
     assert incident.state is IncidentState.ACTIVE
     assert incident.ended_ns or incident.met_ns
+
+
+def test_nodes_that_are_reported_already_do_not_excuse_the_next_one() -> None:
+    fleet = Fleet(size=4)
+    fleet.has("gpu-1", 7)
+    fleet.step(35)
+    fleet.restart()  # the next controller sees both nodes short from its start on
+    fleet.has("gpu-2", 7)
+
+    assert fleet.step(40) == ["gpu-2: 7 of 8 GPUs are allocatable (capacity 7)"]

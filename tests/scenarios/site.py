@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
@@ -37,7 +37,12 @@ from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, RENEW_SECONDS, Process, _shared
 from tests.chaos.wire import LOKI, Exchange, awaited
 from tests.cli.transcripts import forget_settings
+from tests.manifests.manifests import documents
+from tests.manifests.policy import Policy
+from tests.manifests.roles import CONTROLLER, rules_of
 
+DOCS = documents("controller_deployment.yaml")
+"""The controller's manifest: its rights and its admission policy hold in every scenario."""
 SHIPPING_SECONDS = 0.2
 STEP_SECONDS = 5.0
 UPTIME_SECONDS = 1_235_000
@@ -137,11 +142,18 @@ class Site:
             **settings,
         )
         self.loki = LokiServer(now_ns=lambda: self.clock.true_ns)
-        self.kube = KubernetesServer(clock=self.clock.moment, nodes=nodes)
+        self.kube = KubernetesServer(clock=self.clock.moment, nodes=nodes, admission=Policy(DOCS))
+        self._token = self.kube.access.add_user(CONTROLLER, rules_of(DOCS))
         self.kube.create_namespace(NAMESPACE)
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))
         self._decode = node_decoder(self.settings)
+        self.calls: set[tuple[str, str]] = set()
+        """The kinds of the controller's requests to the API server: method, and path without names."""
+        self.writes: Counter[str] = Counter()
+        """Number of the controller's writes, by node."""
         self._kernels: dict[str, _Kernel] = {}
+        self.silent: set[str] = set()
+        """The nodes whose kernel-log reader does not run."""
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._reading = False
@@ -238,8 +250,12 @@ class Site:
     def _exchange(self, server: str, request: Request, timeout_seconds: float) -> Reply:
         if server == LOKI:
             return awaited(self.loki._api.handle(request), timeout_seconds, self.advance)
+        self.calls.add((request.method, _kind_of(request.path)))
+        if request.method == "PATCH":
+            self.writes[request.path.rpartition("/")[2]] += 1
         if "watch" not in request.params:
-            return self.kube._http.handle(request)
+            headers = {**request.headers, "authorization": f"Bearer {self._token}"}
+            return self.kube._http.handle(replace(request, headers=headers))
         store, version = self.kube._store, int(request.param("resourceVersion"))
         selection = Selection(NODES, "", Request("GET", request.path))
         changes = store.changes_since("nodes", version)
@@ -287,12 +303,26 @@ class Site:
 
         def beat() -> None:
             wall = self.clock.moment().isoformat().replace("+00:00", "Z")
-            for name in self.names:
+            for name in [each for each in self.names if each not in self.silent]:
                 text = self._log(name).heartbeat(self.clock.true_ns, wall)
                 self._ship(name, "dmesg-logging", f"dmesg-{name[-4:]}", "dmesg", {}, text, SHIPPING_SECONDS)
             self._at(HEARTBEAT_SECONDS, beat)
 
         beat()
+
+    def reboot(self, node: str, boot_id: str, *, silent: bool = False) -> None:
+        """Let a machine boot: its kubelet reports the new boot id, and its kernel log starts again.
+
+        With ``silent`` the reader of the kernel log does not start.
+        """
+
+        def boot(stored: dict[str, Any]) -> None:
+            stored["status"]["nodeInfo"]["bootID"] = boot_id
+
+        self.kube.edit_node(node, boot)
+        self._kernels[node] = _Kernel(boot_id, self.clock.true_ns)
+        self.silent.discard(node)
+        self.silent.update([node] if silent else [])
 
     def _log(self, node: str) -> _Kernel:
         if node not in self._kernels:
@@ -380,3 +410,14 @@ class Site:
 
     def told(self, reason: str) -> list[dict[str, Any]]:
         return [event for event in self.kube.objects("events", "default") if event["reason"] == reason]
+
+    def told_of_fleet(self) -> list[tuple[str, str]]:
+        """Return the Events of the running controller on the Lease: reason and message."""
+        return [] if self._process is None else self._process.told
+
+
+def _kind_of(path: str) -> str:
+    """Return the resource of a path, without the names of objects: ``nodes/*/status``."""
+    words = path.partition("/v1/")[2].split("/")
+    words = words[2:] if words[0] == "namespaces" and len(words) > 2 else words
+    return "/".join("*" if place == 1 else word for place, word in enumerate(words))

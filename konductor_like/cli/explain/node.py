@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from konductor_like.cli.columns import age_of, count, fault_name, stamp
+from konductor_like.cli.columns import age, age_of, count, fault_name, stamp
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import notes_on
@@ -200,7 +200,9 @@ def _return(node: NodeExplanation) -> str:
     if not report.state.tainted or node.stays_out or not node.returns.by_reboot:
         return ""
     why = report.why_not_returned
-    return f"does not return by itself: {why}" if why else "returns by itself within seconds, on probation"
+    heard = age(node.controller.policy.return_quiet_seconds)
+    when = f"returns by itself when its kernel log was heard for {heard} since the reboot"
+    return f"does not return by itself: {why}" if why else when
 
 
 def _decided(node: NodeExplanation) -> str:

@@ -1,0 +1,274 @@
+"""The invariants of nodes that return by themselves: after a reboot, or after a test.
+
+A return is allowed only if all its conditions hold in the world itself. What people and kubelets did counts
+from the moment at which the controller saw it, because its decision may be older.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from konductor_like.model import (
+    MET_BY_REBOOT,
+    Incident,
+    IncidentState,
+    NodeRecord,
+    NodeState,
+    Severity,
+)
+from konductor_like.model.time import unix_ns
+from tests.chaos.evidence import recorded_in
+from tests.chaos.machines import ALL_GPUS, seconds
+
+if TYPE_CHECKING:
+    from tests.chaos.process import Process
+    from tests.chaos.world import World
+
+BY_REBOOT, BY_TIME = "reboot", "time"
+"""How a release by the controller came about (``Release.how``)."""
+HOUR_NS = seconds(3600)
+MARGIN_NS = seconds(2)
+BEHIND_NS = seconds(120)
+"""Nanoseconds by which a decision may be older than its write, and heartbeats later than the lines."""
+RETURNS_WATCHED, RELAPSES_MOST = 10, 3
+
+
+def how_of(record: NodeRecord) -> str:
+    """Return how the latest release came about; empty if there was none."""
+    return record.releases[0].how if record.releases else ""
+
+
+def is_timed(old: NodeRecord, new: NodeRecord) -> bool:
+    """Whether a controller's write follows from the time or a reboot alone, and from no line or person."""
+    met = {(i.key, i.first_ns) for i in old.incidents if i.met_ns is not None}
+    return (
+        new.releases[:1] != old.releases[:1]
+        or (old.probation_until is not None and new.probation_until is None)
+        or any(i.met_ns is not None and (i.key, i.first_ns) not in met for i in new.incidents)
+        or new.quiet_since != old.quiet_since
+        or new.gpus != old.gpus
+        or _facts(new) != _facts(old)
+    )
+
+
+def _facts(record: NodeRecord) -> set[tuple[str, str]]:
+    """Return the faults that no line reports, such as missing GPUs, with their state."""
+    return {(i.key.rule, i.state.value) for i in record.incidents if not (i.has_line or i.by_person)}
+
+
+@dataclass(slots=True)
+class Return:
+    """One return by the controller."""
+
+    name: str
+    uid: str
+    at_ns: int
+    on_probation: bool = True
+    """Whether neither a fault nor a person ended the probation."""
+    relapsed_ns: int | None = None
+    """When the node failed on probation; None if it did not."""
+
+
+class Returns:
+    """Checks every taint that a controller removes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.made: list[Return] = []
+        """All returns after a reboot, the latest last."""
+        self.relapses = 0
+        """Number of returned nodes that failed on probation, which shows that schedules do something."""
+        self._resumed_ns = 0
+        """When a person last resumed."""
+        self._relapsed: set[str] = set()
+        """Uids of the Nodes that relapsed and that no person has released since."""
+        self._cordoned: dict[str, int] = {}
+        """The resourceVersion of each cordoned Node after its cordon."""
+        self._short: dict[str, int] = {}
+        """The resourceVersion of each Node that has fewer GPUs than before."""
+        self._heartbeats: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        """The Loki timestamps of all heartbeats, by node and boot."""
+
+    # What happens
+
+    def heartbeat(self, name: str, text: str, timestamp_ns: int) -> None:
+        """Note a heartbeat that Loki accepted."""
+        boot = next((word for word in text.split() if word.startswith("boot=")), "")
+        self._heartbeats[name, boot.removeprefix("boot=")].add(timestamp_ns)
+
+    def cordoned(self, name: str, *, on: bool) -> None:
+        self._cordoned.pop(name, None)
+        if on and (version := self._version(name)):
+            self._cordoned[name] = version
+
+    def gpus_posted(self, name: str) -> None:
+        self._short.pop(name, None)
+        if self._world.machines[name].gpus < ALL_GPUS:
+            self._short[name] = self._version(name)
+
+    def person_resumes(self) -> None:
+        """Note that relapses until now no longer count for the fleet."""
+        self._resumed_ns = self._world.clock.true_ns
+
+    def lease_lost(self) -> None:
+        """Note that the Lease was deleted or damaged: only the nodes themselves still remember returns."""
+        self.made = [each for each in self.made if self._uid_now(each.name) == each.uid]
+
+    def person_released(self, name: str) -> None:
+        """Note a person's release: it ends a probation, and only the controller's rules say more."""
+        self._relapsed.discard(self._uid_now(name))
+        for each in self.made:
+            each.on_probation = each.on_probation and each.name != name
+
+    def tainted(self, new: NodeState) -> None:
+        """Note a taint by a controller: on probation it is a relapse."""
+        uid, now_ns = new.machine.node_uid, self._world.clock.true_ns
+        last = next((each for each in reversed(self.made) if each.uid == uid), None)
+        if last is None or not last.on_probation or not any(map(_is_fault, new.record.incidents)):
+            return
+        last.on_probation = False
+        if now_ns < last.at_ns + seconds(self._world.setup.probation_seconds) - self._slack_ns():
+            last.relapsed_ns = now_ns
+            self.relapses += 1
+            self._relapsed.add(uid)
+
+    def last_of(self, name: str) -> Return | None:
+        """Return the latest return of a node by itself; None if there was none."""
+        return next((each for each in reversed(self.made) if each.name == name), None)
+
+    # What is checked
+
+    def broken_by(
+        self, process: Process, old: NodeState, new: NodeState, step: int, *, late: bool
+    ) -> Iterator[str]:
+        """Describe each rule that this removal of the taint breaks, and remember it."""
+        how, who = how_of(new.record), f"{process.name} removes the taint of {new.name}"
+        if new.record.releases[:1] == old.record.releases[:1]:
+            yield f"{who} without a release"
+        elif how == BY_REBOOT:
+            for why in self._reasons_against(process, old, new, step, late=late):
+                yield f"{who}, although {why}"
+            made = Return(new.name, new.machine.node_uid, self._world.clock.true_ns)
+            self.made.append(made)
+        elif how == BY_TIME:
+            for why in self._test_goes_on(old):
+                yield f"{who}, although {why}"
+        else:
+            yield f"{who}, and calls that {how!r}"
+
+    def _reasons_against(
+        self, process: Process, old: NodeState, new: NodeState, step: int, *, late: bool
+    ) -> Iterator[str]:
+        """Describe each condition of a return after a reboot that does not hold."""
+        record, now_ns = old.record, self._world.clock.true_ns + max(0, process.clock_ahead_ns)
+        if not self._world.setup.returns:
+            yield "only a person may"
+        if record.tainted_at is None or any(i.by_person and _is_open(i) for i in record.incidents):
+            yield "a person tainted it"
+        if record.replace_since is not None:
+            yield "it is marked for replacement"
+        if record.hold_until is not None and unix_ns(record.hold_until) > now_ns + MARGIN_NS:
+            yield "its hold has not ended"
+        yield from self._unmet(old)
+        yield from self._unheard(old)
+        if not (late or process.waits_for(old.name)):
+            yield from self._seen_against(process, old, step)
+        yield from self._fleet_against(old, now_ns)
+        if self._world.setup.probation_seconds and new.record.probation_until is None:
+            yield "it is not on probation"
+
+    def _unmet(self, old: NodeState) -> Iterator[str]:
+        known = [i for i in old.record.incidents if i.state in (IncidentState.ACTIVE, IncidentState.HELD)]
+        for o in self._world.ledger.of(old.name):
+            if o.machine is self._world.machines[old.name] and o.taints and recorded_in(o, known):
+                if not o.machine.plain and o.boot_id == old.machine.boot_id:
+                    yield f"{o} is of the present boot"
+                elif o.finding.needs not in MET_BY_REBOOT:
+                    yield f"{o} needs {o.finding.needs}"
+
+    def _unheard(self, old: NodeState) -> Iterator[str]:
+        """Describe why the kernel log of the present boot counts as not heard."""
+        machine, settings = self._world.machines[old.name], self._world.settings
+        if machine.plain:
+            yield "it prints no heartbeats"
+            return
+        if machine.clock_was_set:
+            return  # the times of its heartbeats prove nothing
+        heard = sorted(self._heartbeats[old.name, old.machine.boot_id or ""])
+        if not heard:
+            yield "its kernel log of this boot was not heard"
+            return
+        stale_ns = seconds(settings.heartbeat_stale_seconds) + BEHIND_NS
+        if any(later - earlier > stale_ns for earlier, later in pairwise(heard)):
+            yield "its kernel log has a gap"
+        if heard[-1] - heard[0] < seconds(settings.return_quiet_seconds) - MARGIN_NS:
+            yield f"its kernel log was heard for {(heard[-1] - heard[0]) / 1e9:.0f} s only"
+        if self._world.clock.true_ns - heard[-1] > stale_ns and not self._world.clocks_differ:
+            yield "its kernel log is silent"
+
+    def _seen_against(self, process: Process, old: NodeState, step: int) -> Iterator[str]:
+        """Describe what the process had seen that forbids the return."""
+        seen = process.seen.get(old.name)
+        version = int(seen.as_read.resource_version) if seen is not None else 0
+        if self._cordoned.get(old.name, version + 1) <= version:
+            yield "it is cordoned"
+        if self._short.get(old.name, version + 1) <= version and (old.record.gpus or 0) > self._count(old):
+            yield f"it has {self._count(old)} of {old.record.gpus} GPUs"
+        if self._world.ledger.brake.pauses(step) and process.reads_lease():
+            yield "tainting is paused"
+
+    def _fleet_against(self, old: NodeState, now_ns: int) -> Iterator[str]:
+        if old.machine.node_uid in self._relapsed:
+            yield "it relapsed before"
+        relapsed = (each.relapsed_ns or 0 for each in self.made[-RETURNS_WATCHED:])
+        if sum(at_ns > self._resumed_ns + self._slack_ns() for at_ns in relapsed) >= RELAPSES_MOST:
+            yield f"{RELAPSES_MOST} of the last returns relapsed"
+        lately = [each for each in self.made if each.at_ns > now_ns - HOUR_NS + self._slack_ns()]
+        most = self._world.settings.returns_per_hour
+        if len(lately) >= most:
+            yield f"{len(lately)} nodes returned in the last hour, and {most} may"
+
+    def _test_goes_on(self, old: NodeState) -> Iterator[str]:
+        """Describe what forbids the end of a test."""
+        limit_seconds = self._world.settings.test_seconds
+        if not limit_seconds:
+            yield "tests do not end"
+        reasons = [i for i in old.record.incidents if i.taints and _is_open(i)]
+        yield from (f"{i.key.rule} is no test" for i in reasons if i.severity is not Severity.TEST)
+        now_ns = self._world.clock.true_ns + self._slack_ns()
+        if any(i.last_ns + seconds(limit_seconds) > now_ns for i in reasons):
+            yield "the test has not ended"
+
+    # Helpers
+
+    def _slack_ns(self) -> int:
+        """Return the nanoseconds by which times of a controller and of a node may differ from the truth."""
+        machines = self._world.machines.values()
+        nodes_ns = max((seconds(300) for machine in machines if machine.clock_was_set), default=0)
+        return MARGIN_NS + self._world.ledger.clock_ahead_ns + nodes_ns
+
+    def _uid_now(self, name: str) -> str:
+        stored = self._world.nodes.stored(name)
+        return "" if stored is None else self._world.decode(stored).machine.node_uid
+
+    def _version(self, name: str) -> int:
+        stored = self._world.nodes.stored(name)
+        return 0 if stored is None else int(stored["metadata"]["resourceVersion"])
+
+    def _count(self, state: NodeState) -> int:
+        stored = self._world.nodes.stored(state.name)
+        return 0 if stored is None else int(stored["status"]["allocatable"]["nvidia.com/gpu"])
+
+
+def _is_open(incident: Incident) -> bool:
+    return incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
+
+
+def _is_fault(incident: Incident) -> bool:
+    """Whether an incident is a reason for a taint, and neither a test nor a person's taint."""
+    test = incident.severity is Severity.TEST or incident.by_person
+    return incident.taints and incident.state is IncidentState.ACTIVE and not test
