@@ -144,6 +144,7 @@ def test_an_override_without_effect_is_refused_with_its_line(line: str, said: st
         ("id: site.nic_down", "id: nicdown", "id: 'nicdown' must be like site.nic_down"),
         ("id: site.nic_down", "id: xid.nic_down", "id: 'xid' is a built-in family"),
         ("id: site.nic_down", "id: nccl.new", "id: 'nccl' is a built-in family"),
+        ("id: site.nic_down", "id: node.gpus_missing", "id: 'node.gpus_missing' is defined twice"),
         ("source: kernel", "source: disk", "source: 'disk' is not one of kernel, pod"),
         ("severity: suspect", "severity: bad", "severity: 'bad' is not one of fatal"),
         (
@@ -237,6 +238,10 @@ def test_all_errors_are_reported_at_once_in_the_order_of_the_lines() -> None:
 )
 def test_a_file_of_the_wrong_shape_is_refused_with_its_line(text: str, said: str) -> None:
     assert any(said in problem for problem in problems(text))
+
+
+def test_a_users_rule_may_be_of_the_family_node_as_before_there_was_one() -> None:
+    assert set(read(OWN_RULE.replace("site.nic_down", "node.nic_down")).own) == {"node.nic_down"}
 
 
 def test_two_rules_of_one_name_are_refused() -> None:
