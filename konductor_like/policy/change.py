@@ -32,7 +32,7 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.endings import end_words, newly_ended, reboot_words
+from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
 from konductor_like.policy.needs import need_of
@@ -161,14 +161,14 @@ def change_of(
 def _further_events(
     case: NodeCase, record: NodeRecord, policy: PolicyConfig
 ) -> list[tuple[EventReason, str]]:
-    """Return the Events about a return, a reboot, and every suspicion and test that ended."""
+    """Return the Events about the end of a test's taint, a reboot, and the incidents that ended."""
     words = reboot_words(case.state, record)
     events = [(EventReason.REBOOTED, words)] if words else []
     if case.returned == HOW_TIME:
         message = f"The controller removed the taint: {record.releases[0].reason}."
         events.insert(0, (EventReason.RETURNED, message))
     ended = newly_ended(case.state.record, record)
-    return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended]
+    return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended if is_grave(each)]
 
 
 def misses_label(state: NodeState, needs: Needs | None) -> bool:
@@ -213,6 +213,8 @@ def _announcement(
     if case.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."
+    if case.returned == HOW_REBOOT:
+        return EventReason.RETURNED, return_words(record)
     if all(fault.finding.clears is not None for fault in case.folded.news) and newly_ended(
         state.record, record
     ):
