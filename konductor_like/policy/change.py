@@ -147,7 +147,7 @@ def _further_events(
     case: NodeCase, record: NodeRecord, policy: PolicyConfig
 ) -> list[tuple[EventReason, str]]:
     """Return the Events about a return, a reboot, and every suspicion and test that ended."""
-    words = reboot_words(case.state, record)
+    words = reboot_words(case.state, record, returns=policy.returns_by_reboot)
     events = [(EventReason.REBOOTED, words)] if words else []
     if case.returned:
         message = f"The controller removed the taint: {record.releases[0].reason}."

@@ -115,6 +115,8 @@ def _of_record(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: 
     known = state.record.machine
     if known is not None and replace(known, boot_id=state.machine.boot_id) != state.machine:
         yield "its record is about another machine"
+    if state.record_problem is not None:
+        yield "its record cannot be read in full"
     open_ones = [
         each
         for each in record.incidents
