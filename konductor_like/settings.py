@@ -205,7 +205,7 @@ class Settings(BaseSettings):
     faults, the controller removes it, too ([the way back](../use/return.md))."""
     return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0)
     """Return: seconds for which the kernel log of the new boot must be heard without a fault."""
-    returns_per_hour: int = Field(_POLICY.returns_per_hour, ge=0)
+    returns_per_hour: int = Field(_POLICY.returns_per_hour, ge=0, le=10)
     """Return: maximum number of nodes that return by themselves within an hour."""
     probation_seconds: float = Field(_POLICY.probation_seconds, ge=0)
     """Return: seconds of probation. A fault on probation taints at once and ends the node's automatic

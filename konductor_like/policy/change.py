@@ -161,8 +161,8 @@ def change_of(
 def _further_events(
     case: NodeCase, record: NodeRecord, policy: PolicyConfig
 ) -> list[tuple[EventReason, str]]:
-    """Return the Events about the end of a test's taint, a reboot, and the incidents that ended."""
-    words = reboot_words(case.state, record)
+    """Return the Events about a return, a reboot, and every suspicion and test that ended."""
+    words = reboot_words(case.state, record, returns=policy.returns_by_reboot)
     events = [(EventReason.REBOOTED, words)] if words else []
     if case.returned == HOW_TIME:
         message = f"The controller removed the taint: {record.releases[0].reason}."
@@ -213,8 +213,6 @@ def _announcement(
     if case.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."
-    if case.returned == HOW_REBOOT:
-        return EventReason.RETURNED, return_words(record)
     if all(fault.finding.clears is not None for fault in case.folded.news) and newly_ended(
         state.record, record
     ):

@@ -124,10 +124,11 @@ def end_words(incident: Incident, policy: PolicyConfig) -> str:
     return f"{name_of(incident)} ended: {why[incident.met_by or MetBy.TIME]}."
 
 
-def reboot_words(state: NodeState, record: NodeRecord) -> str:
-    """Return what a reboot means for a node with grave open incidents; empty without either.
+def reboot_words(state: NodeState, record: NodeRecord, *, returns: bool) -> str:
+    """Return what a reboot means for a node with open incidents; empty without either.
 
-    ``state`` has the record as it was read, ``record`` is the one after the boot.
+    ``state`` has the record as it was read, ``record`` is the one after the boot. ``returns``: nodes may
+    return by themselves after a reboot.
     """
     known = state.record.machine
     if known is None or None in (known.boot_id, state.machine.boot_id):
@@ -137,10 +138,10 @@ def reboot_words(state: NodeState, record: NodeRecord) -> str:
         return ""
     if not any(each.state in _OPEN and is_grave(each) for each in state.record.incidents):
         return ""
-    return " ".join(("The machine has rebooted.", *_consequences(state, record)))
+    return " ".join(("The machine has rebooted.", *_consequences(state, record, returns=returns)))
 
 
-def _consequences(state: NodeState, record: NodeRecord) -> Iterator[str]:
+def _consequences(state: NodeState, record: NodeRecord, *, returns: bool) -> Iterator[str]:
     boot_id = state.machine.boot_id
     reasons = [each for each in tainting(record) if each.last.boot_id != boot_id] if state.tainted else []
     by_reboot = [name_of(each) for each in reasons if each.met_by is MetBy.REBOOT]
@@ -149,6 +150,9 @@ def _consequences(state: NodeState, record: NodeRecord) -> Iterator[str]:
     unmet = [f"{name_of(each)} ({each.needs or 'unknown'})" for each in reasons if each.met_by is None]
     if unmet:
         yield f"It does not meet the needs of {', '.join(unmet)}."
+    elif reasons and returns:
+        explain = f"`konductor-like explain node {state.name}`"
+        yield f"The node returns by itself, on probation, if nothing speaks against it: {explain}."
     elif reasons:
         yield f"The taint stays: test the node, then `konductor-like reset {state.name}`."
     held = [name_of(each) for each in state.record.incidents if each.state is IncidentState.HELD]

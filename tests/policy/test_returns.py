@@ -119,6 +119,7 @@ GUARDS: dict[str, tuple[Callable[[], str | None], str]] = {
     "the brake holds": (lambda: reason(brake=HELD), "the brake holds nodes back"),
     "another Node": (lambda: reason(machine=Machine("uid-x", "system-gpu-1", "boot-b")), "another machine"),
     "another machine": (lambda: reason(machine=Machine("uid-gpu-1", "other", "boot-b")), "another machine"),
+    "a damaged record": (lambda: reason(record_problem="it is not JSON"), "record cannot be read in full"),
     "a person's taint": (
         lambda: reason(record=of(LOST, replace(LOST, key=IncidentKey("operator", None)))),
         "a person tainted it",

@@ -115,7 +115,7 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
     plan = decide(snapshot, (), policy, fleet.now)
     mine = (each for each in plan.refused if each.node == name and (known or each.why not in _BY_SETTINGS))
     failures = shared_failures(fleet.nodes, fleet.now)
-    returns = Returns.of(fleet.nodes, controller, plan.brake, fleet.now)
+    returns = Returns(fleet.now, fleet.nodes, controller, plan.brake)
     return NodeExplanation(
         now=fleet.now,
         report=node_report(state, controller.coverage, fleet.unread_since, returns),

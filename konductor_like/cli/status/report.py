@@ -271,7 +271,7 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
     states = [state for name, state in nodes.items() if name in chosen]
     gpu_nodes = [name for name, state in nodes.items() if state.is_gpu_node]
     brake = fleet.brake()
-    returns = Returns.of(nodes, fleet.controller, brake, fleet.now)
+    returns = Returns(fleet.now, nodes, fleet.controller, brake)
     return StatusReport(
         now=fleet.now,
         brake=brake,
