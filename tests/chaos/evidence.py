@@ -8,6 +8,7 @@ from typing import Any
 
 from konductor_like.model import (
     HEALTH_LABEL,
+    NEEDS_LABEL,
     RECORD_ANNOTATION,
     SUSPECT_TAINT_EFFECT,
     SUSPECT_TAINT_KEY,
@@ -24,6 +25,7 @@ from konductor_like.model import (
 from tests.chaos.machines import Occurrence, seconds
 
 Node = dict[str, Any]
+_OUR_NAMES = (HEALTH_LABEL, NEEDS_LABEL, RECORD_ANNOTATION)
 _OURS = (
     (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT),
     (SUSPECT_TAINT_KEY, TAINT_VALUE, SUSPECT_TAINT_EFFECT),
@@ -91,8 +93,8 @@ def version(node: Node) -> str:
 def without_ours(node: Mapping[str, Any]) -> Node:
     """Return a Node without our taints, label and record, in its own order."""
     meta = {k: v for k, v in node["metadata"].items() if k not in ("resourceVersion", "managedFields")}
-    for part, ours in (("labels", HEALTH_LABEL), ("annotations", RECORD_ANNOTATION)):
-        meta[part] = {key: value for key, value in meta.get(part, {}).items() if key != ours}
+    for part in ("labels", "annotations"):
+        meta[part] = {key: value for key, value in meta.get(part, {}).items() if key not in _OUR_NAMES}
     taints = [
         taint
         for taint in node.get("spec", {}).get("taints", [])
