@@ -149,8 +149,8 @@ def _asked_by(incident: Incident, record: NodeRecord) -> Asked:
 def _came_back(incident: Incident, others: Sequence[Incident]) -> bool:
     """Whether a reboot met the need of an earlier incident of the same rule and GPU, in another boot."""
     return incident.severity is not Severity.TEST and any(
-        each.key == incident.key
-        and each.met_by is MetBy.REBOOT
+        each.met_by is MetBy.REBOOT
+        and each.key == incident.key
         and each.last.boot_id != incident.last.boot_id
         for each in others
     )
