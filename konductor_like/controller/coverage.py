@@ -126,10 +126,10 @@ class CoverageTracker:
         self._reread_now: set[str] = set()
         self._changes = CoverageChanges()
         self.given_up: dict[str, int] = {}
-        """By node, the end of the latest span without heartbeats that nobody will read any more.
+        """By node, the end of the latest span whose lines may be lost for good.
 
-        That is a gap that was given up, or the time before the first heartbeat if the last controller did not
-        hear the node until a moment before.
+        That is a gap that was given up, a part of the log that the kernel overwrote, or the time before the
+        first heartbeat if the last controller did not hear the node until a moment before.
         """
         self.revisit_spans: tuple[Span, ...] = ()
         """The spans that the fault readers should read again: all gaps, without overlaps, in order."""
@@ -165,6 +165,7 @@ class CoverageTracker:
         if len(seen) >= 64:
             seen.clear()
         seen.add((boot_id, first))
+        self.given_up[node] = max(timestamp_ns, self.given_up.get(node, 0))
         self._lost[node] = Loss(
             lost + (before.records if before else 0), max(timestamp_ns, before.at_ns if before else 0)
         )

@@ -86,7 +86,7 @@ class FleetMonitor:
         self.hearing: Mapping[str, Hearing] = {}
         """The GPU nodes whose kernel log is heard now, as of the last :meth:`update`."""
         self.gaps_given_up: Mapping[str, int] = {}
-        """By node, the end of the latest span whose heartbeats nobody will read (a Loki timestamp)."""
+        """By node, the end of the latest span whose lines may be lost for good (a Loki timestamp)."""
         self.unparsed = UnparsedLines(metrics, before.unparsed if before else {}, catalog)
         self._metrics = metrics
         self._report = report

@@ -31,7 +31,7 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.endings import end_words, newly_ended, reboot_words
+from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
 from konductor_like.policy.release import contest_words, held_longer, returned_record
@@ -149,11 +149,11 @@ def _further_events(
     """Return the Events about a return, a reboot, and every suspicion and test that ended."""
     words = reboot_words(case.state, record, returns=policy.returns_by_reboot)
     events = [(EventReason.REBOOTED, words)] if words else []
-    if case.returned:
+    if case.returned == HOW_TIME:
         message = f"The controller removed the taint: {record.releases[0].reason}."
         events.insert(0, (EventReason.RETURNED, message))
     ended = newly_ended(case.state.record, record)
-    return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended]
+    return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended if is_grave(each)]
 
 
 def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:

@@ -157,6 +157,18 @@ def test_an_acknowledged_suspicion_and_a_symptom_of_another_node_end_by_quiet_to
     assert [change.event, *(reason for reason, _ in change.also)] == [EventReason.ENDED] * 2
 
 
+@pytest.mark.parametrize("severity", [Severity.APPLICATION, Severity.INFO])
+def test_faults_that_make_no_suspect_end_with_a_reboot_only_and_without_an_event(severity: Severity) -> None:
+    cluster = heard(fault(rule="xid.31", severity=severity, needs="application-restart"), given_up=DAY)
+    assert cluster.tick(seconds=2 * WEEK).changes == ()
+
+    cluster.reboot("gpu-1", "boot-b")
+    [change] = cluster.tick(seconds=2 * WEEK + 60).changes
+
+    assert of_gpu_1(cluster).met_by is MetBy.REBOOT
+    assert (change.event, change.also) == (None, ())
+
+
 def test_a_fatal_fault_never_ends_by_quiet() -> None:
     """A dead GPU prints nothing more."""
     cluster = heard(fault())
