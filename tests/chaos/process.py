@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from konductor_like.cluster.errors import KubeError, LeadershipLost
-from konductor_like.cluster.events import NodeEvents, event_subject
+from konductor_like.cluster.events import NodeEvents, events_of
 from konductor_like.cluster.lease import LeaderLease, read_controls
 from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.node_decoder import node_decoder
@@ -105,8 +105,8 @@ class _Announcer:
         self._events = events
 
     def announce(self, state: NodeState, change: Change) -> None:
-        if change.event is not None:
-            self._events.send(state, change.event, change.message, event_subject(change), change.act_id)
+        for reason, message, subject in events_of(change):
+            self._events.send(state, reason, message, subject, change.act_id)
 
 
 class _Stop:
