@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from konductor_like.cluster.node_writer import Outcome
 from konductor_like.controller import logs
-from konductor_like.controller.audit import Audit
+from konductor_like.controller.audit import Audit, control_applied
 from konductor_like.controller.metrics import Metrics, fault_labels
 from konductor_like.controller.ports import FleetEvent
 from konductor_like.model import (
@@ -339,6 +339,7 @@ class ReturnsReport:
             resume = controls.resume
             message = f"{resume.by} allowed nodes to return by themselves again at {stamp(resume.at)}."
             logs.info(message, by=resume.by)
+            control_applied("resume", by=resume.by, act=resume.act, why="automatic returns")
             self._fleet_event(EventReason.RETURNS_RESUMED, message)
 
 

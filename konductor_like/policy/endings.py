@@ -76,9 +76,11 @@ def with_ends(
 ) -> NodeRecord:
     """Return the record after everything that ends by now; the identical object if nothing does.
 
-    It is asked of every node with a record in every decision.
+    It is asked of every node with a record in every decision. On a node that the controller leaves alone
+    nothing ends.
     """
-    if all(each.state is IncidentState.RELEASED for each in record.incidents):
+    is_left_alone = state.opted_out or not state.selected
+    if is_left_alone or all(each.state is IncidentState.RELEASED for each in record.incidents):
         return record
     record = _with_quiet_clock(after_boot(record, state, now), snapshot.gaps_given_up.get(state.name, 0))
     now_ns = unix_ns(now)
@@ -186,9 +188,8 @@ def _quiet_ns(
 def _may_end_tests(record: NodeRecord, state: NodeState, snapshot: Snapshot, now: datetime) -> bool:
     """Whether the controller may take off this node's taint, if a test was its only reason."""
     pause = snapshot.controls.pause
-    if (pause is not None and pause.holds(now)) or state.name in snapshot.ambiguous:
-        return False
-    if state.opted_out or not state.selected or state.blocked:
+    is_paused = pause is not None and pause.holds(now)
+    if is_paused or state.name in snapshot.ambiguous or state.blocked:
         return False
     return record.contested_at is None and may_return(record, now) is None
 

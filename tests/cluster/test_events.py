@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.events import LeaseEvents, NodeEvents, event_name, shortened
+from konductor_like.cluster.events import LeaseEvents, NodeEvents, event_name, events_of, shortened
 from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes
-from konductor_like.model import EventReason, NodeState
+from konductor_like.model import Act, Change, EventReason, NodeRecord, NodeState, Release, Verb
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import NOON, raw_node, state_of, wait_until
@@ -112,6 +112,21 @@ def test_a_stop_ends_the_waiting(server: KubernetesServer, client: KubeClient, n
 
     assert not NodeEvents(client, "konductor-like-0", sleep=lambda _: True).send(node, TAINTED, "x", "y")
     assert len(server.calls("create", "events")) == 1
+
+
+def test_one_write_has_an_event_for_each_incident_that_ended_and_a_later_write_has_its_own(
+    node: NodeState,
+) -> None:
+    """A node that was released before: the release must not name the Events of later ends."""
+
+    def names(act: str) -> list[str]:
+        record = NodeRecord(releases=(Release(NOON, "kim", "", "reset"),), act=Act(act, NOON))
+        ended = [(EventReason.ENDED, f"xid {code} ended: the machine has rebooted.") for code in (63, 94)]
+        change = Change("gpu-1", Verb.RECORD, record, None, *ended[0], also=tuple(ended[1:]))
+        return [event_name(node, reason, subject) for reason, _, subject in events_of(change)]
+
+    assert names("act-1") == names("act-1")
+    assert len({*names("act-1"), *names("act-2")}) == 4
 
 
 def test_another_node_reason_or_subject_is_another_event() -> None:

@@ -164,7 +164,10 @@ def test_with_the_default_settings_nothing_is_written_and_nothing_is_noted() -> 
     assert story.lease == Controls()
 
 
-def test_the_third_relapse_stops_the_fleet_until_a_person_resumes_and_each_is_told_once() -> None:
+def test_the_third_relapse_stops_the_fleet_until_a_person_resumes_and_each_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "konductor_like")
     story = Story(1, 2, 3, 4)
     story.rules = story.scene.reconciler.policy = replace(story.rules, returns_per_hour=3)
     story.run(seconds=5)
@@ -182,7 +185,7 @@ def test_the_third_relapse_stops_the_fleet_until_a_person_resumes_and_each_is_to
     story.successor()
     story.run(seconds=4010)
     assert story.scene.fleet_events[-1] == first  # the same words, so the API server keeps one Event
-    story.lease = story.lease.with_act(ControlAct(Control.RESUME, at(4020), "kim"))
+    story.lease = story.lease.with_act(ControlAct(Control.RESUME, at(4020), "kim", act="c0ffee"))
     story.run(seconds=4020)
     story.run(seconds=4030)
 
@@ -190,6 +193,11 @@ def test_the_third_relapse_stops_the_fleet_until_a_person_resumes_and_each_is_to
     assert story.scene.fleet_events[-1][1] == (
         "kim allowed nodes to return by themselves again at 2026-03-04T13:07:00Z."
     )
+    audits = [facts for each in caplog.records if (facts := getattr(each, "facts", {})).get("audit")]
+    resumed = [each for each in audits if each["verb"] == "resume"]
+    assert [(each["by"], each["act"], each["why"]) for each in resumed] == [
+        ("kim", "c0ffee", "automatic returns")
+    ]
     assert story.scene.count("returns_stopped") == 0
     assert "gpu-4" not in story.scene.cluster.tainted
 

@@ -323,6 +323,19 @@ def test_a_replay_of_a_test_that_ended_taints_nothing_and_a_new_test_line_taints
     assert of_gpu_1(cluster).count == 1
 
 
+def test_nothing_ends_on_a_node_that_is_opted_out_until_the_label_goes() -> None:
+    cluster = heard(fake(), suspect(stamp=101))
+    labelled = replace(cluster.nodes["gpu-1"], opted_out=True)
+    cluster.nodes["gpu-1"] = labelled
+    assert cluster.tick(seconds=WEEK).changes == ()
+
+    cluster.nodes["gpu-1"] = replace(labelled, opted_out=False)
+    cluster.tick(seconds=WEEK)
+
+    ended = {each.key.rule: each.met_by for each in cluster.nodes["gpu-1"].record.incidents}
+    assert ended == {"xid.14": MetBy.TIME, "xid.63": MetBy.QUIET}
+
+
 def test_a_test_that_the_brake_held_ends_too() -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(fault("gpu-2"), fake())

@@ -60,6 +60,7 @@ def test_a_return_is_one_write_that_says_why_and_until_when_probation_lasts() ->
         "(xid 79 on GPU 0000:4e:00). The node is on probation until 2026-03-05T12:00:00Z: a fault taints it "
         "at once and ends its automatic returns."
     )
+    assert change.also == ()
     record = cluster.nodes["gpu-1"].record
     assert (record.probation_until, record.tainted_at) == (at(DAY), None)
     assert (record.releases[0].how, record.releases[0].by) == ("reboot", "konductor-like")
