@@ -132,7 +132,7 @@ def released_record(
         ),
         releases=(mark, *record.releases)[:RELEASES_KEPT],
         read=read,
-        gpus=accepted(state),
+        gpus=record.gpus if how in ("reboot", "time") else accepted(state),  # no person looked at it
     )
 
 
