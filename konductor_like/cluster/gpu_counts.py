@@ -22,7 +22,7 @@ COUNT_LABELS = (
 )
 """The labels that counting reads. ``nvidia.com/mig.strategy`` is not one of them: the GPU operator sets it on
 every node, also where MIG is off."""
-_PLUGIN = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
+PLUGIN_RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
 """The device plugin's resources; the second one has shared GPUs, if the plugin renames them."""
 _MIG = "nvidia.com/mig-"
 _NO_TYPES = ("", "k3s", "rke2")
@@ -38,22 +38,27 @@ def gpu_count(labels: Mapping[str, str], status: Mapping[str, Any], sliced: int)
     GPU, or if the GPUs are split by MIG.
     """
     capacity, allocatable = json_object(status, "capacity"), json_object(status, "allocatable")
-    there = tuple([(name, _number(capacity[name])) for name in capacity if name[:11] == "nvidia.com/"])
-    if not there and not sliced:
+    # This runs for every report of every kubelet, and few Nodes have MIG.
+    in_parts = _MIG in "".join(capacity) and any(
+        _number(str(capacity[name])) for name in capacity if name.startswith(_MIG)
+    )
+    numbers = tuple(
+        [str(place.get(name, "")) for place in (capacity, allocatable) for name in PLUGIN_RESOURCES]
+    )
+    if not (sliced or in_parts or any(numbers)):
         return None
-    usable = sum([_number(allocatable[name]) for name in _PLUGIN if name in allocatable])
-    return _counted(tuple(map(labels.get, COUNT_LABELS)), there, usable, sliced)
+    return _counted(tuple(map(labels.get, COUNT_LABELS)), numbers, in_parts, sliced)
 
 
 @lru_cache(maxsize=1024)  # a fleet has few combinations, and identical objects are compared fast
 def _counted(
-    labels: tuple[str | None, ...], capacity: tuple[tuple[str, int], ...], usable: int, sliced: int
+    labels: tuple[str | None, ...], numbers: tuple[str, ...], in_parts: bool, sliced: int
 ) -> GpuCount:
     texts = (text or "" for text in labels)
     kind, gpus, replicas, gke_replicas, product, mig, gke_mig, mig_state, upgrade, plugin = texts
-    there = sum(number for name, number in capacity if name in _PLUGIN)
-    is_mig = "-MIG-" in product or mig not in ("", "all-disabled") or bool(gke_mig)
-    is_mig = is_mig or any(number for name, number in capacity if name.startswith(_MIG))
+    whole, renamed, usable, usable_renamed = map(_number, numbers)
+    there, usable = whole + renamed, usable + usable_renamed
+    is_mig = in_parts or "-MIG-" in product or mig not in ("", "all-disabled") or bool(gke_mig)
     by_slices = bool(sliced) and (is_mig or not there)
     shared = 1 if by_slices else max(_number(replicas), _number(gke_replicas), 1)
     # The operator pauses the device plugin for a new driver or MIG layout.
@@ -68,8 +73,8 @@ def _counted(
     )
 
 
-def _number(text: object) -> int:
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 7 else 0
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
 
 
 def gpus_of_slice(spec: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pydantic_core import SchemaValidator, core_schema
 
 from konductor_like.cluster import node_record as records
-from konductor_like.cluster.gpu_counts import COUNT_LABELS, gpu_count
+from konductor_like.cluster.gpu_counts import COUNT_LABELS, PLUGIN_RESOURCES, gpu_count
 from konductor_like.cluster.transport import FIELD_MANAGER, JsonObject, json_object, parsed
 from konductor_like.model import (
     CONDITION_MARK,
@@ -80,7 +80,8 @@ class PageDecoder:
             ),
             spec=_fields("taints", "unschedulable", "providerID"),
             status=_fields(
-                *("capacity", "allocatable"),
+                "capacity",
+                allocatable=_fields(*PLUGIN_RESOURCES),
                 conditions=core_schema.list_schema(_fields(*_CONDITION_FIELDS)),
                 nodeInfo=_fields("systemUUID", "bootID"),
             ),

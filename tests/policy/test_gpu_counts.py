@@ -379,6 +379,18 @@ def test_a_person_who_removes_the_taint_by_hand_accepts_the_loss() -> None:
     assert fleet.step(120) == []
 
 
+@pytest.mark.parametrize("how", ["reboot", "time"])
+def test_a_release_by_the_controller_does_not_accept_missing_gpus(how: str) -> None:
+    fleet = Fleet()
+    fleet.has("gpu-7", 7)
+    fleet.step(60)
+    change = release(fleet.nodes["gpu-7"], at=fleet.now, by="", reason="", how=how, read_ns={})
+
+    assert change is not None
+    assert change.record is not None
+    assert change.record.gpus == 8
+
+
 def test_a_reset_for_another_fault_does_not_accept_missing_gpus() -> None:
     fleet = Fleet()
     fleet.has("gpu-7", 7)
