@@ -67,7 +67,7 @@ def blocks(guide: str, language: str) -> list[str]:
 def variables() -> set[str]:
     """Every environment variable that a setting is read from."""
     named = {f"KONDUCTOR_{name.upper()}" for name in Settings.model_fields}
-    return {"LOG_ENDPOINT", "WATCHED_NAMESPACES", *named}
+    return {"LOG_ENDPOINT", "WATCHED_NAMESPACES", "KONDUCTOR_RETURN", *named}
 
 
 @each_guide
