@@ -25,6 +25,10 @@ _POLICY = PolicyConfig()
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_CONDITION = re.compile(r"(?=.*[a-z])[A-Z][A-Za-z0-9]{1,62}")
+_CHOOSE = "choose a name such as TrainyGPUFaulty"
+_OTHERS_CONDITIONS = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
+"""Types that kubelets and network plugins write, beside those that end with Ready."""
 _MATCHER = re.compile(
     r'\s*(?P<name>[a-zA-Z_]\w*)\s*(?P<op>=~|!~|!=|=)\s*(?P<value>"(?:[^"\\]|\\.)*"|`[^`]*`)\s*'
 )
@@ -201,7 +205,7 @@ class Settings(BaseSettings):
     faults, the controller removes it, too ([the way back](../use/return.md))."""
     return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0)
     """Return: seconds for which the kernel log of the new boot must be heard without a fault."""
-    returns_per_hour: int = Field(_POLICY.returns_per_hour, ge=0)
+    returns_per_hour: int = Field(_POLICY.returns_per_hour, ge=0, le=10)
     """Return: maximum number of nodes that return by themselves within an hour."""
     probation_seconds: float = Field(_POLICY.probation_seconds, ge=0)
     """Return: seconds of probation. A fault on probation taints at once and ends the node's automatic
@@ -242,6 +246,10 @@ class Settings(BaseSettings):
     """Node label with the pool name; empty for no pools. Example: `cloud.google.com/gke-nodepool`."""
     domain_label: str = "nvidia.com/gpu.clique"
     """Node label with the name of the multi-node NVLink domain."""
+
+    node_condition: str = ""
+    """Type of a [Node condition](../use/node-condition.md) that the controller writes: `True` on a faulty
+    node. Empty for none. Example: `TrainyGPUFaulty`. Needs `manifests/node_condition.yaml`."""
 
     ask_for_pods: bool = True
     """Read the pods of a node with a fault from the API server, to know its jobs."""
@@ -294,6 +302,20 @@ class Settings(BaseSettings):
     def _label(cls, value: str) -> str:
         if not _LABEL_NAME.fullmatch(value):
             raise ValueError(f"{value!r} is not a Loki label name")
+        return value
+
+    @field_validator("node_condition")
+    @classmethod
+    def _condition(cls, value: str) -> str:
+        if value == "AcceleratedHardwareReady":
+            raise ValueError(
+                "in this condition, which the EKS node agent writes, True means healthy; Karpenter deletes a "
+                f"node by force, with its jobs, 10 minutes after it became False; {_CHOOSE}"
+            )
+        if value.endswith("Ready") or value in _OTHERS_CONDITIONS:
+            raise ValueError(f"True must mean faulty, and no other program may write it; {_CHOOSE}")
+        if value and not _CONDITION.fullmatch(value):
+            raise ValueError(f"it is no condition type in CamelCase; {_CHOOSE}")
         return value
 
     @field_validator("kernel_selector", "extra_matchers")

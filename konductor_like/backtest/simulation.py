@@ -28,6 +28,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
+    Severity,
     SkippedTaint,
     SkipReason,
     Source,
@@ -153,6 +154,8 @@ class Simulation:
                 self._out[change.node] = Outage(change.node, now_ns, None, change.incident)
                 if self._release_after_ns is not None:
                     self._return_at(now_ns + self._release_after_ns, change.node)
+            elif change.verb is Verb.UNTAINT and change.node in self._out:  # a test has ended
+                self._outages.append(replace(self._out.pop(change.node), end_ns=now_ns))
         if plan.refused or self._held:
             self._note_held(now_ns, plan.refused)
         if len(self._out) > (self._peak.out if self._peak else 0):
@@ -172,6 +175,9 @@ class Simulation:
             for change in plan.changes
         )
         times = [now_ns + _IDLE_NS] if is_shared or SkipReason.DEFERRED in reasons else []
+        if test_ns := span_ns(self._rules.test_seconds):
+            tests = (each for each in self._out.values() if each.incident.severity is Severity.TEST)
+            times += [now_ns + test_ns - (now_ns - each.start_ns) % test_ns for each in tests]
         if SkipReason.COOLDOWN in reasons and brake.rearms_at is not None:
             times.append(unix_ns(brake.rearms_at))
         if SkipReason.RATE in reasons and brake.pace is not None and brake.pace.frees_at is not None:
@@ -183,10 +189,13 @@ class Simulation:
 
     def _bring_back(self, now_ns: int, name: str) -> None:
         """Release a node as assumed; if its earlier failures require it, release it later or never."""
+        outage = self._out.get(name)
+        if outage is None or now_ns < outage.start_ns + (self._release_after_ns or 0):
+            return  # the outage ended by itself; a later one has a return of its own
         state, now = self._nodes.snapshot()[name], moment_of(now_ns)
         why = may_return(state.record, now, self._rules)
         if why is not None:
-            self._out[name] = replace(self._out[name], why_longer=why)
+            self._out[name] = replace(outage, why_longer=why)
             if state.record.replace_since is None and state.record.hold_until is not None:
                 self._return_at(unix_ns(state.record.hold_until), name)
             return

@@ -225,11 +225,12 @@ def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -
     name = record.text("id")
     family = name.partition(".")[0]
     families = {rule.id.partition(".")[0] for rule in base.pattern_rules}
-    if family in families | {kind.value for kind in FaultKind} - {FaultKind.CUSTOM}:
+    # Rules named ``node.…`` of users are older than the family.
+    if family in families | {kind.value for kind in FaultKind} - {FaultKind.CUSTOM, FaultKind.NODE}:
         raise record.error("id", f"{quoted(family)} is a built-in family; change its rules under overrides")
     if not _ID.fullmatch(name):
         raise record.error("id", f"{quoted(name)} must be like site.nic_down: small letters, with a dot")
-    if name in others:
+    if name in others or name in base.node_facts:
         raise record.error("id", f"{name!r} is defined twice")
     return name
 

@@ -81,6 +81,12 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     else:
         found.in_effect = effective(settings, environ)
         found.problems += _unusable(settings)
+        if kind := settings.node_condition:
+            also = "" if kind == "TrainyGPUFaulty" else f", with {kind} in the list `ours` of its policy"
+            found.warnings.append(
+                f"KONDUCTOR_NODE_CONDITION={kind}: the controller may write the condition only after "
+                f"kubectl apply -f manifests/node_condition.yaml{also}."
+            )
         file = settings.rules_file
     _check_rules(found, file)
     return found

@@ -239,9 +239,11 @@ class KubeClient(ReadOnlyKubeClient):
         name = body.get("metadata", {}).get("name", "")
         return self._write("create", "POST", path, body, JSON, timeout_seconds, f"{path}/{name}")
 
-    def patch(self, path: str, body: object, timeout_seconds: float | None = None) -> JsonObject:
-        """Apply a JSON Patch to one object."""
-        return self._write("patch", "PATCH", path, body, JSON_PATCH, timeout_seconds)
+    def patch(
+        self, path: str, body: object, timeout_seconds: float | None = None, content_type: str = JSON_PATCH
+    ) -> JsonObject:
+        """Apply a patch to one object, by default a JSON Patch."""
+        return self._write("patch", "PATCH", path, body, content_type, timeout_seconds)
 
     def replace(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
         """Replace one object. The server refuses if its resourceVersion is not the one in ``body``."""

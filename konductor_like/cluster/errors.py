@@ -37,6 +37,7 @@ from konductor_like.model.text import clipped
 from konductor_like.model.time import retry_after_seconds
 
 SHOWN_CHARS = 256
+_BY_ADMISSION = ("ValidatingAdmissionPolicy", "admission webhook")
 _MISSING_VERB = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[\w./-]+)" in API group "(?P<group>[\w.-]*)"'
     r'(?: in the namespace "(?P<namespace>[\w.-]+)")?'
@@ -47,7 +48,8 @@ class KubeError(Exception):
     """A request that failed. The message says what failed; ``hint`` says what to do.
 
     ``transient``: trying again later may help. ``outcome_unknown``: the request was a write, and the server
-    may have carried it out although no usable answer came.
+    may have carried it out although no usable answer came. ``by_admission``: a policy or a webhook of the
+    server denied the request.
     """
 
     transient: ClassVar[bool] = False
@@ -60,11 +62,13 @@ class KubeError(Exception):
         hint: str | None = None,
         outcome_unknown: bool = False,
         retry_after_seconds: float | None = None,
+        by_admission: bool = False,
     ) -> None:
         super().__init__(message)
         self.hint = self.default_hint if hint is None else hint
         self.outcome_unknown = outcome_unknown
         self.retry_after_seconds = retry_after_seconds
+        self.by_admission = by_admission
 
 
 class KubeConfigError(KubeError):
@@ -185,6 +189,7 @@ def error_of(
         hint=hint,
         outcome_unknown=write and kind in (KubeUnavailable, KubeBadAnswer),
         retry_after_seconds=retry_after_seconds(retry_after),
+        by_admission=400 <= status < 500 and any(word in message for word in _BY_ADMISSION),
     )
 
 

@@ -12,11 +12,13 @@ from konductor_like.cluster import node_record as records
 from konductor_like.cluster.gpu_counts import COUNT_LABELS, gpu_count
 from konductor_like.cluster.transport import FIELD_MANAGER, JsonObject, json_object, parsed
 from konductor_like.model import (
+    CONDITION_MARK,
     HEALTH_LABEL,
     NEEDS_LABEL,
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
     AsRead,
+    Condition,
     Machine,
     NodeRecord,
     NodeState,
@@ -25,6 +27,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import ns_of_text
 
+_CONDITION_FIELDS = ("type", "status", "reason", "message", "lastHeartbeatTime", "lastTransitionTime")
 Selector = tuple[tuple[str, str | None], ...]
 """Labels that a Node must all have, as (key, value); with None as the value any value will do."""
 NodeDecoder = Callable[[JsonObject], NodeState]
@@ -78,7 +81,7 @@ class PageDecoder:
             spec=_fields("taints", "unschedulable", "providerID"),
             status=_fields(
                 *("capacity", "allocatable"),
-                conditions=core_schema.list_schema(_fields("type", "status", "lastHeartbeatTime")),
+                conditions=core_schema.list_schema(_fields(*_CONDITION_FIELDS)),
                 nodeInfo=_fields("systemUUID", "bootID"),
             ),
         )
@@ -170,6 +173,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         last_writer=last_writer(metadata.get("managedFields")),
         reported_ns=_ns(ready, "lastHeartbeatTime"),
         booted_after_ns=record.booted_after_ns if record.machine == machine else None,
+        conditions=_our_conditions(status),
         gpus=gpu_count(labels, status, sliced.get(name, 0)),
     )
 
@@ -190,10 +194,24 @@ def _ns(parent: Mapping[str, Any], name: str) -> int | None:
         return None
 
 
-def _condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _conditions(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     conditions = status.get("conditions")
-    found = [c for c in conditions if isinstance(c, dict)] if isinstance(conditions, list) else []
-    return next((condition for condition in found if condition.get("type") == kind), {})
+    return [c for c in conditions if isinstance(c, dict)] if isinstance(conditions, list) else []
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    return next((condition for condition in _conditions(status) if condition.get("type") == kind), {})
+
+
+def _our_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """Return the conditions that a controller of ours wrote, under whatever name."""
+    return tuple(
+        Condition(
+            kind, *(_text(c, name) or "" for name in ("status", "reason", "message", "lastTransitionTime"))
+        )
+        for c in _conditions(status)
+        if (_text(c, "message") or "").startswith(CONDITION_MARK) and (kind := _text(c, "type"))
+    )
 
 
 def _seen_before(record: NodeRecord) -> bool:
@@ -294,12 +312,13 @@ _ROUTINE = frozenset(
 def last_writer(managed_fields: object) -> str | None:
     """Return the field manager that last wrote to spec or metadata; None if unknown.
 
-    We and the managers in ``_ROUTINE`` do not count, nor do entries older than our own last write. The result
-    is a guess: the server keeps one entry per manager, in whole seconds, and no entry for a manager that has
-    only removed fields.
+    We and the managers in ``_ROUTINE`` do not count, nor do entries older than our own last write to spec or
+    metadata. The result is a guess: the server keeps one entry per manager, in whole seconds, and no entry
+    for a manager that has only removed fields.
     """
     entries = [e for e in managed_fields if isinstance(e, dict)] if isinstance(managed_fields, list) else []
-    ours_ns = max((_written_ns(e) for e in entries if e.get("manager") == FIELD_MANAGER), default=0)
+    ours = (e for e in entries if e.get("manager") == FIELD_MANAGER and not e.get("subresource"))
+    ours_ns = max(map(_written_ns, ours), default=0)
     others = [e for e in entries if _counts(e) and _written_ns(e) >= ours_ns]
     newest = max(others, key=_written_ns, default=None)
     return None if newest is None else str(newest["manager"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from inspect import signature
@@ -125,11 +126,6 @@ _RECORD = Codec(
     contested="contested_at",
     probation="probation_until",
 )
-_NEEDS_BEFORE = {
-    "nothing": Needs.NONE.value,
-    **{each.value.replace("-", " "): each.value for each in Needs},
-}
-"""The needs as versions before 0.4 wrote them: with blanks."""
 _COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice", "needs")
 _INCIDENT = Codec(
     Incident,
@@ -207,7 +203,8 @@ def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | N
     times = [ns for ns in (values["first_ns"], values["last_ns"]) if ns != ""]
     if not times:
         found.complain("first and last are missing")
-    values["needs"] = _NEEDS_BEFORE.get(values["needs"], values["needs"])
+    with suppress(ValueError):  # a newer version's need stays as it is
+        values["needs"] = Needs(values["needs"]).value
     return Incident(
         key=IncidentKey(rule, found.get("gpu", str)),
         last=_position(found, "at", boot_id),

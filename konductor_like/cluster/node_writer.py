@@ -7,6 +7,7 @@ its state: the caller must decide again on that state.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -20,10 +21,12 @@ from konductor_like.cluster.client import KubeClient, node_path
 from konductor_like.cluster.errors import Backoff, KubeConflict, KubeError, KubeInvalid, KubeNotFound
 from konductor_like.cluster.node_decoder import NodeDecoder
 from konductor_like.cluster.transport import JsonObject
-from konductor_like.model import Change, NodeState
+from konductor_like.model import NEEDS_LABEL, Change, NodeState
 
 _PATIENCE_SECONDS = 30.0
 """Seconds for all tries of one write."""
+LABEL_REFUSED_SECONDS = 600.0
+"""Seconds for which no label for needs is written after an admission policy refused one."""
 LINGER_SECONDS = 1.0
 """Seconds that ``write_all`` waits for a slow write; after that the write continues in its own thread."""
 
@@ -125,6 +128,7 @@ class NodeWriter:
         patience_seconds: float = _PATIENCE_SECONDS,
         linger_seconds: float = LINGER_SECONDS,
         on_state: Callable[[NodeState, NodeState | None], object] = lambda _state, _written: None,
+        on_label_refused: Callable[[str], object] = lambda _message: None,
         backoff: Backoff | None = None,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -136,6 +140,9 @@ class NodeWriter:
         the answers to late writes, which no result of ``write_all`` has. The reconciler applies the results'
         states too, because the writers of dry run and backtest have no ``on_state``; of a ``NodeWriter`` the
         store knows those states already.
+
+        ``on_label_refused`` is called with a message when the API server begins to refuse the label for what
+        a node needs, and again every :data:`LABEL_REFUSED_SECONDS` while it does.
         """
         self._client = client
         self._decode = decode
@@ -147,6 +154,14 @@ class NodeWriter:
         self._backoff = backoff or Backoff()
         self._sleep = sleep
         self._clock = clock
+        self._on_label_refused = on_label_refused
+        self._label_refused_until = -math.inf
+        self._label_lock = threading.Lock()
+
+    @property
+    def labels_needs(self) -> bool:
+        """Whether the label for what a node needs is written; not for a while after it was refused."""
+        return self._clock() >= self._label_refused_until
 
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
         """Write all changes, several at once. Return one result per node, in the order of ``pairs``.
@@ -176,24 +191,36 @@ class NodeWriter:
 
     def write(self, state: NodeState, change: Change) -> WriteResult:
         """Write one change that was decided on ``state``. Errors are in the result and never raised."""
-        operations = node_patch.build(state, change)
+        unlabelled = replace(change, needs=state.as_read.needs)
+        wanted = change if self.labels_needs else unlabelled
+        operations = node_patch.build(state, wanted)
         if not operations:
             return WriteResult(change, Outcome.APPLIED, state)
         give_up_at = self._clock() + self._patience_seconds
         failures, unknown = 0, False
+        refusal: KubeError | None = None
         while True:
             try:
                 budget = self._deadline.budget_seconds()
                 answer = self._client.patch(
                     node_path(change.node), operations, timeout_seconds=min(budget, self._timeout_seconds)
                 )
-                written = node_patch.applied(state, change)
+                if refusal is not None:
+                    self._note_refused(refusal)
+                written = node_patch.applied(state, wanted)
                 return WriteResult(change, Outcome.APPLIED, self._decoded(answer, written))
             except KubeNotFound:
                 return WriteResult(change, Outcome.GONE)
-            except (KubeConflict, KubeInvalid) as error:
-                return self._read_again(state, change, error, unknown)
             except KubeError as error:
+                if error.by_admission and wanted != unlabelled:
+                    # The policy may be older than the label. A taint must not wait until it is applied anew.
+                    wanted, refusal = unlabelled, error
+                    operations = node_patch.build(state, wanted)
+                    if operations:
+                        continue
+                    self._note_refused(error)
+                if isinstance(error, KubeConflict | KubeInvalid) and not error.by_admission:
+                    return self._read_again(state, wanted, error, unknown)
                 unknown = unknown or error.outcome_unknown
                 failures += 1
                 wait = self._backoff.seconds(failures, error.retry_after_seconds)
@@ -205,6 +232,17 @@ class NodeWriter:
         state = self._decode(answer)
         self._on_state(state, written)
         return state
+
+    def _note_refused(self, error: KubeError) -> None:
+        """Write no such label for a while, and tell once which manifest allows the label."""
+        with self._label_lock:
+            if not self.labels_needs:
+                return
+            self._label_refused_until = self._clock() + LABEL_REFUSED_SECONDS
+        self._on_label_refused(
+            f"the API server refuses the label {NEEDS_LABEL}, so Nodes are written without the label. Apply "
+            f"manifests/controller_deployment.yaml of this version, which allows the label ({error})"
+        )
 
     def _may_wait(self, seconds: float) -> bool:
         try:
@@ -234,6 +272,8 @@ class NodeWriter:
 
 class DryRunWriter:
     """The writer of a dry run: returns the results that a ``NodeWriter`` would, and has no client."""
+
+    labels_needs = True
 
     def __init__(self, *, shorten: bool = True) -> None:
         """``shorten=False`` saves the time that cutting the records to the size of an annotation takes."""

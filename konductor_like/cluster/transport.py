@@ -38,6 +38,7 @@ from konductor_like.model.time import seconds_ahead
 
 JsonObject = dict[str, Any]
 JSON, JSON_PATCH = "application/json", "application/json-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 FIELD_MANAGER = "konductor-like"
 """The field manager of all our writes."""
 USER_AGENT = f"konductor-like/{__version__}"

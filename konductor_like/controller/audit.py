@@ -30,7 +30,7 @@ FIELDS = (
         "count",
         "escalated_because",
     ),
-    *("failure_group", "rules", "evidence", "why"),
+    *("failure_group", "rules", "evidence", "why", "needs"),
 )
 REMEMBERED = 10_000
 """Refusals remembered as logged. Beyond that the oldest are forgotten, and may be logged again."""
@@ -60,6 +60,7 @@ class Audit:
             "outcome": self._applied if outcome == "applied" else outcome,
             "rules": (act.rules if act else "") or None,
             "why": why or cause,
+            "needs": change.needs,
         }
         _log(facts, quietly=outcome == "conflict")  # after a conflict the node is decided again at once
 

@@ -19,6 +19,7 @@ This module reads neither a clock nor Loki: heartbeats go in, and the spans to r
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -46,6 +47,10 @@ ONGOING_NS = 3600 * SECOND_NS
 
 A collector delivers its oldest lines first, so late heartbeats appear there first.
 """
+TOGETHER_NS = 600 * SECOND_NS
+"""Nanoseconds between the last heartbeats of two nodes, at most, if they fell silent together."""
+FLEET_PERCENT = 5.0
+"""Percent of the GPU nodes. If more nodes fall silent together, the collector is the likely reason."""
 CLOSING_NS = 120 * SECOND_NS
 """Nanoseconds between reading a gap's last heartbeat and closing it; meanwhile its lines are read."""
 
@@ -126,10 +131,10 @@ class CoverageTracker:
         self._reread_now: set[str] = set()
         self._changes = CoverageChanges()
         self.given_up: dict[str, int] = {}
-        """By node, the end of the latest span without heartbeats that nobody will read any more.
+        """By node, the end of the latest span whose lines may be lost for good.
 
-        That is a gap that was given up, or the time before the first heartbeat if the last controller did not
-        hear the node until a moment before.
+        That is a gap that was given up, a part of the log that the kernel overwrote, or the time before the
+        first heartbeat if the last controller did not hear the node until a moment before.
         """
         self.revisit_spans: tuple[Span, ...] = ()
         """The spans that the fault readers should read again: all gaps, without overlaps, in order."""
@@ -165,6 +170,7 @@ class CoverageTracker:
         if len(seen) >= 64:
             seen.clear()
         seen.add((boot_id, first))
+        self.given_up[node] = max(timestamp_ns, self.given_up.get(node, 0))
         self._lost[node] = Loss(
             lost + (before.records if before else 0), max(timestamp_ns, before.at_ns if before else 0)
         )
@@ -201,6 +207,20 @@ class CoverageTracker:
             listed_are_measured=fewer_measured,
             gaps=self._gaps(unmeasured, now_ns),
             lost=dict(self._lost),
+        )
+
+    def silent_alone(self, gpu_nodes: int) -> frozenset[str]:
+        """Return the silent nodes, but for those that fell silent together with much of the fleet.
+
+        While heartbeats cannot be read, no node becomes silent, and the silent nodes stay silent.
+        """
+        silent = {name: node.heard_ns for name, node in self._nodes.items() if node.silent}
+        times = sorted(silent.values())
+        most = max(1.0, gpu_nodes * FLEET_PERCENT / 100)
+        return frozenset(
+            name
+            for name, ns in silent.items()
+            if bisect_right(times, ns + TOGETHER_NS) - bisect_left(times, ns - TOGETHER_NS) <= most
         )
 
     def gap_end_ns(self, node: str) -> int | None:

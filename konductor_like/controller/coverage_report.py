@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from konductor_like.controller import logs
-from konductor_like.controller.coverage import CoverageChanges, OpenSpan
+from konductor_like.controller.coverage import FLEET_PERCENT, CoverageChanges, OpenSpan
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.ports import EventSink, FleetEvent
 from konductor_like.detection import Overrun
@@ -25,9 +25,8 @@ from konductor_like.model import (
 )
 from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of, stamp
+from konductor_like.policy.endings import is_grave
 
-FLEET_PERCENT = 5.0
-"""Percent of the GPU nodes. If more nodes fall silent together, one Event about the fleet reports them."""
 GATHER_NS = 75 * SECOND_NS
 """Nanoseconds for which silent nodes are gathered before they are reported.
 
@@ -113,7 +112,7 @@ class CoverageReport:
     def booted(self, before: Mapping[str, NodeState], nodes: Mapping[str, NodeState], now_ns: int) -> None:
         """Count the boots between two views of the nodes, and report those that nobody ordered.
 
-        The write that notes the boot reports the boot of a node with open incidents.
+        The write that notes the boot reports the boot of a node with grave open incidents.
         """
         booted = [(before[name], nodes[name]) for name in reboots(before, nodes)]
         self._metrics.reboots.inc(len(booted))
@@ -245,7 +244,9 @@ def reboots(before: Mapping[str, NodeState], nodes: Mapping[str, NodeState]) -> 
 def _was_in_service(old: NodeState, new: NodeState) -> bool:
     """Whether the node worked and nobody had cordoned it, so that nobody had ordered the boot."""
     is_left_alone = new.tainted or new.opted_out or old.unschedulable or new.unschedulable
-    return not is_left_alone and all(each.state is IncidentState.RELEASED for each in old.record.incidents)
+    return not is_left_alone and not any(
+        each.state is not IncidentState.RELEASED and is_grave(each) for each in old.record.incidents
+    )
 
 
 def _log_spans(items: Iterable[tuple[str, OpenSpan]], sentence: str, *, worrying: bool = False) -> None:

@@ -81,12 +81,14 @@ class FleetMonitor:
 
         The last controller's names count until this one has listened long enough to decide itself.
         """
+        self.silent_alone: frozenset[str] = frozenset()
+        """The nodes that fell silent, but not together with much of the fleet."""
         self.left: Mapping[str, frozenset[str]] = {}
         """By node, the boots that the Node has left although faults wait for them."""
         self.hearing: Mapping[str, Hearing] = {}
         """The GPU nodes whose kernel log is heard now, as of the last :meth:`update`."""
         self.gaps_given_up: Mapping[str, int] = {}
-        """By node, the end of the latest span whose heartbeats nobody will read (a Loki timestamp)."""
+        """By node, the end of the latest span whose lines may be lost for good (a Loki timestamp)."""
         self.unparsed = UnparsedLines(metrics, before.unparsed if before else {}, catalog)
         self._metrics = metrics
         self._report = report
@@ -145,6 +147,7 @@ class FleetMonitor:
         coverage = self._tracker.coverage(
             {name: state.created_ns for name, state in gpu_nodes.items()}, now_ns
         )
+        self.silent_alone = self._tracker.silent_alone(len(gpu_nodes))
         self._update_boots(nodes, now_ns)
         self.hearing = {} if unread_since_ns is not None else self._heard_now(gpu_nodes, now_ns)
         self.gaps_given_up = dict(self._tracker.given_up)

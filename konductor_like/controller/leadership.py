@@ -19,6 +19,7 @@ from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.controller import logs
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.node_condition import NodeConditions
 from konductor_like.controller.poller import Delivery, Poller, Reader, poll_threads
 from konductor_like.controller.ports import Nodes
 from konductor_like.controller.reconciler import Reconciler
@@ -59,6 +60,7 @@ class Leadership:
         clock_ahead_seconds: Callable[[], float] = lambda: 0.0,
         new_queries: Callable[[], Mapping[str, str]] = dict,
         tail: TailWatcher | None = None,
+        conditions: NodeConditions | None = None,
     ) -> None:
         """Prepare to poll and reconcile.
 
@@ -69,6 +71,7 @@ class Leadership:
         After ``stale_seconds`` without kernel logs every node without a recorded fault is unknown.
 
         ``new_queries`` returns the readers' new queries by name, or nothing if the rules did not change.
+        ``conditions`` is None in a dry run, which writes none.
         """
         self.last_reconcile_seconds = time.monotonic()
         self._new_queries = new_queries
@@ -76,6 +79,7 @@ class Leadership:
         self._nodes = nodes
         self._readers = readers
         self._tail = tail
+        self._conditions = conditions
         self._metrics = metrics
         self._fleet = fleet
         self._stale_seconds = stale_seconds
@@ -109,6 +113,9 @@ class Leadership:
             if self._tail is not None:
                 self._tail.start(self.pollers["kernel"].nudge)
                 exits.callback(self._tail.close, JOIN_SECONDS)
+            if self._conditions is not None:
+                self._conditions.start()
+                exits.callback(self._conditions.close)
             while not self._stop.is_set():
                 self._reconcile(self._next_deliveries(IDLE_SECONDS))
 
@@ -233,6 +240,8 @@ class Leadership:
         self._log_clock_difference()
         coverage = self._fleet.update(self._nodes.snapshot(), self.unread_since_ns())
         self._coverage = replace(coverage, misnamed=self._reconciler.misnamed(datetime.now(UTC)))
+        if self._conditions is not None:
+            self._conditions.hear(coverage, self._fleet.silent_alone)
 
     def _read_ns(self) -> dict[Source, int]:
         """Return up to when each polled source was read."""

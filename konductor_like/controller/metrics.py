@@ -15,6 +15,7 @@ from konductor_like.model import (
     Fault,
     FaultKind,
     IncidentKey,
+    Needs,
     PoolBrake,
     Severity,
     SkipReason,
@@ -128,6 +129,14 @@ class Metrics:
         self.kube_errors = counter(
             "kube_errors_total", "Failed requests to the API server, by error.", "error"
         )
+        self.condition_writes = counter(
+            "node_condition_writes_total",
+            "Writes of the Node condition, by result: written, denied (a right is missing) or failed.",
+            "result",
+        )
+        self.conditions_waiting = gauge(
+            "node_conditions_waiting", "Nodes whose Node condition is still to be written or removed."
+        )
         self.read_until = gauge(
             "read_until_timestamp_seconds",
             "Unix time up to which all lines were read and reconciled, by source.",
@@ -228,6 +237,9 @@ class Metrics:
         self.marked = gauge(
             "nodes_marked_for_replacement", "Nodes marked for replacement because they failed too often."
         )
+        self.gpus_missing = gauge(
+            "gpus_missing", "GPUs that are not allocatable, although their machines had them before."
+        )
         self.returns = counter("returns_total", "Nodes that the controller returned to service by itself.")
         self.relapses = counter(
             "relapses_total", "Nodes that failed again on probation, after a return by the controller."
@@ -239,8 +251,10 @@ class Metrics:
             "returns_stopped", "Stop of automatic returns after too many relapses: 1 while it lasts, else 0."
         )
         self.reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
-        self.gpus_missing = gauge(
-            "gpus_missing", "GPUs that are not allocatable, although their machines had them before."
+        self.needing = gauge(
+            "nodes_needing",
+            "Nodes that are faulty, held or suspect, by what they need.",
+            "needs",
         )
         self.contested = counter(
             "taints_contested_total",
@@ -310,8 +324,12 @@ class Metrics:
             for family in (self.lines, self.duplicates, self.nodeless, self.queries, self.bytes_processed):
                 family.labels(source)
         self.pace_most.set(math.inf)
+        for needs in Needs:
+            self.needing.labels(needs.value)
         for why in SkipReason:
             self.refusals.labels(why.value)
+        for result in ("written", "denied", "failed"):
+            self.condition_writes.labels(result)
         for verb in Verb:
             for result in ("applied", "conflict", "gone", "failed"):
                 self.actions.labels(verb.value, result)

@@ -2,7 +2,7 @@
 
 A reader moves on only after the reconciler has acted on its result (rule 9).
 
-A controller that leads has 15 threads. The websocket library adds two, the writes of Nodes up to eight
+A controller that leads has 16 threads. The websocket library adds two, the writes of Nodes up to eight
 (``KONDUCTOR_WRITE_CONCURRENCY``), and each request to ``probes`` one for a moment:
 
 - The main thread waits for signals. ``controller`` decides; no other thread starts a write of a Node.

@@ -35,6 +35,10 @@ class Nodes(Protocol):
 class Writer(Protocol):
     """Writes changes to nodes."""
 
+    @property
+    def labels_needs(self) -> bool:
+        """Whether the API server accepts the label for what a node needs, as far as known."""
+
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
         """Write all pairs. Return one result per pair, in order; a failed write raises nothing."""
 
@@ -60,7 +64,13 @@ class DryRunNodes:
             live = nodes.get(name)
             if live is not None and live.as_read.uid == written.as_read.uid:
                 then = written.as_read
-                seen = replace(live.as_read, taints=then.taints, record=then.record, health=then.health)
+                seen = replace(
+                    live.as_read,
+                    taints=then.taints,
+                    record=then.record,
+                    health=then.health,
+                    needs=then.needs,
+                )
                 nodes[name] = replace(live, taints=written.taints, record=written.record, as_read=seen)
         return nodes
 

@@ -233,9 +233,10 @@ class Reconciler:
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             ambiguous=fleet.ambiguous if fleet else frozenset(),
             left=fleet.left if fleet else {},
+            short_of_gpus=self._gpus.short if self._gpus else {},
             hearing=fleet.hearing if fleet else {},
             gaps_given_up=fleet.gaps_given_up if fleet else {},
-            short_of_gpus=self._gpus.short if self._gpus else {},
+            labels_needs=self._writer.labels_needs,
             window=self._window,
             replaying=replaying,
             jobs={name: found.jobs for name, found in jobs.items()},

@@ -23,6 +23,7 @@ from konductor_like.model import (
     Fault,
     FaultKind,
     IncidentKey,
+    Needs,
     NodeState,
     Severity,
     SkippedTaint,
@@ -34,6 +35,7 @@ from konductor_like.model.text import listed
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.brake import held_back
 from konductor_like.policy.incidents import QUIET_REASONS
+from konductor_like.policy.needs import need_of
 from konductor_like.policy.returns import is_stopped, stop_words
 from konductor_like.policy.wording import why_held
 
@@ -234,6 +236,10 @@ class Report:
         self._metrics.marked.set(sum(state.record.replace_since is not None for state in nodes.values()))
         on_probation = sum(state.record.probation_until is not None for state in nodes.values())
         self._metrics.on_probation.set(on_probation)
+        recorded = (state for state in nodes.values() if not state.record.empty)
+        needing = Counter(need_of(state.record, tainted=state.tainted) for state in recorded)
+        for needs in Needs:
+            self._metrics.needing.labels(needs.value).set(needing[needs])
         for name in sorted(self._tainted.keys() - tainted.keys()):
             # A Node that was created again under the name never had the taint.
             if name in nodes and nodes[name].as_read.uid == self._tainted[name]:

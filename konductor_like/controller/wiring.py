@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 from konductor_like import __version__
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.events import LeaseEvents, NodeEvents
 from konductor_like.cluster.lease import LeaderLease, own_identity, read_controls
+from konductor_like.cluster.node_condition import write_condition
 from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node_store import NodeStore, ResourceSlices
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
@@ -28,6 +30,7 @@ from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.leadership import SOURCE_BY_READER, Leadership
 from konductor_like.controller.metrics import Latency, Metrics
+from konductor_like.controller.node_condition import NodeConditions, WriteCondition
 from konductor_like.controller.operator_controls import TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
 from konductor_like.controller.poller import Reader
@@ -138,6 +141,7 @@ def open_controller(
                 renewed=cluster.lease.renewal_since if cluster.lease else lambda _: None,
             ),
             jobs=jobs,
+            write_condition=cluster.write_condition,
         )
         controller = Controller(
             store,
@@ -169,6 +173,7 @@ class _ClusterPorts:
     lease: LeaderLease | None = None
     prepare: Callable[[], list[str]] = list
     finish_writes: Callable[[], object] = lambda: None
+    write_condition: WriteCondition | None = None
 
 
 def _real_cluster_ports(
@@ -200,6 +205,7 @@ def _real_cluster_ports(
         write_concurrency=settings.write_concurrency,
         patience_seconds=WRITE_PATIENCE_SECONDS,
         on_state=store.apply,
+        on_label_refused=logs.warning,
         sleep=stop.wait,
     )
     return _ClusterPorts(
@@ -210,6 +216,7 @@ def _real_cluster_ports(
         lease,
         prepare=lambda: ready_to_write(client, namespace, settings.lease_name),
         finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
+        write_condition=partial(write_condition, client, decode, lease, settings.kube_timeout_seconds),
     )
 
 
@@ -228,6 +235,7 @@ class LeadershipFactory:
     fleet_event: FleetEvent
     operator_controls: OperatorControls | None = None
     jobs: PodJobs | None = None
+    write_condition: WriteCondition | None = None
 
     def make(
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
@@ -338,7 +346,13 @@ class LeadershipFactory:
             stop=stop,
             new_queries=lambda: self._new_queries(reconciler) if self.active_rules.reload() else {},
             tail=TailWatcher(settings, followed, now_ns, self.metrics) if settings.tail else None,
+            conditions=None if self.write_condition is None else self._conditions(self.write_condition),
         )
+
+    def _conditions(self, write: WriteCondition) -> NodeConditions:
+        close_seconds = self.settings.kube_timeout_seconds  # a write under way ends by then
+        kind = self.settings.node_condition
+        return NodeConditions(kind, self.nodes, write, self.metrics, close_seconds=close_seconds)
 
     def _queries(self, rules: RulesInForce) -> dict[str, str]:
         """Return the readers' LogQL queries by these rules; none for ``pod`` if no namespace is watched."""

@@ -30,6 +30,7 @@ from konductor_like.model.faults import (
     Source,
 )
 from konductor_like.model.nodes import (
+    CONDITION_MARK,
     HEALTH_LABEL,
     HOW_REBOOT,
     HOW_TIME,
@@ -45,6 +46,7 @@ from konductor_like.model.nodes import (
     Ack,
     Act,
     AsRead,
+    Condition,
     GpuCount,
     Incident,
     IncidentState,

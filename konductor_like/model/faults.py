@@ -151,6 +151,12 @@ class Needs(StrEnum):
     INSPECTION = "inspection"
     REPLACEMENT = "replacement"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Needs | None:
+        """Read the old spelling too, which records and rules files may have: ``gpu reset``, ``nothing``."""
+        before = "none" if value == "nothing" else str(value).replace(" ", "-")
+        return next((each for each in cls if each.value == before != value), None)
+
 
 MET_BY_REBOOT = frozenset(
     {Needs.NONE, Needs.APPLICATION_RESTART, Needs.GPU_RESET, Needs.FABRIC_RESET, Needs.REBOOT}

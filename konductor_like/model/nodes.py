@@ -20,6 +20,8 @@ HEALTH_LABEL = "trainy.konduktor.ai/health"
 NEEDS_LABEL = "trainy.konduktor.ai/needs"
 RECORD_ANNOTATION = "trainy.konduktor.ai/record"
 OPT_OUT_LABEL = "trainy.konduktor.ai/ignore"
+CONDITION_MARK = "konductor-like: "
+"""The beginning of the message of every Node condition that the controller writes; it shows whose it is."""
 HOW_REBOOT = "reboot"
 """The ``how`` of a release by the controller: a reboot met all needs of the node."""
 HOW_TIME = "time"
@@ -312,6 +314,19 @@ class AsRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition in a Node's status, as the API server has it."""
+
+    type: str
+    status: str
+    """``True`` (faulty), ``False`` or ``Unknown``."""
+    reason: str
+    message: str
+    since: str = ""
+    """Its ``lastTransitionTime``, as RFC 3339 text; empty if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeState:
     """The state of one Node, decoded once when the Node changes."""
 
@@ -339,6 +354,8 @@ class NodeState:
     """When its kubelet last reported, by the node's own clock, in nanoseconds since the Unix epoch."""
     booted_after_ns: int | None = None
     """Loki timestamp after which the present boot began; known if we saw the boot before it end."""
+    conditions: tuple[Condition, ...] = field(default=(), compare=False)
+    """The Node's conditions that a controller of ours wrote. No decision depends on them."""
     gpus: GpuCount | None = None
     """Its GPUs; None for a Node that tells of none."""
 

@@ -185,7 +185,7 @@ class Snapshot:
     hearing: Mapping[str, Hearing] = field(default_factory=dict)
     """The nodes whose kernel log is heard now. A silent, unmeasured or ambiguous node is absent."""
     gaps_given_up: Mapping[str, int] = field(default_factory=dict)
-    """By node, the end (a Loki timestamp) of the latest gap whose heartbeats never arrived."""
+    """By node, the end (a Loki timestamp) of the latest span whose lines may be lost for good."""
     short_of_gpus: Mapping[str, str] = field(default_factory=dict)
     """By node, how many GPUs it has: ``7 of 8 GPUs``. Nodes with all their GPUs are absent."""
     labels_needs: bool = True

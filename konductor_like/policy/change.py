@@ -20,6 +20,7 @@ from konductor_like.model import (
     Incident,
     IncidentKey,
     IncidentState,
+    Needs,
     NodeRecord,
     NodeState,
     Role,
@@ -31,10 +32,11 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.endings import end_words, newly_ended, reboot_words
+from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
-from konductor_like.policy.release import contest_words, held_longer, returned_record
+from konductor_like.policy.needs import need_of
+from konductor_like.policy.release import contest_words, held_longer, marked, returned_record
 from konductor_like.policy.returns import (
     RELAPSE_WORDS,
     on_probation,
@@ -88,8 +90,13 @@ class NodeCase:
         return SkipReason.AMBIGUOUS if self.ambiguous else None
 
 
-def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: datetime) -> Change | None:
-    """Return the write for one node; None if nothing needs to be written now."""
+def change_of(
+    case: NodeCase, admission: Admission, policy: PolicyConfig, now: datetime, *, labels_needs: bool = True
+) -> Change | None:
+    """Return the write for one node; None if nothing needs to be written now.
+
+    Without ``labels_needs``, the API server refuses the label for what the node needs: it stays as it is.
+    """
     state, folded = case.state, case.folded
     admitted = state.name in admission.admitted
     newly_tainted = admitted and not state.tainted
@@ -110,15 +117,22 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
             # time out.
             claimed = state.record if folded.record.tainted_at is not None else NodeRecord()
             record = relapsed(held_longer(claimed, record, policy, now), policy, now)
+    record = marked(record) if tainted else record
     health = health_of(record, tainted=tainted)
+    needs = need_of(record, tainted=tainted)
+    relabels = labels_needs and misses_label(state, needs)
     suspect_taint = bears_suspect_taint(state, health, policy, news=bool(folded.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
     due = bool(folded.grown) and is_due(state.record, policy, now)
-    if not (due or folded.urgent or folded.has_ends or loses_suspect_taint or record != folded.record):
+    has_news = due or folded.urgent or loses_suspect_taint
+    can_wait = is_over or folded.has_ends or record == folded.record
+    if not (has_news or folded.has_ends or record != folded.record or relabels):
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
     event, message = _announcement(case, record, admission, tainted_for)
+    if event is not None and needs is not None:
+        message = f"{message} Needs: {needs}."
     also = _further_events(case, record, policy)
     if event is None and also:
         (event, message), *also = also
@@ -131,11 +145,12 @@ def change_of(case: NodeCase, admission: Admission, policy: PolicyConfig, now: d
         verb=verb,
         record=None if record.empty and record.gpus is None else record,
         health=health,
+        needs=needs if labels_needs else state.as_read.needs,
         suspect_taint=suspect_taint,
         event=event,
         message=message,
         also=tuple(also),
-        upkeep=verb is Verb.RECORD and (is_over or folded.has_ends) and not (due or folded.urgent),
+        upkeep=verb is Verb.RECORD and can_wait and not has_news,
         incident=tainted_for,
         evidence=evidence[0 if newly_tainted else -1] if evidence else None,
         news=tuple(folded.news),
@@ -147,13 +162,18 @@ def _further_events(
     case: NodeCase, record: NodeRecord, policy: PolicyConfig
 ) -> list[tuple[EventReason, str]]:
     """Return the Events about a return, a reboot, and every suspicion and test that ended."""
-    words = reboot_words(case.state, record)
+    words = reboot_words(case.state, record, returns=policy.returns_by_reboot)
     events = [(EventReason.REBOOTED, words)] if words else []
     if case.returned == HOW_TIME:
         message = f"The controller removed the taint: {record.releases[0].reason}."
         events.insert(0, (EventReason.RETURNED, message))
     ended = newly_ended(case.state.record, record)
-    return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended]
+    return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended if is_grave(each)]
+
+
+def misses_label(state: NodeState, needs: Needs | None) -> bool:
+    """Whether the node's label for what it needs is another; the controller leaves excluded nodes alone."""
+    return needs != state.as_read.needs and not state.opted_out and state.selected
 
 
 def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:

@@ -40,12 +40,13 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.brake import admit
-from konductor_like.policy.change import USER_WRITTEN, NodeCase, change_of, refusals
+from konductor_like.policy.change import USER_WRITTEN, NodeCase, change_of, misses_label, refusals
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.endings import returns_by_time, with_ends
 from konductor_like.policy.escalation import Assessment, assess_fleet
 from konductor_like.policy.incidents import OPTED_OUT, SEEN_BEFORE, fold_faults
 from konductor_like.policy.machines import leave_boots
+from konductor_like.policy.needs import need_of
 from konductor_like.policy.recent_evidence import renewed_window
 from konductor_like.policy.release import released_by_hand
 from konductor_like.policy.returns import returning, why_stays
@@ -108,7 +109,10 @@ def decide(
     cases = {
         name: replace(case, returned=HOW_REBOOT) if name in back else case for name, case in cases.items()
     }
-    changes = {name: change_of(case, admission, policy, now) for name, case in cases.items()}
+    changes = {
+        name: change_of(case, admission, policy, now, labels_needs=snapshot.labels_needs)
+        for name, case in cases.items()
+    }
     ignored = (*found.ignored, *(item for case in cases.values() for item in case.folded.ignored))
     return Plan(
         tuple(sorted((change for change in changes.values() if change is not None), key=_write_order)),
@@ -157,14 +161,16 @@ def _nodes_to_decide(
             or (not state.record.empty and _needs_attention(state, snapshot, policy, now))
         ):
             nodes.append(state)
-        elif ended < ENDS_AT_ONCE and state.record.incidents and _has_ends(state, snapshot, policy, now):
+        elif ended < ENDS_AT_ONCE and not state.record.empty and _has_upkeep(state, snapshot, policy, now):
             ended += 1
             nodes.append(state)
     return nodes
 
 
-def _has_ends(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> bool:
-    """Whether a need of the node is met, or an incident ends, although there are no new faults of it."""
+def _has_upkeep(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> bool:
+    """Whether a need is met, an incident ends, or a label is missing, although there are no new faults."""
+    if snapshot.labels_needs and misses_label(state, need_of(state.record, tainted=state.tainted)):
+        return True
     return with_ends(state.record, state, snapshot, policy, now) is not state.record
 
 

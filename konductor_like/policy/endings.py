@@ -33,6 +33,11 @@ _DAY_SECONDS = 86_400
 _OPEN = (IncidentState.ACTIVE, IncidentState.HELD)
 
 
+def is_grave(incident: Incident) -> bool:
+    """Whether an Event tells of the end of the incident: it is no job's own fault and no mere information."""
+    return incident.severity not in (Severity.APPLICATION, Severity.INFO)
+
+
 def is_suspicion(incident: Incident) -> bool:
     """Whether the incident is active and no reason for a taint."""
     is_reason = incident.taints and incident.role is not Role.COLLATERAL
@@ -45,6 +50,12 @@ def met(incident: Incident, by: MetBy, at_ns: int) -> Incident:
     if not is_suspicion(incident) and by is not MetBy.TIME:
         return incident
     return replace(incident, state=IncidentState.RELEASED, released_ns=incident.last_ns)
+
+
+def _ends_by_quiet(incident: Incident) -> bool:
+    """Whether days without the fault end the incident. A fatal fault is silent because its GPU is dead."""
+    is_suspect = incident.severity is Severity.SUSPECT and not incident.taints
+    return is_suspect and incident.state is IncidentState.ACTIVE
 
 
 def after_boot(record: NodeRecord, state: NodeState, now: datetime) -> NodeRecord:
@@ -74,7 +85,7 @@ def with_ends(
     quiet_ns = _quiet_ns(record, state, snapshot, policy, now_ns)
     ends: dict[int, MetBy] = {}
     for each in record.incidents:
-        if each.state is IncidentState.ACTIVE and not each.taints and each.last_ns <= quiet_ns:
+        if _ends_by_quiet(each) and each.last_ns <= quiet_ns:
             ends[id(each)] = MetBy.QUIET
         elif each.severity is Severity.TEST and each.state in _OPEN:
             is_over = 0 < span_ns(policy.test_seconds) <= now_ns - each.last_ns
@@ -113,10 +124,11 @@ def end_words(incident: Incident, policy: PolicyConfig) -> str:
     return f"{name_of(incident)} ended: {why[incident.met_by or MetBy.TIME]}."
 
 
-def reboot_words(state: NodeState, record: NodeRecord) -> str:
+def reboot_words(state: NodeState, record: NodeRecord, *, returns: bool) -> str:
     """Return what a reboot means for a node with open incidents; empty without either.
 
-    ``state`` has the record as it was read, ``record`` is the one after the boot.
+    ``state`` has the record as it was read, ``record`` is the one after the boot. ``returns``: nodes may
+    return by themselves after a reboot.
     """
     known = state.record.machine
     if known is None or None in (known.boot_id, state.machine.boot_id):
@@ -124,12 +136,12 @@ def reboot_words(state: NodeState, record: NodeRecord) -> str:
     is_same = (known.node_uid, known.system_id) == (state.machine.node_uid, state.machine.system_id)
     if not is_same or known.boot_id == state.machine.boot_id:
         return ""
-    if not any(each.state in _OPEN for each in state.record.incidents):
+    if not any(each.state in _OPEN and is_grave(each) for each in state.record.incidents):
         return ""
-    return " ".join(("The machine has rebooted.", *_consequences(state, record)))
+    return " ".join(("The machine has rebooted.", *_consequences(state, record, returns=returns)))
 
 
-def _consequences(state: NodeState, record: NodeRecord) -> Iterator[str]:
+def _consequences(state: NodeState, record: NodeRecord, *, returns: bool) -> Iterator[str]:
     boot_id = state.machine.boot_id
     reasons = [each for each in tainting(record) if each.last.boot_id != boot_id] if state.tainted else []
     by_reboot = [name_of(each) for each in reasons if each.met_by is MetBy.REBOOT]
@@ -138,6 +150,9 @@ def _consequences(state: NodeState, record: NodeRecord) -> Iterator[str]:
     unmet = [f"{name_of(each)} ({each.needs or 'unknown'})" for each in reasons if each.met_by is None]
     if unmet:
         yield f"It does not meet the needs of {', '.join(unmet)}."
+    elif reasons and returns:
+        explain = f"`konductor-like explain node {state.name}`"
+        yield f"The node returns by itself, on probation, if nothing speaks against it: {explain}."
     elif reasons:
         yield f"The taint stays: test the node, then `konductor-like reset {state.name}`."
     held = [name_of(each) for each in state.record.incidents if each.state is IncidentState.HELD]
@@ -149,7 +164,7 @@ def _with_quiet_clock(record: NodeRecord, gap_end_ns: int) -> NodeRecord:
     """Start the clock of quiet again after a gap that was given up, if the record has suspicions."""
     if record.quiet_since is not None and unix_ns(record.quiet_since) >= gap_end_ns:
         return record
-    if not any(is_suspicion(each) and each.last_ns < gap_end_ns for each in record.incidents):
+    if not any(_ends_by_quiet(each) and each.last_ns < gap_end_ns for each in record.incidents):
         return record
     return replace(record, quiet_since=moment_of(gap_end_ns + 999))  # rounded up
 

@@ -36,6 +36,11 @@ def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
     return PROBATION if record.probation_until is not None else None
 
 
+def suspicious(record: NodeRecord) -> list[Incident]:
+    """Return the incidents that make a node suspect."""
+    return [*filter(is_suspicious, record.incidents)]
+
+
 def is_suspicious(incident: Incident) -> bool:
     """Whether the incident makes its node suspect; an acknowledged incident does not."""
     if incident.ack is not None:

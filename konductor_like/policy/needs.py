@@ -1,8 +1,47 @@
-"""What a machine needs before its faults count as repaired, and what meets a need."""
+"""What a node needs before it can return to service, as the label ``trainy.konduktor.ai/needs`` says it.
+
+Every incident has a need of its own. The need of the node is the gravest of those that count and are not met.
+The label, Events, the audit trail, ``status`` and ``explain`` all ask this module.
+"""
 
 from __future__ import annotations
 
-from konductor_like.model import MET_BY_REBOOT, Incident, IncidentState
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from konductor_like.model import (
+    MET_BY_REBOOT,
+    Incident,
+    IncidentState,
+    MetBy,
+    Needs,
+    NodeRecord,
+    NodeState,
+    Role,
+    Severity,
+)
+from konductor_like.model.time import moment_of, stamp
+from konductor_like.policy.health import suspicious, tainting
+from konductor_like.policy.wording import name_of
+
+RANK = {needs: place for place, needs in enumerate(Needs)}
+"""The place of each need: a later one outweighs an earlier."""
+REPLACE_ADVICE = "Drain it and have its hardware checked or replaced."
+_MET_BY = {
+    MetBy.REBOOT: "the reboot at",
+    MetBy.HEALTHY_LINE: "the driver's healthy line at",
+    MetBy.QUIET: "a quiet kernel log up to",
+    MetBy.TIME: "the end of the test at",
+}
+
+
+class Asked(NamedTuple):
+    """The need of a node, and the incident that asks for it."""
+
+    needs: Needs
+    by: Incident | None = None
+    why: str = ""
+    """The reason for a need that is not the incident's own."""
 
 
 def is_met_by_boot(incident: Incident, boot_id: str | None) -> bool:
@@ -18,4 +57,100 @@ def is_met_by_boot(incident: Incident, boot_id: str | None) -> bool:
         and incident.last.boot_id not in (None, boot_id)
         and incident.needs in MET_BY_REBOOT
         and not incident.by_person
+    )
+
+
+def need_of(record: NodeRecord, *, tainted: bool) -> Needs | None:
+    """Return what the node needs, the value of its label; None for a node without a health label."""
+    asked = asked_of(record, tainted=tainted)
+    return None if asked is None else asked.needs
+
+
+def asked_of(record: NodeRecord, *, tainted: bool) -> Asked | None:
+    """Return what the node needs, and why; None for a node without a health label.
+
+    The tainting incidents count on a node that is faulty or held, the suspicious ones on any other.
+    """
+    counting = _counting(record, tainted=tainted)
+    if not tainted and not counting:
+        return None
+    if tainted and record.replace_since is not None:
+        return Asked(Needs.REPLACEMENT, None, "the node failed too often")
+    if not counting:
+        return Asked(Needs.INSPECTION, None, "no recorded fault explains the taint")
+    unmet = [_asked_by(each, record) for each in counting if each.met_by is None]
+    return max(unmet, key=lambda asked: RANK[asked.needs], default=Asked(Needs.NONE))
+
+
+def need_in_words(record: NodeRecord, *, tainted: bool) -> str:
+    """Return ``reboot (xid 79 on GPU 0000:4e:00)``, or which reboot met the need; empty without a label."""
+    asked = asked_of(record, tainted=tainted)
+    if asked is None:
+        return ""
+    met = met_words(latest_met(record, tainted=tainted))
+    if asked == Asked(Needs.NONE) and met:
+        return f"{asked.needs}: {met}"
+    why = f"{name_of(asked.by)}{asked.why}" if asked.by else asked.why
+    return f"{asked.needs} ({why})" + (f"; another need was {met}" if met else "")
+
+
+def latest_met(record: NodeRecord, *, tainted: bool) -> Incident | None:
+    """Return the incident whose need was met last, of those that count; None if no need was met."""
+    met = (each for each in _counting(record, tainted=tainted) if each.met_by is not None)
+    return max(met, key=lambda each: each.met_ns or 0, default=None)
+
+
+def met_words(incident: Incident | None) -> str:
+    """Return ``met by the reboot at 2026-05-06T12:00:00Z``; empty if the need is not met."""
+    if incident is None or incident.met_by is None:
+        return ""
+    return f"met by {_MET_BY[incident.met_by]} {stamp(moment_of(incident.met_ns or 0))}"
+
+
+def follows_from(incident: Incident) -> str:
+    """Return the advice for an incident that another node's failure caused; empty for any other."""
+    if incident.role is not Role.COLLATERAL or incident.root_cause is None:
+        return ""
+    return f"it followed from a failure on {incident.root_cause}: look there first"
+
+
+def advice_on(incident: Incident, state: NodeState) -> str:
+    """Return what to do about an incident on this node as it is now."""
+    if follows := follows_from(incident):
+        return follows
+    if needs_on(incident, state) == Needs.REPLACEMENT != incident.needs:
+        return f"The node failed too often. {REPLACE_ADVICE}"
+    if met := met_words(incident):
+        return f"Its need was {met}. Test the node, then `konductor-like reset {state.name}`."
+    return incident.advice
+
+
+def needs_on(incident: Incident, state: NodeState) -> str:
+    """Return what an incident still needs on this node as it is now; empty if that is not known."""
+    if state.tainted and state.record.replace_since is not None and not incident.by_person:
+        return Needs.REPLACEMENT
+    return incident.needs if incident.met_by is None else Needs.NONE
+
+
+def _counting(record: NodeRecord, *, tainted: bool) -> list[Incident]:
+    return tainting(record) if tainted else tainting(record) or suspicious(record)
+
+
+def _asked_by(incident: Incident, record: NodeRecord) -> Asked:
+    try:
+        needs = Needs(incident.needs)
+    except ValueError:  # a newer version's, or nobody knows: a person's own taint
+        needs = Needs.INSPECTION
+    if RANK[needs] < RANK[Needs.INSPECTION] and _came_back(incident, record.incidents):
+        return Asked(Needs.INSPECTION, incident, " came back after a reboot")
+    return Asked(needs, incident)
+
+
+def _came_back(incident: Incident, others: Sequence[Incident]) -> bool:
+    """Whether a reboot met the need of an earlier incident of the same rule and GPU, in another boot."""
+    return incident.severity is not Severity.TEST and any(
+        each.met_by is MetBy.REBOOT
+        and each.key == incident.key
+        and each.last.boot_id != incident.last.boot_id
+        for each in others
     )

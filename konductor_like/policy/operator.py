@@ -29,6 +29,7 @@ from konductor_like.model import (
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.health import SUSPECT, health_of, with_states
 from konductor_like.policy.incidents import fold_faults
+from konductor_like.policy.needs import need_of
 from konductor_like.policy.release import released_by_hand
 from konductor_like.policy.wording import act_of, name_of
 
@@ -71,6 +72,7 @@ def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> C
         verb=verb,
         record=replace(record, act=act_of(state, verb, at)),
         health=health_of(record, tainted=True),
+        needs=need_of(record, tainted=True),
         event=EventReason.TAINTED,
         message=f"Tainted by {by}: {reason.rstrip('.')}.",
         incident=incident,
@@ -104,6 +106,7 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
         verb=Verb.RECORD,
         record=replace(record, act=act_of(state, Verb.RECORD, at)),
         health=health,
+        needs=need_of(record, tainted=state.tainted),
         suspect_taint=state.suspect_tainted and health == SUSPECT,
         event=EventReason.ACKNOWLEDGED,
         message=f"{', '.join(dict.fromkeys(map(name_of, seen)))} acknowledged by {by}: {reason.rstrip('.')}.",

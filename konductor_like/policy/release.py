@@ -27,6 +27,7 @@ from konductor_like.model import (
     Fault,
     Incident,
     IncidentState,
+    Needs,
     NodeRecord,
     NodeState,
     Quarantine,
@@ -39,12 +40,10 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.gpu_counts import accepted
+from konductor_like.policy.needs import REPLACE_ADVICE
 from konductor_like.policy.wording import act_of, name_of
 
 RELEASES_KEPT = 5
-REBOOT = "reboot"
-"""The value of the catalogue's ``Needs.REBOOT``; importing the catalogue would make every command start
-slowly."""
 NOT_REBOOTED = "The node has not rebooted since"
 """A release's warning contains these words if a fault needs a reboot that has not happened yet."""
 CONTROLLER = "konductor-like"
@@ -173,7 +172,7 @@ def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int], now_ns: in
 def purge(state: NodeState) -> Change | None:
     """Return the change that removes everything of ours from the Node; None if there is nothing."""
     seen = state.as_read
-    if not (state.tainted or state.suspect_tainted) and seen.record is None and seen.health is None:
+    if not (state.tainted or state.suspect_tainted) and seen.record is seen.health is seen.needs is None:
         return None
     return Change(state.name, Verb.PURGE, record=None, health=None)
 
@@ -190,12 +189,16 @@ def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> 
 def _reboot_warning(state: NodeState) -> str:
     """Return the warning about faults that need a reboot; empty if none does or the node has rebooted.
 
-    Silence is no proof that such a fault is gone: a dead GPU logs nothing more.
+    Silence is no proof that such a fault is gone: a dead GPU logs nothing more. A reboot is not enough for a
+    node that is marked for replacement.
     """
+    if state.record.replace_since is not None:
+        return ""
     open_faults = [
         f"{name_of(incident)}: {incident.advice}"
         for incident in state.record.incidents
-        if incident.needs == REBOOT
+        if incident.needs == Needs.REBOOT
+        and incident.met_by is None
         and incident.taints
         and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
         and incident.last.boot_id in (None, state.machine.boot_id)
@@ -311,12 +314,27 @@ def held_longer(before: NodeRecord, record: NodeRecord, policy: PolicyConfig, no
         hold_until = now + timedelta(seconds=seconds)
     if not 0 < policy.repeat_count <= earlier + 1:
         return replace(record, hold_until=hold_until, replace_since=None)
-    advice = (
-        f"The node failed {earlier + 1} times in {policy.repeat_days:g} days. "
-        "Drain it and have its hardware checked or replaced."
+    times = f"The node failed {earlier + 1} times in {policy.repeat_days:g} days."
+    return marked(replace(record, hold_until=hold_until, replace_since=now), times)
+
+
+def marked(record: NodeRecord, times: str = "The node failed too often.") -> NodeRecord:
+    """Return the record with one advice for all active failures of a node marked for replacement.
+
+    Faults that come after the mark get this advice too: a reboot or a reset of the GPU is not enough.
+    """
+    if record.replace_since is None or all(map(_asks_for_replacement, record.incidents)):
+        return record
+    advice, needs = f"{times} {REPLACE_ADVICE}", Needs.REPLACEMENT.value
+    incidents = (
+        each if _asks_for_replacement(each) else replace(each, advice=advice, needs=needs)
+        for each in record.incidents
     )
-    incidents = tuple(replace(i, advice=advice) if _is_active_failure(i) else i for i in record.incidents)
-    return replace(record, incidents=incidents, hold_until=hold_until, replace_since=now)
+    return replace(record, incidents=tuple(incidents))
+
+
+def _asks_for_replacement(incident: Incident) -> bool:
+    return incident.needs == Needs.REPLACEMENT or not _is_active_failure(incident)
 
 
 def may_return(record: NodeRecord, now: datetime, policy: PolicyConfig | None = DEFAULTS) -> str | None:

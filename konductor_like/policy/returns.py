@@ -115,6 +115,8 @@ def _of_record(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: 
     known = state.record.machine
     if known is not None and replace(known, boot_id=state.machine.boot_id) != state.machine:
         yield "its record is about another machine"
+    if state.record_problem is not None:
+        yield "its record cannot be read in full"
     open_ones = [
         each
         for each in record.incidents
@@ -245,20 +247,18 @@ def relapsed(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRec
     )
 
 
-def known_returns(before: Collection[ReturnedNode], nodes: Iterable[NodeState]) -> tuple[ReturnedNode, ...]:
+def known_returns(before: Iterable[ReturnedNode], nodes: Iterable[NodeState]) -> tuple[ReturnedNode, ...]:
     """Return the last returns of the fleet: those known ``before``, and those in the nodes' records."""
-    found = {(each.name, each.returned_at): each for each in before if each.relapsed_at is None}
-    found |= {(each.name, each.returned_at): each for each in before if each.relapsed_at is not None}
+    in_order = sorted(before, key=lambda each: each.relapsed_at is not None)  # a known relapse stays known
+    found = {(each.name, each.returned_at): each for each in in_order}
     for state in nodes:
         out_at = state.record.tainted_at
         for each in state.record.quarantines:
             if each.how == HOW_REBOOT:
-                key = (state.name, each.released_at)
+                key, uid = (state.name, each.released_at), state.machine.node_uid
                 relapsed_at = (out_at or each.released_at) if each.relapse else None
                 if key not in found or relapsed_at is not None:
-                    found[key] = ReturnedNode(
-                        state.name, state.machine.node_uid, each.released_at, relapsed_at
-                    )
+                    found[key] = ReturnedNode(state.name, uid, each.released_at, relapsed_at)
             out_at = each.tainted_at
     latest_first = sorted(found.values(), key=lambda each: (each.returned_at, each.name), reverse=True)
     return tuple(latest_first[:RETURNS_KEPT])
@@ -273,10 +273,8 @@ def returns_left(controls: Controls, policy: PolicyConfig, now: datetime) -> int
 def relapses(controls: Controls) -> tuple[ReturnedNode, ...]:
     """Return the relapses among the last returns since a person last resumed, the earliest first."""
     since = controls.resume.at if controls.resume is not None else EPOCH
-    found = [
-        (each.relapsed_at, each.name, each) for each in controls.returned if each.relapsed_at is not None
-    ]
-    return tuple(each for at, _, each in sorted(found, key=itemgetter(0, 1)) if at > since)
+    found = [(at, each.name, each) for each in controls.returned if (at := each.relapsed_at) and at > since]
+    return tuple(each for _, _, each in sorted(found, key=itemgetter(0, 1)))
 
 
 def is_stopped(controls: Controls) -> bool:

@@ -25,6 +25,7 @@ TEXTS = {
     13: "pid=77, name=python3, Graphics Exception: Shader Program Header 1 Error",
     149: "NETIR_LINK_EVT Fatal XC0 i0 Link 13 (0x00000000 0x00000000 0x0 0x0)",
     45: "pid=77, name=python3, Ch 00000012",
+    14: "a test of the alarm chain",
 }
 _CODES = (79, 48, 94, 63, 31, 43)
 WEIGHTS = (4, 4, 3, 3, 20, 20)

@@ -215,3 +215,15 @@ def test_lines_of_both_sources_are_yielded_before_more_is_read() -> None:
 
     assert list(ahead) == [5, 15, 25, 30, 35, 45, 55]
     assert all(upto <= poll + 35 for poll, upto in ahead.items())
+
+
+@pytest.mark.parametrize("hours", [4, None], ids=["before the assumed release", "although nobody releases"])
+def test_a_test_ends_by_itself_after_an_hour(hours: float | None) -> None:
+    one = simulation(release_hours=hours)
+
+    played([xid("gpu-1", 7, code=14), xid("gpu-1", 2 * 3600)], one)
+
+    first, second = one.verdicts().outages
+    assert first.end_ns == first.start_ns + HOUR_NS
+    assert second.start_ns == START_NS + 2 * HOUR_NS + 5 * SECOND_NS
+    assert second.end_ns == (hours and second.start_ns + hours * HOUR_NS)

@@ -78,6 +78,26 @@ def test_a_users_rule_is_added_behind_the_built_in_ones() -> None:
     assert set(rules.own) == {"site.nic_down"}
 
 
+@pytest.mark.parametrize(
+    ("written", "read_as"),
+    [
+        ("gpu-reset", Needs.GPU_RESET),
+        ("gpu reset", Needs.GPU_RESET),
+        ("application restart", Needs.APPLICATION_RESTART),
+        ("nothing", Needs.NONE),
+        ("none", Needs.NONE),
+    ],
+)
+def test_the_old_spelling_of_needs_is_read_too(written: str, read_as: Needs) -> None:
+    rules = read(OWN_RULE.replace("    advice: Look at", f"    needs: {written}\n    advice: Look at"))
+
+    [rule] = [
+        each for each in rules.catalog.kernel_rules if each.entry and each.entry.kind is FaultKind.CUSTOM
+    ]
+    assert rule.entry is not None
+    assert rule.entry.advice.needs is read_as
+
+
 def test_the_default_source_of_a_file_applies_to_its_rules() -> None:
     text = OWN_RULE.replace("    source: kernel\n", "")
 
@@ -124,6 +144,7 @@ def test_an_override_without_effect_is_refused_with_its_line(line: str, said: st
         ("id: site.nic_down", "id: nicdown", "id: 'nicdown' must be like site.nic_down"),
         ("id: site.nic_down", "id: xid.nic_down", "id: 'xid' is a built-in family"),
         ("id: site.nic_down", "id: nccl.new", "id: 'nccl' is a built-in family"),
+        ("id: site.nic_down", "id: node.gpus_missing", "id: 'node.gpus_missing' is defined twice"),
         ("source: kernel", "source: disk", "source: 'disk' is not one of kernel, pod"),
         ("severity: suspect", "severity: bad", "severity: 'bad' is not one of fatal"),
         (
@@ -217,6 +238,10 @@ def test_all_errors_are_reported_at_once_in_the_order_of_the_lines() -> None:
 )
 def test_a_file_of_the_wrong_shape_is_refused_with_its_line(text: str, said: str) -> None:
     assert any(said in problem for problem in problems(text))
+
+
+def test_a_users_rule_may_be_of_the_family_node_as_before_there_was_one() -> None:
+    assert set(read(OWN_RULE.replace("site.nic_down", "node.nic_down")).own) == {"node.nic_down"}
 
 
 def test_two_rules_of_one_name_are_refused() -> None:

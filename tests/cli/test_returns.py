@@ -39,6 +39,7 @@ READ = {Source.KERNEL: ago_ns(1)}
 STOPPED = Controls(
     returned=tuple(ReturnedNode(f"gpu-{n}", f"uid-{n}", ago(9000 - n), ago(8000 - n)) for n in (7, 8, 9))
 )
+GAP = Gap(ago_ns(900), ago_ns(800), frozenset({"gpu-1"}))
 WORDS = (
     "no node returns by itself: 3 of the last 10 returned nodes failed again (gpu-7 at 2026-05-06T09:46:47Z, "
     "gpu-8 at 2026-05-06T09:46:48Z, gpu-9 at 2026-05-06T09:46:49Z); "
@@ -103,6 +104,13 @@ def test_explain_says_that_a_rebooted_node_returns_by_itself() -> None:
     assert status(rebooted()).nodes[0].why_not_returned is None
 
 
+def test_the_silence_of_the_reboot_itself_is_no_gap_and_the_node_is_heard_since_then() -> None:
+    long_reboot = replace(HEARD, gaps=(Gap(ago_ns(1300), ago_ns(500), None),))
+    until = "its kernel log must be heard without a fault until 2026-05-06T12:01:40Z"
+
+    assert explained(rebooted(), coverage=long_reboot) == f"does not return by itself: {until}"
+
+
 @pytest.mark.parametrize(
     ("known", "why"),
     [
@@ -113,7 +121,7 @@ def test_explain_says_that_a_rebooted_node_returns_by_itself() -> None:
             "the kernel log of its present boot does not arrive",
         ),
         (
-            {"coverage": replace(HEARD, gaps=(Gap(ago_ns(900), ago_ns(800), None),))},
+            {"coverage": replace(HEARD, gaps=(Gap(ago_ns(1300), ago_ns(1100), None), GAP))},
             "its kernel log has a gap",
         ),
         (

@@ -44,6 +44,8 @@ class Cluster:
 
     problem: Exception | None = None
 
+    labels_needs = True
+
     def __init__(self, nodes: Mapping[str, NodeState]) -> None:
         self.nodes = dict(nodes)
         self.moods: dict[str, list[WriteResult | Exception]] = {}

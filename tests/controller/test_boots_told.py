@@ -51,6 +51,17 @@ def test_the_boot_of_a_node_in_service_is_told_and_counted_once() -> None:
     assert told.counted == 1
 
 
+def test_the_boot_of_a_node_with_faults_of_jobs_only_is_told_as_that_of_any_other() -> None:
+    told = Told()
+    cluster = Cluster(told.nodes)
+    cluster.tick(fault("gpu-1", rule="xid.31", severity=Severity.APPLICATION))
+    told.nodes = cluster.nodes
+
+    told.reboot("gpu-1")
+
+    assert [name for name, _ in told.of_nodes] == ["gpu-1"]
+
+
 def test_a_boot_that_somebody_ordered_or_that_the_record_tells_of_makes_no_event() -> None:
     told = Told()
     cluster = Cluster(told.nodes)

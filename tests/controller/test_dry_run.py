@@ -30,3 +30,5 @@ def test_a_taint_of_a_dry_run_stays_when_a_later_record_is_written() -> None:
     assert state.tainted
     assert len(state.record.incidents) == 3
     assert not state.record.releases
+    assert state.as_read.needs == "reboot"
+    assert decide(Snapshot(nodes.snapshot()), (), PolicyConfig(), at(60)).changes == ()

@@ -210,6 +210,15 @@ def test_a_gap_that_nobody_reads_any_more_is_told_by_its_end() -> None:
     assert scene.watch.gaps_given_up == {}
 
 
+def test_records_that_the_kernel_overwrote_are_lost_for_good() -> None:
+    scene = Scene()
+    lost = LogLine(Source.KERNEL, ns(90), f"kmsg/1 gap boot={BOOT_A} from=100 to=140 lost=41", {}, "gpu-1")
+
+    scene.hear(*beats("gpu-1", 0, 3), lost, seconds=200)
+
+    assert scene.watch.gaps_given_up == {"gpu-1": ns(90)}
+
+
 def test_a_new_controller_hears_from_its_own_heartbeats_and_knows_a_gap_between_two_controllers() -> None:
     scene = Scene()
     before = scene.hear(*beats("gpu-1", 0, 3), *beats("gpu-2", 0, 3), seconds=200)

@@ -9,7 +9,7 @@ import pytest
 
 from konductor_like.controller import logs
 from konductor_like.detection import Detector
-from konductor_like.model import EventReason, LogLine, NodeState, Source
+from konductor_like.model import EventReason, LogLine, Needs, NodeState, Source, Verb
 from konductor_like.policy.recent_evidence import TRACES_OF_NODE_MOST
 from konductor_like.policy.release import release
 from tests.catalog.user_files import POD_RULE, read
@@ -141,3 +141,30 @@ def test_a_fatal_line_that_a_reset_covered_before_it_was_read_is_logged(log: io.
     assert scene.cluster.tainted == set()
     [told] = [line for line in log.getvalue().splitlines() if "ignored" in line]
     assert "xid.79 of node gpu-1 ignored: the line precedes the last release in the kernel log" in told
+
+
+def test_the_nodes_are_counted_by_what_they_need_and_every_need_has_a_number() -> None:
+    scene = Scene()
+
+    scene.run(xid(), seconds=2)
+
+    assert scene.count("nodes_needing", needs="reboot") == 1
+    for needs in Needs:
+        value = scene.metrics.registry.get_sample_value(
+            "konductor_like_nodes_needing", {"needs": needs.value}
+        )
+        assert value == (1 if needs is Needs.REBOOT else 0)
+
+
+def test_while_the_api_server_refuses_the_label_for_needs_no_node_is_written_for_it() -> None:
+    scene = Scene()
+    scene.cluster.labels_needs = False
+    scene.run(xid(), seconds=2)
+    assert [(change.verb, change.needs) for change in scene.cluster.written] == [(Verb.TAINT, None)]
+
+    scene.run(seconds=3)
+    assert len(scene.cluster.written) == 1
+
+    scene.cluster.labels_needs = True
+    scene.run(seconds=4)
+    assert [(change.needs, change.upkeep) for change in scene.cluster.written[1:]] == [("reboot", True)]

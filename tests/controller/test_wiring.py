@@ -1,14 +1,18 @@
-"""The checkpoint from which a leadership reads."""
+"""The parts of a leadership, and the checkpoint from which it reads."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from konductor_like.controller.wiring import starting_checkpoint
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.wiring import Options, open_controller, starting_checkpoint
 from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, Source
+from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
 
 SECOND = 1_000_000_000
@@ -53,3 +57,19 @@ def test_the_releases_are_taken_over_with_the_cursors() -> None:
     released = (NodeRecord(Machine("uid", "system", "boot"), releases=(mark,)),)
 
     assert starting_checkpoint(replace(SAVED, released=released), Settings(), NOW).released == released
+
+
+@pytest.mark.parametrize(
+    ("kind", "dry_run"), [("TrainyGPUFaulty", False), ("", False), ("TrainyGPUFaulty", True)]
+)
+def test_a_leadership_writes_node_conditions_and_a_dry_run_has_nothing_that_could(
+    kind: str, dry_run: bool, tmp_path: Path
+) -> None:
+    """Without a name the real one removes conditions of before."""
+    kubeconfig = str(KubernetesServer().kubeconfig(tmp_path / "config"))
+    settings, options = Settings(node_condition=kind), Options(dry_run=dry_run, kubeconfig=kubeconfig)
+
+    with open_controller(settings, options, Metrics(), threading.Event()) as controller:
+        leadership = controller._make_leadership(None, None, threading.Event())
+
+    assert (leadership._conditions is None) is dry_run

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from konductor_like.cluster.node_patch import OUR_TAINT, SUSPECT_TAINT
-from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION
+from konductor_like.model import HEALTH_LABEL, NEEDS_LABEL, RECORD_ANNOTATION
 
 Operations = list[dict[str, Any]]
 Build = Callable[[Mapping[str, Any]], Operations]
@@ -25,7 +25,7 @@ def node(name: str, *, ours: bool) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": name, "labels": labels, "annotations": annotations}
     taints = [dict(taint) for taint in OTHERS]
     if ours:
-        metadata["labels"][HEALTH_LABEL] = "faulty"
+        metadata["labels"] |= {HEALTH_LABEL: "faulty", NEEDS_LABEL: "reboot"}
         metadata["annotations"][RECORD_ANNOTATION] = "{}"
         taints.insert(1, dict(OUR_TAINT))
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": taints}}
@@ -64,10 +64,12 @@ TO_FAULTY: Mapping[str, Build] = {
     "our taint at the start": _add("/spec/taints/0", dict(OUR_TAINT)),
     "our softer taint": _append(SUSPECT_TAINT),
     "our label": _add(_at("labels", HEALTH_LABEL), "held"),
+    "our label for needs": _add(_at("labels", NEEDS_LABEL), "reboot"),
     "our annotation": _add(_at("annotations", RECORD_ANNOTATION), '{"v":1}'),
     "all of it at once": _all_of(
         _append(OUR_TAINT),
         _add(_at("labels", HEALTH_LABEL), "faulty"),
+        _add(_at("labels", NEEDS_LABEL), "reboot"),
         _add(_at("annotations", RECORD_ANNOTATION), '{"v":1}'),
     ),
     "nothing": lambda _node: [],
@@ -79,11 +81,14 @@ TO_HEALTHY: Mapping[str, Build] = {
     "our taint elsewhere in the list": _taints(lambda taints: sorted(taints, key=_is_ours)),
     "our label changed": _add(_at("labels", HEALTH_LABEL), "suspect"),
     "our label off": _remove(_at("labels", HEALTH_LABEL)),
+    "our label for needs changed": _add(_at("labels", NEEDS_LABEL), "none"),
+    "our label for needs off": _remove(_at("labels", NEEDS_LABEL)),
     "our annotation changed": _add(_at("annotations", RECORD_ANNOTATION), '{"v":1}'),
     "our annotation off": _remove(_at("annotations", RECORD_ANNOTATION)),
     "every trace of us off": _all_of(
         _taints(lambda taints: [taint for taint in taints if not _is_ours(taint)]),
         _remove(_at("labels", HEALTH_LABEL)),
+        _remove(_at("labels", NEEDS_LABEL)),
         _remove(_at("annotations", RECORD_ANNOTATION)),
     ),
 }
@@ -115,6 +120,7 @@ FORBIDDEN: Mapping[str, tuple[Build, str]] = {
     "a new annotation": (_add(_at("annotations", "policy.example/c"), "d"), _ANNOTATION),
     "another's annotation changed": (_add(_at("annotations", ANNOTATION), "z"), _ANNOTATION),
     "another's annotation off": (_remove(_at("annotations", ANNOTATION)), _ANNOTATION),
+    "a label with a longer name than ours": (_add(_at("labels", f"{NEEDS_LABEL}-x"), "x"), _LABEL),
     "our label's name as an annotation": (_add(_at("annotations", HEALTH_LABEL), "x"), _ANNOTATION),
     "a finalizer": (_add("/metadata/finalizers", ["policy.example/c"]), _METADATA),
     "an owner": (_add("/metadata/ownerReferences", [_OWNER]), _METADATA),

@@ -11,14 +11,24 @@ from typing import Any
 
 import cel
 
-from konductor_like.sandbox.kubernetes import Review
-from tests.manifests.manifests import only
+from konductor_like.sandbox.kubernetes import Denial, Review
+from tests.manifests.manifests import documents, only
+
+WITHOUT_NEEDS = "../tests/manifests/policy_without_needs.yaml"
+"""The policy of versions without the label for needs; an upgrade meets it if the controller comes first."""
+
+
+def old_policy(*, reason: str = "") -> Policy:
+    """Return the policy of versions without the label for needs."""
+    return Policy(documents(WITHOUT_NEEDS), reason=reason)
 
 
 class Policy:
     """The policy and the binding of a manifest; call it with a review."""
 
-    def __init__(self, docs: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, docs: Sequence[Mapping[str, Any]], *, reason: str = "") -> None:
+        """``reason`` replaces the reasons of the policy, as a policy of a user may have others."""
+        self._reason = reason
         objects = [dict(doc) for doc in docs]
         self._policy = only(objects, "ValidatingAdmissionPolicy")
         self._binding = only(objects, "ValidatingAdmissionPolicyBinding")
@@ -49,7 +59,7 @@ class Policy:
                 known["variables"][variable["name"]] = cel.evaluate(variable["expression"], known)
             for validation in self._spec["validations"]:
                 if not cel.evaluate(validation["expression"], known):
-                    return self._denied(validation["message"])
+                    return Denial(self._denied(validation["message"]), self._reason or validation["reason"])
         except (ValueError, TypeError, KeyError, RuntimeError) as error:  # cel raises any of these
             return self._denied(f"expression resulted in error: {error}")
         return ""

@@ -16,7 +16,15 @@ from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION
 from konductor_like.cluster.node_decoder import says_gpu
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import find, parse_heartbeat
-from konductor_like.model import HEALTH_LABEL, OPT_OUT_LABEL, TAINT_EFFECT, TAINT_KEY, Severity, Source
+from konductor_like.model import (
+    HEALTH_LABEL,
+    NEEDS_LABEL,
+    OPT_OUT_LABEL,
+    TAINT_EFFECT,
+    TAINT_KEY,
+    Severity,
+    Source,
+)
 from konductor_like.settings import Settings
 from tests.generate_docs import DOCS
 from tests.manifests.manifests import MANIFESTS, documents, kubectl_manifests
@@ -116,7 +124,7 @@ def test_every_name_of_ours_in_a_guide_exists(guide: str) -> None:
     assert named <= variables()
 
     keys = set(re.findall(r"trainy\.konduktor\.ai/\w+", guide))
-    assert keys <= {TAINT_KEY, HEALTH_LABEL, OPT_OUT_LABEL, CONTROLS_ANNOTATION, ACT_ANNOTATION}
+    assert keys <= {TAINT_KEY, HEALTH_LABEL, NEEDS_LABEL, OPT_OUT_LABEL, CONTROLS_ANNOTATION, ACT_ANNOTATION}
 
     [values] = documents("otel-values.yaml")
     processors = values["config"]["processors"]

@@ -158,7 +158,8 @@ class Cluster:
         if change.suspect_taint != state.suspect_tainted:
             taints = tuple(taint for taint in taints if not taint.suspects)
             taints = (*taints, SUSPECTS) if change.suspect_taint else taints
-        seen = replace(state.as_read, record=None if change.record is None else "…", health=change.health)
+        text = None if change.record is None else "…"
+        seen = replace(state.as_read, record=text, health=change.health, needs=change.needs)
         self.nodes[change.node] = replace(
             state, taints=taints, record=change.record or NodeRecord(), as_read=seen
         )

@@ -157,13 +157,26 @@ def test_an_acknowledged_suspicion_and_a_symptom_of_another_node_end_by_quiet_to
     assert [change.event, *(reason for reason, _ in change.also)] == [EventReason.ENDED] * 2
 
 
+@pytest.mark.parametrize("severity", [Severity.APPLICATION, Severity.INFO])
+def test_faults_that_make_no_suspect_end_with_a_reboot_only_and_without_an_event(severity: Severity) -> None:
+    cluster = heard(fault(rule="xid.31", severity=severity, needs="application-restart"), given_up=DAY)
+    assert cluster.tick(seconds=2 * WEEK).changes == ()
+
+    cluster.reboot("gpu-1", "boot-b")
+    [change] = cluster.tick(seconds=2 * WEEK + 60).changes
+
+    assert of_gpu_1(cluster).met_by is MetBy.REBOOT
+    assert (change.event, change.also) == (None, ())
+
+
 def test_a_fatal_fault_never_ends_by_quiet() -> None:
     """A dead GPU prints nothing more."""
     cluster = heard(fault())
     collateral = heard(fault())
     state = collateral.nodes["gpu-1"]
     record = replace(state.record, incidents=(replace(of_gpu_1(collateral), role=Role.COLLATERAL),))
-    collateral.nodes["gpu-1"] = replace(state, record=record)
+    labelled = replace(state.as_read, needs="inspection")
+    collateral.nodes["gpu-1"] = replace(state, record=record, as_read=labelled)
 
     assert cluster.tick(seconds=30 * DAY).changes == collateral.tick(seconds=30 * DAY).changes == ()
 
@@ -292,7 +305,9 @@ def test_no_test_ends_on_a_contested_marked_or_held_node(
 ) -> None:
     cluster = heard(fake())
     state = cluster.nodes["gpu-1"]
-    cluster.nodes["gpu-1"] = replace(state, record=marked(state.record))
+    record = marked(state.record)
+    needs = "replacement" if record.replace_since else state.as_read.needs
+    cluster.nodes["gpu-1"] = replace(state, record=record, as_read=replace(state.as_read, needs=needs))
 
     assert cluster.tick(seconds=3600).changes == ()
 

@@ -126,7 +126,7 @@ def test_a_fault_on_an_ambiguous_name_is_recorded_and_taints_once_the_name_is_un
     assert plan.brake.held == ()
     recorded = next(change for change in plan.changes if change.node == "gpu-1")
     assert recorded.verb is Verb.RECORD
-    assert recorded.message.endswith("two machines report under the node's name.")
+    assert "two machines report under the node's name." in recorded.message
     cluster.snapshot = replace(cluster.snapshot, ambiguous=frozenset())
     cluster.tick(seconds=900)
     assert cluster.tainted == {"gpu-1", "gpu-2"}

@@ -55,7 +55,12 @@ LOST = Incident(
 )
 """A fault of the boot before, met by the reboot."""
 RECORD = NodeRecord(Machine("uid-gpu-1", "system-gpu-1", "boot-b"), at(-3590), (LOST,))
-STATE = replace(node(boot="boot-b"), taints=(OURS,), record=RECORD)
+STATE = replace(
+    (_NODE := node(boot="boot-b")),
+    taints=(OURS,),
+    record=RECORD,
+    as_read=replace(_NODE.as_read, health="faulty", needs="none"),
+)
 HEARD = Hearing("boot-b", ns(-900), ns(0))
 SNAPSHOT = Snapshot({"gpu-1": STATE}, hearing={"gpu-1": HEARD}, read_ns={Source.KERNEL: ns(0)})
 HELD = BrakeState(5, 1, 1, (Held("gpu-2", LOST),))
@@ -114,6 +119,7 @@ GUARDS: dict[str, tuple[Callable[[], str | None], str]] = {
     "the brake holds": (lambda: reason(brake=HELD), "the brake holds nodes back"),
     "another Node": (lambda: reason(machine=Machine("uid-x", "system-gpu-1", "boot-b")), "another machine"),
     "another machine": (lambda: reason(machine=Machine("uid-gpu-1", "other", "boot-b")), "another machine"),
+    "a damaged record": (lambda: reason(record_problem="it is not JSON"), "record cannot be read in full"),
     "a person's taint": (
         lambda: reason(record=of(LOST, replace(LOST, key=IncidentKey("operator", None)))),
         "a person tainted it",

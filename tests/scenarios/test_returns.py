@@ -78,6 +78,8 @@ def test_a_rebooted_node_returns_once_is_on_probation_and_then_like_any_other(
     site.run(QUIET - 300)
     assert site.tainted == set()
     assert site.labels == {"probation": 1}
+    [booted] = site.told("GPUNodeRebooted")
+    assert "The node returns by itself, on probation, if nothing speaks against it" in booted["message"]
     [told] = site.told("GPUNodeReturned")
     assert "met the needs of all faults (xid 79 on GPU 0000:4e:00)" in told["message"]
     assert site.cli("status").rows[0].split()[:2] == [NODE, "probation"]

@@ -20,7 +20,6 @@ from konductor_like.cli.status.report import (
     Fleet,
     Health,
     NodeReport,
-    follows_from,
     marks_of,
     node_report,
     why_still_held,
@@ -42,6 +41,7 @@ from konductor_like.model import (
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
+from konductor_like.policy.needs import follows_from, met_words, need_in_words
 from konductor_like.policy.release import may_return
 from konductor_like.policy.wording import name_of, why_not_tainted
 
@@ -115,7 +115,7 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
     plan = decide(snapshot, (), policy, fleet.now)
     mine = (each for each in plan.refused if each.node == name and (known or each.why not in _BY_SETTINGS))
     failures = shared_failures(fleet.nodes, fleet.now)
-    returns = Returns.of(fleet.nodes, controller, plan.brake, fleet.now)
+    returns = Returns(fleet.now, fleet.nodes, controller, plan.brake)
     return NodeExplanation(
         now=fleet.now,
         report=node_report(state, controller.coverage, fleet.unread_since, returns),
@@ -137,6 +137,7 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Decision", _decided(node)
     yield "Held back", [f"{_name(node, refused)}: {why}" for refused, why in node.held_back]
     yield "Stays out", f"{node.stays_out}; `konductor-like reset` brings it back" if node.stays_out else ""
+    yield "Needs", need_in_words(record, tainted=report.state.tainted)
     yield "Return", _return(node)
     faults = sorted(
         record.incidents,
@@ -261,6 +262,8 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
     if incident.ended_ns is not None:
         when = _when(moment_of(incident.ended_ns), now)
         yield f"ended: the driver reported it {when}; the fault stays open until `konductor-like reset`"
+    if met := met_words(incident):
+        yield f"its need, {incident.needs}, was {met}"
     if incident.job:
         yield f"job: {incident.job}"
     if incident.ack:

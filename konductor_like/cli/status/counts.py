@@ -11,6 +11,7 @@ from konductor_like.cli.columns import count, fault_name
 from konductor_like.cli.status.report import GRAVEST_FIRST, Health, NodeReport, StatusReport
 from konductor_like.model import Severity
 from konductor_like.model.time import moment_of
+from konductor_like.policy.needs import needs_on
 
 ADVICES_SHOWN = 3
 """Different advices on one fault: two nodes with one fault may need different things."""
@@ -86,7 +87,8 @@ def fault_groups(nodes: Iterable[NodeReport]) -> list[FaultGroup]:
 def _group(rule: str, nodes: Sequence[NodeReport]) -> FaultGroup:
     faults = [node.fault for node in nodes if node.fault is not None]
     gravest = min(faults, key=lambda fault: GRAVEST_FIRST[fault.severity])
-    needs = Counter(fault.needs for fault in faults).most_common(1)[0][0]
+    all_needs = Counter(needs_on(node.fault, node.state) for node in nodes if node.fault)
+    needs = all_needs.most_common(1)[0][0]
     since = moment_of(min(fault.first_ns for fault in faults))
     return FaultGroup(rule, gravest.title, gravest.severity, nodes, needs, since)
 

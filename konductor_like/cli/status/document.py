@@ -19,6 +19,7 @@ from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
 from konductor_like.model import BrakeState, CoverageState, Incident, Source
+from konductor_like.policy.needs import latest_met
 
 
 def status_document(report: StatusReport, states: Collection[Health] = ()) -> dict[str, Any]:
@@ -130,11 +131,14 @@ def _facts(label: str, facts: Iterable[tuple[str, object]], number: str) -> list
 def node_document(node: NodeReport) -> dict[str, Any]:
     """Return one node."""
     record = node.state.record
+    met = latest_met(record, tainted=node.state.tainted)
     return {
         "name": node.name,
         "state": node.health.value,
         "qualifier": node.qualifier or None,
         "tainted": node.state.tainted,
+        **fields_of(node, "needs", "severity"),
+        "needsMet": met and {"by": met.met_by, "at": stamp_of_ns(met.met_ns)},
         **fields_of(node, "coverage", "since"),
         "fault": incident_document(node.fault) if node.fault else None,
         "advice": node.advice or None,
@@ -188,5 +192,7 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         "escalatedBecause": incident.escalated_because or None,
         "ack": incident.ack and fields_of(incident.ack, "at", "by", "reason"),
         "endedAt": stamp_of_ns(incident.ended_ns),
+        "metBy": incident.met_by,
+        "metAt": stamp_of_ns(incident.met_ns),
         "releasedAt": stamp_of_ns(incident.released_ns),
     }

@@ -32,6 +32,7 @@ from konductor_like.model import (
     CoverageState,
     Incident,
     IncidentState,
+    Needs,
     NodeState,
     Role,
     Severity,
@@ -42,6 +43,7 @@ from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import health_of, tainting
+from konductor_like.policy.needs import advice_on, need_of
 from konductor_like.policy.release import NOT_REBOOTED, reminder
 from konductor_like.policy.wording import name_of
 from konductor_like.settings import Settings
@@ -119,7 +121,7 @@ class NodeReport:
     def advice(self) -> str:
         """What to do; empty if there is nothing to do."""
         if self.fault is not None:
-            return follows_from(self.fault) or self.fault.advice
+            return advice_on(self.fault, self.state)
         if self.health is Health.FAULTY:
             return f"find out who tainted it, then `konductor-like reset {self.name}`"
         if self.state.record_problem:
@@ -127,6 +129,17 @@ class NodeReport:
         if self.health is not Health.UNKNOWN:
             return ""
         return _READER_ADVICE if self.unread_since is None else _UNREAD_ADVICE
+
+    @property
+    def needs(self) -> Needs | None:
+        """What the node needs; None for a node that is neither faulty nor held nor suspect."""
+        return need_of(self.state.record, tainted=self.state.tainted)
+
+    @property
+    def severity(self) -> Severity | None:
+        """The severity of the gravest open incident; None without one."""
+        open_ones = (each for each in self.state.record.incidents if each.state is not IncidentState.RELEASED)
+        return min((each.severity for each in open_ones), key=GRAVEST_FIRST.__getitem__, default=None)
 
     @property
     def alarms(self) -> list[str]:
@@ -258,7 +271,7 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
     states = [state for name, state in nodes.items() if name in chosen]
     gpu_nodes = [name for name, state in nodes.items() if state.is_gpu_node]
     brake = fleet.brake()
-    returns = Returns.of(nodes, fleet.controller, brake, fleet.now)
+    returns = Returns(fleet.now, nodes, fleet.controller, brake)
     return StatusReport(
         now=fleet.now,
         brake=brake,
@@ -359,13 +372,6 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
     yield from [role.value for role in Role if role in roles][:1]
     if any(each.ack for each in about):
         yield "acked"
-
-
-def follows_from(incident: Incident) -> str:
-    """Return the advice for an incident that another node's failure caused; empty for any other."""
-    if incident.role is not Role.COLLATERAL or incident.root_cause is None:
-        return ""
-    return f"it followed from a failure on {incident.root_cause}: look there first"
 
 
 def why_still_held(controller: ControllerReport, now: datetime) -> str:

@@ -306,6 +306,7 @@ def node_row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[st
         "AGE": age_of(node.since, now) if node.since else "",
         "SINCE": stamp(node.since) or "",
         "COVERAGE": node.coverage.value,
+        "NEEDS": node.needs or "",
     }
     if (fault := node.fault) is not None:
         further = f" (+{len(node.accusing) - 1})" if len(node.accusing) > 1 else ""
@@ -315,7 +316,6 @@ def node_row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[st
             "COUNT": str(fault.count),
             "SEVERITY": fault.severity.value,
             "LAST-SEEN": stamp_of_ns(fault.last_ns) or "",
-            "NEEDS": fault.needs,
             "JOB": fault.job or "",
         }
     return [cells.get(header) or _NOTHING for header in headers]

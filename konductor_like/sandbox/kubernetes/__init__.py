@@ -6,7 +6,7 @@ too. The stand-in lacks pods, YAML, protobuf, Events of ``events.k8s.io``, final
 by several managers. Whoever starts it may pass a schema and an admission check.
 """
 
-from konductor_like.sandbox.kubernetes.access import Review, Rule
+from konductor_like.sandbox.kubernetes.access import Denial, Review, Rule
 from konductor_like.sandbox.kubernetes.errors import expired_watch, matching, refusal
 from konductor_like.sandbox.kubernetes.schema import FieldProblem, Flaw
 from konductor_like.sandbox.kubernetes.server import Call, KubernetesServer

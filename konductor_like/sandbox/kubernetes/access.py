@@ -136,6 +136,18 @@ class Review:
     """The object before the write; None for a creation."""
 
 
+class Denial(str):
+    """Why a write is denied, by a policy that gives a reason of its own: ``Invalid`` is a 422."""
+
+    reason: str
+
+    def __new__(cls, why: str, reason: str = "Forbidden") -> Denial:
+        """Return the text with the reason."""
+        denial = super().__new__(cls, why)
+        denial.reason = reason
+        return denial
+
+
 Admission = Callable[[Review], str]
 """Returns why a write is denied; an empty text if it is allowed."""
 
@@ -146,7 +158,8 @@ def admit_all(_review: Review) -> str:
 
 
 def check_admission(admission: Admission, review: Review) -> None:
-    """Raises ``ApiError`` (403) when the write is denied."""
+    """Raises ``ApiError`` (403, or by the denial's reason) when the write is denied."""
     why = admission(review)
     if why:
-        raise errors.denied(review.group, review.resource, review.name, why)
+        reason = why.reason if isinstance(why, Denial) else "Forbidden"
+        raise errors.denied(review.group, review.resource, review.name, why, reason=reason)

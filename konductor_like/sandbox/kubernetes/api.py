@@ -74,7 +74,7 @@ class Api:
         if asked.resource in (ACCESS_REVIEWS, USER_REVIEWS) and user.name != ANONYMOUS:
             return self._review(asked.resource, user, request)  # every known user may ask about themselves
         self._access.check(user, asked.attempt)
-        if asked.verb not in asked.resource.verbs:
+        if not asked.resource.allows(asked.verb, asked.target.subresource):
             raise errors.method_not_allowed()
         if asked.verb in ("get", "list", "watch"):
             return self._read(asked, request)

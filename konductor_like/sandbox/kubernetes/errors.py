@@ -145,10 +145,10 @@ def forbidden(user: str, verb: str, group: str, resource: str, name: str, namesp
     return ApiError(403, "Forbidden", message, _about(group, plural, name))
 
 
-def denied(group: str, plural: str, name: str, why: str) -> ApiError:
-    """403: denied by admission."""
+def denied(group: str, plural: str, name: str, why: str, *, reason: str = "Forbidden") -> ApiError:
+    """403, or 422 if a policy has the default ``reason`` Invalid: denied by admission."""
     message = f'{qualified(group, plural)} "{name}" is forbidden: {why}'
-    return ApiError(403, "Forbidden", message, _about(group, plural, name))
+    return ApiError(422 if reason == "Invalid" else 403, reason, message, _about(group, plural, name))
 
 
 def expired(message: str, continue_token: str = "") -> ApiError:

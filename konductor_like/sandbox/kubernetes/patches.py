@@ -25,6 +25,10 @@ class PatchFailedError(Exception):
     """An operation that cannot be applied, such as a ``test`` that fails."""
 
 
+class MergeFailedError(Exception):
+    """A strategic merge patch that the server can read but not merge; it answers with 500."""
+
+
 def apply_json_patch(document: dict[str, Any], patch: Any) -> dict[str, Any]:
     """Patch ``document`` in place, and return it: pass a copy that nobody else uses.
 
@@ -221,6 +225,13 @@ def _merge_member(old: Any, new: Any, path: Path) -> Any:
 def _merge_list(old: list[Any], new: list[Any], key: str, path: Path) -> list[Any]:
     merged = {item.get(key): item for item in old}
     for item in new:
-        identity = item.get(key)
-        merged[identity] = strategic_merge_patch(merged.get(identity), item, path)
+        if not isinstance(item, dict) or key not in item:
+            raise MergeFailedError(f"map: {item} does not contain declared merge key: {key}")
+        directive, identity = item.get("$patch"), item[key]
+        if directive == "delete":
+            merged.pop(identity, None)
+        elif directive is not None:
+            raise MergeFailedError(f"unknown patch type: {directive} in map: {item}")
+        else:
+            merged[identity] = strategic_merge_patch(merged.get(identity), item, path)
     return list(merged.values())

@@ -29,6 +29,10 @@ class Resource:
     skeleton: Mapping[str, Any] = field(default_factory=dict)
     """The fields that the server always writes, because its Go types cannot leave them out."""
 
+    def allows(self, verb: str, subresource: str) -> bool:
+        """Whether the server has this verb; a subresource is read and written with its object only."""
+        return verb in self.verbs and (not subresource or verb in ("get", "update", "patch"))
+
     @property
     def api_version(self) -> str:
         """``v1`` or ``group/v1``."""

@@ -25,6 +25,7 @@ class DecodeError(Exception):
 
 
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _GO_NAMES = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 
 
@@ -81,6 +82,13 @@ def micro_time(value: Any, place: str) -> str:
     return value
 
 
+def time(value: Any, place: str) -> str:
+    """Decode a time of whole seconds, such as a condition's."""
+    if not _TIME.fullmatch(text(value, place)):
+        raise DecodeError(f'parsing time "{value}" as "2006-01-02T15:04:05Z07:00": cannot parse "{value}"')
+    return str(value)
+
+
 def struct(**fields: Decoder) -> Decoder:
     """Return a decoder of an object that keeps only these fields."""
 
@@ -92,6 +100,11 @@ def struct(**fields: Decoder) -> Decoder:
     return decode
 
 
+_condition = struct(
+    type=text, status=text, lastHeartbeatTime=time, lastTransitionTime=time, reason=text, message=text
+)
+_EMPTY_CONDITION = {"type": "", "status": "", "lastHeartbeatTime": None, "lastTransitionTime": None}
+"""The fields that the server always writes."""
 _taint = struct(key=text, value=text, effect=text, timeAdded=text)
 
 
@@ -100,6 +113,17 @@ def taints(value: Any, place: str) -> Any:
     decoded = [_taint(taint, place) for taint in _list(value, place)]
     kept = [{name: member for name, member in taint.items() if member} for taint in decoded]
     return [{"key": "", **taint, "effect": taint.get("effect", "")} for taint in kept] or None
+
+
+def node_status(value: Any, place: str) -> Any:
+    """Decode the conditions, and accept the rest of a Node's status as it is."""
+    status = anything(_object(value, place), place)
+    if "conditions" in status:
+        found = [_condition(each, f"{place}.conditions") for each in _list(status["conditions"], place)]
+        status["conditions"] = [{**_EMPTY_CONDITION, **each} for each in found]
+        if not found:
+            del status["conditions"]
+    return status
 
 
 def configuration(value: Any, place: str) -> Any:
@@ -140,7 +164,7 @@ KINDS: Mapping[tuple[str, str], Decoder] = {
             configSource=anything,
             externalID=text,
         ),
-        status=anything,
+        status=node_status,
     ),
     ("v1", "Namespace"): struct(metadata=METADATA, spec=struct(finalizers=objects), status=anything),
     ("coordination.k8s.io/v1", "Lease"): struct(

@@ -15,6 +15,7 @@ from konductor_like.sandbox.kubernetes.errors import Cause
 from konductor_like.sandbox.kubernetes.managed_fields import record_write
 from konductor_like.sandbox.kubernetes.patches import (
     MalformedPatchError,
+    MergeFailedError,
     PatchFailedError,
     apply_json_patch,
     merge_patch,
@@ -284,6 +285,8 @@ def _patched(document: dict[str, Any], content_type: str, patch: Any) -> dict[st
         raise errors.bad_request(str(error)) from error
     except PatchFailedError as error:
         raise errors.unprocessable_patch() from error
+    except MergeFailedError as error:
+        raise errors.ApiError(500, "", str(error)) from error
     raise errors.bad_request("json: cannot unmarshal array into Go value of type map[string]interface {}")
 
 

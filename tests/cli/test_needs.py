@@ -1,0 +1,136 @@
+"""What a node needs, as the commands show it and write it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node_record import encode
+from konductor_like.model import (
+    HEALTH_LABEL,
+    NEEDS_LABEL,
+    RECORD_ANNOTATION,
+    MetBy,
+    NodeRecord,
+    Severity,
+)
+from konductor_like.sandbox.kubernetes import Denial, KubernetesServer, Review
+from konductor_like.sandbox.kubernetes.fleet import make_node
+from tests.cli.conftest import Cluster, Run
+from tests.cli.scenes import GPU, ago, ago_ns, incident, with_record
+
+
+def labels(server: KubernetesServer, name: str = "gpu-1") -> tuple[str | None, str | None]:
+    """The labels for health and needs."""
+    found = server.node(name)["metadata"]["labels"]
+    return found.get(HEALTH_LABEL), found.get(NEEDS_LABEL)
+
+
+def labelled(server: KubernetesServer, needs: str = "reboot") -> None:
+    """Label ``gpu-1`` as the controller does."""
+    server.edit_node("gpu-1", lambda node: node["metadata"]["labels"].update({NEEDS_LABEL: needs}))
+
+
+def recorded(server: KubernetesServer, record: NodeRecord) -> None:
+    """Replace the record of ``gpu-1``."""
+    text = encode(record)
+    server.edit_node("gpu-1", lambda node: node["metadata"]["annotations"].update({RECORD_ANNOTATION: text}))
+
+
+def record_of(server: KubernetesServer) -> NodeRecord:
+    return decode_node(server.node("gpu-1")).record
+
+
+def test_status_shows_the_need_the_gravest_severity_and_no_met_need(cluster: Cluster, run: Run) -> None:
+    server = cluster("one faulty")
+    suspicion = incident("xid.63", severity=Severity.SUSPECT)
+    record = record_of(server)
+    recorded(server, replace(record, incidents=(suspicion, *record.incidents)))
+
+    [node] = run("status", "gpu-1", "-o", "json").document["nodes"]
+
+    assert (node["needs"], node["severity"], node["needsMet"]) == ("reboot", "fatal", None)
+
+
+def test_a_met_need_is_shown_with_its_time_and_asks_for_a_test_and_a_reset(
+    cluster: Cluster, run: Run
+) -> None:
+    server = cluster("one faulty")
+    record = record_of(server)
+    met = [replace(each, met_by=MetBy.REBOOT, met_ns=ago_ns(60)) for each in record.incidents]
+    recorded(server, replace(record, incidents=tuple(met)))
+    at = "2026-05-06T11:59:00Z"
+
+    [node] = run("status", "gpu-1", "-o", "json").document["nodes"]
+    assert (node["needs"], node["needsMet"]) == ("none", {"by": "reboot", "at": at})
+    assert [(each["metBy"], each["metAt"]) for each in node["faults"]] == [("reboot", at)]
+
+    text, page = run("status").out, run("explain", "gpu-1").out
+    for shown in (text, page):
+        assert f"Its need was met by the reboot at {at}. Test the node, then" in " ".join(shown.split())
+        assert "Drain the node and reboot it." not in shown
+    assert f"none: met by the reboot at {at}" in page
+    assert f"its need, reboot, was met by the reboot at {at}" in page
+
+
+def test_explain_names_the_fault_that_asks(cluster: Cluster, run: Run) -> None:
+    cluster("one faulty")
+
+    assert f"Needs:        reboot (xid 79 on GPU {GPU})\n" in run("explain", "gpu-1").out
+
+
+def test_a_node_marked_for_replacement_is_never_told_to_reboot(cluster: Cluster, run: Run) -> None:
+    server = cluster("one faulty")
+    recorded(server, replace(record_of(server), replace_since=ago(60)))
+
+    told = [run("status", *form).out for form in ([], ["-o", "wide"])]
+    told += [run("explain", "gpu-1").out, run("reset", "gpu-1", "--dry-run").err]
+
+    for text in told:
+        assert "reboot" not in text.lower(), text
+    assert "replacement" in told[1]
+    assert "have its hardware checked or replaced" in told[0]
+
+
+def test_a_reset_and_a_purge_remove_the_label(cluster: Cluster, run: Run) -> None:
+    server = cluster("one faulty")
+    labelled(server)
+    assert run("reset", "gpu-1").code == 0
+    assert labels(server) == (None, None)
+
+    labelled(server)
+    assert "purged" in run("reset", "gpu-1", "--purge").out
+    assert labels(server) == (None, None)
+
+
+def test_a_persons_taint_and_an_acknowledgement_set_the_label(cluster: Cluster, run: Run) -> None:
+    server = cluster("one faulty")
+    suspicion = incident("xid.63", severity=Severity.SUSPECT)
+    server.put_node(with_record(make_node("gpu-5"), suspicion, incident("xid.64", severity=Severity.SUSPECT)))
+
+    assert run("ack", "gpu-5", "xid", "63", "--reason", "seen").code == 0
+    assert labels(server, "gpu-5") == ("suspect", "reboot")
+    assert run("taint", "gpu-5", "--reason", "riser swap").code == 0
+    assert labels(server, "gpu-5") == ("faulty", "inspection")
+
+
+@pytest.mark.parametrize("reason", ["Forbidden", "Invalid"])
+def test_where_a_policy_refuses_the_label_the_command_works_without_it_and_warns(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    server = cluster("healthy")
+
+    def admission(review: Review) -> str:
+        labels = dict((review.object or {}).get("metadata", {}).get("labels", {}))
+        why = "ValidatingAdmissionPolicy 'site' with binding 'site' denied request: no label of that name"
+        return Denial(why, reason) if NEEDS_LABEL in labels else ""
+
+    monkeypatch.setattr(server._writes, "_admission", admission)
+
+    done = run("taint", "gpu-2", "--reason", "riser swap")
+
+    assert (done.code, done.out) == (0, "node/gpu-2 tainted\n")
+    assert f"warning: the API server refuses the label {NEEDS_LABEL}" in done.err
+    assert labels(server, "gpu-2") == ("faulty", None)

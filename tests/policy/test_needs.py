@@ -1,0 +1,304 @@
+"""What a node needs: the label's value, the words for people, and the advice that follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from konductor_like.catalog import load_catalog
+from konductor_like.model import (
+    EventReason,
+    Fault,
+    IncidentState,
+    KernelPosition,
+    MetBy,
+    Needs,
+    NodeRecord,
+    NodeState,
+    Severity,
+    Verb,
+)
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.needs import advice_on, need_in_words, need_of
+from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.release import purge
+from tests.policy.scenes import GPU, Cluster, at, fault, fleet, node, ns, reset_node
+from tests.policy.shared import gpu_fleet, xid
+
+HOUR = 3600.0
+
+
+def needing(needs: str, severity: Severity = Severity.FATAL, gpu: str = GPU) -> Fault:
+    """A fault with this need."""
+    return fault(rule=f"custom.{needs or 'unknown'}", needs=needs, severity=severity, gpu=gpu)
+
+
+def decided(*faults: Fault, rules: PolicyConfig | None = None) -> Cluster:
+    """Five nodes after a decision on the faults of ``gpu-1``."""
+    cluster = Cluster(fleet(5), rules)
+    cluster.tick(*faults)
+    return cluster
+
+
+def label(cluster: Cluster) -> str | None:
+    """The label of ``gpu-1``."""
+    return cluster.nodes["gpu-1"].as_read.needs
+
+
+def met(state: NodeState, by: MetBy = MetBy.REBOOT) -> NodeState:
+    """The node after the needs of all its incidents were met an hour after noon."""
+    incidents = tuple(replace(each, met_by=by, met_ns=ns(HOUR)) for each in state.record.incidents)
+    return replace(state, record=replace(state.record, incidents=incidents))
+
+
+def words(state: NodeState) -> str:
+    return need_in_words(state.record, tainted=state.tainted)
+
+
+def test_a_healthy_node_has_no_label() -> None:
+    assert need_of(NodeRecord(), tainted=False) is None
+    assert words(node()) == ""
+
+
+@pytest.mark.parametrize(
+    ("needs", "wanted"),
+    [
+        (["reboot"], "reboot"),
+        (["application-restart", "gpu-reset", "none"], "gpu-reset"),
+        (["reboot", "support"], "support"),
+        (["support", "inspection", "reboot"], "inspection"),
+        (["replacement", "inspection"], "replacement"),
+        (["none"], "none"),
+        (["teleport"], "inspection"),
+        ([""], "inspection"),
+        (["gpu reset"], "gpu-reset"),
+        (["nothing"], "none"),
+    ],
+    ids=str,
+)
+def test_the_label_is_the_gravest_need_of_the_faults_that_taint(needs: list[str], wanted: str) -> None:
+    assert label(decided(*map(needing, needs))) == wanted
+
+
+def test_on_a_tainted_node_suspicions_do_not_count_and_on_a_suspect_node_they_do() -> None:
+    suspicion = needing("replacement", Severity.SUSPECT)
+
+    assert label(decided(needing("reboot"), suspicion)) == "reboot"
+    assert label(decided(suspicion)) == "replacement"
+    assert label(decided(needing("reboot", Severity.APPLICATION))) is None
+
+
+def test_a_held_node_has_the_need_of_its_held_fault() -> None:
+    cluster = decided(needing("reboot"), rules=PolicyConfig(brake_max_nodes=0))
+
+    assert (cluster.tainted, label(cluster)) == (set(), "reboot")
+
+
+def test_the_words_name_the_fault_that_asks() -> None:
+    state = decided(fault(), needing("application-restart")).nodes["gpu-1"]
+
+    assert words(state) == f"reboot (xid 79 on GPU {GPU})"
+
+
+def test_the_event_says_the_need() -> None:
+    [tainted] = decided(fault()).writes
+
+    assert tainted.event is EventReason.TAINTED
+    assert tainted.message.endswith(" Needs: reboot.")
+
+
+def test_a_met_need_leaves_none_and_the_words_say_by_what_and_when() -> None:
+    state = met(decided(fault()).nodes["gpu-1"])
+
+    assert need_of(state.record, tainted=True) is Needs.NONE
+    assert words(state) == "none: met by the reboot at 2026-03-04T13:00:00Z"
+    [incident] = state.record.incidents
+    assert advice_on(incident, state) == (
+        "Its need was met by the reboot at 2026-03-04T13:00:00Z. "
+        "Test the node, then `konductor-like reset gpu-1`."
+    )
+
+
+def test_a_need_beside_a_met_one_counts() -> None:
+    state = met(decided(fault()).nodes["gpu-1"])
+    [first] = state.record.incidents
+    second = replace(first, met_by=None, met_ns=None, key=first.key._replace(gpu="0000:9a:00"))
+    record = replace(state.record, incidents=(first, second))
+
+    assert need_of(record, tainted=True) is Needs.REBOOT
+    assert need_in_words(record, tainted=True) == (
+        "reboot (xid 79 on GPU 0000:9a:00); another need was met by the reboot at 2026-03-04T13:00:00Z"
+    )
+
+
+@pytest.mark.parametrize(
+    ("severity", "wanted"), [(Severity.FATAL, "inspection"), (Severity.TEST, "reboot")], ids=str
+)
+def test_a_fault_that_comes_back_after_a_reboot_needs_inspection(severity: Severity, wanted: str) -> None:
+    state = met(decided(fault(severity=severity)).nodes["gpu-1"])
+    [before] = state.record.incidents
+    after = replace(before, met_by=None, met_ns=None, last=KernelPosition("boot-b"))
+    record = replace(state.record, incidents=(before, after))
+
+    assert need_of(record, tainted=True) == wanted
+    if severity is Severity.FATAL:
+        assert "came back after a reboot" in need_in_words(record, tainted=True)
+        elsewhere = replace(after, key=after.key._replace(gpu="0000:9a:00"))
+        assert need_of(replace(record, incidents=(before, elsewhere)), tainted=True) is Needs.REBOOT
+
+
+def test_a_taint_without_a_recorded_fault_needs_inspection() -> None:
+    assert need_of(NodeRecord(), tainted=True) is Needs.INSPECTION
+
+
+# Writes.
+
+
+def test_a_release_removes_the_label() -> None:
+    cluster = decided(fault())
+    reset_node(cluster, "gpu-1", 60)
+    assert label(cluster) is None
+
+    cluster = decided(fault())
+    cluster.untaint_by_hand("gpu-1")
+    cluster.tick(seconds=60)
+    assert label(cluster) is None
+
+
+def test_a_persons_taint_and_acknowledgement_set_the_label() -> None:
+    healthy, suspect = node(), decided(needing("gpu-reset", Severity.SUSPECT)).nodes["gpu-1"]
+
+    taint = operator_taint(healthy, at=at(0), by="kim", reason="riser swap")
+    ack = acknowledge(suspect, None, at=at(60), by="kim", reason="seen")
+
+    assert taint is not None
+    assert taint.needs is Needs.INSPECTION, "only that person knows what the node waits for"
+    assert ack is not None
+    assert (ack.health, ack.needs) == (None, None)
+
+
+def test_a_purge_removes_a_label_that_stands_alone() -> None:
+    stray = replace(node(), as_read=replace(node().as_read, needs="reboot"))
+
+    assert purge(node()) is None
+    change = purge(stray)
+    assert change is not None
+    assert (change.verb, change.needs) == (Verb.PURGE, None)
+
+
+def unlabelled(cluster: Cluster, needs: str | None = None) -> Cluster:
+    """The cluster with another label on ``gpu-1``, as an earlier version or a person leaves it."""
+    state = cluster.nodes["gpu-1"]
+    cluster.nodes["gpu-1"] = replace(state, as_read=replace(state.as_read, needs=needs))
+    return cluster
+
+
+@pytest.mark.parametrize("before", [None, "gpu-reset"], ids=["after an upgrade", "changed by somebody"])
+def test_a_wrong_label_is_written_again_without_haste(before: str | None) -> None:
+    cluster = unlabelled(decided(fault()), before)
+
+    [change] = cluster.tick(seconds=60).changes
+
+    assert (change.verb, change.needs, change.upkeep, change.event) == (Verb.RECORD, "reboot", True, None)
+    assert change.record == cluster.writes[0].record
+    assert cluster.tick(seconds=61).changes == ()
+
+
+def test_a_label_that_nothing_asks_for_is_removed() -> None:
+    cluster = decided(fault())
+    reset_node(cluster, "gpu-1", 60)
+
+    [change] = unlabelled(cluster, "reboot").tick(seconds=120).changes
+
+    assert (change.needs, change.upkeep) == (None, True)
+
+
+def test_a_taint_is_no_upkeep() -> None:
+    [tainted] = decided(fault()).writes
+
+    assert not tainted.upkeep
+
+
+def test_where_the_label_is_refused_no_write_is_made_for_it_and_others_leave_it_alone() -> None:
+    cluster = unlabelled(decided(fault()), "gpu-reset")
+    cluster.snapshot = replace(cluster.snapshot, labels_needs=False)
+
+    assert cluster.tick(seconds=60).changes == ()
+    [change] = cluster.tick(fault(gpu="0000:9a:00", seconds=70), seconds=70).changes
+    assert change.needs == "gpu-reset"
+
+
+def test_an_opted_out_node_gets_no_label() -> None:
+    cluster = unlabelled(decided(fault()))
+    cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], opted_out=True)
+
+    assert cluster.tick(seconds=60).changes == ()
+
+
+# The advice follows the grounds.
+
+
+def test_three_contained_errors_need_a_reset_of_the_gpu_and_no_restart_of_the_job() -> None:
+    cluster = gpu_fleet(10)
+    for number in range(3):
+        cluster.tick(xid("gpu-1", 94, seconds=number * HOUR), seconds=number * HOUR + 1)
+
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    assert (label(cluster), incident.needs) == ("gpu-reset", "gpu-reset")
+    for text in (incident.advice, cluster.writes[-1].message):
+        assert "Restart the job" not in text
+
+
+def test_no_built_in_escalation_leaves_the_node_with_the_need_of_a_job() -> None:
+    catalog = load_catalog()
+    escalations = {rule: each for rule, each in catalog.escalations.items() if each.longest_seconds}
+
+    assert escalations
+    for rule, escalation in escalations.items():
+        assert Needs(escalation.needs) not in (Needs.NONE, Needs.APPLICATION_RESTART), rule
+
+
+def replaced() -> Cluster:
+    """A cluster whose ``gpu-1`` is marked for replacement."""
+    cluster = Cluster(fleet(5))
+    for number in range(3):
+        seconds = number * 2 * HOUR
+        cluster.tick(fault(stamp=1000 + seconds, seconds=seconds), seconds=seconds)
+        if number < 2:
+            reset_node(cluster, "gpu-1", seconds + HOUR)
+    assert cluster.nodes["gpu-1"].record.replace_since is not None
+    return cluster
+
+
+def test_a_node_marked_for_replacement_is_never_told_to_reboot() -> None:
+    cluster = replaced()
+    marked = cluster.writes[-1]
+    later = 5 * HOUR
+    cluster.tick(fault(stamp=1000 + later, seconds=later, gpu="0000:9a:00"), seconds=later)
+    state, second = cluster.nodes["gpu-1"], cluster.writes[-1]
+
+    assert label(cluster) == "replacement"
+    assert words(state) == "replacement (the node failed too often)"
+    told = [marked.message, second.message, reset_node(cluster, "gpu-1", 6 * HOUR).message]
+    for incident in state.record.incidents:
+        if incident.state is IncidentState.ACTIVE:
+            assert incident.needs == "replacement"
+            told += [incident.advice, advice_on(incident, state)]
+    assert len(told) == 7
+    for text in told:
+        assert "reboot" not in text.lower(), text
+
+
+def test_a_record_of_an_earlier_version_does_not_tell_a_marked_node_to_reboot_either() -> None:
+    state = replaced().nodes["gpu-1"]
+    before = replace(state.record.incidents[-1], advice="Reboot the node.", needs="reboot")
+
+    assert "reboot" not in advice_on(before, state).lower()
+
+
+def test_a_reset_does_not_ask_for_a_reboot_that_met_the_need() -> None:
+    cluster = decided(fault())
+    cluster.nodes["gpu-1"] = met(cluster.nodes["gpu-1"])
+
+    assert "reboot" not in reset_node(cluster, "gpu-1", 2 * HOUR).message.lower()
