@@ -3,8 +3,8 @@
 - Every new fatal occurrence has tainted its node, or the brake holds it, unless it was released afterwards;
   every occurrence is on the node's record.
 - A controller adds a taint only for an occurrence that no earlier release covers.
-- A controller removes a taint only after a reboot, if the settings allow it, and never for a fault of the present
-  boot. No program of ours changes fields of others.
+- A controller removes a taint only after a reboot, if the settings allow it, and never for a fault of the
+  present boot. No program of ours changes fields of others.
 - A node is not written more often than its occurrences and disturbances require.
 - Only the holder of the Lease writes a Node. Two exceptions are counted: requests of a stopped or killed
   process that were under way, and a holder that has not yet seen that its Lease was deleted.

@@ -193,7 +193,7 @@ class _Steps:
         return [Step(at, "kill", {"slot": slot}), Step(until, "start", {"slot": slot})]
 
     def comes_back(self, at: float) -> list[Step]:
-        """Draw a reboot of a tainted node, and a new controller: a controller reads heartbeats as it starts."""
+        """Draw a reboot of a tainted node, and a new controller, which reads heartbeats as it starts."""
         slot, node = self._dice.choice(self._slots), self._dice.choice(NODES)
         return [
             Step(at, "reboot", {"node": node, "prints_first": False, "prefer": self._dice.randrange(5)}),
