@@ -41,8 +41,8 @@ def main() -> int:
         f"{len(outcomes)} schedules, seeds {seeds[0]} to {seeds[-1]}, {time.monotonic() - begun:.0f} s "
         f"(each {each[len(each) // 2]:.1f} s, at most {each[-1]:.1f} s): "
         f"{sum(o.faults for o in outcomes)} fatal faults, {sum(o.starts for o in outcomes)} controllers, "
-        f"{sum(o.node_writes for o in outcomes)} node writes ({sum(o.returns for o in outcomes)} returns) "
-        f"and {sum(o.late_writes for o in outcomes)} late, harmless ones; wrong: {len(bad)} {bad or ''}\n"
+        f"{sum(o.node_writes for o in outcomes)} node writes, {sum(o.late_writes for o in outcomes)} of them "
+        f"late and harmless; wrong: {len(bad)} {bad or ''}\n"
     )
     return 1 if bad else 0
 

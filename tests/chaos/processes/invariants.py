@@ -3,8 +3,7 @@
 - Every new fatal occurrence has tainted its node, or the brake holds it, unless it was released afterwards;
   every occurrence is on the node's record.
 - A controller adds a taint only for an occurrence that no earlier release covers.
-- A controller removes a taint only after a reboot, if the settings allow it, and never for a fault of the
-  present boot. No program of ours changes fields of others.
+- No controller removes a taint, and no program of ours changes fields of others.
 - A node is not written more often than its occurrences and disturbances require.
 - Only the holder of the Lease writes a Node. Two exceptions are counted: requests of a stopped or killed
   process that were under way, and a holder that has not yet seen that its Lease was deleted.
@@ -30,7 +29,7 @@ from tests.chaos.processes.journal import (
     machine_of,
     record_of,
 )
-from tests.chaos.processes.machines import FATAL, Occurrence
+from tests.chaos.processes.machines import Occurrence
 from tests.chaos.processes.world import RESETTER
 
 SECOND_NS = 1_000_000_000
@@ -38,8 +37,6 @@ UNDER_WAY_NS = 3 * SECOND_NS
 """Nanoseconds after a process goes on, or is killed, within which its last requests may take effect."""
 UNSEEN_NS = 3 * SECOND_NS
 """Nanoseconds for which a holder may not know that its Lease was deleted: until its next renewal."""
-
-_TAINTING = frozenset(f"xid.{code}" for code in FATAL)
 
 Covered = dict[tuple[str, str, str, str], int]
 """The last kernel stamp (µs) that a release covers, by machine, boot, rule and GPU."""
@@ -56,8 +53,6 @@ class RunRecord:
     occurrences: list[Occurrence]
     controllers: list[Actor]
     brake_nodes: int | None = None
-    may_return: bool = False
-    """Whether nodes return by themselves after a reboot."""
     lateness_seconds: float = 60.0
 
     def by_controller(self, entry: Entry) -> bool:
@@ -139,11 +134,9 @@ def _key(one: Occurrence) -> tuple[str, str]:
 
 
 def _disturbs(run: RunRecord, entry: Entry) -> bool:
-    """Whether a write changes which faults count: a person's release, a reboot, another Node."""
+    """Whether a write changes which faults count: a release, a reboot, another Node."""
     if entry.old is None or entry.new is None:
         return True
-    if returns(run, entry):
-        return False
     return (
         is_tainted(entry.old) > is_tainted(entry.new)
         or machine_of(entry.old) != machine_of(entry.new)
@@ -151,30 +144,6 @@ def _disturbs(run: RunRecord, entry: Entry) -> bool:
         or entry.user == RESETTER
         or not (run.by_controller(entry) or is_tainted(entry.old) == is_tainted(entry.new))
     )
-
-
-def returns(run: RunRecord, entry: Entry) -> bool:
-    """Whether a controller removes the taint."""
-    old, new = entry.old, entry.new
-    return bool(old and new and run.by_controller(entry) and is_tainted(old) > is_tainted(new))
-
-
-def _wrong_return(run: RunRecord, entry: Entry) -> str:
-    """Return why a controller must not have removed the taint; empty if it was right."""
-    assert entry.old is not None
-    assert entry.new is not None
-    _, boot = machine_of(entry.new)
-    record = record_of(entry.old)
-    reasons = [
-        each for each in record["incidents"] if each["state"] == "active" and each["rule"] in _TAINTING
-    ]
-    if not run.may_return:
-        return "although only a person may"
-    if record_of(entry.new)["releases"][0]["how"] != "reboot":
-        return "not after a reboot"
-    own_boot = record.get("machine", {}).get("boot")
-    present = [each["rule"] for each in reasons if each.get("at", {}).get("boot", own_boot) == boot]
-    return f"in spite of {present} in the present boot" if present else ""
 
 
 def _write_violations(run: RunRecord, entry: Entry, past: _Past) -> Iterator[str]:
@@ -189,10 +158,8 @@ def _write_violations(run: RunRecord, entry: Entry, past: _Past) -> Iterator[str
             yield f"{entry.name}: {entry.user} changed fields of others"
         if run.by_controller(entry):
             past.writes += 1
-            if returns(run, entry):
-                past.disturbances += 1  # it allows a write, and another at the end of the probation
-                if why := _wrong_return(run, entry):
-                    yield f"{entry.name}: {entry.user} removed the taint, {why}"
+            if is_tainted(old) and not is_tainted(new):
+                yield f"{entry.name}: {entry.user} removed the taint"
             if is_tainted(new) and not is_tainted(old) and not _reasons(run, entry, past):
                 yield f"{entry.name}: {entry.user} tainted it for no new fault at {_clock(entry.at_ns)}"
     _cover(run, entry, past)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from konductor_like.sandbox.http import Request
 from tests.chaos.processes.actors import COMMAND, CONTROLLER, Actor, start
-from tests.chaos.processes.invariants import RunRecord, returns, unmet, violations
+from tests.chaos.processes.invariants import RunRecord, unmet, violations
 from tests.chaos.processes.journal import health_of, is_tainted
 from tests.chaos.processes.machines import PLAIN, Occurrence
 from tests.chaos.processes.schedule import LOKI_MISHAPS, PATCH_MISHAPS, Schedule, schedule_of
@@ -32,7 +32,6 @@ class Outcome:
     seconds: float
     faults: int
     node_writes: int
-    returns: int
     late_writes: int
     starts: int
     output: str = ""
@@ -50,7 +49,6 @@ def run(seed: int) -> Outcome:
             time.monotonic() - begun,
             sum(one.tainting for one in world.occurrences),
             len(run_record.controller_writes()),
-            sum(returns(run_record, entry) for entry in run_record.controller_writes()),
             len(run_record.late_writes()),
             len(play.controllers),
             "" if not wrong else f"{schedule}\n{play.output()}",
@@ -125,7 +123,6 @@ class Play:
             list(self._world.occurrences),
             self.controllers,
             self._schedule.brake_nodes,
-            self._schedule.settings.get("KONDUCTOR_RETURN") == "reboot",
             self._schedule.lateness_seconds,
         )
 
@@ -268,9 +265,8 @@ class Play:
         }
         self._world.edit(node, changes[what])
 
-    def do_reboot(self, node: str, *, prints_first: bool, prefer: int | None = None) -> None:
+    def do_reboot(self, node: str, *, prints_first: bool) -> None:
         world = self._world
-        node = node if prefer is None else self._preferred(node, prefer)
         machine = world.machines[node]
         if machine.shipped_plain or (machine.form == PLAIN and machine.ring):
             return  # a late line that names no boot looks like a line of the next boot

@@ -108,21 +108,10 @@ def schedule_of(seed: int) -> Schedule:
         settings["KONDUCTOR_TAIL"] = "false"  # a tail would read the last ten seconds again
         # Otherwise a count in memory is lost with its process, and its lines are not read again.
         settings["KONDUCTOR_RECORD_INTERVAL_SECONDS"] = "0"
-    returns = random.Random(f"return {seed}").random() < 0.5
-    if returns:
-        settings |= {
-            "KONDUCTOR_RETURN": "reboot",
-            "KONDUCTOR_RETURN_QUIET_SECONDS": "0",
-            "KONDUCTOR_PROBATION_SECONDS": "2",
-            "KONDUCTOR_HOLD_BASE_SECONDS": "0",
-        }
     if brake_nodes is not None:
         settings["KONDUCTOR_BRAKE_MAX_NODES"] = str(brake_nodes)
     slots = dice.choice([("a",), ("a", "b"), ("a", "b")])
-    made = _Steps(dice, slots, thin=thin)
-    steps = made.made()
-    if returns:
-        steps += [step for at in (1.5, 2.5, SECONDS) for step in made.comes_back(at)]
+    steps = _Steps(dice, slots, thin=thin).made()
     return Schedule(
         seed,
         slots,
@@ -191,15 +180,6 @@ class _Steps:
         slot = self._dice.choice(self._slots)
         until = at + self._dice.choice([self._dice.uniform(0, 0.6), self._dice.uniform(1, 2)])
         return [Step(at, "kill", {"slot": slot}), Step(until, "start", {"slot": slot})]
-
-    def comes_back(self, at: float) -> list[Step]:
-        """Draw a reboot of a tainted node, and a new controller, which reads heartbeats as it starts."""
-        slot, node = self._dice.choice(self._slots), self._dice.choice(NODES)
-        return [
-            Step(at, "reboot", {"node": node, "prints_first": False, "prefer": self._dice.randrange(5)}),
-            Step(at + 0.05, "kill", {"slot": slot}),
-            Step(at + 0.1, "start", {"slot": slot}),
-        ]
 
     def _freeze(self, at: float) -> list[Step]:
         """Draw a stop that is shorter than the Lease, or once longer."""
