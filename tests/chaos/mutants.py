@@ -234,7 +234,7 @@ def _without(*words: str) -> Callable[[Any], Any]:
     """Replace a function that yields reasons by one that leaves out those with these words."""
 
     def of(real: Any) -> Any:
-        return lambda *args: [why for why in real(*args) if not any(each in why for each in words)]
+        return lambda *args: (why for why in real(*args) if not any(each in why for each in words))
 
     return of
 

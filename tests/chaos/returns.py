@@ -182,13 +182,21 @@ class Returns:
             yield "it is not on probation"
 
     def _unmet(self, old: NodeState) -> Iterator[str]:
-        known = [i for i in old.record.incidents if i.state in (IncidentState.ACTIVE, IncidentState.HELD)]
+        known = [i for i in old.record.incidents if _is_open(i) and not self._is_over(i)]
         for o in self._world.ledger.of(old.name):
             if o.machine is self._world.machines[old.name] and o.taints and recorded_in(o, known):
                 if not o.machine.plain and o.boot_id == old.machine.boot_id:
                     yield f"{o} is of the present boot"
                 elif o.finding.needs not in MET_BY_REBOOT:
                     yield f"{o} needs {o.finding.needs}"
+
+    def _is_over(self, incident: Incident) -> bool:
+        """Whether a test ends by now; it may end with the same write."""
+        test_ns, now_ns = (
+            seconds(self._world.setup.test_seconds),
+            self._world.clock.true_ns + self._slack_ns(),
+        )
+        return incident.severity is Severity.TEST and 0 < test_ns <= now_ns - incident.last_ns
 
     def _unheard(self, old: NodeState) -> Iterator[str]:
         """Describe why the kernel log of the present boot counts as not heard."""

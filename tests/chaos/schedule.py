@@ -70,7 +70,7 @@ def schedule_of(seed: int) -> Schedule:
         returns=back.random() < 0.5,
         quiet_seconds=back.choice((0.0, 60.0, 60.0, 120.0, 300.0)),
         probation_seconds=back.choice((0.0, 300.0, 1000.0, 3600.0, 3600.0)),
-        returns_per_hour=back.choice((100, 100, 100, 1, 2)),
+        returns_per_hour=back.choice((10, 10, 10, 1, 2)),
         hold_seconds=back.choice((0.0, 0.0, 300.0, 1800.0)),
         repeat_count=back.choice((0, 0, 3)),
         test_seconds=back.choice((0.0, 200.0, 200.0, 3600.0)),

@@ -48,7 +48,7 @@ class Setup:
     quiet_seconds: float = 120.0
     """Seconds for which the new boot must be heard before a node returns by itself."""
     probation_seconds: float = 1000.0
-    returns_per_hour: int = 100
+    returns_per_hour: int = 10
     hold_seconds: float = 1800.0
     """Seconds of the hold at the second failure of a node."""
     repeat_count: int = 3
