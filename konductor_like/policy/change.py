@@ -35,7 +35,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
-from konductor_like.policy.needs import need_of
+from konductor_like.policy.needs import need_of, with_repeats
 from konductor_like.policy.release import contest_words, held_longer, marked, returned_record
 from konductor_like.policy.returns import (
     RELAPSE_WORDS,
@@ -117,6 +117,7 @@ def change_of(
             # time out.
             claimed = state.record if folded.record.tainted_at is not None else NodeRecord()
             record = relapsed(held_longer(claimed, record, policy, now), policy, now)
+    record = with_repeats(record)
     record = marked(record) if tainted else record
     health = health_of(record, tainted=tainted)
     needs = need_of(record, tainted=tainted)

@@ -65,12 +65,11 @@ def _ends_by_quiet(incident: Incident) -> bool:
 def after_boot(record: NodeRecord, state: NodeState, now: datetime) -> NodeRecord:
     """Return the record with the needs met that the Node's present boot meets; else the identical object."""
     boot_id = state.machine.boot_id
-    repaired = {id(each) for each in record.incidents if is_met_by_boot(each, record, boot_id)}
+    repaired = {id(each) for each in record.incidents if is_met_by_boot(each, boot_id)}
     if not repaired:
         return record
-    booted_ns = record.booted_after_ns or state.booted_after_ns or unix_ns(now)
     incidents = (
-        met(each, MetBy.REBOOT, booted_ns) if id(each) in repaired else each for each in record.incidents
+        met(each, MetBy.REBOOT, unix_ns(now)) if id(each) in repaired else each for each in record.incidents
     )
     return replace(record, incidents=tuple(incidents))
 

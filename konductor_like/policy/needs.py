@@ -6,12 +6,14 @@ The label, Events, the audit trail, ``status`` and ``explain`` all ask this modu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from konductor_like.model import (
     MET_BY_REBOOT,
     Incident,
+    IncidentKey,
     IncidentState,
     MetBy,
     Needs,
@@ -26,9 +28,10 @@ from konductor_like.policy.wording import name_of
 
 RANK = {needs: place for place, needs in enumerate(Needs)}
 """The place of each need: a later one outweighs an earlier."""
+REPEAT_ADVICE = "The fault came back after a reboot. Drain the node and have its hardware checked."
 REPLACE_ADVICE = "Drain it and have its hardware checked or replaced."
 _MET_BY = {
-    MetBy.REBOOT: "the reboot at",
+    MetBy.REBOOT: "the reboot seen at",
     MetBy.HEALTHY_LINE: "the driver's healthy line at",
     MetBy.QUIET: "a quiet kernel log up to",
     MetBy.TIME: "the end of the test at",
@@ -44,12 +47,11 @@ class Asked(NamedTuple):
     """The reason for a need that is not the incident's own."""
 
 
-def is_met_by_boot(incident: Incident, record: NodeRecord, boot_id: str | None) -> bool:
+def is_met_by_boot(incident: Incident, boot_id: str | None) -> bool:
     """Whether this boot of the Node meets the need of the incident, which nothing has met yet (rule 34).
 
     Only an active incident of an earlier boot counts: a held one ends with its boot, and a pending one is of
-    a boot that may still come. A person's own taint has no need that a reboot meets, and a second reboot
-    does not meet the need of a fault that came back after the first.
+    a boot that may still come. A person's own taint has no need that a reboot meets.
     """
     return (
         incident.met_by is None
@@ -58,7 +60,33 @@ def is_met_by_boot(incident: Incident, record: NodeRecord, boot_id: str | None) 
         and incident.last.boot_id not in (None, boot_id)
         and incident.needs in MET_BY_REBOOT
         and not incident.by_person
-        and not _came_back(incident, record.incidents)
+    )
+
+
+def with_repeats(record: NodeRecord) -> NodeRecord:
+    """Return the record with an inspection as the need of each tainting fault that came back after a reboot.
+
+    A reboot met the need of an earlier incident of the same rule and GPU: the next reboot does not help.
+    """
+    before = {each.key: each.last.boot_id for each in record.incidents if each.met_by is MetBy.REBOOT}
+    if not any(_is_repeat(each, before) for each in record.incidents):
+        return record
+    needs, advice = Needs.INSPECTION.value, REPEAT_ADVICE
+    incidents = (
+        replace(each, needs=needs, advice=advice) if _is_repeat(each, before) else each
+        for each in record.incidents
+    )
+    return replace(record, incidents=tuple(incidents))
+
+
+def _is_repeat(incident: Incident, before: Mapping[IncidentKey, str | None]) -> bool:
+    """Whether a reboot did not help; ``before`` has the boots of the incidents whose needs it met."""
+    return (
+        incident.met_by is None
+        and incident.taints
+        and incident.severity is not Severity.TEST
+        and incident.needs in MET_BY_REBOOT
+        and before.get(incident.key, incident.last.boot_id) != incident.last.boot_id
     )
 
 
@@ -80,7 +108,7 @@ def asked_of(record: NodeRecord, *, tainted: bool) -> Asked | None:
         return Asked(Needs.REPLACEMENT, None, "the node failed too often")
     if not counting:
         return Asked(Needs.INSPECTION, None, "no recorded fault explains the taint")
-    unmet = [_asked_by(each, record) for each in counting if each.met_by is None]
+    unmet = [_asked_by(each) for each in counting if each.met_by is None]
     return max(unmet, key=lambda asked: RANK[asked.needs], default=Asked(Needs.NONE))
 
 
@@ -103,7 +131,7 @@ def latest_met(record: NodeRecord, *, tainted: bool) -> Incident | None:
 
 
 def met_words(incident: Incident | None) -> str:
-    """Return ``met by the reboot at 2026-05-06T12:00:00Z``; empty if the need is not met."""
+    """Return ``met by the reboot seen at 2026-05-06T12:00:00Z``; empty if the need is not met."""
     if incident is None or incident.met_by is None:
         return ""
     return f"met by {_MET_BY[incident.met_by]} {stamp(moment_of(incident.met_ns or 0))}"
@@ -138,21 +166,9 @@ def _counting(record: NodeRecord, *, tainted: bool) -> list[Incident]:
     return tainting(record) if tainted else tainting(record) or suspicious(record)
 
 
-def _asked_by(incident: Incident, record: NodeRecord) -> Asked:
+def _asked_by(incident: Incident) -> Asked:
     try:
         needs = Needs(incident.needs)
     except ValueError:  # a newer version's, or nobody knows: a person's own taint
         needs = Needs.INSPECTION
-    if RANK[needs] < RANK[Needs.INSPECTION] and _came_back(incident, record.incidents):
-        return Asked(Needs.INSPECTION, incident, " came back after a reboot")
     return Asked(needs, incident)
-
-
-def _came_back(incident: Incident, others: Sequence[Incident]) -> bool:
-    """Whether a reboot met the need of an earlier incident of the same rule and GPU, in another boot."""
-    return incident.severity is not Severity.TEST and any(
-        each.met_by is MetBy.REBOOT
-        and each.key == incident.key
-        and each.last.boot_id != incident.last.boot_id
-        for each in others
-    )

@@ -128,9 +128,9 @@ def _of_record(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: 
         yield held
     if record.tainted_at is None or not any(map(is_failure, open_ones)):
         yield "its record has no fault that a reboot repairs"
-    yield from _unmet(open_ones, state.machine.boot_id)
     if relapsed := next((each for each in record.quarantines if each.relapse), None):
         yield f"it failed again on probation, after its return at {stamp(relapsed.released_at)}"
+    yield from _unmet(open_ones, state.machine.boot_id)
     if record.contested_at is not None:
         yield "the taint is contested: somebody else has removed it before"
 
@@ -143,8 +143,6 @@ def _unmet(open_ones: Collection[Incident], boot_id: str | None) -> Iterator[str
     for each in open_ones:
         if each.state is IncidentState.PENDING or each.last.boot_id in (None, boot_id):
             yield f"the node has not rebooted since {name_of(each)}"
-        if any(each.key == other.key and each.last.boot_id != other.last.boot_id for other in open_ones):
-            yield f"{name_of(each)} came back after a reboot"
         if each.met_ns is None:
             yield f"the controller has not seen a reboot of this machine since {name_of(each)}"
 
@@ -204,7 +202,7 @@ def return_words(before: NodeRecord, record: NodeRecord) -> str:
     until = f" until {stamp(record.probation_until)}" if record.probation_until else ""
     at = max((each.met_ns for each in met if each.met_ns is not None), default=0)
     return (
-        f"Returned to service: the reboot at {stamp(moment_of(at))} met the needs of all faults "
+        f"Returned to service: the reboot seen at {stamp(moment_of(at))} met the needs of all faults "
         f"({', '.join(map(name_of, met))}). The node is on probation{until}: a fault taints it at once and "
         "ends its automatic returns."
     )

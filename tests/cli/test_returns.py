@@ -108,7 +108,7 @@ def test_the_silence_of_the_reboot_itself_is_no_gap_and_the_node_is_heard_since_
     long_reboot = replace(HEARD, gaps=(Gap(ago_ns(1300), ago_ns(500), None),))
     until = "its kernel log must be heard without a fault until 2026-05-06T12:01:40Z"
 
-    assert explained(rebooted(), coverage=long_reboot) == f"does not return by itself: {until}"
+    assert explained(rebooted(), coverage=long_reboot) == f"does not return by itself now: {until}"
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_explain_and_status_name_the_same_reason_why_a_node_stays_out(
 ) -> None:
     found = explained(rebooted(), **known)
 
-    assert found.startswith("does not return by itself: ")
+    assert found.startswith("does not return by itself now: ")
     assert why in found
     [node, _] = status_document(status(rebooted(), **known))["nodes"]
-    assert found == f"does not return by itself: {node['whyNotReturned']}"
+    assert found == f"does not return by itself now: {node['whyNotReturned']}"
 
 
 def test_with_the_default_settings_only_the_json_says_that_a_person_returns_the_node() -> None:

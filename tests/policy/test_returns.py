@@ -34,6 +34,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy import returns
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.needs import with_repeats
 from konductor_like.policy.returns import known_returns, returns_left, stop_words, why_stays
 from tests.policy.scenes import GPU, NOON, OURS, at, node, ns
 
@@ -155,8 +156,10 @@ GUARDS: dict[str, tuple[Callable[[], str | None], str]] = {
         f"the node has not rebooted since xid 63 on GPU {GPU}",
     ),
     "a fault that a reboot did not end before": (
-        lambda: reason(record=of(LOST, replace(LOST, last=KernelPosition("boot-0")))),
-        f"xid 79 on GPU {GPU} came back after a reboot",
+        lambda: reason(
+            record=with_repeats(of(LOST, replace(LOST, last=KernelPosition("boot-b"), met_by=None)))
+        ),
+        f"xid 79 on GPU {GPU} needs inspection, and a reboot does not meet that need",
     ),
     "a reboot that nobody saw": (
         lambda: reason(record=of(replace(LOST, met_ns=None, met_by=None))),

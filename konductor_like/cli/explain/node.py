@@ -202,7 +202,7 @@ def _return(node: NodeExplanation) -> str:
     why = report.why_not_returned
     heard = age(node.controller.policy.return_quiet_seconds)
     when = f"returns by itself when its kernel log was heard for {heard} since the reboot"
-    return f"does not return by itself: {why}" if why else when
+    return f"does not return by itself now: {why}" if why else when
 
 
 def _decided(node: NodeExplanation) -> str:
