@@ -53,20 +53,24 @@ def met(incident: Incident, by: MetBy, at_ns: int) -> Incident:
 
 
 def _ends_by_quiet(incident: Incident) -> bool:
-    """Whether days without the fault end the incident. A fatal fault is silent because its GPU is dead."""
+    """Whether days without the fault end the incident.
+
+    A fatal fault is silent because its GPU is dead. A fact without a line, such as missing GPUs, is silent
+    anyway, and ends when it is a fact no longer.
+    """
     is_suspect = incident.severity is Severity.SUSPECT and not incident.taints
-    return is_suspect and incident.state is IncidentState.ACTIVE
+    return is_suspect and incident.has_line and incident.state is IncidentState.ACTIVE
 
 
 def after_boot(record: NodeRecord, state: NodeState, now: datetime) -> NodeRecord:
     """Return the record with the needs met that the Node's present boot meets; else the identical object."""
     boot_id = state.machine.boot_id
-    if not any(is_met_by_boot(each, boot_id) for each in record.incidents):
+    repaired = {id(each) for each in record.incidents if is_met_by_boot(each, record, boot_id)}
+    if not repaired:
         return record
     booted_ns = record.booted_after_ns or state.booted_after_ns or unix_ns(now)
     incidents = (
-        met(each, MetBy.REBOOT, booted_ns) if is_met_by_boot(each, boot_id) else each
-        for each in record.incidents
+        met(each, MetBy.REBOOT, booted_ns) if id(each) in repaired else each for each in record.incidents
     )
     return replace(record, incidents=tuple(incidents))
 
@@ -119,7 +123,9 @@ def end_words(incident: Incident, policy: PolicyConfig) -> str:
     """Return ``xid 63 on GPU 0000:4e:00 ended: the machine has rebooted.``."""
     why = {
         MetBy.REBOOT: "the machine has rebooted",
-        MetBy.HEALTHY_LINE: "a later line of the kernel log reported it",
+        MetBy.HEALTHY_LINE: "a later line of the kernel log reported it"
+        if incident.has_line
+        else "the node has all its GPUs again",
         MetBy.QUIET: f"the kernel log was heard for {policy.suspect_days:g} days without it",
         MetBy.TIME: "a test ends by itself",
     }

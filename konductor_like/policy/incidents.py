@@ -23,6 +23,7 @@ from konductor_like.model import (
     IncidentState,
     KernelPosition,
     MetBy,
+    Needs,
     NodeRecord,
     NodeState,
     Source,
@@ -274,6 +275,8 @@ def _at_present_machine(state: NodeState) -> NodeRecord:
             read=KernelPosition(machine.boot_id),
             booted_after_ns=None,
         )
+        if None not in (known.system_id, machine.system_id) and known.system_id != machine.system_id:
+            record = replace(record, incidents=tuple(map(_of_another_machine, record.incidents)))
     booted_after_ns = record.booted_after_ns or state.booted_after_ns
     if (record.machine, record.booted_after_ns) != (machine, booted_after_ns):
         record = replace(record, machine=machine, booted_after_ns=booted_after_ns)
@@ -289,6 +292,14 @@ def _at_present_machine(state: NodeState) -> NodeRecord:
             for incident in record.incidents
         ),
     )
+
+
+def _of_another_machine(incident: Incident) -> Incident:
+    """Return the incident of a Node that another machine runs now: a person has to look at both machines."""
+    if not incident.taints or incident.by_person:
+        return incident
+    advice = "Another machine has the name of this Node now. Check the machine, then reset the node."
+    return replace(incident, advice=advice, needs=Needs.INSPECTION.value)
 
 
 def _fold_growth(folded: Folded, growth: Growth, state: NodeState) -> list[Fault]:

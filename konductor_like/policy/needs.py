@@ -44,11 +44,12 @@ class Asked(NamedTuple):
     """The reason for a need that is not the incident's own."""
 
 
-def is_met_by_boot(incident: Incident, boot_id: str | None) -> bool:
+def is_met_by_boot(incident: Incident, record: NodeRecord, boot_id: str | None) -> bool:
     """Whether this boot of the Node meets the need of the incident, which nothing has met yet (rule 34).
 
     Only an active incident of an earlier boot counts: a held one ends with its boot, and a pending one is of
-    a boot that may still come. A person's own taint has no need that a reboot meets.
+    a boot that may still come. A person's own taint has no need that a reboot meets, and a second reboot
+    does not meet the need of a fault that came back after the first.
     """
     return (
         incident.met_by is None
@@ -57,6 +58,7 @@ def is_met_by_boot(incident: Incident, boot_id: str | None) -> bool:
         and incident.last.boot_id not in (None, boot_id)
         and incident.needs in MET_BY_REBOOT
         and not incident.by_person
+        and not _came_back(incident, record.incidents)
     )
 
 

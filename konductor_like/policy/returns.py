@@ -165,7 +165,7 @@ def _unheard(state: NodeState, snapshot: Snapshot, policy: PolicyConfig) -> Iter
     hearing = snapshot.hearing.get(state.name)
     if hearing is None or hearing.boot_id != state.machine.boot_id:
         yield "the kernel log of its present boot does not arrive"
-    elif hearing.has_gap:
+    elif hearing.has_gap or snapshot.gaps_given_up.get(state.name, 0) > hearing.first_ns:
         yield "its kernel log has a gap"
     else:
         enough_ns = hearing.first_ns + span_ns(policy.return_quiet_seconds)

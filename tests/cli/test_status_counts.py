@@ -71,9 +71,9 @@ def test_each_fault_and_its_advice_come_once_and_their_numbers_add_up() -> None:
     lines = status_lines(found)
 
     assert [(each.rule, *(each.counts[health] for health in Health)) for each in groups] == [
-        ("xid.79", 5, 0, 1, 0, 0, 0),
-        ("xid.95", 0, 2, 0, 0, 0, 0),
-        ("xid.63", 0, 0, 3, 0, 0, 0),
+        ("xid.79", 5, 0, 1, 0, 0, 0, 0),
+        ("xid.95", 0, 2, 0, 0, 0, 0, 0),
+        ("xid.63", 0, 0, 3, 0, 0, 0, 0),
     ]
     assert sum("Work may go on" in line for line in lines) == 1
     assert len(lines) < 30
@@ -132,7 +132,7 @@ def test_an_unknown_state_is_refused_with_the_known_ones(run: Run) -> None:
     assert done.code == 2
     assert done.err == (
         "error: --state: 'broken' is not a state; "
-        "the states are faulty, held, suspect, unknown, not-measured, healthy\n"
+        "the states are faulty, held, suspect, probation, unknown, not-measured, healthy\n"
     )
 
 
@@ -160,6 +160,7 @@ def test_the_document_has_the_numbers_of_all_chosen_nodes() -> None:
         "faulty": 1,
         "held": 1,
         "suspect": 0,
+        "probation": 0,
         "unknown": 0,
         "notMeasured": 0,
         "healthy": 1,

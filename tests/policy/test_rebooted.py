@@ -146,3 +146,27 @@ def test_the_event_of_a_reboot_is_not_sent_for_another_machine_under_the_name() 
 
     assert cluster.nodes["gpu-1"].record.incidents == NodeRecord().incidents
     assert cluster.writes[-1].event is not EventReason.REBOOTED
+
+
+def test_a_second_reboot_does_not_meet_the_need_of_a_fault_that_came_back_after_the_first() -> None:
+    cluster = rebooted("reboot")
+    cluster.tick(fault(rule="xid.70", needs="reboot", boot="boot-b", seconds=80), seconds=81)
+    cluster.reboot("gpu-1", "boot-c", reported=90)
+    cluster.tick(seconds=100)
+
+    assert [each.met_by for each in of_gpu_1(cluster)] == [MetBy.REBOOT, None]
+    assert cluster.nodes["gpu-1"].as_read.needs == "inspection"
+
+
+def test_a_boot_of_another_machine_under_the_same_node_asks_for_an_inspection() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(needs="reboot"))
+    cluster.reboot("gpu-1", "boot-b")
+    state = cluster.nodes["gpu-1"]
+    cluster.nodes["gpu-1"] = replace(state, machine=replace(state.machine, system_id="system-of-another"))
+
+    cluster.tick(seconds=60)
+    cluster.tick(seconds=120)
+
+    assert [each.met_by for each in of_gpu_1(cluster)] == [None]
+    assert (cluster.tainted, cluster.nodes["gpu-1"].as_read.needs) == ({"gpu-1"}, "inspection")

@@ -185,6 +185,10 @@ GUARDS: dict[str, tuple[Callable[[], str | None], str]] = {
         lambda: reason(snapshot=without(hearing={"gpu-1": replace(HEARD, has_gap=True)})),
         "its kernel log has a gap",
     ),
+    "a gap of this boot that was given up": (
+        lambda: reason(snapshot=without(gaps_given_up={"gpu-1": HEARD.first_ns + 1})),
+        "its kernel log has a gap",
+    ),
     "heard for too short a time": (
         lambda: reason(snapshot=without(hearing={"gpu-1": replace(HEARD, first_ns=ns(-599))})),
         "must be heard without a fault until 2026-03-04T12:00:01Z",

@@ -263,7 +263,10 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
         when = _when(moment_of(incident.ended_ns), now)
         yield f"ended: the driver reported it {when}; the fault stays open until `konductor-like reset`"
     if met := met_words(incident):
-        yield f"its need, {incident.needs}, was {met}"
+        is_over = incident.state is IncidentState.RELEASED
+        yield (
+            f"ended by {met.removeprefix('met by ')}" if is_over else f"its need, {incident.needs}, was {met}"
+        )
     if incident.job:
         yield f"job: {incident.job}"
     if incident.ack:

@@ -9,6 +9,8 @@ PAGES = (
     "GPUBrakeHolding",
     "GPUFaultHeldByBrake",
     "GPUFaultTainted",
+    "GPUNodeRelapsed",
+    "GPUReturnsStopped",
     "GPUTaintContested",
     "GPUTaintedNodeDeleted",
     "KernelLogOverrun",
