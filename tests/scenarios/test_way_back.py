@@ -57,7 +57,7 @@ def test_with_all_defaults_a_reboot_changes_words_only_and_asks_nothing_new_of_t
     site.writes.clear()
 
     for _ in range(23):
-        site.run(HOUR, step_seconds=60)
+        site.run(HOUR, step_seconds=120)
 
     assert site.tainted == set(gpus(2))
     assert site.calls <= TODAYS_CALLS
