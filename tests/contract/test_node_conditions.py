@@ -82,7 +82,7 @@ def test_a_second_write_changes_the_condition_in_its_place(target: Target, with_
     write(target, with_ready, ours())
     write(target, with_ready, ours(status="False"))
 
-    assert [*conditions(target, with_ready)] == ["Ready", "ContractFaulty"]
+    assert [*conditions(target, with_ready)] == ["ContractFaulty", "Ready"]
     assert conditions(target, with_ready)["ContractFaulty"]["status"] == "False"
 
 
@@ -92,7 +92,7 @@ def test_under_another_name_the_old_condition_goes_in_the_same_patch(
     write(target, with_ready, ours("ContractOld"))
     write(target, with_ready, ours())
 
-    assert [*conditions(target, with_ready)] == ["Ready", "ContractFaulty"]
+    assert [*conditions(target, with_ready)] == ["ContractFaulty", "Ready"]
 
 
 def test_only_our_condition_is_removed_when_none_is_wanted(target: Target, with_ready: Answer) -> None:
@@ -151,9 +151,9 @@ def test_an_omitted_time_is_kept_by_the_server_as_null(target: Target, node: Ans
     ],
 )
 def test_a_condition_that_cannot_be_merged_is_an_error_of_the_server(
-    target: Target, node: Answer, condition: dict[str, str]
+    target: Target, with_ready: Answer, condition: dict[str, str]
 ) -> None:
-    assert on_status(target, node, {"status": {"conditions": [condition]}}).status == 500
+    assert on_status(target, with_ready, {"status": {"conditions": [condition]}}).status == 500
 
 
 def test_a_time_that_is_none_is_refused(target: Target, node: Answer) -> None:

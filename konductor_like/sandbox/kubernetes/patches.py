@@ -223,6 +223,7 @@ def _merge_member(old: Any, new: Any, path: Path) -> Any:
 
 
 def _merge_list(old: list[Any], new: list[Any], key: str, path: Path) -> list[Any]:
+    """Merge by key. A new item comes before the old ones, as on a real server."""
     merged = {item.get(key): item for item in old}
     for item in new:
         if not isinstance(item, dict) or key not in item:
@@ -234,4 +235,5 @@ def _merge_list(old: list[Any], new: list[Any], key: str, path: Path) -> list[An
             raise MergeFailedError(f"unknown patch type: {directive} in map: {item}")
         else:
             merged[identity] = strategic_merge_patch(merged.get(identity), item, path)
-    return list(merged.values())
+    known = {item.get(key) for item in old}
+    return sorted(merged.values(), key=lambda item: item.get(key) in known)
