@@ -67,6 +67,7 @@ class Return:
     name: str
     uid: str
     at_ns: int
+    """When a controller decided it."""
     on_probation: bool = True
     """Whether neither a fault nor a person ended the probation."""
     relapsed_ns: int | None = None
@@ -152,8 +153,9 @@ class Returns:
         elif how == BY_REBOOT:
             for why in self._reasons_against(process, old, new, step, late=late):
                 yield f"{who}, although {why}"
-            made = Return(new.name, new.machine.node_uid, self._world.clock.true_ns)
-            self.made.append(made)
+            # A process that was stopped, or whose answer is lost, writes later than it decides.
+            at_ns = min(unix_ns(new.record.releases[0].at), self._world.clock.true_ns)
+            self.made.append(Return(new.name, new.machine.node_uid, at_ns))
         elif how == BY_TIME:
             for why in self._test_goes_on(old):
                 yield f"{who}, although {why}"

@@ -86,6 +86,7 @@ def schedule_of(seed: int) -> Schedule:
     chance = back.random()
     if chance < 0.35:  # most other stories forbid a return
         setup = replace(setup, returns=True, brake_percent=100.0, pool_percent=None, rate_nodes=None)
+        setup = replace(setup, plain=(back.random() < 0.3, *(False,) * (nodes - 1)))
         steps = draw(back, nodes, RETURN_STORIES, back.choice((30, 60)))
     elif chance < 0.65:
         steps = woven(back, steps, draw(back, nodes, RETURN_STORIES, back.choice((8, 16))))

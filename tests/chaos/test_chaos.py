@@ -15,7 +15,8 @@ import pytest
 from tests.chaos import people, steps
 from tests.chaos.examples import EXAMPLES
 from tests.chaos.found import FOUND
-from tests.chaos.mutants import MUTANTS, Mutant, NoSuchNameError, noticed_by
+from tests.chaos.mutant import Mutant, NoSuchNameError
+from tests.chaos.mutants import MUTANTS, noticed_by
 from tests.chaos.people import Reset
 from tests.chaos.run import play_seeds
 from tests.chaos.schedule import Schedule, play, schedule_of, shrunk
