@@ -144,14 +144,12 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
     ready = _condition(status, "Ready")
     name = _text(metadata, "name") or ""
     machine = _machine(uid, spec, status)
-    sliced = reading.sliced()
+    sliced, capacity = reading.sliced(), json_object(status, "capacity")
     return NodeState(
         name=name,
         machine=machine,
         created_ns=_ns(metadata, "creationTimestamp") or 0,
-        is_gpu_node=name in sliced
-        or says_gpu(labels, json_object(status, "capacity"), reading.gpu)
-        or _seen_before(record),
+        is_gpu_node=name in sliced or says_gpu(labels, capacity, reading.gpu) or _seen_before(record),
         ready=ready.get("status") == "True",
         unschedulable=spec.get("unschedulable") is True,
         taints=tuple(_taint(taint) for taint in taints or () if isinstance(taint, dict)),
@@ -175,7 +173,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         reported_ns=_ns(ready, "lastHeartbeatTime"),
         booted_after_ns=record.booted_after_ns if record.machine == machine else None,
         conditions=_our_conditions(status),
-        gpus=gpu_count(labels, status, sliced.get(name, 0)),
+        gpus=gpu_count(labels, capacity, json_object(status, "allocatable"), sliced.get(name, 0)),
     )
 
 

@@ -351,7 +351,7 @@ class ResourceSlices:
             with suppress(KubeNotFound):  # an older server has an older version of the API, or none
                 params = {"fieldSelector": f"spec.driver={GPU_DRIVER}"}
                 found: dict[str, set[str]] = {}
-                for node, gpus in self._client.list_pages(path, _node_and_gpus, params).items:
+                for node, gpus in self._client.list_pages(path, gpus_of_slice, params).items:
                     found.setdefault(node, set()).update(gpus)
                 return {node: len(gpus) for node, gpus in found.items() if node}
         return {}
@@ -362,10 +362,3 @@ def listed_slices(client: ReadOnlyKubeClient) -> Callable[[], Mapping[str, int]]
     slices = ResourceSlices(client)
     slices.refresh()
     return slices.nodes
-
-
-def _node_and_gpus(piece: dict[str, object]) -> tuple[str, frozenset[str]]:
-    found = piece.get("spec")
-    spec = found if isinstance(found, dict) else {}
-    name = spec.get("nodeName")
-    return name if isinstance(name, str) else "", frozenset(gpus_of_slice(spec))

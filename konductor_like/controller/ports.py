@@ -63,14 +63,7 @@ class DryRunNodes:
         for name, written in self._written.items():
             live = nodes.get(name)
             if live is not None and live.as_read.uid == written.as_read.uid:
-                then = written.as_read
-                seen = replace(
-                    live.as_read,
-                    taints=then.taints,
-                    record=then.record,
-                    health=then.health,
-                    needs=then.needs,
-                )
+                seen = replace(written.as_read, resource_version=live.as_read.resource_version)
                 nodes[name] = replace(live, taints=written.taints, record=written.record, as_read=seen)
         return nodes
 

@@ -46,6 +46,7 @@ from konductor_like.policy.brake import updated_tainted_nodes
 from konductor_like.policy.change import shadow_event, would_taint
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
+from konductor_like.policy.gpu_counts import with_counts
 from konductor_like.policy.machines import recent_releases
 from konductor_like.policy.returns import known_returns
 
@@ -233,7 +234,7 @@ class Reconciler:
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             ambiguous=fleet.ambiguous if fleet else frozenset(),
             left=fleet.left if fleet else {},
-            short_of_gpus=self._gpus.short if self._gpus else {},
+            short_of_gpus=self._gpus.counts.short if self._gpus else {},
             hearing=fleet.hearing if fleet else {},
             gaps_given_up=fleet.gaps_given_up if fleet else {},
             labels_needs=self._writer.labels_needs,
@@ -289,7 +290,7 @@ class Reconciler:
                 snapshot = replace(snapshot, controls=latest, lease_unread=unread)
                 plan = decide(snapshot, faults, self.policy, now, past=past)
         if self._gpus:
-            plan = self._gpus.noted(plan, self.policy, now)
+            plan = with_counts(plan, self._gpus.counts, self.policy, now)
         if self._jobs:
             # The decision needs the job that these faults hit, and their lines do not name it.
             nameless = (
@@ -307,12 +308,8 @@ class Reconciler:
         self, plan: Plan, states: Mapping[str, NodeState], faults: Sequence[Fault], now: datetime
     ) -> set[str]:
         """Apply the plan. Return the nodes that another client changed meanwhile."""
-        with_lines = {fault.node for fault in faults}
-        due = self._due(plan, with_lines, now)
-        written_now = {change.node for change in due}
-        undone = [change for change in plan.changes if change.node not in written_now]
-        postponed = {change.node for change in undone if change.upkeep and change.node not in with_lines}
-        unwritten = {change.node for change in undone} - postponed
+        due = self._due(plan, {fault.node for fault in faults}, now)
+        unwritten = {change.node for change in plan.changes} - {change.node for change in due}
         conflicted: set[str] = set()
         written: list[tuple[NodeState, Change]] = []
         results = self._writer.write_all([(states[change.node], change) for change in due])
@@ -328,7 +325,7 @@ class Reconciler:
             else:
                 self._not_written(change, result, plan, now)
                 unwritten.add(change.node)
-        self._carry_over(plan, faults, unwritten | conflicted | postponed, unwritten, now)
+        self._carry_over(plan, faults, unwritten | conflicted, unwritten, now)
         changed = {state.name: state for state, change in written if change.verb is not Verb.RECORD}
         if changed or self._in_flight:  # the Nodes may be deleted before the next reconcile
             self._follow({**states, **changed}, now)
@@ -347,10 +344,8 @@ class Reconciler:
         taints = [each for each in taints if resting.get(each.node) is not Verb.TAINT]
         records = [each for each in plan.changes if each.verb is not Verb.TAINT]
         records = [each for each in records if each.node not in resting]
-        upkeep: list[Change] = []
-        urgent: list[Change] = []
-        for each in records:
-            (upkeep if each.upkeep and each.node not in with_lines else urgent).append(each)
+        upkeep = [each for each in records if each.upkeep and each.node not in with_lines]
+        urgent = [each for each in records if not each.upkeep or each.node in with_lines]
         written = urgent[: self._records_at_once]
         self.more_to_write = len(written) < len(urgent)
         return [*taints, *written, *self._upkeep.due(upkeep, now)]

@@ -35,6 +35,7 @@ from konductor_like.model.nodes import (
     HOW_REBOOT,
     HOW_TIME,
     NEEDS_LABEL,
+    NO_GPUS,
     OPERATOR_RULE,
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,

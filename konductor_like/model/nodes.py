@@ -269,8 +269,13 @@ class GpuCount:
     """What the numbers are made of: after it changed, they cannot be compared with earlier ones."""
     comparable: bool = True
     """Whether the numbers are whole GPUs; MIG devices are parts of GPUs."""
-    in_upgrade: bool = False
-    """Whether the GPU operator is about to replace the driver or the MIG layout."""
+    paused: bool = False
+    """Whether fewer GPUs are no fault now: the GPU operator is about to replace the driver or the MIG layout,
+    or the device plugin has not registered yet."""
+
+
+NO_GPUS = GpuCount(0, 0, paused=True)
+"""What a Node has that tells of no GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,8 +361,7 @@ class NodeState:
     """Loki timestamp after which the present boot began; known if we saw the boot before it end."""
     conditions: tuple[Condition, ...] = field(default=(), compare=False)
     """The Node's conditions that a controller of ours wrote. No decision depends on them."""
-    gpus: GpuCount | None = None
-    """Its GPUs; None for a Node that tells of none."""
+    gpus: GpuCount = NO_GPUS
 
     @property
     def tainted(self) -> bool:

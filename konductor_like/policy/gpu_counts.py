@@ -24,7 +24,6 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     KernelPosition,
-    Machine,
     Needs,
     NodeState,
     Plan,
@@ -48,36 +47,34 @@ class Counted:
     """What is known of the GPUs of one node, and of its machine."""
 
     state: NodeState
-    present: int
-    """How many GPUs are allocatable now."""
-    highest: int
-    """The highest count of the machine, by this memory and by the record."""
+    expected: int
+    """The most GPUs that the machine had, by this memory and by the record, or that it should have."""
     layout: str
-    """See ``GpuCount.layout``; empty before the machine had a GPU."""
-    open_boots: frozenset[str | None]
-    """The boots with an open incident of missing GPUs."""
-    expected: int = 0
-    since_ns: int | None = None
-    """Since when the node, in service and in its present boot, has fewer GPUs than expected; else None."""
+    """The last ``GpuCount.layout`` with a GPU."""
+    since_ns: int | None
+    """Since when the node, in service and in its present boot, has fewer GPUs than expected; None too if the
+    record says so already."""
 
     @property
-    def is_reported(self) -> bool:
-        """Whether the record says already that GPUs are missing in this boot."""
-        return not self.open_boots.isdisjoint((None, self.state.machine.boot_id))
+    def missing(self) -> int:
+        """Return how many GPUs are missing now, whether in service or not."""
+        return self.expected - self.state.gpus.allocatable
 
     @property
     def words(self) -> str:
         """Return ``7 of 8 GPUs``."""
-        return f"{self.present} of {self.expected} GPUs"
+        return f"{self.state.gpus.allocatable} of {self.expected} GPUs"
 
 
 @dataclass(frozen=True, slots=True)
 class GpuCounts:
-    """The counts of all nodes: the controller's memory from reconcile to reconcile."""
+    """The counts of all nodes with GPUs: the controller's memory from reconcile to reconcile."""
 
     nodes: Mapping[str, Counted] = field(default_factory=dict)
-    short: Mapping[str, Counted] = field(default_factory=dict)
-    """The nodes that miss GPUs now, in service or not."""
+    short: Mapping[str, str] = field(default_factory=dict)
+    """By node, ``7 of 8 GPUs``: the nodes that miss GPUs now, in service or not."""
+    falls: Mapping[str, int] = field(default_factory=dict)
+    """By node, since when GPUs have been missing; without the nodes in ``together``."""
     together: frozenset[str] = frozenset()
     """Nodes that lost GPUs at about the same time, and too many of them to be a fault of each."""
 
@@ -86,116 +83,82 @@ def counted(
     before: GpuCounts, states: Mapping[str, NodeState], policy: PolicyConfig, now: datetime
 ) -> GpuCounts:
     """Return the counts after these states of the nodes. Parts of GPUs (MIG) are not counted."""
-    now_ns, nodes, short = unix_ns(now), {}, {}
+    now_ns, span, usual = unix_ns(now), span_ns(policy.gpu_count_seconds), _usual(states.values())
+    nodes: dict[str, Counted] = {}
     for name, state in states.items():
-        known, gpus = before.nodes.get(name), state.gpus
-        if known is not None and known.state is state:
+        known = before.nodes.get(name)
+        if known is None or known.state is not state or known.missing:
+            known = _seen(known, state, usual.get((state.pool, state.gpus.kind), 0), now_ns)
+        if known.expected and state.gpus.comparable:
             nodes[name] = known
-        elif gpus.comparable if gpus is not None else known is not None or state.record.gpus is not None:
-            nodes[name] = _seen(known, state)
-    usual = _usual(nodes.values())
-    for name, each in nodes.items():
-        expected = each.highest
-        if usual and each.state.record.gpus is None and each.state.gpus is not None:
-            expected = max(expected, usual.get((each.state.pool, each.state.gpus.kind), 0))
-        if each.present < expected:
-            since_ns = min(each.since_ns or now_ns, now_ns) if _is_in_service(each.state) else None
-            nodes[name] = short[name] = replace(each, expected=expected, since_ns=since_ns)
-        elif each.expected != expected or each.since_ns is not None:
-            nodes[name] = replace(each, expected=expected, since_ns=None)
-    return GpuCounts(nodes, short, _together(short, len(nodes), span_ns(policy.gpu_count_seconds)))
+    falls = {name: each.since_ns for name, each in nodes.items() if each.since_ns is not None}
+    times_ns, most = sorted(falls.values()), max(1.0, len(nodes) * FALLING_PERCENT / 100)
+    alone = {
+        name: ns
+        for name, ns in falls.items()
+        if bisect_right(times_ns, ns + span) - bisect_left(times_ns, ns - span) <= most
+    }
+    short = {name: each.words for name, each in nodes.items() if each.missing}
+    return GpuCounts(nodes, short, alone, frozenset(falls.keys() - alone.keys()))
 
 
-def _seen(before: Counted | None, state: NodeState) -> Counted:
-    """Return what is known after a new state of the node; ``before`` is None at the first one."""
-    gpus, record, now = state.gpus, state.record, state.machine
-    recorded = record.gpus if record.machine is not None and _is_same(record.machine, now) else None
-    present, best, layout = 0, recorded or 0, before.layout if before is not None else ""
-    if gpus is not None:
-        present = gpus.allocatable
-        # The capacity has GPUs that the plugin found to be broken. A record may have accepted their loss.
-        best = max(best, present if recorded is not None else gpus.capacity)
-        layout = gpus.layout if gpus.capacity else layout  # a count of 0 has any layout
-    boots = frozenset(incident.last.boot_id for incident in open_incidents_of(state))
-    if before is None or not _is_same(before.state.machine, now) or layout != (before.layout or layout):
-        return Counted(state, present, best, layout, boots)
-    if recorded is None or record.releases[:1] == before.state.record.releases[:1]:
-        best = max(best, before.highest)
-    since_ns = before.since_ns if before.state.machine.boot_id == now.boot_id else None
-    return Counted(state, present, best, layout, boots, before.expected, since_ns)
+def _seen(known: Counted | None, state: NodeState, usual: int, now_ns: int) -> Counted:
+    """Return what is known after this state of the node; ``known`` is None at the first one."""
+    gpus, record, machine = state.gpus, state.record, state.machine
+    # Without a GPU, feature discovery removes the labels that show the layout.
+    layout = gpus.layout if gpus.capacity or known is None else known.layout
+    if known and (layout, machine.system_id) != (known.layout, known.state.machine.system_id):
+        known = None
+    recorded = record.gpus if record.machine and record.machine.system_id == machine.system_id else None
+    # The capacity has GPUs that the plugin found to be broken. A record may have accepted their loss.
+    expected = max(gpus.capacity, 0 if known else usual) if recorded is None else recorded
+    if known and (recorded is None or record.releases[:1] == known.state.record.releases[:1]):
+        expected = max(expected, known.expected)
+    since_ns = known.since_ns if known and known.state.machine.boot_id == machine.boot_id else None
+    is_away = not state.ready or state.unschedulable or state.opted_out or gpus.paused
+    if gpus.allocatable >= expected or is_away or open_incidents_of(state):
+        return Counted(state, max(expected, gpus.allocatable), layout, None)
+    return Counted(state, expected, layout, min(since_ns or now_ns, now_ns))
 
 
-def _is_same(one: Machine, other: Machine) -> bool:
-    return (one.system_id or one.node_uid) == (other.system_id or other.node_uid)
-
-
-def _is_in_service(state: NodeState) -> bool:
-    """Whether missing GPUs are a fault of this node, and not work in progress."""
-    is_ready = state.ready and not state.unschedulable and not state.opted_out
-    return is_ready and state.gpus is not None and not state.gpus.in_upgrade
-
-
-def _usual(nodes: Iterable[Counted]) -> dict[tuple[str | None, str], int]:
+def _usual(states: Iterable[NodeState]) -> dict[tuple[str | None, str], int]:
     """Return by pool and instance type the count that most such nodes have.
 
     A node that has fewer is one of them, so only three or more nodes have such a majority.
     """
     found: defaultdict[tuple[str | None, str], Counter[int]] = defaultdict(Counter)
-    for each in nodes:
-        if each.state.gpus is not None and each.state.gpus.kind:
-            found[each.state.pool, each.state.gpus.kind][each.highest] += 1
+    for state in states:
+        if state.gpus.kind and state.gpus.comparable:
+            found[state.pool, state.gpus.kind][max(state.gpus.capacity, state.record.gpus or 0)] += 1
     most = {kind: numbers.most_common(1)[0] for kind, numbers in found.items()}
     return {kind: gpus for kind, (gpus, alike) in most.items() if alike * 2 > found[kind].total()}
 
 
-def _together(short: Mapping[str, Counted], nodes: int, span: int) -> frozenset[str]:
-    falls = [(each.since_ns, name) for name, each in short.items() if each.since_ns and not each.is_reported]
-    times_ns, most = sorted(ns for ns, _ in falls), max(1.0, nodes * FALLING_PERCENT / 100)
-    return frozenset(
-        name
-        for ns, name in falls
-        if bisect_right(times_ns, ns + span) - bisect_left(times_ns, ns - span) > most
-    )
-
-
 def open_incidents_of(state: NodeState) -> list[Incident]:
     """Return the node's incidents of missing GPUs that have not ended."""
-    return [
-        i
-        for i in state.record.incidents
-        if i.key == GPUS_MISSING and i.state is not IncidentState.RELEASED and i.ended_ns is i.met_ns is None
-    ]
+    found = (incident for incident in state.record.incidents if incident.key == GPUS_MISSING)
+    return [i for i in found if i.state is not IncidentState.RELEASED and i.ended_ns is i.met_ns is None]
 
 
-def faults_of(counts: GpuCounts, rule: Finding, policy: PolicyConfig, now: datetime) -> list[Fault]:
-    """Return the faults of nodes that have missed GPUs for long enough, and the ends of those that miss none.
+def faults_of(counts: GpuCounts, rule: Finding, seconds: float, now: datetime) -> list[Fault]:
+    """Return the faults of nodes that have missed GPUs for ``seconds``, and the ends where none is missing.
 
-    A fault is not repeated while its incident is open in the node's present boot. ``rule`` is the finding
-    without a text.
+    A fault is not repeated while its incident is open. ``rule`` is the finding without a text.
     """
-    now_ns, span = unix_ns(now), span_ns(policy.gpu_count_seconds)
-    found: list[tuple[Counted, Finding]] = []
-    for name, each in counts.short.items():
-        lasts = each.since_ns is not None and 0 < span <= now_ns - each.since_ns
-        if lasts and name not in counts.together and not each.is_reported:
-            capacity = each.state.gpus.capacity if each.state.gpus else 0
-            found.append((each, rule._replace(text=f"{each.words} are allocatable (capacity {capacity})")))
+    now_ns, span, needs = unix_ns(now), span_ns(seconds), Needs.NONE.value
+    end = rule._replace(severity=Severity.INFO, needs=needs, shadow=False, clears=rule.rule)
+    found = {name: rule for name, since_ns in counts.falls.items() if 0 < span <= now_ns - since_ns}
     for name, each in counts.nodes.items():
-        if each.open_boots and name not in counts.short and not each.state.opted_out:
-            end = Finding(
-                *(rule.kind, rule.rule, Severity.INFO, "All GPUs are allocatable again"),
-                *("The GPUs are back.", f"{each.words} are allocatable"),
-                needs=Needs.NONE.value,
-                clears=rule.rule,
-            )
-            found.append((each, end))
-    return [
-        Fault(
-            finding._replace(position=KernelPosition(each.state.machine.boot_id)),
-            *(Source.KERNEL, now_ns, each.state.name),
-        )
-        for each, finding in found
-    ]
+        if not each.missing and not each.state.opted_out and open_incidents_of(each.state):
+            found[name] = end
+    return [_fault(finding, counts.nodes[name], now_ns) for name, finding in found.items()]
+
+
+def _fault(finding: Finding, node: Counted, now_ns: int) -> Fault:
+    state = node.state
+    text = f"{node.words} are allocatable (capacity {state.gpus.capacity})"
+    finding = finding._replace(text=text, position=KernelPosition(state.machine.boot_id))
+    return Fault(finding, Source.KERNEL, now_ns, state.name)
 
 
 def with_counts(plan: Plan, counts: GpuCounts, policy: PolicyConfig, now: datetime) -> Plan:
@@ -205,30 +168,21 @@ def with_counts(plan: Plan, counts: GpuCounts, policy: PolicyConfig, now: dateti
     not tell what it had.
     """
     changes = {change.node: change for change in plan.changes}
+    for name, since_ns in counts.falls.items():
+        state, lasts = counts.nodes[name].state, since_ns <= unix_ns(now) - NOTED_AFTER_NS
+        if lasts and state.record.gpus != counts.nodes[name].expected and state.record_problem is None:
+            act, seen = act_of(state, Verb.RECORD, now, policy.version), state.as_read
+            noted = replace(state.record, machine=state.machine, act=act)
+            note = Change(name, Verb.RECORD, noted, seen.health, needs=seen.needs, upkeep=True)
+            changes.setdefault(name, replace(note, suspect_taint=state.suspect_tainted))
     for name, change in changes.items():
-        each, record = counts.nodes.get(name), change.record
-        if each and record and each.expected and record.gpus == each.state.record.gpus:
-            changes[name] = replace(change, record=replace(record, gpus=each.expected))
-    due_ns = unix_ns(now) - NOTED_AFTER_NS
-    for name, each in counts.short.items():
-        state, lasts = each.state, each.since_ns is not None and each.since_ns <= due_ns
-        if not lasts or name in changes or name in counts.together or state.record_problem is not None:
-            continue
-        if state.record.gpus != each.expected:
-            act = act_of(state, Verb.RECORD, now, policy.version)
-            changes[name] = Change(
-                *(name, Verb.RECORD),
-                record=replace(state.record, machine=state.machine, gpus=each.expected, act=act),
-                health=state.as_read.health,
-                needs=state.as_read.needs,
-                suspect_taint=state.suspect_tainted,
-                upkeep=True,
-            )
+        known, record = counts.nodes.get(name), change.record
+        if known and record and record.gpus == known.state.record.gpus:
+            changes[name] = replace(change, record=replace(record, gpus=known.expected))
     return replace(plan, changes=tuple(changes.values()))
 
 
 def accepted(state: NodeState) -> int | None:
     """Return the record's count after a release: a person who releases missing GPUs accepts their loss."""
-    if state.gpus is None or not open_incidents_of(state):
-        return state.record.gpus
-    return state.gpus.allocatable
+    is_loss = open_incidents_of(state) and not state.gpus.paused
+    return state.gpus.allocatable if is_loss else state.record.gpus

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from konductor_like.model import (
+    NO_GPUS,
     FaultKind,
     Finding,
     GpuCount,
@@ -78,7 +79,7 @@ class Fleet:
         for _ in range(minutes):
             self.minute += 1
             self.counts = counted(self.counts, self.nodes, self.policy, self.now)
-            faults = faults_of(self.counts, RULE, self.policy, self.now)
+            faults = faults_of(self.counts, RULE, self.policy.gpu_count_seconds, self.now)
             found += [f"{fault.node}: {fault.finding.text}" for fault in faults]
             snapshot = Snapshot(self.nodes, short_of_gpus=self.short)
             plan = decide(snapshot, faults, self.policy, self.now)
@@ -90,7 +91,7 @@ class Fleet:
 
     @property
     def short(self) -> dict[str, str]:
-        return {name: each.words for name, each in self.counts.short.items()}
+        return dict(self.counts.short)
 
     def open(self, name: str) -> bool:
         return bool(open_incidents_of(self.nodes[name]))
@@ -122,7 +123,7 @@ def test_when_the_gpus_are_back_the_incident_ends_by_itself() -> None:
     fleet.step(60)
     fleet.has("gpu-7", 8)
 
-    assert fleet.step(60) == ["gpu-7: 8 of 8 GPUs are allocatable"]
+    assert fleet.step(60) == ["gpu-7: 8 of 8 GPUs are allocatable (capacity 8)"]
     assert not fleet.open("gpu-7")
     assert fleet.short == {}
 
@@ -227,7 +228,7 @@ def test_a_broken_gpu_in_the_capacity_is_missed_without_any_memory() -> None:
         {"unschedulable": True},
         {"ready": False},
         {"opted_out": True},
-        {"gpus": GpuCount(0, 0, "p5.48xlarge/", in_upgrade=True)},
+        {"gpus": GpuCount(0, 0, "p5.48xlarge/", paused=True)},
     ],
     ids=["cordoned", "NotReady", "opted out", "driver upgrade"],
 )
@@ -296,7 +297,7 @@ def test_another_machine_under_the_same_name_begins_anew() -> None:
 
 def test_a_node_that_registers_again_before_its_plugin_is_short() -> None:
     fleet = Fleet(size=2)
-    fleet.change("gpu-2", machine=Machine("uid-new", "system-gpu-2", "boot-b"), gpus=None)
+    fleet.change("gpu-2", machine=Machine("uid-new", "system-gpu-2", "boot-b"), gpus=NO_GPUS)
     fleet.step()
 
     assert fleet.short == {"gpu-2": "0 of 8 GPUs"}
@@ -439,7 +440,7 @@ def test_a_fatal_override_taints_and_the_taint_stays_when_the_gpus_are_back() ->
     fatal = RULE._replace(severity=Severity.FATAL)
     fleet.counts = counted(fleet.counts, fleet.nodes, POLICY, at(MINUTE))
     counts = counted(fleet.counts, fleet.nodes, POLICY, at(60 * MINUTE))
-    [fault] = faults_of(counts, fatal, POLICY, at(60 * MINUTE))
+    [fault] = faults_of(counts, fatal, POLICY.gpu_count_seconds, at(60 * MINUTE))
     [change] = decide(Snapshot(fleet.nodes), [fault], POLICY, at(60 * MINUTE)).changes
     assert change.verb is Verb.TAINT
     assert change.record is not None
@@ -447,7 +448,7 @@ def test_a_fatal_override_taints_and_the_taint_stays_when_the_gpus_are_back() ->
     fleet.has("gpu-7", 8)
 
     fleet.minute = 60
-    assert fleet.step(3) == ["gpu-7: 8 of 8 GPUs are allocatable"]
+    assert fleet.step(3) == ["gpu-7: 8 of 8 GPUs are allocatable (capacity 8)"]
     [incident] = fleet.nodes["gpu-7"].record.incidents
     assert incident.state is IncidentState.ACTIVE
     assert incident.ended_ns or incident.met_ns
