@@ -22,7 +22,7 @@ from konductor_like.cli.app import build
 from konductor_like.cluster.events import _NORMAL
 from konductor_like.controller.metrics import Metrics
 from konductor_like.exits import Exit
-from konductor_like.model import NO_ESCALATION, EventReason, Severity
+from konductor_like.model import NO_ESCALATION, EventReason, FaultKind, Severity
 from konductor_like.settings import EVERYDAY, PREFIX, Settings
 from tests.quality.report import detection_quality
 
@@ -184,14 +184,13 @@ def _rules() -> Mapping[str, str]:
 
     head = ("rule", "severity", "title", "taints when", "needs")
     patterns = [each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id != each.table]
+    named = {entry.rule: entry for entry in catalog.named_entries.values()}.values()
     return {
         "patterns": _table((head[0], "where", *head[1:]), map(pattern, patterns)),
-        "facts": _table(head, map(row, catalog.node_facts.values())),
         "xids": _table(head, map(row, catalog.xids.values())),
         "sxids": _table(head, map(row, catalog.sxids.values())),
-        "cuda": _table(
-            head, map(row, {entry.rule: entry for entry in catalog.cuda_errors.values()}.values())
-        ),
+        "cuda": _table(head, map(row, (each for each in named if each.kind is not FaultKind.NODE))),
+        "facts": _table(head, map(row, (each for each in named if each.kind is FaultKind.NODE))),
     }
 
 

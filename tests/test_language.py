@@ -142,7 +142,7 @@ def catalogue() -> Iterator[Text]:
     """Yield titles, advice and explanations."""
     catalog, data = load_catalog(), files("konductor_like.catalog") / "data"
     rules = [rule.entry for rule in (*catalog.kernel_rules, *catalog.pod_rules) if rule.entry]
-    for entry in (*catalog.xids.values(), *catalog.sxids.values(), *catalog.cuda_errors.values(), *rules):
+    for entry in (*catalog.xids.values(), *catalog.sxids.values(), *catalog.named_entries.values(), *rules):
         yield Text(f"title of {entry.rule}", entry.title)
     for file in ("advice.toml", "explanations.toml"):
         document: dict[str, Any] = tomllib.loads((data / file).read_text("utf-8"))

@@ -111,6 +111,6 @@ def poll_intervals(settings: Settings, span: TimeWindow) -> Mapping[Source, int]
 
 
 def _has_shadow_rules(catalog: Catalog) -> bool:
-    coded = (*catalog.xids.values(), *catalog.sxids.values(), *catalog.cuda_errors.values())
+    coded = (*catalog.xids.values(), *catalog.sxids.values(), *catalog.named_entries.values())
     modes = {*(entry.mode for entry in coded), *(rule.mode for rule in catalog.pattern_rules)}
     return Mode.SHADOW in modes

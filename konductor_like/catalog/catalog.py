@@ -29,13 +29,12 @@ class Catalog:
     """The rows of the decode table of Xid 144 to 150, by Xid."""
     register_bits: Mapping[tuple[int, int], tuple[Severity, str]]
     """The register bits of Xid 74, by register and bit: the severity of the bit alone, and the reason."""
-    cuda_errors: Mapping[str, Entry]
-    """The CUDA errors by their text in lower case."""
+    named_entries: Mapping[str, Entry]
+    """The CUDA errors by their text in lower case; by their rule the faults that no line reports, because the
+    controller sees them on the Node."""
     pattern_rules: tuple[PatternRule, ...]
     """All pattern rules, also those that are off."""
     advice: Mapping[str, Advice]
-    node_facts: Mapping[str, Entry] = field(default_factory=dict)
-    """By rule, the faults that no line reports: the controller sees them on the Node."""
     escalations: Mapping[str, Escalation] = field(default_factory=dict)
     """By rule, the threshold, corroboration and deferral that change what one of its lines leads to."""
 
@@ -108,9 +107,7 @@ class Catalog:
         if family in ("xid", "sxid") or (family == "fm" and name.isdecimal()):
             table: Mapping[int, Entry] = self.xids if family == "xid" else self.sxids
             return table.get(int(name)) if name.isdecimal() else None
-        if rule in self.node_facts:
-            return self.node_facts[rule]
-        candidates = (*(pattern.entry for pattern in self.pattern_rules), *self.cuda_errors.values())
+        candidates = (*(pattern.entry for pattern in self.pattern_rules), *self.named_entries.values())
         return next((entry for entry in candidates if entry is not None and entry.rule == rule), None)
 
     def entry_or_unknown(self, rule: str) -> Entry | None:

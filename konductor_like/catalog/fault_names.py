@@ -63,8 +63,7 @@ def _names(catalog: Catalog) -> Iterator[str]:
     """Yield the names of all rules except the numbers of Xids and SXids."""
     yield from (rule.id for rule in catalog.pattern_rules)
     yield from (rule.entry.rule for rule in catalog.pattern_rules if rule.entry is not None)
-    yield from (entry.rule for entry in catalog.cuda_errors.values())
-    yield from catalog.node_facts
+    yield from (entry.rule for entry in catalog.named_entries.values())
 
 
 def _words(name: str) -> str:

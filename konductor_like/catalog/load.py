@@ -63,10 +63,9 @@ def read_catalog(folder: Traversable) -> Catalog:
         },
         link_rules=_link_rules(folder),
         register_bits=dict(_register_bits(folder)),
-        cuda_errors=cuda,
+        named_entries={**cuda, **dict(_node_facts(folder, advice))},
         pattern_rules=tuple(_rules(folder, advice, cuda)),
         advice=advice,
-        node_facts=dict(_node_facts(folder, advice)),
         escalations=dict(_escalations(folder, advice)),
     )
 

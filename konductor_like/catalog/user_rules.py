@@ -124,8 +124,7 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, 
     family, _, code = rule.partition(".")
     is_code = family in _CODES and CODE.fullmatch(code) is not None
     pattern = next((each for each in base.pattern_rules if each.id == rule), None)
-    is_known = is_code or pattern is not None or rule in base.node_facts
-    if not is_known and all(each.rule != rule for each in base.cuda_errors.values()):
+    if not is_code and pattern is None and all(each.rule != rule for each in base.named_entries.values()):
         raise record.error(key, f"there is no built-in rule {quoted(rule)}")
     if pattern is not None and pattern.table is not None and name != "mode":
         raise record.error(key, "covers a table of codes: only its mode can be set, the rest for each code")
@@ -154,12 +153,9 @@ def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, 
     return replace(
         catalog,
         pattern_rules=tuple(map(changed_rule, catalog.pattern_rules)),
-        cuda_errors={
+        named_entries={
             text: changed(entry) if entry.rule == rule else entry
-            for text, entry in catalog.cuda_errors.items()
-        },
-        node_facts={
-            name: changed(entry) if name == rule else entry for name, entry in catalog.node_facts.items()
+            for text, entry in catalog.named_entries.items()
         },
     )
 
@@ -230,7 +226,7 @@ def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -
         raise record.error("id", f"{quoted(family)} is a built-in family; change its rules under overrides")
     if not _ID.fullmatch(name):
         raise record.error("id", f"{quoted(name)} must be like site.nic_down: small letters, with a dot")
-    if name in others or name in base.node_facts:
+    if name in others or name in base.named_entries:
         raise record.error("id", f"{name!r} is defined twice")
     return name
 
@@ -314,12 +310,11 @@ def _warnings(content: RuleFile, base: Catalog, catalog: Catalog) -> Iterator[st
 def _override_warnings(override: Override, base: Catalog, catalog: Catalog) -> Iterator[str]:
     rule = override.rule
     before, now = base.entry_or_unknown(rule), catalog.entry_or_unknown(rule)
+    is_kernel_rule = any(rule == each.id for each in base.kernel_rules)
     if override.field == "severity" and now is not None and now.severity.taints:
         if rule in APPLICATION_XIDS:
             yield "a bug in a job can cause this Xid, and then taints a healthy node."
-        elif rule.partition(".")[0] not in _CODES and not any(
-            rule == each for each in (*base.node_facts, *(each.id for each in base.kernel_rules))
-        ):
+        elif rule.partition(".")[0] not in (*_CODES, FaultKind.NODE) and not is_kernel_rule:
             yield _POD
     if override.field == "severity" and before is not None and now is not None:
         if before.severity is Severity.FATAL and not now.severity.taints:

@@ -41,8 +41,7 @@ def complete_rules(incomplete: str) -> Iterator[tuple[str, str]]:
     from konductor_like.cli.columns import natural
 
     catalog = load_catalog()
-    entries = [*catalog.xids.values(), *catalog.sxids.values(), *catalog.cuda_errors.values()]
-    entries += catalog.node_facts.values()
+    entries = [*catalog.xids.values(), *catalog.sxids.values(), *catalog.named_entries.values()]
     entries += [rule.entry for rule in catalog.pattern_rules if rule.entry is not None]
     titles = {entry.rule: entry.title for entry in entries if entry.rule.startswith(incomplete.lower())}
     yield from ((name, titles[name]) for name in sorted(titles, key=natural))

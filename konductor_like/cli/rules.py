@@ -191,16 +191,14 @@ def _rows(catalog: Catalog) -> Iterator[Row]:
     for code in (*catalog.xids.values(), *catalog.sxids.values()):
         modes = (code.mode, tables[code.kind.value])  # the mode that does less applies
         yield _row(code, Source.KERNEL, max(modes, key=_MODES.index))
-    for entry in dict.fromkeys(catalog.cuda_errors.values()):
-        yield _row(entry, Source.POD, entry.mode)
+    for entry in dict.fromkeys(catalog.named_entries.values()):
+        yield _row(entry, "node" if entry.kind is FaultKind.NODE else Source.POD, entry.mode)
     for rule in (*catalog.kernel_rules, *catalog.pod_rules):
         if rule.entry is not None:
             yield _row(rule.entry, rule.source, rule.mode)
         elif rule.id not in tables:
             title = f"finds the codes of {rule.table}"
             yield (rule.id, rule.source.value, BY_CODE, rule.mode.value, "built-in", title)
-    for entry in catalog.node_facts.values():
-        yield _row(entry, "node", entry.mode)
 
 
 def _row(entry: Entry, source: str, mode: Mode) -> Row:

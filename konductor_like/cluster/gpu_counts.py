@@ -36,17 +36,18 @@ def gpu_count(labels: JsonObject, capacity: JsonObject, allocatable: JsonObject,
     in_parts = _MIG in "".join(capacity) and any(_MIG in key and capacity[key] != "0" for key in capacity)
     if not (sliced or in_parts or _GPU in capacity or _SHARED_GPU in capacity):
         return NO_GPUS
-    numbers = *map(capacity.get, PLUGIN_RESOURCES), *map(allocatable.get, PLUGIN_RESOURCES)
-    return _counted(sliced, in_parts, *map(str, numbers), *map(labels.get, COUNT_LABELS))
+    name = _GPU if capacity.get(_SHARED_GPU, "0") == "0" else _SHARED_GPU
+    numbers = str(capacity.get(name)), str(allocatable.get(name))
+    return _counted(sliced, in_parts, *numbers, *map(labels.get, COUNT_LABELS))
 
 
 @lru_cache(maxsize=1024)  # a fleet has few combinations, and identical objects are compared fast
 def _counted(sliced: int, in_parts: bool, *found: str | None) -> GpuCount:
-    whole, renamed, usable, usable_renamed, *labels = (text or "" for text in found)
+    whole, usable, *labels = (text or "" for text in found)
     kind, gpus, replicas, gke_replicas, product, mig, gke_mig, mig_state, upgrade, plugin = labels
     is_mig = in_parts or "-MIG-" in product or mig not in ("", "all-disabled") or bool(gke_mig)
     shared = max(_number(replicas), _number(gke_replicas), 1)
-    present, there = -(-_number(usable, usable_renamed) // shared), -(-_number(whole, renamed) // shared)
+    present, there = -(-_number(usable) // shared), -(-_number(whole) // shared)
     if by_slices := bool(sliced) and (is_mig or not there):
         present, there, shared = sliced, sliced, 1
     # k3s and RKE2 set their own name on each node: it names no hardware.
@@ -57,8 +58,8 @@ def _counted(sliced: int, in_parts: bool, *found: str | None) -> GpuCount:
     return GpuCount(present, there, kind, f"replicas={shared}", by_slices or not is_mig, is_paused)
 
 
-def _number(*texts: str) -> int:
-    return sum(int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) < 7)
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
 
 
 def gpus_of_slice(piece: JsonObject) -> tuple[str, set[str]]:

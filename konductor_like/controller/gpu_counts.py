@@ -37,7 +37,7 @@ class GpuMemory:
                 f"{listed(sorted(together), 5)}. The controller does not take this for a fault "
                 "of the nodes. Check the driver and the device plugin."
             )
-        entry = self._catalog().node_facts[GPUS_MISSING.rule]
+        entry = self._catalog().named_entries[GPUS_MISSING.rule]
         texts, needs = (entry.title, entry.advice.text, ""), entry.advice.needs.value
         in_shadow = entry.mode is Mode.SHADOW
         rule = Finding(entry.kind, entry.rule, entry.severity, *texts, needs=needs, shadow=in_shadow)

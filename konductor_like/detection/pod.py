@@ -142,7 +142,7 @@ def _is_delimited(before: str) -> bool:
 
 def _finding(catalog: Catalog, rule: PatternRule, message: str, match: re.Match[str]) -> Finding | None:
     groups = match.groupdict()
-    entry = rule.entry or catalog.cuda_errors[groups["text"].lower()]
+    entry = rule.entry or catalog.named_entries[groups["text"].lower()]
     if entry.mode is Mode.OFF:
         return None
     code = entry.code

@@ -101,7 +101,7 @@ def _turned_off(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> st
 
 def _entry(catalog: Catalog, rule: PatternRule, match: re.Match[str]) -> Entry | None:
     if rule.table == "cuda":
-        return catalog.cuda_errors.get(match["text"].lower())
+        return catalog.named_entries.get(match["text"].lower())
     return rule.entry or catalog.entry_or_unknown(f"{rule.table}.{int(match['code'])}")
 
 

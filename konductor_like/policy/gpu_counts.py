@@ -149,7 +149,8 @@ def faults_of(counts: GpuCounts, rule: Finding, seconds: float, now: datetime) -
     end = rule._replace(severity=Severity.INFO, needs=needs, shadow=False, clears=rule.rule)
     found = {name: rule for name, since_ns in counts.falls.items() if 0 < span <= now_ns - since_ns}
     for name, each in counts.nodes.items():
-        if not each.missing and not each.state.opted_out and open_incidents_of(each.state):
+        state = each.state
+        if state.record.incidents and not (each.missing or state.opted_out) and open_incidents_of(state):
             found[name] = end
     return [_fault(finding, counts.nodes[name], now_ns) for name, finding in found.items()]
 

@@ -34,11 +34,10 @@ FAMILY_IS_NOT_ENOUGH = {"xid", "sxid", "cuda", "nccl", "nvrm"}
 def entries(catalog: Catalog) -> Iterator[Entry]:
     yield from catalog.xids.values()
     yield from catalog.sxids.values()
-    yield from {entry.rule: entry for entry in catalog.cuda_errors.values()}.values()
+    yield from {entry.rule: entry for entry in catalog.named_entries.values()}.values()
     for rule in (*catalog.kernel_rules, *catalog.pod_rules):
         if rule.entry is not None:
             yield rule.entry
-    yield from catalog.node_facts.values()
 
 
 ENTRIES = {entry.rule: entry for entry in entries(CATALOG)}

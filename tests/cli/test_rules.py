@@ -29,7 +29,7 @@ def test_every_rule_is_listed_with_what_it_does(run: Run) -> None:
 
     names = {entry.rule for entry in (*catalog.xids.values(), *catalog.sxids.values())}
     names |= {rule.id for rule in (*catalog.kernel_rules, *catalog.pod_rules)}
-    names |= {*(entry.rule for entry in catalog.cuda_errors.values()), *catalog.node_facts}
+    names |= {entry.rule for entry in catalog.named_entries.values()}
     assert rules.keys() == names - {"xid", "sxid"}
     assert rules["xid.79"] == {
         "rule": "xid.79",

@@ -50,7 +50,7 @@ def test_our_corpus_has_a_line_of_every_code_and_of_every_family() -> None:
     assert codes_of("xid") >= set(catalog.xids)
     assert codes_of("sxid") >= set(catalog.sxids)
     assert codes_of("cuda") >= {
-        entry.code for entry in catalog.cuda_errors.values() if entry.code is not None
+        entry.code for entry in catalog.named_entries.values() if entry.code is not None
     }
     assert {case.expect["kind"] for case in OWN} >= set(FaultKind) - {FaultKind.CUSTOM, FaultKind.NODE}
 

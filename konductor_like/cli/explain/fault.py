@@ -133,8 +133,7 @@ def _rule_names(catalog: Catalog) -> Iterator[str]:
     for rule in (*catalog.kernel_rules, *catalog.pod_rules):
         if rule.entry is not None:
             yield rule.entry.rule
-    yield from {entry.rule for entry in catalog.cuda_errors.values()}
-    yield from catalog.node_facts
+    yield from {entry.rule for entry in catalog.named_entries.values()}
 
 
 def paragraphs(answer: Answer) -> Iterator[Paragraph]:
