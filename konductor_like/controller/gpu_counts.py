@@ -28,14 +28,13 @@ class GpuMemory:
 
     def faults(self, states: Mapping[str, NodeState], policy: PolicyConfig, now: datetime) -> list[Fault]:
         """Count the GPUs of these nodes. Return the faults that this shows, and the ends of earlier ones."""
-        before, self.counts = self.counts, counted(self.counts, states, policy, now)
+        before, self.counts = self.counts, counted(self.counts, states, policy.gpu_count_seconds, now)
         self._metrics.gpus_missing.set(sum(each.missing for each in self.counts.nodes.values()))
         together = self.counts.together
         if together - before.together:
             logs.warning(
                 f"{len(together)} of {len(self.counts.nodes)} nodes lost GPUs at about the same time: "
-                f"{listed(sorted(together), 5)}. The controller does not take this for a fault "
-                "of the nodes. Check the driver and the device plugin."
+                f"{listed(sorted(together), 5)}. The nodes are not at fault: check driver and device plugin."
             )
         entry = self._catalog().named_entries[GPUS_MISSING.rule]
         texts, needs = (entry.title, entry.advice.text, ""), entry.advice.needs.value

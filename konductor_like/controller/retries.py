@@ -72,8 +72,7 @@ class Upkeep:
 
     def due(self, changes: Sequence[Change], now: datetime) -> Sequence[Change]:
         """Return the changes to write now, and count them: at most ``UPKEEP_A_MINUTE`` in any minute."""
-        minute_ago = now - timedelta(minutes=1)
-        self._written = [at for at in self._written if minute_ago < at <= now]
+        self._written = [at for at in self._written if now - timedelta(minutes=1) < at <= now]
         due = changes[: UPKEEP_A_MINUTE - len(self._written)]
         self._written += [now] * len(due)
         return due

@@ -32,7 +32,6 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import span_ns, unix_ns
-from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.wording import act_of
 
 GPUS_MISSING = IncidentKey("node.gpus_missing", None)
@@ -79,11 +78,12 @@ class GpuCounts:
     """Nodes that lost GPUs at about the same time, and too many of them to be a fault of each."""
 
 
-def counted(
-    before: GpuCounts, states: Mapping[str, NodeState], policy: PolicyConfig, now: datetime
-) -> GpuCounts:
-    """Return the counts after these states of the nodes. Parts of GPUs (MIG) are not counted."""
-    now_ns, span, usual = unix_ns(now), span_ns(policy.gpu_count_seconds), _usual(states.values())
+def counted(before: GpuCounts, states: Mapping[str, NodeState], seconds: float, now: datetime) -> GpuCounts:
+    """Return the counts after these states of the nodes. Parts of GPUs (MIG) are not counted.
+
+    Falls within ``seconds`` of one another count as falls at about the same time.
+    """
+    now_ns, span, usual = unix_ns(now), span_ns(seconds), _usual(states.values())
     nodes: dict[str, Counted] = {}
     for name, state in states.items():
         known = before.nodes.get(name)
@@ -93,11 +93,8 @@ def counted(
             nodes[name] = known
     falls = {name: each.since_ns for name, each in nodes.items() if each.since_ns is not None}
     times_ns, most = sorted(falls.values()), max(1.0, len(nodes) * FALLING_PERCENT / 100)
-    alone = {
-        name: ns
-        for name, ns in falls.items()
-        if bisect_right(times_ns, ns + span) - bisect_left(times_ns, ns - span) <= most
-    }
+    near = {ns: bisect_right(times_ns, ns + span) - bisect_left(times_ns, ns - span) for ns in times_ns}
+    alone = {name: ns for name, ns in falls.items() if near[ns] <= most}
     short = {name: each.words for name, each in nodes.items() if each.missing}
     return GpuCounts(nodes, short, alone, frozenset(falls.keys() - alone.keys()))
 
@@ -162,7 +159,7 @@ def _fault(finding: Finding, node: Counted, now_ns: int) -> Fault:
     return Fault(finding, Source.KERNEL, now_ns, state.name)
 
 
-def with_counts(plan: Plan, counts: GpuCounts, policy: PolicyConfig, now: datetime) -> Plan:
+def with_counts(plan: Plan, counts: GpuCounts, rules_version: str, now: datetime) -> Plan:
     """Return the plan with the highest counts in all records that it writes, and a write for each fall.
 
     A fall is written when it has lasted five minutes: after a restart of the controller, the Node alone does
@@ -172,7 +169,7 @@ def with_counts(plan: Plan, counts: GpuCounts, policy: PolicyConfig, now: dateti
     for name, since_ns in counts.falls.items():
         state, lasts = counts.nodes[name].state, since_ns <= unix_ns(now) - NOTED_AFTER_NS
         if lasts and state.record.gpus != counts.nodes[name].expected and state.record_problem is None:
-            act, seen = act_of(state, Verb.RECORD, now, policy.version), state.as_read
+            act, seen = act_of(state, Verb.RECORD, now, rules_version), state.as_read
             noted = replace(state.record, machine=state.machine, act=act)
             note = Change(name, Verb.RECORD, noted, seen.health, needs=seen.needs, upkeep=True)
             changes.setdefault(name, replace(note, suspect_taint=state.suspect_tainted))

@@ -36,6 +36,7 @@ from konductor_like.policy.release import release
 from tests.policy.scenes import OURS, at, node
 
 POLICY = PolicyConfig()
+SECONDS = POLICY.gpu_count_seconds
 RULE = Finding(
     FaultKind.NODE, GPUS_MISSING.rule, Severity.SUSPECT, "GPUs are missing", "Reboot.", "", needs="reboot"
 )
@@ -78,12 +79,12 @@ class Fleet:
         found = []
         for _ in range(minutes):
             self.minute += 1
-            self.counts = counted(self.counts, self.nodes, self.policy, self.now)
+            self.counts = counted(self.counts, self.nodes, self.policy.gpu_count_seconds, self.now)
             faults = faults_of(self.counts, RULE, self.policy.gpu_count_seconds, self.now)
             found += [f"{fault.node}: {fault.finding.text}" for fault in faults]
             snapshot = Snapshot(self.nodes, short_of_gpus=self.short)
             plan = decide(snapshot, faults, self.policy, self.now)
-            for change in with_counts(plan, self.counts, self.policy, self.now).changes:
+            for change in with_counts(plan, self.counts, self.policy.version, self.now).changes:
                 state, record = self.nodes[change.node], change.record or NodeRecord()
                 seen = replace(state.as_read, record="{}", health=change.health)
                 self.nodes[change.node] = replace(state, record=record, as_read=seen)
@@ -380,6 +381,18 @@ def test_a_person_who_removes_the_taint_by_hand_accepts_the_loss() -> None:
     assert fleet.step(120) == []
 
 
+def test_a_reset_while_the_device_plugin_is_away_accepts_nothing() -> None:
+    fleet = Fleet()
+    fleet.has("gpu-7", 7)
+    fleet.step(60)
+    fleet.change("gpu-7", gpus=NO_GPUS)
+    change = release(fleet.nodes["gpu-7"], at=fleet.now, by="ann", reason="", how="reset", read_ns={})
+
+    assert change is not None
+    assert change.record is not None
+    assert change.record.gpus == 8
+
+
 @pytest.mark.parametrize("how", ["reboot", "time"])
 def test_a_release_by_the_controller_does_not_accept_missing_gpus(how: str) -> None:
     fleet = Fleet()
@@ -425,9 +438,9 @@ def test_the_write_of_a_fall_changes_nothing_else() -> None:
     fleet = Fleet(size=2)
     fleet.has("gpu-2", 7)
     fleet.step(4)
-    counts = counted(fleet.counts, fleet.nodes, POLICY, at(20 * MINUTE))
+    counts = counted(fleet.counts, fleet.nodes, SECONDS, at(20 * MINUTE))
     plan = with_counts(
-        decide(Snapshot(fleet.nodes), (), POLICY, at(20 * MINUTE)), counts, POLICY, at(20 * MINUTE)
+        decide(Snapshot(fleet.nodes), (), POLICY, at(20 * MINUTE)), counts, POLICY.version, at(20 * MINUTE)
     )
 
     [change] = plan.changes
@@ -438,9 +451,9 @@ def test_a_fatal_override_taints_and_the_taint_stays_when_the_gpus_are_back() ->
     fleet = Fleet()
     fleet.has("gpu-7", 7)
     fatal = RULE._replace(severity=Severity.FATAL)
-    fleet.counts = counted(fleet.counts, fleet.nodes, POLICY, at(MINUTE))
-    counts = counted(fleet.counts, fleet.nodes, POLICY, at(60 * MINUTE))
-    [fault] = faults_of(counts, fatal, POLICY.gpu_count_seconds, at(60 * MINUTE))
+    fleet.counts = counted(fleet.counts, fleet.nodes, SECONDS, at(MINUTE))
+    counts = counted(fleet.counts, fleet.nodes, SECONDS, at(60 * MINUTE))
+    [fault] = faults_of(counts, fatal, SECONDS, at(60 * MINUTE))
     [change] = decide(Snapshot(fleet.nodes), [fault], POLICY, at(60 * MINUTE)).changes
     assert change.verb is Verb.TAINT
     assert change.record is not None
