@@ -23,6 +23,8 @@ PREFIX = "KONDUCTOR_"
 _POLICY = PolicyConfig()
 """Contains the defaults of the settings that the policy has under the same name."""
 
+_MONTH_SECONDS = 31 * 86_400
+
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _CONDITION = re.compile(r"(?=.*[a-z])[A-Z][A-Za-z0-9]{1,62}")
@@ -203,19 +205,19 @@ class Settings(BaseSettings):
     )
     """`ask`: only a person removes a taint. `reboot`: after a reboot that meets the needs of all the node's
     faults, the controller removes it, too ([the way back](../use/return.md))."""
-    return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0)
+    return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0, le=_MONTH_SECONDS)
     """Return: seconds for which the kernel log of the new boot must be heard without a fault."""
     returns_per_hour: int = Field(_POLICY.returns_per_hour, ge=0, le=10)
     """Return: maximum number of nodes that return by themselves within an hour."""
-    probation_seconds: float = Field(_POLICY.probation_seconds, ge=0)
+    probation_seconds: float = Field(_POLICY.probation_seconds, ge=0, le=_MONTH_SECONDS)
     """Return: seconds of probation. A fault on probation taints at once and ends the node's automatic
     returns."""
     suspect_days: float = Field(_POLICY.suspect_days, ge=0, le=365)
     """Days after which a suspicion ends if the node's kernel log was heard without the fault; `0` for
     never."""
-    test_seconds: float = Field(_POLICY.test_seconds, ge=0)
+    test_seconds: float = Field(_POLICY.test_seconds, ge=0, le=_MONTH_SECONDS)
     """Seconds after which a test (Xid 14) ends and its taint is removed; `0` for never."""
-    gpu_count_seconds: float = Field(_POLICY.gpu_count_seconds, ge=0)
+    gpu_count_seconds: float = Field(_POLICY.gpu_count_seconds, ge=0, le=_MONTH_SECONDS)
     """Seconds for which a node must have fewer GPUs than before until it is suspect; `0` for never."""
     suspect_taint: Literal["none", "PreferNoSchedule"] = "none"
     """`PreferNoSchedule`: suspect nodes get the taint `trainy.konduktor.ai/suspect=true:PreferNoSchedule`."""
