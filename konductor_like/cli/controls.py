@@ -282,20 +282,17 @@ def _write_act(
     from konductor_like.policy.wording import control_act_id
 
     namespace, name = session.lease_namespace(client, settings), settings.lease_name
-    acts: list[ControlAct] = []
 
     def act_for(_before: LeaseView) -> ControlAct:
         now, by = session.cluster_now(client), session.who(client, claimed)
         act_id = control_act_id(control.value, now, by, reason)
-        acts.append(ControlAct(control, now, by, reason, until(now), act=act_id))
-        return acts[-1]
+        return ControlAct(control, now, by, reason, until(now), act=act_id)
 
     try:
-        before = add_control_act(client, namespace, name, act_for)
+        return add_control_act(client, namespace, name, act_for)
     except KubeNotFound as error:
         raise CommandError(
             f"there is no Lease {namespace}/{name}: no controller has ever run",
             hint="the controller creates the Lease when it starts; "
             "KONDUCTOR_NAMESPACE and KONDUCTOR_LEASE_NAME name it",
         ) from error
-    return acts[-1], before.controls

@@ -176,12 +176,12 @@ def encode_carried(carried: Carried) -> dict[str, str | None]:
 
 
 def add_control_act(
-    client: KubeClient, namespace: str, name: str, act_for: Callable[[LeaseView], ControlAct | None]
-) -> LeaseView:
-    """Write the act that ``act_for`` returns for the present Lease, and return the Lease as it was before.
+    client: KubeClient, namespace: str, name: str, act_for: Callable[[LeaseView], ControlAct]
+) -> tuple[ControlAct, Controls]:
+    """Write the act that ``act_for`` returns for the present Lease; return it, and the controls before it.
 
-    Nothing is written if ``act_for`` returns None. The Lease's resourceVersion guards the write. Raises
-    KubeNotFound if the Lease does not exist, or another KubeError.
+    The Lease's resourceVersion guards the write. Raises KubeNotFound if the Lease does not exist, or another
+    KubeError.
     """
     path = lease_path(namespace, name)
     left = _TRIES
@@ -189,8 +189,6 @@ def add_control_act(
         lease = client.get(path)
         before = view(lease)
         act = act_for(before)
-        if act is None:
-            return before
         text = with_act(annotations_of(lease).get(CONTROLS_ANNOTATION), act)
         left -= 1
         try:
@@ -199,7 +197,7 @@ def add_control_act(
             if not left:
                 raise
         else:
-            return before
+            return act, before.controls
 
 
 def with_act(text: object, act: ControlAct) -> str:

@@ -58,7 +58,7 @@ def why_stays(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: d
 
 
 def reasons(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> list[str]:
-    """Return why a tainted node does not return by itself; :func:`why_stays` asks about its kernel log too."""
+    """Return why a tainted node does not return by itself; :func:`why_stays` checks its kernel log too."""
     record, controls, pause = state.record, snapshot.controls, snapshot.controls.pause
     machine = record.machine and replace(record.machine, boot_id=state.machine.boot_id)
     short, left = snapshot.short_of_gpus.get(state.name), returns_left(controls, policy, now)
@@ -83,15 +83,12 @@ def reasons(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: dat
         (not failed, "its record has no fault that a reboot repairs"),
         (relapse, f"it failed again on probation, after its return at {relapse}"),
         *(
-            (
-                each.needs not in MET_BY_REBOOT,
-                f"{name_of(each)} needs {each.needs or 'a person'}, not a reboot",
-            )
-            for each in open_ones
+            (i.needs not in MET_BY_REBOOT, f"{name_of(i)} needs {i.needs or 'a person'}, not a reboot")
+            for i in open_ones
         ),
         *(
-            (not _is_met(each, state), f"the controller has seen no reboot since {name_of(each)}")
-            for each in open_ones
+            (not _is_met(i, state), f"the controller has seen no reboot since {name_of(i)}")
+            for i in open_ones
         ),
         (record.contested_at is not None, "the taint is contested: somebody else has removed it before"),
         (state.unschedulable, "the Node is cordoned"),
@@ -138,11 +135,11 @@ def returning(
     """Return the nodes that return now: the longest tainted first, as many as the hour still allows."""
     if brake.holding or not policy.returns_by_reboot:  # the cause may be the same for all of them
         return frozenset()
-    states = [replace(snapshot.nodes[name], record=record) for name, record in records.items()]
     found = [
-        (state.record.tainted_at or now, state.name)
-        for state in states
-        if state.tainted and why_stays(state, snapshot, policy, now) is None
+        (record.tainted_at or now, name)
+        for name, record in records.items()
+        if (state := snapshot.nodes[name]).tainted
+        and why_stays(replace(state, record=record), snapshot, policy, now) is None
     ]
     return frozenset(name for _, name in sorted(found)[: returns_left(snapshot.controls, policy, now)])
 
