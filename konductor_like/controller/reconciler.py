@@ -221,7 +221,7 @@ class Reconciler:
         tainted = self._follow(states, now)
         controls = replace(controls, tainted=tainted, returned=self._returned)
         if self.policy.returns_by_reboot:
-            self._report.returns.tell(controls)
+            self._report.returns(controls)
         jobs = self._jobs.known() if self._jobs else {}
         fleet, resting = self._fleet, self._failed_writes.resting(now)
         return Snapshot(
