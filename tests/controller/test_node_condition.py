@@ -230,7 +230,7 @@ def test_a_missing_right_is_logged_once_with_the_manifest_and_tried_again_every_
     assert cluster.count("condition_writes_total", result="denied") == 3
     [line] = [each.message for each in caplog.records]
     assert "cannot patch nodes/gpu-1/status: forbidden. The controller taints nodes as before" in line
-    assert "Apply manifests/node_condition.yaml." in line
+    assert "apply manifests/node_condition.yaml" in line
 
     assert len(cluster.rounds(2)) == 3  # all nodes, once the right is there
 
@@ -276,7 +276,7 @@ def test_nodes_that_are_gone_are_forgotten() -> None:
 
     conditions = cluster.conditions
     assert len(cluster.sent) == 5000
-    assert len(conditions._settled) + len(conditions._stood) + len(conditions._sent) <= 3 * 100
+    assert len(conditions._sent) <= 100
 
 
 def test_a_started_thread_writes_and_closing_it_waits_for_the_write_under_way(
@@ -286,7 +286,7 @@ def test_a_started_thread_writes_and_closing_it_waits_for_the_write_under_way(
     cluster = Cluster()
     cluster.conditions.start()
     wait_until(lambda: all(state.conditions for state in cluster.nodes.values()))
-    cluster.conditions.close()
+    cluster.conditions.close(10)
     cluster.taint("gpu-1")
 
     assert not cluster.conditions._thread.is_alive()

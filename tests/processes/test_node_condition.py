@@ -89,7 +89,7 @@ def test_a_fault_a_reset_and_switching_off_with_the_shipped_rights(stage: Stage)
 def test_without_the_manifest_nodes_are_tainted_as_before_and_the_log_names_it(stage: Stage) -> None:
     log_in(stage, MANIFESTS[0])
     controller = start(stage, KIND)
-    until(logged(controller, "Apply manifests/node_condition.yaml."), "the log names it", controller)
+    until(logged(controller, "apply manifests/node_condition.yaml"), "the log names it", controller)
 
     stage.kernel("gpu-03", XID_79)
     until(lambda: stage.node("gpu-03").tainted, "the node is tainted", controller)
