@@ -17,7 +17,6 @@ from konductor_like.cluster.errors import (
     Backoff,
     KubeConflict,
     KubeError,
-    KubeForbidden,
     KubeInvalid,
     KubeNotFound,
     LeadershipLost,
@@ -140,25 +139,21 @@ class NodeConditions:
 
     def _send(self, state: NodeState, condition: Condition | None) -> bool:
         """Write one condition. Return whether the next one may be written now."""
-        result = "written"
         try:
             self._nodes.apply(self._write(state, condition, self._now()))
         except LeadershipLost:
             return False
         except (KubeNotFound, KubeConflict, KubeInvalid):
-            result = "failed"  # the Node was deleted, or created again: the watch will show it
+            pass  # the Node was deleted, or created again: the watch will show it
         except KubeError as error:
             self._failed(error)
             return False
         self._sent[state.as_read.uid] = (self._clock(), condition)
-        self._metrics.condition_writes.labels(result).inc()
         self._failures = 0
         return True
 
     def _failed(self, error: KubeError) -> None:
         """Make a pause, and log the first of several failures."""
-        result = "denied" if isinstance(error, KubeForbidden) else "failed"
-        self._metrics.condition_writes.labels(result).inc()
         self._metrics.kube_errors.labels(type(error).__name__).inc()
         self._failures += 1
         backoff_seconds = BACKOFF.seconds(self._failures, error.retry_after_seconds)
