@@ -25,9 +25,8 @@ _POLICY = PolicyConfig()
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_CONDITION = re.compile(r"(?=.*[a-z])(?!.*Ready$)[A-Z][A-Za-z0-9]{1,62}")
-_OTHERS_CONDITIONS = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
-"""Types that kubelets and network plugins write, beside those that end with Ready."""
+_CONDITION = re.compile(r"(?=.*[a-z])(?!.*(Ready|Pressure|NetworkUnavailable)$)[A-Z][A-Za-z0-9]{1,62}")
+"""A type in CamelCase that no kubelet and no network plugin writes, and in which True is not healthy."""
 _MATCHER = re.compile(
     r'\s*(?P<name>[a-zA-Z_]\w*)\s*(?P<op>=~|!~|!=|=)\s*(?P<value>"(?:[^"\\]|\\.)*"|`[^`]*`)\s*'
 )
@@ -306,7 +305,7 @@ class Settings(BaseSettings):
     @field_validator("node_condition")
     @classmethod
     def _condition(cls, value: str) -> str:
-        if value and (value in _OTHERS_CONDITIONS or not _CONDITION.fullmatch(value)):
+        if value and not _CONDITION.fullmatch(value):
             raise ValueError(
                 "choose a name in CamelCase such as TrainyGPUFaulty: not one that ends with Ready, because "
                 "True must mean faulty, and not one that another program writes"
