@@ -1,4 +1,4 @@
-"""Keeps the Node condition of every node as it should be, in a thread beside the reconcile (rules 33 and 39).
+"""Keeps the Node condition of every node as it should be, in a thread beside the reconcile (rules 33 and 40).
 
 Once a second the thread compares what the Nodes have with what they should have, and writes five Nodes at
 most, faulty ones first. It remembers little: what a Node has comes from the watch. While nothing changes, it
