@@ -27,10 +27,8 @@ _MONTH_SECONDS = 31 * 86_400
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_CONDITION = re.compile(r"(?=.*[a-z])[A-Z][A-Za-z0-9]{1,62}")
-_CHOOSE = "choose a name such as TrainyGPUFaulty"
-_OTHERS_CONDITIONS = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
-"""Types that kubelets and network plugins write, beside those that end with Ready."""
+_CONDITION = re.compile(r"(?=.*[a-z])(?!.*(Ready|Pressure|NetworkUnavailable)$)[A-Z][A-Za-z0-9]{1,62}")
+"""A type in CamelCase that no kubelet and no network plugin writes, and in which True is not healthy."""
 _MATCHER = re.compile(
     r'\s*(?P<name>[a-zA-Z_]\w*)\s*(?P<op>=~|!~|!=|=)\s*(?P<value>"(?:[^"\\]|\\.)*"|`[^`]*`)\s*'
 )
@@ -309,15 +307,11 @@ class Settings(BaseSettings):
     @field_validator("node_condition")
     @classmethod
     def _condition(cls, value: str) -> str:
-        if value == "AcceleratedHardwareReady":
-            raise ValueError(
-                "in this condition, which the EKS node agent writes, True means healthy; Karpenter deletes a "
-                f"node by force, with its jobs, 10 minutes after it became False; {_CHOOSE}"
-            )
-        if value.endswith("Ready") or value in _OTHERS_CONDITIONS:
-            raise ValueError(f"True must mean faulty, and no other program may write it; {_CHOOSE}")
         if value and not _CONDITION.fullmatch(value):
-            raise ValueError(f"it is no condition type in CamelCase; {_CHOOSE}")
+            raise ValueError(
+                "choose a name in CamelCase such as TrainyGPUFaulty: not one that ends with Ready, because "
+                "True must mean faulty, and not one that another program writes"
+            )
         return value
 
     @field_validator("kernel_selector", "extra_matchers")

@@ -139,10 +139,7 @@ def reboot_words(state: NodeState, record: NodeRecord, *, returns: bool) -> str:
     return by themselves after a reboot.
     """
     known = state.record.machine
-    if known is None or None in (known.boot_id, state.machine.boot_id):
-        return ""
-    is_same = (known.node_uid, known.system_id) == (state.machine.node_uid, state.machine.system_id)
-    if not is_same or known.boot_id == state.machine.boot_id:
+    if known is None or not state.machine.rebooted_since(known):
         return ""
     if not any(each.state in _OPEN and is_grave(each) for each in state.record.incidents):
         return ""
