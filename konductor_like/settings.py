@@ -204,12 +204,13 @@ class Settings(BaseSettings):
     """`ask`: only a person removes a taint. `reboot`: after a reboot that meets the needs of all the node's
     faults, the controller removes it, too ([the way back](../use/return.md))."""
     return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0, le=_MONTH_SECONDS)
-    """Return: seconds for which the kernel log of the new boot must be heard without a fault."""
+    """Return: seconds for which the kernel log of the new boot must be heard without a fault; `0` for one
+    heartbeat."""
     returns_per_hour: int = Field(_POLICY.returns_per_hour, ge=0, le=10)
-    """Return: maximum number of nodes that return by themselves within an hour."""
+    """Return: maximum number of nodes that return by themselves within an hour, 10 at most; `0` for none."""
     probation_seconds: float = Field(_POLICY.probation_seconds, ge=0, le=_MONTH_SECONDS)
-    """Return: seconds of probation. A fault on probation taints at once and ends the node's automatic
-    returns."""
+    """Return: seconds of probation. A fault that taints the node on probation ends its automatic returns. `0`
+    for no probation."""
     suspect_days: float = Field(_POLICY.suspect_days, ge=0, le=365)
     """Days after which a suspicion ends if the node's kernel log was heard without the fault; `0` for
     never."""

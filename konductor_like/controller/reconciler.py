@@ -107,7 +107,7 @@ class Reconciler:
         self._failed_writes = FailedWrites()
         self._upkeep = Upkeep()
         self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
-        """By node, a taint or release whose write got no answer, so that it may be on the Node; its faults."""
+        """By node, a taint or release whose write got no answer, so it may be on the Node, and its faults."""
         self._grown: Mapping[str, tuple[Growth, ...]] = {}
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
         """By node, the full record, and the text of the annotation that could not contain all of it.

@@ -205,7 +205,7 @@ def _announcement(
             until = stamp(record.hold_until)
             parts.append(
                 f"The node failed before and should stay out of service until {until}; "
-                "the controller does not release it."
+                "the controller does not return it before."
             )
         reason = EventReason.RELAPSED if is_relapse else EventReason.TAINTED
         return reason, " ".join((*parts, contest)).rstrip()

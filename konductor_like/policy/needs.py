@@ -50,8 +50,8 @@ class Asked(NamedTuple):
 def is_met_by_boot(incident: Incident, boot_id: str | None) -> bool:
     """Whether this boot of the Node meets the need of the incident, which nothing has met yet (rule 34).
 
-    Only an open incident of an earlier boot counts; a pending one is of a boot that may still come. A person's
-    own taint has no need that a reboot meets.
+    Only an open incident of an earlier boot counts; a pending one is of a boot that may still come. A
+    person's own taint has no need that a reboot meets.
     """
     return (
         incident.met_by is None

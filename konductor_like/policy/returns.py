@@ -79,9 +79,9 @@ def reasons(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: dat
         (machine not in (None, state.machine), "its record is about another machine"),
         (state.record_problem is not None, "its record cannot be read in full"),
         (any(each.by_person for each in open_ones), "a person tainted it"),
+        (relapse, f"it failed again on probation, after its return at {relapse}: it stays out"),
         (held := may_return(record, now, policy), f"{held}"),
         (not failed, "its record has no fault that a reboot repairs"),
-        (relapse, f"it failed again on probation, after its return at {relapse}"),
         *(
             (i.needs not in MET_BY_REBOOT, f"{name_of(i)} needs {i.needs or 'a person'}, not a reboot")
             for i in open_ones
@@ -156,7 +156,7 @@ def return_words(before: NodeRecord, record: NodeRecord) -> str:
     at = max((each.met_ns or 0 for each in met), default=0)
     return (
         f"Returned to service: the reboot seen at {stamp(moment_of(at))} met the needs of all faults "
-        f"({', '.join(map(name_of, met))}). The node is on probation{until}: a fault taints it at once and "
+        f"({', '.join(map(name_of, met))}). The node is on probation{until}: a fault that taints it "
         "ends its automatic returns."
     )
 
@@ -207,15 +207,24 @@ def known_returns(before: Iterable[ReturnedNode], nodes: Iterable[NodeState]) ->
 
 
 def returns_left(controls: Controls, policy: PolicyConfig, now: datetime) -> int:
-    """Return how many more nodes may return within this hour."""
-    recent = sum(abs(now - each.returned_at) < _HOUR for each in controls.returned)
+    """Return how many more nodes may return within this hour.
+
+    A return in the future was written by a wrong clock, and counts as recent.
+    """
+    recent = sum(now - each.returned_at < _HOUR for each in controls.returned)
     return max(0, policy.returns_per_hour - recent)
 
 
 def relapses(controls: Controls) -> list[tuple[datetime, str]]:
-    """Return time and node of the relapses since a person last resumed, the earliest first."""
+    """Return time and node of the relapses that count, the earliest first.
+
+    After a stop, those before a person's ``resume`` no longer count. The end of an ordinary pause changes
+    nothing.
+    """
     since = controls.resume.at if controls.resume is not None else EPOCH
-    return sorted((at, each.name) for each in controls.returned if (at := each.relapsed_at) and at > since)
+    found = sorted((each.relapsed_at, each.name) for each in controls.returned if each.relapsed_at)
+    later = [each for each in found if each[0] > since]
+    return later if len(found) - len(later) >= RELAPSES_STOP else found
 
 
 def is_stopped(controls: Controls) -> bool:

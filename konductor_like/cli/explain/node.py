@@ -194,9 +194,11 @@ def _return(node: NodeExplanation) -> str:
     """Return whether the node returns by itself, or is on probation; empty if that is not the question."""
     report, until = node.report, node.report.state.record.probation_until
     if until is not None:
-        ends = "a fault taints it at once and ends its automatic returns"
+        ends = "a fault that taints ends its automatic returns"
         return f"by itself, after a reboot; on probation until {stamp(until)}: {ends}"
-    if not report.state.tainted or node.stays_out or not node.controller.policy.returns_by_reboot:
+    if not report.state.tainted or not node.controller.policy.returns_by_reboot:
+        return ""
+    if node.why_not_returned and node.why_not_returned == node.stays_out:
         return ""
     if node.why_not_returned:
         return f"does not return by itself now: {node.why_not_returned}"
