@@ -23,12 +23,12 @@ PREFIX = "KONDUCTOR_"
 _POLICY = PolicyConfig()
 """Contains the defaults of the settings that the policy has under the same name."""
 
+_MONTH_SECONDS = 31 * 86_400
+
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_CONDITION = re.compile(r"(?=.*[a-z])[A-Z][A-Za-z0-9]{1,62}")
-_CHOOSE = "choose a name such as TrainyGPUFaulty"
-_OTHERS_CONDITIONS = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
-"""Types that kubelets and network plugins write, beside those that end with Ready."""
+_CONDITION = re.compile(r"(?=.*[a-z])(?!.*(Ready|Pressure|NetworkUnavailable)$)[A-Z][A-Za-z0-9]{1,62}")
+"""A type in CamelCase that no kubelet and no network plugin writes, and in which True is not healthy."""
 _MATCHER = re.compile(
     r'\s*(?P<name>[a-zA-Z_]\w*)\s*(?P<op>=~|!~|!=|=)\s*(?P<value>"(?:[^"\\]|\\.)*"|`[^`]*`)\s*'
 )
@@ -203,19 +203,20 @@ class Settings(BaseSettings):
     )
     """`ask`: only a person removes a taint. `reboot`: after a reboot that meets the needs of all the node's
     faults, the controller removes it, too ([the way back](../use/return.md))."""
-    return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0)
-    """Return: seconds for which the kernel log of the new boot must be heard without a fault."""
+    return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0, le=_MONTH_SECONDS)
+    """Return: seconds for which the kernel log of the new boot must be heard without a fault; `0` for one
+    heartbeat."""
     returns_per_hour: int = Field(_POLICY.returns_per_hour, ge=0, le=10)
-    """Return: maximum number of nodes that return by themselves within an hour."""
-    probation_seconds: float = Field(_POLICY.probation_seconds, ge=0)
-    """Return: seconds of probation. A fault on probation taints at once and ends the node's automatic
-    returns."""
+    """Return: maximum number of nodes that return by themselves within an hour, 10 at most; `0` for none."""
+    probation_seconds: float = Field(_POLICY.probation_seconds, ge=0, le=_MONTH_SECONDS)
+    """Return: seconds of probation. A fault that taints the node on probation ends its automatic returns. `0`
+    for no probation."""
     suspect_days: float = Field(_POLICY.suspect_days, ge=0, le=365)
     """Days after which a suspicion ends if the node's kernel log was heard without the fault; `0` for
     never."""
-    test_seconds: float = Field(_POLICY.test_seconds, ge=0)
+    test_seconds: float = Field(_POLICY.test_seconds, ge=0, le=_MONTH_SECONDS)
     """Seconds after which a test (Xid 14) ends and its taint is removed; `0` for never."""
-    gpu_count_seconds: float = Field(_POLICY.gpu_count_seconds, ge=0)
+    gpu_count_seconds: float = Field(_POLICY.gpu_count_seconds, ge=0, le=_MONTH_SECONDS)
     """Seconds for which a node must have fewer GPUs than before until it is suspect; `0` for never."""
     suspect_taint: Literal["none", "PreferNoSchedule"] = "none"
     """`PreferNoSchedule`: suspect nodes get the taint `trainy.konduktor.ai/suspect=true:PreferNoSchedule`."""
@@ -307,15 +308,11 @@ class Settings(BaseSettings):
     @field_validator("node_condition")
     @classmethod
     def _condition(cls, value: str) -> str:
-        if value == "AcceleratedHardwareReady":
-            raise ValueError(
-                "in this condition, which the EKS node agent writes, True means healthy; Karpenter deletes a "
-                f"node by force, with its jobs, 10 minutes after it became False; {_CHOOSE}"
-            )
-        if value.endswith("Ready") or value in _OTHERS_CONDITIONS:
-            raise ValueError(f"True must mean faulty, and no other program may write it; {_CHOOSE}")
         if value and not _CONDITION.fullmatch(value):
-            raise ValueError(f"it is no condition type in CamelCase; {_CHOOSE}")
+            raise ValueError(
+                "choose a name in CamelCase such as TrainyGPUFaulty: not one that ends with Ready, because "
+                "True must mean faulty, and not one that another program writes"
+            )
         return value
 
     @field_validator("kernel_selector", "extra_matchers")

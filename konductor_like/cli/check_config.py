@@ -82,10 +82,9 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
         found.in_effect = effective(settings, environ)
         found.problems += _unusable(settings)
         if kind := settings.node_condition:
-            also = "" if kind == "TrainyGPUFaulty" else f", with {kind} in the list `ours` of its policy"
             found.warnings.append(
-                f"KONDUCTOR_NODE_CONDITION={kind}: the controller may write the condition only after "
-                f"kubectl apply -f manifests/node_condition.yaml{also}."
+                f"KONDUCTOR_NODE_CONDITION={kind}: the controller may write the condition only after kubectl "
+                f"apply -f manifests/node_condition.yaml, with {kind} in the list `ours` of its policy."
             )
         file = settings.rules_file
     _check_rules(found, file)

@@ -100,18 +100,15 @@ def resume(
 
     with session.connected(KubeClient, kubeconfig, context) as (client, settings):
         resumed, before = _write_act(client, settings, Control.RESUME, by)
-        stopped = is_stopped(before)
         if before.pause is None:
             say(["tainting unchanged (it was not paused)"])
         elif not before.pause.holds(resumed.at):
             say(["tainting unchanged (the pause was over already)"])
         else:
             say(["tainting resumed"])
-            if not stopped:
-                _tell_more(client, settings, resumed)
-        if stopped:
+        if is_stopped(before):
             say([f"automatic returns resumed ({len(relapses(before))} relapses no longer count)"])
-            _tell_more(client, settings, resumed)
+        _tell_more(client, settings, resumed)
         say(_still_held(client, settings))
 
 
@@ -275,34 +272,27 @@ def _write_act(
 ) -> tuple[ControlAct, Controls]:
     """Write an act on the Lease; return the act, and the controls before it.
 
-    A resume is written only if there is a pause or a stop of automatic returns. The act's time is the
-    cluster's, because a laptop's wrong clock would end a pause too early. Raises CommandError if there is no
-    Lease, or another KubeError.
+    The act's time is the cluster's, because a laptop's wrong clock would end a pause too early. Raises
+    CommandError if there is no Lease, or another KubeError.
     """
     from konductor_like.cli import session
     from konductor_like.cluster.errors import KubeNotFound
     from konductor_like.cluster.lease_annotations import add_control_act
-    from konductor_like.model import Control, ControlAct
-    from konductor_like.policy.returns import is_stopped
+    from konductor_like.model import ControlAct
     from konductor_like.policy.wording import control_act_id
 
     namespace, name = session.lease_namespace(client, settings), settings.lease_name
-    acts: list[ControlAct] = []
 
-    def act_for(before: LeaseView) -> ControlAct | None:
+    def act_for(_before: LeaseView) -> ControlAct:
         now, by = session.cluster_now(client), session.who(client, claimed)
         act_id = control_act_id(control.value, now, by, reason)
-        acts.append(ControlAct(control, now, by, reason, until(now), act=act_id))
-        controls = before.controls
-        is_needed = control is not Control.RESUME or controls.pause is not None or is_stopped(controls)
-        return acts[-1] if is_needed else None
+        return ControlAct(control, now, by, reason, until(now), act=act_id)
 
     try:
-        before = add_control_act(client, namespace, name, act_for)
+        return add_control_act(client, namespace, name, act_for)
     except KubeNotFound as error:
         raise CommandError(
             f"there is no Lease {namespace}/{name}: no controller has ever run",
             hint="the controller creates the Lease when it starts; "
             "KONDUCTOR_NAMESPACE and KONDUCTOR_LEASE_NAME name it",
         ) from error
-    return acts[-1], before.controls

@@ -33,16 +33,8 @@ from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.cluster.node_record import MACHINE, Codec
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
 from konductor_like.cluster.transport import JsonObject, json_object
-from konductor_like.model import (
-    Checkpoint,
-    Control,
-    ControlAct,
-    Controls,
-    Coverage,
-    Machine,
-    ReturnedNode,
-    TaintedNode,
-)
+from konductor_like.model import Checkpoint, Coverage, Machine
+from konductor_like.model.controls import Control, ControlAct, Controls, ReturnedNode, TaintedNode
 from konductor_like.model.time import EPOCH
 
 T = TypeVar("T")
@@ -56,7 +48,7 @@ TAINTED_BYTES = 32 * 1024
 _VERSION = 1
 _ACT = Codec(ControlAct, "control", "at", "by", "reason", "until", "nodes", "act")
 _TAINTED = Codec(TaintedNode, "name", "pool", tainted="tainted_at", deleted="deleted_at")
-_RETURNED = Codec(ReturnedNode, "name", "uid", at="returned_at", relapsed="relapsed_at")
+_RETURNED = Codec(ReturnedNode, "name", at="returned_at", relapsed="relapsed_at")
 _SOMEBODYS_PAUSE = ControlAct(Control.PAUSE, EPOCH, "somebody", "no reason given")
 _TRIES = 8
 """Tries to write an act. A try fails if the controller renews the Lease between our read and our write; it
@@ -184,12 +176,12 @@ def encode_carried(carried: Carried) -> dict[str, str | None]:
 
 
 def add_control_act(
-    client: KubeClient, namespace: str, name: str, act_for: Callable[[LeaseView], ControlAct | None]
-) -> LeaseView:
-    """Write the act that ``act_for`` returns for the present Lease, and return the Lease as it was before.
+    client: KubeClient, namespace: str, name: str, act_for: Callable[[LeaseView], ControlAct]
+) -> tuple[ControlAct, Controls]:
+    """Write the act that ``act_for`` returns for the present Lease; return it, and the controls before it.
 
-    Nothing is written if ``act_for`` returns None. The Lease's resourceVersion guards the write. Raises
-    KubeNotFound if the Lease does not exist, or another KubeError.
+    The Lease's resourceVersion guards the write. Raises KubeNotFound if the Lease does not exist, or another
+    KubeError.
     """
     path = lease_path(namespace, name)
     left = _TRIES
@@ -197,8 +189,6 @@ def add_control_act(
         lease = client.get(path)
         before = view(lease)
         act = act_for(before)
-        if act is None:
-            return before
         text = with_act(annotations_of(lease).get(CONTROLS_ANNOTATION), act)
         left -= 1
         try:
@@ -207,7 +197,7 @@ def add_control_act(
             if not left:
                 raise
         else:
-            return before
+            return act, before.controls
 
 
 def with_act(text: object, act: ControlAct) -> str:
@@ -259,7 +249,7 @@ def encode_returned(returned: Iterable[ReturnedNode]) -> str:
 def decode_returned(text: str) -> tuple[tuple[ReturnedNode, ...], str | None]:
     """Return the last returns by reboot and the problem with the text, if any. Never raises."""
     fields = read(text)
-    return fields.decoded("returned", _returned_node), fields.problem
+    return fields.decoded("returned", _RETURNED.made), fields.problem
 
 
 def _raw(text: object) -> tuple[JsonObject, list[object]]:
@@ -300,11 +290,3 @@ def _tainted_node(fields: Fields) -> TaintedNode | None:
         fields.complain("name, uid or tainted is missing")
         return None
     return TaintedNode(machine=Machine(**machine), **values)
-
-
-def _returned_node(fields: Fields) -> ReturnedNode | None:
-    values = _RETURNED.values(fields)
-    if not (values["name"] and values["returned_at"]):
-        fields.complain("name or at is missing")
-        return None
-    return ReturnedNode(**values)

@@ -6,18 +6,14 @@ True means faulty: every tool that acts on the conditions of others can act on t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
-from konductor_like.cluster.client import KubeClient, node_path
-from konductor_like.cluster.node_decoder import NodeDecoder
-from konductor_like.cluster.node_writer import WriteDeadline
-from konductor_like.cluster.transport import STRATEGIC_MERGE_PATCH
 from konductor_like.model import CONDITION_MARK, Condition, FaultKind, Incident, NodeState
 from konductor_like.model.text import clipped
 from konductor_like.model.time import moment_of, stamp
-from konductor_like.policy.health import health_of, tainting
+from konductor_like.policy.health import PROBATION, SUSPECT, health_of, tainting
 from konductor_like.policy.wording import name_of
 
 HEAD_CHARS = 240
@@ -25,32 +21,22 @@ HEAD_CHARS = 240
 _NEEDS = "; needs: "
 
 
-class Reason(StrEnum):
-    """The reasons of the condition: a closed list, so that tools can rely on it."""
-
-    XID = "XidFault"
-    SXID = "SXidFault"
-    DRIVER = "DriverFault"
-    """Another fault that NVIDIA's driver or Fabric Manager reports."""
-    OTHER = "OtherFault"
-    """A fault of another family, such as PCIe, InfiniBand or a user's own rule."""
-    OPERATOR = "OperatorTaint"
-    """A person tainted the node."""
-    NO_RECORD = "TaintWithoutFault"
-    """The node has the taint, and its record names no fault that taints."""
-    SILENT = "KernelLogSilent"
-    HELD = "TaintHeld"
-    """The node has a fault that taints, but no taint: the brake holds it back, for example."""
-    PROBATION = "Probation"
-    SUSPECT = "Suspect"
-    NO_FAULT = "NoFault"
-
-
-_BY_KIND = {
-    FaultKind.XID: Reason.XID,
-    FaultKind.SXID: Reason.SXID,
-    **dict.fromkeys((FaultKind.NVRM, FaultKind.PEERMEM, FaultKind.NVLINK, FaultKind.FM), Reason.DRIVER),
+_Faulty = Literal["XidFault", "SXidFault", "DriverFault", "OtherFault", "OperatorTaint", "TaintWithoutFault"]
+_NotFaulty = Literal["NoFault", "Suspect", "Probation", "TaintHeld", "KernelLogSilent"]
+"""The reasons of the condition: a closed list, so that tools can rely on it."""
+_BY_KIND: Mapping[FaultKind, _Faulty] = {
+    FaultKind.XID: "XidFault",
+    FaultKind.SXID: "SXidFault",
+    **dict.fromkeys((FaultKind.NVRM, FaultKind.PEERMEM, FaultKind.NVLINK, FaultKind.FM), "DriverFault"),
 }
+_IN_SERVICE: Mapping[str | None, tuple[_NotFaulty, str]] = {
+    None: ("NoFault", "no open fault"),
+    SUSPECT: ("Suspect", "in service, but suspect"),
+    PROBATION: ("Probation", "in service, on probation"),
+    "held": ("TaintHeld", "the node has a fault that taints, and the taint is held back"),
+}
+"""By health label. A held node is in service: a tool that repairs nodes must not do what the brake holds
+back."""
 
 
 def standing(kind: str, state: NodeState) -> Condition | None:
@@ -67,38 +53,27 @@ def wanted(kind: str, state: NodeState, *, silent: bool, heard: bool) -> Conditi
     stands, needs = standing(kind, state), state.as_read.needs
     if not kind or state.opted_out or not state.selected or not (state.is_gpu_node or stands):
         return None
+    reason: _Faulty | _NotFaulty
     if state.tainted:
         gravest = min(tainting(state.record), key=lambda incident: incident.urgency, default=None)
         status, (reason, message) = "True", _fault(gravest)
         needs = needs or (gravest.needs if gravest else None)  # an old policy may refuse the label
     elif silent:
-        status, reason, message = "Unknown", Reason.SILENT, "the node's kernel log does not arrive"
+        status, reason, message = "Unknown", "KernelLogSilent", "the node's kernel log does not arrive"
     elif stands is not None and stands.status == "Unknown" and not heard:
         return stands
     else:
-        status, (reason, message) = "False", _in_service(state)
+        status, (reason, message) = "False", _IN_SERVICE[health_of(state.record, tainted=False)]
     tail = f"{_NEEDS}{needs}" if needs else ""
     return Condition(kind, status, reason, f"{CONDITION_MARK}{clipped(message, HEAD_CHARS)}{tail}")
 
 
-def _fault(gravest: Incident | None) -> tuple[Reason, str]:
+def _fault(gravest: Incident | None) -> tuple[_Faulty, str]:
     if gravest is None:
-        return Reason.NO_RECORD, "the node has the taint, and its record names no fault"
-    reason = Reason.OPERATOR if gravest.by_person else _BY_KIND.get(gravest.kind, Reason.OTHER)
+        return "TaintWithoutFault", "the node has the taint, and its record names no fault"
+    reason: _Faulty = "OperatorTaint" if gravest.by_person else _BY_KIND.get(gravest.kind, "OtherFault")
     name = name_of(gravest).replace("sxid", "SXid").replace("xid", "Xid")
     return reason, f"{name} since {stamp(moment_of(gravest.first_ns))}"
-
-
-def _in_service(state: NodeState) -> tuple[Reason, str]:
-    """A held node is in service: a tool that repairs nodes must not do what the brake holds back."""
-    health = health_of(state.record, tainted=False)
-    if health == "held":
-        return Reason.HELD, "the node has a fault that taints, and the taint is held back"
-    if state.record.probation_until is not None:
-        return Reason.PROBATION, f"on probation until {stamp(state.record.probation_until)}"
-    return (
-        (Reason.NO_FAULT, "no open fault") if health is None else (Reason.SUSPECT, "in service, but suspect")
-    )
 
 
 def significant(condition: Condition | None) -> tuple[str, ...]:
@@ -119,22 +94,3 @@ def patch_of(state: NodeState, condition: Condition | None, now: datetime) -> di
         changes.append({**written, "lastHeartbeatTime": stamp(now), "lastTransitionTime": condition.since})
     # The server refuses the patch if the Node has another UID: the Node was deleted and created again.
     return {"metadata": {"uid": state.as_read.uid}, "status": {"conditions": changes}}
-
-
-def write_condition(
-    client: KubeClient,
-    decode: NodeDecoder,
-    deadline: WriteDeadline,
-    timeout_seconds: float,
-    state: NodeState,
-    condition: Condition | None,
-    now: datetime,
-) -> NodeState:
-    """Write the condition, or with None remove ours; return the node's state then. Raises a KubeError.
-
-    No request is sent after the write deadline (rule 24).
-    """
-    body = patch_of(state, condition, now)
-    timeout_seconds = min(deadline.budget_seconds(), timeout_seconds)
-    answer = client.patch(f"{node_path(state.name)}/status", body, timeout_seconds, STRATEGIC_MERGE_PATCH)
-    return decode(answer)

@@ -27,7 +27,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import ns_of_text
 
-_CONDITION_FIELDS = ("type", "status", "reason", "message", "lastHeartbeatTime", "lastTransitionTime")
+_CONDITION_FIELDS = ("type", "status", "reason", "message", "lastTransitionTime")
 Selector = tuple[tuple[str, str | None], ...]
 """Labels that a Node must all have, as (key, value); with None as the value any value will do."""
 NodeDecoder = Callable[[JsonObject], NodeState]
@@ -82,7 +82,7 @@ class PageDecoder:
             status=_fields(
                 "capacity",
                 allocatable=_fields(*PLUGIN_RESOURCES),
-                conditions=core_schema.list_schema(_fields(*_CONDITION_FIELDS)),
+                conditions=core_schema.list_schema(_fields("lastHeartbeatTime", *_CONDITION_FIELDS)),
                 nodeInfo=_fields("systemUUID", "bootID"),
             ),
         )
@@ -205,11 +205,9 @@ def _condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
 def _our_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
     """Return the conditions that a controller of ours wrote, under whatever name."""
     return tuple(
-        Condition(
-            kind, *(_text(c, name) or "" for name in ("status", "reason", "message", "lastTransitionTime"))
-        )
+        Condition(*(_text(c, name) or "" for name in _CONDITION_FIELDS))
         for c in _conditions(status)
-        if (_text(c, "message") or "").startswith(CONDITION_MARK) and (kind := _text(c, "type"))
+        if _text(c, "type") and (_text(c, "message") or "").startswith(CONDITION_MARK)
     )
 
 

@@ -102,7 +102,11 @@ def _wanted_text(state: NodeState, change: Change) -> str | None:
 
 
 def _tests(state: NodeState, change: Change, operations: list[Operation]) -> list[Operation]:
-    """Return the preconditions. A taint also tests the boot id: after a reboot the plan is decided again."""
+    """Return the preconditions.
+
+    A taint also tests the boot id: after a reboot the plan is decided again. A release by the controller
+    tests the whole Node: somebody may have cordoned it a moment ago.
+    """
     seen, boot_id = state.as_read, state.machine.boot_id
     tests: dict[str, object] = {
         "/metadata/uid": seen.uid,
@@ -113,7 +117,9 @@ def _tests(state: NodeState, change: Change, operations: list[Operation]) -> lis
     is_written_alike = text.isascii() and text.isprintable() and not set("<>&") & set(text)
     if seen.has_annotations and is_written_alike:
         tests[_RECORD] = seen.record
-    if _RECORD not in tests or any(each["path"] in (_ANNOTATIONS, _LABELS) for each in operations):
+    releases = change.record.releases[:1] if change.record and change.verb is Verb.UNTAINT else ()
+    makes_maps = any(each["path"] in (_ANNOTATIONS, _LABELS) for each in operations)
+    if makes_maps or _RECORD not in tests or any(each.by_controller for each in releases):
         tests["/metadata/resourceVersion"] = seen.resource_version
     if change.verb is Verb.TAINT and boot_id is not None:
         tests["/status/nodeInfo/bootID"] = boot_id

@@ -7,11 +7,11 @@ its state: the caller must decide again on that state.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import Protocol
@@ -19,9 +19,10 @@ from typing import Protocol
 from konductor_like.cluster import node_patch
 from konductor_like.cluster.client import KubeClient, node_path
 from konductor_like.cluster.errors import Backoff, KubeConflict, KubeError, KubeInvalid, KubeNotFound
+from konductor_like.cluster.node_condition import patch_of
 from konductor_like.cluster.node_decoder import NodeDecoder
-from konductor_like.cluster.transport import JsonObject
-from konductor_like.model import NEEDS_LABEL, Change, NodeState
+from konductor_like.cluster.transport import STRATEGIC_MERGE_PATCH, JsonObject
+from konductor_like.model import NEEDS_LABEL, Change, Condition, NodeState
 
 _PATIENCE_SECONDS = 30.0
 """Seconds for all tries of one write."""
@@ -156,7 +157,6 @@ class NodeWriter:
         self._clock = clock
         self._on_label_refused = on_label_refused
         self._label_refused_until = -math.inf
-        self._label_lock = threading.Lock()
 
     @property
     def labels_needs(self) -> bool:
@@ -198,15 +198,12 @@ class NodeWriter:
             return WriteResult(change, Outcome.APPLIED, state)
         give_up_at = self._clock() + self._patience_seconds
         failures, unknown = 0, False
-        refusal: KubeError | None = None
         while True:
             try:
                 budget = self._deadline.budget_seconds()
                 answer = self._client.patch(
                     node_path(change.node), operations, timeout_seconds=min(budget, self._timeout_seconds)
                 )
-                if refusal is not None:
-                    self._note_refused(refusal)
                 written = node_patch.applied(state, wanted)
                 return WriteResult(change, Outcome.APPLIED, self._decoded(answer, written))
             except KubeNotFound:
@@ -214,11 +211,10 @@ class NodeWriter:
             except KubeError as error:
                 if error.by_admission and wanted != unlabelled:
                     # The policy may be older than the label. A taint must not wait until it is applied anew.
-                    wanted, refusal = unlabelled, error
-                    operations = node_patch.build(state, wanted)
-                    if operations:
-                        continue
-                    self._note_refused(error)
+                    result = self.write(state, unlabelled)
+                    if result.outcome is Outcome.APPLIED:
+                        self._note_refused(error)
+                    return replace(result, change=change)
                 if isinstance(error, KubeConflict | KubeInvalid) and not error.by_admission:
                     return self._read_again(state, wanted, error, unknown)
                 unknown = unknown or error.outcome_unknown
@@ -228,6 +224,13 @@ class NodeWriter:
                 if hopeless or not self._may_wait(wait) or self._sleep(wait):
                     return WriteResult(change, Outcome.FAILED, error=error, outcome_unknown=unknown)
 
+    def write_condition(self, state: NodeState, condition: Condition | None, now: datetime) -> NodeState:
+        """Write our condition, or with None remove it; return the node's state then. Raises a KubeError."""
+        patch = patch_of(state, condition, now)
+        timeout_seconds = min(self._deadline.budget_seconds(), self._timeout_seconds)
+        path = f"{node_path(state.name)}/status"
+        return self._decode(self._client.patch(path, patch, timeout_seconds, STRATEGIC_MERGE_PATCH))
+
     def _decoded(self, answer: JsonObject, written: NodeState | None = None) -> NodeState:
         state = self._decode(answer)
         self._on_state(state, written)
@@ -235,10 +238,9 @@ class NodeWriter:
 
     def _note_refused(self, error: KubeError) -> None:
         """Write no such label for a while, and tell once which manifest allows the label."""
-        with self._label_lock:
-            if not self.labels_needs:
-                return
-            self._label_refused_until = self._clock() + LABEL_REFUSED_SECONDS
+        if not self.labels_needs:
+            return
+        self._label_refused_until = self._clock() + LABEL_REFUSED_SECONDS
         self._on_label_refused(
             f"the API server refuses the label {NEEDS_LABEL}, so Nodes are written without the label. Apply "
             f"manifests/controller_deployment.yaml of this version, which allows the label ({error})"

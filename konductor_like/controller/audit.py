@@ -16,21 +16,8 @@ from konductor_like.model import Change, Fault, Incident, IncidentKey, SkippedTa
 
 SCHEMA = "v1"
 FIELDS = (
-    *(
-        "audit",
-        "act",
-        "node",
-        "by",
-        "verb",
-        "outcome",
-        "rule",
-        "gpu",
-        "code",
-        "severity",
-        "count",
-        "escalated_because",
-    ),
-    *("failure_group", "rules", "evidence", "why", "needs"),
+    *("audit", "act", "node", "by", "verb", "outcome", "rule", "gpu", "code", "severity", "count"),
+    *("escalated_because", "failure_group", "rules", "evidence", "why", "needs"),
 )
 REMEMBERED = 10_000
 """Refusals remembered as logged. Beyond that the oldest are forgotten, and may be logged again."""

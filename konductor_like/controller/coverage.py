@@ -223,10 +223,10 @@ class CoverageTracker:
             if bisect_right(times, ns + TOGETHER_NS) - bisect_left(times, ns - TOGETHER_NS) <= most
         )
 
-    def gap_end_ns(self, node: str) -> int | None:
-        """Return the end of the node's gap; None if no heartbeat is missing that may still arrive."""
+    def gap_end_ns(self, node: str) -> int:
+        """Return the end of the node's gap; 0 if no heartbeat is missing that may still arrive."""
         known = self._nodes.get(node)
-        return None if known is None or known.gap is None else known.gap.end_ns
+        return known.gap.end_ns if known and known.gap else 0
 
     def take_changes(self) -> CoverageChanges:
         """Return the changes since the last call."""

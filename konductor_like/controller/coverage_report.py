@@ -7,22 +7,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from konductor_like.controller import logs
 from konductor_like.controller.coverage import FLEET_PERCENT, CoverageChanges, OpenSpan
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.ports import EventSink, FleetEvent
 from konductor_like.detection import Overrun
-from konductor_like.model import (
-    Change,
-    Coverage,
-    CoverageState,
-    EventReason,
-    IncidentState,
-    NodeState,
-    Verb,
-)
+from konductor_like.model import Change, Coverage, CoverageState, EventReason, IncidentState, NodeState, Verb
 from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of, stamp
 from konductor_like.policy.endings import is_grave
@@ -34,8 +25,8 @@ Heartbeats come once a minute, so the controller notices nodes that fall silent 
 """
 QUIET_NS = 600 * SECOND_NS
 """Nanoseconds after an Event about the fleet in which no silent node gets an Event of its own."""
-MANY_BOOTS = 3
-"""Boots within ``QUIET_NS`` from which on, if they are also ``FLEET_PERCENT``, one Event reports them all."""
+FEW_BOOTS = 5
+"""Boots within ``QUIET_NS`` that get an Event each; if there are more, one Event reports the others."""
 UNREAD_UPDATES = 2
 """Updates in a row that must find the kernel logs unread before the controller logs it."""
 _NAMES = 5
@@ -53,7 +44,6 @@ class CoverageReport:
         self._fleet_reported_ns = -QUIET_NS
         self._booted: list[int] = []
         """When the latest boots that nobody ordered were seen."""
-        self._boots_reported_ns = -QUIET_NS
         self._ambiguous: frozenset[str] = frozenset()
         self._left: set[tuple[str, str]] = set()
         self._unread_updates = 0
@@ -114,32 +104,35 @@ class CoverageReport:
 
         The write that notes the boot reports the boot of a node with grave open incidents.
         """
-        booted = [(before[name], nodes[name]) for name in reboots(before, nodes)]
+        booted = [
+            (old, new)
+            for name, new in nodes.items()
+            # Nearly all are the same object, so 5,000 nodes are compared in a millisecond.
+            if (old := before.get(name)) is not None
+            and old is not new
+            and new.is_gpu_node
+            and new.machine.rebooted_since(old.machine)
+        ]
         self._metrics.reboots.inc(len(booted))
-        found = [(old, new) for old, new in booted if _was_in_service(old, new)]
-        if not found:
-            return
-        self._booted = [ns for ns in self._booted if now_ns - ns < QUIET_NS] + [now_ns] * len(found)
-        fleet = sum(state.is_gpu_node for state in nodes.values())
-        if len(self._booted) >= MANY_BOOTS and len(self._booted) * 100 > FLEET_PERCENT * fleet:
-            if now_ns - self._boots_reported_ns >= QUIET_NS:
-                self._boots_reported_ns = now_ns
-                names = listed(sorted(new.name for _, new in found), _NAMES)
+        found = [new for old, new in booted if _was_in_service(old, new)]
+        recent = [ns for ns in self._booted if now_ns - ns < QUIET_NS]
+        self._booted = recent + [now_ns] * len(found)
+        if len(self._booted) <= FEW_BOOTS:
+            for state in found:
                 message = (
-                    f"{len(self._booted)} machines in service rebooted within ten minutes, the latest: "
-                    f"{names}. Look for a common cause, such as power or an update."
+                    f"The machine has rebooted: boot {state.machine.boot_id} runs. The node was in service "
+                    "and not cordoned. Look for the cause, such as a panic, a power failure or an update."
                 )
-                logs.warning(message, count=len(self._booted))
-                self._fleet_event(EventReason.REBOOTED, message)
-            return
-        for old, new in found:
+                logs.info(f"node {state.name}: {message}", node=state.name)
+                self._announce(state, EventReason.REBOOTED, message)
+        elif len(recent) <= FEW_BOOTS:
+            names = listed(sorted(state.name for state in found), _NAMES)
             message = (
-                f"The machine has rebooted: boot {old.machine.boot_id} ended, boot {new.machine.boot_id} "
-                "runs. The node was in service and not cordoned. Look for the cause, such as a kernel panic, "
-                "a power failure or an update."
+                f"{len(self._booted)} machines in service rebooted within ten minutes, the latest: {names}. "
+                "Look for a common cause, such as power or an update."
             )
-            logs.info(f"node {new.name}: {message}", node=new.name)
-            self._announce(new, EventReason.REBOOTED, message)
+            logs.warning(message, count=len(self._booted))
+            self._fleet_event(EventReason.REBOOTED, message)
 
     def left(self, left: Mapping[str, frozenset[str]]) -> None:
         """Log once each boot that faults waited for and that the Node has left."""
@@ -225,20 +218,6 @@ class CoverageReport:
     def _announce(self, state: NodeState, reason: EventReason, message: str) -> None:
         change = Change(state.name, Verb.RECORD, record=None, health=None, event=reason, message=message)
         self._events.announce(state, change)
-
-
-def reboots(before: Mapping[str, NodeState], nodes: Mapping[str, NodeState]) -> list[str]:
-    """Return the GPU nodes whose machine has another boot than in the earlier view of the nodes."""
-    return [
-        name
-        for name, state in nodes.items()
-        if (old := before.get(name)) is not None
-        and old is not state  # nearly all are the same object, so 5,000 nodes are compared in a millisecond
-        and old.machine != state.machine
-        and state.is_gpu_node
-        and None not in (old.machine.boot_id, state.machine.boot_id)
-        and replace(old.machine, boot_id=state.machine.boot_id) == state.machine
-    ]
 
 
 def _was_in_service(old: NodeState, new: NodeState) -> bool:

@@ -169,11 +169,8 @@ class FleetMonitor:
             latest = boots[0]
             if name not in gpu_nodes or name in self.ambiguous or now_ns - latest.last_ns > self._stale_ns:
                 continue
-            gap_end_ns = self._tracker.gap_end_ns(name)
-            has_gap = gap_end_ns is not None and gap_end_ns > latest.first_ns
-            found[name] = Hearing(
-                latest.boot_id, latest.first_ns, latest.last_ns, has_gap, gap_end_ns is not None
-            )
+            gap_ns, first_ns = self._tracker.gap_end_ns(name), latest.first_ns
+            found[name] = Hearing(latest.boot_id, first_ns, latest.last_ns, gap_ns > first_ns, gap_ns > 0)
         return found
 
     def _update_boots(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:

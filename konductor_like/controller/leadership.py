@@ -115,7 +115,7 @@ class Leadership:
                 exits.callback(self._tail.close, JOIN_SECONDS)
             if self._conditions is not None:
                 self._conditions.start()
-                exits.callback(self._conditions.close)
+                exits.callback(self._conditions.close, JOIN_SECONDS)
             while not self._stop.is_set():
                 self._reconcile(self._next_deliveries(IDLE_SECONDS))
 

@@ -129,11 +129,6 @@ class Metrics:
         self.kube_errors = counter(
             "kube_errors_total", "Failed requests to the API server, by error.", "error"
         )
-        self.condition_writes = counter(
-            "node_condition_writes_total",
-            "Writes of the Node condition, by result: written, denied (a right is missing) or failed.",
-            "result",
-        )
         self.conditions_waiting = gauge(
             "node_conditions_waiting", "Nodes whose Node condition is still to be written or removed."
         )
@@ -328,8 +323,6 @@ class Metrics:
             self.needing.labels(needs.value)
         for why in SkipReason:
             self.refusals.labels(why.value)
-        for result in ("written", "denied", "failed"):
-            self.condition_writes.labels(result)
         for verb in Verb:
             for result in ("applied", "conflict", "gone", "failed"):
                 self.actions.labels(verb.value, result)

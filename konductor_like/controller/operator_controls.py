@@ -53,16 +53,12 @@ class OperatorControls:
         self._clock = clock
         self._as_of_seconds = float("-inf")
         self._due_seconds = float("-inf")
-        self._failed = False
+        self.unread = False
+        """Whether the last read of the Lease failed, so that a new pause may be unknown."""
         self._controls = Controls()
         self._problem: str | None = None
         self._reported_pause: ControlAct | None = None
         self._reported_reset: ControlAct | None = None
-
-    @property
-    def unread(self) -> bool:
-        """Whether the last read of the Lease failed, so that a new pause may be unknown."""
-        return self._failed
 
     def update(self, now: datetime, *, at_once: bool = False) -> Controls:
         """Return the controls in force, after reading the Lease if that is due, and report changes.
@@ -74,16 +70,16 @@ class OperatorControls:
         renewal = self._renewed(self._as_of_seconds)
         if renewal is not None:
             self._as_of_seconds, view = renewal
-            self._failed, self._due_seconds = False, self._as_of_seconds + self._interval_seconds
-        if seconds >= self._due_seconds or (at_once and not self._failed):
+            self.unread, self._due_seconds = False, self._as_of_seconds + self._interval_seconds
+        if seconds >= self._due_seconds or (at_once and not self.unread):
             try:
                 # If the Lease was deleted, the leader's next renewal creates it again, with the pause.
                 view = self._read() or view
-                self._failed, self._due_seconds = False, seconds + self._interval_seconds
+                self.unread, self._due_seconds = False, seconds + self._interval_seconds
                 # A renewal that was under way during the read may contain older controls than the read.
                 self._as_of_seconds = self._clock()
             except KubeError as error:
-                self._failed, self._due_seconds = True, seconds + AGAIN_SECONDS
+                self.unread, self._due_seconds = True, seconds + AGAIN_SECONDS
                 logs.debug(f"The controller cannot read the Lease for a pause: {error}.")
         if view is not None:
             if view.problem is not None and view.problem != self._problem:

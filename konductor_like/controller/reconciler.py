@@ -108,7 +108,7 @@ class Reconciler:
         self._failed_writes = FailedWrites()
         self._upkeep = Upkeep()
         self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
-        """By node, a taint whose write got no answer, so that it may be on the Node, and its faults."""
+        """By node, a taint or release whose write got no answer, so it may be on the Node, and its faults."""
         self._grown: Mapping[str, tuple[Growth, ...]] = {}
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
         """By node, the full record, and the text of the annotation that could not contain all of it.
@@ -222,13 +222,13 @@ class Reconciler:
         tainted = self._follow(states, now)
         controls = replace(controls, tainted=tainted, returned=self._returned)
         if self.policy.returns_by_reboot:
-            self._report.returns.tell(controls)
+            self._report.returns(controls)
         jobs = self._jobs.known() if self._jobs else {}
         fleet, resting = self._fleet, self._failed_writes.resting(now)
         return Snapshot(
             states,
             controls=controls,
-            in_flight=frozenset(self._in_flight),
+            in_flight=self._taints_in_flight(),
             unwritable=frozenset(name for name, verb in resting.items() if verb is Verb.TAINT),
             grown=self._grown,
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
@@ -269,7 +269,9 @@ class Reconciler:
         if self._returned or self.policy.returns_by_reboot:
             self._returned = known_returns(self._returned, states.values())
         before = self._tainted or ()
-        found = self._tainted = updated_tainted_nodes(before, states, self.policy, now, self._in_flight)
+        found = self._tainted = updated_tainted_nodes(
+            before, states, self.policy, now, self._taints_in_flight()
+        )
         deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
         if deleted:
             self._report.deleted(deleted, now + timedelta(seconds=self.policy.brake_cooldown_seconds))
@@ -365,13 +367,13 @@ class Reconciler:
     def _not_written(self, change: Change, result: WriteResult, plan: Plan, now: datetime) -> None:
         """Report a write that failed or got no answer yet, and plan the next attempt.
 
-        A taint without an answer stays in flight until the Node shows whether it was written.
+        A taint or release without an answer stays in flight until the Node shows whether it was written.
         """
         error = result.error
         self._report.not_written(change, result.outcome, "" if error is None else logs.error_text(error))
         if error is not None:
             self._metrics.kube_errors.labels(type(error).__name__).inc()
-        if result.outcome_unknown and change.verb is Verb.TAINT:
+        if result.outcome_unknown and change.verb in (Verb.TAINT, Verb.UNTAINT):
             counted = [fault for fault in plan.counted if fault.node == change.node]
             self._in_flight.setdefault(change.node, (change, counted))
         asked = None if error is None else error.retry_after_seconds
@@ -398,24 +400,28 @@ class Reconciler:
         self._open = thinned(undone) if len(undone) > THIN_ABOVE else undone
 
     def _confirm(self, plan: Plan, now: datetime) -> None:
-        """Forget a taint without an answer once its Node has the taint, needs none any more, or is gone."""
+        """Forget a write without an answer once its Node shows it, needs it no more, or is gone."""
         if not self._in_flight:
             return
         nodes = self._nodes.snapshot()
-        wanted = {change.node for change in plan.changes if change.verb is Verb.TAINT}
+        wanted = {(change.node, change.verb) for change in plan.changes}
         resting = self._failed_writes.resting(now)
         for name, (change, counted) in list(self._in_flight.items()):
             state = nodes.get(name)
             decided = change.record.machine if change.record else None
             if state is None or (decided is not None and decided.node_uid != state.machine.node_uid):
                 self._recovered(name)  # the patch tests the UID: it cannot take effect any more
-            elif state.tainted:
+            elif _shows(state, change):
                 self._report_applied(change, now)
                 self._report.faults(counted, (), now)
                 self._events.announce(state, change)
                 self._recovered(name)
-            elif name not in wanted and resting.get(name) is not Verb.TAINT:
+            elif (name, change.verb) not in wanted and resting.get(name) is not change.verb:
                 self._recovered(name)
+
+    def _taints_in_flight(self) -> frozenset[str]:
+        """Return the nodes whose taint may be written although no answer came."""
+        return frozenset(name for name, (change, _) in self._in_flight.items() if change.verb is Verb.TAINT)
 
     def _recovered(self, node: str) -> None:
         self._failed_writes.recovered(node)
@@ -440,3 +446,11 @@ class Reconciler:
             if fault.source in read_ns:
                 read_ns[fault.source] = min(read_ns[fault.source], fault.timestamp_ns)
         return Checkpoint(read_ns, self._act_from_ns, self._released)
+
+
+def _shows(state: NodeState, change: Change) -> bool:
+    """Whether the Node shows that this taint or release was written."""
+    if change.verb is Verb.TAINT:
+        return state.tainted
+    act = state.record.act
+    return not state.tainted and act is not None and act.id == change.act_id

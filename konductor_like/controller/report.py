@@ -61,7 +61,7 @@ class Report:
         self.audit = Audit(metrics, dry_run=dry_run)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
         self.brake = BrakeReport(self._fleet_event)
-        self.returns = ReturnsReport(self._fleet_event, metrics)
+        self._returns_stopped = False
         self._suffix = " (dry run)" if dry_run else ""
         self._tainted: dict[str, str] = {}
         self._logged_unknown: set[str] = set()
@@ -272,6 +272,23 @@ class Report:
             **facts,
         )
 
+    def returns(self, controls: Controls) -> None:
+        """Report that automatic returns stopped, or that a person allows them again.
+
+        The words repeat after a restart, so that the Event is the same one.
+        """
+        before, self._returns_stopped = self._returns_stopped, is_stopped(controls)
+        self._metrics.returns_stopped.set(self._returns_stopped)
+        if self._returns_stopped and not before:
+            message = f"From now on {stop_words(controls)}."
+            logs.warning(message)
+            self._fleet_event(EventReason.RETURNS_STOPPED, message)
+        elif before and not self._returns_stopped and (resume := controls.resume):
+            message = f"{resume.by} allowed nodes to return by themselves again at {stamp(resume.at)}."
+            logs.info(message, by=resume.by)
+            control_applied("resume", by=resume.by, act=resume.act, why="automatic returns")
+            self._fleet_event(EventReason.RETURNS_RESUMED, message)
+
 
 def _origin(fault: Fault) -> str:
     """Return the word for the source in the log of Konduktor, the controller that this one replaces."""
@@ -317,30 +334,6 @@ class BrakeReport:
                 EventReason.FREE, f"The brake stopped holding nodes back at {stamp(now)}. No node is held."
             )
         self._announced = bool(held)
-
-
-class ReturnsReport:
-    """Logs, and sends as Events, when automatic returns stop, and when a person allows them again."""
-
-    def __init__(self, fleet_event: FleetEvent, metrics: Metrics) -> None:
-        self._fleet_event = fleet_event
-        self._metrics = metrics
-        self._stopped = False
-
-    def tell(self, controls: Controls) -> None:
-        """Report what has changed. The words repeat after a restart, so that the Event is the same one."""
-        before, self._stopped = self._stopped, is_stopped(controls)
-        self._metrics.returns_stopped.set(self._stopped)
-        if self._stopped and not before:
-            message = f"From now on {stop_words(controls)}. `konductor-like resume` allows returns again."
-            logs.warning(message)
-            self._fleet_event(EventReason.RETURNS_STOPPED, message)
-        elif before and not self._stopped and controls.resume is not None:
-            resume = controls.resume
-            message = f"{resume.by} allowed nodes to return by themselves again at {stamp(resume.at)}."
-            logs.info(message, by=resume.by)
-            control_applied("resume", by=resume.by, act=resume.act, why="automatic returns")
-            self._fleet_event(EventReason.RETURNS_RESUMED, message)
 
 
 def _why_held(brake: BrakeState) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import Change, Fault, Misnamed, Source, Verb
-from konductor_like.model.time import SECOND_NS, unix_ns
+from konductor_like.model.time import EPOCH, SECOND_NS, unix_ns
 
 RETRY_FIRST_SECONDS = 2.0
 RETRY_CAP_SECONDS = 120.0
@@ -69,12 +69,19 @@ class Upkeep:
 
     def __init__(self) -> None:
         self._written: list[datetime] = []
+        self._tried: dict[str, datetime] = {}
+        """By node, its last turn: a node whose write is refused does not keep the others out."""
 
     def due(self, changes: Sequence[Change], now: datetime) -> Sequence[Change]:
         """Return the changes to write now, and count them: at most ``UPKEEP_A_MINUTE`` in any minute."""
-        self._written = [at for at in self._written if now - timedelta(minutes=1) < at <= now]
-        due = changes[: UPKEEP_A_MINUTE - len(self._written)]
+        minute_ago = now - timedelta(minutes=1)
+        self._written = [at for at in self._written if minute_ago < at <= now]
+        by_turn = sorted(changes, key=lambda change: self._tried.get(change.node, EPOCH))
+        due = by_turn[: UPKEEP_A_MINUTE - len(self._written)]
         self._written += [now] * len(due)
+        waiting = {change.node for change in changes}
+        self._tried = {name: at for name, at in self._tried.items() if name in waiting}
+        self._tried |= {change.node: now for change in due}
         return due
 
 

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Protocol
 
 from konductor_like import __version__
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.events import LeaseEvents, NodeEvents
 from konductor_like.cluster.lease import LeaderLease, own_identity, read_controls
-from konductor_like.cluster.node_condition import write_condition
 from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node_store import NodeStore, ResourceSlices
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
@@ -216,7 +214,7 @@ def _real_cluster_ports(
         lease,
         prepare=lambda: ready_to_write(client, namespace, settings.lease_name),
         finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
-        write_condition=partial(write_condition, client, decode, lease, settings.kube_timeout_seconds),
+        write_condition=writer.write_condition,
     )
 
 
@@ -324,7 +322,7 @@ class LeadershipFactory:
         fleet: FleetMonitor,
         stop: threading.Event,
     ) -> Leadership:
-        settings, now_ns = self.settings, self.loki.now_ns
+        settings, now_ns, write = self.settings, self.loki.now_ns, self.write_condition
         # The tail follows only the kernel log: a pod's line alone never taints, so it can wait for its poll.
         followed = self._queries(self.active_rules.in_force)["kernel"]
         return Leadership(
@@ -346,13 +344,8 @@ class LeadershipFactory:
             stop=stop,
             new_queries=lambda: self._new_queries(reconciler) if self.active_rules.reload() else {},
             tail=TailWatcher(settings, followed, now_ns, self.metrics) if settings.tail else None,
-            conditions=None if self.write_condition is None else self._conditions(self.write_condition),
+            conditions=write and NodeConditions(settings.node_condition, self.nodes, write, self.metrics),
         )
-
-    def _conditions(self, write: WriteCondition) -> NodeConditions:
-        close_seconds = self.settings.kube_timeout_seconds  # a write under way ends by then
-        kind = self.settings.node_condition
-        return NodeConditions(kind, self.nodes, write, self.metrics, close_seconds=close_seconds)
 
     def _queries(self, rules: RulesInForce) -> dict[str, str]:
         """Return the readers' LogQL queries by these rules; none for ``pod`` if no namespace is watched."""

@@ -65,8 +65,6 @@ class ReturnedNode:
     """One return of a node by the controller, and whether the node relapsed."""
 
     name: str
-    uid: str
-    """The Node's UID."""
     returned_at: datetime
     relapsed_at: datetime | None = None
 

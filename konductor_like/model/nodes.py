@@ -178,6 +178,11 @@ class Machine:
         known = None not in (self.system_id, self.boot_id)
         return known and (self.system_id, self.boot_id) == (other.system_id, other.boot_id)
 
+    def rebooted_since(self, before: Machine) -> bool:
+        """Whether both are certainly one machine under one Node, and the boot is another one."""
+        is_same = (self.node_uid, self.system_id) == (before.node_uid, before.system_id)
+        return is_same and None not in (self.boot_id, before.boot_id) and self.boot_id != before.boot_id
+
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:

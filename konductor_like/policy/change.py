@@ -36,6 +36,7 @@ from konductor_like.policy.endings import end_words, is_grave, newly_ended, rebo
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
 from konductor_like.policy.needs import need_of, with_repeats
+from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.release import contest_words, held_longer, marked, returned_record
 from konductor_like.policy.returns import (
     RELAPSE_WORDS,
@@ -111,6 +112,7 @@ def change_of(
         before = on_probation(before, policy, now)
     record = with_states(before, tainted=tainted)
     if tainted and case.gravest is not None:
+        record = with_found_taint(record, state, now)
         record = replace(record, tainted_at=record.tainted_at or now)
         if record.quarantines or policy.repeat_count == 1:
             # If the folding removed the claim (``tainted_at``), somebody had removed the taint: this is a new
@@ -151,7 +153,7 @@ def change_of(
         event=event,
         message=message,
         also=tuple(also),
-        upkeep=verb is Verb.RECORD and can_wait and not has_news,
+        upkeep=verb is not Verb.TAINT and case.returned != HOW_REBOOT and can_wait and not has_news,
         incident=tainted_for,
         evidence=evidence[0 if newly_tainted else -1] if evidence else None,
         news=tuple(folded.news),
@@ -203,7 +205,7 @@ def _announcement(
             until = stamp(record.hold_until)
             parts.append(
                 f"The node failed before and should stay out of service until {until}; "
-                "the controller does not release it."
+                "the controller does not return it before."
             )
         reason = EventReason.RELAPSED if is_relapse else EventReason.TAINTED
         return reason, " ".join((*parts, contest)).rstrip()

@@ -183,7 +183,7 @@ def _needs_attention(state: NodeState, snapshot: Snapshot, policy: PolicyConfig,
         return True
     if record.probation_until is not None and now >= record.probation_until:
         return True
-    if policy.returns_by_reboot and tainted and why_stays(state, record, snapshot, policy, now) is None:
+    if policy.returns_by_reboot and tainted and why_stays(state, snapshot, policy, now) is None:
         return True
     for incident in record.incidents:
         if incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id:

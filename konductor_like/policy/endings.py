@@ -45,9 +45,10 @@ def is_suspicion(incident: Incident) -> bool:
 
 
 def met(incident: Incident, by: MetBy, at_ns: int) -> Incident:
-    """Return the incident with its need met; a suspicion or a test ends with that."""
+    """Return the incident with its need met: the taint stays, and anything that is no reason for one ends."""
     incident = replace(incident, met_ns=at_ns, met_by=by)
-    if not is_suspicion(incident) and by is not MetBy.TIME:
+    keeps_taint = incident.state is IncidentState.ACTIVE and not is_suspicion(incident)
+    if keeps_taint and by is not MetBy.TIME:
         return incident
     return replace(incident, state=IncidentState.RELEASED, released_ns=incident.last_ns)
 
@@ -138,10 +139,7 @@ def reboot_words(state: NodeState, record: NodeRecord, *, returns: bool) -> str:
     return by themselves after a reboot.
     """
     known = state.record.machine
-    if known is None or None in (known.boot_id, state.machine.boot_id):
-        return ""
-    is_same = (known.node_uid, known.system_id) == (state.machine.node_uid, state.machine.system_id)
-    if not is_same or known.boot_id == state.machine.boot_id:
+    if known is None or not state.machine.rebooted_since(known):
         return ""
     if not any(each.state in _OPEN and is_grave(each) for each in state.record.incidents):
         return ""
@@ -162,9 +160,12 @@ def _consequences(state: NodeState, record: NodeRecord, *, returns: bool) -> Ite
         yield f"The node returns by itself, on probation, if nothing speaks against it: {explain}."
     elif reasons:
         yield f"The taint stays: test the node, then `konductor-like reset {state.name}`."
-    held = [name_of(each) for each in state.record.incidents if each.state is IncidentState.HELD]
-    if held:
-        yield f"Held back until now, and over with the old boot: {', '.join(held)}."
+    before = {_identity(each) for each in state.record.incidents if each.state is IncidentState.HELD}
+    held = [each for each in record.incidents if _identity(each) in before]
+    if over := [name_of(each) for each in held if each.state is IncidentState.RELEASED]:
+        yield f"Held back until now, and ended by the reboot: {', '.join(over)}."
+    if held := [each for each in held if each.state is IncidentState.HELD]:
+        yield f"Still held back, because a reboot does not repair it: {', '.join(map(name_of, held))}."
 
 
 def _with_quiet_clock(record: NodeRecord, gap_end_ns: int) -> NodeRecord:
@@ -193,8 +194,8 @@ def _quiet_ns(
 def _may_end_tests(record: NodeRecord, state: NodeState, snapshot: Snapshot, now: datetime) -> bool:
     """Whether the controller may take off this node's taint, if a test was its only reason."""
     pause = snapshot.controls.pause
-    is_paused = pause is not None and pause.holds(now)
-    if is_paused or state.name in snapshot.ambiguous or state.blocked:
+    is_paused = snapshot.lease_unread or (pause is not None and pause.holds(now))
+    if is_paused or state.name in snapshot.ambiguous or state.blocked or state.record_problem is not None:
         return False
     return record.contested_at is None and may_return(record, now) is None
 

@@ -265,12 +265,11 @@ def _at_present_machine(state: NodeState) -> NodeRecord:
         record = replace(
             record,
             past_boots=tuple(boot for boot in past if boot != machine.boot_id)[:PAST_BOOTS_KEPT],
-            # Held and released incidents end with their boot.
+            # Released incidents end with their boot.
             incidents=tuple(
                 incident
                 for incident in record.incidents
-                if incident.last.boot_id == machine.boot_id
-                or incident.state in (IncidentState.ACTIVE, IncidentState.PENDING)
+                if incident.last.boot_id == machine.boot_id or incident.state is not IncidentState.RELEASED
             ),
             read=KernelPosition(machine.boot_id),
             booted_after_ns=None,

@@ -50,12 +50,12 @@ class Asked(NamedTuple):
 def is_met_by_boot(incident: Incident, boot_id: str | None) -> bool:
     """Whether this boot of the Node meets the need of the incident, which nothing has met yet (rule 34).
 
-    Only an active incident of an earlier boot counts: a held one ends with its boot, and a pending one is of
-    a boot that may still come. A person's own taint has no need that a reboot meets.
+    Only an open incident of an earlier boot counts; a pending one is of a boot that may still come. A
+    person's own taint has no need that a reboot meets.
     """
     return (
         incident.met_by is None
-        and incident.state is IncidentState.ACTIVE
+        and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
         and boot_id is not None
         and incident.last.boot_id not in (None, boot_id)
         and incident.needs in MET_BY_REBOOT
@@ -109,6 +109,7 @@ def asked_of(record: NodeRecord, *, tainted: bool) -> Asked | None:
     if not counting:
         return Asked(Needs.INSPECTION, None, "no recorded fault explains the taint")
     unmet = [_asked_by(each) for each in counting if each.met_by is None]
+    unmet = unmet or [_asked_by(each) for each in suspicious(record) if each.met_by is None]
     return max(unmet, key=lambda asked: RANK[asked.needs], default=Asked(Needs.NONE))
 
 

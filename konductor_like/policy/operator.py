@@ -65,7 +65,7 @@ def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> C
     )
     others = tuple(each for each in record.incidents if each.key != OPERATOR)
     record = with_states(replace(record, incidents=(*others, incident)), tainted=True)
-    record = replace(record, tainted_at=record.tainted_at or at)
+    record = replace(record, tainted_at=record.tainted_at or at, probation_until=None)
     verb = Verb.RECORD if state.tainted else Verb.TAINT
     return Change(
         node=state.name,
@@ -77,6 +77,37 @@ def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> C
         message=f"Tainted by {by}: {reason.rstrip('.')}.",
         incident=incident,
     )
+
+
+def with_found_taint(record: NodeRecord, state: NodeState, at: datetime) -> NodeRecord:
+    """Return the record of a tainted node with a person's reason if it does not explain the taint.
+
+    The controller writes its own taint and the claim (``tainted_at``) in one patch. A taint without the claim
+    is a person's, another tool's, or older than a damaged record. Only a person removes such a taint.
+    """
+    known = record.incident(OPERATOR)
+    if not state.tainted or (known is not None and _is_open(known)):
+        return record
+    if state.record_problem is not None:
+        reason = "the controller could not read all of the node's record"
+    elif record.tainted_at is None:
+        reason = "the taint was on the node before the controller had a reason for it"
+    else:
+        return record
+    incident = Incident(
+        key=OPERATOR,
+        kind=FaultKind.CUSTOM,
+        severity=Severity.FATAL,
+        state=IncidentState.ACTIVE,
+        count=1,
+        first_ns=unix_ns(at),
+        last_ns=unix_ns(at),
+        last=KernelPosition(state.machine.boot_id),
+        evidence=reason,
+        title="Tainted for an unknown reason",
+        advice=f"Find out who tainted the node. `konductor-like reset {state.name}` removes the taint.",
+    )
+    return replace(record, incidents=(incident, *record.incidents))
 
 
 def _title(known: Incident | None, by: str) -> str:

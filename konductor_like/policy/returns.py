@@ -5,16 +5,14 @@ node's faults. The node is then on probation. A relapse is a fault that taints a
 the hold and ends the automatic returns of this node. After three relapses among the last ten returns of the
 fleet no node returns by itself until a person runs ``konductor-like resume``.
 
-The decision, Events, ``status`` and ``explain`` all ask :func:`why_stays`, so that they never disagree.
+The decision, ``status`` and ``explain`` take their :func:`reasons` from here, so that they never disagree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
-from operator import itemgetter
 
 from konductor_like.model import (
     HOW_REBOOT,
@@ -46,129 +44,85 @@ CLAIMS = (
     "DeletionCandidateOfClusterAutoscaler",
     "karpenter.sh/disrupted",
     "medik8s.io/drain",
-    "remediation.medik8s.io/*",
+    "remediation.medik8s.io/",
     "node.kubernetes.io/out-of-service",
     "node.cloudprovider.kubernetes.io/shutdown",
-    "nvsentinel.*",
+    "nvsentinel.",
 )
-"""Keys of the taints with which other repairers claim a node."""
+"""Beginnings of the keys of taints with which other repairers claim a node."""
 
 
-def why_stays(
-    state: NodeState,
-    record: NodeRecord,
-    snapshot: Snapshot,
-    policy: PolicyConfig,
-    now: datetime,
-    brake: BrakeState | None = None,
-) -> str | None:
-    """Return the first reason why a tainted node does not return by itself now; None if it returns.
-
-    ``record`` is the node's record with the newest evidence. ``brake`` is None before the brake was asked.
-    """
-    return next(_reasons(state, record, snapshot, policy, now, brake), None)
+def why_stays(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> str | None:
+    """Return the first reason why a tainted node does not return by itself now; None if there is none."""
+    return next(iter(reasons(state, snapshot, policy, now)), None) or _unheard(state, snapshot, policy)
 
 
-def _reasons(
-    state: NodeState,
-    record: NodeRecord,
-    snapshot: Snapshot,
-    policy: PolicyConfig,
-    now: datetime,
-    brake: BrakeState | None,
-) -> Iterator[str]:
-    """Yield the reasons, the cheapest and most final first."""
-    if not policy.returns_by_reboot:
-        yield "KONDUCTOR_RETURN is ask, so a person returns it"
-    if state.opted_out:
-        yield f"the node has the label {OPT_OUT_LABEL}"
-    if not state.selected:
-        yield "the controller's KONDUCTOR_NODE_SELECTOR does not select the node"
-    yield from _withheld(snapshot, now, brake)
-    yield from _of_record(state, record, policy, now)
-    yield from _foreign_claims(state)
-    if not state.ready:
-        yield "the Node is not Ready"
-    if state.name in snapshot.short_of_gpus:
-        yield f"it has only {snapshot.short_of_gpus[state.name]}"
-    yield from _unheard(state, snapshot, policy)
-    if is_stopped(snapshot.controls):
-        yield f"{stop_words(snapshot.controls)}; `konductor-like resume` allows returns again"
-    if returns_left(snapshot.controls, policy, now) < 1:
-        most = f"{policy.returns_per_hour} returns an hour (KONDUCTOR_RETURNS_PER_HOUR)"
-        yield f"the limit of {most} is reached"
-
-
-def _withheld(snapshot: Snapshot, now: datetime, brake: BrakeState | None) -> Iterator[str]:
-    """Yield why no node at all returns: a pause, perhaps an unknown one, or many failures at once."""
-    pause = snapshot.controls.pause
-    if pause is not None and pause.holds(now):
-        yield f"tainting and returns are {pause_words(pause)}"
-    if snapshot.lease_unread:
-        yield "the Lease cannot be read, and a person may have paused"
-    if brake is not None and brake.holding:
-        yield "the brake holds nodes back"
-
-
-def _of_record(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: datetime) -> Iterator[str]:
-    """Yield the reasons in the node's record: people, earlier failures, needs that are not met."""
-    known = state.record.machine
-    if known is not None and replace(known, boot_id=state.machine.boot_id) != state.machine:
-        yield "its record is about another machine"
-    if state.record_problem is not None:
-        yield "its record cannot be read in full"
+def reasons(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> list[str]:
+    """Return why a tainted node does not return by itself; :func:`why_stays` checks its kernel log too."""
+    record, controls, pause = state.record, snapshot.controls, snapshot.controls.pause
+    machine = record.machine and replace(record.machine, boot_id=state.machine.boot_id)
+    short, left = snapshot.short_of_gpus.get(state.name), returns_left(controls, policy, now)
+    relapse = next((stamp(each.released_at) for each in record.quarantines if each.relapse), None)
     open_ones = [
         each
         for each in record.incidents
         if each.state is not IncidentState.RELEASED and (each.taints or is_suspicious(each))
     ]
-    if any(each.by_person for each in open_ones):
-        yield "a person tainted it"
-    if held := may_return(record, now, policy):
-        yield held
-    if record.tainted_at is None or not any(map(is_failure, open_ones)):
-        yield "its record has no fault that a reboot repairs"
-    if relapsed := next((each for each in record.quarantines if each.relapse), None):
-        yield f"it failed again on probation, after its return at {stamp(relapsed.released_at)}"
-    yield from _unmet(open_ones, state.machine.boot_id)
-    if record.contested_at is not None:
-        yield "the taint is contested: somebody else has removed it before"
+    failed = record.tainted_at is not None and any(map(is_failure, open_ones))
+    limit = f"{policy.returns_per_hour} returns an hour (KONDUCTOR_RETURNS_PER_HOUR)"
+    found = (
+        (not policy.returns_by_reboot, "KONDUCTOR_RETURN is ask, so a person returns it"),
+        (state.opted_out, f"the node has the label {OPT_OUT_LABEL}"),
+        (not state.selected, "the controller's KONDUCTOR_NODE_SELECTOR does not select the node"),
+        (pause and pause.holds(now), f"tainting and returns are {pause and pause_words(pause)}"),
+        (snapshot.lease_unread, "the Lease cannot be read, and a person may have paused"),
+        (machine not in (None, state.machine), "its record is about another machine"),
+        (state.record_problem is not None, "its record cannot be read in full"),
+        (any(each.by_person for each in open_ones), "a person tainted it"),
+        (relapse, f"it failed again on probation, after its return at {relapse}: it stays out"),
+        (held := may_return(record, now, policy), f"{held}"),
+        (not failed, "its record has no fault that a reboot repairs"),
+        *(
+            (i.needs not in MET_BY_REBOOT, f"{name_of(i)} needs {i.needs or 'a person'}, not a reboot")
+            for i in open_ones
+        ),
+        *(
+            (not _is_met(i, state), f"the controller has seen no reboot since {name_of(i)}")
+            for i in open_ones
+        ),
+        (record.contested_at is not None, "the taint is contested: somebody else has removed it before"),
+        (state.unschedulable, "the Node is cordoned"),
+        *(
+            (each.key.startswith(CLAIMS), f"the taint {each.key} shows that another tool repairs the Node")
+            for each in state.taints
+        ),
+        (not state.ready, "the Node is not Ready"),
+        (short, f"it has only {short}"),
+        (is_stopped(controls), stop_words(controls)),
+        (left < 1, f"the limit of {limit} is reached"),
+    )
+    return [words for holds, words in found if holds]
 
 
-def _unmet(open_ones: Collection[Incident], boot_id: str | None) -> Iterator[str]:
-    """Yield why the reboot did not meet the needs of all open incidents."""
-    for each in open_ones:
-        if each.needs not in MET_BY_REBOOT:
-            yield f"{name_of(each)} needs {each.needs or 'a person'}, and a reboot does not meet that need"
-    for each in open_ones:
-        if each.state is IncidentState.PENDING or each.last.boot_id in (None, boot_id):
-            yield f"the node has not rebooted since {name_of(each)}"
-        if each.met_ns is None:
-            yield f"the controller has not seen a reboot of this machine since {name_of(each)}"
+def _is_met(incident: Incident, state: NodeState) -> bool:
+    """Whether the controller saw a reboot after the incident, and not the incident after the reboot."""
+    is_earlier = incident.last.boot_id not in (None, state.machine.boot_id)
+    return incident.met_ns is not None and is_earlier and incident.state is not IncidentState.PENDING
 
 
-def _foreign_claims(state: NodeState) -> Iterator[str]:
-    """Yield the signs that a person or another repairer works on the node."""
-    if state.unschedulable:
-        yield "the Node is cordoned"
-    for taint in state.taints:
-        if any(fnmatchcase(taint.key, claim) for claim in CLAIMS):
-            yield f"the taint {taint.key} shows that another tool repairs or removes the Node"
-
-
-def _unheard(state: NodeState, snapshot: Snapshot, policy: PolicyConfig) -> Iterator[str]:
-    """Yield why silence of the present boot's kernel log proves nothing yet."""
+def _unheard(state: NodeState, snapshot: Snapshot, policy: PolicyConfig) -> str | None:
+    """Return why silence of the present boot's kernel log proves nothing yet; None if it does."""
     if snapshot.replaying:
-        yield "the controller still reads older lines after its start"
+        return "the controller still reads older lines after its start"
     hearing = snapshot.hearing.get(state.name)
     if hearing is None or hearing.boot_id != state.machine.boot_id:
-        yield "the kernel log of its present boot does not arrive"
-    elif hearing.has_gap or snapshot.gaps_given_up.get(state.name, 0) > hearing.first_ns:
-        yield "its kernel log has a gap"
-    else:
-        enough_ns = hearing.first_ns + span_ns(policy.return_quiet_seconds)
-        if min(hearing.last_ns, snapshot.read_ns.get(Source.KERNEL, 0)) < enough_ns:
-            yield f"its kernel log must be heard without a fault until {stamp(moment_of(enough_ns))}"
+        return "the kernel log of its present boot does not arrive"
+    if hearing.has_gap or snapshot.gaps_given_up.get(state.name, 0) > hearing.first_ns:
+        return "its kernel log has a gap"
+    enough_ns = hearing.first_ns + span_ns(policy.return_quiet_seconds)
+    if min(hearing.last_ns, snapshot.read_ns.get(Source.KERNEL, 0)) < enough_ns:
+        return f"its kernel log must be heard without a fault until {stamp(moment_of(enough_ns))}"
+    return None
 
 
 def returning(
@@ -179,14 +133,13 @@ def returning(
     brake: BrakeState,
 ) -> frozenset[str]:
     """Return the nodes that return now: the longest tainted first, as many as the hour still allows."""
-    if not policy.returns_by_reboot:
+    if brake.holding or not policy.returns_by_reboot:  # the cause may be the same for all of them
         return frozenset()
     found = [
-        (record.tainted_at, name)
+        (record.tainted_at or now, name)
         for name, record in records.items()
-        if record.tainted_at is not None
-        and snapshot.nodes[name].tainted
-        and why_stays(snapshot.nodes[name], record, snapshot, policy, now, brake) is None
+        if (state := snapshot.nodes[name]).tainted
+        and why_stays(replace(state, record=record), snapshot, policy, now) is None
     ]
     return frozenset(name for _, name in sorted(found)[: returns_left(snapshot.controls, policy, now)])
 
@@ -200,10 +153,10 @@ def return_words(before: NodeRecord, record: NodeRecord) -> str:
     """Return the message of the return, from the records before and after it."""
     met = [i for i in before.incidents if i.taints and i.state is not IncidentState.RELEASED]
     until = f" until {stamp(record.probation_until)}" if record.probation_until else ""
-    at = max((each.met_ns for each in met if each.met_ns is not None), default=0)
+    at = max((each.met_ns or 0 for each in met), default=0)
     return (
         f"Returned to service: the reboot seen at {stamp(moment_of(at))} met the needs of all faults "
-        f"({', '.join(map(name_of, met))}). The node is on probation{until}: a fault taints it at once and "
+        f"({', '.join(map(name_of, met))}). The node is on probation{until}: a fault that taints it "
         "ends its automatic returns."
     )
 
@@ -230,49 +183,48 @@ def relapsed(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRec
         for i in record.incidents
     ):
         return record
-    ordinary = timedelta(seconds=policy.hold_base_seconds)
-    if record.hold_until is not None and record.hold_until > now:
-        ordinary = record.hold_until - now
-    hold = min(2 * ordinary, timedelta(seconds=policy.hold_max_seconds))
-    last = next((n for n, each in enumerate(record.quarantines) if each.how == HOW_REBOOT), None)
-    return replace(
-        record,
-        probation_until=None,
-        hold_until=now + hold,
-        quarantines=tuple(
-            replace(each, relapse=True) if n == last else each for n, each in enumerate(record.quarantines)
-        ),
-    )
+    ordinary = max(timedelta(seconds=policy.hold_base_seconds), (record.hold_until or now) - now)
+    hold_until = now + min(2 * ordinary, timedelta(seconds=policy.hold_max_seconds))
+    # Probation began with the latest quarantine, and ends before another.
+    latest = (replace(each, relapse=True) for each in record.quarantines[:1])
+    quarantines = (*latest, *record.quarantines[1:])
+    return replace(record, probation_until=None, hold_until=hold_until, quarantines=quarantines)
 
 
 def known_returns(before: Iterable[ReturnedNode], nodes: Iterable[NodeState]) -> tuple[ReturnedNode, ...]:
     """Return the last returns of the fleet: those known ``before``, and those in the nodes' records."""
-    in_order = sorted(before, key=lambda each: each.relapsed_at is not None)  # a known relapse stays known
-    found = {(each.name, each.returned_at): each for each in in_order}
+    found = list(before)
     for state in nodes:
         out_at = state.record.tainted_at
         for each in state.record.quarantines:
             if each.how == HOW_REBOOT:
-                key, uid = (state.name, each.released_at), state.machine.node_uid
                 relapsed_at = (out_at or each.released_at) if each.relapse else None
-                if key not in found or relapsed_at is not None:
-                    found[key] = ReturnedNode(state.name, uid, each.released_at, relapsed_at)
+                found.append(ReturnedNode(state.name, each.released_at, relapsed_at))
             out_at = each.tainted_at
-    latest_first = sorted(found.values(), key=lambda each: (each.returned_at, each.name), reverse=True)
-    return tuple(latest_first[:RETURNS_KEPT])
+    found.sort(key=lambda each: each.relapsed_at is not None)  # a known relapse stays known
+    by_return = {(each.returned_at, each.name): each for each in found}
+    return tuple(by_return[key] for key in sorted(by_return, reverse=True)[:RETURNS_KEPT])
 
 
 def returns_left(controls: Controls, policy: PolicyConfig, now: datetime) -> int:
-    """Return how many more nodes may return within this hour."""
-    recent = sum(abs(now - each.returned_at) < _HOUR for each in controls.returned)
+    """Return how many more nodes may return within this hour.
+
+    A return in the future was written by a wrong clock, and counts as recent.
+    """
+    recent = sum(now - each.returned_at < _HOUR for each in controls.returned)
     return max(0, policy.returns_per_hour - recent)
 
 
-def relapses(controls: Controls) -> tuple[ReturnedNode, ...]:
-    """Return the relapses among the last returns since a person last resumed, the earliest first."""
+def relapses(controls: Controls) -> list[tuple[datetime, str]]:
+    """Return time and node of the relapses that count, the earliest first.
+
+    After a stop, those before a person's ``resume`` no longer count. The end of an ordinary pause changes
+    nothing.
+    """
     since = controls.resume.at if controls.resume is not None else EPOCH
-    found = [(at, each.name, each) for each in controls.returned if (at := each.relapsed_at) and at > since]
-    return tuple(each for _, _, each in sorted(found, key=itemgetter(0, 1)))
+    found = sorted((each.relapsed_at, each.name) for each in controls.returned if each.relapsed_at)
+    later = [each for each in found if each[0] > since]
+    return later if len(found) - len(later) >= RELAPSES_STOP else found
 
 
 def is_stopped(controls: Controls) -> bool:
@@ -282,7 +234,6 @@ def is_stopped(controls: Controls) -> bool:
 
 def stop_words(controls: Controls) -> str:
     """Return why automatic returns are stopped: the first relapses, so that the words stay the same."""
-    first = relapses(controls)[:RELAPSES_STOP]
-    names = ", ".join(f"{each.name} at {stamp(each.relapsed_at)}" for each in first if each.relapsed_at)
-    of_last = f"{len(first)} of the last {RETURNS_KEPT} returned nodes"
-    return f"no node returns by itself: {of_last} failed again ({names})"
+    names = ", ".join(f"{name} at {stamp(at)}" for at, name in relapses(controls)[:RELAPSES_STOP])
+    of_last = f"{RELAPSES_STOP} of the last {RETURNS_KEPT} returned nodes failed again ({names})"
+    return f"no node returns by itself: {of_last}; `konductor-like resume` allows returns again"

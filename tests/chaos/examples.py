@@ -68,6 +68,8 @@ def _page_faults(*jobs: tuple[int, ...]) -> tuple[Step, ...]:
 _HEARD = (Wait(61.0), ROUND) * 4
 _OUT: tuple[Step, ...] = (Xid(0, 79), ROUND)
 _OUT_AND_BACK: tuple[Step, ...] = (*_OUT, Reboot(0), ROUND, *_HEARD)
+_OUT_AND_BACK_AGAIN: tuple[Step, ...] = (Xid(0, 48, 1), ROUND, Reboot(0), ROUND, *_HEARD)
+"""Another fault: one that comes back after a reboot needs an inspection."""
 _RELAPSES: tuple[Step, ...] = tuple(
     step
     for node, times in ((0, 2), (1, 2), (2, 2), (3, 1))
@@ -230,10 +232,12 @@ EXAMPLES: dict[str, Schedule] = {
     ),
     "no node returns in a pause": _case((0,), *_OUT, Pause(), Reboot(0), *_HEARD, setup=BACK),
     "a node that fails on probation does not return by itself again": _case(
-        (0,), *_OUT_AND_BACK, *_OUT_AND_BACK, setup=BACK
+        (0,), *_OUT_AND_BACK, *_OUT_AND_BACK_AGAIN, setup=BACK
     ),
     "a node that fails after its probation returns by itself again": _case(
-        (), *_OUT_AND_BACK, Wait(400.0), ROUND, *_OUT_AND_BACK, setup=replace(BACK, probation_seconds=300.0)
+        (),
+        *(*_OUT_AND_BACK, Wait(400.0), ROUND, *_OUT_AND_BACK_AGAIN),
+        setup=replace(BACK, probation_seconds=300.0),
     ),
     "a fault of the new boot whose line comes after the return taints": _case(
         (0,),
@@ -259,6 +263,11 @@ EXAMPLES: dict[str, Schedule] = {
     "after three relapses no node returns by itself": _case((0, 1, 2, 3), *_RELAPSES, setup=BACK),
     "a person who resumes lets nodes return by themselves again": _case(
         (0, 1, 2), *_RELAPSES, Resume(), *_HEARD, setup=BACK
+    ),
+    "a node whose fault came back after a reboot stays tainted": _case(
+        (0,),
+        *(*_OUT_AND_BACK, Wait(400.0), ROUND, *_OUT_AND_BACK),
+        setup=replace(BACK, probation_seconds=300.0),
     ),
     "a test ends by itself": _case((), Xid(0, 14), ROUND, Wait(250.0), ROUND, setup=TESTS),
     "a test does not end beside a fault": _case(

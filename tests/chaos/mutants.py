@@ -279,28 +279,28 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # The way back
     "a node returns without a reboot": Mutant(
-        *("policy._of_record", _without("reboot")), example="a node that did not boot stays tainted"
+        *("policy.returns.reasons", _without("reboot")), example="a node that did not boot stays tainted"
     ),
     "a node returns whatever it needs": Mutant(
-        *("policy._of_record", _without("does not meet", "not seen a reboot")),
+        *("policy.returns.reasons", _without(" not a reboot", "no reboot since")),
         example="a node whose fault needs an inspection stays tainted",
     ),
     "a node returns although its kernel log is not heard": Mutant(
-        *("policy._unheard", _returns(())), example="a node whose kernel log is silent stays tainted"
+        *("policy._unheard", _returns(None)), example="a node whose kernel log is silent stays tainted"
     ),
     "a node returns in spite of its hold": Mutant(
-        *("policy._of_record", _without("meant to stay")),
+        *("policy.returns.reasons", _without("meant to stay")),
         example="a node with a hold stays tainted until it ends",
     ),
     "a node returns that a person tainted": Mutant(
-        *("policy._of_record", _without("a person tainted", "not rebooted", "not seen", "does not meet")),
+        *("policy.returns.reasons", _without("a person tainted", "no reboot since", " not a reboot")),
         example="a node that a person tainted stays tainted",
     ),
     "a node returns in spite of its cordon": Mutant(
-        *("policy._foreign_claims", _returns(())), example="a cordoned node stays tainted"
+        *("policy.returns.reasons", _without("cordoned")), example="a cordoned node stays tainted"
     ),
     "a node returns with missing GPUs": Mutant(
-        *("policy.returns._reasons", _without("it has only")),
+        *("policy.returns.reasons", _without("it has only")),
         example="a node with fewer GPUs than before stays tainted",
     ),
     "a return covers unread lines": Mutant(

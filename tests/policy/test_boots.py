@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.model import IncidentState, Machine, Severity, Source
+from konductor_like.model import IncidentState, Machine, MetBy, Severity, Source
 from tests.policy.scenes import GPU, Cluster, fault, fleet, node, ns, reset_node
 
 
@@ -46,7 +46,7 @@ def test_a_reboot_alone_does_not_release_a_node() -> None:
     assert cluster.nodes["gpu-1"].record.past_boots == ("boot-a",)
 
 
-def test_a_held_incident_expires_with_its_boot() -> None:
+def test_a_held_incident_ends_with_the_boot_that_meets_its_need() -> None:
     cluster = Cluster(fleet(2))
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
     assert cluster.tainted == {"gpu-1"}
@@ -55,7 +55,19 @@ def test_a_held_incident_expires_with_its_boot() -> None:
     plan = cluster.tick(seconds=300)
 
     assert plan.brake.held == ()
-    assert cluster.nodes["gpu-2"].record.incidents == ()
+    [incident] = cluster.nodes["gpu-2"].record.incidents
+    assert (incident.state, incident.met_by) == (IncidentState.RELEASED, MetBy.REBOOT)
+
+
+def test_a_held_incident_that_a_reboot_does_not_repair_stays_held() -> None:
+    cluster = Cluster(fleet(2))
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1, needs="replacement"))
+    cluster.reboot("gpu-2", "boot-b")
+
+    plan = cluster.tick(seconds=300)
+
+    assert [held.node for held in plan.brake.held] == ["gpu-2"]
+    assert "Still held back" in cluster.writes[-1].message
 
 
 def test_a_record_of_another_machine_is_dropped() -> None:

@@ -24,7 +24,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.operator import acknowledge, operator_taint
-from tests.policy.scenes import Cluster, at, fault, fleet, ns
+from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns
 from tests.policy.shared import RULES, xid
 
 DAY = 86_400.0
@@ -214,7 +214,7 @@ def test_a_test_ends_by_itself_after_an_hour_and_its_taint_with_it() -> None:
     incident, record = of_gpu_1(cluster), cluster.nodes["gpu-1"].record
     assert cluster.tainted == set()
     assert (incident.state, incident.met_by) == (IncidentState.RELEASED, MetBy.TIME)
-    assert (change.verb, change.health, change.upkeep) == (Verb.UNTAINT, None, False)
+    assert (change.verb, change.health, change.upkeep) == (Verb.UNTAINT, None, True)
     assert change.event is EventReason.RETURNED
     assert change.also == ((EventReason.ENDED, "xid 14 on GPU 0000:4e:00 ended: a test ends by itself."),)
     assert [(mark.by, mark.how) for mark in record.releases] == [("konductor-like", "time")]
@@ -371,3 +371,34 @@ def test_a_line_that_reports_the_end_ends_a_suspicion_with_an_event() -> None:
     change = cluster.writes[-1]
     assert (change.event, change.upkeep) == (EventReason.ENDED, False)
     assert change.message == ("xid 163 on GPU 0000:4e:00 ended: a later line of the kernel log reported it.")
+
+
+def test_the_end_of_a_test_leaves_a_taint_that_was_there_before() -> None:
+    """Somebody had tainted the node, or Konduktor had."""
+    cluster = Cluster(fleet(10))
+    cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], taints=(OURS,))
+    cluster.tick(fake())
+
+    cluster.tick(seconds=3600)
+
+    assert cluster.tainted == {"gpu-1"}
+    [found, test] = cluster.nodes["gpu-1"].record.incidents
+    assert found.by_person
+    assert test.state is IncidentState.RELEASED
+
+
+def test_no_test_ends_while_the_record_cannot_be_read_in_full() -> None:
+    cluster = heard(fake(), hearing=None)
+    state = cluster.nodes["gpu-1"]
+    cluster.nodes["gpu-1"] = replace(state, record_problem="incidents[0].severity: 'dire' is unknown")
+
+    cluster.tick(seconds=3600)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_no_test_ends_while_the_lease_cannot_be_read_because_somebody_may_have_paused() -> None:
+    cluster = heard(fake(), hearing=None)
+    cluster.snapshot = replace(cluster.snapshot, lease_unread=True)
+
+    assert cluster.tick(seconds=3600).changes == ()

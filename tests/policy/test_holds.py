@@ -50,7 +50,7 @@ def test_the_event_says_until_when_a_node_that_failed_again_should_stay_out() ->
     message = failed_times(2).writes[-1].message
 
     until = "2026-03-04T16:30:00Z"
-    assert f"should stay out of service until {until}; the controller does not release it." in message
+    assert f"should stay out of service until {until}; the controller does not return it before." in message
 
 
 def test_no_hold_exceeds_the_maximum() -> None:

@@ -57,8 +57,8 @@ def test_a_return_is_one_write_that_says_why_and_until_when_probation_lasts() ->
     assert (change.verb, change.event, change.health) == (Verb.UNTAINT, EventReason.RETURNED, "probation")
     assert change.message == (
         "Returned to service: the reboot seen at 2026-03-04T11:45:00Z met the needs of all faults "
-        "(xid 79 on GPU 0000:4e:00). The node is on probation until 2026-03-05T12:00:00Z: a fault taints it "
-        "at once and ends its automatic returns."
+        "(xid 79 on GPU 0000:4e:00). The node is on probation until 2026-03-05T12:00:00Z: a fault that "
+        "taints it ends its automatic returns."
     )
     assert change.also == ()
     record = cluster.nodes["gpu-1"].record

@@ -283,7 +283,7 @@ def test_a_fault_on_a_node_that_is_already_tainted_is_not_deferred() -> None:
 
     cluster.tick(xid("gpu-1", 145, fatal=True), seconds=1)
 
-    [incident] = cluster.nodes["gpu-1"].record.incidents
+    [_, incident] = cluster.nodes["gpu-1"].record.incidents
     assert incident.state is IncidentState.ACTIVE
 
 

@@ -68,13 +68,13 @@ def test_a_rebooted_node_returns_once_is_on_probation_and_then_like_any_other(
     fails(site, NODE)
     site.run(1200)
     assert site.tainted == {NODE}
-    assert "has not rebooted since xid 79" in why(site)
+    assert "has seen no reboot since xid 79" in why(site)
 
     site.reboot(NODE, "b2000000-0000-4000-8000-000000000002")
     site.run(300)
     assert site.tainted == {NODE}
     explained = site.cli("explain", "node", NODE).out
-    assert "its kernel log must be heard without a fault until" in explained
+    assert "returns by itself when its kernel log was heard for 10m since the reboot" in explained
     site.run(QUIET - 300)
     assert site.tainted == set()
     assert site.labels == {"probation": 1}
@@ -101,9 +101,9 @@ def test_a_silent_or_cordoned_node_stays_tainted_and_the_cordon_is_never_lifted(
 
     assert site.tainted == {gpu(2), gpu(3)}
     assert why(site, gpu(3)) == "the Node is cordoned"
-    assert why(site, gpu(2)) == "the kernel log of its present boot does not arrive"
-    explained = site.cli("explain", "node", gpu(2)).out
-    assert "does not return by itself now: the kernel log of its present boot does not arrive" in explained
+    assert "its kernel-log heartbeat stopped" in str(
+        site.cli("status", gpu(2), "-o", "json").document["nodes"]
+    )
 
     site.kube.edit_node(gpu(3), lambda node: node["spec"].pop("unschedulable"))
     site.run(30)

@@ -22,9 +22,9 @@ from konductor_like.cli.status.report import (
     NodeReport,
     marks_of,
     node_report,
+    why_not_returned,
     why_still_held,
 )
-from konductor_like.cli.status.returns import Returns
 from konductor_like.cli.status.shared_failures import FailureReport, failure_sentence, shared_failures
 from konductor_like.cli.status.text import state_text
 from konductor_like.model import (
@@ -69,8 +69,8 @@ class NodeExplanation:
     """The faults that would taint the node but do not, each with the reason in words."""
     failures: tuple[FailureReport, ...]
     """The failure groups of the node."""
-    returns: Returns
-    """The returns by reboot."""
+    why_not_returned: str | None
+    """See :func:`why_not_returned`."""
     stays_out: str | None
     """Why the node must stay out because of its earlier outages; None if they do not require it."""
     other_rules: str
@@ -115,14 +115,13 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
     plan = decide(snapshot, (), policy, fleet.now)
     mine = (each for each in plan.refused if each.node == name and (known or each.why not in _BY_SETTINGS))
     failures = shared_failures(fleet.nodes, fleet.now)
-    returns = Returns(fleet.now, fleet.nodes, controller, plan.brake)
     return NodeExplanation(
         now=fleet.now,
-        report=node_report(state, controller.coverage, fleet.unread_since, returns),
+        report=node_report(state, controller.coverage, fleet.unread_since),
         controller=controller,
         held_back=tuple((each, why_not_tainted(each, state, plan.brake)) for each in mine),
         failures=tuple(each for each in failures if name in (*each.nodes, *each.gone)),
-        returns=returns,
+        why_not_returned=why_not_returned(state, controller, plan.brake, fleet.now),
         stays_out=may_return(state.record, fleet.now, policy if known else None) if state.tainted else None,
         other_rules=controller.other_rules(own_rules),
     )
@@ -170,7 +169,7 @@ def document(node: NodeExplanation) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "NodeExplanation",
         "time": stamp(node.now),
-        "node": node_document(node.report),
+        "node": node_document(node.report, node.why_not_returned),
         "heldBack": [
             {**fields_of(refused.key, "rule", "gpu"), "why": refused.why.value, "detail": why}
             for refused, why in node.held_back
@@ -195,14 +194,16 @@ def _return(node: NodeExplanation) -> str:
     """Return whether the node returns by itself, or is on probation; empty if that is not the question."""
     report, until = node.report, node.report.state.record.probation_until
     if until is not None:
-        ends = "a fault taints it at once and ends its automatic returns"
+        ends = "a fault that taints ends its automatic returns"
         return f"by itself, after a reboot; on probation until {stamp(until)}: {ends}"
-    if not report.state.tainted or node.stays_out or not node.returns.by_reboot:
+    if not report.state.tainted or not node.controller.policy.returns_by_reboot:
         return ""
-    why = report.why_not_returned
+    if node.why_not_returned and node.why_not_returned == node.stays_out:
+        return ""
+    if node.why_not_returned:
+        return f"does not return by itself now: {node.why_not_returned}"
     heard = age(node.controller.policy.return_quiet_seconds)
-    when = f"returns by itself when its kernel log was heard for {heard} since the reboot"
-    return f"does not return by itself now: {why}" if why else when
+    return f"returns by itself when its kernel log was heard for {heard} since the reboot"
 
 
 def _decided(node: NodeExplanation) -> str:

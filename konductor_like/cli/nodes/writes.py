@@ -90,7 +90,6 @@ class NodeWrites(ABC):
                 NoDeadline(),
                 timeout_seconds=settings.kube_timeout_seconds,
                 write_concurrency=settings.write_concurrency,
-                on_label_refused=warn,
             )
             if dry_run is DryRun.NONE:
                 self._events = NodeEvents(client, session.local_user())

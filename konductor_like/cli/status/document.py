@@ -15,7 +15,7 @@ from konductor_like.cli.output import API_VERSION, camel_case, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.counts import state_counts
 from konductor_like.cli.status.coverage import CoverageSummary, by_name, latest_first
-from konductor_like.cli.status.report import Health, NodeReport, StatusReport
+from konductor_like.cli.status.report import Health, NodeReport, StatusReport, why_not_returned
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
 from konductor_like.model import BrakeState, CoverageState, Incident, Source
@@ -27,17 +27,23 @@ def status_document(report: StatusReport, states: Collection[Health] = ()) -> di
 
     With ``states`` the nodes are those in these states; the summary counts the others too.
     """
+    brake, controller, now = report.brake, report.controller, report.now
     return {
         "apiVersion": API_VERSION,
         "kind": "Status",
         "time": stamp(report.now),
         "summary": _summary(report),
-        "brake": brake_document(report.brake, report.controller),
-        "controller": _controller(report.controller, report.now),
+        "brake": brake_document(brake, controller),
+        "controller": _controller(controller, now),
         "coverage": _coverage(report.coverage),
-        "returns": report.returns and report.returns.document(),
+        "returns": controller.settings
+        and {"byReboot": controller.policy.returns_by_reboot, "stopped": bool(report.returns_stopped)},
         "failureGroups": [failure_document(each) for each in report.failures],
-        "nodes": [node_document(node) for node in report.nodes if not states or node.health in states],
+        "nodes": [
+            node_document(node, why_not_returned(node.state, controller, brake, now))
+            for node in report.nodes
+            if not states or node.health in states
+        ],
     }
 
 
@@ -128,7 +134,7 @@ def _facts(label: str, facts: Iterable[tuple[str, object]], number: str) -> list
     return [{label: name, **fields_of(fact, number, "at_ns")} for name, fact in facts]
 
 
-def node_document(node: NodeReport) -> dict[str, Any]:
+def node_document(node: NodeReport, why_not_returned: str | None) -> dict[str, Any]:
     """Return one node."""
     record = node.state.record
     met = latest_met(record, tainted=node.state.tainted)
@@ -148,7 +154,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
             for release in record.releases
         ],
         **fields_of(record, "hold_until", "replace_since", "contested_at", "probation_until"),
-        **fields_of(node, "why_not_returned"),
+        "whyNotReturned": why_not_returned,
         "timesOut": [
             {
                 "from": stamp(each.tainted_at),

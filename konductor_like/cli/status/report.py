@@ -19,7 +19,6 @@ from konductor_like.cli.status.coverage import (
     state_of,
     warnings_on,
 )
-from konductor_like.cli.status.returns import Returns
 from konductor_like.cli.status.shared_failures import FailureReport, shared_failures
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.node_decoder import node_decoder
@@ -37,6 +36,7 @@ from konductor_like.model import (
     Role,
     Severity,
     SkipReason,
+    Snapshot,
 )
 from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import moment_of, unix_ns
@@ -45,6 +45,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import health_of, tainting
 from konductor_like.policy.needs import advice_on, need_of
 from konductor_like.policy.release import NOT_REBOOTED, reminder
+from konductor_like.policy.returns import is_stopped, reasons, stop_words
 from konductor_like.policy.wording import name_of
 from konductor_like.settings import Settings
 
@@ -90,8 +91,6 @@ class NodeReport:
     """Which kernel logs of the fleet arrive; None if no controller has published this yet."""
     unread_since: datetime | None
     """See :meth:`ControllerReport.unread_since`, for kernel logs."""
-    why_not_returned: str | None = None
-    """Why the tainted node does not return by itself; None if it does, or is not tainted."""
 
     @property
     def name(self) -> str:
@@ -160,9 +159,7 @@ class NodeReport:
     @property
     def notes(self) -> list[str]:
         """Further facts about the node."""
-        until = self.state.record.probation_until
-        probation = [f"on probation until {stamp(until)}"] if until is not None else []
-        return [*probation, *_notes(self), *notes_on(self.name, self.logs)]
+        return [*_notes(self), *notes_on(self.name, self.logs)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +181,15 @@ class StatusReport:
     """Names that the person gave and that the cluster does not have."""
     ordinary: tuple[str, ...] = ()
     """Names that the person gave, of nodes with neither a GPU nor a record or taint of ours."""
-    returns: Returns | None = None
-    """The returns by reboot."""
     stale: str = ""
     """Why a report of ``--watch`` may be older than ``now``; empty if it is not."""
+
+    @property
+    def returns_stopped(self) -> str:
+        """Why no node of the fleet returns by itself, and what to do; empty if nodes may return."""
+        controls = self.controller.controls
+        asks = not self.controller.policy.returns_by_reboot
+        return "" if asks or not is_stopped(controls) else stop_words(controls)
 
     @property
     def why_unknown(self) -> str:
@@ -270,27 +272,21 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
     chosen = set(names or fleet.selected)
     states = [state for name, state in nodes.items() if name in chosen]
     gpu_nodes = [name for name, state in nodes.items() if state.is_gpu_node]
-    brake = fleet.brake()
-    returns = Returns(fleet.now, nodes, fleet.controller, brake)
     return StatusReport(
         now=fleet.now,
-        brake=brake,
+        brake=fleet.brake(),
         controller=fleet.controller,
-        nodes=node_reports(states, coverage, unread_since, returns),
+        nodes=node_reports(states, coverage, unread_since),
         fleet_size=sum(map(worth_reporting, nodes.values())),
         coverage=coverage_report(gpu_nodes, coverage, unread_since),
         failures=shared_failures(nodes, fleet.now),
-        returns=returns,
         missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
         ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),
     )
 
 
 def node_reports(
-    states: Iterable[NodeState],
-    coverage: Coverage | None,
-    unread_since: datetime | None = None,
-    returns: Returns | None = None,
+    states: Iterable[NodeState], coverage: Coverage | None, unread_since: datetime | None = None
 ) -> tuple[NodeReport, ...]:
     """Return a report for each node that has a GPU or a record or taint of ours: worst first, then by name.
 
@@ -298,7 +294,7 @@ def node_reports(
     since then; nodes that were measured then are unknown now, because unread logs do not prove health.
     """
     in_order = sorted(filter(worth_reporting, states), key=lambda state: natural(state.name))
-    reports = [node_report(state, coverage, unread_since, returns) for state in in_order]
+    reports = [node_report(state, coverage, unread_since) for state in in_order]
     return tuple(sorted(reports, key=lambda report: WORST_FIRST[report.health]))
 
 
@@ -313,10 +309,7 @@ def worth_reporting(state: NodeState) -> bool:
 
 
 def node_report(
-    state: NodeState,
-    coverage: Coverage | None,
-    unread_since: datetime | None = None,
-    returns: Returns | None = None,
+    state: NodeState, coverage: Coverage | None, unread_since: datetime | None = None
 ) -> NodeReport:
     """Return the report on one node; for the parameters see :func:`node_reports`."""
     heard = state_of(state.name, coverage, unread=unread_since is not None)
@@ -331,8 +324,7 @@ def node_report(
         health = Health.UNKNOWN
     else:
         health = Health.HEALTHY if heard is CoverageState.MEASURED else Health.NOT_MEASURED
-    why_not = returns.why_not(state) if returns else None
-    return NodeReport(state, health, heard, tuple(accusing), coverage, unread_since, why_not)
+    return NodeReport(state, health, heard, tuple(accusing), coverage, unread_since)
 
 
 def _accuses(incident: Incident, state: NodeState) -> bool:
@@ -380,6 +372,20 @@ def why_still_held(controller: ControllerReport, now: datetime) -> str:
         return f"the reason is not known: {controller.why_settings_unknown}"
     when = "within seconds" if controller.alive(now) else "when a controller runs"
     return f"no longer held; will be tainted {when}"
+
+
+def why_not_returned(
+    state: NodeState, controller: ControllerReport, brake: BrakeState, now: datetime
+) -> str | None:
+    """Return why a tainted node does not return by itself; None if it is not tainted, or nothing is known.
+
+    Only the controller knows how long it has heard the node's kernel log since the reboot.
+    """
+    if not state.tainted or controller.settings is None:
+        return controller.why_settings_unknown if state.tainted else None
+    found = reasons(state, Snapshot({}, controls=controller.controls), controller.policy, now)
+    held = ["the brake holds nodes back"] if brake.holding else []
+    return next(iter(found + held), None) or controller.why_not_running(now) or None
 
 
 def _alarms(state: NodeState) -> Iterator[str]:

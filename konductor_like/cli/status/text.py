@@ -215,8 +215,8 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
         by = f"{pause.reason} ({pause.by})"
         yield "Paused", f"no node is tainted, {until}: {by}; `konductor-like resume` ends the pause"
     yield "Brake", brake_sentence(brake, now, controller.why_settings_unknown)
-    if report.returns and report.returns.stopped:
-        yield "Returns", f"stopped: {report.returns.stopped}"
+    if report.returns_stopped:
+        yield "Returns", f"stopped: {report.returns_stopped}"
     yield "Controller", controller_sentence(controller, now)
     yield from coverage_lines(report.coverage, now)
     yield from failure_lines(report.failures, now)
