@@ -292,7 +292,7 @@ class Reconciler:
                 snapshot = replace(snapshot, controls=latest, lease_unread=unread)
                 plan = decide(snapshot, faults, self.policy, now, past=past)
         if self._gpus:
-            plan = with_counts(plan, self._gpus.counts, self.policy.version, now)
+            plan = with_counts(plan, self._gpus.counts, snapshot.nodes, self.policy.version, now)
         if self._jobs:
             # The decision needs the job that these faults hit, and their lines do not name it.
             nameless = (

@@ -159,16 +159,20 @@ def _fault(finding: Finding, node: Counted, now_ns: int) -> Fault:
     return Fault(finding, Source.KERNEL, now_ns, state.name)
 
 
-def with_counts(plan: Plan, counts: GpuCounts, rules_version: str, now: datetime) -> Plan:
+def with_counts(
+    plan: Plan, counts: GpuCounts, states: Mapping[str, NodeState], rules_version: str, now: datetime
+) -> Plan:
     """Return the plan with the highest counts in all records that it writes, and a write for each fall.
 
     A fall is written when it has lasted five minutes: after a restart of the controller, the Node alone does
-    not tell what it had.
+    not tell what it had. ``states`` are the nodes that the plan was decided on: a node that has changed since
+    it was counted waits.
     """
     changes = {change.node: change for change in plan.changes}
     for name, since_ns in counts.falls.items():
         state, lasts = counts.nodes[name].state, since_ns <= unix_ns(now) - NOTED_AFTER_NS
-        if lasts and state.record.gpus != counts.nodes[name].expected and state.record_problem is None:
+        lasts = lasts and states.get(name) is state and state.record_problem is None
+        if lasts and state.record.gpus != counts.nodes[name].expected:
             act, seen = act_of(state, Verb.RECORD, now, rules_version), state.as_read
             noted = replace(state.record, machine=state.machine, act=act)
             note = Change(name, Verb.RECORD, noted, seen.health, needs=seen.needs, upkeep=True)

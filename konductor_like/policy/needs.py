@@ -6,14 +6,12 @@ The label, Events, the audit trail, ``status`` and ``explain`` all ask this modu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from konductor_like.model import (
     MET_BY_REBOOT,
     Incident,
-    IncidentKey,
     IncidentState,
     MetBy,
     Needs,
@@ -28,7 +26,7 @@ from konductor_like.policy.wording import name_of
 
 RANK = {needs: place for place, needs in enumerate(Needs)}
 """The place of each need: a later one outweighs an earlier."""
-REPEAT_ADVICE = "The fault came back after a reboot. Drain the node and have its hardware checked."
+REPEAT_ADVICE = "A reboot did not help. Drain the node and have its hardware checked."
 REPLACE_ADVICE = "Drain it and have its hardware checked or replaced."
 _MET_BY = {
     MetBy.REBOOT: "the reboot seen at",
@@ -51,7 +49,7 @@ def is_met_by_boot(incident: Incident, boot_id: str | None) -> bool:
     """Whether this boot of the Node meets the need of the incident, which nothing has met yet (rule 34).
 
     Only an open incident of an earlier boot counts; a pending one is of a boot that may still come. A
-    person's own taint has no need that a reboot meets.
+    person's own taint has no need that a reboot meets, and missing GPUs have to be there again.
     """
     return (
         incident.met_by is None
@@ -59,34 +57,36 @@ def is_met_by_boot(incident: Incident, boot_id: str | None) -> bool:
         and boot_id is not None
         and incident.last.boot_id not in (None, boot_id)
         and incident.needs in MET_BY_REBOOT
-        and not incident.by_person
+        and incident.has_line
     )
 
 
 def with_repeats(record: NodeRecord) -> NodeRecord:
-    """Return the record with an inspection as the need of each tainting fault that came back after a reboot.
+    """Return the record with an inspection as the need of each fault against which a reboot did not help.
 
-    A reboot met the need of an earlier incident of the same rule and GPU: the next reboot does not help.
+    A tainting fault came back after a reboot that met its need, or GPUs are missing since an earlier boot.
     """
+    present = record.machine.boot_id if record.machine else None
     before = {each.key: each.last.boot_id for each in record.incidents if each.met_by is MetBy.REBOOT}
-    if not any(_is_repeat(each, before) for each in record.incidents):
+
+    def is_repeat(incident: Incident) -> bool:
+        if incident.met_by or incident.by_person or incident.needs not in MET_BY_REBOOT:
+            return False
+        boot_id = incident.last.boot_id
+        if not incident.has_line:
+            return incident.state is not IncidentState.RELEASED and boot_id not in (None, present)
+        is_grave = incident.taints and incident.severity is not Severity.TEST
+        return is_grave and before.get(incident.key, boot_id) != boot_id
+
+    if not any(map(is_repeat, record.incidents)):
         return record
     needs, advice = Needs.INSPECTION.value, REPEAT_ADVICE
-    incidents = (
-        replace(each, needs=needs, advice=advice) if _is_repeat(each, before) else each
-        for each in record.incidents
-    )
-    return replace(record, incidents=tuple(incidents))
-
-
-def _is_repeat(incident: Incident, before: Mapping[IncidentKey, str | None]) -> bool:
-    """Whether a reboot did not help; ``before`` has the boots of the incidents whose needs it met."""
-    return (
-        incident.met_by is None
-        and incident.taints
-        and incident.severity is not Severity.TEST
-        and incident.needs in MET_BY_REBOOT
-        and before.get(incident.key, incident.last.boot_id) != incident.last.boot_id
+    return replace(
+        record,
+        incidents=tuple(
+            replace(each, needs=needs, advice=advice) if is_repeat(each) else each
+            for each in record.incidents
+        ),
     )
 
 

@@ -143,7 +143,7 @@ def test_a_fault_that_comes_back_after_a_reboot_needs_inspection(severity: Sever
 
     assert need_of(record, tainted=True) == wanted
     if severity is Severity.FATAL:
-        assert record.incidents[1].advice.startswith("The fault came back after a reboot.")
+        assert record.incidents[1].advice.startswith("A reboot did not help.")
         elsewhere = replace(after, key=after.key._replace(gpu="0000:9a:00"))
         other = with_repeats(replace(record, incidents=(before, elsewhere)))
         assert need_of(other, tainted=True) is Needs.REBOOT
