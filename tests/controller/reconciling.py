@@ -50,6 +50,8 @@ class Cluster:
         self.nodes = dict(nodes)
         self.moods: dict[str, list[WriteResult | Exception]] = {}
         self.written: list[Change] = []
+        self.unanswered: dict[str, Change] = {}
+        """By node, the last change whose result a test chose."""
         self.events: list[tuple[str, EventReason | None]] = []
 
     def snapshot(self) -> Mapping[str, NodeState]:
@@ -67,6 +69,7 @@ class Cluster:
             mood = moods.pop(0)
             if isinstance(mood, Exception):
                 raise mood
+            self.unanswered[change.node] = change
             return replace(mood, change=change)
         self.written.append(change)
         return DryRunWriter().write(state, change)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from konductor_like.cluster.node_patch import OUR_TAINT
+from konductor_like.cluster.node_writer import DryRunWriter, WriteResult
 from konductor_like.model import (
     Checkpoint,
     Control,
@@ -22,7 +23,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
-from tests.controller.reconciling import Scene, xid
+from tests.controller.reconciling import SLOW, UNANSWERED, Scene, xid
 from tests.policy.scenes import at, fleet, ns
 from tests.policy.test_returns import HEARD, RECORD, RULES, STATE
 
@@ -243,3 +244,24 @@ def test_a_return_without_an_answer_is_made_once() -> None:
     story.run(seconds=7)
 
     assert [change.verb for change in story.scene.cluster.written] == [Verb.UNTAINT]
+
+
+@pytest.mark.parametrize("result", [SLOW, UNANSWERED], ids=["slow", "without an answer"])
+def test_a_return_whose_answer_comes_late_or_never_is_reported_once_the_node_shows_it(
+    result: WriteResult,
+) -> None:
+    story = Story(1)
+    cluster = story.scene.cluster
+    cluster.moods["gpu-1"] = [result]
+    story.run(seconds=5)
+    assert cluster.events == []
+    plan = cluster.unanswered["gpu-1"]
+    cluster.nodes["gpu-1"] = (
+        DryRunWriter().write(cluster.nodes["gpu-1"], plan).state or cluster.nodes["gpu-1"]
+    )
+
+    story.run(seconds=6)
+    story.run(seconds=7)
+
+    assert cluster.events == [("gpu-1", RETURNED)]
+    assert story.scene.count("returns_total") == 1
