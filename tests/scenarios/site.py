@@ -42,7 +42,7 @@ from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of
 
 DOCS = documents("controller_deployment.yaml")
-"""The controller's manifest: its rights and its admission policy hold in every scenario."""
+"""The controller's manifest: its rights hold in every scenario."""
 SHIPPING_SECONDS = 0.2
 STEP_SECONDS = 5.0
 UPTIME_SECONDS = 1_235_000
@@ -122,8 +122,11 @@ class Site:
         folder: Path,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
+        *,
+        admitted: bool = False,
         **settings: Any,
     ) -> None:
+        """``admitted``: every write passes the manifest's admission policy, which is slow in the stand-in."""
         self.clock = Clock()
         self.rng = random.Random(6)
         self.setup = SimpleNamespace(slow_writes=False)
@@ -142,7 +145,8 @@ class Site:
             **settings,
         )
         self.loki = LokiServer(now_ns=lambda: self.clock.true_ns)
-        self.kube = KubernetesServer(clock=self.clock.moment, nodes=nodes, admission=Policy(DOCS))
+        policy: dict[str, Any] = {"admission": Policy(DOCS)} if admitted else {}
+        self.kube = KubernetesServer(clock=self.clock.moment, nodes=nodes, **policy)
         self._token = self.kube.access.add_user(CONTROLLER, rules_of(DOCS))
         self.kube.create_namespace(NAMESPACE)
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))

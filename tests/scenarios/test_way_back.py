@@ -48,7 +48,7 @@ def boots(site: Site, *nodes: str) -> None:
 def test_with_all_defaults_a_reboot_changes_words_only_and_asks_nothing_new_of_the_api_server(
     site_of: Opens,
 ) -> None:
-    site = site_of(make_fleet(6), brake_max_percent=100.0)
+    site = site_of(make_fleet(6), admitted=True, brake_max_percent=100.0)
     site.hearts()
     site.run(130)
     fails(site, gpus(2))
