@@ -155,7 +155,7 @@ def _consequences(state: NodeState, record: NodeRecord, *, returns: bool) -> Ite
     unmet = [f"{name_of(each)} ({each.needs or 'unknown'})" for each in reasons if each.met_by is None]
     if unmet:
         yield f"It does not meet the needs of {', '.join(unmet)}."
-    elif reasons and returns:
+    elif returns and any(each.severity is not Severity.TEST for each in reasons):
         explain = f"`konductor-like explain node {state.name}`"
         yield f"The node returns by itself, on probation, if nothing speaks against it: {explain}."
     elif reasons:

@@ -135,7 +135,8 @@ def met_words(incident: Incident | None) -> str:
     """Return ``met by the reboot seen at 2026-05-06T12:00:00Z``; empty if the need is not met."""
     if incident is None or incident.met_by is None:
         return ""
-    return f"met by {_MET_BY[incident.met_by]} {stamp(moment_of(incident.met_ns or 0))}"
+    by = _MET_BY[incident.met_by] if incident.has_line else "the return of the GPUs at"
+    return f"met by {by} {stamp(moment_of(incident.met_ns or 0))}"
 
 
 def follows_from(incident: Incident) -> str:

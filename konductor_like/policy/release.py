@@ -88,7 +88,7 @@ def release(
         how=how,
         read_ns=read_ns,
         until_ns=unix_ns(at),
-        warning=f"The node was {overridden}. " if overridden else "",
+        warning=(f"The node was {overridden}. " if overridden else "") + _loss_warning(state),
     )
     record = replace(record, contested_at=None)
     verb = Verb.UNTAINT if state.tainted else Verb.RECORD
@@ -184,6 +184,13 @@ def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> 
         return incident  # of a boot that the Node has not reached: nobody has seen its evidence yet
     covered_ns = incident.last_ns if until_ns is None else until_ns
     return replace(incident, state=IncidentState.RELEASED, released_ns=covered_ns)
+
+
+def _loss_warning(state: NodeState) -> str:
+    """Return the warning that the release accepts the loss of GPUs; empty if none are missing."""
+    if accepted(state) == state.record.gpus:
+        return ""
+    return f"{state.gpus.allocatable} of {state.record.gpus} GPUs are allocatable, and the loss is accepted. "
 
 
 def _reboot_warning(state: NodeState) -> str:

@@ -362,6 +362,7 @@ def test_a_person_who_resets_the_node_accepts_the_loss(capacity: int) -> None:
     assert change is not None
     assert change.record is not None
     assert change.record.releases[0].read_ns == {}  # the fault is no line, so its time covers no line
+    assert "7 of 8 GPUs are allocatable, and the loss is accepted." in change.message
     fleet.change("gpu-7", record=change.record)
 
     assert fleet.step(120) == []
