@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from konductor_like.model import (
+    MET_BY_REBOOT,
     Checkpoint,
     IncidentState,
     NodeRecord,
@@ -280,6 +281,9 @@ class Ledger:
         if self._deleted_tainted.pop(name, None) == (machine, machine.boot_id):
             return  # the Node was created again, and nobody had released it
         possible = [o for o in self.of(name) if o.taints and o.machine is machine and o.in_loki]
+        # A reboot does not end a held fault that it does not repair.
+        held = [i for i in old.record.incidents if i.state is IncidentState.HELD]
+        held = [i for i in held if i.needs not in MET_BY_REBOOT]
         fresh = [
             o
             for o in possible
@@ -287,6 +291,7 @@ class Ledger:
             and (
                 o.boot_id == new.machine.boot_id
                 or (machine.plain and (o not in self._ever_recorded or is_open_in(o, old)))
+                or recorded_in(o, held)
             )
         ]
         if fresh or may_justify_taint(list(self.uncovered(new))):
