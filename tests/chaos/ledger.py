@@ -294,7 +294,8 @@ class Ledger:
                 or recorded_in(o, held)
             )
         ]
-        if fresh or may_justify_taint(list(self.uncovered(new))):
+        escalated = [i for i in held if i.escalated_because]
+        if fresh or escalated or may_justify_taint(list(self.uncovered(new))):
             return
         if not (machine.plain and self._has_earlier_lines(name, machine)):
             why = f"none of {listed(possible)} may taint it now" if possible else "nothing happened there"
