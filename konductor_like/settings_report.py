@@ -39,9 +39,9 @@ _MEANINGS = {
     "int_parsing": "must be a whole number",
     "bool_parsing": "must be true or false",
     "greater_than": "must be more than {gt:g}",
-    "greater_than_equal": "must be at least {ge:g}",
+    "greater_than_equal": "must be at least {ge:.12g}",
     "less_than": "must be less than {lt:g}",
-    "less_than_equal": "must be at most {le:g}",
+    "less_than_equal": "must be at most {le:.12g}",
     "literal_error": "must be {expected}",
     "value_error": "{error}",
 }

@@ -334,3 +334,9 @@ def test_the_settings_are_printed_in_the_formats_of_the_other_commands(run: Run)
 
     assert yaml.safe_load(as_yaml) == json.loads(as_json)
     assert [each["name"] for each in json.loads(as_json)["settings"]] == names
+
+
+def test_a_large_bound_is_shown_in_full(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KONDUCTOR_PROBATION_SECONDS", "inf")
+
+    assert "KONDUCTOR_PROBATION_SECONDS='inf': must be at most 2678400\n" in run("check-config").err
