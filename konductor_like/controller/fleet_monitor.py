@@ -24,6 +24,7 @@ from konductor_like.model import (
     Hearing,
     IncidentState,
     LogLine,
+    MetBy,
     NodeRecord,
     NodeState,
     Source,
@@ -162,7 +163,7 @@ class FleetMonitor:
         self._reread(self._tracker.rereads(now_ns))
         return coverage
 
-    def _heard_now(self, gpu_nodes: Collection[str], now_ns: int) -> dict[str, Hearing]:
+    def _heard_now(self, gpu_nodes: Mapping[str, NodeState], now_ns: int) -> dict[str, Hearing]:
         """Return what this controller heard itself; what an earlier one heard does not count."""
         found = {}
         for name, boots in self._heard.items():
@@ -170,7 +171,11 @@ class FleetMonitor:
             if name not in gpu_nodes or name in self.ambiguous or now_ns - latest.last_ns > self._stale_ns:
                 continue
             gap_ns, first_ns = self._tracker.gap_end_ns(name), latest.first_ns
-            found[name] = Hearing(latest.boot_id, first_ns, latest.last_ns, gap_ns > first_ns, gap_ns > 0)
+            reboots = (i.met_ns or 0 for i in gpu_nodes[name].record.incidents if i.met_by is MetBy.REBOOT)
+            # A controller that started after the gap knows the boot's beginning from the record alone.
+            before = max(reboots, default=gap_ns) + self._stale_ns < gap_ns < first_ns
+            has_gap = before or gap_ns > first_ns
+            found[name] = Hearing(latest.boot_id, first_ns, latest.last_ns, has_gap, gap_ns > 0)
         return found
 
     def _update_boots(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:

@@ -44,11 +44,11 @@ def how_of(record: NodeRecord) -> str:
 
 def is_timed(old: NodeRecord, new: NodeRecord) -> bool:
     """Whether a controller's write follows from the time or a reboot alone, and from no line or person."""
-    met = {(i.key, i.first_ns) for i in old.incidents if i.met_ns is not None}
+    met = {(i.key, i.first_ns, i.met_by) for i in old.incidents}
     return (
         new.releases[:1] != old.releases[:1]
         or (old.probation_until is not None and new.probation_until is None)
-        or any(i.met_ns is not None and (i.key, i.first_ns) not in met for i in new.incidents)
+        or any(i.met_by and (i.key, i.first_ns, i.met_by) not in met for i in new.incidents)
         or new.quiet_since != old.quiet_since
         or new.gpus != old.gpus
         or _facts(new) != _facts(old)

@@ -14,6 +14,7 @@ from konductor_like.model import (
     LogLine,
     Loss,
     Machine,
+    MetBy,
     NodeState,
     Source,
     Unparsed,
@@ -190,6 +191,23 @@ def test_a_gap_of_a_long_reboot_is_no_gap_of_the_new_boot_and_a_later_gap_is() -
     scene.hear(*beats("gpu-1", 24, 25, BOOT_B), seconds=1510)
 
     assert scene.watch.hearing["gpu-1"] == Hearing(BOOT_B, ns(780), ns(1500), has_gap=True, has_any_gap=True)
+
+
+def test_a_controller_that_starts_after_a_gap_knows_from_the_record_whether_the_gap_is_of_this_boot() -> None:
+    scene = Scene()
+    cluster = Cluster(scene.nodes)
+    cluster.tick(fault(boot=BOOT_A))
+    state = cluster.nodes["gpu-1"]
+    scene.hear(beat("gpu-1", 0), seconds=10)
+    coverage = scene.hear(beat("gpu-1", 780, BOOT_B), seconds=800)
+    for seen, expected in ((60, True), (700, False)):
+        met = replace(state.record.incidents[0], met_ns=ns(seen), met_by=MetBy.REBOOT)
+        successor = Scene(before=coverage, at_seconds=810)
+        successor.nodes["gpu-1"] = replace(state, record=replace(state.record, incidents=(met,)))
+
+        successor.hear(beat("gpu-1", 840, BOOT_B), seconds=850)
+
+        assert successor.watch.hearing["gpu-1"].has_gap is expected, f"reboot seen after {seen} s"
 
 
 def test_a_gap_that_nobody_reads_any_more_is_told_by_its_end() -> None:
