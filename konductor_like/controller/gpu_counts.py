@@ -29,7 +29,7 @@ class GpuMemory:
     def faults(self, states: Mapping[str, NodeState], policy: PolicyConfig, now: datetime) -> list[Fault]:
         """Count the GPUs of these nodes. Return the faults that this shows, and the ends of earlier ones."""
         before, self.counts = self.counts, counted(self.counts, states, policy.gpu_count_seconds, now)
-        self._metrics.gpus_missing.set(sum(each.missing for each in self.counts.nodes.values()))
+        self._metrics.gpus_missing.set(sum(self.counts.nodes[name].missing for name in self.counts.short))
         together = self.counts.together
         if together - before.together:
             logs.warning(

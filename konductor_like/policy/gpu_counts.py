@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 
 from konductor_like.model import (
     Change,
@@ -34,6 +35,8 @@ from konductor_like.model import (
 from konductor_like.model.time import span_ns, unix_ns
 from konductor_like.policy.wording import act_of
 
+Usual = Mapping[tuple[str | None, str], int]
+"""By pool and instance type, the count that most nodes have."""
 GPUS_MISSING = IncidentKey("node.gpus_missing", None)
 FALLING_PERCENT = 5.0
 """Percentage of the counted nodes that may lose GPUs at once; more fall in a driver roll-out."""
@@ -83,23 +86,24 @@ def counted(before: GpuCounts, states: Mapping[str, NodeState], seconds: float, 
 
     Falls within ``seconds`` of one another count as falls at about the same time.
     """
-    now_ns, span, usual = unix_ns(now), span_ns(seconds), _usual(states.values())
+    now_ns, span, usual = unix_ns(now), span_ns(seconds), cache(lambda: _usual(states.values()))
     nodes: dict[str, Counted] = {}
     for name, state in states.items():
         known = before.nodes.get(name)
         if known is None or known.state is not state or known.missing:
-            known = _seen(known, state, usual.get((state.pool, state.gpus.kind), 0), now_ns)
+            known = _seen(known, state, usual, now_ns)
         if known.expected and state.gpus.comparable:
             nodes[name] = known
-    falls = {name: each.since_ns for name, each in nodes.items() if each.since_ns is not None}
+    missing = {name: each for name, each in nodes.items() if each.missing}
+    falls = {name: each.since_ns for name, each in missing.items() if each.since_ns is not None}
+    short = {name: each.words for name, each in missing.items()}
     times_ns, most = sorted(falls.values()), max(1.0, len(nodes) * FALLING_PERCENT / 100)
     near = {ns: bisect_right(times_ns, ns + span) - bisect_left(times_ns, ns - span) for ns in times_ns}
     alone = {name: ns for name, ns in falls.items() if near[ns] <= most}
-    short = {name: each.words for name, each in nodes.items() if each.missing}
     return GpuCounts(nodes, short, alone, frozenset(falls.keys() - alone.keys()))
 
 
-def _seen(known: Counted | None, state: NodeState, usual: int, now_ns: int) -> Counted:
+def _seen(known: Counted | None, state: NodeState, usual: Callable[[], Usual], now_ns: int) -> Counted:
     """Return what is known after this state of the node; ``known`` is None at the first one."""
     gpus, record, machine = state.gpus, state.record, state.machine
     # Without a GPU, feature discovery removes the labels that show the layout.
@@ -108,7 +112,8 @@ def _seen(known: Counted | None, state: NodeState, usual: int, now_ns: int) -> C
         known = None
     recorded = record.gpus if record.machine and record.machine.system_id == machine.system_id else None
     # The capacity has GPUs that the plugin found to be broken. A record may have accepted their loss.
-    expected = max(gpus.capacity, 0 if known else usual) if recorded is None else recorded
+    most = 0 if known or not gpus.kind else usual().get((state.pool, gpus.kind), 0)
+    expected = max(gpus.capacity, most) if recorded is None else recorded
     if known and (recorded is None or record.releases[:1] == known.state.record.releases[:1]):
         expected = max(expected, known.expected)
     since_ns = known.since_ns if known and known.state.machine.boot_id == machine.boot_id else None
@@ -118,7 +123,7 @@ def _seen(known: Counted | None, state: NodeState, usual: int, now_ns: int) -> C
     return Counted(state, expected, layout, min(since_ns or now_ns, now_ns))
 
 
-def _usual(states: Iterable[NodeState]) -> dict[tuple[str | None, str], int]:
+def _usual(states: Iterable[NodeState]) -> Usual:
     """Return by pool and instance type the count that most such nodes have.
 
     A node that has fewer is one of them, so only three or more nodes have such a majority.
