@@ -39,17 +39,8 @@ OPTIONAL_FILES = (
     "service_monitor.yaml",
 )
 """The optional files of `manifests/`; the chart has each of them behind a value."""
-FIXED = frozenset(
-    {
-        "KONDUCTOR_JOB_EVENTS",
-        "KONDUCTOR_LEASE_NAME",
-        "KONDUCTOR_LISTEN",
-        "KONDUCTOR_NAMESPACE",
-        "KONDUCTOR_NODE_CONDITION",
-        "KONDUCTOR_RULES_FILE",
-    }
-)
-"""Settings that are no key of `settings`: the chart fixes them, or another value sets them."""
+FIXED = {"KONDUCTOR_LEASE_NAME", "KONDUCTOR_LISTEN", "KONDUCTOR_NAMESPACE", "KONDUCTOR_RULES_FILE"}
+"""Settings that are no key of `settings`, because objects of the chart depend on them."""
 RELEASES: Mapping[str, tuple[str, str]] = {"renamed": ("gpu-watch", "gpu-watch")}
 """Release name and namespace of a golden; both are `konductor-like` otherwise."""
 REFUSED: Mapping[str, str] = {

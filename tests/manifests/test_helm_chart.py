@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -14,9 +15,10 @@ import yaml
 from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.settings import Settings
-from tests.manifests.helm_chart import CHART, FIXED, GOLDENS, REFUSED, copies, goldens, head, names
+from tests.manifests.helm_chart import CHART, GOLDENS, REFUSED, copies, goldens, head, names
 from tests.manifests.manifests import MANIFESTS, OPTIONAL, documents, kubectl_manifests, only
 from tests.manifests.schema import problems
+from tests.manifests.test_guides import GUIDES, INSTALL, blocks
 
 Key = tuple[str, str | None, str]
 SETTINGS_HASH = "trainy.konduktor.ai/settings-sha256"
@@ -209,13 +211,30 @@ def test_every_default_value_is_in_the_schema_and_nothing_else_is() -> None:
     compare(schema, values, "")
 
 
-def test_every_setting_is_a_value_but_secrets_and_those_that_the_chart_sets_itself() -> None:
-    set_by_the_chart = settings_of("everything").keys() - {"LOG_ENDPOINT", "WATCHED_NAMESPACES"}
+def test_a_setting_wins_over_the_value_that_brings_it_and_the_right_stays() -> None:
+    assert settings_of("renamed")["KONDUCTOR_NODE_CONDITION"] == ""
+    assert only(rendered("renamed"), "ClusterRole", "konductor-like-node-condition")["rules"]
 
+
+def test_every_setting_is_a_value_but_secrets_and_those_that_the_chart_fixes() -> None:
     assert "KONDUCTOR_BRAKE_MAX_NODES" in names()
     assert not {"KONDUCTOR_LOKI_PASSWORD", "KONDUCTOR_LOKI_BEARER_TOKEN"} & {*names()}
-    assert set_by_the_chart <= FIXED
-    assert {each["name"] for each in pod_of("default")["spec"]["containers"][0]["env"]} & {*names()} == set()
+    [container] = pod_of("default")["spec"]["containers"]
+    assert not {each["name"] for each in container["env"]} & {*names()}
+
+
+def test_the_values_in_the_guide_are_values_of_the_chart() -> None:
+    [shown, pinned] = [yaml.safe_load(each) for each in blocks(INSTALL, "yaml") if "\nimage:" in f"\n{each}"]
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+
+    assert shown.keys() | pinned.keys() == {"image", "settings"}
+    assert shown["image"].keys() | pinned["image"].keys() <= values["image"].keys()
+    assert {*shown["settings"]} <= {*names()}
+    for name, guide in GUIDES.items():
+        for parent, key in re.findall(r"`(\w+)\.(\w+)(?:: true)?`", guide):
+            assert not isinstance(values.get(parent), dict) or key in values[parent], (
+                f"{name}: {parent}.{key}"
+            )
 
 
 # The other way of installing.
