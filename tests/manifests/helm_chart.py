@@ -25,20 +25,11 @@ from konductor_like import __version__
 from konductor_like.settings import Settings
 from tests.generate_docs import _variable
 from tests.manifests.embed import script
-from tests.manifests.manifests import MANIFESTS
+from tests.manifests.manifests import MANIFESTS, OPTIONAL
 
 CHART = MANIFESTS.parent / "charts" / "konductor-like"
 GOLDENS = Path(__file__).with_name("chart")
-OPTIONAL_FILES = (
-    "grafana_dashboard.json",
-    "job_events.yaml",
-    "network_policy.yaml",
-    "node_condition.yaml",
-    "people_rbac.yaml",
-    "prometheus_rule.yaml",
-    "service_monitor.yaml",
-)
-"""The optional files of `manifests/`; the chart has each of them behind a value."""
+DASHBOARD = MANIFESTS / "grafana_dashboard.json"
 FIXED = {"KONDUCTOR_LEASE_NAME", "KONDUCTOR_LISTEN", "KONDUCTOR_NAMESPACE", "KONDUCTOR_RULES_FILE"}
 """Settings that are no key of `settings`, because objects of the chart depend on them."""
 RELEASES: Mapping[str, tuple[str, str]] = {"renamed": ("gpu-watch", "gpu-watch")}
@@ -76,19 +67,14 @@ def copies() -> Iterator[tuple[Path, str]]:
     files = CHART / "files"
     yield files / "kmsg.py", script()
     for name, source, own in (
-        (
-            "controller_rbac.yaml",
-            "controller_deployment.yaml",
-            ("Namespace", "ConfigMap", "Deployment", "Service"),
-        ),
+        ("controller.yaml", "controller_deployment.yaml", ("Namespace", "ConfigMap", "Deployment")),
         ("reader.yaml", "dmesg_daemonset.yaml", ("ConfigMap", "DaemonSet")),
     ):
         parts = (MANIFESTS / source).read_text("utf-8").split("\n---\n")
         kept = [part for part in parts if yaml.safe_load(part)["kind"] not in own]
         yield files / name, "\n---\n".join(kept).rstrip() + "\n"
-    for name in OPTIONAL_FILES:
-        if (MANIFESTS / name).exists():
-            yield files / name, (MANIFESTS / name).read_text("utf-8")
+    for path in (*(MANIFESTS / name for name in OPTIONAL), *([DASHBOARD] if DASHBOARD.exists() else [])):
+        yield files / path.name, path.read_text("utf-8")
     about = (CHART / "Chart.yaml").read_text("utf-8")
     yield CHART / "Chart.yaml", re.sub(r"(?m)^((?:appV|v)ersion: )[\w.+-]+", rf"\g<1>{__version__}", about)
     schema: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text("utf-8"))

@@ -15,8 +15,8 @@ import yaml
 from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.settings import Settings
-from tests.manifests.helm_chart import CHART, GOLDENS, REFUSED, copies, goldens, head, names
-from tests.manifests.manifests import MANIFESTS, OPTIONAL, documents, kubectl_manifests, only
+from tests.manifests.helm_chart import CHART, DASHBOARD, GOLDENS, REFUSED, copies, goldens, head, names
+from tests.manifests.manifests import OPTIONAL, documents, kubectl_manifests, only
 from tests.manifests.schema import problems
 from tests.manifests.test_guides import GUIDES, INSTALL, blocks
 
@@ -76,20 +76,16 @@ def test_the_default_rendering_is_the_manifests_object_by_object() -> None:
 
 
 def test_each_optional_value_adds_the_objects_of_its_manifest_and_no_other() -> None:
-    files = [
-        *OPTIONAL,
-        *(name for name in ("service_monitor.yaml", "prometheus_rule.yaml", "job_events.yaml")),
-    ]
-    optional = keyed([each for name in files if (MANIFESTS / name).exists() for each in documents(name)])
+    optional = keyed([each for name in OPTIONAL for each in documents(name)])
     added = {
         key: each
         for key, each in keyed(rendered("everything")).items()
         if key not in keyed(rendered("default"))
     }
     del added["ConfigMap", "konductor-like", "konductor-like-rules"]
-    if (MANIFESTS / "grafana_dashboard.json").exists():
+    if DASHBOARD.exists():
         [dashboard] = added.pop(("ConfigMap", "konductor-like", "konductor-like-dashboard"))["data"].values()
-        assert dashboard == (MANIFESTS / "grafana_dashboard.json").read_text("utf-8")
+        assert dashboard == DASHBOARD.read_text("utf-8")
 
     assert added == optional
 

@@ -8,9 +8,11 @@
   | replace "resources: [namespaces]\n    resourceNames: [konductor-like]" (printf "resources: [namespaces]\n    resourceNames: [%s]" $namespace) -}}
 {{- end -}}
 
-{{/* One object of the Prometheus operator, with the labels that the user's Prometheus selects. Takes root, name and labels. */}}
+{{/* One object of the Prometheus operator, with the labels that the user's Prometheus selects. Takes root,
+name, labels, and projectUrl, to which runbooks link. */}}
 {{- define "konductor-like.labelled" -}}
-{{- $object := include "konductor-like.file" . | fromYaml -}}
+{{- $text := include "konductor-like.file" . -}}
+{{- $object := $text | replace "PROJECT_URL" (.projectUrl | default "PROJECT_URL") | fromYaml -}}
 {{- $_ := set $object.metadata "labels" (merge (dict) .labels ($object.metadata.labels | default dict)) -}}
 {{- toYaml $object -}}
 {{- end -}}
