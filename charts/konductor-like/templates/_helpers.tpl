@@ -36,8 +36,9 @@ name, labels, and projectUrl, to which runbooks link. */}}
 {{- if .Values.nodeCondition.enabled }}{{ $_ := set $settings "KONDUCTOR_NODE_CONDITION" .Values.nodeCondition.type }}{{ end -}}
 {{- if .Values.jobEvents.enabled }}{{ $_ := set $settings "KONDUCTOR_JOB_EVENTS" "true" }}{{ end -}}
 {{- range $name, $value := .Values.settings -}}
-{{- $whole := and (kindIs "float64" $value) (eq (floor $value) $value) -}}
-{{- $_ := set $settings $name (ternary (printf "%.0f" $value) (toString $value) $whole) -}}
+{{- $text := toString $value -}}
+{{- if kindIs "float64" $value }}{{ if eq (floor $value) $value }}{{ $text = printf "%.0f" $value }}{{ end }}{{ end -}}
+{{- $_ := set $settings $name $text -}}
 {{- end -}}
 {{- range $name, $value := $settings }}
 {{ $name }}: {{ $value | quote }}
