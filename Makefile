@@ -100,6 +100,10 @@ docs: .venv/.dev ## Rewrite the generated pages (docs/reference) and the script 
 	$(BIN)/python -m tests.generate_docs
 	$(BIN)/python -m tests.manifests.embed
 
+.PHONY: chart
+chart: .venv/.dev ## Rewrite the copies in the Helm chart and its goldens; HELM=/path/to/helm
+	$(BIN)/python -m tests.manifests.helm_chart
+
 .PHONY: quality
 quality: .venv/.dev ## Rewrite docs/detection-quality.md from the labelled corpus
 	$(BIN)/python -m tests.quality.report

@@ -20,6 +20,8 @@ from konductor_like.model import (
     HEALTH_LABEL,
     NEEDS_LABEL,
     OPT_OUT_LABEL,
+    RECORD_ANNOTATION,
+    SUSPECT_TAINT_KEY,
     TAINT_EFFECT,
     TAINT_KEY,
     Severity,
@@ -97,7 +99,7 @@ def test_the_overlay_in_the_guide_fits_the_manifests() -> None:
         if (document["kind"], document["metadata"]["name"]) == (patch["kind"], patch["metadata"]["name"])
     ]
 
-    assert sorted(overlay["resources"]) == [f"manifests/{name}" for name in kubectl_manifests()]
+    assert overlay["resources"] == [f"https://PROJECT//manifests?ref=v{__version__}"]
     assert {image["name"] for image in overlay["images"]} == images
     assert {image.get("newTag", __version__) for image in overlay["images"]} == {__version__}
     assert [document["metadata"]["namespace"] for document in patched] == [patch["metadata"]["namespace"]]
@@ -124,7 +126,8 @@ def test_every_name_of_ours_in_a_guide_exists(guide: str) -> None:
     assert named <= variables()
 
     keys = set(re.findall(r"trainy\.konduktor\.ai/\w+", guide))
-    assert keys <= {TAINT_KEY, HEALTH_LABEL, NEEDS_LABEL, OPT_OUT_LABEL, CONTROLS_ANNOTATION, ACT_ANNOTATION}
+    on_nodes = {TAINT_KEY, SUSPECT_TAINT_KEY, HEALTH_LABEL, NEEDS_LABEL, OPT_OUT_LABEL, RECORD_ANNOTATION}
+    assert keys <= {*on_nodes, CONTROLS_ANNOTATION, ACT_ANNOTATION}
 
     [values] = documents("otel-values.yaml")
     processors = values["config"]["processors"]

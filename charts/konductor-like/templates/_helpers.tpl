@@ -1,0 +1,46 @@
+{{/* A file that `make chart` copied from manifests/, for the namespace of this release. Takes root and name. */}}
+{{- define "konductor-like.file" -}}
+{{- $namespace := .root.Release.Namespace -}}
+{{- $file := .root.Files.Get (printf "files/%s" .name) -}}
+{{- required (printf "the chart lacks files/%s: run `make chart`" .name) $file
+  | replace "namespace: konductor-like" (printf "namespace: %s" $namespace)
+  | replace "serviceaccount:konductor-like:" (printf "serviceaccount:%s:" $namespace)
+  | replace "resources: [namespaces]\n    resourceNames: [konductor-like]" (printf "resources: [namespaces]\n    resourceNames: [%s]" $namespace) -}}
+{{- end -}}
+
+{{/* One object of the Prometheus operator, with the labels that the user's Prometheus selects. Takes root,
+name, labels, and projectUrl, to which runbooks link. */}}
+{{- define "konductor-like.labelled" -}}
+{{- $text := include "konductor-like.file" . -}}
+{{- $object := $text | replace "PROJECT_URL" (.projectUrl | default "PROJECT_URL") | fromYaml -}}
+{{- $_ := set $object.metadata "labels" (merge (dict) .labels ($object.metadata.labels | default dict)) -}}
+{{- toYaml $object -}}
+{{- end -}}
+
+{{/* The reference of an image. Takes root and image. */}}
+{{- define "konductor-like.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* The ConfigMap's data. Helm reads whole numbers as floats, which would print as 1e+06. */}}
+{{- define "konductor-like.settings" -}}
+{{- $settings := dict "LOG_ENDPOINT" .Values.loki.endpoint -}}
+{{- with .Values.loki.tenant }}{{ $_ := set $settings "KONDUCTOR_LOKI_TENANT" . }}{{ end -}}
+{{- if ne .Release.Namespace "konductor-like" -}}
+{{- $_ := set $settings "KONDUCTOR_EXCLUDED_NAMESPACES" .Release.Namespace -}}
+{{- end -}}
+{{- if .Values.nodeCondition.enabled }}{{ $_ := set $settings "KONDUCTOR_NODE_CONDITION" .Values.nodeCondition.type }}{{ end -}}
+{{- if .Values.jobEvents.enabled }}{{ $_ := set $settings "KONDUCTOR_JOB_EVENTS" "true" }}{{ end -}}
+{{- range $name, $value := .Values.settings -}}
+{{- $text := toString $value -}}
+{{- if kindIs "float64" $value }}{{ if eq (floor $value) $value }}{{ $text = printf "%.0f" $value }}{{ end }}{{ end -}}
+{{- $_ := set $settings $name $text -}}
+{{- end -}}
+{{- range $name, $value := $settings }}
+{{ $name }}: {{ $value | quote }}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,242 @@
+"""The Helm chart says what the manifests say: its copies, its goldens by the real Helm, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from konductor_like.catalog import load_catalog
+from konductor_like.catalog.user_rules import read_user_rules
+from konductor_like.settings import Settings
+from tests.manifests.helm_chart import CHART, DASHBOARD, GOLDENS, REFUSED, copies, goldens, head, names
+from tests.manifests.manifests import OPTIONAL, documents, kubectl_manifests, only
+from tests.manifests.schema import problems
+from tests.manifests.test_guides import GUIDES, INSTALL, blocks
+
+Key = tuple[str, str | None, str]
+SETTINGS_HASH = "trainy.konduktor.ai/settings-sha256"
+
+
+def keyed(objects: list[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
+    """Return the objects by kind, namespace and name."""
+    return {(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]): o for o in objects}
+
+
+@cache
+def rendered(name: str) -> list[dict[str, Any]]:
+    """Return the objects of a golden."""
+    text = (GOLDENS / f"{name}.yaml").read_text("utf-8")
+    return [each for each in yaml.safe_load_all(text) if each is not None]
+
+
+def pod_of(name: str, kind: str = "Deployment") -> Any:
+    """Return the pod template of the controller, or of the reader, in a golden."""
+    return only(rendered(name), kind)["spec"]["template"]
+
+
+MANIFEST_OBJECTS = keyed([each for name in kubectl_manifests() for each in documents(name)])
+
+
+def test_the_copies_in_the_chart_are_those_of_their_sources() -> None:
+    written = dict(copies())
+
+    assert {path for path, text in written.items() if path.read_text("utf-8") != text} == set(), (
+        "run make chart"
+    )
+    assert set((CHART / "files").iterdir()) == {path for path in written if path.parent.name == "files"}
+
+
+@pytest.mark.parametrize("file", [*(f"{name}.yaml" for name in goldens()), "refused.txt"])
+def test_a_golden_was_rendered_from_the_present_chart_and_values(file: str) -> None:
+    with (GOLDENS / file).open(encoding="utf-8") as golden:
+        assert golden.readline() == head(Path(file).stem), "run make chart; it needs helm"
+
+
+def test_the_default_rendering_is_the_manifests_object_by_object() -> None:
+    expected = keyed(json.loads(json.dumps(list(MANIFEST_OBJECTS.values()))))
+    # Helm creates the namespace of a release (--create-namespace). A chart cannot contain it.
+    del expected["Namespace", None, "konductor-like"]
+    # A change of the settings restarts the pod. With the manifests a person does that.
+    pod = expected["Deployment", "konductor-like", "konductor-like"]["spec"]["template"]
+    pod["metadata"]["annotations"] = {
+        SETTINGS_HASH: pod_of("default")["metadata"]["annotations"][SETTINGS_HASH]
+    }
+    # One image for both. The manifest's reader runs a stock Python image, because its user names each image.
+    [reader] = expected["DaemonSet", "dmesg-logging", "dmesg"]["spec"]["template"]["spec"]["containers"]
+    reader["image"] = pod["spec"]["containers"][0]["image"]
+
+    assert keyed(rendered("default")) == expected
+
+
+def test_each_optional_value_adds_the_objects_of_its_manifest_and_no_other() -> None:
+    optional = keyed([each for name in OPTIONAL for each in documents(name)])
+    added = {
+        key: each
+        for key, each in keyed(rendered("everything")).items()
+        if key not in keyed(rendered("default"))
+    }
+    del added["ConfigMap", "konductor-like", "konductor-like-rules"]
+    if DASHBOARD.exists():
+        [dashboard] = added.pop(("ConfigMap", "konductor-like", "konductor-like-dashboard"))["data"].values()
+        assert dashboard == DASHBOARD.read_text("utf-8")
+
+    assert added == optional
+
+
+def test_every_object_of_the_goldens_has_valid_fields() -> None:
+    known = [each for name in goldens() for each in rendered(name) if "coreos" not in each["apiVersion"]]
+
+    assert [problem for each in known for problem in problems(each)] == []
+
+
+def test_the_values_reach_the_pods() -> None:
+    controller, reader = pod_of("everything")["spec"], pod_of("everything", "DaemonSet")["spec"]
+    [container], [kmsg] = controller["containers"], reader["containers"]
+
+    assert container["image"] == f"konductor-like@sha256:{'0' * 64}"
+    assert kmsg["image"] == "docker.io/library/python:3.13-slim"
+    assert container["imagePullPolicy"] == kmsg["imagePullPolicy"] == "Always"
+    assert controller["imagePullSecrets"] == reader["imagePullSecrets"] == [{"name": "registry"}]
+    assert (controller["nodeSelector"], reader["nodeSelector"]) == ({"pool": "cpu"}, {"pool": "gpu"})
+    assert controller["affinity"] == {"podAffinity": {}}
+    assert controller["priorityClassName"] == "system-cluster-critical"
+    assert [each["key"] for each in controller["tolerations"]][-1] == "nvidia.com/gpu"
+    assert len(controller["tolerations"]) == 1 + len(pod_of("default")["spec"]["tolerations"])
+    assert container["env"][-1]["name"] == "HTTPS_PROXY"
+    assert [each["name"] for each in container["volumeMounts"]] == ["rules", "ca"]
+    assert [each["name"] for each in controller["volumes"]] == ["rules", "ca"]
+    assert pod_of("everything")["metadata"]["annotations"]["example.com/team"] == "gpu"
+    assert settings_of("everything")["KONDUCTOR_NODE_CONDITION"] == "TrainyGPUFaulty"
+
+
+def settings_of(name: str) -> dict[str, str]:
+    """Return the settings that the chart writes into the ConfigMap."""
+    data: dict[str, str] = only(
+        [each for each in rendered(name) if each["metadata"].get("namespace") != "dmesg-logging"],
+        "ConfigMap",
+        "konductor-like",
+    )["data"]
+    return data
+
+
+def test_an_existing_loki_needs_its_address_its_tenant_and_the_name_of_a_secret() -> None:
+    changed = {
+        key: each
+        for key, each in keyed(rendered("existing-loki")).items()
+        if each != keyed(rendered("default"))[key]
+    }
+    [container] = pod_of("existing-loki")["spec"]["containers"]
+
+    assert {kind for kind, _, _ in changed} == {"ConfigMap", "DaemonSet", "Deployment"}
+    assert settings_of("existing-loki") == {
+        "LOG_ENDPOINT": "https://logs.example.com/loki-prod",
+        "KONDUCTOR_LOKI_TENANT": "gpu",
+        "WATCHED_NAMESPACES": "team-a,team-b",
+    }
+    assert container["envFrom"][1] == {"secretRef": {"name": "loki-credentials"}}  # not optional
+
+
+def test_settings_arrive_as_the_controller_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in settings_of("own-rules").items():
+        monkeypatch.setenv(name, value)
+    read = Settings()
+
+    assert (read.brake_max_nodes, read.brake_max_percent, read.loki_limit) == (0, 12.5, 1_000_000)
+    assert read.tail is False
+    assert read.extra_matchers == 'k8s_cluster_name="prod"'
+
+
+def test_a_change_of_settings_restarts_the_pod_and_a_change_of_rules_does_not() -> None:
+    hashes = {name: pod_of(name)["metadata"]["annotations"][SETTINGS_HASH] for name in goldens()}
+
+    assert len({*hashes.values()}) == len(hashes)
+
+    without = json.dumps(pod_of("own-rules")).replace(hashes["own-rules"], hashes["default"])
+    assert without == json.dumps(pod_of("default"))
+
+
+@pytest.mark.parametrize(("name", "changes"), [("own-rules", 2), ("everything", 1)])
+def test_the_rules_arrive_as_a_file_that_the_controller_accepts(name: str, changes: int) -> None:
+    text = only(rendered(name), "ConfigMap", "konductor-like-rules")["data"]["rules.yaml"]
+
+    assert len(read_user_rules(text, "rules.yaml", load_catalog()).overrides) == changes
+
+
+def test_another_namespace_is_everywhere_and_the_reader_can_stay_away() -> None:
+    objects = rendered("renamed")
+    text = json.dumps(objects)
+
+    assert {each["metadata"].get("namespace") for each in objects} == {None, "default", "gpu-watch"}
+    assert '"namespace": "konductor-like"' not in text
+    assert "serviceaccount:konductor-like" not in text
+    assert only(objects, "Role", "konductor-like")["rules"][-1]["resourceNames"] == ["gpu-watch"]
+    assert settings_of("renamed")["KONDUCTOR_EXCLUDED_NAMESPACES"] == "gpu-watch"
+
+
+# The values.
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_helm_refuses(what: str) -> None:
+    told = (GOLDENS / "refused.txt").read_text("utf-8").partition(f"# {what}\n")[2].partition("\n\n")[0]
+    *parents, key = REFUSED[what].partition("=")[0].split(".")[:2]
+
+    assert f"--set {REFUSED[what]}\n- " in told
+    assert key in told or parents[0] in told
+
+
+def test_every_default_value_is_in_the_schema_and_nothing_else_is() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+
+    def compare(part: Mapping[str, Any], value: Mapping[str, Any], place: str) -> None:
+        assert part["additionalProperties"] is False, place
+        if place != ".settings":  # a user names those that differ
+            assert part["properties"].keys() - {"global"} == value.keys(), place
+        for key, each in value.items():
+            if "properties" in part["properties"][key] and isinstance(each, dict):
+                compare(part["properties"][key], each, f"{place}.{key}")
+
+    compare(schema, values, "")
+
+
+def test_a_setting_wins_over_the_value_that_brings_it_and_the_right_stays() -> None:
+    assert settings_of("renamed")["KONDUCTOR_NODE_CONDITION"] == ""
+    assert only(rendered("renamed"), "ClusterRole", "konductor-like-node-condition")["rules"]
+
+
+def test_every_setting_is_a_value_but_secrets_and_those_that_the_chart_fixes() -> None:
+    assert "KONDUCTOR_BRAKE_MAX_NODES" in names()
+    assert not {"KONDUCTOR_LOKI_PASSWORD", "KONDUCTOR_LOKI_BEARER_TOKEN"} & {*names()}
+    [container] = pod_of("default")["spec"]["containers"]
+    assert not {each["name"] for each in container["env"]} & {*names()}
+
+
+def test_the_values_in_the_guide_are_values_of_the_chart() -> None:
+    [shown, pinned] = [yaml.safe_load(each) for each in blocks(INSTALL, "yaml") if "\nimage:" in f"\n{each}"]
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+
+    assert shown.keys() | pinned.keys() == {"image", "settings"}
+    assert shown["image"].keys() | pinned["image"].keys() <= values["image"].keys()
+    assert {*shown["settings"]} <= {*names()}
+    for name, guide in GUIDES.items():
+        for parent, key in re.findall(r"`(\w+)\.(\w+)(?:: true)?`", guide):
+            assert not isinstance(values.get(parent), dict) or key in values[parent], (
+                f"{name}: {parent}.{key}"
+            )
+
+
+# The other way of installing.
+
+
+def test_the_kustomization_is_a_base_with_the_two_manifests() -> None:
+    [base] = documents("kustomization.yaml")
+
+    assert sorted(base["resources"]) == kubectl_manifests()
