@@ -23,6 +23,11 @@ TESTS ?= tests
 FAST ?= $(addprefix tests/,catalog cluster controller detection docs loki policy quality) $(wildcard tests/test_*.py)
 STORMS := $(addprefix --ignore=tests/loki/test_,big_answers.py reader_floods.py reader_under_stress.py tail.py)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal -o cache_dir=.cache/pytest
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' konductor_like/__init__.py)
+# Both are values of the owner: pyproject.toml, [tool.konductor-like].
+REGISTRY ?= $(shell sed -n 's/^registry = "\([^"]*\)".*/\1/p' pyproject.toml)
+PROJECT_URL ?= $(shell sed -n 's/^project-url = "\([^"]*\)".*/\1/p' pyproject.toml)
+RELEASE = VERSION='$(VERSION)' REGISTRY='$(REGISTRY)' PROJECT_URL='$(PROJECT_URL)' .ci/release
 LINES ?= 10000000
 SEED ?= 1
 SCHEDULES ?= 300
@@ -32,7 +37,7 @@ $(shell mkdir -p .cache/tmp)
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/.run: requirements.lock requirements-build.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "konductor-like needs Python 3.11 or newer with the venv module (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3" >&2; exit 2; }
@@ -113,9 +118,33 @@ count: .venv/.dev ## Count code lines, and the functions between a fatal line an
 	$(BIN)/python -m tests.measures.lines
 	$(BIN)/python -m tests.measures.path
 
+.PHONY: version
+version: .venv/.dev ## Set the version everywhere, and date the changelog: V=0.2.0
+	$(BIN)/python -m tests.release.version "$(V)"
+
+.PHONY: dist
+dist: .venv/.dev ## Make wheel, sdist, chart archive, SBOM and checksums of the last commit in dist/
+	@$(BIN)/python -m tests.release.dist
+
+.PHONY: image
+image: ## Make the image for amd64 and arm64 in dist/, on a base image that is named by its digest
+	@$(RELEASE) image
+
 .PHONY: release-check
-release-check: .venv/.dev ## List the values that a release still needs
-	$(BIN)/python -m tests.measures.release
+release-check: .venv/.dev ## List what keeps the last commit from being released
+	@$(BIN)/python -m tests.release.check
+
+.PHONY: publish
+publish: release-check dist image ## Push image and chart of the version to REGISTRY
+	@$(RELEASE) publish
+
+.PHONY: registry-host
+registry-host:
+	@echo '$(firstword $(subst /, ,$(REGISTRY)))'
+
+.PHONY: release-page
+release-page: ## Attach the files of dist/ to a release on GitHub
+	@$(RELEASE) page
 
 .PHONY: lock
 lock: ## Rewrite the lock files from pyproject.toml

@@ -10,7 +10,7 @@ import pytest
 
 from tests.generate_docs import DOCS
 from tests.measures.lines import code_lines
-from tests.measures.release import OWNERS, missing
+from tests.release.check import OWNERS
 
 ROOT = DOCS.parent
 PAGE = (DOCS / "architecture.md").read_text("utf-8")
@@ -83,13 +83,6 @@ def test_a_code_line_is_no_blank_no_comment_and_no_docstring() -> None:
     )
 
     assert code_lines(text) == {4, 5, 6, 10}
-
-
-def test_a_release_waits_for_what_only_the_owner_knows() -> None:
-    filled = "[tool.konductor-like]\n" + "".join(f'{name} = "x"\n' for name in OWNERS)
-
-    assert missing(filled) == []
-    assert missing(filled.replace('"x"', '" "')) == list(OWNERS)
 
 
 def test_security_reports_go_where_the_owner_says() -> None:

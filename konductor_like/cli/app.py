@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from konductor_like import __version__
+from konductor_like.build import this_program
 from konductor_like.cli import check_config, controls, demo, rules, run, scan
 from konductor_like.cli.backtest.command import backtest
 from konductor_like.cli.errors import print_error, print_usage_error
@@ -105,7 +105,7 @@ def _group(app: typer.Typer, name: str, summary: str) -> typer.Typer:
 
 def _version(value: bool) -> None:
     if value:
-        say([f"konductor-like {__version__}"])
+        say([f"konductor-like {this_program()}"])
         raise typer.Exit
 
 

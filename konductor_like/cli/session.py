@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from konductor_like.build import Program, this_program
 from konductor_like.cli.errors import CommandError
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeError
@@ -53,6 +54,8 @@ class ControllerReport:
     """The settings by which the controller decides; None if they are not known."""
     why_settings_unknown: str = ""
     """Why the settings are not known; empty if they are known."""
+    program: Program | None = None
+    """The controller's version and build; None if they are not known."""
     controls: Controls = field(default_factory=Controls)
     """What people asked of the controller: a pause, a reset of the brake."""
     problem: str | None = None
@@ -107,6 +110,12 @@ class ControllerReport:
             return "the controller does not run"
         reached = stamp(moment_of(self.reached_ns[Source.KERNEL]))
         return f"the controller does not run; kernel logs were read up to {reached}"
+
+    def other_build(self, now: datetime) -> str:
+        """Return both builds if a controller runs that is another build than this command; else ""."""
+        mine = this_program()
+        is_other = self.program is not None and self.program != mine and self.alive(now)
+        return f"controller {self.program}, this command {mine}" if is_other else ""
 
     def other_rules(self, own_digest: str) -> str:
         """Return a sentence if the controller's rules differ from this machine's; else an empty text.
@@ -200,5 +209,6 @@ def read_controller(client: ReadOnlyKubeClient, settings: Settings) -> Controlle
         settings=seen.settings if known else None,
         why_settings_unknown="" if known else _NOT_PUBLISHED,
         problem=seen.problem,
+        program=seen.program,
         controls=seen.controls,
     )

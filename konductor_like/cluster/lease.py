@@ -153,8 +153,9 @@ class LeaderLease:
                 lease = self._client.get(self._path)
             except KubeNotFound:
                 lease = None
-            if lease is not None and not self._may_take(seen := view(lease)):
-                return seen
+            before = view(lease or {})
+            if lease is not None and not self._may_take(before):
+                return before
             sent_at = self._clock()
             try:
                 self._lease = self._take(lease)
@@ -162,7 +163,7 @@ class LeaderLease:
                 return view(self._client.get(self._path))
             found = view(self._lease)
             self._term = _Term(found.acquired, sent_at)
-            return replace(found, is_ours=True)
+            return replace(found, is_ours=True, program=before.program)
 
     def renew(self, carried: Carried) -> None:
         """Renew the Lease and save what it carries, such as the cursor, in one write.

@@ -1,4 +1,4 @@
-"""The annotations of the Lease: cursor, releases, coverage, settings, tainted Nodes, returns, controls.
+"""The Lease's annotations: cursor, releases, coverage, settings, build, tainted Nodes, returns, controls.
 
 The holder writes all of them but the controls, with each renewal. The command line writes the controls, for
 operators; they are a JSON object with a list of acts:
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
+from konductor_like.build import Program
 from konductor_like.cluster.checkpoint import (
     COVERAGE_ANNOTATION,
     CURSOR_ANNOTATION,
@@ -31,7 +32,13 @@ from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.errors import KubeConflict
 from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.cluster.node_record import MACHINE, Codec
-from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, decode_settings
+from konductor_like.cluster.published import (
+    BUILD_ANNOTATION,
+    SETTINGS_ANNOTATION,
+    Published,
+    decode_program,
+    decode_settings,
+)
 from konductor_like.cluster.transport import JsonObject, json_object
 from konductor_like.model import Checkpoint, Coverage, Machine
 from konductor_like.model.controls import Control, ControlAct, Controls, ReturnedNode, TaintedNode
@@ -72,8 +79,10 @@ class LeaseView:
     controls: Controls = field(default_factory=Controls)
     settings: Published | None = None
     """The controller's published settings; None if they are missing or unreadable."""
+    program: Program | None = None
+    """The holder's version and build, or the last holder's; None if it did not write them."""
     is_ours: bool = False
-    """Whether this process has just taken the Lease."""
+    """Whether this process has just taken the Lease; ``program`` is then the one of the holder before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +115,11 @@ def view(lease: JsonObject) -> LeaseView:
         checkpoint = replace(checkpoint, released=released)
     coverage = _decoded(annotations, COVERAGE_ANNOTATION, decode_coverage, problems)
     settings = _decoded(annotations, SETTINGS_ANNOTATION, decode_settings, problems)
+    by, program = _decoded(annotations, BUILD_ANNOTATION, decode_program, problems) or ("", None)
+    holder = spec.get("holderIdentity", str) or ""
     found = controls_of(lease)
     return LeaseView(
-        holder=spec.get("holderIdentity", str) or "",
+        holder=holder,
         acquired=spec.get("acquireTime", str) or "",
         renewed=spec.get("renewTime", datetime),
         duration_seconds=spec.get("leaseDurationSeconds", int) or None,
@@ -116,6 +127,7 @@ def view(lease: JsonObject) -> LeaseView:
         checkpoint=checkpoint,
         coverage=coverage,
         settings=settings,
+        program=program if holder in ("", by) else None,
         controls=found.controls,
         problem="; ".join(filter(None, [*problems, found.problem])) or None,
     )

@@ -1,4 +1,4 @@
-"""The controller's settings, as it publishes them on the Lease for the command line.
+"""The controller's settings and its build, as it publishes them on the Lease for the command line.
 
 Only the settings named here are published: numbers, label names, selectors of nodes, watched namespaces.
 Loki's address and credentials and the paths of files are never published.
@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
+from konductor_like.build import Program
 from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.cluster.node_decoder import parse_selector
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 
 SETTINGS_ANNOTATION = "trainy.konduktor.ai/settings"
+BUILD_ANNOTATION = "trainy.konduktor.ai/build"
+"""Apart from the settings: a program that cannot read the settings of another build can read this."""
 BYTES_MOST = 6 * 1024
 """Bytes of the annotation, at most."""
 NAMESPACES_MOST = 40
@@ -105,6 +108,18 @@ def decode_settings(text: str) -> tuple[Published | None, str | None]:
         **{name: _text(nodes, name) for name in _TEXTS},
     )
     return (None, fields.problem) if fields.problem else (found, None)
+
+
+def encode_program(program: Program, *, by: str) -> str:
+    """Return the annotation with the controller's version and build; ``by`` is the controller's identity."""
+    return dumps({"v": _VERSION, "by": by, "version": program.version, "build": program.build})
+
+
+def decode_program(text: str) -> tuple[tuple[str, Program] | None, str | None]:
+    """Return the controller's identity and its program, and the problem with their text, if any."""
+    fields = read(text)
+    by, version, build = (fields.need(name, str) or "" for name in ("by", "version", "build"))
+    return (None, fields.problem) if fields.problem else ((by, Program(version, build)), None)
 
 
 def _policy(fields: Fields) -> PolicyConfig:

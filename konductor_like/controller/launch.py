@@ -18,6 +18,7 @@ from contextlib import ExitStack
 
 from pydantic import ValidationError
 
+from konductor_like.build import this_program
 from konductor_like.catalog import RulesError
 from konductor_like.cluster.errors import KubeConfigError
 from konductor_like.controller import logs
@@ -44,6 +45,8 @@ def run(
 ) -> int:
     """Run the controller until a signal arrives. Return the exit code. Call it from the main thread only."""
     logs.set_up(settings.log_format, settings.log_level)
+    program = this_program()
+    logs.info(f"konductor-like {program} starts.", version=program.version, build=program.build)
     for sentence in misspelt_variables(os.environ):
         logs.warning(sentence)
     options = Options(once, dry_run, kubeconfig, context)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from konductor_like.build import Program, this_program
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import LeaderLease, LeaseKeeper
 from konductor_like.cluster.node_store import NodeStore
@@ -170,6 +171,7 @@ class Controller:
                     logs.warning(
                         f"The controller cannot read all annotations of the Lease: {status.problem}."
                     )
+                _log_other_build(status.program)
                 code = self._lead(stop, status.checkpoint, status.coverage)
                 if self._once or stop.is_set():
                     return code
@@ -246,6 +248,16 @@ def _link(stop: threading.Event, ended: threading.Event, leadership: Leadership)
         if stop.wait(0.2):
             ended.set()
             leadership.wake()
+
+
+def _log_other_build(before: Program | None) -> None:
+    """Warn if the leader before this controller was another build of the same version."""
+    program = this_program()
+    if before is not None and before != program and before.version == program.version:
+        logs.warning(
+            f"Same version, other build: the last leader was {before}, this controller is {program}. "
+            "The image of this tag has changed."
+        )
 
 
 def _log_start(checkpoint: Checkpoint | None, *, dry_run: bool) -> None:

@@ -9,7 +9,7 @@ from itertools import islice
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
-from konductor_like import __version__
+from konductor_like.build import this_program
 from konductor_like.model import (
     BrakeState,
     Fault,
@@ -59,7 +59,9 @@ class Metrics:
         def histogram(name: str, text: str, *labels: str, buckets: Sequence[float] = _LAGS) -> Histogram:
             return Histogram(prefix + name, text, labels, buckets=buckets, registry=self.registry)
 
-        gauge("build_info", "Version of the controller; always 1.", "version").labels(__version__).set(1)
+        program = this_program()
+        build_info = gauge("build_info", "Version and build of the controller; always 1.", "version", "build")
+        build_info.labels(program.version, program.build).set(1)
         self.leader = gauge("leader", "Leadership: 1 while this process has the Lease, else 0.")
         self.faults = counter(
             "faults_total",

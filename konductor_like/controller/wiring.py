@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from konductor_like import __version__
+from konductor_like.build import this_program
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.events import LeaseEvents, NodeEvents
 from konductor_like.cluster.lease import LeaderLease, own_identity, read_controls
@@ -18,7 +18,13 @@ from konductor_like.cluster.node_store import NodeStore, ResourceSlices
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
 from konductor_like.cluster.pods import jobs_on
 from konductor_like.cluster.preflight import ready_to_write
-from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings, published
+from konductor_like.cluster.published import (
+    BUILD_ANNOTATION,
+    SETTINGS_ANNOTATION,
+    encode_program,
+    encode_settings,
+    published,
+)
 from konductor_like.controller import logs
 from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.announcer import Announcer
@@ -399,9 +405,15 @@ def _log_warmup_done(totals: WarmupTotals) -> None:
 
 
 def _notes(settings: Settings, identity: str, active_rules: ActiveRules) -> dict[str, str]:
-    """Return the Lease annotation with the settings that the command line reads (rule 32)."""
-    ours = published(settings, by=identity, version=__version__, rules_digest=active_rules.in_force.digest)
-    return {SETTINGS_ANNOTATION: encode_settings(ours)}
+    """Return the Lease annotations that the command line reads: the settings (rule 32) and the build."""
+    program = this_program()
+    ours = published(
+        settings, by=identity, version=program.version, rules_digest=active_rules.in_force.digest
+    )
+    return {
+        SETTINGS_ANNOTATION: encode_settings(ours),
+        BUILD_ANNOTATION: encode_program(program, by=identity),
+    }
 
 
 def starting_checkpoint(saved: Checkpoint | None, settings: Settings, now_ns: int) -> Checkpoint:

@@ -9,11 +9,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from konductor_like.build import this_program
 from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.lease_annotations import Carried, annotated
 from konductor_like.cluster.node_record import encode
-from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
+from konductor_like.cluster.published import (
+    BUILD_ANNOTATION,
+    SETTINGS_ANNOTATION,
+    Published,
+    encode_program,
+    encode_settings,
+)
 from konductor_like.model import (
     HEALTH_LABEL,
     OPT_OUT_LABEL,
@@ -221,6 +228,10 @@ def seed_lease(
 ) -> None:
     """Return the Lease of a controller that renewed four seconds ago and hears all nodes except two."""
     server.create_namespace("konductor-like")
+    notes = settings and {
+        SETTINGS_ANNOTATION: encode_settings(settings),
+        BUILD_ANNOTATION: encode_program(this_program(), by=HOLDER),
+    }
     lease = LeaderLease(
         client,
         "konductor-like",
@@ -230,7 +241,7 @@ def seed_lease(
         renew_deadline_seconds=20,
         renew_interval_seconds=10,
         now=lambda: ago(4),
-        notes=lambda: {SETTINGS_ANNOTATION: encode_settings(settings)} if settings else {},
+        notes=lambda: notes or {},
     )
     assert lease.try_acquire().is_ours
     read = Checkpoint({Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}, act_from_ns=ago_ns(86_400))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from konductor_like.build import Program, this_program
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import coverage_lines, coverage_report, notes_on, warnings_on
-from konductor_like.cli.status.text import brake_sentence, controller_sentence
+from konductor_like.cli.status.document import status_document
+from konductor_like.cli.status.report import StatusReport
+from konductor_like.cli.status.text import brake_sentence, controller_sentence, summary
 from konductor_like.model import (
     BrakeState,
     Coverage,
@@ -85,6 +89,30 @@ def test_the_brake_in_one_sentence(brake: BrakeState, words: str) -> None:
 )
 def test_the_controller_in_one_sentence(controller: ControllerReport, sentence: str) -> None:
     assert controller_sentence(controller, NOW) == sentence
+
+
+@pytest.mark.parametrize(
+    ("program", "renewed", "told"),
+    [
+        (Program("0.0.9", "3f2a91c0d4e5"), ago(1), "controller 0.0.9 (build 3f2a91c0d4e5), this command "),
+        (replace(this_program(), build="3f2a91c0d4e5"), ago(1), f"this command {this_program()}"),
+        (this_program(), ago(1), ""),
+        (None, ago(1), ""),
+        (Program("0.0.9", "3f2a91c0d4e5"), ago(3_600), ""),
+    ],
+    ids=["other version", "same version, other build", "same", "not known", "does not run"],
+)
+def test_a_running_controller_of_another_build_than_the_command_is_named(
+    program: Program | None, renewed: datetime, told: str
+) -> None:
+    controller = ControllerReport("l", holder="me", renewed=renewed, duration_seconds=30, program=program)
+    report = StatusReport(NOW, BrakeState(0, 0, 0), controller, ())
+    shown = dict(summary(report)).get("Builds", "")
+
+    assert (told in shown, bool(shown)) == (True, bool(told))
+    assert status_document(report)["controller"]["otherBuild"] == (
+        shown.removeprefix("not the same: ") or None
+    )
 
 
 def lines(*, unread: bool = False, **coverage: Any) -> list[str]:

@@ -16,8 +16,8 @@ A file starts with a line about what it shows, then the scene, then commands wit
 controller has ever run; with ``lease: old`` the controller does not publish its settings.
 ``controller: NAME=NUMBER`` is a setting of the controller, ``env`` a variable of the person. ``stdin`` lines
 are piped in. With ``terminal: xterm`` standard output is a terminal of this kind, and an escape character is
-written as ``\\e``. In ``$ COLUMNS=80 konductor-like status`` the variable is for this command. After
-``! refuse VERB RESOURCE`` between commands the API server denies this.
+written as ``\\e``; BUILD is the program's build. In ``$ COLUMNS=80 konductor-like status`` the variable is
+for this command. After ``! refuse VERB RESOURCE`` between commands the API server denies this.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pathlib import Path
 
 import pytest
 
+from konductor_like.build import this_program
 from konductor_like.cli import session
 from konductor_like.cli.app import execute
 from konductor_like.cluster.client import KubeClient
@@ -115,7 +116,7 @@ def replay(
             written += [f"2> {line}".rstrip() for line in printed.err.splitlines()]
             written.append(f"=> {status}")
     text = "\n".join(written) + "\n"
-    text = text.replace(str(folder), "TMP").replace("\x1b", "\\e")
+    text = text.replace(str(folder), "TMP").replace("\x1b", "\\e").replace(this_program().build, "BUILD")
     return re.sub(r"127\.0\.0\.1:\d+", "SERVER", text)
 
 

@@ -13,15 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from konductor_like.build import Program
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease, read_lease
 from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.cluster.published import (
+    BUILD_ANNOTATION,
     BYTES_MOST,
     NAMESPACES_MOST,
     SETTINGS_ANNOTATION,
     Published,
+    decode_program,
     decode_settings,
+    encode_program,
     encode_settings,
     published,
 )
@@ -190,6 +194,38 @@ def test_a_setting_that_cannot_be_read_is_not_guessed_at(change: dict[str, Any],
 
     assert found is None
     assert problem in (told or "")
+
+
+@pytest.mark.parametrize("text", ["oops", "{}", '{"by": "a", "version": 1, "build": "b"}'])
+def test_a_build_that_cannot_be_read_is_reported(text: str) -> None:
+    found, problem = decode_program(text)
+
+    assert found is None
+    assert problem
+
+
+def test_a_new_leader_reads_the_program_of_the_leader_before_it(client: KubeClient, clock: Clock) -> None:
+    old, new = Program("1.2.3", "3f2a91c0d4e5"), Program("1.2.3", "91c03f2ad4e5")
+    first = candidate(client, clock, "a", notes=lambda: {BUILD_ANNOTATION: encode_program(old, by="a")})
+    second = candidate(client, clock, "b", notes=lambda: {BUILD_ANNOTATION: encode_program(new, by="b")})
+    assert first.try_acquire().program is None
+
+    assert second.try_acquire().program == old  # stands by
+    first.release(Carried())
+    assert second.try_acquire().program == old
+    seen = read_lease(client, NAMESPACE, NAME)
+    assert seen is not None
+    assert seen.program == new
+
+
+def test_the_program_of_a_holder_that_did_not_write_it_is_not_known(client: KubeClient, clock: Clock) -> None:
+    ours = Program("1.2.3", "3f2a91c0d4e5")
+    lease = candidate(client, clock, "a", notes=lambda: {BUILD_ANNOTATION: encode_program(ours, by="older")})
+    assert lease.try_acquire().is_ours
+
+    seen = read_lease(client, NAMESPACE, NAME)
+    assert seen is not None
+    assert (seen.program, seen.problem) == (None, None)
 
 
 def test_the_settings_are_written_with_each_write_of_the_lease(

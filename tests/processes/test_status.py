@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import urllib.error
 import urllib.request
 
 import pytest
 
+from konductor_like.build import this_program
 from konductor_like.demo.stage import Stage
 from konductor_like.demo.story import XID_79
 from konductor_like.sandbox.fault_injection import Mishap
@@ -34,6 +36,13 @@ def test_no_node_is_healthy_while_the_kernel_logs_cannot_be_read() -> None:
         stage.kernel(stage.gpu_nodes[0], XID_79)
         until(lambda: unread_seconds(port) > STALE_SECONDS, "the cursor is stale", controller)
 
+        [lease] = stage.cluster.objects("leases", "konductor-like")
+        for shown in (
+            "".join(controller.log),
+            answer(port, "/metrics"),
+            json.dumps(lease["metadata"]["annotations"]),
+        ):
+            assert this_program().build in shown
         assert "so every node without a recorded fault is UNKNOWN" in answer(port, "/readyz")
         until(lambda: "\nUnread:      kernel logs since" in stage.run("status").stdout, "it says so")
         done = stage.run("status", "--exit-code")

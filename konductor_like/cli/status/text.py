@@ -218,6 +218,8 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
     if report.returns_stopped:
         yield "Returns", f"stopped: {report.returns_stopped}"
     yield "Controller", controller_sentence(controller, now)
+    if other := controller.other_build(now):
+        yield "Builds", f"not the same: {other}"
     yield from coverage_lines(report.coverage, now)
     yield from failure_lines(report.failures, now)
 
