@@ -37,6 +37,9 @@ def problems(monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> lis
 NO_HOST = "has no valid host and port, as in http://localhost:3100"
 
 
+NO_PATTERN = "is neither the name of a namespace nor a pattern such as team-*"
+NEVER = "pod logs of kube-system are never read: its pods run no jobs, and some quote faults"
+
 NOT_OURS = (
     "choose a name in CamelCase such as TrainyGPUFaulty: not one that ends with Ready, because True must "
     "mean faulty, and not one that another program writes"
@@ -54,6 +57,17 @@ NOT_OURS = (
         ("LOG_ENDPOINT", "http://:3100", "names no host, as in http://localhost:3100"),
         ("KONDUCTOR_NODE_LABEL", "a-b", "'a-b' is not a Loki label name"),
         ("KONDUCTOR_NAMESPACE", "a/../b", "'a/../b' is not a namespace name"),
+        ("WATCHED_NAMESPACES", "-*", f"'-*' {NO_PATTERN}"),
+        ("WATCHED_NAMESPACES", "a,!!b", f"'!!b' {NO_PATTERN}"),
+        ("WATCHED_NAMESPACES", "team-[ab]", f"'team-[ab]' {NO_PATTERN}"),
+        ("WATCHED_NAMESPACES", "a" * 60 + "-?*?", f"'{'a' * 60}-?*?' {NO_PATTERN}"),
+        ("WATCHED_NAMESPACES", "a,kube-system", NEVER),
+        (
+            "WATCHED_NAMESPACES",
+            "!a,!b-*",
+            "has only exclusions; to watch all other namespaces write *,!a,!b-*",
+        ),
+        ("KONDUCTOR_EXCLUDED_NAMESPACES", "!a", f"'!a' {NO_PATTERN}"),
         ("konductor_brake_max_nodes", "x", "must be a whole number"),
         ("KONDUCTOR_NODE_CONDITION", "gpu_faulty", NOT_OURS),
         ("KONDUCTOR_NODE_CONDITION", "GPU", NOT_OURS),

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from konductor_like.loki.logql import pod_query
 from konductor_like.sandbox.loki import LokiServer
+from konductor_like.settings import Settings
 from tests.contract.loki_target import (
     PLAIN,
     SECOND_NS,
@@ -71,6 +73,34 @@ def test_selectors(loki: Target, namespace: str, at_ns: int, selector: str, foun
     query = f'{{k8s_namespace_name="{namespace}", {selector}}}'
 
     assert loki.query_range(query, *around(at_ns)).texts == list(found)
+
+
+@pytest.mark.parametrize(
+    ("watched", "found"),
+    [
+        ("a", "a"),
+        ("a,b,none", "a b"),
+        ("*", "a b ab ac"),
+        ("**,!ab", "a b ac"),
+        ("?", "a b"),
+        ("a*", "a ab ac"),
+        ("a*,!*b", "a ac"),
+        ("a?,b,!?c", "b ab"),
+        ("*,!*", ""),
+    ],
+)
+def test_the_watched_namespaces_are_selected(
+    loki: Target, namespace: str, at_ns: int, watched: str, found: str
+) -> None:
+    names = ["a", "b", "ab", "ac", "kube-system", "konductor-like", "dmesg-logging"]
+    for second, name in enumerate(names):
+        loki.push(({"k8s_namespace_name": name, "run": namespace}, [[str(at_ns + second), name]]))
+    loki.push(({"run": namespace}, [[str(at_ns), "a line without a namespace"]]))
+    settings = Settings(watched_namespaces=watched, extra_matchers=f'run="{namespace}"')
+
+    answer = loki.query_range(pod_query(settings, [""]) or "", *around(at_ns))
+
+    assert answer.texts == [name for name in names if name in found.split()]
 
 
 @pytest.mark.parametrize(
