@@ -66,8 +66,12 @@ def _any_fits(patterns: Iterable[str], name: str) -> bool:
 
 def log_query(matchers: Iterable[Matcher], anchors: Iterable[str]) -> str:
     """Return the query for lines with one of ``anchors``, in the streams that fit all ``matchers``."""
-    selector = ", ".join(f"{matcher.name}{matcher.op}{quote(matcher.value)}" for matcher in matchers)
-    return f"{{{selector}}} |= {' or '.join(quote(anchor) for anchor in anchors)}"
+    return f"{selector(matchers)} |= {' or '.join(quote(anchor) for anchor in anchors)}"
+
+
+def selector(matchers: Iterable[Matcher]) -> str:
+    """Return the stream selector of ``matchers``."""
+    return f"{{{', '.join(f'{each.name}{each.op}{quote(each.value)}' for each in matchers)}}}"
 
 
 def of_nodes(query: str, node_label: str, nodes: Iterable[str], *, without: bool = False) -> str:
