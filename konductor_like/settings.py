@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from konductor_like.policy.config import PolicyConfig
@@ -27,6 +27,11 @@ _MONTH_SECONDS = 31 * 86_400
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_WILDCARD = re.compile(r"[*?]")
+NEVER_WATCHED = "kube-system"
+"""The namespace whose pods are never read: they run no jobs, and some quote faults."""
+_NAMESPACES_CHARS = 65_536
+"""Characters of all watched and excluded namespaces, at most: Loki takes queries of up to 128 KiB."""
 _CONDITION = re.compile(r"(?=.*[a-z])(?!.*(Ready|Pressure|NetworkUnavailable)$)[A-Z][A-Za-z0-9]{1,62}")
 """A type in CamelCase that no kubelet and no network plugin writes, and in which True is not healthy."""
 _MATCHER = re.compile(
@@ -72,7 +77,9 @@ class Settings(BaseSettings):
             "watched_namespaces", "WATCHED_NAMESPACES", "KONDUCTOR_WATCHED_NAMESPACES"
         ),
     )
-    """Namespaces whose pod logs are read for CUDA and NCCL errors, separated by commas."""
+    """Namespaces whose pod logs are read for CUDA and NCCL errors, separated by commas: names, patterns
+    (`team-*`; `?` is one character), `*` for all, and exclusions (`!team-b`, `!ci-*`), which win. Example:
+    `*,!ci-*`. Patterns never select `kube-system`, the controller's or the kernel-log reader's namespace."""
     loki_tenant: str | None = None
     """Tenant, sent as `X-Scope-OrgID`. Needed if Loki runs with `auth_enabled: true`."""
     loki_bearer_token: SecretStr | None = None
@@ -113,8 +120,8 @@ class Settings(BaseSettings):
     container_label: str = "k8s_container_name"
     """Loki label with the container name."""
     excluded_namespaces: Annotated[tuple[str, ...], NoDecode] = ("konductor-like",)
-    """Namespaces whose pod logs are never read, separated by commas. The controller's own log quotes
-    faults."""
+    """Namespaces whose pod logs are never read, separated by commas: names and patterns, as with `!` in
+    `WATCHED_NAMESPACES`. The controller's own log quotes faults."""
 
     # Reading.
     poll_interval_seconds: float = Field(5.0, ge=0.05, le=3600)
@@ -272,12 +279,27 @@ class Settings(BaseSettings):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
-    @field_validator("watched_namespaces", "excluded_namespaces", "namespace")
+    @field_validator("namespace")
     @classmethod
-    def _namespaces(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        for name in (value,) if isinstance(value, str) else value:
-            if not _NAMESPACE.fullmatch(name):
-                raise ValueError(f"{name!r} is not a namespace name")
+    def _one_namespace(cls, value: str) -> str:
+        if not _NAMESPACE.fullmatch(value):
+            raise ValueError(f"{value!r} is not a namespace name")
+        return value
+
+    @field_validator("watched_namespaces", "excluded_namespaces")
+    @classmethod
+    def _namespaces(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        watching = info.field_name == "watched_namespaces"
+        for name in value:
+            # A namespace must be able to fit the pattern: one that begins with a hyphen does not exist.
+            if not _NAMESPACE.fullmatch(_WILDCARD.sub("a", name.removeprefix("!") if watching else name)):
+                raise ValueError(f"{name!r} is neither the name of a namespace nor a pattern such as team-*")
+        if watching and NEVER_WATCHED in value:
+            raise ValueError(
+                f"pod logs of {NEVER_WATCHED} are never read: its pods run no jobs, and some quote faults"
+            )
+        if watching and value and all(name.startswith("!") for name in value):
+            raise ValueError(f"has only exclusions; to watch all other namespaces write *,{','.join(value)}")
         return value
 
     @field_validator("log_endpoint")
@@ -333,6 +355,11 @@ class Settings(BaseSettings):
             raise ValueError("choose one of bearer token and basic authentication")
         if not any(matcher.op == "=" for matcher in parse_matchers(self.kernel_selector)):
             raise ValueError("KONDUCTOR_KERNEL_SELECTOR needs at least one matcher with =")
+        if len(",".join(self.watched_namespaces + self.excluded_namespaces)) > _NAMESPACES_CHARS:
+            raise ValueError(
+                f"WATCHED_NAMESPACES and KONDUCTOR_EXCLUDED_NAMESPACES may have {_NAMESPACES_CHARS:,} "
+                "characters together; write patterns such as team-* in place of names"
+            )
         if (
             not self.lease_renew_interval_seconds
             < self.lease_renew_deadline_seconds
@@ -340,6 +367,25 @@ class Settings(BaseSettings):
         ):
             raise ValueError("the Lease needs renew interval < renew deadline < duration")
         return self
+
+    def namespaces(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the watched names and patterns, and the excluded ones, which win.
+
+        A pattern never selects NEVER_WATCHED, the controller's own namespace and the kernel-log reader's; a
+        name may select the latter two.
+        """
+        named = self.watched_namespaces
+        watched = tuple(name for name in named if not name.startswith("!"))
+        excluded = tuple(name[1:] for name in named if name.startswith("!")) + self.excluded_namespaces
+        if not any(map(_WILDCARD.search, watched)):
+            return watched, excluded
+        of_reader = [
+            matcher.value
+            for matcher in parse_matchers(self.kernel_selector)
+            if (matcher.name, matcher.op) == (self.namespace_label, "=")
+        ]
+        ours = (name for name in (NEVER_WATCHED, self.namespace, *of_reader) if name not in watched)
+        return watched, excluded + tuple(ours)
 
     def policy(self) -> PolicyConfig:
         """Return the policy's settings: every setting that the policy has under the same name."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,21 +22,41 @@ if TYPE_CHECKING:
     from konductor_like.settings_report import Effective
 
 
-@examples("check-config", "check-config -o json")
-def check_config(*, output: FormatOption = "table", _verbose: Verbose = False) -> None:
+LokiOption = Annotated[
+    bool, typer.Option("--loki", help="Ask Loki how many bytes of pod logs each watched namespace sends.")
+]
+VOLUME_SECONDS = 600
+"""Seconds whose pod logs are measured."""
+TIMES_READ = 5
+"""Number of times that Loki processes a byte of a pod's log for the controller: polls and sweeps overlap, and
+Loki reads whole blocks. Measured with default settings (docs/performance.md), and rounded up."""
+_SHOWN = 20
+"""Namespaces that are listed, at most."""
+
+
+@examples("check-config", "check-config -o json", "check-config --loki")
+def check_config(
+    *, loki: LokiOption = False, output: FormatOption = "table", _verbose: Verbose = False
+) -> None:
     """Check the settings and the rules; show what is in effect.
 
     Secrets are hidden. The whole configuration is environment variables; a misspelt variable is an error
-    here. Exits with 2 if there is any error.
+    here. Exits with 2 if there is any error. Only with --loki does the command connect to anything.
     """
     found = inspect(os.environ)
+    if loki and found.settings and not found.problems:
+        found.measure(found.settings)
     if output == "name":
         say(name for name, _, _ in found.in_effect)
     elif output != "table":
         settings = [dict(zip(("name", "value", "from"), each, strict=True)) for each in found.in_effect]
-        say_document({"settings": settings, "problems": found.problems, "warnings": found.warnings}, output)
+        document = {"settings": settings, "problems": found.problems, "warnings": found.warnings}
+        say_document({**document, "podLogs": found.pod_logs and found.pod_logs.document()}, output)
     elif found.in_effect:
         say_table(("NAME", "VALUE", "FROM"), found.in_effect)
+        if found.pod_logs and found.pod_logs.bytes_a_minute:
+            say([""])
+            say_table(("NAMESPACE", "MIB/MINUTE"), found.pod_logs.rows())
     for warning in found.warnings:
         warn(warning)
     for problem in found.problems:
@@ -45,6 +65,9 @@ def check_config(*, output: FormatOption = "table", _verbose: Verbose = False) -
         tell(f"hint: {found.hint}")
     if found.problems:
         raise typer.Exit(Exit.USAGE)
+    if found.pod_logs and found.pod_logs.bytes_a_minute:
+        percent = found.pod_logs.budget_used * 100
+        tell(f"To read these pod logs takes about {percent:.0f} % of the controller's budget for Loki.")
     tell(f"The configuration is good, and so are the rules: {found.rules}.")
 
 
@@ -59,6 +82,66 @@ class Inspection:
     """What was not checked because of the problems."""
     rules: str = ""
     """The number of rules: ``176 Xids, 400 SXids, 53 patterns``."""
+    settings: Settings | None = None
+    """The settings if they can be loaded."""
+    pod_logs: PodLogs | None = None
+    """The cost of the watched namespaces; None if Loki was not asked."""
+
+    def measure(self, settings: Settings) -> None:
+        """Ask Loki for the cost of the watched namespaces. Raises a LokiError."""
+        from konductor_like.loki.window_query import PODS_UPTO
+
+        self.pod_logs = logs = pod_logs(settings)
+        if not logs.bytes_a_minute:
+            self.warnings.append(
+                f"Loki has no pod log of the watched namespaces from the last {VOLUME_SECONDS // 60} "
+                "minutes. Check WATCHED_NAMESPACES, and that the collector sends these namespaces."
+            )
+        elif logs.budget_used > PODS_UPTO:
+            self.warnings.append(
+                f"Above {PODS_UPTO * 100:.0f} % of KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE the controller polls "
+                "pod logs less often. Exclude namespaces (!NAME in WATCHED_NAMESPACES), or raise the budget."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class PodLogs:
+    """What it costs Loki to read the pod logs of the watched namespaces."""
+
+    bytes_a_minute: Mapping[str, int]
+    """Bytes that Loki receives in a minute, by namespace, the most first."""
+    budget_used: float
+    """Share of the budget for Loki's work that reading them takes: 1.0 is all of it."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the largest namespaces, and the sums."""
+        each = [*self.bytes_a_minute.items()]
+        rows, others = each[:_SHOWN], each[_SHOWN:]
+        if others:
+            rows.append((f"({len(others)} others)", sum(size for _, size in others)))
+        rows.append((f"(all {len(each)})", sum(self.bytes_a_minute.values())))
+        return [(name, f"{size / 2**20:.1f}") for name, size in rows]
+
+    def document(self) -> dict[str, Any]:
+        """Return the document for ``-o json``."""
+        return {"bytesPerMinute": dict(self.bytes_a_minute), "budgetUsed": round(self.budget_used, 4)}
+
+
+def pod_logs(settings: Settings) -> PodLogs:
+    """Ask Loki how many bytes the watched namespaces send. Raises a LokiError."""
+    from konductor_like.loki.client import LokiClient
+    from konductor_like.loki.logql import pod_matchers, selector
+    from konductor_like.model.time import SECOND_NS
+
+    found: dict[str, int] = {}
+    if matchers := pod_matchers(settings):
+        with closing(LokiClient(settings)) as client:
+            end_ns = client.now_ns()
+            start_ns = end_ns - VOLUME_SECONDS * SECOND_NS
+            found = client.volume(selector(matchers), settings.namespace_label, start_ns, end_ns)
+    bytes_a_minute = {name: size * 60 // VOLUME_SECONDS for name, size in found.items()}
+    budget = settings.loki_budget_mib_per_minute * 2**20
+    return PodLogs(bytes_a_minute, sum(bytes_a_minute.values()) * TIMES_READ / budget)
 
 
 def inspect(environ: Mapping[str, str]) -> Inspection:
@@ -79,6 +162,7 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
         )
         file = Path(rules) if (rules := environ.get(RULES_VARIABLE)) else None
     else:
+        found.settings = settings
         found.in_effect = effective(settings, environ)
         found.problems += _unusable(settings)
         if kind := settings.node_condition:

@@ -112,6 +112,7 @@ def open_controller(
         decode = node_decoder(settings, slices.nodes)
         store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed(), slices=slices)
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
+        settings = settings.model_copy(update={"namespace": namespace})  # no pattern selects our own pod
         if isinstance(client, KubeClient):
             cluster = _real_cluster_ports(
                 settings, client, namespace, store, decode, active_rules, stop, exits

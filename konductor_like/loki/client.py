@@ -30,7 +30,14 @@ from konductor_like.loki.errors import (
     without_credentials,
 )
 from konductor_like.loki.logql import counting
-from konductor_like.loki.response import Count, NotLokisAnswerError, QueryResult, parse, parse_count
+from konductor_like.loki.response import (
+    Count,
+    NotLokisAnswerError,
+    QueryResult,
+    parse,
+    parse_count,
+    parse_volume,
+)
 from konductor_like.loki.window_query import COUNTABLE_NS
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead, span_ns
 from konductor_like.settings import Settings
@@ -55,6 +62,8 @@ _backoff = tenacity.wait_exponential(multiplier=0.5, max=8.0) + tenacity.wait_ra
 Pause = Callable[[float], bool]
 """Waits a number of seconds; True at once when the process shall stop (``threading.Event().wait``)."""
 _ERROR_BYTES = 4096
+_VOLUMES_MOST = 1000
+"""Values in the answer to a volume query: Loki's ``volume_max_series``."""
 _LONG_QUERY_CHARS = 2000
 """Characters of a query above which it is sent in a form, because proxies cut long URLs."""
 
@@ -157,6 +166,23 @@ class LokiClient:
         fields = {"query": counting(query, width_ms), "time": f"{end_ns - 1:019d}"}
         count: Count = self._retry(self._fetch_and_parse, "/loki/api/v1/query", fields, parse_count)
         return count
+
+    def volume(self, streams: str, label: str, start_ns: int, end_ns: int) -> dict[str, int]:
+        """Return the bytes of the lines of ``[start_ns, end_ns)`` by the values of a label, the most first.
+
+        ``streams`` is a selector. Loki answers from its index and reads no line. Raises a LokiError.
+        """
+        fields = {
+            "query": streams,
+            "start": f"{start_ns:019d}",
+            "end": f"{end_ns:019d}",
+            "targetLabels": label,
+            "limit": str(_VOLUMES_MOST),
+        }
+        found: dict[str, int] = self._retry(
+            self._fetch_and_parse, "/loki/api/v1/index/volume", fields, lambda body: parse_volume(body, label)
+        )
+        return found
 
     def _fetch_and_parse(
         self, path: str, fields: Mapping[str, str], parse_body: Callable[[bytearray], Answer]

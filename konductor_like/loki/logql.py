@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
 from konductor_like.settings import Matcher, Settings, parse_matchers
 
+_WILDCARDS = re.compile(r"[*?]+")
 _RE2_SPECIAL = re.compile(r"[.+*?()|\[\]{}^$\\]")
 
 
@@ -35,17 +37,41 @@ def pod_query(settings: Settings, anchors: Iterable[str]) -> str | None:
     Only the namespace label selects, because the collector derives it from the log file's path, so that it is
     always there (rule 12). Lines of the kernel-log reader's own container are dropped later, by their labels.
     """
-    watched = [name for name in settings.watched_namespaces if name not in settings.excluded_namespaces]
-    if not watched:
-        return None
-    namespaces = one_of(settings.namespace_label, watched)
-    return log_query((namespaces, *parse_matchers(settings.extra_matchers)), anchors)
+    matchers = pod_matchers(settings)
+    return log_query(matchers, anchors) if matchers else None
+
+
+def pod_matchers(settings: Settings) -> tuple[Matcher, ...] | None:
+    """Return the matchers of the watched pods' streams; None when no namespace is watched.
+
+    Names alone need no ``!~``: the excluded ones are left out here.
+    """
+    label, extra = settings.namespace_label, parse_matchers(settings.extra_matchers)
+    watched, excluded = settings.namespaces()
+    patterns = [name for name in watched if _WILDCARDS.search(name)]
+    fits = [name for name in watched if name in patterns or not _any_fits(excluded, name)]
+    if not patterns:
+        return (one_of(label, fits), *extra) if fits else None
+    wanted = Matcher(label, "=~", "|".join(map(_expression, dict.fromkeys(fits))))
+    # An excluded name that no pattern fits would only make the query longer.
+    unwanted = [name for name in excluded if _WILDCARDS.search(name) or _any_fits(patterns, name)]
+    if not unwanted:
+        return (wanted, *extra)
+    return (wanted, Matcher(label, "!~", "|".join(map(_expression, dict.fromkeys(unwanted)))), *extra)
+
+
+def _any_fits(patterns: Iterable[str], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def log_query(matchers: Iterable[Matcher], anchors: Iterable[str]) -> str:
     """Return the query for lines with one of ``anchors``, in the streams that fit all ``matchers``."""
-    selector = ", ".join(f"{matcher.name}{matcher.op}{quote(matcher.value)}" for matcher in matchers)
-    return f"{{{selector}}} |= {' or '.join(quote(anchor) for anchor in anchors)}"
+    return f"{selector(matchers)} |= {' or '.join(quote(anchor) for anchor in anchors)}"
+
+
+def selector(matchers: Iterable[Matcher]) -> str:
+    """Return the stream selector of ``matchers``."""
+    return f"{{{', '.join(f'{each.name}{each.op}{quote(each.value)}' for each in matchers)}}}"
 
 
 def of_nodes(query: str, node_label: str, nodes: Iterable[str], *, without: bool = False) -> str:
@@ -69,6 +95,13 @@ def one_of(label: str, values: Iterable[str]) -> Matcher:
     if len(unique) == 1:
         return Matcher(label, "=", unique[0])
     return Matcher(label, "=~", "|".join(_RE2_SPECIAL.sub(r"\\\g<0>", value) for value in unique))
+
+
+def _expression(pattern: str) -> str:
+    """Return a namespace's name or pattern as RE2. It fits no empty text, which Loki would refuse."""
+    if not pattern.strip("*"):
+        return ".+"
+    return _WILDCARDS.sub(lambda found: "." * found[0].count("?") + ".*" * ("*" in found[0]), pattern)
 
 
 def quote(text: str) -> str:

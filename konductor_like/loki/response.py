@@ -142,6 +142,18 @@ def parse_count(body: bytes | bytearray) -> Count:
     return Count(lines, counts.get("totalBytesProcessed", 0))
 
 
+def parse_volume(body: bytes | bytearray, label: str) -> dict[str, int]:
+    """Read the body of a volume query's answer: bytes by the values of ``label``.
+
+    Raises NotLokisAnswerError.
+    """
+    try:
+        series, _ = _result(body, "vector", "a vector")
+        return {one["metric"][label]: int(one["value"][1]) for one in series}
+    except _WRONG_SHAPE as error:
+        raise NotLokisAnswerError("JSON that is not the answer to a volume query") from error
+
+
 def _result(body: bytes | bytearray, result_type: str, wanted: str) -> tuple[list[Any], dict[str, int]]:
     """Return the streams or series of an answer, and the numbers in Loki's summary of the query.
 

@@ -62,7 +62,7 @@ _NARROWEST_NS = 10 * SECOND_NS
 
 _MINUTE_SECONDS = 60.0
 _HISTORY_UPTO = 0.5
-_PODS_UPTO = 0.7
+PODS_UPTO = 0.7
 _SWEEPS_UPTO = 0.85
 """Shares of the budget from which on the past, the polls of pods, and the sweeps wait."""
 _SLOWDOWN = 6.0
@@ -327,7 +327,7 @@ class ByteBudget:
 
     def slowdown(self, source: Source) -> float:
         """Return the factor by which to lengthen the time before the next poll of that source."""
-        upto = 1.0 if source is Source.KERNEL else _PODS_UPTO
+        upto = 1.0 if source is Source.KERNEL else PODS_UPTO
         return _SLOWDOWN if self.used >= upto else 1.0
 
 

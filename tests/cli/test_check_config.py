@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import yaml
 from pydantic import ValidationError
 
 from konductor_like.catalog import CatalogError
+from konductor_like.cli import check_config
 from konductor_like.cli.app import execute
 from konductor_like.cli.check_config import inspect
+from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import EVERYDAY, Settings
 from konductor_like.settings_report import HIDDEN, effective, explain_settings_error, misspelt_variables
 from tests.cli.conftest import Run
@@ -37,6 +40,9 @@ def problems(monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> lis
 NO_HOST = "has no valid host and port, as in http://localhost:3100"
 
 
+NO_PATTERN = "is neither the name of a namespace nor a pattern such as team-*"
+NEVER = "pod logs of kube-system are never read: its pods run no jobs, and some quote faults"
+
 NOT_OURS = (
     "choose a name in CamelCase such as TrainyGPUFaulty: not one that ends with Ready, because True must "
     "mean faulty, and not one that another program writes"
@@ -54,6 +60,17 @@ NOT_OURS = (
         ("LOG_ENDPOINT", "http://:3100", "names no host, as in http://localhost:3100"),
         ("KONDUCTOR_NODE_LABEL", "a-b", "'a-b' is not a Loki label name"),
         ("KONDUCTOR_NAMESPACE", "a/../b", "'a/../b' is not a namespace name"),
+        ("WATCHED_NAMESPACES", "-*", f"'-*' {NO_PATTERN}"),
+        ("WATCHED_NAMESPACES", "a,!!b", f"'!!b' {NO_PATTERN}"),
+        ("WATCHED_NAMESPACES", "team-[ab]", f"'team-[ab]' {NO_PATTERN}"),
+        ("WATCHED_NAMESPACES", "a" * 60 + "-?*?", f"'{'a' * 60}-?*?' {NO_PATTERN}"),
+        ("WATCHED_NAMESPACES", "a,kube-system", NEVER),
+        (
+            "WATCHED_NAMESPACES",
+            "!a,!b-*",
+            "has only exclusions; to watch all other namespaces write *,!a,!b-*",
+        ),
+        ("KONDUCTOR_EXCLUDED_NAMESPACES", "!a", f"'!a' {NO_PATTERN}"),
         ("konductor_brake_max_nodes", "x", "must be a whole number"),
         ("KONDUCTOR_NODE_CONDITION", "gpu_faulty", NOT_OURS),
         ("KONDUCTOR_NODE_CONDITION", "GPU", NOT_OURS),
@@ -77,6 +94,40 @@ def test_the_node_condition_comes_with_a_word_about_its_right(
     assert found.problems == []
     assert found.warnings[-1].endswith(
         "kubectl apply -f manifests/node_condition.yaml, with Other1 in the list `ours` of its policy."
+    )
+
+
+def test_loki_is_asked_for_the_bytes_of_each_watched_namespace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WATCHED_NAMESPACES", "team-*,!team-z")
+    monkeypatch.setenv("KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE", "1")
+    monkeypatch.setattr(check_config, "_SHOWN", 1)
+    with LokiServer() as loki:
+        monkeypatch.setenv("LOG_ENDPOINT", loki.url)
+        assert execute(["check-config", "--loki", "-o", "json"], "konductor-like") == 0
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["podLogs"] == {"bytesPerMinute": {}, "budgetUsed": 0.0}
+        assert (
+            "warning: Loki has no pod log of the watched namespaces from the last 10 minutes." in printed.err
+        )
+
+        at_ns = time.time_ns() - 60 * 10**9
+        for name, count in {"other": 3, "team-z": 3, "team-a": 3, "team-b": 5, "team-c": 1}.items():
+            lines = [(at_ns + number, f"{number:204800}") for number in range(count)]
+            loki.push({"k8s_namespace_name": name}, lines)
+        assert execute(["check-config", "--loki"], "konductor-like") == 0
+
+    printed = capsys.readouterr()
+    assert printed.out.partition("\n\n")[2].splitlines() == [
+        "NAMESPACE    MIB/MINUTE",
+        "team-b       0.1",
+        "(2 others)   0.1",
+        "(all 3)      0.2",
+    ]
+    assert "takes about 88 % of the controller's budget for Loki." in printed.err
+    assert (
+        "warning: Above 70 % of KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE the controller polls pod" in printed.err
     )
 
 

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from konductor_like.loki.logql import pod_query
 from konductor_like.sandbox.loki import LokiServer
+from konductor_like.settings import Settings
 from tests.contract.loki_target import (
     PLAIN,
     SECOND_NS,
     XID,
+    Answer,
     Target,
     around,
     kernel_resource,
@@ -71,6 +74,35 @@ def test_selectors(loki: Target, namespace: str, at_ns: int, selector: str, foun
     query = f'{{k8s_namespace_name="{namespace}", {selector}}}'
 
     assert loki.query_range(query, *around(at_ns)).texts == list(found)
+
+
+WATCHED = {
+    "a": "a",
+    "a,b,none": "a b",
+    "*": "a b ab ac",
+    "**,!ab": "a b ac",
+    "?": "a b",
+    "a*": "a ab ac",
+    "a*,!*b": "a ac",
+    "a?,b,!?c": "b ab",
+    "*,!*": "",
+}
+"""Watched namespaces as in the setting, and those of the test that they select."""
+
+
+def test_the_watched_namespaces_are_selected(loki: Target, namespace: str, at_ns: int) -> None:
+    names = ["a", "b", "ab", "ac", "kube-system", "konductor-like", "dmesg-logging"]
+    lines = [
+        ({"k8s_namespace_name": name, "run": namespace}, [[str(at_ns + second), name]])
+        for second, name in enumerate(names)
+    ]
+    loki.push(*lines, ({"run": namespace}, [[str(at_ns), "a line without a namespace"]]))
+
+    def selected(watched: str) -> str:
+        settings = Settings(watched_namespaces=watched, extra_matchers=f'run="{namespace}"')
+        return " ".join(loki.query_range(pod_query(settings, [""]) or "", *around(at_ns)).texts)
+
+    assert {watched: selected(watched) for watched in WATCHED} == WATCHED
 
 
 @pytest.mark.parametrize(
@@ -159,3 +191,37 @@ def test_tenants_do_not_see_each_others_lines(at_ns: int) -> None:
     assert [found[0].texts, found[1].texts] == [[XID], []]
     assert found[2].refusal == (401, PLAIN, "no org id\n")
     assert (found[3].status, found[3].text) == (500, "multiple org IDs present")
+
+
+# Volume
+
+
+def test_the_volume_counts_the_bytes_of_streams_by_a_label_the_most_first(
+    loki: Target, namespace: str, at_ns: int
+) -> None:
+    counts = {"small": 10, "large": 30, "other": 50}
+    loki.push(
+        *(
+            (
+                {"k8s_namespace_name": name, "run": namespace},
+                [[str(at_ns + number), f"{number:1000}"] for number in range(count)],
+            )
+            for name, count in counts.items()
+        )
+    )
+
+    def volume(query: str, end_ns: int = at_ns + 60 * SECOND_NS, **more: str) -> Answer:
+        asked = {"query": query, "start": str(at_ns - SECOND_NS), "end": str(end_ns), **more}
+        path = "/loki/api/v1/index/volume"
+        return loki.send("GET", path, {**asked, "targetLabels": "k8s_namespace_name"})
+
+    found = volume(f'{{run="{namespace}", k8s_namespace_name=~".+", k8s_namespace_name!~"other"}}').data
+    sizes = [(one["metric"]["k8s_namespace_name"], int(one["value"][1])) for one in found["result"]]
+
+    assert found["resultType"] == "vector"
+    assert [name for name, _ in sizes] == ["large", "small"]
+    assert [round(size / 1000) for _, size in sizes] == [30, 10]
+    assert len(volume(f'{{run="{namespace}"}}', limit="1").data["result"]) == 1
+    assert volume('{a="x"} |= "b"').refusal == (400, PLAIN, "only label matchers are supported")
+    backwards = (400, PLAIN, "end timestamp must not be before or equal to start time")
+    assert volume('{a="x"}', at_ns - 2 * SECOND_NS).refusal == backwards

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.wiring import Options, open_controller, starting_checkpoint
+from konductor_like.loki.reader import SourceReader
 from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, Source
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
@@ -73,3 +75,21 @@ def test_a_leadership_writes_node_conditions_and_a_dry_run_has_nothing_that_coul
         leadership = controller._make_leadership(None, None, threading.Event())
 
     assert (leadership._conditions is None) is dry_run
+
+
+def test_no_pattern_selects_the_namespace_in_which_the_controller_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig = str(KubernetesServer().kubeconfig(tmp_path / "config"))
+    monkeypatch.setattr(ReadOnlyKubeClient, "in_cluster", property(lambda _: True))
+    monkeypatch.setattr(ReadOnlyKubeClient, "namespace", property(lambda _: "kl-system"))
+    settings = Settings(watched_namespaces="*", excluded_namespaces="")
+
+    with open_controller(
+        settings, Options(dry_run=True, kubeconfig=kubeconfig), Metrics(), threading.Event()
+    ) as controller:
+        leadership = controller._make_leadership(None, None, threading.Event())
+
+    reader = leadership._readers["pod"]
+    assert isinstance(reader, SourceReader)
+    assert 'k8s_namespace_name!~"kube-system|kl-system|dmesg-logging"' in reader._query.text

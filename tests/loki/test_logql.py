@@ -64,6 +64,31 @@ def test_extra_matchers_are_in_every_query() -> None:
         ),
         ({"watched_namespaces": ""}, None),
         ({"watched_namespaces": "konductor-like"}, None),
+        ({"watched_namespaces": "a,b,!b,c,!x*"}, '{k8s_namespace_name=~"a|c"}'),
+        ({"watched_namespaces": "a,b", "excluded_namespaces": "?"}, None),
+        ({"watched_namespaces": "team-*"}, '{k8s_namespace_name=~"team-.*"}'),
+        ({"watched_namespaces": "te??-*,ml"}, '{k8s_namespace_name=~"te..-.*|ml"}'),
+        (
+            {"watched_namespaces": "team-*,team-b,!team-b,!team-?,!other", "namespace_label": "namespace"},
+            '{namespace=~"team-.*", namespace!~"team-b|team-."}',
+        ),
+        (
+            {"watched_namespaces": "*"},
+            '{k8s_namespace_name=~".+", k8s_namespace_name!~"konductor-like|kube-system|dmesg-logging"}',
+        ),
+        (
+            {"watched_namespaces": "**,!ci-*", "extra_matchers": 'c="x"', "namespace_label": "ns"},
+            '{ns=~".+", ns!~"ci-.*|konductor-like|kube-system", c="x"}',
+        ),
+        (  # the namespace in which the controller runs, and a kernel-log reader among the jobs
+            {
+                "watched_namespaces": "k*,jobs",
+                "namespace": "kl-system",
+                "excluded_namespaces": "",
+                "kernel_selector": '{k8s_namespace_name="jobs", k8s_container_name="dmesg"}',
+            },
+            '{k8s_namespace_name=~"k.*|jobs", k8s_namespace_name!~"kube-system|kl-system"}',
+        ),
     ],
 )
 def test_all_watched_namespaces_but_the_excluded_ones_are_one_query(
@@ -73,6 +98,18 @@ def test_all_watched_namespaces_but_the_excluded_ones_are_one_query(
 
     assert (query and query.split(" |= ")[0]) == selector
     assert query is None or _anchors(query) == list(POD_ANCHORS)
+
+
+def test_the_longest_list_of_namespaces_is_a_query_that_loki_takes() -> None:
+    """Loki refuses a query of more than 128 KiB (maxInputSize); ``a*`` is a pattern that grows."""
+    longest = ",".join(f"{number:04}{'a*' * 29}a" for number in range(1023))
+
+    query = pod_query(settings(watched_namespaces=longest), POD_ANCHORS)
+
+    assert query
+    assert len(query) < 128 * 1024
+    with pytest.raises(ValueError, match="65,536 characters together; write patterns such as"):
+        settings(watched_namespaces=f"{longest},{'x' * 63}")
 
 
 def test_a_heartbeat_is_found_by_its_own_query_and_by_no_fault_query() -> None:

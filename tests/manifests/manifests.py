@@ -15,6 +15,16 @@ def documents(name: str) -> list[dict[str, Any]]:
     return [document for document in loaded if document is not None]
 
 
+def helm_values(*files: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of several files as Helm merges them: a list replaces an earlier list."""
+    merged: dict[str, Any] = {}
+    for values in files:
+        for key, value in values.items():
+            both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+            merged[key] = helm_values(merged[key], value) if both else value
+    return merged
+
+
 def only(docs: list[dict[str, Any]], kind: str, name: str | None = None) -> dict[str, Any]:
     """Return the only object of this kind (and name). Raises AssertionError if there is not exactly one."""
     found = [doc for doc in docs if doc["kind"] == kind and name in (None, doc["metadata"]["name"])]
@@ -28,7 +38,7 @@ OPTIONAL = ("network_policy.yaml", "node_condition.yaml", "people_rbac.yaml")
 
 def kubectl_manifests() -> list[str]:
     """Return the files of an installation with `kubectl apply`; the others are chart values, or optional."""
-    files = (path.name for path in MANIFESTS.glob("*.yaml") if not path.name.endswith("-values.yaml"))
+    files = (path.name for path in MANIFESTS.glob("*.yaml") if "-values" not in path.stem)
     return sorted(name for name in files if name not in (*OPTIONAL, "kustomization.yaml"))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.manifests.manifests import documents
+from tests.manifests.manifests import documents, helm_values
 
 VARIABLE = "KONDUCTOR_TEST_CHARTS"
 CHARTS: dict[str, dict[str, Any]] = tomllib.loads(
@@ -39,7 +39,8 @@ def key_paths(value: Any, at: str = "") -> Iterator[str]:
 
 def values(chart: str) -> dict[str, Any]:
     """Return our values for a chart, without the Kubernetes objects under OBJECTS."""
-    [loaded] = documents(CHARTS[chart]["values"])
+    files = (CHARTS[chart]["values"], *CHARTS[chart].get("further_values", ()))
+    loaded = helm_values(*(values for name in files for values in documents(name)))
     return loaded | {key: [] for key in OBJECTS if key in loaded}
 
 

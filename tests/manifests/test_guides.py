@@ -178,7 +178,8 @@ def test_the_fake_xids_of_the_guides_have_the_described_effect() -> None:
 
 @each_guide
 def test_the_kubectl_commands_of_a_guide_fit_the_objects(guide: str) -> None:
-    objects = {("loki", "statefulset", "loki"), ("loki", "svc", "loki")} | {
+    loki = {("statefulset", "loki"), ("statefulset", "loki-ingester"), ("svc", "loki")}
+    objects = {("loki", *each) for each in loki} | {
         (document["metadata"].get("namespace"), document["kind"].lower(), document["metadata"]["name"])
         for document in ALL
     }

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from konductor_like.sandbox.loki.push import INDEX_ATTRIBUTES
 from konductor_like.settings import Settings, parse_matchers
-from tests.manifests.manifests import byte_count, documents, only, seconds
+from tests.generate_docs import DOCS
+from tests.manifests.manifests import MANIFESTS, byte_count, documents, helm_values, only, seconds
 
 [VALUES] = documents("otel-values.yaml")
 CONFIG = VALUES["config"]
@@ -35,11 +38,11 @@ def log_file(namespace: str, container: str, name: str = "0.log") -> str:
     return f"/var/log/pods/{namespace}_some-pod_0a1b2c3d-0000-1111-2222-333344445555/{container}/{name}"
 
 
-def read_by(path: str) -> list[str]:
+def read_by(path: str, receivers: dict[str, dict[str, Any]] = RECEIVERS) -> list[str]:
     """Return the receivers that read a file."""
     return [
         name
-        for name, receiver in RECEIVERS.items()
+        for name, receiver in receivers.items()
         if _matches(path, receiver["include"]) and not _matches(path, receiver.get("exclude", ()))
     ]
 
@@ -119,13 +122,63 @@ def test_a_file_is_read_on_from_its_last_position_and_retried_without_limit(rece
     assert volume["hostPath"] == {"path": directory, "type": "DirectoryOrCreate"}
 
 
-@pytest.mark.parametrize("namespace", ["otel-collector", "loki"])
-@pytest.mark.parametrize("name", ["0.log", "0.log.20261121-060000"])
-def test_logs_that_the_controller_never_reads_are_collected_separately_or_not_at_all(
-    namespace: str, name: str
-) -> None:
-    assert read_by(log_file(namespace, "any", name)) == []
-    assert read_by(log_file(f"{namespace}-2", "any", name)) == ["pods"]
+OURS = "konductor-like"
+"""The namespace of the controller, whose log has the audit trail."""
+NOT_COLLECTED = ("kube-system", "team-a", "default-2", "loki", "otel-collector")
+
+
+def test_the_pod_logs_of_the_watched_namespaces_and_the_controllers_go_to_loki_and_no_others() -> None:
+    data = only(documents("controller_deployment.yaml"), "ConfigMap", OURS)["data"]
+    watched = data["WATCHED_NAMESPACES"].split(",")
+
+    assert tuple(watched) == SETTINGS.watched_namespaces
+    for namespace in (*watched, OURS):
+        for name in ("0.log", "0.log.20261121-060000"):
+            assert read_by(log_file(namespace, "any", name)) == ["pods"]
+        for name in ("0.log.20261121-060000.gz", "0.log.20261121-060000.tmp"):
+            assert read_by(log_file(namespace, "any", name)) == []
+    assert [namespace for namespace in NOT_COLLECTED if read_by(log_file(namespace, "any"))] == []
+
+
+INSTALL = (DOCS / "start" / "cluster.md").read_text(encoding="utf-8")
+STEPS = INSTALL.partition("## 3. ")[2]
+[MINE] = [
+    yaml.safe_load(block)
+    for block in re.findall(r"^```yaml\n(# otel-mine.*?)^```", STEPS, re.DOTALL | re.MULTILINE)
+]
+"""The second values file of the guide."""
+
+
+def with_includes(*include: str) -> dict[str, dict[str, Any]]:
+    """Return the receivers if the second values file has these globs for the pods' logs."""
+    mine = {"config": {"receivers": {"file_log/pods": {"include": list(include)}}}}
+    receivers = helm_values(VALUES, mine)["config"]["receivers"]
+    return {name.removeprefix("file_log/"): receiver for name, receiver in receivers.items() if receiver}
+
+
+def test_the_second_values_file_of_the_guide_names_the_namespaces_of_step_1() -> None:
+    include = MINE["config"]["receivers"]["file_log/pods"]["include"]
+    receivers = with_includes(*include)
+    namespaces = [path.removeprefix("/var/log/pods/").partition("_")[0] for path in include]
+
+    assert ",".join(name for name in namespaces if name != OURS) == "team-a,team-b"
+    assert "WATCHED_NAMESPACES: team-a,team-b" in INSTALL
+    for namespace in namespaces:
+        assert read_by(log_file(namespace, "any"), receivers) == ["pods"]
+    assert read_by(log_file("dmesg-logging", "dmesg"), receivers) == ["kernel"]
+
+
+def test_a_glob_of_the_guides_table_collects_what_the_entry_of_the_setting_selects() -> None:
+    rows = re.findall(r"^\| `([^`!]+)` \| `(/var/log/pods/[^`]+)` \|$", STEPS, re.MULTILINE)
+    names = ("team-a", "team-ab", "team", "other", "a-team-a", "loki", "otel-collector")
+
+    assert [entry for entry, _ in rows] == ["team-a", "team-*", "*"]
+    for entry, glob in rows:
+        receivers = with_includes(glob)
+        collected = [name for name in names if read_by(log_file(name, "any"), receivers)]
+        never = ("loki", "otel-collector")  # their own lines would come back in an endless loop
+        assert collected == [name for name in names if fnmatchcase(name, entry) and name not in never]
+        assert read_by(log_file("dmesg-logging", "dmesg"), receivers) == ["kernel"]
 
 
 def test_a_line_counts_as_read_only_once_it_is_in_the_queue_and_kernel_lines_keep_their_order() -> None:
@@ -246,3 +299,53 @@ def test_lines_may_be_late_and_queries_are_answered_before_the_controller_gives_
     assert LIMITS["max_entries_limit_per_query"] >= SETTINGS.loki_limit
     assert 30 <= seconds(LIMITS["query_timeout"]) < SETTINGS.loki_timeout_seconds
     assert seconds(LIMITS["split_queries_by_interval"]) >= SETTINGS.kernel_overlap_seconds
+
+
+# The large Loki
+
+[ON_TOP] = documents("loki-values-large.yaml")
+LARGE = helm_values(LOKI, ON_TOP)
+
+
+def test_the_large_loki_keeps_the_limits_and_has_an_ingester_for_each_copy() -> None:
+    [schema] = LARGE["loki"]["schemaConfig"]["configs"]
+
+    assert LARGE["loki"]["limits_config"] == LIMITS
+    assert LARGE["extraObjects"] == LOKI["extraObjects"]
+    assert (schema["store"], schema["schema"]) == (SCHEMA["store"], SCHEMA["schema"])
+    assert {
+        LARGE["loki"]["storage"]["type"],
+        schema["object_store"],
+        LARGE["loki"]["compactor"]["delete_request_store"],
+    } == {"s3"}
+    assert LARGE["loki"]["commonConfig"]["replication_factor"] == LARGE["ingester"]["replicas"] == 3
+    assert LARGE["ingester"]["persistence"]["enabled"] is True
+    memory = byte_count(LARGE["ingester"]["resources"]["limits"]["memory"])
+    assert byte_count(LARGE["loki"]["ingester"]["wal"]["replay_memory_ceiling"]) <= memory / 2
+
+
+def test_every_component_of_the_large_loki_runs_and_the_small_one_does_not() -> None:
+    components = [name for name, value in ON_TOP.items() if "affinity" in value]
+
+    assert [LARGE[name]["replicas"] for name in ("singleBinary", "write", "read", "backend")] == [0, 0, 0, 0]
+    assert len(components) == 7
+    for name in components:
+        assert LARGE[name]["replicas"] >= 1
+        assert LARGE[name]["affinity"]["nodeAffinity"] == LOKI["singleBinary"]["affinity"]["nodeAffinity"]
+    assert LARGE["defaults"]["tolerations"] == LOKI["singleBinary"]["tolerations"]
+
+
+def test_the_guide_names_the_addresses_and_the_three_values_of_the_large_loki() -> None:
+    text = (MANIFESTS / "loki-values-large.yaml").read_text(encoding="utf-8")
+    [mine] = [
+        yaml.safe_load(block)
+        for block in re.findall(r"^```yaml\n(# loki-mine.*?)^```", STEPS, re.DOTALL | re.MULTILINE)
+    ]
+    urls = set(re.findall(r"http://loki-[\w./:-]+\w", STEPS))
+
+    assert mine["loki"]["storage"].keys() == {"bucketNames", "s3"}
+    assert all(
+        name in text for name in ("chunks: my-loki", "region: eu-central-1", "eks.amazonaws.com/role-arn")
+    )
+    assert "bucketNames" not in ON_TOP["loki"]["storage"], "without it the chart refuses to install"
+    assert urls == set(re.findall(r"http://loki-[\w./:-]+\w", text))

@@ -45,6 +45,13 @@ def count_answer(count: int, at_ns: int, work: Work) -> Reply:
     return success({"resultType": "vector", "result": result, "stats": _stats(work, len(result))})
 
 
+def volume_answer(label: str, volumes: Iterable[tuple[str, int]], end_ns: int) -> Reply:
+    """Return the bytes by the value of a label: a vector of one sample for each."""
+    seconds = end_ns // 10**9
+    result = [{"metric": {label: value}, "value": [seconds, str(size)]} for value, size in volumes]
+    return success({"resultType": "vector", "result": result, "stats": _stats(Work(), len(result))})
+
+
 def success(data: object) -> Reply:
     """Return the envelope, with strings escaped as in Go's JSON. An empty list of names is left out."""
     envelope = {"status": "success"} if data == [] else {"status": "success", "data": data}

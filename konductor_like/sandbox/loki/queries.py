@@ -6,6 +6,7 @@ Sources: pkg/loghttp/params.go, query.go; bodies seen on a real Loki.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import parse_qs
@@ -83,6 +84,20 @@ class Queries:
         query = parse(request.param("query")) if request.param("query") else None
         found = store.select(query.selects if isinstance(query, LogQuery) else lambda _labels: True, *span)
         return answers.success(sorted({name for stream, _ in found for name, _value in stream.labels}))
+
+    def volume(self, request: Request, store: Store, _tenant: str) -> Reply:
+        """Return the bytes of streams by the value of one label. The stand-in needs ``targetLabels``."""
+        span, limit, label = self._span(request), _line_limit(request), request.param("targetLabels")
+        if span.end_ns < span.start_ns:
+            raise LokiError(400, "end timestamp must not be before or equal to start time")
+        query = parse(request.param("query"))
+        if not isinstance(query, LogQuery) or query.has_filter:
+            raise LokiError(400, "only label matchers are supported")
+        found: Counter[str] = Counter()
+        for stream, _lines in store.select(query.selects, *span):
+            if value := dict(stream.labels).get(label):
+                found[value] += stream.sizes(*span)[0]
+        return answers.volume_answer(label, found.most_common(limit), span.end_ns)
 
     def _span(self, request: Request) -> Span:
         """Return the range of a query, by default the last hour."""

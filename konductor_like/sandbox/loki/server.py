@@ -50,6 +50,7 @@ class LokiApi:
             "/loki/api/v1/query": ("GET POST", self.queries.at_instant),
             "/loki/api/v1/tail": ("GET", self.queries.tail),
             "/loki/api/v1/labels": ("GET POST", self.queries.labels),
+            "/loki/api/v1/index/volume": ("GET POST", self.queries.volume),
         }
 
     def handle(self, request: Request) -> Reply:
