@@ -103,13 +103,11 @@ class Notifier:
         webhook: Webhook,
         metrics: Metrics,
         *,
-        gather_seconds: float = GATHER_SECONDS,
         pause: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``pause`` waits a number of seconds, or until ``closing`` is set."""
         self._webhook = webhook
-        self._gather_seconds = gather_seconds
         self._clock = clock
         self.closing = threading.Event()
         self.wake = threading.Event()
@@ -169,7 +167,7 @@ class Notifier:
         while True:
             if not self.closing.is_set():
                 self.wake.wait()
-            self._pause(self._gather_seconds)
+            self._pause(GATHER_SECONDS)
             while self._recent() >= MESSAGES_MOST and not self.closing.is_set():
                 self._pause(max(0.0, self._sent_seconds[0] + SPAN_SECONDS - self._clock()))
             with self._lock:

@@ -146,8 +146,8 @@ def _post(url: SplitResult, body: bytes, content_type: str, *, reads_all: bool) 
         try:
             target = (url.path or "/") + (f"?{url.query}" if url.query else "")
             connection.request("POST", target, body, headers)
-            response = connection.getresponse()
-            answer = b"" if response.status < 300 and not reads_all else _beginning(response)
+            with connection.getresponse() as response:
+                answer = b"" if response.status < 300 and not reads_all else _beginning(response)
         finally:
             deadline.cancel()
             if passed.is_set():
