@@ -219,7 +219,7 @@ def text_of(message: Message, cluster: str = "") -> str:
         lines.append(f"Root cause: {root}.")
     about = f"{first.node}: " if len(names) > 1 and first.node else ""
     lines.append(about + clipped(printable(first.text), _TEXT_CHARS))
-    facts = {"Rule": first.rule, "GPU": first.gpu, "Needs": first.needs, "Audit id": first.audit_id}
+    facts = {"Rule": first.rule, "Audit id": first.audit_id}  # the Event's words have GPU and needs
     lines.append(" ".join(f"{name}: {value}." for name, value in facts.items() if value))
     if first.reason is not None:
         lines.append(f"Next: {_command(first)}. Runbook: konductor-like explain {first.reason}.")

@@ -59,7 +59,7 @@ def test_a_tainted_node_is_one_message_with_gpu_rule_needs_command_and_runbook()
     assert text_of(tainted_node()).splitlines() == [
         "Tainted: gpu-7.",
         "xid 79 on GPU 0000:4e:00: GPU lost. Reboot the node. Needs: reboot.",
-        f"Rule: xid.79. GPU: 0000:4e:00. Needs: reboot. Audit id: {tainted_node().news[0].audit_id}.",
+        f"Rule: xid.79. Audit id: {tainted_node().news[0].audit_id}.",
         "Next: konductor-like explain node gpu-7. Runbook: konductor-like explain GPUFaultTainted.",
     ]
 
