@@ -181,6 +181,17 @@ def test_a_certificate_that_nobody_signed_is_refused(file: Path) -> None:
     assert not error.transient
 
 
+def test_an_authority_of_ones_own_is_trusted(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATES / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
+    with ScriptedServer(taking([], respond(b"ok")), context=context) as server:
+        file.write_text(server.url + PATH)
+        slack(file).send(MESSAGE)
+
+    assert len(server.requests) == 1
+
+
 def test_a_proxy_of_the_environment_is_not_used(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     with ScriptedServer(taking([], respond(b"ok"))) as server:
