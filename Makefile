@@ -20,7 +20,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 WORKERS ?= auto
 TESTS ?= tests
 # What needs no process and no simulated hours; the other folders are for `make test`, and so are the storms.
-FAST ?= $(addprefix tests/,catalog cluster controller detection docs loki policy quality) $(wildcard tests/test_*.py)
+FAST ?= $(addprefix tests/,catalog cluster controller detection docs loki notify policy quality) $(wildcard tests/test_*.py)
 STORMS := $(addprefix --ignore=tests/loki/test_,big_answers.py reader_floods.py reader_under_stress.py tail.py)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal -o cache_dir=.cache/pytest
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' konductor_like/__init__.py)

@@ -262,6 +262,15 @@ class Settings(BaseSettings):
     ask_for_pods: bool = True
     """Read the pods of a node with a fault from the API server, to know its jobs."""
 
+    # Notifications.
+    notify_webhook_file: Path | None = None
+    """File with the URL of a webhook that takes [notifications](../use/notifications.md) as CloudEvents. The
+    file is read for every message; while it does not exist, nothing is sent."""
+    notify_slack_file: Path | None = None
+    """File with the URL of an incoming webhook of Slack, for notifications. It is read in the same way."""
+    notify_cluster: str = Field("", max_length=63)
+    """Name of the cluster in notifications. Example: `prod-eu`."""
+
     # The process.
     listen: str = ":8080"
     """Address of `/healthz`, `/readyz` and `/metrics`; `off` for none. Example for IPv6 only: `[::]:8080`."""

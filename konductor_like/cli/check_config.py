@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,18 +35,30 @@ _SHOWN = 20
 """Namespaces that are listed, at most."""
 
 
-@examples("check-config", "check-config -o json", "check-config --loki")
+NotifyOption = Annotated[
+    bool, typer.Option("--notify", help="Also send a test message to each receiver of notifications.")
+]
+
+
+@examples("check-config", "check-config -o json", "check-config --loki", "check-config --notify")
 def check_config(
-    *, loki: LokiOption = False, output: FormatOption = "table", _verbose: Verbose = False
+    *,
+    loki: LokiOption = False,
+    notify: NotifyOption = False,
+    output: FormatOption = "table",
+    _verbose: Verbose = False,
 ) -> None:
     """Check the settings and the rules; show what is in effect.
 
     Secrets are hidden. The whole configuration is environment variables; a misspelt variable is an error
-    here. Exits with 2 if there is any error. Only with --loki does the command connect to anything.
+    here. Exits with 2 if there is any error. The command connects to
+    Loki only with --loki, and to receivers only with --notify.
     """
     found = inspect(os.environ)
     if loki and found.settings and not found.problems:
         found.measure(found.settings)
+    if notify and not found.problems:
+        _notify(found)
     if output == "name":
         say(name for name, _, _ in found.in_effect)
     elif output != "table":
@@ -173,6 +186,26 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
         file = settings.rules_file
     _check_rules(found, file)
     return found
+
+
+def _notify(found: Inspection) -> None:
+    """Send a test message to each receiver; add what failed to the problems."""
+    from konductor_like.notify.messages import trial_message
+    from konductor_like.notify.webhook import WebhookError, WebhookOffError, webhooks
+    from konductor_like.settings import Settings
+
+    receivers = webhooks(Settings())
+    if not receivers:
+        found.problems.append("neither KONDUCTOR_NOTIFY_SLACK_FILE nor KONDUCTOR_NOTIFY_WEBHOOK_FILE is set")
+    for receiver in receivers:
+        try:
+            receiver.send(trial_message(datetime.now(UTC)))
+        except WebhookOffError as error:
+            found.warnings.append(f"{error}. No test message was sent there.")
+        except WebhookError as error:
+            found.problems.append(f"No test message was sent to {receiver.name}: {error}")
+        else:
+            tell(f"A test message was sent to {receiver.name}.")
 
 
 def _check_rules(found: Inspection, file: Path | None) -> None:

@@ -280,6 +280,12 @@ class Metrics:
             "kernel_records_lost_total",
             "Kernel-log records that the kernel overwrote before the reader read them.",
         )
+        self.notifications = counter(
+            "notifications_total",
+            "Notifications, by sink and result: messages that were sent or failed, and single notifications "
+            "that were dropped from a full queue.",
+            *("sink", "result"),
+        )
         self.unparsed = counter(
             "kernel_lines_unparsed_total",
             "Kernel lines that name an Xid or SXid in an unknown form.",

@@ -6,7 +6,7 @@ A fact that repeats is logged once, or now and then with a count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 
 from konductor_like.cluster.node_writer import Outcome
@@ -36,6 +36,7 @@ from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.brake import held_back
 from konductor_like.policy.incidents import QUIET_REASONS
 from konductor_like.policy.needs import need_of
+from konductor_like.policy.release import is_reset
 from konductor_like.policy.returns import is_stopped, stop_words
 from konductor_like.policy.wording import why_held
 
@@ -54,12 +55,21 @@ class Report:
     """Reports each reconcile, and remembers what it has reported, so that it does not report it twice."""
 
     def __init__(
-        self, metrics: Metrics, *, dry_run: bool = False, fleet_event: FleetEvent | None = None
+        self,
+        metrics: Metrics,
+        *,
+        dry_run: bool = False,
+        fleet_event: FleetEvent | None = None,
+        on_reset: Callable[[NodeState], object] = lambda _: None,
     ) -> None:
-        """``fleet_event`` sends an Event about the fleet; without it the report sends none."""
+        """``fleet_event`` sends an Event about the fleet; without it the report sends none.
+
+        ``on_reset`` takes a node that a person has reset: the command itself has sent the Event.
+        """
         self._metrics = metrics
         self.audit = Audit(metrics, dry_run=dry_run)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
+        self._on_reset = on_reset
         self.brake = BrakeReport(self._fleet_event)
         self._returns_stopped = False
         self._suffix = " (dry run)" if dry_run else ""
@@ -243,8 +253,11 @@ class Report:
         for name in sorted(self._tainted.keys() - tainted.keys()):
             # A Node that was created again under the name never had the taint.
             if name in nodes and nodes[name].as_read.uid == self._tainted[name]:
-                releases = nodes[name].record.releases
+                record = nodes[name].record
+                releases = record.releases
                 by = f" By {releases[0].by}." if releases else ""
+                if releases and record.tainted_at is None and is_reset(releases[0]):
+                    self._on_reset(nodes[name])
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted
 

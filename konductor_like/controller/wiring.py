@@ -35,6 +35,7 @@ from konductor_like.controller.leader import Controller
 from konductor_like.controller.leadership import SOURCE_BY_READER, Leadership
 from konductor_like.controller.metrics import Latency, Metrics
 from konductor_like.controller.node_condition import NodeConditions, WriteCondition
+from konductor_like.controller.notifier import Notifications
 from konductor_like.controller.operator_controls import TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
 from konductor_like.controller.poller import Reader
@@ -58,9 +59,10 @@ from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.warmup_reader import RECHECK_SECONDS, WarmupReader, WarmupScope, WarmupTotals
 from konductor_like.loki.window_query import ByteBudget
-from konductor_like.model import Checkpoint, Coverage, EventReason, Source
+from konductor_like.model import Checkpoint, Coverage, EventReason, NodeState, Source
 from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS
+from konductor_like.notify.webhook import webhooks
 from konductor_like.settings import Settings
 
 LOKI_ATTEMPTS = 3
@@ -115,7 +117,7 @@ def open_controller(
         settings = settings.model_copy(update={"namespace": namespace})  # no pattern selects our own pod
         if isinstance(client, KubeClient):
             cluster = _real_cluster_ports(
-                settings, client, namespace, store, decode, active_rules, stop, exits
+                settings, client, namespace, store, decode, active_rules, stop, exits, metrics
             )
         else:
             cluster = _ClusterPorts(DryRunNodes(store), DryRunWriter(), DryRunEvents(), dry_run_fleet_event)
@@ -136,7 +138,12 @@ def open_controller(
             nodes=cluster.nodes,
             writer=cluster.writer,
             events=cluster.events,
-            report=Report(metrics, dry_run=options.dry_run, fleet_event=cluster.fleet_event),
+            report=Report(
+                metrics,
+                dry_run=options.dry_run,
+                fleet_event=cluster.fleet_event,
+                on_reset=cluster.on_reset,
+            ),
             fleet_event=cluster.fleet_event,
             operator_controls=OperatorControls(
                 lambda: read_controls(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
@@ -179,6 +186,7 @@ class _ClusterPorts:
     prepare: Callable[[], list[str]] = list
     finish_writes: Callable[[], object] = lambda: None
     write_condition: WriteCondition | None = None
+    on_reset: Callable[[NodeState], object] = lambda _: None
 
 
 def _real_cluster_ports(
@@ -190,6 +198,7 @@ def _real_cluster_ports(
     active_rules: ActiveRules,
     stop: threading.Event,
     exits: ExitStack,
+    metrics: Metrics,
 ) -> _ClusterPorts:
     identity = own_identity()
     lease = LeaderLease(
@@ -213,15 +222,20 @@ def _real_cluster_ports(
         on_label_refused=logs.warning,
         sleep=stop.wait,
     )
+    announcer = exits.enter_context(closing(Announcer(NodeEvents(client, identity, sleep=stop.wait).send)))
+    fleet_event = LeaseEvents(client, lambda: lease.reference, identity).send_soon
+    notifications = Notifications(announcer, fleet_event, webhooks(settings), metrics)
+    exits.callback(notifications.close)
     return _ClusterPorts(
         store,
         writer,
-        exits.enter_context(closing(Announcer(NodeEvents(client, identity, sleep=stop.wait).send))),
-        LeaseEvents(client, lambda: lease.reference, identity).send_soon,
+        notifications,
+        notifications.fleet,
         lease,
         prepare=lambda: ready_to_write(client, namespace, settings.lease_name),
         finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
         write_condition=writer.write_condition,
+        on_reset=notifications.reset,
     )
 
 

@@ -93,16 +93,25 @@ def release(
     record = replace(record, contested_at=None)
     verb = Verb.UNTAINT if state.tainted else Verb.RECORD
     record = replace(record, act=act_of(state, verb, at))
-    warning = record.releases[0].warning
-    message = f"Released by {by}" + (f": {reason}" if reason else "") + "."
     return Change(
         node=state.name,
         verb=verb,
         record=record,
         health=None,
         event=EventReason.RELEASED,
-        message=f"{message} {warning}" if warning else message,
+        message=reset_words(record.releases[0]),
     )
+
+
+def is_reset(mark: Release) -> bool:
+    """Whether a person made the release with ``konductor-like reset``."""
+    return not mark.by_controller and mark.how != BY_HAND
+
+
+def reset_words(mark: Release) -> str:
+    """Return the text of the Event about a person's reset."""
+    message = f"Released by {mark.by}" + (f": {mark.reason}" if mark.reason else "") + "."
+    return f"{message} {mark.warning}" if mark.warning else message
 
 
 def released_record(

@@ -21,6 +21,7 @@ from konductor_like.settings import EVERYDAY, Settings
 from konductor_like.settings_report import HIDDEN, effective, explain_settings_error, misspelt_variables
 from tests.cli.conftest import Run
 from tests.cli.transcripts import forget_settings
+from tests.loki.scripted_server import ScriptedServer, respond
 
 
 @pytest.fixture(autouse=True)
@@ -391,3 +392,27 @@ def test_a_large_bound_is_shown_in_full(run: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("KONDUCTOR_PROBATION_SECONDS", "inf")
 
     assert "KONDUCTOR_PROBATION_SECONDS='inf': must be at most 2678400\n" in run("check-config").err
+
+
+def test_notify_sends_a_test_message_and_names_a_receiver_that_refuses_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def notified() -> tuple[int, str]:
+        status = execute(["check-config", "--notify", "-o", "json"], "konductor-like")
+        printed = capsys.readouterr()
+        assert SECRET not in printed.out + printed.err
+        return status, printed.err
+
+    assert "neither KONDUCTOR_NOTIFY_SLACK_FILE nor" in notified()[1]
+    slack = tmp_path / "slack"
+    monkeypatch.setenv("KONDUCTOR_NOTIFY_SLACK_FILE", str(slack))
+
+    assert f"there is no file {slack}. No test message was sent there." in notified()[1]
+    with ScriptedServer(respond(b"ok"), respond(b"no_service", "404 Gone")) as server:
+        slack.write_text(f"{server.url}/{SECRET}")
+        status, said = notified()
+        assert (status, said.splitlines()[0]) == (0, "A test message was sent to slack.")
+        status, said = notified()
+
+    refused = "error: No test message was sent to slack: the receiver answered 404: no_service"
+    assert (status, said.splitlines()[0]) == (2, refused)

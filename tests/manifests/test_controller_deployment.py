@@ -128,20 +128,38 @@ def test_the_lease_gets_the_name_of_the_pod() -> None:
     assert own_identity(given) == "metadata.name_metadata.uid"
 
 
-def test_users_rules_come_from_an_optional_config_map(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("setting", "source", "created"),
+    [
+        (
+            "rules_file",
+            {"configMap": {"name": "konductor-like-rules", "optional": True}},
+            "create configmap konductor-like-rules --from-file=rules.yaml",
+        ),
+        (
+            "notify_slack_file",
+            {"secret": {"secretName": "konductor-like-slack", "optional": True}},
+            "create secret generic konductor-like-slack --from-file=url",
+        ),
+        ("notify_webhook_file", {"secret": {"secretName": "konductor-like-webhook", "optional": True}}, ""),
+    ],
+)
+def test_a_file_of_the_users_comes_from_an_optional_volume(
+    setting: str, source: dict[str, Any], created: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [given] = [each for each in CONTAINER["env"] if "value" in each]
-    monkeypatch.setenv(given["name"], given["value"])
-    file = Settings().rules_file
-    [mount] = CONTAINER["volumeMounts"]
-    [volume] = POD["volumes"]
+    given = {each["name"]: each["value"] for each in CONTAINER["env"] if "value" in each}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    file: Path = getattr(Settings(), setting)
+    [mount] = [each for each in CONTAINER["volumeMounts"] if each["mountPath"] == str(file.parent)]
+    [volume] = [each for each in POD["volumes"] if each["name"] == mount["name"]]
 
-    assert file is not None
-    assert (mount["name"], mount["mountPath"]) == (volume["name"], str(file.parent))
+    assert len(given) == len(CONTAINER["volumeMounts"]) == len(POD["volumes"]) == 3
+    assert mount["readOnly"]
     assert "subPath" not in mount  # such a file would never be updated
-    assert volume["configMap"] == {"name": "konductor-like-rules", "optional": True}
-    assert f"create configmap konductor-like-rules --from-file={file.name}" in TEXT
+    assert volume == {"name": mount["name"], **source}
+    assert created in TEXT
+    assert created.endswith(file.name) or not created
 
 
 # Scheduling and resources.

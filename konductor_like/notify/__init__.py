@@ -1,0 +1,1 @@
+"""Notifications: their words (``messages``), and the webhooks that take them (``webhook``)."""

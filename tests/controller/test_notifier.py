@@ -1,0 +1,390 @@
+"""Notifications are sent beside the reconciles: grouped, retried, limited, and none delays a write."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from konductor_like.controller import logs
+from konductor_like.controller import notifier as module
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.notifier import MESSAGES_MOST, TRIES, WAITING_MOST, Notifications, Notifier
+from konductor_like.controller.wiring import Options, open_controller
+from konductor_like.model import Change, EventReason
+from konductor_like.notify.messages import Kind, Message, News, text_of
+from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
+from konductor_like.policy.release import release
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.settings import Settings
+from tests.controller.reconciling import Scene, xid
+from tests.notify.scenes import event
+from tests.policy.scenes import at, node
+
+BUSY = WebhookError("the receiver answered 429", transient=True, wait_seconds=77)
+REFUSED = WebhookError("the receiver answered 400: invalid_payload")
+
+
+class Receiver:
+    """Takes messages once its gate is open; raises the errors in ``moods`` first, one for each try."""
+
+    def __init__(self, name: str = "slack") -> None:
+        self.name = name
+        self.gate = threading.Event()
+        self.gate.set()
+        self.tried = threading.Semaphore(0)
+        self.done = threading.Semaphore(0)
+        self.moods: list[Exception] = []
+        self.taken: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.tried.release()
+        assert self.gate.wait(10)
+        try:
+            if self.moods:
+                raise self.moods.pop(0)
+            self.taken.append(message)
+        finally:
+            self.done.release()
+
+    def wait(self, tries: int = 1) -> None:
+        """Wait until so many tries are over."""
+        for _ in range(tries):
+            assert self.done.acquire(timeout=10)
+
+    @property
+    def texts(self) -> list[str]:
+        return [text_of(message).splitlines()[0] for message in self.taken]
+
+
+class Clock:
+    """A clock that only pauses move; it counts them."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.pauses: list[float] = []
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.seconds += seconds
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.gate.set()
+
+
+@pytest.fixture
+def log() -> io.StringIO:
+    logs.set_up("text", "info", stream=(stream := io.StringIO()))
+    return stream
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GATHER_SECONDS", 0.0)
+
+
+def notifier(receiver: Receiver, metrics: Metrics | None = None, clock: Clock | None = None) -> Notifier:
+    clock = clock or Clock()
+    return Notifier(
+        cast("Webhook", receiver), metrics or Metrics(), pause=clock.pause, clock=lambda: clock.seconds
+    )
+
+
+class Silent:
+    """Sends no Events, and remembers them."""
+
+    def __init__(self) -> None:
+        self.events: list[EventReason | None] = []
+
+    def announce(self, _state: object, change: Change) -> None:
+        self.events.append(change.event)
+
+    def fleet(self, reason: EventReason, _message: str, _act: str = "") -> None:
+        self.events.append(reason)
+
+
+def notifications(*receivers: Receiver, metrics: Metrics | None = None) -> Notifications:
+    silent = Silent()
+    webhooks = [cast("Webhook", receiver) for receiver in receivers]
+    return Notifications(silent, silent.fleet, webhooks, metrics or Metrics())
+
+
+def news(number: int, kind: Kind = Kind.TAINTED) -> list[News]:
+    reason = EventReason.TAINTED
+    return [
+        News(kind, reason, f"{kind}-{number}", at(0), "Something.", f"gpu-{number}", rule=f"xid.{number}")
+    ]
+
+
+def put(sender: Notifier, *numbers: int, kind: Kind = Kind.TAINTED) -> None:
+    for number in numbers:
+        sender.put(lambda number=number: news(number, kind), urgent=kind.urgent)  # type: ignore[misc]  # a default
+
+
+def close(sender: Notifier) -> None:
+    sender.closing.set()
+    sender.wake.set()
+    sender.join(10)
+
+
+def results(metrics: Metrics, name: str = "slack") -> dict[str, float]:
+    found = {}
+    for result in ("sent", "failed", "dropped"):
+        labels = {"sink": name, "result": result}
+        found[result] = metrics.registry.get_sample_value("konductor_like_notifications_total", labels) or 0.0
+    return {result: count for result, count in found.items() if count}
+
+
+def test_a_reconcile_ends_while_a_receiver_stalls_and_the_other_receiver_is_served(
+    receiver: Receiver,
+) -> None:
+    receiver.gate.clear()
+    other, scene = Receiver("webhook"), Scene(20)
+    both = notifications(receiver, other)
+    scene.reconciler._events = both
+
+    scene.run(xid("gpu-1"), seconds=2)
+    assert receiver.tried.acquire(timeout=10)
+    scene.run(xid("gpu-2"), seconds=3)
+
+    assert scene.cluster.tainted == {"gpu-1", "gpu-2"}
+    other.wait(2)
+    assert other.texts == ["Tainted: gpu-1.", "Tainted: gpu-2."]
+    assert receiver.taken == []
+    receiver.gate.set()
+    both.close()
+    assert receiver.texts == other.texts
+
+
+def test_a_failure_of_twenty_nodes_is_one_message_and_events_are_sent_as_before(receiver: Receiver) -> None:
+    scene = Scene(100)
+    sender = notifications(receiver)
+    scene.reconciler._events = sender
+
+    scene.run(*(xid(f"gpu-{number}") for number in range(1, 21)), seconds=2)
+    receiver.wait()
+    sender.close()
+
+    [text] = receiver.texts
+    assert text.startswith("Tainted: 20 nodes: gpu-1, ")
+    assert cast("Silent", sender._events).events == [EventReason.TAINTED] * 20
+
+
+def test_the_same_write_announced_again_is_sent_once(receiver: Receiver) -> None:
+    scene, metrics = Scene(), Metrics()
+    scene.run(xid("gpu-1"), seconds=2)
+    [change] = scene.cluster.written
+    sender = notifications(receiver, metrics=metrics)
+
+    for _ in range(2):
+        sender.announce(scene.cluster.nodes["gpu-1"], change)
+    sender.announce(node("gpu-2"), event(EventReason.SILENT, name="gpu-2"))
+    sender.close()
+
+    assert sorted(each.node for message in receiver.taken for each in message.news) == ["gpu-1", "gpu-2"]
+
+
+def test_events_of_the_fleet_are_notified_of_and_records_are_not(receiver: Receiver) -> None:
+    sender = notifications(receiver)
+
+    sender.announce(node(), event(EventReason.RECORDED))
+    sender.fleet(EventReason.FREE, "The brake stopped holding nodes back.")
+    sender.fleet(EventReason.SILENT, "The kernel log of 40 nodes has not arrived.")
+    sender.close()
+
+    [message] = receiver.taken
+    assert text_of(message).splitlines()[:2] == [
+        "Coverage lost.",
+        "The kernel log of 40 nodes has not arrived.",
+    ]
+
+
+def test_a_persons_reset_is_notified_of_and_a_removal_by_hand_is_left_to_its_event(
+    receiver: Receiver,
+) -> None:
+    scene = Scene()
+    sender = notifications(receiver)
+    scene.reconciler._events = sender
+    scene.reconciler._report._on_reset = sender.reset
+    scene.run(xid("gpu-1"), xid("gpu-2"), seconds=2)
+    nodes = scene.cluster.nodes
+    change = release(nodes["gpu-1"], at=at(3), by="ann", reason="new riser", how="reset", read_ns={})
+    assert change is not None
+    assert change.record is not None
+    as_read = replace(nodes["gpu-1"].as_read, record="…")
+    nodes["gpu-1"] = replace(nodes["gpu-1"], taints=(), record=change.record, as_read=as_read)
+    nodes["gpu-2"] = replace(nodes["gpu-2"], taints=())
+
+    scene.run(seconds=4)
+    scene.run(seconds=5)
+    sender.close()
+
+    returned = [each for one in receiver.taken if one.kind is Kind.RETURNED for each in one.news]
+    assert {each.node: each.text for each in returned} == {
+        "gpu-1": change.message,
+        "gpu-2": "somebody removed the taint. The evidence so far does not taint again.",
+    }
+    assert {each.audit_id for each in returned if each.node == "gpu-1"} == {change.act_id}
+
+
+def test_a_busy_receiver_is_tried_again_after_the_wait_that_it_asks_for(receiver: Receiver) -> None:
+    metrics, clock = Metrics(), Clock()
+    receiver.moods = [BUSY, WebhookError("the receiver answered 500", transient=True)]
+    sender = notifier(receiver, metrics, clock)
+
+    put(sender, 1)
+    receiver.wait(3)
+    close(sender)
+
+    _, asked, own, *_ = clock.pauses
+    assert asked == 77
+    assert 0 < own < 10
+    assert receiver.texts == ["Tainted: gpu-1."]
+    assert results(metrics) == {"sent": 1}
+
+
+def test_a_message_is_given_up_after_some_tries_and_at_once_if_it_is_refused(
+    receiver: Receiver, log: io.StringIO
+) -> None:
+    metrics = Metrics()
+    receiver.moods = [*[BUSY] * TRIES, REFUSED, REFUSED]
+    sender = notifier(receiver, metrics)
+
+    for number in range(4):
+        put(sender, number)
+        receiver.wait(TRIES if number == 0 else 1)
+    close(sender)
+
+    assert results(metrics) == {"failed": 3, "sent": 1}
+    said = [line.split(" ", 1)[1] for line in log.getvalue().splitlines()]
+    failed = "WARNING A notification to Slack failed: the receiver answered"
+    assert said == [
+        f"{failed} 429. It was: Tainted: gpu-0.",
+        f"{failed} 400: invalid_payload. It was: Tainted: gpu-1.",
+        "INFO Notifications to Slack arrive.",
+    ]
+
+
+def test_without_a_file_nothing_is_sent_counted_or_logged_twice(receiver: Receiver, log: io.StringIO) -> None:
+    metrics = Metrics()
+    receiver.moods = [WebhookOffError("KONDUCTOR_NOTIFY_SLACK_FILE: there is no file /x")] * 2
+    sender = notifier(receiver, metrics)
+
+    for number in range(2):
+        put(sender, number)
+        receiver.wait()
+    close(sender)
+
+    assert results(metrics) == {}
+    assert log.getvalue().count("\n") == log.getvalue().count("Notifications to Slack are off.") == 1
+
+
+def test_an_error_of_our_own_ends_nothing_and_its_text_is_not_logged(
+    receiver: Receiver, log: io.StringIO
+) -> None:
+    receiver.moods = [RuntimeError("https://hooks.slack.com/secret")]
+    sender = notifier(receiver)
+
+    put(sender, 1)
+    receiver.wait()
+    put(sender, 2)
+    receiver.wait()
+    close(sender)
+
+    assert receiver.texts == ["Tainted: gpu-2."]
+    assert "Notifications to Slack failed (RuntimeError). Please report this." in log.getvalue()
+    assert "secret" not in log.getvalue()
+
+
+def test_above_ten_messages_a_minute_the_rest_is_one_summary(receiver: Receiver) -> None:
+    clock = Clock()
+    receiver.gate.clear()
+    sender = notifier(receiver, clock=clock)
+    put(sender, 0)
+    assert receiver.tried.acquire(timeout=10)
+    put(sender, *range(1, 40))
+
+    receiver.gate.set()
+    receiver.wait(MESSAGES_MOST)
+    assert clock.seconds == 0
+    put(sender, *range(40, 42))
+    receiver.wait(2)
+    close(sender)
+
+    kinds = [message.kind for message in receiver.taken]
+    assert kinds == [Kind.TAINTED] * 9 + [Kind.SUMMARY] + [Kind.TAINTED] * 2
+    assert len(receiver.taken[9].news) == 31
+    assert clock.seconds == 60
+
+
+def test_a_full_queue_drops_the_oldest_that_are_not_urgent_first_and_says_so_once(
+    receiver: Receiver, log: io.StringIO
+) -> None:
+    metrics = Metrics()
+    receiver.gate.clear()
+    sender = notifier(receiver, metrics)
+    put(sender, 0)
+    assert receiver.tried.acquire(timeout=10)
+
+    put(sender, 1, 2, kind=Kind.RETURNED)
+    put(sender, *range(3, WAITING_MOST + 5))
+    receiver.gate.set()
+    receiver.wait(2)
+    close(sender)
+
+    sent = {each.id for message in receiver.taken for each in message.news}
+    assert results(metrics)["dropped"] == 4
+    assert not {"node.returned-1", "node.returned-2", "node.tainted-3", "node.tainted-4"} & sent
+    assert len(sent) == WAITING_MOST + 1
+    assert log.getvalue().count("4 notifications to Slack were dropped: too many waited.") == 1
+
+
+def test_the_end_does_not_wait_for_a_receiver_that_hangs_and_says_what_is_lost(
+    receiver: Receiver, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLOSE_SECONDS", 0.01)
+    metrics = Metrics()
+    receiver.gate.clear()
+    sender = notifications(receiver, metrics=metrics)
+    for number in range(3):
+        sender.announce(node(f"gpu-{number}"), event(EventReason.SILENT, name=f"gpu-{number}"))
+        if number == 0:
+            assert receiver.tried.acquire(timeout=10)
+
+    sender.close()
+
+    assert "The controller stops before Slack took all notifications: 2 waited." in log.getvalue()
+    assert results(metrics)["dropped"] == 2
+
+
+def test_at_the_end_a_failing_receiver_is_tried_once_more_and_no_longer(receiver: Receiver) -> None:
+    receiver.moods = [BUSY] * 20
+    metrics = Metrics()
+    sender = notifier(receiver, metrics)
+    sender.closing.set()
+
+    put(sender, 1, 2)
+    close(sender)
+
+    assert results(metrics) == {"failed": 2}
+
+
+def test_a_real_run_has_a_notifier_for_each_file_and_a_dry_run_has_none(tmp_path: Path) -> None:
+    kubeconfig = str(KubernetesServer().kubeconfig(tmp_path / "config"))
+    settings = Settings(notify_slack_file=tmp_path / "slack", notify_webhook_file=tmp_path / "webhook")
+    threads = []
+    for dry_run in (True, False):
+        options = Options(dry_run=dry_run, kubeconfig=kubeconfig)
+        with open_controller(settings, options, Metrics(), threading.Event()):
+            threads.append({each.name for each in threading.enumerate() if each.name.startswith("notify-")})
+
+    assert threads == [set(), {"notify-slack", "notify-webhook"}]
