@@ -258,6 +258,9 @@ class Settings(BaseSettings):
     # The process.
     listen: str = ":8080"
     """Address of `/healthz`, `/readyz` and `/metrics`; `off` for none. Example for IPv6 only: `[::]:8080`."""
+    node_metrics_most: int = Field(2000, ge=0, le=100_000)
+    """Maximum number of series that each [metric of single nodes](../use/metrics-and-alerts.md) has; `0` for
+    none. The gravest nodes come first."""
     log_format: Literal["auto", "text", "json"] = "auto"
     """`auto`: text on a terminal, JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

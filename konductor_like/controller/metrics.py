@@ -10,6 +10,7 @@ from itertools import islice
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from konductor_like import __version__
+from konductor_like.controller.node_metrics import NodeMetrics
 from konductor_like.model import (
     BrakeState,
     Fault,
@@ -282,6 +283,7 @@ class Metrics:
             "kernel_lines_unparsed_total",
             "Kernel lines that name an Xid or SXid in an unknown form.",
         )
+        self.nodes = NodeMetrics(self.registry)
         self._start_at_zero()
 
     def show_brake(self, brake: BrakeState) -> None:

@@ -121,6 +121,7 @@ def open_controller(
             )
             exits.callback(jobs.close)
             jobs.start()
+        metrics.nodes.most = settings.node_metrics_most
         factory = LeadershipFactory(
             settings=settings,
             metrics=metrics,
