@@ -1,7 +1,7 @@
 """Runs every query of the dashboard and every alert on a real Prometheus that scrapes a demo's controller.
 
-``python -m tests.measures.dashboard`` needs ``prometheus`` (Debian: the package prometheus). For each query it
-prints the number of series and their values; a wrong query or rule ends it with an error.
+``python -m tests.measures.dashboard`` needs ``prometheus`` (Debian: the package prometheus). It
+prints the number of series and the values of each query; a wrong query or rule ends it with an error.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 
 from konductor_like.demo.stage import Stage
@@ -72,8 +71,7 @@ def show(api: str) -> int:
     """Print each query's answer and each alert; return 1 if Prometheus refuses a query or a rule."""
 
     def ask(path: str, **parameters: str) -> Any:
-        with urllib.request.urlopen(f"{api}/{path}?{urllib.parse.urlencode(parameters)}") as answer:
-            return json.load(answer)["data"]
+        return httpx.get(f"{api}/{path}", params=parameters).raise_for_status().json()["data"]
 
     dashboard = json.loads((MANIFESTS / "grafana_dashboard.json").read_text("utf-8"))
     for panel in dashboard["panels"]:
