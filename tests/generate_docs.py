@@ -169,7 +169,7 @@ def _events() -> Mapping[str, str]:
             (
                 f"`{reason}`",
                 kind,
-                ", ".join(places or ["Node"]),
+                ", ".join(places or ["owner of pods" if reason is EventReason.JOBS_NODE else "Node"]),
                 runbook.summary,
                 f"[runbook](../runbooks/{runbook.link})",
             )

@@ -80,6 +80,15 @@ def test_the_node_condition_comes_with_a_word_about_its_right(
     )
 
 
+def test_events_to_jobs_come_with_a_word_about_their_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KONDUCTOR_JOB_EVENTS", "true")
+
+    found = inspect(os.environ)
+
+    assert found.problems == []
+    assert found.warnings[-1].endswith("only after kubectl apply -f manifests/job_events.yaml.")
+
+
 SECRET = "s3cr3t"
 
 
