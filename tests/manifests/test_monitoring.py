@@ -107,6 +107,12 @@ def test_an_alert_says_how_grave_it_is_and_where_its_runbook_is(alert: str) -> N
     assert (DOCS.parent / page).exists()
 
 
+def test_the_guide_names_each_alert_and_no_other() -> None:
+    guide = (DOCS / "use" / "metrics-and-alerts.md").read_text("utf-8")
+
+    assert set(re.findall(r"`((?:KonductorLike|Loki|Collector)\w+)`", guide)) == set(RULES)
+
+
 def test_the_counters_of_the_alerts_exist_before_they_count_first() -> None:
     """Otherwise ``increase()`` does not see the first increment."""
     samples = [
