@@ -262,6 +262,9 @@ class Settings(BaseSettings):
     ask_for_pods: bool = True
     """Read the pods of a node with a fault from the API server, to know its jobs."""
 
+    job_events: bool = False
+    """Send an [Event to the owners of the jobs](../use/tell-the-jobs-owner.md) on a node that the controller
+    taints. Needs `manifests/job_events.yaml`."""
     # Notifications.
     notify_webhook_file: Path | None = None
     """File with the URL of a webhook that takes [notifications](../use/notifications.md) as CloudEvents. The
@@ -274,6 +277,9 @@ class Settings(BaseSettings):
     # The process.
     listen: str = ":8080"
     """Address of `/healthz`, `/readyz` and `/metrics`; `off` for none. Example for IPv6 only: `[::]:8080`."""
+    node_metrics_most: int = Field(2000, ge=0, le=100_000)
+    """Maximum number of series that each [metric of single nodes](../use/metrics-and-alerts.md) has; `0` for
+    none. The gravest nodes come first."""
     log_format: Literal["auto", "text", "json"] = "auto"
     """`auto`: text on a terminal, JSON elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -362,6 +368,8 @@ class Settings(BaseSettings):
             )
         if self.loki_username is not None and (self.loki_bearer_token or self.loki_bearer_token_file):
             raise ValueError("choose one of bearer token and basic authentication")
+        if self.job_events and not self.ask_for_pods:
+            raise ValueError("KONDUCTOR_JOB_EVENTS needs KONDUCTOR_ASK_FOR_PODS=true, to know the jobs")
         if not any(matcher.op == "=" for matcher in parse_matchers(self.kernel_selector)):
             raise ValueError("KONDUCTOR_KERNEL_SELECTOR needs at least one matcher with =")
         if len(",".join(self.watched_namespaces + self.excluded_namespaces)) > _NAMESPACES_CHARS:

@@ -130,14 +130,29 @@ def _settings() -> Mapping[str, str]:
     }
 
 
-def _metrics() -> Mapping[str, str]:
-    rows = []
+class Family(NamedTuple):
+    """A metric of the controller, under the name of its samples."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+def families() -> Iterator[Family]:
+    """Yield every metric of the controller."""
     collector: Any
     for collector in Metrics().registry._collector_to_names:
         [family] = collector.describe()
-        suffix = "_total" if family.type == "counter" else ""
-        labels = ", ".join(f"`{label}`" for label in collector._labelnames) or "-"
-        rows.append((f"`{family.name}{suffix}`", family.type, labels, family.documentation))
+        name = family.name + ("_total" if family.type == "counter" else "")
+        yield Family(name, family.type, tuple(collector._labelnames), family.documentation)
+
+
+def _metrics() -> Mapping[str, str]:
+    rows = (
+        (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "-", each.meaning)
+        for each in families()
+    )
     return {"metrics": _table(("metric", "type", "labels", "meaning"), sorted(rows))}
 
 
@@ -154,7 +169,7 @@ def _events() -> Mapping[str, str]:
             (
                 f"`{reason}`",
                 kind,
-                ", ".join(places or ["Node"]),
+                ", ".join(places or ["owner of pods" if reason is EventReason.JOBS_NODE else "Node"]),
                 runbook.summary,
                 f"[runbook](../runbooks/{runbook.link})",
             )

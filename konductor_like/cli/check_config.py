@@ -183,6 +183,11 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
                 f"KONDUCTOR_NODE_CONDITION={kind}: the controller may write the condition only after kubectl "
                 f"apply -f manifests/node_condition.yaml, with {kind} in the list `ours` of its policy."
             )
+        if settings.job_events:
+            found.warnings.append(
+                "KONDUCTOR_JOB_EVENTS=true: the controller may send these Events only after kubectl apply -f "
+                "manifests/job_events.yaml."
+            )
         file = settings.rules_file
     _check_rules(found, file)
     return found

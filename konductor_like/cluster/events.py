@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 from konductor_like.cluster.client import KubeClient, events_path
 from konductor_like.cluster.errors import Backoff, KubeConflict, KubeError
+from konductor_like.cluster.pods import Owner
 from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.model.time import stamp
 
@@ -53,7 +54,12 @@ _NORMAL = frozenset(
 class _Events:
     """Creates Events as one reporting process."""
 
-    def __init__(self, client: KubeClient, instance: str, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        instance: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._client = client
         self._instance = instance[:128]
         self._now = now
@@ -127,6 +133,27 @@ class NodeEvents(_Events):
             if self._sleep(_BACKOFF.seconds(failures, error.retry_after_seconds)):
                 break
         return False
+
+
+class JobEvents(_Events):
+    """Sends Events about a tainted node to the owners of the jobs there."""
+
+    def send(self, owner: Owner, message: str, subject: str, act: str) -> KubeError | None:
+        """Send one Event, in the owner's namespace. Return the error, or None if the server has the Event.
+
+        Owner and ``subject`` identify the Event; ``act`` is the id of the write that tainted the node.
+        """
+        involved = {
+            "apiVersion": owner.api_version,
+            "kind": owner.kind,
+            "namespace": owner.namespace,
+            "name": owner.name,
+            "uid": owner.uid,
+        }
+        reason = EventReason.JOBS_NODE
+        return self._create(
+            f"{reason.value.lower()}.{digest(*owner, subject)}", involved, reason, message, act
+        )
 
 
 class LeaseEvents(_Events):

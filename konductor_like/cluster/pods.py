@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from konductor_like.cluster.client import PODS_PATH, ReadOnlyKubeClient
 from konductor_like.jobs import job_of_pod
@@ -26,7 +26,19 @@ RUNNING_BYTES = 64 << 20
 OTHERS_BYTES = 4 << 20
 """Bytes of the answer with the other pods that are read, at most: about 500 pods. A node of batch jobs may
 have thousands that ended, few of them in the last minutes."""
+_OWNER_CHARS = 300
+"""Characters of a field of an owner, at most. The API server does not check the names of owners."""
 _GPU = ("nvidia.com/", "amd.com/gpu")
+
+
+class Owner(NamedTuple):
+    """The controller of a pod, as the pod's owner references name it; for a pod without one, the pod."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,8 @@ class NodeJobs:
     """The job of each pod, by ``namespace/name``; empty for a pod without a job, such as a DaemonSet's."""
     complete: bool = True
     """Whether all running pods were read."""
+    owners: tuple[Owner, ...] = ()
+    """The owners of the pods of ``jobs``, each once, in the order of the pods."""
 
 
 def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
@@ -55,7 +69,7 @@ def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
 
     complete = scan("=Running", RUNNING_BYTES)
     scan("!=Running", OTHERS_BYTES)
-    return NodeJobs(frozenset(found.jobs), found.pods, complete)
+    return NodeJobs(frozenset(found.jobs), found.pods, complete, tuple(found.owners))
 
 
 class _Found:
@@ -64,6 +78,7 @@ class _Found:
     def __init__(self, ended_since: datetime) -> None:
         self.jobs: set[str] = set()
         self.pods: dict[str, str] = {}
+        self.owners: dict[Owner, None] = {}
         self._ended_since = ended_since
 
     def take(self, pod: Mapping[str, Any]) -> None:
@@ -86,6 +101,17 @@ class _Found:
         self.pods[f"{meta['namespace']}/{meta['name']}"] = job or ""
         if job and _has_gpu(spec) and not _ended_before(pod.get("status") or {}, self._ended_since):
             self.jobs.add(job)
+            owner = _owner(meta)
+            if all(0 < len(field) <= _OWNER_CHARS for field in owner):
+                self.owners[owner] = None
+
+
+def _owner(meta: Mapping[str, Any]) -> Owner:
+    """Return the owner of a pod; a field that is missing is empty."""
+    references = [each for each in meta.get("ownerReferences") or () if each.get("controller")]
+    found = references[0] if references else {"apiVersion": "v1", "kind": "Pod", **meta}
+    api_version, kind, name, uid = (str(found.get(key, "")) for key in ("apiVersion", "kind", "name", "uid"))
+    return Owner(api_version, kind, str(meta["namespace"]), name, uid)
 
 
 def _has_gpu(spec: Mapping[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.node_condition import NodeConditions
+from konductor_like.controller.node_metrics import View
 from konductor_like.controller.poller import Delivery, Poller, Reader, poll_threads
 from konductor_like.controller.ports import Nodes
 from konductor_like.controller.reconciler import Reconciler
@@ -155,6 +156,7 @@ class Leadership:
     @contextmanager
     def _polling(self) -> Iterator[None]:
         """Run the threads that poll. At the end wait a few seconds in all until the threads have ended."""
+        self._metrics.nodes.view = self._view
         threads = poll_threads(self.pollers, self._stop)
         for thread in threads:
             thread.start()
@@ -163,6 +165,7 @@ class Leadership:
         finally:
             self._stop.set()
             self._metrics.unread.clear()
+            self._metrics.nodes.view = None
             deadline_seconds = time.monotonic() + JOIN_SECONDS
             for thread in threads:
                 thread.join(max(0.0, deadline_seconds - time.monotonic()))
@@ -242,6 +245,10 @@ class Leadership:
         self._coverage = replace(coverage, misnamed=self._reconciler.misnamed(datetime.now(UTC)))
         if self._conditions is not None:
             self._conditions.hear(coverage, self._fleet.silent_alone)
+
+    def _view(self) -> View:
+        """Return the fleet for the metrics of single nodes. Each scrape calls it, in a thread of its own."""
+        return View(self._nodes.snapshot(), self._coverage, self.unread_since_ns() is not None)
 
     def _read_ns(self) -> dict[Source, int]:
         """Return up to when each polled source was read."""

@@ -10,6 +10,7 @@ from itertools import islice
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from konductor_like.build import this_program
+from konductor_like.controller.node_metrics import NodeMetrics
 from konductor_like.model import (
     BrakeState,
     Fault,
@@ -39,6 +40,8 @@ OBSERVED_MOST = 200
 """Faults of one reconcile whose latency is measured; of a flood a sample is enough."""
 UNTAINTED_MOST = 10_000
 """Faults that wait for their taint to be measured; at one more all of them are forgotten."""
+NO_SUCH_NODE = "no such node"
+"""The reason of ``faults_ignored_total`` for a fault that names no Node, which an alert reads."""
 _SOURCES = ("kernel", "pod", "heartbeat", "backfill", "warmup")
 _LAGS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
@@ -290,6 +293,7 @@ class Metrics:
             "kernel_lines_unparsed_total",
             "Kernel lines that name an Xid or SXid in an unknown form.",
         )
+        self.nodes = NodeMetrics(self.registry)
         self._start_at_zero()
 
     def show_brake(self, brake: BrakeState) -> None:
@@ -326,6 +330,9 @@ class Metrics:
         for source in _SOURCES:
             for family in (self.lines, self.duplicates, self.nodeless, self.queries, self.bytes_processed):
                 family.labels(source)
+        for source in Source:
+            self.entry_to_read.labels(source.value)
+        self.ignored.labels(NO_SUCH_NODE)
         self.pace_most.set(math.inf)
         for needs in Needs:
             self.needing.labels(needs.value)
@@ -358,7 +365,8 @@ class Latency:
 
     def read(self, faults: Iterable[Fault], received_ns: Mapping[Source, int]) -> None:
         """Measure faults whose lines have just been read. ``received_ns`` is when Loki's answers arrived."""
-        for fault in islice((fault for fault in faults if fault.source in received_ns), OBSERVED_MOST):
+        new = (fault for fault in faults if fault.source in received_ns and not fault.before_install)
+        for fault in islice(new, OBSERVED_MOST):
             read_ns = received_ns[fault.source]
             since_entry = max(0, read_ns - fault.timestamp_ns) / 1e9
             self._metrics.entry_to_read.labels(fault.source.value).observe(since_entry)

@@ -60,7 +60,7 @@ class DryRunNodes:
     def snapshot(self) -> Mapping[str, NodeState]:
         """Return all nodes as they would be after the writes."""
         nodes = dict(self._live.snapshot())
-        for name, written in self._written.items():
+        for name, written in list(self._written.items()):  # a scrape may read while a reconcile writes
             live = nodes.get(name)
             if live is not None and live.as_read.uid == written.as_read.uid:
                 seen = replace(written.as_read, resource_version=live.as_read.resource_version)

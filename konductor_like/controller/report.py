@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from konductor_like.cluster.node_writer import Outcome
 from konductor_like.controller import logs
 from konductor_like.controller.audit import Audit, control_applied
-from konductor_like.controller.metrics import Metrics, fault_labels
+from konductor_like.controller.metrics import NO_SUCH_NODE, Metrics, fault_labels
 from konductor_like.controller.ports import FleetEvent
 from konductor_like.model import (
     BrakeState,
@@ -201,7 +201,7 @@ class Report:
         self._logged_unknown = names
         dropped = Counter((fault.finding.rule, fault.node) for fault in given_up)
         for (rule, node), count in dropped.items():
-            self._metrics.ignored.labels("no such node").inc(count)
+            self._metrics.ignored.labels(NO_SUCH_NODE).inc(count)
             logs.warning(
                 f"{rule} of node {node} dropped: the cluster has no such node.", node=node, rule=rule
             )

@@ -11,12 +11,12 @@ from typing import Protocol
 
 from konductor_like.build import this_program
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
-from konductor_like.cluster.events import LeaseEvents, NodeEvents
+from konductor_like.cluster.events import JobEvents, LeaseEvents, NodeEvents
 from konductor_like.cluster.lease import LeaderLease, own_identity, read_controls
 from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node_store import NodeStore, ResourceSlices
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
-from konductor_like.cluster.pods import jobs_on
+from konductor_like.cluster.pods import NodeJobs, jobs_on
 from konductor_like.cluster.preflight import ready_to_write
 from konductor_like.cluster.published import (
     BUILD_ANNOTATION,
@@ -31,6 +31,7 @@ from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.gpu_counts import GpuMemory
+from konductor_like.controller.job_events import JobOwners
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.leadership import SOURCE_BY_READER, Leadership
 from konductor_like.controller.metrics import Latency, Metrics
@@ -130,6 +131,17 @@ def open_controller(
             )
             exits.callback(jobs.close)
             jobs.start()
+        events = cluster.events
+        if jobs is not None and settings.job_events and isinstance(client, KubeClient):
+            known = jobs.known
+
+            def ask(node: str) -> NodeJobs:
+                return known().get(node) or jobs_on(client, node, datetime.now(UTC))
+
+            events = exits.enter_context(
+                closing(JobOwners(events, ask, JobEvents(client, own_identity()).send, metrics))
+            )
+        metrics.nodes.most = settings.node_metrics_most
         factory = LeadershipFactory(
             settings=settings,
             metrics=metrics,
@@ -137,7 +149,7 @@ def open_controller(
             active_rules=active_rules,
             nodes=cluster.nodes,
             writer=cluster.writer,
-            events=cluster.events,
+            events=events,
             report=Report(
                 metrics,
                 dry_run=options.dry_run,

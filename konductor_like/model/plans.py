@@ -64,6 +64,8 @@ class EventReason(StrEnum):
     """Too many returned nodes relapsed: no node returns by itself until a person resumes; on the Lease."""
     RETURNS_RESUMED = "GPUReturnsResumed"
     """A person lets nodes return by themselves again; on the Lease."""
+    JOBS_NODE = "GPUNodeFaulty"
+    """A node was tainted on which pods of a job ran; on the owner of these pods."""
     AMBIGUOUS = "NodeNameAmbiguous"
     """Two machines report under one name."""
     MISNAMED = "NodeNameUnknown"

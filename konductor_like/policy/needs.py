@@ -101,16 +101,21 @@ def asked_of(record: NodeRecord, *, tainted: bool) -> Asked | None:
 
     The tainting incidents count on a node that is faulty or held, the suspicious ones on any other.
     """
-    counting = _counting(record, tainted=tainted)
-    if not tainted and not counting:
+    found = counting(record, tainted=tainted)
+    if not tainted and not found:
         return None
     if tainted and record.replace_since is not None:
         return Asked(Needs.REPLACEMENT, None, "the node failed too often")
-    if not counting:
+    if not found:
         return Asked(Needs.INSPECTION, None, "no recorded fault explains the taint")
-    unmet = [_asked_by(each) for each in counting if each.met_by is None]
+    unmet = [_asked_by(each) for each in found if each.met_by is None]
     unmet = unmet or [_asked_by(each) for each in suspicious(record) if each.met_by is None]
     return max(unmet, key=lambda asked: RANK[asked.needs], default=Asked(Needs.NONE))
+
+
+def counting(record: NodeRecord, *, tainted: bool) -> list[Incident]:
+    """Return the incidents behind the node's state: those that taint, or without any the suspicious ones."""
+    return tainting(record) if tainted else tainting(record) or suspicious(record)
 
 
 def need_in_words(record: NodeRecord, *, tainted: bool) -> str:
@@ -127,7 +132,7 @@ def need_in_words(record: NodeRecord, *, tainted: bool) -> str:
 
 def latest_met(record: NodeRecord, *, tainted: bool) -> Incident | None:
     """Return the incident whose need was met last, of those that count; None if no need was met."""
-    met = (each for each in _counting(record, tainted=tainted) if each.met_by is not None)
+    met = (each for each in counting(record, tainted=tainted) if each.met_by is not None)
     return max(met, key=lambda each: each.met_ns or 0, default=None)
 
 
@@ -162,10 +167,6 @@ def needs_on(incident: Incident, state: NodeState) -> str:
     if state.tainted and state.record.replace_since is not None and not incident.by_person:
         return Needs.REPLACEMENT
     return incident.needs if incident.met_by is None else Needs.NONE
-
-
-def _counting(record: NodeRecord, *, tainted: bool) -> list[Incident]:
-    return tainting(record) if tainted else tainting(record) or suspicious(record)
 
 
 def _asked_by(incident: Incident) -> Asked:

@@ -132,6 +132,15 @@ def test_loki_is_asked_for_the_bytes_of_each_watched_namespace(
     )
 
 
+def test_events_to_jobs_come_with_a_word_about_their_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KONDUCTOR_JOB_EVENTS", "true")
+
+    found = inspect(os.environ)
+
+    assert found.problems == []
+    assert found.warnings[-1].endswith("only after kubectl apply -f manifests/job_events.yaml.")
+
+
 SECRET = "s3cr3t"
 
 

@@ -42,6 +42,14 @@ def test_the_delay_to_loki_follows_from_the_kernels_stamp_and_the_start_of_the_b
     assert scene.measured("entry_to_read", source="kernel") == (4, 5.0)
 
 
+def test_the_lines_from_before_the_install_have_no_delay() -> None:
+    scene = Scene()
+
+    scene.read(replace(fault(boot="boot-a"), before_install=True), at=3600)
+
+    assert scene.measured("entry_to_read", source="kernel") == (0, 0)
+
+
 def test_from_reading_to_the_taint_is_measured_once_per_fault() -> None:
     scene = Scene()
     found = fault(boot="boot-a")

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.controller.job_events import JobOwners
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.wiring import Options, open_controller, starting_checkpoint
 from konductor_like.loki.reader import SourceReader
@@ -93,3 +95,21 @@ def test_no_pattern_selects_the_namespace_in_which_the_controller_runs(
     reader = leadership._readers["pod"]
     assert isinstance(reader, SourceReader)
     assert 'k8s_namespace_name!~"kube-system|kl-system|dmesg-logging"' in reader._query.text
+
+
+@pytest.mark.parametrize(("wanted", "dry_run"), [(True, False), (False, False), (True, True)])
+def test_only_a_real_run_that_is_asked_to_sends_events_to_jobs(
+    wanted: bool, dry_run: bool, tmp_path: Path
+) -> None:
+    kubeconfig = str(KubernetesServer().kubeconfig(tmp_path / "config"))
+    settings, options = Settings(job_events=wanted), Options(dry_run=dry_run, kubeconfig=kubeconfig)
+
+    with open_controller(settings, options, Metrics(), threading.Event()) as controller:
+        reconciler = controller._make_leadership(None, None, threading.Event())._reconciler
+
+    assert isinstance(reconciler._events, JobOwners) is (wanted and not dry_run)
+
+
+def test_events_to_jobs_need_the_list_of_pods() -> None:
+    with pytest.raises(ValidationError, match="KONDUCTOR_JOB_EVENTS needs KONDUCTOR_ASK_FOR_PODS=true"):
+        Settings(job_events=True, ask_for_pods=False)

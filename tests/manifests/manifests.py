@@ -32,14 +32,16 @@ def only(docs: list[dict[str, Any]], kind: str, name: str | None = None) -> dict
     return found[0]
 
 
-OPTIONAL = ("network_policy.yaml", "node_condition.yaml", "people_rbac.yaml")
+OPTIONAL = ("job_events.yaml", "network_policy.yaml", "node_condition.yaml", "people_rbac.yaml")
 """Optional manifests; their namespaces must exist."""
+MONITORING = ("prometheus_rule.yaml", "service_monitor.yaml")
+"""Optional manifests with resources of the Prometheus operator."""
 
 
 def kubectl_manifests() -> list[str]:
     """Return the files of an installation with `kubectl apply`; the others are chart values, or optional."""
     files = (path.name for path in MANIFESTS.glob("*.yaml") if "-values" not in path.stem)
-    return sorted(name for name in files if name not in (*OPTIONAL, "kustomization.yaml"))
+    return sorted(name for name in files if name not in (*OPTIONAL, *MONITORING, "kustomization.yaml"))
 
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

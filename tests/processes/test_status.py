@@ -44,6 +44,10 @@ def test_no_node_is_healthy_while_the_kernel_logs_cannot_be_read() -> None:
         ):
             assert this_program().build in shown
         assert "so every node without a recorded fault is UNKNOWN" in answer(port, "/readyz")
+        single = re.findall(
+            r'^konductor_like_node_state\{.*state="(\w+)"\}', answer(port, "/metrics"), re.MULTILINE
+        )
+        assert single == ["unknown"] * 5
         until(lambda: "\nUnread:      kernel logs since" in stage.run("status").stdout, "it says so")
         done = stage.run("status", "--exit-code")
         assert done.returncode == 5

@@ -1,0 +1,103 @@
+"""The metrics of single nodes: their words, their bound, and the end of a series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from konductor_like.cli.status.report import Health, node_report
+from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.node_metrics import WORST_FIRST, View, state_of
+from konductor_like.model import Coverage, NodeRecord, NodeState
+from tests.controller.reconciling import Scene, xid
+from tests.policy.scenes import GPU, OURS, fleet, node
+
+HEARD = Coverage(datetime(2026, 3, 4, tzinfo=UTC), listed_are_measured=False)
+"""Every kernel log arrives."""
+
+
+def series(metrics: Metrics, name: str) -> list[dict[str, str]]:
+    """Return the labels of all series of a metric, as one scrape shows them."""
+    [family] = [each for each in metrics.registry.collect() if each.name == f"konductor_like_{name}"]
+    return [sample.labels for sample in family.samples if sample.value]
+
+
+def states(metrics: Metrics) -> dict[str, str]:
+    return {labels["node"]: labels["state"] for labels in series(metrics, "node_state")}
+
+
+def showing(nodes: Mapping[str, NodeState], *, most: int = 2000, unread: bool = False) -> Metrics:
+    """Return the metrics of a leader with these nodes."""
+    metrics = Metrics()
+    metrics.nodes.most = most
+    metrics.nodes.view = lambda: View(nodes, HEARD, unread)
+    return metrics
+
+
+def test_a_node_has_its_series_from_the_taint_until_the_taint_is_gone() -> None:
+    scene = Scene(3)
+    scene.metrics.nodes.most = 10
+    scene.metrics.nodes.view = lambda: View(scene.cluster.snapshot(), HEARD, unread=False)
+    scene.run(xid(), seconds=2)
+
+    assert states(scene.metrics) == {"gpu-1": "faulty"}
+    assert series(scene.metrics, "node_fault_info") == [
+        {"node": "gpu-1", "rule": "xid.79", "gpu": GPU, "severity": "fatal", "needs": "reboot"}
+    ]
+
+    scene.cluster.apply(node("gpu-1"))
+    assert states(scene.metrics) == {}
+    assert series(scene.metrics, "node_fault_info") == []
+
+
+def test_the_states_are_the_words_of_status_in_the_same_order() -> None:
+    assert tuple(health.value for health in Health)[: len(WORST_FIRST)] == WORST_FIRST
+
+
+@pytest.mark.parametrize("unread", [False, True], ids=["read", "unread"])
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(node(), id="healthy"),
+        pytest.param(node("silent"), id="silent"),
+        pytest.param(replace(node(), taints=(OURS,)), id="tainted without a record"),
+        pytest.param(replace(node(), record_problem="no JSON"), id="unreadable record"),
+        pytest.param(replace(node(), record=NodeRecord(probation_until=HEARD.at)), id="probation"),
+    ],
+)
+def test_a_node_has_the_state_that_status_shows(one: NodeState, unread: bool) -> None:
+    coverage = replace(HEARD, unknown=frozenset({"silent"}))
+    shown = node_report(one, coverage, HEARD.at if unread else None).health
+
+    found = state_of(one, View({}, coverage, unread))
+
+    assert found == ("" if shown is Health.HEALTHY else shown)
+
+
+def test_a_node_without_a_gpu_is_never_unknown() -> None:
+    assert state_of(node(gpu=False), View({}, HEARD, unread=True)) == ""
+
+
+def test_the_bound_keeps_the_gravest_nodes_and_counts_the_others() -> None:
+    nodes = fleet(4)  # unknown, as their kernel logs are unread
+    nodes["gpu-4"] = replace(nodes["gpu-4"], taints=(OURS,))
+    nodes["gpu-3"] = replace(nodes["gpu-3"], record=NodeRecord(probation_until=HEARD.at))
+    metrics = showing(nodes, most=2, unread=True)
+
+    assert states(metrics) == {"gpu-4": "faulty", "gpu-3": "probation"}
+    assert series(metrics, "node_series_left_out") == [{"metric": "node_state"}]
+    assert (
+        metrics.registry.get_sample_value("konductor_like_node_series_left_out", {"metric": "node_state"})
+        == len(nodes) - 2
+    )
+
+
+def test_a_bound_of_zero_and_a_process_that_does_not_lead_show_no_node() -> None:
+    tainted = {"gpu-1": replace(node(), taints=(OURS,))}
+    standby = showing(tainted)
+    standby.nodes.view = None
+
+    assert states(showing(tainted, most=0)) == states(standby) == {}
