@@ -25,12 +25,19 @@ from konductor_like import __version__
 from konductor_like.settings import Settings
 from tests.generate_docs import _variable
 from tests.manifests.embed import script
-from tests.manifests.manifests import MANIFESTS, OPTIONAL
+from tests.manifests.manifests import MANIFESTS, MONITORING, OPTIONAL
 
 CHART = MANIFESTS.parent / "charts" / "konductor-like"
 GOLDENS = Path(__file__).with_name("chart")
 DASHBOARD = MANIFESTS / "grafana_dashboard.json"
-FIXED = {"KONDUCTOR_LEASE_NAME", "KONDUCTOR_LISTEN", "KONDUCTOR_NAMESPACE", "KONDUCTOR_RULES_FILE"}
+FIXED = {
+    "KONDUCTOR_LEASE_NAME",
+    "KONDUCTOR_LISTEN",
+    "KONDUCTOR_NAMESPACE",
+    "KONDUCTOR_NOTIFY_SLACK_FILE",
+    "KONDUCTOR_NOTIFY_WEBHOOK_FILE",
+    "KONDUCTOR_RULES_FILE",
+}
 """Settings that are no key of `settings`, because objects of the chart depend on them."""
 RELEASES: Mapping[str, tuple[str, str]] = {"renamed": ("gpu-watch", "gpu-watch")}
 """Release name and namespace of a golden; both are `konductor-like` otherwise."""
@@ -73,7 +80,7 @@ def copies() -> Iterator[tuple[Path, str]]:
         parts = (MANIFESTS / source).read_text("utf-8").split("\n---\n")
         kept = [part for part in parts if yaml.safe_load(part)["kind"] not in own]
         yield files / name, "\n---\n".join(kept).rstrip() + "\n"
-    for path in (*(MANIFESTS / name for name in OPTIONAL), *([DASHBOARD] if DASHBOARD.exists() else [])):
+    for path in (*(MANIFESTS / name for name in (*OPTIONAL, *MONITORING)), DASHBOARD):
         yield files / path.name, path.read_text("utf-8")
     about = (CHART / "Chart.yaml").read_text("utf-8")
     yield CHART / "Chart.yaml", re.sub(r"(?m)^((?:appV|v)ersion: )[\w.+-]+", rf"\g<1>{__version__}", about)

@@ -16,7 +16,7 @@ from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.settings import Settings
 from tests.manifests.helm_chart import CHART, DASHBOARD, GOLDENS, REFUSED, copies, goldens, head, names
-from tests.manifests.manifests import OPTIONAL, documents, kubectl_manifests, only
+from tests.manifests.manifests import MONITORING, OPTIONAL, documents, kubectl_manifests, only
 from tests.manifests.schema import problems
 from tests.manifests.test_guides import GUIDES, INSTALL, blocks
 
@@ -76,7 +76,7 @@ def test_the_default_rendering_is_the_manifests_object_by_object() -> None:
 
 
 def test_each_optional_value_adds_the_objects_of_its_manifest_and_no_other() -> None:
-    optional = keyed([each for name in OPTIONAL for each in documents(name)])
+    optional = keyed([each for name in (*OPTIONAL, *MONITORING) for each in documents(name)])
     added = {
         key: each
         for key, each in keyed(rendered("everything")).items()
@@ -110,7 +110,9 @@ def test_the_values_reach_the_pods() -> None:
     assert [each["key"] for each in controller["tolerations"]][-1] == "nvidia.com/gpu"
     assert len(controller["tolerations"]) == 1 + len(pod_of("default")["spec"]["tolerations"])
     assert container["env"][-1]["name"] == "HTTPS_PROXY"
-    assert [each["name"] for each in container["volumeMounts"]] == ["rules", "ca"]
+    mounts = ["rules", "notify-slack", "notify-webhook", "ca"]
+    assert [each["name"] for each in container["volumeMounts"]] == mounts
+    assert [each["secret"]["secretName"] for each in controller["volumes"][1:3]] == ["slack", "webhook"]
     assert [each["name"] for each in controller["volumes"]] == ["rules", "ca"]
     assert pod_of("everything")["metadata"]["annotations"]["example.com/team"] == "gpu"
     assert settings_of("everything")["KONDUCTOR_NODE_CONDITION"] == "TrainyGPUFaulty"
