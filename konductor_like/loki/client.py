@@ -30,7 +30,14 @@ from konductor_like.loki.errors import (
     without_credentials,
 )
 from konductor_like.loki.logql import counting
-from konductor_like.loki.response import Count, NotLokisAnswerError, QueryResult, parse, parse_count
+from konductor_like.loki.response import (
+    Count,
+    NotLokisAnswerError,
+    QueryResult,
+    parse,
+    parse_count,
+    parse_names,
+)
 from konductor_like.loki.window_query import COUNTABLE_NS
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead, span_ns
 from konductor_like.settings import Settings
@@ -158,6 +165,24 @@ class LokiClient:
         count: Count = self._retry(self._fetch_and_parse, "/loki/api/v1/query", fields, parse_count)
         return count
 
+    def label_names(self, start_ns: int, end_ns: int) -> tuple[str, ...]:
+        """Return the names of the index labels of all streams with lines in a span. Raises a LokiError."""
+        return self._names("/loki/api/v1/labels", start_ns, end_ns)
+
+    def label_values(self, label: str, start_ns: int, end_ns: int) -> tuple[str, ...]:
+        """Return the values of one index label in a span. Raises a LokiError."""
+        return self._names(f"/loki/api/v1/label/{label}/values", start_ns, end_ns)
+
+    def configuration(self) -> str:
+        """Return Loki's configuration as YAML; a gateway may not serve it. Raises a LokiError."""
+        text: str = self._retry(self._fetch_and_parse, "/config", {}, lambda body: body.decode())
+        return text
+
+    def _names(self, path: str, start_ns: int, end_ns: int) -> tuple[str, ...]:
+        fields = {"start": f"{start_ns:019d}", "end": f"{end_ns:019d}"}
+        names: tuple[str, ...] = self._retry(self._fetch_and_parse, path, fields, parse_names)
+        return names
+
     def _fetch_and_parse(
         self, path: str, fields: Mapping[str, str], parse_body: Callable[[bytearray], Answer]
     ) -> Answer:
@@ -172,7 +197,7 @@ class LokiClient:
     def _fetch(self, path: str, fields: Mapping[str, str]) -> bytearray:
         """Return the body of an answer that has the status 200."""
         place = f"Loki at {self._base}"
-        long = len(fields["query"]) > _LONG_QUERY_CHARS
+        long = len(fields.get("query", "")) > _LONG_QUERY_CHARS
         started = self._clock()
         silence_seconds = self._silence_seconds
         try:

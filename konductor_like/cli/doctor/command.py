@@ -1,0 +1,87 @@
+"""``konductor-like doctor``: checks every link from the kernel log to the taint."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from konductor_like.cli.help import examples
+from konductor_like.cli.options import Context, Kubeconfig
+from konductor_like.cli.output import Screen, say, say_document
+
+if TYPE_CHECKING:
+    from konductor_like.doctor.facts import Facts
+    from konductor_like.settings import Settings
+
+SECONDS = 8.0
+"""Seconds for all requests together, so that the command ends within ten."""
+
+
+@examples("doctor", "doctor -v", "doctor -o json")
+def doctor(
+    *,
+    output: Annotated[
+        Literal["table", "json", "yaml"], typer.Option("-o", "--output", help="Output format.")
+    ] = "table",
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=0.1, max=300, help="Seconds for all requests together."
+        ),
+    ] = SECONDS,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show the details of whole links, too.")
+    ] = False,
+) -> None:
+    """Check the whole chain, from the kernel log to the taint, link by link.
+
+    Only reads. For Loki set LOG_ENDPOINT, and further settings as the controller has them. Exits with 4 if a
+    link is broken, with 5 if none is broken but a link could not be checked.
+    """
+    from konductor_like.cli import session
+    from konductor_like.cli.doctor.report import report_document, report_lines
+    from konductor_like.doctor.checkup import checkup, exit_of
+
+    facts = _facts(session.load_settings(), kubeconfig, context, timeout)
+    links = checkup(facts)
+    if output == "table":
+        say(report_lines(links, Screen.of(sys.stdout), verbose=verbose))
+    else:
+        say_document(report_document(links, facts.now), output)
+    raise typer.Exit(exit_of(links))
+
+
+def _facts(settings: Settings, kubeconfig: str | None, context: str | None, seconds: float) -> Facts:
+    """Connect to both servers, and gather the facts; an error of one of them is a fact."""
+    from konductor_like.cli import session
+    from konductor_like.cli.doctor.gather import gather
+    from konductor_like.cluster.client import ReadOnlyKubeClient
+    from konductor_like.cluster.errors import KubeError
+    from konductor_like.loki.client import LokiClient, retrying
+    from konductor_like.loki.errors import LokiError
+
+    hasty = settings.model_copy(
+        update={
+            "loki_timeout_seconds": min(seconds, settings.loki_timeout_seconds),
+            "loki_connect_timeout_seconds": min(seconds, settings.loki_connect_timeout_seconds),
+        }
+    )
+    client: ReadOnlyKubeClient | KubeError
+    loki: LokiClient | LokiError
+    with ExitStack() as exits:
+        try:
+            client = exits.enter_context(
+                closing(ReadOnlyKubeClient.connect(kubeconfig, context, min(seconds, 10.0)))
+            )
+        except KubeError as error:
+            client = error
+        try:
+            loki = exits.enter_context(closing(LokiClient(hasty, retrying(attempts=1))))
+        except LokiError as error:
+            loki = error
+        return gather(client, loki, settings, session.now, seconds)
