@@ -30,6 +30,7 @@ from konductor_like.sandbox.loki import HTML_ANSWER
 from konductor_like.sandbox.loki.limits import LokiLimits
 from tests.cli.conftest import Run
 from tests.cli.doctor_site import GPU_NODES, MANIFEST, Site, daemonset, deployment, facts_of, pod
+from tests.cli.test_docs import described, names
 from tests.cli.transcripts import forget_settings
 from tests.manifests.manifests import documents, only
 
@@ -525,6 +526,7 @@ def test_the_command_prints_json_and_its_exit_status_is_the_worst_link(
     assert (done.code, done.err, done.document["result"]) == (Exit.FOUND, "", "broken")
     assert links["admission policy"]["state"] == "broken"
     assert links["API server"]["do"] is None
+    assert names(done.document) - described("Checkup") <= {"apiVersion", "kind"}
 
 
 def test_the_doctor_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
