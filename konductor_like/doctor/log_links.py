@@ -44,13 +44,12 @@ def loki(facts: Facts) -> Link:
     away = _away(facts)
     if away is None or away.cause is Cause.LOGIN:
         return LOKI.ok(f"{facts.expected.endpoint} answers")
+    if not facts.expected.endpoint_given:
+        also = "; the controller reads it" if is_reading(facts) else ""
+        return LOKI.unknown(f"LOG_ENDPOINT is not set, and the default works only in a pod{also}", FORWARD)
     if is_reading(facts):
         words = f"{facts.expected.endpoint} does not answer here; the controller reads Loki"
-        if facts.expected.endpoint_given:
-            return LOKI.warn(words, away.do, [away.why])
-        return LOKI.ok(words, [away.why])
-    if away.cause is Cause.FAILED and not facts.expected.endpoint_given:
-        return LOKI.unknown(f"the default address works only in a pod ({away.why})", FORWARD)
+        return LOKI.warn(words, away.do, [away.why])
     return LOKI.unseen(away)
 
 
@@ -73,7 +72,7 @@ def _not_asked(named: Named, facts: Facts, fact: object) -> Link | None:
     if away is not None and away.cause is Cause.LOGIN:
         return named.after(LOGIN)
     if away is not None:
-        return named.unknown("Loki does not answer here", FORWARD)
+        return named.unknown("Loki does not answer here")
     return named.unseen(fact) if isinstance(fact, Unseen) else None
 
 
@@ -284,7 +283,9 @@ def clocks(facts: Facts) -> Link:
     if abs(theirs) >= CLOCKS_AGREE_SECONDS:
         words = f"this machine's clock is {clock_words(-theirs)}; the cluster's clocks agree"
         return CLOCKS.warn(words, "correct the clock of this machine: ages in this output are wrong")
-    return CLOCKS.ok("this machine, the API server, Loki and the nodes agree within 10 s")
+    seen = ["this machine"] if isinstance(facts.cluster, Unseen) else ["this machine", "the API server"]
+    seen += [] if _away(facts) else ["Loki", "the nodes"]
+    return CLOCKS.ok(f"{', '.join(seen)} agree within 10 s")
 
 
 def retention(facts: Facts) -> Link:

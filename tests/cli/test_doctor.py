@@ -419,8 +419,17 @@ def test_without_loki_the_controllers_view_counts(facts: Callable[[Site], Facts]
 
     assert f"no heartbeat from 1 of 3 GPU nodes: {THIRD}" in links["heartbeats"].seen
     assert "the controller hears 2 of 3 GPU nodes" in links["kernel stream"].seen
-    assert links["retention"].state is State.UNKNOWN
-    assert "port-forward" in links["retention"].do
+    assert links["retention"].seen == "cannot be checked: Loki does not answer here"
+
+
+def test_the_default_address_is_only_for_pods(whole: Facts) -> None:
+    away = Unseen(Cause.FAILED, "the host name cannot be resolved")
+    expected = replace(whole.expected, endpoint_given=False)
+
+    link = by_name(checkup(replace(whole, expected=expected, labels=away)))["Loki"]
+
+    assert (link.state, "the controller reads it" in link.seen) == (State.UNKNOWN, True)
+    assert "port-forward" in link.do
 
 
 @pytest.fixture(scope="module")

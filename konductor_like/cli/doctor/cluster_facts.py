@@ -21,7 +21,8 @@ from konductor_like.settings import Settings
 
 DAEMONSETS_PATH, DEPLOYMENTS_PATH = "/apis/apps/v1/daemonsets", "/apis/apps/v1/deployments"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-_NOT_SERVED = "could not find the requested resource"
+_NO_SUCH_OBJECT = '"konductor-like" not found'
+"""The end of a 404 for an object; without it the API server does not know this kind of object."""
 _LEASES = "coordination.k8s.io"
 
 
@@ -120,7 +121,7 @@ def policies(client: ReadOnlyKubeClient) -> Policies:
     try:
         policy = client.get(f"{_ADMISSION}/validatingadmissionpolicies/konductor-like")
     except KubeNotFound as error:
-        return Policies(served=_NOT_SERVED not in str(error))
+        return Policies(served=_NO_SUCH_OBJECT in str(error))
     spec = json_object(policy, "spec")
     try:
         binding = client.get(f"{_ADMISSION}/validatingadmissionpolicybindings/konductor-like")
