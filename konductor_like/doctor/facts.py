@@ -161,7 +161,6 @@ class Expected:
     timeout_seconds: float
     """The seconds for which the controller waits for Loki."""
     namespaces: tuple[str, ...]
-    namespaces_given: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

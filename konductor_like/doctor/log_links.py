@@ -81,32 +81,35 @@ def limits(facts: Facts) -> Link:
     seen = facts.limits
     if (missing := _not_asked(LIMITS, facts, seen)) or isinstance(seen, Unseen):
         return missing or LIMITS.after(LOKI)
-    tenant, server = _table(seen.config, "limits_config"), _table(seen.config, "server")
-    problems = []
+    problems = _low_limits(seen.config, facts.expected.timeout_seconds)
     if seen.refused_span:
         problems.append(("max_query_length", f"a query over one hour is refused: {seen.refused_span}"))
     if seen.entries is not None and seen.entries < 1000:
         problems.append(("max_entries_limit_per_query", f"a query returns {seen.entries} lines at most"))
-    lookback = seconds_of(tenant.get("max_query_lookback"))
-    if lookback and lookback < _DAY_SECONDS:
-        why = f"lines older than {span(lookback)} cannot be read after an outage"
-        problems.append(("max_query_lookback", why))
-    if (old := seconds_of(tenant.get("reject_old_samples_max_age"))) and old < _DAY_SECONDS:
-        why = f"lines that arrive {span(old)} late are refused"
-        problems.append(("reject_old_samples_max_age", why))
-    if (timeout := seconds_of(tenant.get("query_timeout"))) and timeout >= facts.expected.timeout_seconds:
-        why = f"{span(timeout)} is not below KONDUCTOR_LOKI_TIMEOUT_SECONDS"
-        problems.append(("query_timeout", why))
-    for name in ("grpc_server_max_recv_msg_size", "grpc_server_max_send_msg_size"):
-        size = server.get(name)
-        if isinstance(size, int) and size < _MESSAGE_BYTES:
-            problems.append((name, f"{size} bytes are less than 4 MiB: large answers fail"))
     if problems:
-        do = f"raise {problems[0][0]} in Loki's configuration (manifests/loki-values.yaml has the reasons)"
-        return LIMITS.warn(problems[0][1], do, [f"{name}: {why}" for name, why in problems[1:]])
+        do = "change it in Loki's configuration (manifests/loki-values.yaml has the reasons)"
+        name, why = problems[0]
+        return LIMITS.warn(f"{name}: {why}", do, [f"{name}: {why}" for name, why in problems[1:]])
     most = seen.entries or facts.expected.entries
     details = [] if seen.config else ["Loki does not show its configuration; queries met no other limit"]
     return LIMITS.ok(f"{most} lines a query, one hour a query", details)
+
+
+def _low_limits(config: Mapping[str, Any], timeout_seconds: float) -> list[tuple[str, str]]:
+    """Return each limit of Loki's configuration that is too low, and why."""
+    tenant, server = _table(config, "limits_config"), _table(config, "server")
+    names = ("max_query_lookback", "reject_old_samples_max_age", "query_timeout")
+    lookback, oldest, timeout = (seconds_of(tenant.get(name)) for name in names)
+    sizes = [server.get(f"grpc_server_max_{way}_msg_size") for way in ("recv", "send")]
+    problems = [
+        (0 < lookback < _DAY_SECONDS, f"lines older than {span(lookback)} cannot be read after an outage"),
+        (0 < oldest < _DAY_SECONDS, f"lines that arrive {span(oldest)} late are refused"),
+        (timeout >= timeout_seconds, f"{span(timeout)} is not below KONDUCTOR_LOKI_TIMEOUT_SECONDS"),
+    ]
+    found = [(name, why) for name, (low, why) in zip(names, problems, strict=True) if low]
+    if any(isinstance(size, int) and size < _MESSAGE_BYTES for size in sizes):
+        found.append(("grpc_server_max_recv_msg_size and _send_", "less than 4 MiB: large answers fail"))
+    return found
 
 
 def stream(facts: Facts) -> Link:
@@ -255,8 +258,13 @@ def watched(facts: Facts) -> Link:
 def watched_namespaces(facts: Facts) -> tuple[str, ...]:
     """Return the namespaces to look for: those of the controller, else those of this command."""
     if isinstance(facts.controller, Unseen) or facts.controller.namespaces is None:
-        return facts.expected.namespaces
-    return facts.controller.namespaces
+        return plain_names(facts.expected.namespaces)
+    return plain_names(facts.controller.namespaces)
+
+
+def plain_names(namespaces: Iterable[str]) -> tuple[str, ...]:
+    """Return the names among watched namespaces; a pattern such as ``team-*`` has no stream of its own."""
+    return tuple(name for name in namespaces if re.fullmatch(r"[a-z0-9-]+", name))
 
 
 def clocks(facts: Facts) -> Link:
@@ -273,7 +281,7 @@ def clocks(facts: Facts) -> Link:
             worst = max(fast, key=lambda name: fast[name])
             words = f"the clock of {worst} is {clock_words(fast[worst])}"
             details = [f"also: {few(set(fast) - {worst})}"] if len(fast) > 1 else []
-            do = f"chronyc tracking on {worst}; Loki refuses lines that are 10 minutes ahead"
+            do = "check NTP on that node: `chronyc tracking`; Loki refuses lines that are 10 minutes ahead"
             return CLOCKS.warn(words, do, details)
     if not isinstance(facts.cluster, Unseen) and abs(server - theirs) >= CLOCKS_AGREE_SECONDS:
         words = f"Loki's clock is {clock_words(theirs - server)}, compared with the API server's"

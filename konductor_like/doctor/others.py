@@ -2,78 +2,37 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 from konductor_like.doctor.facts import Workload
-from konductor_like.model import TAINT_KEY
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that acts on nodes, and the traces by which it is found."""
+    """A tool that acts on nodes, and the traces by which it is found; tools.toml describes the fields."""
 
     name: str
     does: str
-    """What it does with a node that the controller tainted, as a sentence for people."""
     words: tuple[str, ...] = ()
-    """Parts of the names or images of its DaemonSet or Deployment."""
     groups: tuple[str, ...] = ()
-    """Its API groups."""
     taints: tuple[str, ...] = ()
-    """Beginnings of the keys of its taints."""
     harmless: str = ""
-    """An argument with which it leaves the controller's taint alone; ``*`` if it always does."""
 
 
-TOOLS = (
-    Tool(
-        "cluster-autoscaler",
-        f"does not scale up unless it has the argument --status-taint={TAINT_KEY}; may delete a tainted node "
-        "that is empty",
-        words=("cluster-autoscaler",),
-        taints=("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"),
-        harmless=f"--status-taint={TAINT_KEY}",
-    ),
-    Tool(
-        "Karpenter",
-        "may delete a tainted node that is empty; its node repair deletes nodes by conditions",
-        words=("karpenter",),
-        groups=("karpenter.sh",),
-        taints=("karpenter.sh/",),
-    ),
-    Tool("draino", "drains nodes by their conditions", words=("draino",)),
-    Tool(
-        "NodeHealthCheck",
-        "reboots or replaces nodes by their conditions",
-        words=("node-healthcheck", "self-node-remediation"),
-        groups=("remediation.medik8s.io",),
-        taints=("medik8s.io/",),
-    ),
-    Tool(
-        "NVSentinel",
-        "cordons, drains and reboots nodes for the same Xids; let one of the two tools act",
-        words=("nvsentinel",),
-        groups=("janitor.dgxc.nvidia.com",),
-    ),
-    Tool(
-        "MachineHealthCheck",
-        "deletes machines by their conditions",
-        groups=("cluster.x-k8s.io", "machine.openshift.io"),
-    ),
-    Tool(
-        "EKS node agent",
-        "writes AcceleratedHardwareReady, by which EKS and Karpenter repair nodes",
-        words=("eks-node-monitoring-agent",),
-    ),
-    Tool("kured", "drains and reboots nodes, also tainted nodes with jobs", words=("kured",)),
-    Tool(
-        "descheduler",
-        "evicts running jobs from tainted nodes if RemovePodsViolatingNodeTaints is on",
-        words=("descheduler",),
-    ),
-    Tool("node-problem-detector", "only reports conditions", words=("node-problem-detector",), harmless="*"),
-)
+@cache
+def known_tools() -> tuple[Tool, ...]:
+    """Return the packaged tools."""
+    text = (files(__package__) / "tools.toml").read_text("utf-8")
+    found = []
+    for each in tomllib.loads(text)["tool"]:
+        parts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in each.items()}
+        found.append(Tool(**parts))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +50,7 @@ def tools_in(
 ) -> list[Found]:
     """Return the known tools; ``taints`` are pairs of a key and the node that has it."""
     known = list(workloads)
-    found = [_found(tool, known, groups, taints) for tool in TOOLS]
+    found = [_found(tool, known, groups, taints) for tool in known_tools()]
     return [each for each in found if each is not None]
 
 

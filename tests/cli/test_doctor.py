@@ -15,6 +15,7 @@ import pytest
 from konductor_like.cli.doctor import log_facts
 from konductor_like.cli.doctor.report import report_lines
 from konductor_like.cli.output import PIPE, Screen
+from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.doctor.checkup import checkup, exit_of
 from konductor_like.doctor.cluster_links import POLICY_DIGEST, digest_of
 from konductor_like.doctor.facts import Beat, Cause, Facts, Heard, Unseen
@@ -574,3 +575,29 @@ def test_the_policy_that_doctor_knows_is_the_manifests() -> None:
 )
 def test_durations_of_lokis_configuration(text: object, seconds: float) -> None:
     assert seconds_of(text) == seconds
+
+
+def test_a_login_command_that_hangs_costs_the_links_of_the_cluster_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    forget_settings(monkeypatch)
+    with Site().serving(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(ReadOnlyKubeClient, "connect", lambda *_: over.wait())
+        links = by_name(checkup(facts_of(seconds=1.0)))
+        over.set()
+
+    assert "no answer within 1 s" in links["API server"].seen
+    assert links["readers"].seen.endswith("the link `API server` must be whole first")
+    assert links["retention"].state is State.OK
+
+
+def test_a_pattern_of_namespaces_is_no_namespace_without_lines(whole: Facts) -> None:
+    assert not isinstance(whole.controller, Unseen)
+    controller = replace(whole.controller, namespaces=("team-*", "!team-b", "team-a"))
+
+    link = by_name(checkup(replace(whole, controller=controller)))["namespaces"]
+
+    assert (link.state, link.seen) == (State.OK, "lines arrive from 1 of 1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -57,13 +56,11 @@ def doctor(
 
 
 def _facts(settings: Settings, kubeconfig: str | None, context: str | None, seconds: float) -> Facts:
-    """Connect to both servers, and gather the facts; an error of one of them is a fact."""
+    """Gather the facts over both servers; an error of one of them is a fact."""
     from konductor_like.cli import session
     from konductor_like.cli.doctor.gather import gather
     from konductor_like.cluster.client import ReadOnlyKubeClient
-    from konductor_like.cluster.errors import KubeError
     from konductor_like.loki.client import LokiClient, retrying
-    from konductor_like.loki.errors import LokiError
 
     hasty = settings.model_copy(
         update={
@@ -71,17 +68,10 @@ def _facts(settings: Settings, kubeconfig: str | None, context: str | None, seco
             "loki_connect_timeout_seconds": min(seconds, settings.loki_connect_timeout_seconds),
         }
     )
-    client: ReadOnlyKubeClient | KubeError
-    loki: LokiClient | LokiError
-    with ExitStack() as exits:
-        try:
-            client = exits.enter_context(
-                closing(ReadOnlyKubeClient.connect(kubeconfig, context, min(seconds, 10.0)))
-            )
-        except KubeError as error:
-            client = error
-        try:
-            loki = exits.enter_context(closing(LokiClient(hasty, retrying(attempts=1))))
-        except LokiError as error:
-            loki = error
-        return gather(client, loki, settings, session.now, seconds)
+    return gather(
+        lambda: ReadOnlyKubeClient.connect(kubeconfig, context, seconds),
+        lambda: LokiClient(hasty, retrying(attempts=1)),
+        settings,
+        session.now,
+        seconds,
+    )
