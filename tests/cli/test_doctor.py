@@ -136,6 +136,12 @@ CASES = [
         "log in again",
     ),
     broken(
+        "another program answers",
+        kube(lambda kube: kube.mishaps.add(Mishap(status=404), None)),
+        "API server",
+        "cannot list the API groups",
+    ),
+    broken(
         "there is no kubeconfig", change(environment={"KUBECONFIG": "/nowhere"}), "API server", "kubeconfig"
     ),
     warned(

@@ -30,7 +30,11 @@ def cluster(client: ReadOnlyKubeClient) -> Cluster:
     """Ask the API server for the caller's name."""
     try:
         user = client.user_name()
-    except (KubeForbidden, KubeNotFound):  # it is older than Kubernetes 1.28, or does not tell
+    except (
+        KubeForbidden,
+        KubeNotFound,
+    ):  # it is older than Kubernetes 1.28, does not tell, or is no API server
+        client.group_names()
         user = "you"
     return Cluster(client.server, user, client.clock_ahead_seconds)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from konductor_like.cluster.errors import KubeError, KubeForbidden, KubeTimeout, refused_right
+from konductor_like.cluster.errors import KubeBadAnswer, KubeError, KubeForbidden, KubeTimeout, refused_right
 from konductor_like.doctor.facts import Cause, Unseen
 from konductor_like.doctor.link import VIEWER
 from konductor_like.loki.errors import LokiError, LokiRefused, LokiTimeout, LokiUnauthorized
@@ -74,4 +74,4 @@ def unseen(error: KubeError | LokiError) -> Unseen:
         case LokiUnauthorized():
             return Unseen(Cause.LOGIN, str(error), error.hint)
         case _:
-            return Unseen(Cause.FAILED, str(error), error.hint)
+            return Unseen(Cause.FAILED, str(error), error.hint or KubeBadAnswer.default_hint)
