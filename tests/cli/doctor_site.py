@@ -196,6 +196,6 @@ def whole_objects() -> dict[str, dict[str, Any]]:
     }
 
 
-def facts_of(seconds: float = 8.0, kubeconfig: str | None = None) -> Facts:
+def facts_of(seconds: float = 8.0) -> Facts:
     """Return the facts that the command gathers in this environment."""
-    return _facts(load_settings(), kubeconfig or os.environ["KUBECONFIG"], None, seconds)
+    return _facts(load_settings(), os.environ["KUBECONFIG"], None, seconds, time.monotonic() + seconds)

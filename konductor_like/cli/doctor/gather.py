@@ -26,10 +26,10 @@ def gather(
     connect_loki: Callable[[], LokiClient],
     settings: Settings,
     now: Callable[[], datetime],
-    seconds: float,
+    deadline: Deadline,
 ) -> Facts:
-    """Return the facts after ``seconds`` at the latest. A login command may take all of them."""
-    deadline, expected = Deadline(seconds), expect(settings)
+    """Return the facts at the deadline at the latest. A login command may take all of the time."""
+    expected = expect(settings)
     client, loki = deadline.start(connect), deadline.start(connect_loki)
 
     def kube(ask: Callable[[ReadOnlyKubeClient], T | Unseen]) -> Task[T]:

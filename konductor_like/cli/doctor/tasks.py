@@ -14,15 +14,17 @@ from konductor_like.doctor.link import VIEWER
 from konductor_like.loki.errors import LokiError, LokiRefused, LokiTimeout, LokiUnauthorized
 
 T = TypeVar("T")
+LONGER = "try again with --timeout 30; if that does not help, look at the load of this server"
 T_co = TypeVar("T_co", covariant=True)
 
 
 class Deadline:
     """The end of a checkup. Every request starts a thread that does not keep the process from ending."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, end: float) -> None:
+        """``seconds`` is the whole time, for messages; ``end`` is a time of ``time.monotonic``."""
         self._seconds = seconds
-        self._end = time.monotonic() + seconds
+        self._end = end
 
     def left_seconds(self) -> float:
         """Return the seconds left, or 0."""
@@ -34,7 +36,7 @@ class Deadline:
 
     def passed(self) -> Unseen:
         """Return the fact of a request that is not done."""
-        return Unseen(Cause.TIME, f"no answer within {self._seconds:g} s", "try again with --timeout 30")
+        return Unseen(Cause.TIME, f"no answer within {self._seconds:g} s", LONGER)
 
 
 class Task(Generic[T_co]):
@@ -68,7 +70,7 @@ def unseen(error: KubeError | LokiError) -> Unseen:
             right = refused_right(error)
             return Unseen(Cause.RIGHT, f"you may not {right}" if right else str(error), VIEWER)
         case KubeTimeout() | LokiTimeout():
-            return Unseen(Cause.TIME, str(error), error.hint)
+            return Unseen(Cause.TIME, str(error), LONGER)
         case LokiRefused() if error.asks_for_less:
             return Unseen(Cause.UNASKED, "Loki refuses to read a day at once", "see the link `limits`")
         case LokiUnauthorized():
