@@ -117,7 +117,8 @@ def stream(facts: Facts) -> Link:
     if _away(facts) is not None and (controller := is_reading(facts)) and controller.coverage is not None:
         heard = _measured(facts)
         if heard:
-            return STREAM.ok(f"the controller hears {some_of(heard, len(gpu_nodes_of(facts)), 'GPU node')}")
+            every = number(len(gpu_nodes_of(facts)), "GPU node")
+            return STREAM.ok(f"the controller hears {len(heard)} of {every}")
     if missing := _not_asked(STREAM, facts, facts.heard):
         return missing
     if isinstance(facts.heard, Heard) and (facts.heard.beats or facts.heard.nameless):
@@ -307,7 +308,9 @@ def retention(facts: Facts) -> Link:
         do = "raise limits_config.retention_period to 24h or more"
         if deletes and period and period < _DAY_SECONDS:
             return RETENTION.warn(f"Loki deletes lines after {span(period)}; the controller reads a day", do)
-        return RETENTION.ok(f"Loki keeps lines for {span(period)}" if deletes and period else "without end")
+        return RETENTION.ok(
+            f"Loki keeps lines {f'for {span(period)}' if deletes and period else 'without end'}"
+        )
     oldest = facts.oldest_beat
     if isinstance(oldest, Unseen) or oldest is None:
         return RETENTION.after(STREAM)
