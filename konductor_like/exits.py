@@ -16,9 +16,11 @@ class Exit(IntEnum):
     PARTLY = 3
     """The command succeeded for some things and failed for others."""
     FOUND = 4
-    """With ``--exit-code`` the command found it: ``status`` a faulty or held node, ``scan`` a fault."""
+    """``doctor`` found a broken link; with ``--exit-code`` ``status`` found a faulty or held node, ``scan`` a
+    fault."""
     UNKNOWN = 5
-    """With ``--exit-code`` the command cannot tell: ``status`` an unknown node, ``scan`` no log lines."""
+    """``doctor`` found nothing broken, and could not check a link; with ``--exit-code`` ``status`` found an
+    unknown node, ``scan`` no log lines."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
 

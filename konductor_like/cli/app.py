@@ -15,6 +15,7 @@ import typer
 from konductor_like.build import this_program
 from konductor_like.cli import check_config, controls, demo, rules, run, scan
 from konductor_like.cli.backtest.command import backtest
+from konductor_like.cli.doctor import command as doctor
 from konductor_like.cli.errors import print_error, print_usage_error
 from konductor_like.cli.explain import command as explain
 from konductor_like.cli.help import Command, CommandGroup, Group
@@ -69,6 +70,7 @@ def build() -> typer.Typer:
     app.callback()(_global_options)
     app.command("run", cls=Command)(run.run)
     app.command("status", cls=Command)(status.status)
+    app.command("doctor", cls=Command)(doctor.doctor)
     app.command("reset", cls=DryRunCommand)(nodes.reset)
     app.command("taint", cls=DryRunCommand)(nodes.taint)
     app.command("ack", cls=DryRunCommand)(nodes.ack)

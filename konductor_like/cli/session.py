@@ -48,6 +48,8 @@ class ControllerReport:
     duration_seconds: float = 0.0
     read_ns: Mapping[Source, int] = field(default_factory=dict)
     """By source, the time up to which the controller has read its lines and acted upon them."""
+    act_from_ns: int | None = None
+    """The time that the first start fixed: older lines are never acted upon; None if it is not known."""
     coverage: Coverage | None = None
     """Which kernel logs arrive; None if no controller has published this yet."""
     settings: Published | None = None
@@ -191,10 +193,15 @@ def lease_namespace(client: ReadOnlyKubeClient, settings: Settings) -> str:
 def read_controller(client: ReadOnlyKubeClient, settings: Settings) -> ControllerReport:
     """Read the Lease. If this fails, the report names the problem and no error is raised."""
     try:
-        namespace = lease_namespace(client, settings)
-        seen = read_lease(client, namespace, settings.lease_name)
+        return known_controller(client, settings)
     except KubeError as error:
         return ControllerReport(settings.lease_name, problem=str(error), why_settings_unknown=_UNREADABLE)
+
+
+def known_controller(client: ReadOnlyKubeClient, settings: Settings) -> ControllerReport:
+    """Read the Lease. Raises a KubeError."""
+    namespace = lease_namespace(client, settings)
+    seen = read_lease(client, namespace, settings.lease_name)
     name = f"{namespace}/{settings.lease_name}"
     if seen is None:
         return ControllerReport(name, exists=False, why_settings_unknown=_NEVER)
@@ -205,6 +212,7 @@ def read_controller(client: ReadOnlyKubeClient, settings: Settings) -> Controlle
         renewed=seen.renewed,
         duration_seconds=seen.duration_seconds or 0,
         read_ns=seen.checkpoint.read_ns if seen.checkpoint else {},
+        act_from_ns=seen.checkpoint.act_from_ns if seen.checkpoint else None,
         coverage=seen.coverage,
         settings=seen.settings if known else None,
         why_settings_unknown="" if known else _NOT_PUBLISHED,

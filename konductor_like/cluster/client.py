@@ -113,13 +113,26 @@ class ReadOnlyKubeClient:
 
     def names(self, path: str) -> Sequence[str]:
         """Return the names of all objects in a list; the server sends no objects, only a table's cells."""
-        table = self._transport.ask(
-            f"list {path_words(path)}", "GET", path, params={"includeObject": "None"}, accept=_TABLE
-        )
+        return [cells[0] for cells in self.table(path, "Name")]
+
+    def table(self, path: str, *columns: str) -> Sequence[tuple[str, ...]]:
+        """Return columns of a list, as ``kubectl get -o wide`` prints them; the server sends no objects.
+
+        Raises KubeBadAnswer if a column is missing.
+        """
+        what = f"list {path_words(path)}"
+        table = self._transport.ask(what, "GET", path, params={"includeObject": "None"}, accept=_TABLE)
         try:
-            return [str(row["cells"][0]) for row in table["rows"]]
-        except (KeyError, IndexError, TypeError):
+            places = [[each["name"] for each in table["columnDefinitions"]].index(name) for name in columns]
+            return [tuple(str(row["cells"][place]) for place in places) for row in table["rows"] or ()]
+        except (KeyError, IndexError, TypeError, ValueError):
             raise KubeBadAnswer(f"{self.server} answered with something that is not a table") from None
+
+    def group_names(self) -> Sequence[str]:
+        """Return the names of the API groups that the server has."""
+        found = self._transport.ask("list the API groups", "GET", "/apis").get("groups")
+        groups = found if isinstance(found, list) else ()
+        return [str(each.get("name")) for each in groups if isinstance(each, dict)]
 
     def list_pages(
         self,

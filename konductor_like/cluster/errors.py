@@ -198,6 +198,16 @@ def cut(text: str, limit: int = SHOWN_CHARS) -> str:
     return clipped(" ".join(text.split()), limit)
 
 
+def refused_right(error: KubeForbidden) -> str:
+    """Return the right that is missing, such as ``list daemonsets.apps``; empty if the server did not say."""
+    found = _MISSING_VERB.search(str(error))
+    if found is None:
+        return ""
+    group = f".{found['group']}" if found["group"] else ""
+    where = f" in namespace {found['namespace']}" if found["namespace"] else ""
+    return f"{found['verb']} {found['resource']}{group}{where}"
+
+
 def _kind_of(status: int) -> type[KubeError]:
     if status in _BY_STATUS:
         return _BY_STATUS[status]

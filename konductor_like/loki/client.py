@@ -36,6 +36,7 @@ from konductor_like.loki.response import (
     QueryResult,
     parse,
     parse_count,
+    parse_names,
     parse_volume,
 )
 from konductor_like.loki.window_query import COUNTABLE_NS
@@ -184,6 +185,24 @@ class LokiClient:
         )
         return found
 
+    def label_names(self, start_ns: int, end_ns: int) -> tuple[str, ...]:
+        """Return the names of the index labels of all streams with lines in a span. Raises a LokiError."""
+        return self._names("/loki/api/v1/labels", start_ns, end_ns)
+
+    def label_values(self, label: str, start_ns: int, end_ns: int) -> tuple[str, ...]:
+        """Return the values of one index label in a span. Raises a LokiError."""
+        return self._names(f"/loki/api/v1/label/{label}/values", start_ns, end_ns)
+
+    def configuration(self) -> str:
+        """Return Loki's configuration as YAML; a gateway may not serve it. Raises a LokiError."""
+        text: str = self._retry(self._fetch_and_parse, "/config", {}, lambda body: body.decode())
+        return text
+
+    def _names(self, path: str, start_ns: int, end_ns: int) -> tuple[str, ...]:
+        fields = {"start": f"{start_ns:019d}", "end": f"{end_ns:019d}"}
+        names: tuple[str, ...] = self._retry(self._fetch_and_parse, path, fields, parse_names)
+        return names
+
     def _fetch_and_parse(
         self, path: str, fields: Mapping[str, str], parse_body: Callable[[bytearray], Answer]
     ) -> Answer:
@@ -198,7 +217,7 @@ class LokiClient:
     def _fetch(self, path: str, fields: Mapping[str, str]) -> bytearray:
         """Return the body of an answer that has the status 200."""
         place = f"Loki at {self._base}"
-        long = len(fields["query"]) > _LONG_QUERY_CHARS
+        long = len(fields.get("query", "")) > _LONG_QUERY_CHARS
         started = self._clock()
         silence_seconds = self._silence_seconds
         try:

@@ -154,6 +154,17 @@ def parse_volume(body: bytes | bytearray, label: str) -> dict[str, int]:
         raise NotLokisAnswerError("JSON that is not the answer to a volume query") from error
 
 
+def parse_names(body: bytes | bytearray) -> tuple[str, ...]:
+    """Read the body of an answer that lists labels or values. Raises NotLokisAnswerError."""
+    try:
+        answer = from_json(body)
+        if answer["status"] != "success":
+            raise NotLokisAnswerError("JSON that is not a list of names")
+        return tuple(_text(name) for name in answer.get("data") or ())  # without any stream there is no data
+    except _WRONG_SHAPE as error:
+        raise NotLokisAnswerError("JSON that is not a list of names") from error
+
+
 def _result(body: bytes | bytearray, result_type: str, wanted: str) -> tuple[list[Any], dict[str, int]]:
     """Return the streams or series of an answer, and the numbers in Loki's summary of the query.
 

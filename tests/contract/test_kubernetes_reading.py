@@ -105,6 +105,37 @@ def test_pods_are_listed_by_their_node_and_phase_out_of_the_cache(target: Target
     assert (answer.status, answer.body["message"]) == (400, "field label not supported: spec.hostname")
 
 
+def test_a_table_shows_the_node_and_the_readiness_of_a_pod_without_objects(target: Target) -> None:
+    name, node = target.name(), target.name()
+    pod = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"nodeName": node, "containers": [{"name": "a", "image": "a"}, {"name": "b", "image": "b"}]},
+        "status": {"phase": "Pending"},
+    }
+    if target.server is None:
+        target.create("/api/v1/namespaces/default/pods", {"kind": "Pod", "apiVersion": "v1", **pod})
+    else:
+        target.server.put_pod(pod)  # clients cannot create pods there
+
+    table = target.send(
+        "GET",
+        "/api/v1/namespaces/default/pods",
+        headers={"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"},
+        params={"includeObject": "None"},
+    ).body
+    columns = [each["name"] for each in table["columnDefinitions"]]
+    rows = [dict(zip(columns, row["cells"], strict=True)) for row in table["rows"]]
+
+    row = next(row for row in rows if row["Name"] == name)
+    assert (row["Node"], row["Ready"], row["Status"]) == (node, "0/2", "Pending")
+
+
+def test_an_admission_policy_that_is_missing_is_named(target: Target) -> None:
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/contract-none"
+
+    assert target.get(path).body["message"].endswith('"contract-none" not found')
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -26,7 +26,6 @@ SKIPPED = {
     "metric range query by node": "not a shape that we send",
     "instant metric query by node": "not a shape that we send",
     "more than 500 series in a metric query": "not a shape that we send",
-    "label values": "not asked for",
     "index stats": "not asked for",
     "tail: a message after a push of two lines": "a websocket, held against the contract elsewhere",
 }

@@ -113,7 +113,7 @@ def test_the_values_reach_the_pods() -> None:
     mounts = ["rules", "notify-slack", "notify-webhook", "ca"]
     assert [each["name"] for each in container["volumeMounts"]] == mounts
     assert [each["secret"]["secretName"] for each in controller["volumes"][1:3]] == ["slack", "webhook"]
-    assert [each["name"] for each in controller["volumes"]] == ["rules", "ca"]
+    assert [each["name"] for each in controller["volumes"]] == mounts
     assert pod_of("everything")["metadata"]["annotations"]["example.com/team"] == "gpu"
     assert settings_of("everything")["KONDUCTOR_NODE_CONDITION"] == "TrainyGPUFaulty"
 

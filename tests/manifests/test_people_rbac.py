@@ -16,7 +16,7 @@ from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.access import Attempt
 from tests.cli.scenes import NOW, SCENES, seed_lease
 from tests.cli.transcripts import forget_settings
-from tests.manifests.manifests import documents
+from tests.manifests.manifests import documents, only
 from tests.manifests.roles import rules_of, single
 
 LogIn = Callable[[str], None]
@@ -100,11 +100,33 @@ def watched(server: KubernetesServer) -> None:
                 return
 
 
-def test_nothing_is_granted_that_no_command_uses(server: KubernetesServer, log_in: LogIn) -> None:
+def check_the_chain(server: KubernetesServer) -> None:
+    """Run the doctor against a cluster with the policy; nothing answers as Loki."""
+    policy = only(documents("controller_deployment.yaml"), "ValidatingAdmissionPolicy")
+    server.put("validatingadmissionpolicies", policy)
+    run("doctor")
+
+
+@pytest.mark.parametrize("group", [VIEWERS, OPERATORS])
+def test_both_groups_may_check_the_chain(
+    group: str, server: KubernetesServer, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOG_ENDPOINT", "http://127.0.0.1:1")
+    log_in(group)
+
+    check_the_chain(server)
+    assert denied(server) == []
+
+
+def test_nothing_is_granted_that_no_command_uses(
+    server: KubernetesServer, log_in: LogIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log_in(OPERATORS)
     for command in (*LOOKING, *ACTING, "resume"):
         assert run(command) == 0
     watched(server)
+    monkeypatch.setenv("LOG_ENDPOINT", "http://127.0.0.1:1")
+    check_the_chain(server)
 
     used = [Attempt(c.verb, c.resource, c.group, c.namespace, c.name) for c in server.calls()]
     unused = [rule for rule in single(rules_of(DOCS, OPERATORS)) if not any(map(rule.covers, used))]

@@ -98,6 +98,20 @@ def _namespace(namespace: Item, now: datetime) -> list[Any]:
     return [namespace["metadata"]["name"], namespace["status"].get("phase", ""), _age(namespace, now)]
 
 
+def _pod(pod: Item, now: datetime) -> list[Any]:
+    spec, status = pod.get("spec", {}), pod.get("status", {})
+    containers = status.get("containerStatuses", ())
+    ready = sum(each.get("ready", False) for each in containers)
+    return [
+        pod["metadata"]["name"],
+        f"{ready}/{len(spec.get('containers', ()))}",
+        status.get("phase", "Unknown"),
+        str(sum(each.get("restartCount", 0) for each in containers)),
+        _age(pod, now),
+        *(status.get("podIP", "<none>"), spec.get("nodeName", "<none>"), "<none>", "<none>"),
+    ]
+
+
 _NODE_COLUMNS = (
     "Name,Status,Roles,Age,Version,+Internal-IP,+External-IP,+OS-Image,+Kernel-Version,+Container-Runtime"
 )
@@ -107,7 +121,7 @@ _TABLES: dict[str, tuple[str, Cells]] = {
     "events": (_EVENT_COLUMNS, _event),
     "leases": ("Name,Holder,Age", _lease),
     "namespaces": ("Name,Status,Age", _namespace),
-    "pods": ("Name,Ready,Status,Restarts,Age", lambda _pod, _now: []),
+    "pods": ("Name,Ready,Status,Restarts,Age,+IP,+Node,+Nominated Node,+Readiness Gates", _pod),
 }
 """Columns and the cells of a row; only ``-o wide`` shows columns with a plus."""
 

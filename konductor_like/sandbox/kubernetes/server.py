@@ -190,13 +190,17 @@ class KubernetesServer:
 
     def put_pod(self, pod: Mapping[str, Any]) -> None:
         """Store a Pod, new or in place of the present one. Nothing runs it."""
-        item = json.loads(json.dumps(pod))  # the stand-in reads only the metadata of a Pod
+        self.put("pods", pod)
+
+    def put(self, table: str, thing: Mapping[str, Any]) -> None:
+        """Store an object of a table, such as ``daemonsets``, with its status and without validation."""
+        item = json.loads(json.dumps(thing))
         meta = item["metadata"]
         with self._store.lock:
-            old = self._store.get("pods", Key(meta["namespace"], meta["name"]))
+            old = self._store.get(table, Key(meta.get("namespace", ""), meta["name"]))
             meta.setdefault("uid", old.uid if old else str(uuid.uuid4()))
             meta.setdefault("creationTimestamp", self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"))
-            self._store.put("pods", item)
+            self._store.put(table, item)
 
     def node(self, name: str) -> dict[str, Any]:
         """Return a copy of the Node. Raises ``KeyError`` if there is none."""

@@ -37,6 +37,9 @@ class LokiLimits:
 
     max_entries_limit_per_query: int = 5000
     max_query_length_seconds: int = 721 * HOUR_SECONDS
+    max_query_lookback_seconds: int = 0
+    """Shown by ``/config`` only, like ``retention_period_seconds``; 0 for no limit."""
+    retention_period_seconds: int = 0
     max_line_size_bytes: int = 256 * 1024
     reject_old_samples_max_age_seconds: int = 7 * 24 * HOUR_SECONDS
     creation_grace_period_seconds: int = 600

@@ -99,6 +99,16 @@ class Queries:
                 found[value] += stream.sizes(*span)[0]
         return answers.volume_answer(label, found.most_common(limit), span.end_ns)
 
+    def label_values(self, request: Request, store: Store, _tenant: str) -> Reply:
+        """Return the values of one index label of all streams."""
+        span = self._span(request)
+        self._check_length(span)
+        name = request.path.removesuffix("/values").rpartition("/")[2]
+        found = store.select(lambda _labels: True, *span)
+        return answers.success(
+            sorted({dict(stream.labels)[name] for stream, _ in found if name in dict(stream.labels)})
+        )
+
     def _span(self, request: Request) -> Span:
         """Return the range of a query, by default the last hour."""
         now_ns = self._now_ns()

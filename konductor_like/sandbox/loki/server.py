@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import threading
 import time
@@ -25,6 +26,7 @@ SINGLE_TENANT = "fake"
 
 Answer = Callable[[Request, Store, str], Reply]
 
+_LABEL_VALUES = re.compile(r"/loki/api/v1/label/[^/]+/values")
 _NOT_FOUND = Reply.of_text("404 page not found\n", 404)
 
 
@@ -51,6 +53,8 @@ class LokiApi:
             "/loki/api/v1/tail": ("GET", self.queries.tail),
             "/loki/api/v1/labels": ("GET POST", self.queries.labels),
             "/loki/api/v1/index/volume": ("GET POST", self.queries.volume),
+            "/loki/api/v1/label/NAME/values": ("GET POST", self.queries.label_values),
+            "/config": ("GET", self._config),
         }
 
     def handle(self, request: Request) -> Reply:
@@ -58,9 +62,10 @@ class LokiApi:
         if not request.path.startswith(f"{self._base_path}/"):
             return _NOT_FOUND
         path = request.path.removeprefix(self._base_path)
-        if path not in self._routes:
+        route = _LABEL_VALUES.sub("/loki/api/v1/label/NAME/values", path)
+        if route not in self._routes:
             return _NOT_FOUND
-        methods, answer = self._routes[path]
+        methods, answer = self._routes[route]
         if request.method not in methods.split():
             return Reply(405)
         try:
@@ -81,6 +86,21 @@ class LokiApi:
     def push_otlp(self, export: object, tenant: str = SINGLE_TENANT) -> None:
         """Store the lines of an export request. Raises ``LokiError`` if any line was refused."""
         self.push(streams_of(export, self._limits.promoted_attributes, self._now_ns()), tenant)
+
+    def _config(self, _request: Request, _store: Store, _tenant: str) -> Reply:
+        """Return the part of Loki's configuration that these limits stand for, as YAML."""
+        limits = self._limits
+        return Reply.of_text(
+            f"server:\n  grpc_server_max_recv_msg_size: {limits.grpc_message_bytes}\n"
+            f"  grpc_server_max_send_msg_size: {limits.grpc_message_bytes}\n"
+            f"limits_config:\n  max_entries_limit_per_query: {limits.max_entries_limit_per_query}\n"
+            f"  max_query_length: {limits.max_query_length_seconds}s\n"
+            f"  max_query_lookback: {limits.max_query_lookback_seconds}s\n"
+            f"  query_timeout: {limits.query_timeout_seconds:g}s\n"
+            f"  reject_old_samples_max_age: {limits.reject_old_samples_max_age_seconds}s\n"
+            f"  retention_period: {limits.retention_period_seconds}s\n"
+            f"compactor:\n  retention_enabled: {str(limits.retention_period_seconds > 0).lower()}\n"
+        )
 
     def _tenant(self, request: Request, path: str) -> str:
         if not self._auth_enabled or not path.startswith(("/loki/", "/otlp/")):

@@ -1,0 +1,201 @@
+"""A whole site over both stand-ins, which a test may damage before `doctor` looks at it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from konductor_like.cli.doctor.command import _facts
+from konductor_like.cli.session import load_settings
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.lease import LeaderLease
+from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, Carried, with_act
+from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings
+from konductor_like.doctor.facts import Facts
+from konductor_like.model import Checkpoint, Coverage, Source
+from konductor_like.model.controls import ControlAct
+from konductor_like.model.time import unix_ns
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.sandbox.kubernetes.access import Rule
+from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
+from konductor_like.sandbox.loki import LokiServer, shipped
+from konductor_like.sandbox.loki.limits import LokiLimits
+from tests.cli.scenes import settings_of
+from tests.manifests.manifests import documents, only
+
+GPU_NODES = ("gpu-1.example.com", "gpu-2.example.com", "gpu-3.example.com")
+BOOT = "0b1c2d3e-0000-4000-8000-000000000001"
+MANIFEST = documents("controller_deployment.yaml")
+
+
+@dataclass
+class Site:
+    """The parts of a site, each whole; a test changes one."""
+
+    nodes: list[dict[str, Any]] = field(
+        default_factory=lambda: [*map(make_node, GPU_NODES), make_cpu_node("cpu-1")]
+    )
+    objects: dict[str, dict[str, Any]] = field(default_factory=lambda: whole_objects())
+    """By ``table/name``."""
+    pods: list[dict[str, Any]] = field(default_factory=lambda: whole_pods())
+    names: dict[str, str] = field(default_factory=lambda: dict.fromkeys(GPU_NODES, ""))
+    """By Node, the name on its lines if it is another one."""
+    beats: bool = True
+    line: str = ""
+    """A kernel line in place of heartbeats."""
+    ahead_seconds: float = 0.0
+    """Seconds by which the clock of the first node is ahead."""
+    kernel: dict[str, str] = field(default_factory=dict)
+    """Namespace and container of the kernel log, if they are others."""
+    oldest_seconds: float = 90_000.0
+    shipped_namespaces: tuple[str, ...] = ("team-a",)
+    lease: bool = True
+    holder: str = "konductor-like-6d5f7-x2x4k"
+    renewed_seconds: float = 4.0
+    kernel_read_seconds: float = 5.0
+    pods_read_seconds: float = 5.0
+    unheard: frozenset[str] = frozenset()
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    pause: ControlAct | None = None
+    limits: LokiLimits = field(default_factory=LokiLimits)
+    tenants: bool = False
+    rules: tuple[Rule, ...] | None = None
+    """The caller's rights; None for all."""
+    environment: dict[str, str] = field(default_factory=dict)
+    before: Callable[[KubernetesServer, LokiServer], object] = lambda _kube, _loki: None
+    """Called when both servers run, before the checkup."""
+
+    @contextmanager
+    def serving(self, folder: Path) -> Iterator[dict[str, str]]:
+        """Run both stand-ins, and yield the environment of the person who calls the doctor."""
+        now = datetime.now(UTC)
+        with (
+            KubernetesServer(nodes=self.nodes) as kube,
+            LokiServer(
+                limits=replace(self.limits, max_behind_stream_seconds=10**6), auth_enabled=self.tenants
+            ) as loki,
+        ):
+            for key, each in self.objects.items():
+                kube.put(key.partition("/")[0], each)
+            for each in self.pods:
+                kube.put_pod(each)
+            self._ship(loki, now)
+            if self.lease:
+                with closing(KubeClient.connect(str(kube.kubeconfig(folder / "admin")), None, 10)) as client:
+                    self._publish(kube, client, now)
+            kubeconfig = kube.kubeconfig(folder / "kubeconfig", kube.access.add_user("kim", self.rules))
+            self.before(kube, loki)
+            yield {
+                "KUBECONFIG": str(kubeconfig),
+                "LOG_ENDPOINT": loki.url,
+                "WATCHED_NAMESPACES": "team-a",
+                **self.environment,
+            }
+
+    def _ship(self, loki: LokiServer, now: datetime) -> None:
+        for place, (node, name) in enumerate(self.names.items()):
+            lines = [(unix_ns(now) - round(ago * 1e9)) for ago in (self.oldest_seconds, 70, 10)]
+            ahead = timedelta(seconds=self.ahead_seconds if not place else 0)
+            texts = [(ns, self.line or _beat(datetime.fromtimestamp(ns / 1e9, UTC) + ahead)) for ns in lines]
+            if self.beats:
+                loki.push_otlp(shipped(name or node, texts, **self.kernel))  # type: ignore[arg-type]  # two texts
+        for namespace in self.shipped_namespaces:
+            loki.push_otlp(
+                shipped(GPU_NODES[0], [(time.time_ns(), "step 1")], namespace=namespace, container="main")
+            )
+
+    def _publish(self, kube: KubernetesServer, client: KubeClient, now: datetime) -> None:
+        kube.create_namespace("konductor-like")
+        published = settings_of(self.policy, namespaces=("team-a",), by=self.holder)
+        notes = {SETTINGS_ANNOTATION: encode_settings(published)}
+        if self.pause is not None:
+            notes[CONTROLS_ANNOTATION] = with_act(None, self.pause)
+        lease = LeaderLease(
+            client,
+            "konductor-like",
+            "konductor-like",
+            self.holder,
+            duration_seconds=30,
+            renew_deadline_seconds=20,
+            renew_interval_seconds=10,
+            now=lambda: now - timedelta(seconds=self.renewed_seconds),
+            notes=lambda: notes,
+        )
+        assert lease.try_acquire().is_ours
+        read = {
+            Source.KERNEL: unix_ns(now - timedelta(seconds=self.kernel_read_seconds)),
+            Source.POD: unix_ns(now - timedelta(seconds=self.pods_read_seconds)),
+        }
+        coverage = Coverage(
+            now - timedelta(seconds=self.kernel_read_seconds),
+            self.unheard,
+            listed_are_measured=False,
+            read_ns=read,
+        )
+        lease.renew(Carried(Checkpoint(read, act_from_ns=unix_ns(now - timedelta(days=3))), coverage))
+
+
+def _beat(wall: datetime) -> str:
+    return f"kmsg/1 heartbeat boot={BOOT} seq=4711 uptime=1000.000001 wall={wall:%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def pod(
+    namespace: str, name: str, node: str, *, ready: bool = True, phase: str = "Running"
+) -> dict[str, Any]:
+    """Return a pod of one container."""
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"nodeName": node, "containers": [{"name": "main"}]},
+        "status": {"phase": phase, "containerStatuses": [{"ready": ready, "restartCount": 0}]},
+    }
+
+
+def daemonset(namespace: str, name: str, image: str, *, desired: int = 3, ready: int = 3) -> dict[str, Any]:
+    """Return a DaemonSet with its status."""
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"template": {"spec": {"containers": [{"name": name, "image": image}]}}},
+        "status": {"desiredNumberScheduled": desired, "numberReady": ready},
+    }
+
+
+def deployment(namespace: str, name: str, *arguments: str, replicas: int = 1) -> dict[str, Any]:
+    """Return a Deployment with its status."""
+    container = {"name": name, "image": f"registry.example.com/{name}:1", "command": [name, *arguments]}
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
+        "status": {"readyReplicas": replicas},
+    }
+
+
+def whole_pods() -> list[dict[str, Any]]:
+    """Return a reader on every GPU node, and a job's pod."""
+    readers = [pod("dmesg-logging", f"dmesg-{name}", name) for name in GPU_NODES]
+    return [*readers, pod("team-a", "job-1", GPU_NODES[0])]
+
+
+def whole_objects() -> dict[str, dict[str, Any]]:
+    """Return the policy, its binding, the controller's Deployment, the reader and the collector."""
+    policy, binding = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
+    return {
+        f"{policy}/konductor-like": only(MANIFEST, "ValidatingAdmissionPolicy"),
+        f"{binding}/konductor-like": only(MANIFEST, "ValidatingAdmissionPolicyBinding"),
+        "deployments/konductor-like": deployment("konductor-like", "konductor-like", "run"),
+        "daemonsets/dmesg": daemonset("dmesg-logging", "dmesg", "docker.io/library/python:3.13"),
+        "daemonsets/otel": daemonset(
+            "otel-collector", "otel-collector-agent", "otel/opentelemetry-collector"
+        ),
+    }
+
+
+def facts_of(seconds: float = 8.0) -> Facts:
+    """Return the facts that the command gathers in this environment."""
+    return _facts(load_settings(), os.environ["KUBECONFIG"], None, seconds, time.monotonic() + seconds)

@@ -1,0 +1,289 @@
+"""`doctor` names the broken link of a site, and no other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import fields, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from konductor_like.cli.doctor import log_facts
+from konductor_like.cli.doctor.report import report_lines
+from konductor_like.cli.output import PIPE, Screen
+from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.doctor.checkup import checkup, exit_of
+from konductor_like.doctor.cluster_links import POLICY_DIGEST, digest_of
+from konductor_like.doctor.facts import Beat, Cause, Facts, Heard, Unseen
+from konductor_like.doctor.link import Link, State
+from konductor_like.doctor.log_links import seconds_of
+from konductor_like.exits import Exit
+from tests.cli.conftest import Run
+from tests.cli.doctor_cases import AUTOSCALER, BINDING, CASES, THIRD, Case, remove
+from tests.cli.doctor_site import MANIFEST, Site, deployment, facts_of
+from tests.cli.test_docs import described, names
+from tests.cli.transcripts import forget_settings
+from tests.manifests.manifests import only
+
+
+@pytest.fixture
+def facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Site], Facts]:
+    """Return a function that runs a site and gathers its facts."""
+    forget_settings(monkeypatch)
+
+    def gathered(site: Site) -> Facts:
+        with site.serving(tmp_path) as environment:
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            return facts_of()
+
+    return gathered
+
+
+def by_name(links: tuple[Link, ...]) -> dict[str, Link]:
+    return {link.name: link for link in links}
+
+
+def words(link: Link) -> str:
+    return " ".join([link.seen, link.do, *link.details])
+
+
+def test_every_link_of_a_whole_site_is_whole(facts: Callable[[Site], Facts]) -> None:
+    links = checkup(facts(Site()))
+
+    assert [link for link in links if link.state is not State.OK] == []
+    assert len(links) == len({link.name for link in links}) == 19
+    assert exit_of(links) is Exit.OK
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.fault.replace(" ", "-"))
+def test_the_broken_link_is_named_and_no_other(case: Case, facts: Callable[[Site], Facts]) -> None:
+    site = Site()
+    case.damage(site)
+
+    links = by_name(checkup(facts(site)))
+
+    found = links[case.link]
+    assert found.state is case.state, found
+    assert case.says in words(found)
+    assert found.do
+    guilty = {name for name, link in links.items() if link.state in (State.WARN, State.BROKEN)}
+    assert guilty == {case.link, *case.also}, [links[name] for name in guilty]
+
+
+def test_an_autoscaler_that_knows_the_taint_is_no_warning(facts: Callable[[Site], Facts]) -> None:
+    site = Site()
+    known = deployment(*AUTOSCALER[1:], "--status-taint=trainy.konduktor.ai/faulty")
+    site.objects[AUTOSCALER[0]] = known
+
+    link = by_name(checkup(facts(site)))["other tools"]
+
+    assert (link.state, link.details[0].split(" (")[0]) == (State.OK, "cluster-autoscaler")
+
+
+def test_a_person_without_rights_learns_which_right_each_link_needs(facts: Callable[[Site], Facts]) -> None:
+    links = by_name(checkup(facts(Site(rules=()))))
+
+    unknown = {name: link.seen for name, link in links.items() if link.state is State.UNKNOWN}
+    assert [link for link in links.values() if link.state is State.BROKEN] == []
+    assert "you may not list nodes" in unknown["GPU nodes"]
+    assert "you may not list daemonsets.apps" in unknown["collector"]
+    assert "you may not list pods in namespace dmesg-logging" in unknown["readers"]
+    assert "you may not get leases.coordination.k8s.io in namespace konductor-like" in unknown["controller"]
+    assert "ask for the ClusterRole konductor-like-viewer" in links["admission policy"].do
+    assert links["rights"].state is State.WARN
+    assert exit_of(tuple(links.values())) is Exit.UNKNOWN
+
+
+def test_without_loki_the_controllers_view_counts(facts: Callable[[Site], Facts]) -> None:
+    site = Site(unheard=frozenset({THIRD}))
+    site.before = lambda _kube, loki: loki.stop()
+
+    links = by_name(checkup(facts(site)))
+
+    assert f"no heartbeat from 1 of 3 GPU nodes: {THIRD}" in links["heartbeats"].seen
+    assert "the controller hears 2 of 3 GPU nodes" in links["kernel stream"].seen
+    assert links["retention"].seen == "cannot be checked: Loki does not answer here"
+
+
+def test_the_default_address_is_only_for_pods(whole: Facts) -> None:
+    away = Unseen(Cause.FAILED, "the host name cannot be resolved")
+    expected = replace(whole.expected, endpoint_given=False)
+
+    link = by_name(checkup(replace(whole, expected=expected, labels=away)))["Loki"]
+
+    assert (link.state, "the controller reads it" in link.seen) == (State.UNKNOWN, True)
+    assert "port-forward" in link.do
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """The facts of a whole site, for tests that change a fact."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        forget_settings(monkeypatch)
+        with Site().serving(tmp_path_factory.mktemp("whole")) as environment:
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            return facts_of()
+
+
+@pytest.mark.parametrize(
+    ("server", "loki", "state", "says"),
+    [
+        (0.0, 60.0, State.WARN, "Loki's clock is 60 s ahead, compared with the API server's"),
+        (0.0, -1200.0, State.BROKEN, "Loki's clock is 20 min behind"),
+        (300.0, 300.0, State.WARN, "this machine's clock is 5 min behind"),
+    ],
+)
+def test_clocks_that_differ_are_told_apart(
+    whole: Facts, server: float, loki: float, state: State, says: str
+) -> None:
+    assert not isinstance(whole.cluster, Unseen)
+    cluster = replace(whole.cluster, ahead_seconds=server)
+    at = whole.now + timedelta(seconds=server)
+    ours = replace(whole, cluster=cluster, loki_ahead_seconds=loki, now=at, heard=Heard({}))
+
+    link = by_name(checkup(ours))["clocks"]
+
+    assert (link.state, says in link.seen) == (state, True), link
+
+
+def test_a_loki_that_stalls_costs_the_links_of_loki_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(log_facts, "labels", lambda _loki: over.wait())
+    forget_settings(monkeypatch)
+    with Site().serving(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        links = by_name(checkup(facts_of(seconds=1.0)))
+        over.set()
+
+    unknown = [name for name, link in links.items() if link.state is State.UNKNOWN]
+    assert unknown == ["limits", "node label", "node names", "namespaces", "retention"]
+    assert "no answer within 1 s" in links["Loki"].details[0]
+    assert links["readers"].state is State.OK
+
+
+def test_every_link_that_is_late_says_so(whole: Facts) -> None:
+    late = Unseen(Cause.TIME, "no answer within 8 s", "try again")
+    every: Any = {each.name: late for each in fields(Facts) if "Unseen" in str(each.type)}
+
+    links = checkup(replace(whole, **every))
+
+    assert {link.state for link in links} == {State.UNKNOWN}
+    assert exit_of(links) is Exit.UNKNOWN
+
+
+def test_names_cannot_control_the_terminal(whole: Facts) -> None:
+    evil = "gpu-\x1b[2J\u202e\n9"
+    beat = Beat(whole.now, whole.now)
+    ours = replace(whole, heard=Heard({evil: beat}), groups=frozenset({evil}), labels=(evil,))
+
+    lines = list(report_lines(checkup(ours), Screen(80), verbose=True))
+
+    assert all(line.isprintable() for line in lines)
+    assert "gpu-\\x1b[2J\\u202e\\n9" in "".join(lines)
+
+
+def test_the_output_fits_80_columns(whole: Facts) -> None:
+    lines = list(report_lines(checkup(whole), Screen(80)))
+
+    assert len(lines) == 20
+    assert max(map(len, lines)) <= 80
+    assert lines[-1] == "19 links: 19 ok, 0 warn, 0 broken, 0 unknown."
+
+
+def test_details_of_whole_links_need_verbose(whole: Facts) -> None:
+    links = checkup(whole)
+    short, long = (list(report_lines(links, PIPE, verbose=verbose)) for verbose in (False, True))
+
+    ready = " " * 27 + "DaemonSet dmesg-logging/dmesg: 3 of 3 pods ready"
+    assert ready in long
+    assert ready not in short
+
+
+def test_the_command_prints_json_and_its_exit_status_is_the_worst_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    forget_settings(monkeypatch)
+    site = Site()
+    remove(BINDING)(site)
+    with site.serving(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        done = run("doctor", "-o", "json")
+
+    links = {link["name"]: link for link in done.document["links"]}
+    assert (done.code, done.err, done.document["result"]) == (Exit.FOUND, "", "broken")
+    assert links["admission policy"]["state"] == "broken"
+    assert links["API server"]["do"] is None
+    assert names(done.document) - described("Checkup") <= {"apiVersion", "kind"}
+
+
+def test_the_doctor_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_settings(monkeypatch)
+    calls: list[Any] = []
+    site = Site()
+    site.before = lambda kube, _loki: calls.append(kube)
+    with site.serving(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        calls[0].clear_calls()
+        facts_of()
+        asked = {(call.verb, call.resource) for call in calls[0].calls()}
+
+    assert {resource for verb, resource in asked if verb not in ("get", "list")} == {
+        "selfsubjectaccessreviews",
+        "selfsubjectreviews",
+    }
+
+
+def test_a_wrong_setting_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    forget_settings(monkeypatch)
+    monkeypatch.setenv("LOG_ENDPOINT", "loki:3100")
+
+    assert run("doctor").code == Exit.USAGE
+
+
+def test_the_policy_that_doctor_knows_is_the_manifests() -> None:
+    assert digest_of(only(MANIFEST, "ValidatingAdmissionPolicy")["spec"]) == POLICY_DIGEST, (
+        "the policy has changed: set POLICY_DIGEST to its new digest"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("24h", 86_400), ("30d1h", 2_595_600), ("1m0s", 60), ("0s", 0), (None, 0), (7, 0)]
+)
+def test_durations_of_lokis_configuration(text: object, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+def test_a_login_command_that_hangs_costs_the_links_of_the_cluster_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    forget_settings(monkeypatch)
+    with Site().serving(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(ReadOnlyKubeClient, "connect", lambda *_: over.wait())
+        links = by_name(checkup(facts_of(seconds=1.0)))
+        over.set()
+
+    assert "no answer within 1 s" in links["API server"].seen
+    assert links["readers"].seen.endswith("the link `API server` must be whole first")
+    assert links["retention"].state is State.OK
+
+
+def test_a_pattern_of_namespaces_is_no_namespace_without_lines(whole: Facts) -> None:
+    assert not isinstance(whole.controller, Unseen)
+    controller = replace(whole.controller, namespaces=("team-*", "!team-b", "team-a"))
+
+    link = by_name(checkup(replace(whole, controller=controller)))["namespaces"]
+
+    assert (link.state, link.seen) == (State.OK, "lines arrive from 1 of 1")
