@@ -60,7 +60,6 @@ class NodeConditions:
         ``clock`` returns seconds.
         """
         self._kind = kind
-        self._kind = kind
         self._nodes = nodes
         self._write = write
         self._metrics = metrics

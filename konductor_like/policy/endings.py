@@ -8,7 +8,7 @@ released: a replay of its lines adds nothing, and a new line opens a new inciden
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -66,13 +66,8 @@ def _ends_by_quiet(incident: Incident) -> bool:
 def after_boot(record: NodeRecord, state: NodeState, now: datetime) -> NodeRecord:
     """Return the record with the needs met that the Node's present boot meets; else the identical object."""
     boot_id = state.machine.boot_id
-    repaired = {id(each) for each in record.incidents if is_met_by_boot(each, boot_id)}
-    if not repaired:
-        return record
-    incidents = (
-        met(each, MetBy.REBOOT, unix_ns(now)) if id(each) in repaired else each for each in record.incidents
-    )
-    return replace(record, incidents=tuple(incidents))
+    ends = {id(each): MetBy.REBOOT for each in record.incidents if is_met_by_boot(each, boot_id)}
+    return _with_met(record, ends, unix_ns(now))
 
 
 def with_ends(
@@ -97,14 +92,15 @@ def with_ends(
             is_over = 0 < span_ns(policy.test_seconds) <= now_ns - each.last_ns
             if is_over and _may_end_tests(record, state, snapshot, now):
                 ends[id(each)] = MetBy.TIME
+    return _with_met(record, ends, now_ns)
+
+
+def _with_met(record: NodeRecord, ends: Mapping[int, MetBy], at_ns: int) -> NodeRecord:
+    """Return the record with these needs met, by ``id`` of the incident; the identical object without any."""
     if not ends:
         return record
-    return replace(
-        record,
-        incidents=tuple(
-            met(each, ends[id(each)], now_ns) if id(each) in ends else each for each in record.incidents
-        ),
-    )
+    incidents = (met(each, ends[id(each)], at_ns) if id(each) in ends else each for each in record.incidents)
+    return replace(record, incidents=tuple(incidents))
 
 
 def returns_by_time(before: NodeRecord, record: NodeRecord, state: NodeState) -> bool:

@@ -50,19 +50,10 @@ def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> C
     known = known if state.tainted and known is not None and _is_open(known) else None
     if known is not None and reason[:_REASON_CHARS_COMPARED] in known.evidence:
         return None
-    incident = Incident(
-        key=OPERATOR,
-        kind=FaultKind.CUSTOM,
-        severity=Severity.FATAL,
-        state=IncidentState.ACTIVE,
-        count=1 if known is None else known.count + 1,
-        first_ns=unix_ns(at) if known is None else known.first_ns,
-        last_ns=unix_ns(at),
-        last=KernelPosition(state.machine.boot_id),
-        evidence=(reason if known is None else f"{known.evidence}; {reason}")[:EVIDENCE_CHARS],
-        title=_title(known, by),
-        advice=f"Ask {by}. `konductor-like reset {state.name}` removes the taint.",
-    )
+    evidence = (reason if known is None else f"{known.evidence}; {reason}")[:EVIDENCE_CHARS]
+    incident = _incident(state, at, evidence, _title(known, by), f"Ask {by}.")
+    if known is not None:
+        incident = replace(incident, count=known.count + 1, first_ns=known.first_ns)
     others = tuple(each for each in record.incidents if each.key != OPERATOR)
     record = with_states(replace(record, incidents=(*others, incident)), tainted=True)
     record = replace(record, tainted_at=record.tainted_at or at, probation_until=None)
@@ -94,7 +85,14 @@ def with_found_taint(record: NodeRecord, state: NodeState, at: datetime) -> Node
         reason = "the taint was on the node before the controller had a reason for it"
     else:
         return record
-    incident = Incident(
+    title, advice = "Tainted for an unknown reason", "Find out who tainted the node."
+    incident = _incident(state, at, reason, title, advice)
+    return replace(record, incidents=(incident, *record.incidents))
+
+
+def _incident(state: NodeState, at: datetime, evidence: str, title: str, advice: str) -> Incident:
+    """Return the incident of a taint by a person."""
+    return Incident(
         key=OPERATOR,
         kind=FaultKind.CUSTOM,
         severity=Severity.FATAL,
@@ -103,11 +101,10 @@ def with_found_taint(record: NodeRecord, state: NodeState, at: datetime) -> Node
         first_ns=unix_ns(at),
         last_ns=unix_ns(at),
         last=KernelPosition(state.machine.boot_id),
-        evidence=reason,
-        title="Tainted for an unknown reason",
-        advice=f"Find out who tainted the node. `konductor-like reset {state.name}` removes the taint.",
+        evidence=evidence,
+        title=title,
+        advice=f"{advice} `konductor-like reset {state.name}` removes the taint.",
     )
-    return replace(record, incidents=(incident, *record.incidents))
 
 
 def _title(known: Incident | None, by: str) -> str:
