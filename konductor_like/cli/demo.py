@@ -76,7 +76,8 @@ def demo(
     settings = dict(each.split("=", 1) for each in assignments or ())
     with Stage(settings=settings) as stage:
         if settings and (found := stage.run("check-config")).returncode:
-            raise CommandError(f"--set is refused: {found.stderr.strip()}", status=Exit.USAGE)
+            tell(found.stderr.rstrip())
+            raise typer.Exit(Exit.USAGE)
         console.print("Starting a stand-in Loki, a stand-in Kubernetes API server and the real controller.\n")
         stage.keep_beating()
         if not _play(console, stage, verbose=verbose):
@@ -231,7 +232,7 @@ def _commands(stage: Stage) -> Iterator[str]:
     yield f"{PROGRAM} reset --yes --reason 'trying it out'"
     yield f"{PROGRAM} brake reset"
     yield f"{PROGRAM} demo xid gpu-03 79"
-    yield f"{PROGRAM} demo reboot gpu-04"
+    yield f"{PROGRAM} demo reboot gpu-03"
     if shutil.which("kubectl") is not None:
         yield "kubectl get nodes -L trainy.konduktor.ai/health"
         yield "kubectl describe node gpu-04"
