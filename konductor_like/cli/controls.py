@@ -286,9 +286,9 @@ def _write_act(
     def act_for(before: LeaseView) -> ControlAct:
         now, by = session.cluster_now(client), session.who(client, claimed)
         act_id = control_act_id(control.value, now, by, reason)
-        at = now
-        if control is Control.RESUME:  # a clock that was set back leaves relapses in the future
-            at = max([now, *(each.relapsed_at or now for each in before.controls.returned)])
+        # A clock that was set back leaves relapses in the future.
+        returned = before.controls.returned if control is Control.RESUME else ()
+        at = max([now, *(each.relapsed_at or now for each in returned)])
         return ControlAct(control, at, by, reason, until(now), act=act_id)
 
     try:

@@ -43,16 +43,16 @@ def _settings(assignments: list[str] | None) -> list[str] | None:
     return assignments
 
 
+_SET = typer.Option(
+    "--set", metavar="NAME=VALUE", help="A controller's setting; may repeat.", callback=_settings
+)
+
+
 @examples("demo", "demo --keep", "demo --keep --set KONDUCTOR_RETURN=reboot", "demo xid gpu-03 79")
 def demo(
     ctx: typer.Context,
     *,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="A setting of the controller; may repeat.", callback=_settings
-        ),
-    ] = None,
+    assignments: Annotated[list[str] | None, _SET] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the demo cluster running at the end, until Ctrl-C.")
     ] = False,
@@ -135,10 +135,7 @@ def reboot(
 
     boot_id = str(uuid4())
     change = {"op": "replace", "path": "/status/nodeInfo/bootID", "value": boot_id}
-    with (
-        _kept_demo(node) as kept,
-        session.connected(KubeClient, kept.kubeconfig, None) as (client, _),
-    ):
+    with _kept_demo(node) as kept, session.connected(KubeClient, kept.kubeconfig, None) as (client, _):
         client.patch(f"{node_path(node)}/status", [change])
         say([f"{node}: booted, boot id {boot_id}"])
 

@@ -400,9 +400,8 @@ def why_not_returned(
 
 def returns_when(state: NodeState, controller: ControllerReport, brake: BrakeState, now: datetime) -> str:
     """Return when a tainted node returns by itself; empty if it does not."""
-    if not (state.tainted and controller.policy.returns_by_reboot):
-        return ""
-    if why_not_returned(state, controller, brake, now):
+    may_return = state.tainted and controller.policy.returns_by_reboot
+    if not may_return or why_not_returned(state, controller, brake, now):
         return ""
     heard = age(controller.policy.return_quiet_seconds)
     return f"returns by itself when its kernel log was heard for {heard} since the reboot"
