@@ -39,16 +39,17 @@ $(shell mkdir -p .cache/tmp)
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Without --no-compile pip compiles every module of every package, and few of them are ever imported.
 .venv/.run: requirements.lock requirements-build.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "konductor-like needs Python 3.11 or newer with the venv module (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@test -e $@ || echo 'First run: installs ~40 packages, 2 to 3 minutes.'
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock -r requirements-build.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements.lock -r requirements-build.lock
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv/.dev: requirements-dev.lock .venv/.run
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements-dev.lock
 	@touch $@
 
 .PHONY: setup
@@ -63,7 +64,8 @@ quick: lint types imports ## Fast checks (a minute): lint, types, imports, and t
 	$(PYTEST) -m "not bench and not processes" $(STORMS) $(FAST)
 
 .PHONY: test
-test: lint types imports unit ## All checks: lint, types, imports, tests
+test: lint ## All checks: lint, types, imports, tests
+	@$(MAKE) --no-print-directory --jobs=3 types imports unit  # the type checker uses one core only
 
 .PHONY: lint
 lint: .venv/.dev

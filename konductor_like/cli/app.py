@@ -90,11 +90,12 @@ def build() -> typer.Typer:
     stage = typer.Typer(
         cls=CommandGroup,
         invoke_without_command=True,
-        subcommand_metavar="[xid NODE CODE]",
+        subcommand_metavar="[xid NODE CODE | reboot NODE]",
         rich_markup_mode=None,
     )
     stage.callback()(demo.demo)
     stage.command("xid", cls=Command)(demo.xid)
+    stage.command("reboot", cls=Command)(demo.reboot)
     app.add_typer(stage, name="demo")
     return app
 

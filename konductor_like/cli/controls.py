@@ -278,15 +278,18 @@ def _write_act(
     from konductor_like.cli import session
     from konductor_like.cluster.errors import KubeNotFound
     from konductor_like.cluster.lease_annotations import add_control_act
-    from konductor_like.model import ControlAct
+    from konductor_like.model import Control, ControlAct
     from konductor_like.policy.wording import control_act_id
 
     namespace, name = session.lease_namespace(client, settings), settings.lease_name
 
-    def act_for(_before: LeaseView) -> ControlAct:
+    def act_for(before: LeaseView) -> ControlAct:
         now, by = session.cluster_now(client), session.who(client, claimed)
         act_id = control_act_id(control.value, now, by, reason)
-        return ControlAct(control, now, by, reason, until(now), act=act_id)
+        # A clock that was set back leaves relapses in the future.
+        returned = before.controls.returned if control is Control.RESUME else ()
+        at = max([now, *(each.relapsed_at or now for each in returned)])
+        return ControlAct(control, at, by, reason, until(now), act=act_id)
 
     try:
         return add_control_act(client, namespace, name, act_for)

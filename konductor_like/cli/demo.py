@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,19 +25,34 @@ from konductor_like.model.text import clipped
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from konductor_like.demo.kept import KeptDemo
     from konductor_like.demo.stage import RunningController, Stage
 
 PROGRAM = "konductor-like"
 _LOG_LINES_SHOWN = 15
 _CODE = re.compile(r"[1-9][0-9]{0,2}")
 _CODE_CHARS = 40
+_SETTING = re.compile(r"KONDUCTOR_[A-Z_]{1,60}=[ -~]{0,200}")
 _GPU = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}")
 
 
-@examples("demo", "demo --keep", "demo xid gpu-03 79")
+def _settings(assignments: list[str] | None) -> list[str] | None:
+    for each in assignments or ():
+        if not _SETTING.fullmatch(each):
+            raise typer.BadParameter(f"expected NAME=VALUE, got {clipped(each, _CODE_CHARS)!r}")
+    return assignments
+
+
+_SET = typer.Option(
+    "--set", metavar="NAME=VALUE", help="A controller's setting; may repeat.", callback=_settings
+)
+
+
+@examples("demo", "demo --keep", "demo --keep --set KONDUCTOR_RETURN=reboot", "demo xid gpu-03 79")
 def demo(
     ctx: typer.Context,
     *,
+    assignments: Annotated[list[str] | None, _SET] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the demo cluster running at the end, until Ctrl-C.")
     ] = False,
@@ -58,7 +73,11 @@ def demo(
         signal.signal(ending, _leave)
     plain = None if colourful(sys.stdout) else False  # NO_COLOR: not even bold text or a moving line
     console = Console(force_terminal=plain, highlight=False, soft_wrap=True, markup=False, emoji=False)
-    with Stage() as stage:
+    settings = dict(each.split("=", 1) for each in assignments or ())
+    with Stage(settings=settings) as stage:
+        if settings and (found := stage.run("check-config")).returncode:
+            tell(found.stderr.rstrip())
+            raise typer.Exit(Exit.USAGE)
         console.print("Starting a stand-in Loki, a stand-in Kubernetes API server and the real controller.\n")
         stage.keep_beating()
         if not _play(console, stage, verbose=verbose):
@@ -91,17 +110,47 @@ def xid(
     _verbose: Verbose = False,
 ) -> None:
     """Write an Xid to a node's kernel log in the demo that runs with --keep."""
-    from konductor_like.demo.kept import NoDemoError, find
     from konductor_like.demo.xids import xid_message
 
     if not _GPU.fullmatch(gpu.lower()):
         raise CommandError("--gpu is a PCI bus id such as 0000:4e:00", status=Exit.USAGE)
+    with _kept_demo(node) as kept:
+        say([f"{node}: {kept.write_line(node, xid_message(int(code), gpu.lower()))}"])
+
+
+@examples("demo reboot gpu-03")
+def reboot(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A GPU node of the demo.", callback=node_names)],
+    *,
+    _verbose: Verbose = False,
+) -> None:
+    """Reboot a node in the demo that runs with --keep.
+
+    The Node gets a new boot id, and its heartbeats are those of the new boot.
+    """
+    from uuid import uuid4
+
+    from konductor_like.cli import session
+    from konductor_like.cluster.client import KubeClient, node_path
+
+    boot_id = str(uuid4())
+    change = {"op": "replace", "path": "/status/nodeInfo/bootID", "value": boot_id}
+    with _kept_demo(node) as kept, session.connected(KubeClient, kept.kubeconfig, None) as (client, _):
+        client.patch(f"{node_path(node)}/status", [change])
+        say([f"{node}: booted, boot id {boot_id}"])
+
+
+@contextmanager
+def _kept_demo(node: str) -> Iterator[KeptDemo]:
+    """Find the demo that has this node; at the end, print how to look at the node."""
+    from konductor_like.demo.kept import NoDemoError, find
+
     try:
         kept = find()
         if node not in kept.booted_ns:
             names = ", ".join(kept.booted_ns)
             raise CommandError(f"the demo has no GPU node {node}", hint=f"its GPU nodes are {names}")
-        say([f"{node}: {kept.write_line(node, xid_message(int(code), gpu.lower()))}"])
+        yield kept
     except NoDemoError as error:
         raise CommandError(
             str(error), hint=f"start one in another terminal: {PROGRAM} demo --keep"
@@ -180,6 +229,7 @@ def _commands(stage: Stage) -> Iterator[str]:
     yield f"{PROGRAM} reset --yes --reason 'trying it out'"
     yield f"{PROGRAM} brake reset"
     yield f"{PROGRAM} demo xid gpu-03 79"
+    yield f"{PROGRAM} demo reboot gpu-03"
     if shutil.which("kubectl") is not None:
         yield "kubectl get nodes -L trainy.konduktor.ai/health"
         yield "kubectl describe node gpu-04"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from konductor_like.model import CONDITION_MARK, Condition, FaultKind, Incident, NodeState
+from konductor_like.model import CONDITION_MARK, Condition, FaultKind, Incident, NodeState, Severity
 from konductor_like.model.text import clipped
 from konductor_like.model.time import moment_of, stamp
 from konductor_like.policy.health import PROBATION, SUSPECT, health_of, tainting
@@ -21,7 +21,8 @@ HEAD_CHARS = 240
 _NEEDS = "; needs: "
 
 
-_Faulty = Literal["XidFault", "SXidFault", "DriverFault", "OtherFault", "OperatorTaint", "TaintWithoutFault"]
+_Fault = Literal["XidFault", "XidTest", "SXidFault", "DriverFault", "OtherFault"]
+_Faulty = Literal[_Fault, "OperatorTaint", "TaintWithoutFault"]
 _NotFaulty = Literal["NoFault", "Suspect", "Probation", "TaintHeld", "KernelLogSilent"]
 """The reasons of the condition: a closed list, so that tools can rely on it."""
 _BY_KIND: Mapping[FaultKind, _Faulty] = {
@@ -72,6 +73,8 @@ def _fault(gravest: Incident | None) -> tuple[_Faulty, str]:
     if gravest is None:
         return "TaintWithoutFault", "the node has the taint, and its record names no fault"
     reason: _Faulty = "OperatorTaint" if gravest.by_person else _BY_KIND.get(gravest.kind, "OtherFault")
+    if gravest.severity is Severity.TEST:
+        reason = "XidTest"
     name = name_of(gravest).replace("sxid", "SXid").replace("xid", "Xid")
     return reason, f"{name} since {stamp(moment_of(gravest.first_ns))}"
 

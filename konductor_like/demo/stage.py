@@ -37,6 +37,8 @@ class KernelLog:
 
     node: str
     uptime_seconds: float
+    boot_id: str = ""
+    """The boot of the last heartbeat."""
     lines: list[str] = field(default_factory=list)
 
     def stamped(self, text: str, elapsed_seconds: float) -> str:
@@ -108,7 +110,9 @@ class RunningController:
 class Stage:
     """A context manager. At its end everything is stopped and removed."""
 
-    def __init__(self, gpu_nodes: int = 10) -> None:
+    def __init__(self, gpu_nodes: int = 10, settings: Mapping[str, str] | None = None) -> None:
+        """``settings`` are environment variables of the controller."""
+        self._settings = settings or {}
         self._exits = ExitStack()
         self.loki = LokiServer()
         self.cluster = KubernetesServer()
@@ -169,7 +173,9 @@ class Stage:
             "KONDUCTOR_LOG_FORMAT": "text",
         }
         controller = RunningController(
-            self.child_environment(**(quick | settings)), arguments, self.controller_log
+            self.child_environment(**(quick | dict(self._settings) | settings)),
+            arguments,
+            self.controller_log,
         )
         self._exits.callback(controller.stop)
         return controller
@@ -178,7 +184,7 @@ class Stage:
         """Run a ``konductor-like`` command against this stage; with ``show`` it prints to our terminal."""
         return subprocess.run(  # noqa: S603  # our own interpreter and module
             (*COMMAND, *arguments),
-            env=self.child_environment(),
+            env=self.child_environment(**self._settings),
             capture_output=not show,
             text=True,
             check=False,
@@ -221,6 +227,9 @@ class Stage:
                 node["metadata"]["name"]
             ):  # people may delete nodes of a kept demo
                 boot_id = node["status"]["nodeInfo"]["bootID"]
+                if kernel.boot_id not in ("", boot_id):
+                    kernel.uptime_seconds = (self._started_ns - at_ns) / 1e9
+                kernel.boot_id = boot_id
                 uptime = kernel.uptime_seconds + (at_ns - self._started_ns) / 1e9
                 beat = f"kmsg/1 heartbeat boot={boot_id} seq=4711 uptime={uptime:.6f} wall={wall}"
                 self._push(kernel.node, [beat], at_ns)

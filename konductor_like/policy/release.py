@@ -88,7 +88,9 @@ def release(
         how=how,
         read_ns=read_ns,
         until_ns=unix_ns(at),
-        warning=(f"The node was {overridden}. " if overridden else "") + _loss_warning(state),
+        warning=(f"The node was {overridden}. " if overridden else "")
+        + (_relapse_warning(state.record) if not reason else "")
+        + _loss_warning(state),
     )
     record = replace(record, contested_at=None)
     verb = Verb.UNTAINT if state.tainted else Verb.RECORD
@@ -193,6 +195,14 @@ def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> 
         return incident  # of a boot that the Node has not reached: nobody has seen its evidence yet
     covered_ns = incident.last_ns if until_ns is None else until_ns
     return replace(incident, state=IncidentState.RELEASED, released_ns=covered_ns)
+
+
+def _relapse_warning(record: NodeRecord) -> str:
+    """Return the warning that the node failed on probation and is still out of service; else empty."""
+    if record.tainted_at is None or not any(each.relapse for each in record.quarantines[:1]):
+        return ""
+    at = stamp(record.tainted_at)
+    return f"The node failed again on probation at {at}, and nobody recorded a repair (--reason). "
 
 
 def _loss_warning(state: NodeState) -> str:

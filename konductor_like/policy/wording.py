@@ -26,7 +26,7 @@ from konductor_like.model.time import SECOND_NS, moment_of, stamp
 def name_of(incident: Incident) -> str:
     """Return an incident's name: ``xid 79 on GPU 0000:4e:00``."""
     if incident.by_person:
-        return "operator's taint"
+        return "a person's taint"
     what = incident.kind.value if incident.code is None else f"{incident.kind.value} {incident.code}"
     if incident.code is None and "." in incident.key.rule:
         what = incident.key.rule.replace(".", " ").replace("_", " ")

@@ -35,6 +35,7 @@ RIGHT: Mapping[str, Sequence[str]] = {
     "rules test": ("rules.yaml",),
     "scan": ("dmesg.txt",),
     "demo xid": ("gpu-1", "79"),
+    "demo reboot": ("gpu-1",),
 }
 """By command, the arguments of a right command line."""
 OTHERWISE: Mapping[tuple[str, str], Collection[int]] = {
@@ -182,7 +183,9 @@ def test_an_empty_word_is_refused_with_the_name_of_its_argument(line: list[str],
     assert f"invalid value for '{name}': an empty word" in run(*line).err
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("run", "demo xid")])
+@pytest.mark.parametrize(
+    "name", [name for name in COMMANDS if name not in ("run", "demo xid", "demo reboot")]
+)
 def test_ten_megabytes_are_refused(name: str, server: KubernetesServer, run: Run) -> None:
     """No shell passes as much; a program that builds a command line might."""
     [(label, line), *_] = hostile_lines(name, "x" * 10_000_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.release import release
 from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import NOW, OTHER_BOOT, RULES, ago, ago_ns, incident, settings_of, with_record
@@ -160,6 +162,44 @@ def test_status_shows_a_node_on_probation_until_when() -> None:
     assert first == "gpu-1 is on probation (until 2026-05-07T11:50:00Z) since 2026-05-06T11:50:00Z, 10m"
 
 
+def test_status_says_once_that_returns_are_on_and_which_nodes_return_by_themselves() -> None:
+    lines = status_lines(status(rebooted()))
+
+    assert "Returns:     by reboot, at most 4 an hour" in lines
+    assert "  xid 79: returns by itself when its kernel log was heard for 10m since the reboot" in lines
+    assert not any("reset" in line for line in lines)
+    assert "konductor-like reset gpu-1" in " ".join(
+        explain_node("gpu-1", fleet(rebooted()), RULES).next_commands
+    )
+    off = status_lines(status(rebooted(), policy=PolicyConfig()))
+    assert not any(line.startswith("Returns:") for line in off)
+    assert any("`konductor-like reset gpu-1`" in line for line in off)
+
+
+def test_status_shows_how_many_gpus_of_a_faulty_node_are_there() -> None:
+    state = rebooted()
+    state = replace(state, record=replace(state.record, gpus=8), gpus=replace(state.gpus, allocatable=7))
+
+    [row] = [line for line in status_lines(status(state)) if line.startswith("gpu-1 ")]
+
+    assert "faulty (7 of 8 GPUs)" in row
+
+
+def test_a_reset_without_a_reason_warns_of_a_relapse() -> None:
+    at, relapse = ago(60), Quarantine(ago(7200), ago(600), "xid.79", "reboot", relapse=True)
+    record = replace(rebooted().record, tainted_at=at, quarantines=(relapse,))
+    state = replace(rebooted(), record=record)
+    known: dict[str, Any] = {"at": NOW, "by": "kim", "how": "reset", "read_ns": READ}
+
+    warned = release(state, reason="", **known)
+    told = release(state, reason="GPU replaced", **known)
+
+    assert warned is not None
+    assert told is not None
+    assert "failed again on probation at 2026-05-06T11:59:00Z, and nobody recorded a repair" in warned.message
+    assert "probation" not in told.message
+
+
 def test_status_says_that_returns_are_stopped_and_how_to_go_on() -> None:
     report = status(rebooted(), controls=STOPPED)
 
@@ -183,6 +223,19 @@ def test_resume_ends_a_stop_of_returns_also_without_a_pause(
     assert run("resume").out == "tainting unchanged (it was not paused)\n"
     assert run("pause", "--reason", "roll-out").code == 0
     assert run("resume").out == "tainting resumed\n"
+
+
+def test_resume_ends_a_stop_whose_relapses_a_wrong_clock_dated_in_the_future(
+    cluster: Cluster, run: Run, tmp_path: Path
+) -> None:
+    from tests.cli.scenes import note_on_the_lease
+
+    later = (replace(each, relapsed_at=datetime.now(UTC) + timedelta(days=2)) for each in STOPPED.returned)
+    cluster("healthy")
+    note_on_the_lease(tmp_path, RETURNED_ANNOTATION, encode_returned(later))
+
+    assert "automatic returns resumed" in run("resume").out
+    assert "automatic returns" not in run("resume").out
 
 
 def test_one_resume_ends_a_pause_and_a_stop(cluster: Cluster, run: Run, tmp_path: Path) -> None:

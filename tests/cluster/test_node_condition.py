@@ -85,12 +85,13 @@ def of_kind(kind: FaultKind, rule: str, code: int | None = None) -> Incident:
     ("state", "reason", "said"),
     [
         (tainted(of_kind(FaultKind.SXID, "sxid.12028", 12028)), "SXidFault", "SXid 12028 on switch"),
+        (tainted(incident(14, severity=Severity.TEST)), "XidTest", "Xid 14 on GPU"),
         (tainted(of_kind(FaultKind.NVRM, "nvrm.gpu_lost")), "DriverFault", "nvrm gpu lost on GPU"),
         (tainted(of_kind(FaultKind.AER, "aer.fatal")), "OtherFault", "aer fatal on GPU"),
-        (tainted(of_kind(FaultKind.CUSTOM, OPERATOR_RULE)), "OperatorTaint", "operator's taint since"),
+        (tainted(of_kind(FaultKind.CUSTOM, OPERATOR_RULE)), "OperatorTaint", "a person's taint since"),
         (tainted(), "TaintWithoutFault", "its record names no fault"),
     ],
-    ids=["switch", "driver", "another family", "a person", "no record"],
+    ids=["switch", "test", "driver", "another family", "a person", "no record"],
 )
 def test_the_reason_of_a_faulty_node_is_the_family_of_its_gravest_fault(
     state: NodeState, reason: str, said: str

@@ -13,6 +13,7 @@ from konductor_like.detection.heartbeat import Heartbeat, parse_heartbeat
 SECOND_NS = 1_000_000_000
 TEN_MINUTES = 600
 STALE_SECONDS = 300
+BOOT = "b2000000-0000-4000-8000-000000000002"
 
 
 class Clock:
@@ -62,3 +63,26 @@ def test_a_node_that_somebody_deletes_ends_no_other_ones_heartbeats() -> None:
 
         assert beats(stage, "gpu-01") == []
         assert len(beats(stage, "gpu-02")) > 1
+
+
+def test_after_a_reboot_the_heartbeats_of_a_node_are_of_a_boot_that_began_then() -> None:
+    clock = Clock(time.time_ns())
+    with Stage(gpu_nodes=1) as stage:
+        stage.heartbeats(clock())
+        rebooted_ns = clock() + 60 * SECOND_NS
+        stage.cluster.edit_node("gpu-01", lambda node: node["status"]["nodeInfo"].update(bootID=BOOT))
+
+        stage.heartbeats(rebooted_ns)
+
+        first, last = beats(stage, "gpu-01")
+        assert (first.boot_id == BOOT, last.boot_id) == (False, BOOT)
+        assert abs(last.boot_ns - rebooted_ns) < SECOND_NS
+
+
+def test_a_setting_of_the_demo_is_the_controllers_and_checked_before_it_starts() -> None:
+    with Stage(gpu_nodes=1, settings={"KONDUCTOR_RETURN": "reboot"}) as stage:
+        found = stage.run("check-config", "-o", "json")
+        assert '"KONDUCTOR_RETURN"' in found.stdout
+        assert '"reboot"' in found.stdout
+    with Stage(gpu_nodes=1, settings={"KONDUCTOR_RETRUN": "reboot"}) as stage:
+        assert stage.run("check-config").returncode == 2

@@ -47,6 +47,8 @@ SHIPPING_SECONDS = 0.2
 STEP_SECONDS = 5.0
 UPTIME_SECONDS = 1_235_000
 HEARTBEAT_SECONDS = 60.0
+RENEWAL_SECONDS = 5.0
+"""Seconds between renewals of the Lease, which has what people wrote there."""
 _LABEL_OF_KIND = {
     "Job": "k8s.job.name",
     "PyTorchJob": "kubeflow.job.name",
@@ -257,6 +259,8 @@ class Site:
         self.calls.add((request.method, _kind_of(request.path)))
         if request.method == "PATCH":
             self.writes[request.path.rpartition("/")[2]] += 1
+        if request.method == "PUT" and "/leases/" in request.path and self._process is not None:
+            self._process.renewed_seconds = self.clock.seconds() + RENEWAL_SECONDS - RENEW_SECONDS
         if "watch" not in request.params:
             headers = {**request.headers, "authorization": f"Bearer {self._token}"}
             return self.kube._http.handle(replace(request, headers=headers))

@@ -38,13 +38,13 @@ def test_a_suspicion_ends_after_days_that_were_heard_also_across_a_short_restart
     site.hearts()
     site.run(600, step_seconds=20)
     site.kernel(NODE, RESERVED)
-    site.run(HOUR, step_seconds=20)
+    site.run(HOUR, step_seconds=60)
     assert site.labels == {"suspect": 1}
 
     site.restart(after_seconds=30)
-    site.run(0.9 * HOUR, step_seconds=20)
+    site.run(0.9 * HOUR, step_seconds=60)
     assert site.labels == {"suspect": 1}
-    site.run(0.2 * HOUR, step_seconds=20)
+    site.run(0.2 * HOUR, step_seconds=60)
 
     assert site.labels == {}
     [incident] = of_node(site)
@@ -61,13 +61,13 @@ def test_after_hours_without_a_controller_the_days_are_counted_again(site_of: Op
     site.hearts()
     site.run(600, step_seconds=20)
     site.kernel(NODE, RESERVED)
-    site.run(HOUR, step_seconds=20)
+    site.run(HOUR, step_seconds=60)
 
     site.restart(after_seconds=HOUR)
-    site.run(1.8 * HOUR, step_seconds=20)
+    site.run(1.8 * HOUR, step_seconds=60)
     assert site.labels == {"suspect": 1}
     assert site.record(NODE).quiet_since is not None
-    site.run(0.4 * HOUR, step_seconds=20)
+    site.run(0.4 * HOUR, step_seconds=60)
 
     assert site.labels == {}
 
@@ -86,10 +86,10 @@ def test_a_test_ends_an_hour_later_and_its_line_printed_again_changes_nothing(si
     site = site_of(make_fleet(5))
     site.run(10)
     site.kernel(NODE, FAKE)
-    site.run(0.9 * HOUR, step_seconds=20)
+    site.run(0.9 * HOUR, step_seconds=60)
     assert site.tainted == {NODE}
 
-    site.run(0.2 * HOUR, step_seconds=20)
+    site.run(0.2 * HOUR, step_seconds=60)
 
     assert site.tainted == set()
     [mark] = site.record(NODE).releases

@@ -66,7 +66,7 @@ def test_a_rebooted_node_returns_once_is_on_probation_and_then_like_any_other(
 ) -> None:
     site = open_site(site_of, return_by="reboot", probation_seconds=HOURS)
     fails(site, NODE)
-    site.run(1200)
+    site.run(1200, step_seconds=60)
     assert site.tainted == {NODE}
     assert "has seen no reboot since xid 79" in why(site)
 

@@ -134,7 +134,7 @@ def test_nodes_that_the_last_version_tainted_return_after_a_reboot(
     site = heard(site_of(old_fleet, brake_max_percent=100.0, return_by="reboot"), 130)
     boots(site, *gpus(4))
 
-    site.run(900)
+    site.run(900, step_seconds=20)
 
     assert site.tainted == set()
     assert site.labels == {"probation": 2}
@@ -148,7 +148,7 @@ def test_the_last_version_can_read_the_records_of_this_version(site_of: Opens) -
     site.kernel(gpu(4), LOST.replace("79", "94"))
     site.run(20)
     boots(site, *gpus(2))
-    site.run(900)
+    site.run(900, step_seconds=20)
     site.kernel(gpu(2), LOST)
     site.run(20)
     assert site.labels == {"probation": 1, "faulty": 2, "suspect": 1}

@@ -6,11 +6,11 @@ The command runs the controller's own decision on the nodes' records to find wha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from konductor_like.cli.columns import age, age_of, count, fault_name, stamp
+from konductor_like.cli.columns import age_of, count, fault_name, stamp
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import notes_on
@@ -22,6 +22,7 @@ from konductor_like.cli.status.report import (
     NodeReport,
     marks_of,
     node_report,
+    returns_when,
     why_not_returned,
     why_still_held,
 )
@@ -117,7 +118,10 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
     failures = shared_failures(fleet.nodes, fleet.now)
     return NodeExplanation(
         now=fleet.now,
-        report=node_report(state, controller.coverage, fleet.unread_since),
+        report=replace(
+            node_report(state, controller.coverage, fleet.unread_since),
+            returns=returns_when(state, controller, plan.brake, fleet.now),
+        ),
         controller=controller,
         held_back=tuple((each, why_not_tainted(each, state, plan.brake)) for each in mine),
         failures=tuple(each for each in failures if name in (*each.nodes, *each.gone)),
@@ -202,8 +206,7 @@ def _return(node: NodeExplanation) -> str:
         return ""
     if node.why_not_returned:
         return f"does not return by itself now: {node.why_not_returned}"
-    heard = age(node.controller.policy.return_quiet_seconds)
-    return f"returns by itself when its kernel log was heard for {heard} since the reboot"
+    return report.returns
 
 
 def _decided(node: NodeExplanation) -> str:

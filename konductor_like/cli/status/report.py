@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from konductor_like.cli.columns import natural, stamp
+from konductor_like.cli.columns import age, natural, stamp
 from konductor_like.cli.session import ControllerReport, read_controller
 from konductor_like.cli.status.coverage import (
     CoverageSummary,
@@ -91,6 +91,8 @@ class NodeReport:
     """Which kernel logs of the fleet arrive; None if no controller has published this yet."""
     unread_since: datetime | None
     """See :meth:`ControllerReport.unread_since`, for kernel logs."""
+    returns: str = ""
+    """See :func:`returns_when`."""
 
     @property
     def name(self) -> str:
@@ -119,6 +121,8 @@ class NodeReport:
     @property
     def advice(self) -> str:
         """What to do; empty if there is nothing to do."""
+        if self.returns:
+            return self.returns
         if self.fault is not None:
             return advice_on(self.fault, self.state)
         if self.health is Health.FAULTY:
@@ -272,11 +276,15 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
     chosen = set(names or fleet.selected)
     states = [state for name, state in nodes.items() if name in chosen]
     gpu_nodes = [name for name, state in nodes.items() if state.is_gpu_node]
+    brake = fleet.brake()
     return StatusReport(
         now=fleet.now,
-        brake=fleet.brake(),
+        brake=brake,
         controller=fleet.controller,
-        nodes=node_reports(states, coverage, unread_since),
+        nodes=tuple(
+            replace(each, returns=returns_when(each.state, fleet.controller, brake, fleet.now))
+            for each in node_reports(states, coverage, unread_since)
+        ),
         fleet_size=sum(map(worth_reporting, nodes.values())),
         coverage=coverage_report(gpu_nodes, coverage, unread_since),
         failures=shared_failures(nodes, fleet.now),
@@ -356,6 +364,8 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "before install"
     elif fault is not None and fault.severity is Severity.TEST:
         yield "test"
+    if fault is not None and state.gpus.comparable and state.gpus.allocatable < (state.record.gpus or 0):
+        yield f"{state.gpus.allocatable} of {state.record.gpus} GPUs"
     if node.not_rebooted:
         yield "not rebooted"
     open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
@@ -386,6 +396,15 @@ def why_not_returned(
     found = reasons(state, Snapshot({}, controls=controller.controls), controller.policy, now)
     held = ["the brake holds nodes back"] if brake.holding else []
     return next(iter(found + held), None) or controller.why_not_running(now) or None
+
+
+def returns_when(state: NodeState, controller: ControllerReport, brake: BrakeState, now: datetime) -> str:
+    """Return when a tainted node returns by itself; empty if it does not."""
+    may_return = state.tainted and controller.policy.returns_by_reboot
+    if not may_return or why_not_returned(state, controller, brake, now):
+        return ""
+    heard = age(controller.policy.return_quiet_seconds)
+    return f"returns by itself when its kernel log was heard for {heard} since the reboot"
 
 
 def _alarms(state: NodeState) -> Iterator[str]:

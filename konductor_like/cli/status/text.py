@@ -51,8 +51,9 @@ _UNREAD = {
 }
 _ALARM = "1;33"
 _ALARMING = re.compile(
-    "(Unread|Not live|Paused|Returns|Missing|Lost|Unparsed|Ambiguous|Misnamed): "
-    "|Brake: (holding|.*limit is not known)|Controller: (?!running)|Coverage: .*(unknown|not known)"
+    "(Unread|Not live|Paused|Missing|Lost|Unparsed|Ambiguous|Misnamed): "
+    "|Returns: stopped|Brake: (holding|.*limit is not known)|Controller: (?!running)"
+    "|Coverage: .*(unknown|not known)"
 )
 """Matches the lines above the table that report a problem."""
 HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT")
@@ -217,6 +218,8 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
     yield "Brake", brake_sentence(brake, now, controller.why_settings_unknown)
     if report.returns_stopped:
         yield "Returns", f"stopped: {report.returns_stopped}"
+    elif controller.policy.returns_by_reboot:
+        yield "Returns", f"by reboot, at most {controller.policy.returns_per_hour} an hour"
     yield "Controller", controller_sentence(controller, now)
     if other := controller.other_build(now):
         yield "Builds", f"not the same: {other}"
