@@ -77,7 +77,7 @@ def test_the_taint_goes_with_its_last_reason(server: KubernetesServer, run: Run)
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--rule", "95"), "node/gpu-1 has no open xid 95 on record; open are: xid 79 on GPU 0000:9b:00, xid"),
+        (("--rule", "95"), "node/gpu-1 has no open xid 95 on record; open are: xid 79 on GPU 0000:9b:00,"),
         (("--gpu", "aa:00"), "node/gpu-1 has no open fault on GPU aa:00 on record; open are: xid 79"),
         (("--rule", "79", "--gpu", "4e:00"), "node/gpu-1 has no open xid 79 on GPU 4e:00 on record"),
         (("--rule", "site.fan"), "node/gpu-1 has no open site fan on record; open are: xid 79"),

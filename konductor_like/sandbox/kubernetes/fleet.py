@@ -253,3 +253,26 @@ def _images() -> list[dict[str, Any]]:
             }
         )
     return images
+
+
+def make_reader_pod(node: str, phase: str = "Running") -> dict[str, Any]:
+    """Return the pod that the DaemonSet ``dmesg`` runs on this node."""
+    suffix = hashlib.sha256(node.encode()).hexdigest()[:5]
+    state = {"running": {}} if phase == "Running" else {"waiting": {"reason": "ImagePullBackOff"}}
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "name": "dmesg",
+        "uid": "dmesg",
+        "controller": True,
+    }
+    return {
+        "metadata": {
+            "namespace": "dmesg-logging",
+            "name": f"dmesg-{suffix}",
+            "labels": {"app.kubernetes.io/name": "dmesg"},
+            "ownerReferences": [owner],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "dmesg"}]},
+        "status": {"phase": phase, "containerStatuses": [{"name": "dmesg", "state": state}]},
+    }
