@@ -85,6 +85,11 @@ class InLoki(Stage):
         except LokiError as error:
             self.skipped = str(error)
 
+    def close(self) -> None:
+        """Close the connections to Loki."""
+        if self._client is not None:
+            self._client.close()
+
     def look(self) -> bool:
         """See :meth:`Stage.look`."""
         if self._client is None:

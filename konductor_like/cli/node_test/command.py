@@ -167,6 +167,8 @@ def _run(
         tell("interrupted")
         _end(client, settings, fleet, node, keep=keep, by=by)
         raise
+    finally:
+        loki.close()
 
 
 def _write(client: KubeClient, node: str, reader: ReaderPod, line: str) -> bool:
