@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from konductor_like.cli.node_test import chain, command
+from konductor_like.cli.node_test import chain
 from konductor_like.cluster.reader_pods import WRITE
 from konductor_like.loki.client import LokiClient
 from konductor_like.sandbox.kubernetes import matching, refusal
@@ -52,7 +52,6 @@ def stand(site_of: Opens, monkeypatch: pytest.MonkeyPatch) -> Stand:
     site.run(120, step_seconds=20)
     monkeypatch.setattr(chain, "monotonic", lambda: site.clock.true_ns / 1e9)
     monkeypatch.setattr(chain, "LOOK_SECONDS", 5.0)
-    monkeypatch.setattr(command.secrets, "token_hex", lambda _: "c0ffee")
     stand = Stand(site, monkeypatch)
     stand.while_waiting(site.run)
     return stand
