@@ -36,6 +36,7 @@ def test_kubectl_applies_a_manifest_once_and_again(
     apply = ("apply", *side, "--validate=strict", "-f", str(MANIFESTS / name))
     if name in OPTIONAL:
         server.create_namespace("konductor-like")
+        server.create_namespace("dmesg-logging")
 
     first = kubectl(server, tmp_path, *apply).splitlines()
     objects = stored(server)

@@ -193,7 +193,7 @@ def _write(client: KubeClient, node: str, reader: ReaderPod, line: str) -> bool:
 def _end(
     client: KubeClient, settings: Settings, fleet: Fleet, node: str, *, keep: bool, by: str | None
 ) -> bool:
-    """Release the test, or say how to; return whether nothing of it is left against the person's will."""
+    """Release the test, or say how to; return whether the person's wish was met."""
     from konductor_like.cli.node_test.chain import is_test
     from konductor_like.cli.node_test.forecast import GPU, RULE
     from konductor_like.cli.nodes.acts import Reset
@@ -210,7 +210,7 @@ def _end(
     try:
         states = reset.named([node])
         if states and not any(map(is_test, states[0].record.incidents)):
-            tell(f"hint: nothing of the test is recorded. If the line comes late, it taints the node; {how}")
+            tell(f"hint: no fault of the test is recorded. If the line comes late, it taints the node; {how}")
             return True
         reset.carry_out(states)
     except KubeError:

@@ -74,7 +74,7 @@ def _controller_stops(fleet: Fleet) -> Iterator[str]:
 
 
 def _decide(found: Forecast, state: NodeState, fleet: Fleet, rules: UserRules) -> None:
-    """Let the controller's decision judge the line of a test."""
+    """Ask the controller's decision about the line of a test."""
     finding = Detector(rules.catalog).find(line_of("0"), Source.KERNEL)
     if finding is None or finding.shadow or finding.severity is not Severity.TEST:
         made = "a rule in shadow mode" if finding and finding.shadow else finding and finding.severity.value
