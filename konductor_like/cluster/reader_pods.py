@@ -11,7 +11,9 @@ from konductor_like.settings import Settings, parse_matchers
 
 NAMESPACE, CONTAINER = "dmesg-logging", "dmesg"
 """The names in ``manifests/dmesg_daemonset.yaml``."""
-WRITE = ("python3", "-I", "-c", "import sys; open('/dev/kmsg', 'w').write(sys.argv[1])")
+DEVICE = "/dev/kmsg"
+_SCRIPT = f"import os, sys; os.write(os.open({DEVICE!r}, os.O_WRONLY), sys.argv[1].encode())"
+WRITE = ("python3", "-I", "-c", _SCRIPT)
 """The command that writes its last word as one record: the reader needs Python, and may have no shell."""
 
 
