@@ -228,6 +228,7 @@ def _commands(stage: Stage) -> Iterator[str]:
     yield f"grep audit: {shlex.quote(str(stage.controller_log))}"
     yield f"{PROGRAM} reset --yes --reason 'trying it out'"
     yield f"{PROGRAM} brake reset"
+    yield f"{PROGRAM} test gpu-06"
     yield f"{PROGRAM} demo xid gpu-03 79"
     yield f"{PROGRAM} demo reboot gpu-03"
     if shutil.which("kubectl") is not None:

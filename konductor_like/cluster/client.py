@@ -17,7 +17,14 @@ from urllib.parse import quote
 
 from konductor_like.cluster import auth
 from konductor_like.cluster.errors import KubeBadAnswer, KubeGone
-from konductor_like.cluster.transport import FIELD_MANAGER, JSON, JSON_PATCH, JsonObject, Transport
+from konductor_like.cluster.transport import (
+    FIELD_MANAGER,
+    JSON,
+    JSON_PATCH,
+    Connection,
+    JsonObject,
+    Transport,
+)
 from konductor_like.cluster.watch import WatchStream
 
 PAGE_SIZE = 100
@@ -262,6 +269,11 @@ class KubeClient(ReadOnlyKubeClient):
         """Replace one object. The server refuses if its resourceVersion is not the one in ``body``."""
         return self._write("update", "PUT", path, body, JSON, timeout_seconds)
 
+    @property
+    def connection(self) -> Connection:
+        """The server and the credentials, for a request that is no JSON."""
+        return self._transport.connection
+
     def _write(
         self,
         verb: str,
@@ -291,6 +303,11 @@ def node_path(name: str) -> str:
 def namespace_path(name: str) -> str:
     """Return the path of a Namespace."""
     return f"{NAMESPACES_PATH}/{_segment(name)}"
+
+
+def pods_path(namespace: str, name: str = "") -> str:
+    """Return the path of a namespace's pods, or of one of them."""
+    return f"{namespace_path(namespace)}/pods" + (f"/{_segment(name)}" if name else "")
 
 
 def events_path(namespace: str) -> str:

@@ -83,6 +83,7 @@ class Connection:
         self.namespace = namespace
         self.in_cluster = in_cluster
         self._configuration = configuration
+        self.tls = tls
         self._renew = renew
         self._renewing = threading.Lock()
         self._renewed_at = -math.inf
@@ -122,6 +123,12 @@ class Connection:
         timeouts = (min(timeout, _CONNECT_SECONDS), timeout)
         url = self.host + target
         return self._client.call_api(method, url, headers, body, _request_timeout=timeouts).response
+
+    @property
+    def proxy(self) -> str | None:
+        """The proxy that requests go through; None for none."""
+        proxy = getattr(self._client.rest_client.pool_manager, "proxy", None)
+        return str(proxy) if proxy else None
 
     def close(self) -> None:
         """Close idle connections."""

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from konductor_like.cluster.checkpoint import COVERAGE_ANNOTATION, decode_coverage
+from konductor_like.cluster.reader_pods import NAMESPACE, WRITE
 from konductor_like.demo.kept import KeptDemo
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY, CoverageState
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
+from konductor_like.sandbox.kubernetes.exec import Command, Outcome
+from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node, make_reader_pod, reader_pod_name
 from konductor_like.sandbox.loki import LokiServer, shipped
 
 CONTROLLER = (sys.executable, "-m", "konductor_like.controller.launch")
@@ -129,7 +131,10 @@ class Stage:
             self.cluster.kubeconfig(self.kubeconfig)
             for name in self._kernels:
                 self.cluster.put_node(make_node(name))
+                self.cluster.put_pod(make_reader_pod(name))
             self.cluster.put_node(make_cpu_node("cpu-01"))
+            self.cluster.create_namespace(NAMESPACE)
+            self.cluster.exec.run = self._run_in_pod
             self._exits = exits.pop_all()
         return self
 
@@ -190,6 +195,14 @@ class Stage:
             check=False,
             stdin=subprocess.DEVNULL,
         )
+
+    def _run_in_pod(self, command: Command) -> Outcome:
+        """Run a command in a reader's pod: only the one that writes to the kernel log is there."""
+        if tuple(command.words[:-1]) != WRITE:
+            return Outcome(127, stderr=b"the demo's pods have no such program\n")
+        node = next(name for name in self._kernels if reader_pod_name(name) == command.pod)
+        self.kernel(node, command.words[-1])
+        return Outcome()
 
     def kernel(self, node: str, text: str) -> None:
         """Write a line to a node's kernel log, and ship it."""

@@ -32,6 +32,7 @@ from konductor_like.model.faults import (
 from konductor_like.model.nodes import (
     CONDITION_MARK,
     HEALTH_LABEL,
+    HOW_PART,
     HOW_REBOOT,
     HOW_TIME,
     NEEDS_LABEL,

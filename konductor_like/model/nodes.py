@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelPosition, Severity, Source
+from konductor_like.model.time import unix_ns
 
 TAINT_KEY = "trainy.konduktor.ai/faulty"
 TAINT_VALUE = "true"
@@ -26,6 +27,8 @@ HOW_REBOOT = "reboot"
 """The ``how`` of a release by the controller: a reboot met all needs of the node."""
 HOW_TIME = "time"
 """The ``how`` of a release by the controller: a test (Xid 14) ended."""
+HOW_PART = "reset of "
+"""The beginning of the ``how`` of a release in part; the names of the released incidents follow."""
 OPERATOR_RULE = "operator"
 """The rule of the incident of a person's own taint; no line of a log has this rule."""
 
@@ -96,6 +99,7 @@ class Incident:
     source: Source = Source.KERNEL
     before_install: bool = False
     released_ns: int | None = None
+    """Up to when a release covers it. An open incident has the time of a release in part before it."""
     user_written: bool = False
     """Whether all its lines are kernel-log records written from user space."""
     job: str | None = None
@@ -149,7 +153,8 @@ class Release:
     by: str
     reason: str
     how: str
-    """``reset`` (our command), ``taint removed`` (by hand), ``reboot`` or ``time`` (the controller)."""
+    """``reset`` (our command), ``reset of NAMES`` (in part), ``taint removed`` (by hand), ``reboot``
+    or ``time`` (the controller)."""
     read: KernelPosition = NOWHERE
     """Kernel evidence of this position's boot is covered up to the position, whatever its key."""
     read_ns: Mapping[Source, int] = field(default_factory=dict)
@@ -163,6 +168,11 @@ class Release:
     def by_controller(self) -> bool:
         """Whether the controller itself took the taint off. Such a release covers no unread evidence."""
         return self.how in (HOW_REBOOT, HOW_TIME)
+
+    @property
+    def in_part(self) -> bool:
+        """Whether a person released some incidents only. Such a release covers no other evidence."""
+        return self.how.startswith(HOW_PART)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +264,13 @@ class NodeRecord:
 
     @property
     def last_by_person(self) -> Release | None:
-        """The latest release that the controller did not make itself."""
-        return next((mark for mark in self.releases if not mark.by_controller), None)
+        """The latest release of the whole node by a person."""
+        return next((mark for mark in self.releases if not (mark.by_controller or mark.in_part)), None)
+
+    @property
+    def released_in_part(self) -> frozenset[int | None]:
+        """The times of the releases in part: the ``released_ns`` of the incidents that they released."""
+        return frozenset(unix_ns(mark.at) for mark in self.releases if mark.in_part)
 
     def incident(self, key: IncidentKey) -> Incident | None:
         """Return the incident of the key; None without one."""

@@ -131,6 +131,8 @@ def _of_window(
     since_ns, boot_id = dealt_with_until_ns(state, record), state.machine.boot_id
     proven = {incident.key for incident in standing if incident.escalated_because}
     acked = {i.key: unix_ns(i.ack.at) for i in record.incidents if i.ack is not None}
+    if in_part := record.released_in_part:
+        acked |= {i.key: i.released_ns or 0 for i in record.incidents if i.released_ns in in_part}
     for key, trace in traces.items():
         if key.boot_id is not None and key.boot_id != boot_id:
             continue

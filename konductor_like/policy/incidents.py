@@ -196,6 +196,8 @@ class Folded:
         before = self.builder(key)
         if before is not None:
             del self.builders[key]
+            if before.incident.released_ns in self.record.released_in_part:  # its evidence stays dealt with
+                incident = replace(incident, released_ns=before.incident.released_ns)
             kept = tuple(i for i in self.record.incidents if i is not before.recorded)
             self.record = replace(self.record, incidents=kept)
         self.builders[key] = IncidentBuilder(incident)

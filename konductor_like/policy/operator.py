@@ -6,6 +6,7 @@ person did, as it contains everything else.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -30,7 +31,7 @@ from konductor_like.model.time import unix_ns
 from konductor_like.policy.health import SUSPECT, health_of, with_states
 from konductor_like.policy.incidents import fold_faults
 from konductor_like.policy.needs import need_of
-from konductor_like.policy.release import released_by_hand
+from konductor_like.policy.release import release_part, released_by_hand
 from konductor_like.policy.wording import act_of, name_of
 
 OPERATOR = IncidentKey(OPERATOR_RULE, None)
@@ -140,6 +141,25 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
         message=f"{', '.join(dict.fromkeys(map(name_of, seen)))} acknowledged by {by}: {reason.rstrip('.')}.",
         incident=replace(seen[0], ack=ack),
     )
+
+
+def release_selected(
+    state: NodeState, selected: Callable[[Incident], bool], *, at: datetime, by: str, reason: str
+) -> Change | None:
+    """Return the change that releases only the selected open incidents; None if none is selected."""
+    state = replace(state, record=with_found_taint(_up_to_date(state, at), state, at))
+    chosen = [each for each in open_to_release(state) if selected(each)]
+    return release_part(state, chosen, at=at, by=by, reason=reason) if chosen else None
+
+
+def open_to_release(state: NodeState) -> list[Incident]:
+    """Return the incidents that a release closes: the open ones, without those of a boot yet to come."""
+    return [
+        each
+        for each in state.record.incidents
+        if each.state is not IncidentState.RELEASED
+        and (each.state is not IncidentState.PENDING or each.last.boot_id == state.machine.boot_id)
+    ]
 
 
 def _up_to_date(state: NodeState, at: datetime) -> NodeRecord:

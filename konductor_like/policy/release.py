@@ -16,17 +16,20 @@ fight over a node help nobody. An Event reports the contest, and a person can en
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
+    HOW_PART,
     HOW_TIME,
     Change,
     EventReason,
     Fault,
+    FaultKind,
     Incident,
     IncidentState,
+    KernelPosition,
     Needs,
     NodeRecord,
     NodeState,
@@ -37,10 +40,12 @@ from konductor_like.model import (
     Source,
     Verb,
 )
+from konductor_like.model.text import listed
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.gpu_counts import accepted
-from konductor_like.policy.needs import REPLACE_ADVICE
+from konductor_like.policy.health import SUSPECT, health_of, tainting
+from konductor_like.policy.needs import REPLACE_ADVICE, need_of
 from konductor_like.policy.wording import act_of, name_of
 
 RELEASES_KEPT = 5
@@ -155,9 +160,56 @@ def released_record(
     )
 
 
+def release_part(
+    state: NodeState, chosen: Sequence[Incident], *, at: datetime, by: str, reason: str
+) -> Change:
+    """Return the change that releases only the ``chosen`` incidents of ``state.record``; it has all of them.
+
+    The taint goes if no other incident is a reason for it, and the node's time out ends then. All else in the
+    record stays, and nothing but the chosen incidents is covered.
+    """
+    boot_id, names = state.machine.boot_id, listed(list(dict.fromkeys(map(name_of, chosen))), 3)
+    ours = {id(each) for each in chosen}
+    rest = tuple(
+        _released(each, boot_id, unix_ns(at)) if id(each) in ours else each for each in state.record.incidents
+    )
+    reasons = tainting(replace(state.record, incidents=rest))
+    untaints, how = state.tainted and not reasons, f"{HOW_PART}{names}"
+    record, part = state.record, replace(state, record=replace(state.record, incidents=tuple(chosen)))
+    overridden = may_return(record, at, None) if untaints else None
+    if untaints:
+        record = replace(with_quarantine(record, at, how), tainted_at=None)
+    loses_gpus = any(each.kind is FaultKind.NODE for each in chosen)
+    warning = f"The node was {overridden}. " if overridden else ""
+    warning = f"{warning}{_loss_warning(part) if loses_gpus else ''}{_reboot_warning(part)}".rstrip()
+    mark = Release(at, by, reason, how, KernelPosition(boot_id), warning=warning or None)
+    verb = Verb.UNTAINT if untaints else Verb.RECORD
+    record = replace(
+        record,
+        incidents=rest,
+        releases=_latest((mark, *record.releases)),
+        gpus=accepted(part) if loses_gpus else record.gpus,
+        act=act_of(state, verb, at),
+    )
+    tainted = state.tainted and not untaints
+    health = health_of(record, tainted=tainted)
+    stays = f" The taint stays, for {listed(list(map(name_of, reasons)), 3)}." if tainted else ""
+    message = f"{names} released by {by}" + (f": {reason}" if reason else "") + f".{stays}"
+    return Change(
+        node=state.name,
+        verb=verb,
+        record=record,
+        health=health,
+        needs=need_of(record, tainted=tainted),
+        suspect_taint=state.suspect_tainted and health == SUSPECT,
+        event=EventReason.RELEASED,
+        message=f"{message} {warning}" if warning else message,
+    )
+
+
 def _latest(marks: tuple[Release, ...]) -> tuple[Release, ...]:
-    """Return the latest releases; a person's last one is always among them, because it covers the most."""
-    person = next((mark for mark in marks if not mark.by_controller), marks[0])
+    """Return the latest releases; a person's last whole one is among them, because it covers the most."""
+    person = next((mark for mark in marks if not (mark.by_controller or mark.in_part)), marks[0])
     kept = marks[:RELEASES_KEPT]
     return kept if person in kept else (*kept[:-1], person)
 
@@ -233,11 +285,20 @@ def _reboot_warning(state: NodeState) -> str:
 
 
 def reminder(state: NodeState) -> str:
-    """Return the warning of the latest release; empty after a reboot, or if the node is tainted again."""
-    last = state.record.last_by_person
-    if last is None or state.tainted or last.read.boot_id not in (None, state.machine.boot_id):
+    """Return the warning of the latest release; empty after a reboot, or if the node is tainted again.
+
+    A release in part leaves the warnings of the releases before it in force, up to the last whole one.
+    """
+    if state.tainted:
         return ""
-    return last.warning or ""
+    for mark in state.record.releases:
+        if mark.by_controller:
+            continue
+        if mark.warning and mark.read.boot_id in (None, state.machine.boot_id):
+            return mark.warning
+        if not mark.in_part:
+            break
+    return ""
 
 
 def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:

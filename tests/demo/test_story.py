@@ -65,7 +65,9 @@ def test_a_demo_that_is_kept_takes_everything_with_it_when_it_ends(tmp_path: Pat
         # every printed line can be pasted, and the Xid taints the node
         pasted.append("until konductor-like status --state faulty gpu-03 | grep 'xid 79'; do sleep 0.2; done")
         shell = ["bash", "-euxc", "\n".join(pasted)]
-        done = subprocess.run(shell, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            shell, env=environment, capture_output=True, text=True, check=False, timeout=100
+        )
         assert done.returncode == 0, done.stderr
         assert "gpu-03: [123" in done.stdout
         assert "audit: taint of node gpu-04 applied" in done.stdout

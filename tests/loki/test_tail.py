@@ -28,7 +28,7 @@ from konductor_like.loki.errors import (
 )
 from konductor_like.loki.tail import Tail, _proxy, oldest_in, wait_seconds
 from konductor_like.sandbox.loki import LokiServer
-from konductor_like.sandbox.loki.websocket import accept_key
+from konductor_like.sandbox.websocket import accept_key
 from tests.loki.scripted_server import ScriptedServer, respond
 from tests.loki.support import QUERY, SECOND, kernel_labels, settings
 

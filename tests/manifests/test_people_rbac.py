@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,13 @@ import pytest
 from konductor_like.cli import session
 from konductor_like.cli.app import execute
 from konductor_like.cli.status.watch import reports
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, events_path
+from konductor_like.model import Severity
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.access import Attempt
-from tests.cli.scenes import NOW, SCENES, seed_lease
+from konductor_like.sandbox.kubernetes.exec import Command, Outcome
+from konductor_like.sandbox.kubernetes.fleet import make_reader_pod
+from tests.cli.scenes import NOW, SCENES, boot_of, incident, seed_lease, with_record
 from tests.cli.transcripts import forget_settings
 from tests.manifests.manifests import documents, only
 from tests.manifests.roles import rules_of, single
@@ -22,6 +27,7 @@ from tests.manifests.roles import rules_of, single
 LogIn = Callable[[str], None]
 DOCS = documents("people_rbac.yaml")
 VIEWERS, OPERATORS = "konductor-like-viewers", "konductor-like-operators"
+TESTERS = "konductor-like-testers"
 LOOKING = (
     *("status", "explain node gpu-1", "brake status", "reset --dry-run"),
     "taint gpu-2 --reason x --dry-run",
@@ -57,7 +63,8 @@ def log_in(server: KubernetesServer, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Makes the commands run as a member of a group."""
 
     def become(group: str) -> None:
-        token = server.access.add_user(group, rules_of(DOCS, group))
+        groups = (OPERATORS, TESTERS) if group == TESTERS else (group,)  # testers are operators, too
+        token = server.access.add_user(group, [rule for each in groups for rule in rules_of(DOCS, each)])
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / group, token)))
 
     return become
@@ -133,3 +140,44 @@ def test_nothing_is_granted_that_no_command_uses(
 
     assert used
     assert unused == []
+
+
+def taint_for(server: KubernetesServer, asked: Command) -> Outcome:
+    """Do what reader, Loki and controller do with the line of a test: taint the node, create the Event."""
+    node, line = server.node("gpu-2"), asked.words[-1]
+    test = incident("xid.14", "0000:ff:1f", severity=Severity.TEST, boot=boot_of(node), evidence=line)
+    server.put_node(with_record(node, test, tainted=True))
+    about = {"kind": "Node", "name": "gpu-2", "uid": node["metadata"]["uid"], "apiVersion": "v1"}
+    event = {
+        "metadata": {"name": "taint", "namespace": "default"},
+        "involvedObject": about,
+        "reason": "GPUFaultTainted",
+        "message": line,
+    }
+    path = server.kubeconfig(
+        Path(os.environ["KUBECONFIG"]).parent / "anybody", server.access.add_user("anybody")
+    )
+    with closing(KubeClient.connect(str(path), None, 10)) as client:
+        client.create(events_path("default"), event)
+    return Outcome()
+
+
+def test_testers_may_test_a_node_and_no_right_of_theirs_is_unused(
+    server: KubernetesServer, log_in: LogIn
+) -> None:
+    server.put_pod(make_reader_pod("gpu-2"))
+    server.exec.run = lambda asked: taint_for(server, asked)
+    log_in(OPERATORS)
+    assert run("reset gpu-1") == 0  # else the brake has no room
+    assert run("test gpu-2 --with-jobs") == 1
+    server.clear_calls()
+
+    log_in(TESTERS)
+    assert run("test gpu-2") == 0
+
+    assert denied(server) == []
+    used = [Attempt(c.verb, c.resource, c.group, c.namespace, c.name) for c in server.calls()]
+    used += [replace(each, verb="create") for each in used if each.resource == "pods/exec"]
+    assert [rule for rule in single(rules_of(DOCS, TESTERS)) if not any(map(rule.covers, used))] == []
+    in_pods = [rule for rule in rules_of(DOCS, TESTERS) if "pods/exec" in rule.resources]
+    assert [tuple(rule.namespaces) for rule in in_pods] == [("dmesg-logging",)]

@@ -17,6 +17,7 @@ from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
 from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import (
+    HOW_PART,
     OPT_OUT_LABEL,
     Change,
     Control,
@@ -31,31 +32,62 @@ from konductor_like.model.text import clipped, listed
 from konductor_like.policy.brake import admit
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import tainting
-from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.operator import acknowledge, open_to_release, operator_taint, release_selected
 from konductor_like.policy.release import purge, release
 from konductor_like.policy.wording import name_of, why_held
 
+FAULTS_NAMED = 10
+"""Number of open faults that a message names; it counts the others."""
+
+
+def _bus_of(gpu: str | None) -> str | None:
+    """Return a PCI bus id without the domain 0000, which old drivers do not print."""
+    return gpu and gpu.removeprefix("0000:")
+
 
 class Reset(NodeWrites):
-    """One reset of any number of nodes; it releases the faults that the controller has read so far."""
+    """One reset of any number of nodes; it releases the faults that the controller has read so far.
+
+    With ``rules`` or ``gpu`` it releases only the recorded faults that fit both.
+    """
 
     kind = "Reset"
     done_word = "reset"
     unchanged = "no taint"
+    rules: Sequence[str] = ()
+    """The rules whose faults are released (``xid.79``); empty for all rules."""
+    gpu: str | None = None
+    """The PCI bus id of the GPU whose faults are released; None for all faults."""
 
     def affected(self, selector: str | None) -> list[NodeState]:
-        """Return the nodes that a reset without names resets: those that ``status`` calls faulty or held."""
+        """Return the nodes that a reset without names resets: those that ``status`` calls faulty or held.
+
+        With ``rules`` or ``gpu``, only those with such a fault.
+        """
         states = list_nodes(self.client, self.decode, selector).values()
-        return [state for state in states if state.tainted or tainting(state.record)]
+        out = [state for state in states if state.tainted or tainting(state.record)]
+        return [s for s in out if not self._in_part or any(map(self._selects, open_to_release(s)))]
+
+    @property
+    def _in_part(self) -> bool:
+        return bool(self.rules) or self.gpu is not None
+
+    def _selects(self, incident: Incident) -> bool:
+        rules = {fault_name(rule) for rule in self.rules}
+        if rules and fault_name(incident.key.rule) not in rules:
+            return False
+        return self.gpu is None or _bus_of(incident.key.gpu) == _bus_of(self.gpu)
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """See :meth:`NodeWrites.carry_out`."""
-        if states and (problem := self.controller.problem) is not None:
+        if states and not self._in_part and (problem := self.controller.problem) is not None:
             warn(f"old lines may taint again: it is not known up to where logs were read ({problem})")
         super().carry_out(states)
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
+        if self._in_part:
+            return self._decide_part(state)
         return release(
             state,
             at=self.at(),
@@ -66,9 +98,28 @@ class Reset(NodeWrites):
             policy=self.controller.settings.policy if self.controller.settings else None,
         )
 
+    def _decide_part(self, state: NodeState) -> Change | None:
+        change = release_selected(state, self._selects, at=self.at(), by=self.by, reason=self.reason)
+        if change is None:
+            wanted = " or ".join(clipped(fault_name(rule), 60) for rule in self.rules) or "fault"
+            where = f" on GPU {self.gpu}" if self.gpu else ""
+            there = [name_of(each) for each in open_to_release(state)]
+            known = f"; open are: {listed(there, FAULTS_NAMED)}" if there else "; no fault is open"
+            raise CannotWriteError(f"has no open {wanted}{where} on record{known}")
+        return change
+
     def done_text(self, change: Change) -> str:
         """See :meth:`NodeWrites.done_text`."""
-        return "untainted" if change.verb is Verb.UNTAINT else "released (no taint)"
+        if not self._in_part or change.record is None:
+            return "untainted" if change.verb is Verb.UNTAINT else "released (no taint)"
+        names = change.record.releases[0].how.removeprefix(HOW_PART)
+        if change.verb is Verb.UNTAINT:
+            return f"untainted: {names} released"
+        if change.health != "faulty":
+            return f"{names} released (no taint)"
+        return (
+            f"{names} released; the taint stays, for {listed(list(map(name_of, tainting(change.record))), 3)}"
+        )
 
     def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
         """See :meth:`NodeWrites.warnings`; also warn about what the advice still asks for."""

@@ -34,15 +34,30 @@ from konductor_like.model.text import clipped, listed
 if TYPE_CHECKING:
     from konductor_like.model import NodeState
 
+_BUS_ID = re.compile(
+    r"(?:pci:)?((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?", re.ASCII | re.IGNORECASE
+)
+"""A PCI bus id as the driver, nvidia-smi and lspci print it."""
 NAMES_ASKED_ABOUT = 10
 """Number of nodes that the question names; it counts the others."""
 _OWN_RULE = re.compile(r"[a-z][a-z0-9_]*([. ][a-z0-9_]+)+")
 """A rule of the user's own file, as its id or as words: ``site.nic_down``, ``site nic down``."""
-_NOTHING_TO_RESET = "Nothing to reset: no node has the taint, and the brake holds no node."
+_NOTHING_TO_RESET = "Nothing to reset: no node has the taint, and the brake holds no node"
+
+
+def bus_id(typed: str | None) -> str | None:
+    """Return a PCI bus id as records have it: ``00000000:4E:00.0`` as ``0000:4e:00``. Raises BadParameter."""
+    from konductor_like.detection.kernel_record import normal_pci
+
+    found = _BUS_ID.fullmatch(typed.strip()) if typed is not None else None
+    if typed is not None and found is None:
+        raise typer.BadParameter(f"a PCI bus id looks like 4e:00 or 0000:4e:00.0, not {clipped(typed, 60)!r}")
+    return normal_pci(found[1]) if found else None
 
 
 @examples(
     "reset gpu-07 gpu-08 --reason 'GPU replaced'",
+    "reset gpu-07 --rule xid.14 --gpu 4e:00",
     "reset --dry-run",
 )
 def reset(
@@ -57,6 +72,25 @@ def reset(
             "--purge", help="Also delete the labels and the record of faults; old log lines may taint again."
         ),
     ] = False,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rule",
+            metavar="RULE",
+            help="Release only faults of this rule (xid 79, 79, nccl.socket); repeatable.",
+            callback=not_empty,
+            autocompletion=complete_rules,
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu",
+            metavar="ID",
+            help="Release only faults of the GPU with this PCI bus id (4e:00).",
+            callback=bus_id,
+        ),
+    ] = None,
     selector: Selector = None,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
     output: TextNameOrJson = "text",
@@ -68,13 +102,19 @@ def reset(
 
     The command resets the named nodes. Without names it resets every node that has the taint or that the
     brake holds: it asks on the terminal first, and without a terminal it needs --yes. Faults that the
-    controller has read so far never taint again. A new fault taints at once.
+    controller has read so far never taint again. A new fault taints at once. With --rule or --gpu only those
+    faults are released: the others stay as they are, and the taint goes if none of them is a reason for it.
     """
     from konductor_like.cli.nodes.acts import Purge, Reset
     from konductor_like.cli.nodes.writes import connected
 
     if nodes and selector:
         raise CommandError("give names or a selector, not both", status=Exit.USAGE)
+    if purge and (rule or gpu):
+        raise CommandError(
+            "--purge removes the whole record, so it goes with neither --rule nor --gpu", status=Exit.USAGE
+        )
+    rules = [rule_of(each) for each in rule or ()]
     fleet_wide = not nodes and dry_run is DryRun.NONE
     if fleet_wide and not yes and not can_answer():
         danger = "purge without names may free the whole fleet and deletes its records"
@@ -88,9 +128,12 @@ def reset(
         writes = (Purge if purge else Reset)(
             client, settings, dry_run, reason=reason, claimed=by, output=output
         )
+        if isinstance(writes, Reset):
+            writes.rules, writes.gpu = rules, gpu
         states = writes.named(nodes) if nodes else writes.affected(selector)
         if not states and not nodes:
-            tell("Nothing to purge." if purge else _NOTHING_TO_RESET)
+            such = " with such a fault" if rules or gpu else ""
+            tell("Nothing to purge." if purge else f"{_NOTHING_TO_RESET}{such}.")
         elif fleet_wide and not yes and not _confirmed(states, purge=purge):
             raise CommandError("nothing was changed")
         writes.carry_out(states)
@@ -189,7 +232,11 @@ def rule_of(typed: str) -> str:
     name, meant = parse_fault_name(typed, load_catalog())
     own = typed.strip().lower()
     if name is None and own != OPERATOR_RULE and not _OWN_RULE.fullmatch(own):
-        hint = f"did you mean {' or '.join(meant)}?" if meant else "without a fault, `ack NODE` means all"
+        hint = (
+            f"did you mean {' or '.join(meant)}?"
+            if meant
+            else "`konductor-like explain NODE` shows its faults"
+        )
         raise CommandError(f"there is no fault {clipped(typed, 60)!r}", hint=hint, status=Exit.USAGE)
     return name or own
 

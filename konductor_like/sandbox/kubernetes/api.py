@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from konductor_like.sandbox.http import JSON, Reply, Request
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.access import ANONYMOUS, Access, Attempt, User
 from konductor_like.sandbox.kubernetes.errors import ApiError
+from konductor_like.sandbox.kubernetes.exec import Exec
 from konductor_like.sandbox.kubernetes.kubectl import as_table, document
 from konductor_like.sandbox.kubernetes.lists import Lists, Selection, version_of, whole_number
 from konductor_like.sandbox.kubernetes.patches import as_sent
@@ -51,6 +53,7 @@ class Api:
         self._watches = watches
         self._access = access
         self._clock = clock
+        self.exec = Exec(store)
 
     def __call__(self, request: Request) -> Reply:
         """Return the answer to a request; a refusal is an answer too."""
@@ -76,6 +79,9 @@ class Api:
         self._access.check(user, asked.attempt)
         if not asked.resource.allows(asked.verb, asked.target.subresource):
             raise errors.method_not_allowed()
+        if asked.target.subresource == "exec":
+            self._access.check(user, replace(asked.attempt, verb="create"))  # too, since Kubernetes 1.35
+            return self.exec.reply(request, asked.target.key)
         if asked.verb in ("get", "list", "watch"):
             return self._read(asked, request)
         return self._write(asked, request, user)

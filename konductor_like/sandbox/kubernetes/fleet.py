@@ -253,3 +253,24 @@ def _images() -> list[dict[str, Any]]:
             }
         )
     return images
+
+
+def reader_pod_name(node: str) -> str:
+    """Return the name of the pod that the DaemonSet ``dmesg`` runs on this node."""
+    return f"dmesg-{hashlib.sha256(node.encode()).hexdigest()[:5]}"
+
+
+def make_reader_pod(node: str, phase: str = "Running") -> dict[str, Any]:
+    """Return the pod that the DaemonSet ``dmesg`` runs on this node."""
+    state = {"running": {}} if phase == "Running" else {"waiting": {"reason": "ImagePullBackOff"}}
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "dmesg", "uid": "u", "controller": True}
+    return {
+        "metadata": {
+            "namespace": "dmesg-logging",
+            "name": reader_pod_name(node),
+            "labels": {"app.kubernetes.io/name": "dmesg"},
+            "ownerReferences": [owner],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "dmesg"}]},
+        "status": {"phase": phase, "containerStatuses": [{"name": "dmesg", "state": state}]},
+    }

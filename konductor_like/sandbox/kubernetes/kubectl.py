@@ -203,7 +203,7 @@ def _resource_list(api_version: str, resources: Iterable[Resource]) -> dict[str,
             part = {
                 "name": f"{resource.plural}/{subresource}",
                 "singularName": "",
-                "verbs": ["patch", "update"],
+                "verbs": ["create", "get"] if subresource == "exec" else ["patch", "update"],
             }
             listed.append({**part, "namespaced": resource.namespaced, "kind": resource.kind})
     head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version}

@@ -92,7 +92,7 @@ LEASES = Resource(
     unconditional_update=False,
     skeleton={"spec": {}},
 )
-PODS = Resource("", "pods", "Pod", namespaced=True, short_names=("po",), verbs=READ)
+PODS = Resource("", "pods", "Pod", namespaced=True, short_names=("po",), subresources=("exec",), verbs=READ)
 """Clients cannot create pods here; ``kubectl describe node`` needs only the list."""
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",

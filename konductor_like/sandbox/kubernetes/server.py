@@ -90,7 +90,8 @@ class KubernetesServer:
 
     Usable as a context manager. A port of 0 picks a free one; stopping and starting again keeps the port and
     every object, like a restart of a real server. ``mishaps`` are the injected failures (see
-    ``fault_injection``); ``access`` has the users and their permissions. ``schema`` checks the fields of
+    ``fault_injection``); ``access`` has the users and their permissions; ``exec.run`` runs the commands of
+    ``pods/exec``. ``schema`` checks the fields of
     objects; ``admission`` may deny further writes.
     """
 
@@ -115,6 +116,7 @@ class KubernetesServer:
         self.access = Access(require_token)
         self.kubelets = Kubelets(self._store, self._writes, clock)
         api = Api(self._store, self._lists, self._writes, self.watches, self.access, clock)
+        self.exec = api.exec
         self._http = LoopbackServer(api, port, ssl_context)
         for name in FIRST_NAMESPACES:
             self.create_namespace(name)
@@ -187,6 +189,10 @@ class KubernetesServer:
             if "managedFields" not in meta:
                 record_write(canonical(NODES, {}), item, "kubelet", "", meta["creationTimestamp"])
             self._store.put("nodes", item)
+
+    def delete_pod(self, namespace: str, name: str) -> None:
+        """Remove the Pod. Raises ``KeyError`` if there is none."""
+        self._store.delete("pods", Key(namespace, name))
 
     def put_pod(self, pod: Mapping[str, Any]) -> None:
         """Store a Pod, new or in place of the present one. Nothing runs it."""

@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from konductor_like.sandbox import websocket
 from konductor_like.sandbox.http import Reply, Request
-from konductor_like.sandbox.loki import websocket
 from konductor_like.sandbox.loki.answers import streams
 from konductor_like.sandbox.loki.engine import Hit, Work, cut, find_lines
 from konductor_like.sandbox.loki.labels import Labels
 from konductor_like.sandbox.loki.limits import LokiError
 from konductor_like.sandbox.loki.logql import LogQuery
 from konductor_like.sandbox.loki.store import Entry, Store
-from konductor_like.sandbox.loki.websocket import Opcode
+from konductor_like.sandbox.websocket import Opcode
 
 _IDLE_SECONDS = 0.5
 """Seconds that a tail without new lines sleeps before it checks again (``tailerWaitEntryThrottle``)."""

@@ -1,4 +1,4 @@
-"""The part of RFC 6455 that Loki's ``tail`` needs: the handshake's key and single frames."""
+"""The part of RFC 6455 that Loki's ``tail`` and ``pods/exec`` need: the handshake's key and single frames."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class Opcode(IntEnum):
     """The kind of a frame."""
 
     TEXT = 1
+    BINARY = 2
     CLOSE = 8
     PING = 9
     PONG = 10

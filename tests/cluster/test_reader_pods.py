@@ -1,0 +1,71 @@
+"""The kernel-log reader's pod on a node, and the command that writes into the node's kernel log."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.reader_pods import (
+    CONTAINER,
+    DEVICE,
+    NAMESPACE,
+    WRITE,
+    ReaderPod,
+    reader_on,
+    reader_place,
+)
+from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like.sandbox.kubernetes.fleet import make_reader_pod, reader_pod_name
+from konductor_like.settings import Settings
+from tests.manifests.manifests import documents
+
+NAME = reader_pod_name("gpu-1")
+
+
+def test_the_command_writes_its_last_word_in_one_piece(tmp_path: Path) -> None:
+    device = tmp_path / "kmsg"
+    device.touch()
+    script = WRITE[-1].replace(DEVICE, str(device))
+
+    done = subprocess.run([sys.executable, *WRITE[1:-1], script, "a 'line' é"], check=False)
+
+    assert (done.returncode, device.read_text("utf-8")) == (0, "a 'line' é")
+
+
+def test_the_manifests_reader_runs_the_program_of_the_command_and_has_these_names() -> None:
+    [daemonset] = [doc for doc in documents("dmesg_daemonset.yaml") if doc["kind"] == "DaemonSet"]
+    [container] = daemonset["spec"]["template"]["spec"]["containers"]
+
+    assert (daemonset["metadata"]["namespace"], container["name"]) == (NAMESPACE, CONTAINER)
+    assert container["command"][0] == WRITE[0]
+    assert DEVICE in [mount["mountPath"] for mount in container["volumeMounts"]]
+
+
+def test_a_running_pod_comes_before_one_that_is_going(server: KubernetesServer, client: KubeClient) -> None:
+    going = make_reader_pod("gpu-1")
+    going["metadata"] |= {"name": "dmesg-going", "deletionTimestamp": "2026-03-04T12:00:00Z"}
+    other = make_reader_pod("gpu-2")
+    server.put_pod(going)
+    server.put_pod(other)
+    assert reader_on(client, Settings(), "gpu-1") == ReaderPod(
+        NAMESPACE, "dmesg-going", CONTAINER, "is being deleted"
+    )
+    server.put_pod(make_reader_pod("gpu-1"))
+
+    assert reader_on(client, Settings(), "gpu-1") == ReaderPod(NAMESPACE, NAME, CONTAINER)
+    assert reader_on(client, Settings(), "gpu-3") is None
+
+
+@pytest.mark.parametrize(
+    ("selector", "place"),
+    [
+        ('{k8s_namespace_name="logs", k8s_container_name="kmsg"}', ("logs", "kmsg")),
+        ('{k8s_namespace_name=~"logs|dmesg", job="kernel"}', (NAMESPACE, CONTAINER)),
+    ],
+)
+def test_the_selector_of_the_stream_names_the_place(selector: str, place: tuple[str, str]) -> None:
+    assert reader_place(Settings(kernel_selector=selector)) == place

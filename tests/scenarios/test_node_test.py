@@ -1,0 +1,223 @@
+"""``konductor-like test`` with the real controller: each stage comes, or the command names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from konductor_like.cli.node_test import chain
+from konductor_like.cluster.reader_pods import WRITE
+from konductor_like.loki.client import LokiClient
+from konductor_like.sandbox.kubernetes import matching, refusal
+from konductor_like.sandbox.kubernetes.exec import Command, Outcome
+from konductor_like.sandbox.kubernetes.fleet import make_fleet, make_reader_pod, reader_pod_name
+from tests.scenarios.conftest import Opens
+from tests.scenarios.site import Printed, Site
+from tests.scenarios.words import GPU, LOST, gpu
+
+NODE, OTHER = gpu(2), gpu(3)
+Runs = Callable[[Command], Outcome]
+
+
+@dataclass
+class Stand:
+    """A site whose nodes have a reader's pod; ``sleep`` is what the command does between two looks."""
+
+    site: Site
+    monkeypatch: pytest.MonkeyPatch
+
+    def test(self, *options: str, runs: Runs | None = None) -> Printed:
+        """Run ``konductor-like test``."""
+        self.site.kube.exec.run = runs or self.write
+        return self.site.cli("test", NODE, "--timeout", "60", *options)
+
+    def write(self, asked: Command, node: str = NODE) -> Outcome:
+        """Do what the command in the pod does: write its last word into the node's kernel log."""
+        assert (asked.pod, tuple(asked.words[:-1])) == (reader_pod_name(NODE), WRITE)
+        self.site.kernel(node, asked.words[-1])
+        return Outcome()
+
+    def while_waiting(self, do: Callable[[float], object]) -> None:
+        self.monkeypatch.setattr(chain, "sleep", do)
+
+
+@pytest.fixture
+def stand(site_of: Opens, monkeypatch: pytest.MonkeyPatch) -> Stand:
+    site = site_of(make_fleet(6))
+    for name in site.names:
+        site.kube.put_pod(make_reader_pod(name))
+    site.hearts()
+    site.run(120, step_seconds=20)
+    monkeypatch.setattr(chain, "monotonic", lambda: site.clock.true_ns / 1e9)
+    monkeypatch.setattr(chain, "LOOK_SECONDS", 5.0)
+    stand = Stand(site, monkeypatch)
+    stand.while_waiting(site.run)
+    return stand
+
+
+@pytest.fixture
+def loki(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loki is reachable for the command."""
+    stand.site._exits.enter_context(stand.site.loki)
+    monkeypatch.setenv("LOG_ENDPOINT", stand.site.loki.url)
+    monkeypatch.setattr(LokiClient, "now_ns", lambda _: stand.site.clock.true_ns)
+
+
+@pytest.mark.usefixtures("loki")
+def test_the_line_passes_every_stage_and_the_test_is_released(stand: Stand) -> None:
+    done = stand.test()
+
+    assert done.code == 0, done.err
+    assert done.lines == [
+        f"node/{NODE} Xid 14 written to its kernel log by pod {reader_pod_name(NODE)}",
+        f"node/{NODE} in Loki after 5.0 s",
+        f"node/{NODE} tainted after 5.0 s",
+        f"node/{NODE} Event GPUFaultTainted after 5.0 s",
+        f"node/{NODE} untainted: xid 14 on GPU 0000:ff:1f released",
+    ]
+    assert done.err == ""
+    stand.site.run(120, step_seconds=20)
+    assert stand.site.tainted == set()
+    assert stand.test().code == 0  # a second test of the same node
+
+
+def test_a_kept_taint_stays_until_a_reset_of_the_rule(stand: Stand) -> None:
+    done = stand.test("--keep")
+
+    assert (done.code, stand.site.tainted) == (0, {NODE})
+    assert (
+        f"`konductor-like reset {NODE} --rule xid.14` releases it; the test ends by itself after 1h"
+        in done.err
+    )
+    assert f"node/{NODE} in Loki: not looked at: LOG_ENDPOINT is not set here" in done.lines
+    assert stand.site.cli("reset", NODE, "--rule", "xid.14").code == 0
+    assert stand.site.tainted == set()
+
+
+def test_a_real_fault_meanwhile_keeps_its_taint(stand: Stand) -> None:
+    stand.site.kernel(NODE, LOST, at=1)
+
+    done = stand.test()
+
+    assert done.code == 0
+    assert f"xid 14 on GPU 0000:ff:1f released; the taint stays, for xid 79 on GPU {GPU}" in done.out
+    assert stand.site.tainted == {NODE}
+
+
+def nowhere(_: Stand) -> Runs:
+    return lambda _: Outcome()
+
+
+def to_a_dead_controller(stand: Stand) -> Runs:
+    stand.site.kill()
+    stand.while_waiting(stand.site.advance)
+    return stand.write
+
+
+def without_events(stand: Stand) -> Runs:
+    stand.site.kube.access.deny("create", "events")
+    return stand.write
+
+
+def without_an_answer(_: Stand) -> Runs:
+    return lambda _: Outcome(hangs_up=True)
+
+
+@pytest.mark.usefixtures("loki")
+@pytest.mark.parametrize(
+    ("breaks", "missing", "says"),
+    [
+        (nowhere, ["in Loki", "tainted", "Event GPUFaultTainted"], "Loki has no such line"),
+        (to_a_dead_controller, ["tainted", "Event GPUFaultTainted"], "the controller has read kernel"),
+        (without_events, ["Event GPUFaultTainted"], "there is no Event about the test's taint"),
+        (without_an_answer, ["in Loki", "tainted", "Event GPUFaultTainted"], "may never have been written"),
+    ],
+)  # fmt: skip
+def test_a_stage_that_does_not_come_is_named_and_nothing_stays(
+    breaks: Callable[[Stand], Runs], missing: list[str], says: str, stand: Stand
+) -> None:
+    done = stand.test(runs=breaks(stand))
+
+    assert done.code == 3
+    assert [line.split(": ")[0] for line in done.err.splitlines() if "not within 60 s" in line] == [
+        f"node/{NODE} {stage}" for stage in missing
+    ]
+    assert says in done.err
+    assert "docs/use/test-a-node.md" in done.err
+    assert stand.site.tainted == set()
+
+
+@pytest.mark.usefixtures("loki")
+def test_a_line_under_another_node_name_is_said(stand: Stand) -> None:
+    done = stand.test(runs=lambda asked: shipped_as(stand.site, "gpu-else", asked))
+
+    assert done.code == 3
+    assert "Loki has the line under the node name 'gpu-else' (k8s_node_name)" in done.err
+
+
+def shipped_as(site: Site, name: str, asked: Command) -> Outcome:
+    """Write the line on the right node; the collector names another one."""
+    text = site._log(NODE).line(asked.words[-1], site.clock.true_ns)
+    site._ship(name, "dmesg-logging", "dmesg-1", "dmesg", {}, text, 0.2)
+    return Outcome()
+
+
+def test_an_answer_that_is_lost_does_not_end_the_test(stand: Stand) -> None:
+    def written_and_lost(asked: Command) -> Outcome:
+        stand.write(asked)
+        return Outcome(hangs_up=True)
+
+    done = stand.test(runs=written_and_lost)
+
+    assert done.code == 0
+    assert "whether the line was written is not known, so the test goes on" in done.err
+    assert stand.site.tainted == set()
+
+
+def test_an_interrupt_releases_what_was_tainted(stand: Stand) -> None:
+    def wait_and_interrupt(_: float) -> None:
+        stand.site.run(10)
+        assert stand.site.tainted == {NODE}
+        raise KeyboardInterrupt
+
+    stand.while_waiting(wait_and_interrupt)
+
+    done = stand.test()
+
+    assert done.code == 130
+    assert "interrupted" in done.err
+    assert stand.site.tainted == set()
+
+
+def test_a_test_whose_release_is_refused_says_how_to_release_it(stand: Stand) -> None:
+    def wait_and_deny(span_seconds: float) -> None:
+        stand.site.run(span_seconds)
+        if stand.site.tainted:
+            stand.site.kube.access.deny("patch", "nodes")
+
+    stand.while_waiting(wait_and_deny)
+
+    done = stand.test()
+
+    assert done.code == 3
+    assert f"`konductor-like reset {NODE} --rule xid.14` releases it" in done.err
+
+
+def test_a_pod_that_is_deleted_meanwhile_writes_nothing(stand: Stand) -> None:
+    stand.site.kube.mishaps.add(refusal(404), when=matching(path="/exec$"))
+
+    done = stand.test()
+
+    assert (done.code, stand.site.tainted) == (1, set())
+    assert "could not find the requested resource" in done.err
+
+
+def test_the_output_of_a_pod_that_cannot_write_is_made_harmless(stand: Stand) -> None:
+    done = stand.test(runs=lambda _: Outcome(1, stderr=b"\x1b]0;owned\x07Permission denied\n" * 200))
+
+    assert done.code == 1
+    assert "cannot write to /dev/kmsg: " in done.err
+    assert "\x1b" not in done.err
+    assert len(done.err) < 1000
