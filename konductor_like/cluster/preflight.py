@@ -13,7 +13,7 @@ from konductor_like.cluster.client import NAMESPACES_PATH, KubeClient, ReadOnlyK
 from konductor_like.cluster.errors import KubeConfigError, KubeConflict, KubeForbidden, KubeNotFound
 from konductor_like.cluster.events import NAMESPACE as EVENTS_NAMESPACE
 
-_LEASES = "coordination.k8s.io"
+LEASES = "coordination.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ def controller_permissions(namespace: str, lease_name: str) -> tuple[Permission,
     return (
         *(Permission(verb, "nodes") for verb in ("list", "watch", "get", "patch")),
         *(Permission("create", "events", namespace=each) for each in (EVENTS_NAMESPACE, namespace)),
-        Permission("create", "leases", _LEASES, namespace),
-        *(Permission(verb, "leases", _LEASES, namespace, lease_name) for verb in ("get", "update")),
+        Permission("create", "leases", LEASES, namespace),
+        *(Permission(verb, "leases", LEASES, namespace, lease_name) for verb in ("get", "update")),
     )
 
 
