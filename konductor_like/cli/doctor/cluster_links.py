@@ -6,7 +6,6 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -198,15 +197,10 @@ def collector(facts: Facts) -> Link:
     return ok(first, *others)
 
 
-@cache
-def known_tools() -> tuple[Mapping[str, Any], ...]:
-    """Return the packaged tools; tools.toml describes their fields."""
-    return tuple(tomllib.loads((files(__package__) / "tools.toml").read_text("utf-8"))["tool"])
-
-
 def tools(facts: Facts) -> Link:
-    """Name the other tools that act on nodes."""
-    found = [(tool, *trace) for tool in known_tools() if (trace := next(_traces(tool, facts), None))]
+    """Name the other tools that act on nodes; tools.toml describes the fields of a tool."""
+    known_tools = tomllib.loads((files(__package__) / "tools.toml").read_text("utf-8"))["tool"]
+    found = [(tool, *trace) for tool in known_tools if (trace := next(_traces(tool, facts), None))]
     details = [f"{tool['name']} ({trace}): {tool['does']}" for tool, trace, _ in found]
     if acting := [tool["name"] for tool, _, harmless in found if not harmless]:
         words = f"{', '.join(acting)} {'acts' if len(acting) == 1 else 'act'} on nodes too"

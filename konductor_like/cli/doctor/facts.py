@@ -87,8 +87,8 @@ class Limits:
     """The lines that a query returns at most: the controller's setting, or less if Loki allows less."""
     refused_span: str = ""
     """Loki's words, if it refuses to read a span of one hour."""
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """Loki's own configuration; empty if Loki does not show it."""
+    config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The sections of Loki's own configuration; empty if Loki does not show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +290,8 @@ def limits(loki: LokiClient, settings: Settings) -> Limits:
         config = yaml.safe_load(loki.configuration())
     except (LokiError, yaml.YAMLError, UnicodeDecodeError, RecursionError):
         config = {}  # a gateway does not serve this page
-    return Limits(entries, refused, config if isinstance(config, dict) else {})
+    sections = config.items() if isinstance(config, dict) else ()
+    return Limits(entries, refused, {name: each for name, each in sections if isinstance(each, dict)})
 
 
 def streams(loki: LokiClient, settings: Settings) -> Collection[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import Any
 from urllib.parse import urlsplit
 
 from konductor_like.cli.columns import age, age_of, count
@@ -65,7 +64,7 @@ def limits(facts: Facts) -> Link:
 
 def _low(found: Limits, timeout_seconds: float) -> Iterator[tuple[str, str]]:
     """Yield each limit of Loki that is too low, and why."""
-    tenant, server = _table(found.config, "limits_config"), _table(found.config, "server")
+    tenant, server = found.config.get("limits_config", {}), found.config.get("server", {})
     names = ("max_query_lookback", "reject_old_samples_max_age", "query_timeout")
     lookback, oldest, timeout = (seconds_of(tenant.get(name)) for name in names)
     sizes = [server.get(f"grpc_server_max_{way}_msg_size") for way in ("recv", "send")]
@@ -217,8 +216,8 @@ def retention(facts: Facts) -> Link:
     """Check that Loki keeps lines for a day, for which the controller looks back."""
     oldest, config = seen(facts.oldest_beat), known(facts.limits, Limits(0)).config
     if config:
-        period = seconds_of(_table(config, "limits_config").get("retention_period"))
-        deletes = period and _table(config, "compactor").get("retention_enabled") is True
+        period = seconds_of(config.get("limits_config", {}).get("retention_period"))
+        deletes = period and config.get("compactor", {}).get("retention_enabled") is True
         if deletes and period < _DAY_SECONDS:
             return warn(f"Loki deletes lines after {age(period)}; the controller reads a day", _KEEP)
         return ok(f"Loki keeps lines {f'for {age(period)}' if deletes else 'without end'}")
@@ -232,11 +231,6 @@ def retention(facts: Facts) -> Link:
         age_of_it = f"the controller started {age_of(began, facts.now)} ago"
         return warn(f"{age_of_it}, the oldest heartbeat is of {stamp(oldest)}", _KEEP)
     return ok(f"the oldest heartbeat is {age(seconds)} old, as old as the installation")
-
-
-def _table(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, Mapping) else {}
 
 
 def seconds_of(duration: object) -> float:
