@@ -225,6 +225,7 @@ def _commands(stage: Stage) -> Iterator[str]:
         yield f"export {name}={shlex.quote(value)}"
     yield f"{PROGRAM} status"
     yield f"{PROGRAM} explain gpu-04"
+    yield f"{PROGRAM} doctor"
     yield f"grep audit: {shlex.quote(str(stage.controller_log))}"
     yield f"{PROGRAM} reset --yes --reason 'trying it out'"
     yield f"{PROGRAM} brake reset"

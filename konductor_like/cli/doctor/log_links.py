@@ -170,16 +170,15 @@ def beats(facts: Facts) -> Link:
 
 def watched(facts: Facts) -> Link:
     """Check that Loki has lines of each watched namespace, and of a namespace for each pattern."""
-    streams, watching = seen(facts.streams), facts.settings.namespaces()[0]
-    quiet, running = silent(facts.settings, streams), known(facts.running, {})
+    streams, running = seen(facts.streams), known(facts.running, {})
+    quiet = silent(facts.settings, streams)
     do = "let the collector ship these namespaces, or correct WATCHED_NAMESPACES"
     if bad := [name for name in quiet if running.get(name)]:
         return broken(f"pods run there, and Loki has no line: {few(bad)}", do)
     if unclear := [name for name in quiet if name not in running]:
         return warn(f"Loki has no line of {few(unclear)}; normal if no pod runs there", do)
     idle = f", no pod runs in {few(quiet)}" if quiet else ""
-    found = f"lines arrive from {len(watching) - len(quiet)} of {len(watching)}{idle}"
-    return ok(f"{found}: {count(len(streams), 'namespace')}")
+    return ok(f"lines of {count(len(streams), 'namespace')} in the last day{idle}")
 
 
 def clocks(facts: Facts) -> Link:
