@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -233,11 +233,15 @@ def labels(loki: LokiClient) -> tuple[str, ...]:
     return loki.label_names(now_ns - HOUR_NS // 6, now_ns)
 
 
-def heard(loki: LokiClient, settings: Settings, gpu_nodes: Collection[str]) -> Heard:
-    """Return the latest heartbeat of each node; older ones are read for silent nodes only."""
+def heard(loki: LokiClient, settings: Settings, nodes_now: Callable[[], Collection[str]]) -> Heard:
+    """Return the latest heartbeat of each node; older ones are read for silent nodes only.
+
+    ``nodes_now`` waits for the names of the GPU nodes.
+    """
     now_ns = loki.now_ns()
     recent = TimeWindow(now_ns - _RECENT_NS, now_ns + span_ns(settings.future_skew_seconds))
     found = _read(loki, settings, recent)
+    gpu_nodes = nodes_now()
     unheard = set(gpu_nodes) - set(found.beats)
     earlier = TimeWindow(now_ns - span_ns(settings.heartbeat_stale_seconds), recent.start_ns)
     if (not unheard and gpu_nodes) or earlier.width_ns <= 0:

@@ -133,7 +133,7 @@ def gather(
         "running": lambda api: facts.running(api, watching(), seen(asked.get("streams"))),
     }
     of_loki: dict[str, Callable[[LokiClient], object]] = {
-        "heard": lambda api: facts.heard(api, settings, gpu_nodes()),
+        "heard": lambda api: facts.heard(api, settings, gpu_nodes),
         "limits": lambda api: facts.limits(api, settings),
         "first_line": lambda api: facts.first(api, kernel_query(settings, ("",)), facts.HOUR_NS),
         "oldest_beat": lambda api: facts.first(api, heartbeat_query(settings), facts.DAY_NS),
