@@ -23,10 +23,7 @@ def doctor(
         Literal["table", "json", "yaml"], typer.Option("-o", "--output", help="Output format.")
     ] = "table",
     timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", min=0.1, max=300, help="Seconds for all requests together."
-        ),
+        float, typer.Option("--timeout", min=0.1, max=300, metavar="SECONDS", help="Longest wait in all.")
     ] = SECONDS,
     context: Context = None,
     kubeconfig: Kubeconfig = None,

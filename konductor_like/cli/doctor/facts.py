@@ -303,4 +303,4 @@ def streams(loki: LokiClient, settings: Settings) -> Collection[str]:
     matchers, now_ns = pod_matchers(settings), loki.now_ns()
     if matchers is None:
         return ()
-    return loki.volume(selector(matchers), settings.namespace_label, now_ns - DAY_NS, now_ns).keys()
+    return loki.label_values(settings.namespace_label, selector(matchers), now_ns - DAY_NS, now_ns)

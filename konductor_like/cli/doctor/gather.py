@@ -20,7 +20,6 @@ from konductor_like.loki.logql import heartbeat_query, kernel_query
 from konductor_like.settings import Settings
 
 VIEWER = "ask for the ClusterRole konductor-like-viewer (manifests/people_rbac.yaml)"
-_TIMEOUTS = ("loki_timeout_seconds", "loki_connect_timeout_seconds")
 LONGER = "try again with --timeout 30; if that does not help, look at the load of this server"
 
 
@@ -85,8 +84,6 @@ def gather(
 
     ``left`` returns the rest of these ``seconds``. A kubeconfig's login command may take all of them.
     """
-    most = {name: min(seconds, getattr(settings, name)) for name in _TIMEOUTS}
-    hasty = settings.model_copy(update=most)
 
     def no_cluster() -> Unseen | None:
         return after("API server") if isinstance(asked.get("cluster"), Unseen) else None
@@ -116,7 +113,7 @@ def gather(
 
     asks: dict[str, Callable[[], object]] = {
         "client": lambda: ReadOnlyKubeClient.connect(kubeconfig, context, seconds),
-        "loki": lambda: LokiClient(hasty, retrying(attempts=1)),
+        "loki": lambda: LokiClient(settings, retrying(attempts=1)),
         "cluster": lambda: facts.cluster(seen(asked.get("client"))),
         "labels": lambda: facts.labels(seen(asked.get("loki"))),
     }
