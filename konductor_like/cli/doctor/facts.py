@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -15,7 +16,7 @@ from konductor_like.cluster.errors import KubeForbidden, KubeNotFound
 from konductor_like.cluster.events import NAMESPACE as EVENTS_NAMESPACE
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
-from konductor_like.cluster.preflight import LEASES, Permission, missing_permissions
+from konductor_like.cluster.preflight import LEASES, Permission
 from konductor_like.cluster.transport import JsonObject, json_object
 from konductor_like.detection.heartbeat import parse_heartbeat
 from konductor_like.loki.client import LokiClient
@@ -154,8 +155,11 @@ def rights(client: ReadOnlyKubeClient, settings: Settings) -> Mapping[str, str]:
         ),
         "pause, resume, brake reset": (Permission("update", "leases", *lease),),
     }
-    missing = {commands: missing_permissions(client, each) for commands, each in needed.items()}
-    return {commands: ", ".join(map(str, lacks)) for commands, lacks in missing.items() if lacks}
+    lacks = {
+        commands: ", ".join(str(each) for each in permissions if not client.review_access(each.attributes))
+        for commands, permissions in needed.items()
+    }
+    return {commands: words for commands, words in lacks.items() if words}
 
 
 def nodes(client: ReadOnlyKubeClient, report: session.ControllerReport | None) -> Mapping[str, Node]:
@@ -217,13 +221,11 @@ def silent(settings: Settings, streams: Collection[str]) -> list[str]:
 def running(client: ReadOnlyKubeClient, settings: Settings, streams: Collection[str]) -> Mapping[str, bool]:
     """Return, by silent namespace, whether a pod runs there, for those that the caller may read."""
     found: dict[str, bool] = {}
+    some = {"limit": "1", "fieldSelector": "status.phase=Running"}
     for name in silent(settings, streams):
-        try:
-            some = {"limit": "1", "fieldSelector": "status.phase=Running"}
+        with suppress(KubeForbidden):
             if not set("*?") & set(name):
                 found[name] = bool(client.list(f"{namespace_path(name)}/pods", some)["items"])
-        except KubeForbidden:
-            continue
     return found
 
 

@@ -150,7 +150,6 @@ def gather(
         loki_ahead_seconds=logs.clock_ahead_seconds if logs else 0.0,
         **answers,
     )
-    for each in (api, logs):
-        if each is not None:
-            each.close()
+    for each in filter(None, (api, logs)):
+        each.close()
     return found
