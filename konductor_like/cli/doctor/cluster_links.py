@@ -58,21 +58,21 @@ def controller(facts: Facts) -> Link:
 
 
 def _not_running(facts: Facts, lease: ControllerReport, namespace: str) -> Link:
-    details = []
+    details: tuple[str, ...] = ()
     if not isinstance(facts.deployments, Unseen):
         mine = (each for each in facts.deployments if each.namespace == namespace)
         deployment = next((each for each in mine if each.name == "konductor-like"), None)
         if deployment is None:
             why = "no controller is installed, or it runs outside the cluster"
-            details = [f"no Deployment konductor-like in namespace {namespace}"]
-            return broken(why, _log(lease) if lease.exists else _APPLY, *details)
+            absent = f"no Deployment konductor-like in namespace {namespace}"
+            return broken(why, _log(lease) if lease.exists else _APPLY, absent)
         if "--dry-run" in deployment.arguments and deployment.ready:
             why = "the Deployment runs with --dry-run: it takes no Lease and taints no node"
             return warn(why, f"kubectl -n {namespace} edit deployment konductor-like")
         if not deployment.desired:
             do = f"kubectl -n {namespace} scale deployment/konductor-like --replicas=1"
             return broken("the Deployment konductor-like has 0 replicas", do)
-        details = [f"Deployment: {deployment.ready} of {count(deployment.desired, 'pod')} ready"]
+        details = (f"Deployment: {deployment.ready} of {count(deployment.desired, 'pod')} ready",)
     when = f"{age_of(lease.renewed, facts.now)} ago" if lease.renewed else "never"
     why = f"{lease.holder} renewed the Lease {when}: it is dead or stuck"
     if not lease.exists or lease.holder is None:

@@ -32,12 +32,7 @@ class Requests:
         """``left`` returns the rest of these ``seconds``, or 0. A request may wait for other requests."""
         self._seconds, self._left = seconds, left
         self._futures = {name: Future[Any]() for name in asks}
-        self._threads = [threading.Thread(target=self._run, args=each, daemon=True) for each in asks.items()]
-
-    def start(self) -> None:
-        """Start all requests."""
-        for thread in self._threads:
-            thread.start()
+        self.threads = [threading.Thread(target=self._run, args=each, daemon=True) for each in asks.items()]
 
     def _run(self, name: str, ask: Callable[[], object]) -> None:
         try:
@@ -100,8 +95,7 @@ def gather(
         return ask(seen(asked.get(client)))
 
     def report() -> session.ControllerReport | None:
-        found: session.ControllerReport | None = known(asked.get("controller"), None)
-        return found
+        return known(asked.get("controller"), None)  # type: ignore[no-any-return]  # as `asks` says
 
     def watching() -> Settings:
         of_controller = lease.settings if (lease := report()) else None
@@ -139,7 +133,8 @@ def gather(
     asks |= {name: partial(later, no_cluster, "client", ask) for name, ask in of_cluster.items()}
     asks |= {name: partial(later, no_loki, "loki", ask) for name, ask in of_loki.items()}
     asked = Requests(asks, seconds, left)
-    asked.start()
+    for thread in asked.threads:
+        thread.start()
     answers = {name: asked.get(name) for name in asks}
     for names, missing in ((of_cluster, no_cluster()), (of_loki, no_loki())):
         answers |= dict.fromkeys(names, missing) if missing else {}
