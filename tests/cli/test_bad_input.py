@@ -53,6 +53,7 @@ OTHERWISE: Mapping[tuple[str, str], Collection[int]] = {
     ("backtest", "--rules"): {Exit.USAGE, Exit.FAILED},
     ("backtest", "--compare"): {Exit.USAGE, Exit.FAILED},
     ("doctor", "--kubeconfig"): {Exit.USAGE, Exit.FOUND},  # the link to the API server is broken
+    ("doctor", "--context"): {Exit.USAGE, Exit.FOUND},
 }
 """The exit statuses of other parameters than those that only a wrong command line can give."""
 FILES: Mapping[str, Sequence[str]] = {
