@@ -33,12 +33,15 @@ DASHBOARD = MANIFESTS / "grafana_dashboard.json"
 FIXED = {
     "KONDUCTOR_LEASE_NAME",
     "KONDUCTOR_LISTEN",
+    "KONDUCTOR_LOKI_TENANT",
     "KONDUCTOR_NAMESPACE",
     "KONDUCTOR_NOTIFY_SLACK_FILE",
     "KONDUCTOR_NOTIFY_WEBHOOK_FILE",
     "KONDUCTOR_RULES_FILE",
+    "LOG_ENDPOINT",
 }
-"""Settings that are no key of `settings`, because objects of the chart depend on them."""
+"""Settings that are no key of `settings`: objects of the chart depend on them, or `loki` has a key for
+them."""
 RELEASES: Mapping[str, tuple[str, str]] = {"renamed": ("gpu-watch", "gpu-watch")}
 """Release name and namespace of a golden; both are `konductor-like` otherwise."""
 REFUSED: Mapping[str, str] = {
@@ -52,6 +55,8 @@ REFUSED: Mapping[str, str] = {
     "a word that a setting does not know": "settings.KONDUCTOR_RETURN=rebooot",
     "a number out of a setting's bounds": "settings.KONDUCTOR_BRAKE_MAX_PERCENT=500",
     "a word in place of a number": "settings.KONDUCTOR_BRAKE_MAX_PERCENT=abc",
+    "an address with a password as a setting": "settings.LOG_ENDPOINT=https://user:secret@loki.example.com",
+    "a tenant as a setting": "settings.KONDUCTOR_LOKI_TENANT=gpu",
     "a list as a setting": "settings.WATCHED_NAMESPACES={a,b}",
     "an address without a scheme": "loki.endpoint=loki.example.com:3100",
     "an address with a password": "loki.endpoint=https://user:secret@loki.example.com",
