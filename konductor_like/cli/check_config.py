@@ -162,9 +162,9 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     from pydantic import ValidationError
 
     from konductor_like.settings import Settings
-    from konductor_like.settings_report import effective, explain_settings_error, misspelt_variables
+    from konductor_like.settings_report import effective, explain_settings_error, without_effect
 
-    found = Inspection(problems=misspelt_variables(environ))
+    found = Inspection(problems=without_effect(environ))
     file = None
     try:
         settings = Settings()

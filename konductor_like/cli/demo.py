@@ -118,7 +118,7 @@ def xid(
         say([f"{node}: {kept.write_line(node, xid_message(int(code), gpu.lower()))}"])
 
 
-@examples("demo reboot gpu-03")
+@examples("demo reboot gpu-03", "demo reboot gpu-07")
 def reboot(
     node: Annotated[str, typer.Argument(metavar="NODE", help="A GPU node of the demo.", callback=node_names)],
     *,

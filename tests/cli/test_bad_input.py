@@ -52,6 +52,8 @@ OTHERWISE: Mapping[tuple[str, str], Collection[int]] = {
     ("backtest", "--nodes"): {Exit.USAGE, Exit.FAILED},
     ("backtest", "--rules"): {Exit.USAGE, Exit.FAILED},
     ("backtest", "--compare"): {Exit.USAGE, Exit.FAILED},
+    ("doctor", "--kubeconfig"): {Exit.USAGE, Exit.FOUND},  # the link to the API server is broken
+    ("doctor", "--context"): {Exit.USAGE, Exit.FOUND},
 }
 """The exit statuses of other parameters than those that only a wrong command line can give."""
 FILES: Mapping[str, Sequence[str]] = {
@@ -136,7 +138,7 @@ def problem_with(done: Done, statuses: Collection[int], others: str = "No faults
     messages = [line for line in said if not re.search(others, line)]
     if done.code not in statuses:
         return f"exit status {done.code}"
-    if "Traceback" in done.err or len(messages) != (done.code != Exit.OK):
+    if "Traceback" in done.err or len(messages) != (done.code not in (Exit.OK, Exit.FOUND)):
         return f"{len(messages)} messages"
     if len(done.err.encode()) > MESSAGE_BYTES or not all(map(str.isprintable, messages)):
         return "a message that is long or controls the terminal"

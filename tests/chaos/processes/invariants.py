@@ -120,7 +120,9 @@ def unmet(run: RunRecord) -> list[str]:
         ):
             continue
         recorded = [
-            each for each in record_of(node).get("incidents", ()) if (each["rule"], each["gpu"]) == _key(one)
+            each
+            for each in record_of(node).get("incidents", ())
+            if (each["rule"], each.get("gpu")) == _key(one)
         ]
         if not recorded:
             wrong.append(f"{one.node}: {one.rule} on {one.gpu} is not on its record")
@@ -202,7 +204,7 @@ def _cover(run: RunRecord, entry: Entry, past: _Past) -> None:
     for incident in record_of(old).get("incidents", ()):
         at: dict[str, Any] = incident.get("at", {})
         of_boot = at.get("boot", boot)
-        key = (machine, of_boot, incident["rule"], incident["gpu"])
+        key = (machine, of_boot, incident["rule"], incident.get("gpu"))
         past.covered[key] = max(past.covered.get(key, -1), at.get("us", -1))
         if incident["state"] == "released":
             continue  # an earlier release closed it: unread lines since then are new
