@@ -189,7 +189,7 @@ CASES = [
         "somebody edited the policy",
         policy_with(lambda spec: spec["validations"].pop(0)),
         "admission policy",
-        "kubectl diff",
+        "differs from the manifest",
     ),
     warned(
         "Kubernetes is too old",
@@ -203,7 +203,7 @@ CASES = [
         "GPU nodes",
         "KONDUCTOR_GPU_NODE_SELECTOR",
     ),
-    broken("the reader is not installed", change(pods=[]), "readers", "dmesg_daemonset.yaml"),
+    broken("no pod of the reader runs", change(pods=[]), "readers", "describe daemonset"),
     broken(
         "one node has no reader",
         both(lambda site: site.pods.pop(0), lambda site: site.names.pop(FIRST)),

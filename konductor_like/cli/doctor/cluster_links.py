@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
@@ -18,7 +19,9 @@ from konductor_like.model import NEEDS_LABEL, CoverageState, Source
 from konductor_like.model.time import stamp
 from konductor_like.policy.wording import pause_words
 
-_APPLY = "kubectl apply -f manifests/controller_deployment.yaml"
+_INSTALL = "helm upgrade --install konductor-like charts/konductor-like -n konductor-like -f mine.yaml"
+_APPLY = f"{_INSTALL} (or kubectl apply -k .)"
+"""A bare `kubectl apply -f` would undo the image and the settings of a chart or a kustomization."""
 _COLLECTORS = re.compile(r"opentelemetry-collector|otelcol|otel-collector|/alloy|promtail|fluent|vector")
 
 
@@ -58,14 +61,14 @@ def controller(facts: Facts) -> Link:
 
 
 def _not_running(facts: Facts, lease: ControllerReport, namespace: str) -> Link:
-    details: tuple[str, ...] = ()
+    details, do = tuple[str, ...](), _log(lease)
     if not isinstance(facts.deployments, Unseen):
         mine = (each for each in facts.deployments if each.namespace == namespace)
         deployment = next((each for each in mine if each.name == "konductor-like"), None)
         if deployment is None:
             why = "no controller is installed, or it runs outside the cluster"
-            absent = f"no Deployment konductor-like in namespace {namespace}"
-            return broken(why, _log(lease) if lease.exists else _APPLY, absent)
+            why = f"{_renewed(lease, facts.now)}; {why}" if lease.renewed else why
+            return broken(why, _APPLY, f"no Deployment konductor-like in namespace {namespace}")
         if "--dry-run" in deployment.arguments and deployment.ready:
             why = "the Deployment runs with --dry-run: it takes no Lease and taints no node"
             return warn(why, f"kubectl -n {namespace} edit deployment konductor-like")
@@ -73,12 +76,18 @@ def _not_running(facts: Facts, lease: ControllerReport, namespace: str) -> Link:
             do = f"kubectl -n {namespace} scale deployment/konductor-like --replicas=1"
             return broken("the Deployment konductor-like has 0 replicas", do)
         details = (f"Deployment: {deployment.ready} of {count(deployment.desired, 'pod')} ready",)
-    when = f"{age_of(lease.renewed, facts.now)} ago" if lease.renewed else "never"
-    why = f"{lease.holder} renewed the Lease {when}: it is dead or stuck"
+        if not deployment.ready:
+            do = f"kubectl -n {namespace} describe deployment,pods"
+    why = f"{_renewed(lease, facts.now)}: it is dead or stuck"
     if not lease.exists or lease.holder is None:
         nobody = f"nobody holds the Lease {lease.lease}"
         why = nobody if lease.exists else f"there is no Lease {lease.lease}: no controller ever ran"
-    return broken(why, _log(lease), *details)
+    return broken(why, do, *details)
+
+
+def _renewed(lease: ControllerReport, now: datetime) -> str:
+    when = f"{age_of(lease.renewed, now)} ago" if lease.renewed else "never"
+    return f"{lease.holder} renewed the Lease {when}"
 
 
 def _log(lease: ControllerReport) -> str:
@@ -135,7 +144,7 @@ def policy(facts: Facts) -> Link:
         why = f"the policy is older than the label {NEEDS_LABEL}, which the controller then leaves out"
         return warn(why, _APPLY)
     if _rules(spec) != _rules(admission_objects()[0]["spec"]):
-        return warn("the policy differs from the manifest of this version", _APPLY.replace("apply", "diff"))
+        return warn("the policy differs from the manifest of this version", _APPLY)
     return ok("present, bound, and as in the manifest of this version")
 
 
@@ -166,7 +175,7 @@ def readers(facts: Facts) -> Link:
     if not every:
         raise after("GPU nodes")
     if not pods:
-        do = "kubectl apply -f manifests/dmesg_daemonset.yaml"
+        do = f"kubectl -n {namespace} describe daemonset" if details else _APPLY
         return broken(f"no pod runs in namespace {namespace}", do, *details)
     missing = without_reader(facts)
     unready = sorted(missing & set(pods))
