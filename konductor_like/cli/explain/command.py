@@ -73,9 +73,11 @@ def explain(
         return
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
     if runbook := runbook_of(text):
-        name, path = runbook
-        rows = (("Name", name), ("Runbook", path))
-        _show(rows, {"apiVersion": API_VERSION, "kind": "Runbook", "name": name, "path": path}, name, output)
+        rows = (("Name", runbook.name), ("Runbook", runbook.path))
+        head = {"apiVersion": API_VERSION, "kind": "Runbook"}
+        _show(rows, head | runbook._asdict(), runbook.name, output)
+        if output == "table":
+            say(["", *runbook.text.splitlines()])
         return
     file = os.environ.get(RULES_VARIABLE)
     rules = load(Path(file) if file else None)  # as the controller does; other settings may be wrong
