@@ -428,11 +428,15 @@ def test_notify_sends_a_test_message_and_names_a_receiver_that_refuses_it(
     slack = tmp_path / "slack"
     monkeypatch.setenv("KONDUCTOR_NOTIFY_SLACK_FILE", str(slack))
 
-    assert f"there is no file {slack}. No test message was sent there." in notified()[1]
+    no_file = f"there is no file {slack}. No test message was sent there.\n"
+    assert notified() == (2, f"error: KONDUCTOR_NOTIFY_SLACK_FILE: {no_file}")
     with ScriptedServer(respond(b"ok"), respond(b"no_service", "404 Gone")) as server:
         slack.write_text(f"{server.url}/{SECRET}")
+        monkeypatch.setenv("KONDUCTOR_NOTIFY_WEBHOOK_FILE", str(tmp_path / "webhook"))
         status, said = notified()
         assert (status, said.splitlines()[0]) == (0, "A test message was sent to slack.")
+        assert "warning: KONDUCTOR_NOTIFY_WEBHOOK_FILE: there is no file" in said
+        monkeypatch.delenv("KONDUCTOR_NOTIFY_WEBHOOK_FILE")
         status, said = notified()
 
     refused = "error: No test message was sent to slack: the receiver answered 404: no_service"
