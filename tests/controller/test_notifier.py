@@ -154,10 +154,11 @@ def test_a_reconcile_ends_while_a_receiver_stalls_and_the_other_receiver_is_serv
 
     scene.run(xid("gpu-1"), seconds=2)
     assert receiver.tried.acquire(timeout=10)
+    other.wait()
     scene.run(xid("gpu-2"), seconds=3)
 
     assert scene.cluster.tainted == {"gpu-1", "gpu-2"}
-    other.wait(2)
+    other.wait()
     assert other.texts == ["Tainted: gpu-1.", "Tainted: gpu-2."]
     assert receiver.taken == []
     receiver.gate.set()
