@@ -33,7 +33,7 @@ _SLACK_WORDS = frozenset(
     b"no_active_hooks no_service no_team no_text posting_to_general_channel_denied rate_limited rollup_error "
     b"team_disabled too_many_attachments user_not_found".split()
 )
-"""Slack's answers to a message that it refuses. No other answer is shown: it may quote the URL or a password."""
+"""Slack's answers to a message that it refuses. No other answer is shown: it may quote the URL."""
 _Answer = tuple[int, str | None, bytes]
 
 
