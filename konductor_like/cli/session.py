@@ -135,11 +135,8 @@ class ControllerReport:
 
 @contextmanager
 def ending_by_signal() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into SystemExit, so that this block cleans up; nohup's choice stays."""
-    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, _leave)
+    """Turn SIGTERM and SIGHUP into SystemExit, so that this block cleans up."""
+    before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

@@ -124,9 +124,8 @@ class Notifier:
         """Notifications dropped since the last ones were taken from the queue."""
         self._sent_seconds: deque[float] = deque(maxlen=MESSAGES_MOST)
         self._known: dict[str, float] = {}
-        """By id, when the notification came; the oldest first."""
+        """By id, when the notification came."""
         self._problem = ""
-        self._bugs: set[str] = set()
         self._results = {
             result: metrics.notifications.labels(webhook.name, result)
             for result in ("sent", "failed", "dropped")
@@ -168,14 +167,13 @@ class Notifier:
         return within(grouped(news), MESSAGES_MOST - self._recent())
 
     def _tried(self, do: Callable[[], _T]) -> _T | None:
-        """Return the result; after a bug log it once and return None, so that all others are still sent."""
+        """Return the result; note a bug and return None, so that all other notifications are still sent."""
         try:
             return do()
         except Exception as error:  # noqa: BLE001  # the thread must go on; its text may quote the URL
             self._results["failed"].inc()
-            if (name := type(error).__name__) not in self._bugs:
-                self._bugs.add(name)
-                logs.error(f"A notification to {self._name} failed ({name}). Please report this.")
+            name = type(error).__name__
+            self._note(name, f"A notification to {self._name} failed ({name}). Please report this.")
             return None
 
     def _taken(self) -> list[_Make]:
@@ -206,11 +204,9 @@ class Notifier:
         return min(recent, MESSAGES_MOST - 1) if self.closing.is_set() else recent
 
     def _is_new(self, news: News) -> bool:
-        now = self._clock()
-        if now - self._known.get(news.id, -math.inf) < REMEMBERED_SECONDS:
+        if self._clock() - self._known.get(news.id, -math.inf) < REMEMBERED_SECONDS:
             return False
-        self._known.pop(news.id, None)
-        self._known[news.id] = now
+        self._known[news.id] = self._clock()
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
         return True

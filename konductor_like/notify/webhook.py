@@ -29,9 +29,8 @@ TOTAL_SECONDS = 10.0
 _BODY_BYTES = 4096
 """Bytes of an answer that are read."""
 _SLACK_WORDS = frozenset(
-    b"action_prohibited channel_is_archived channel_not_found invalid_blocks invalid_payload invalid_token "
-    b"no_active_hooks no_service no_team no_text posting_to_general_channel_denied rate_limited rollup_error "
-    b"team_disabled too_many_attachments user_not_found".split()
+    b"action_prohibited channel_is_archived channel_not_found invalid_payload invalid_token no_active_hooks "
+    b"no_service no_team no_text rate_limited rollup_error team_disabled user_not_found".split()
 )
 """Slack's answers to a message that it refuses. No other answer is shown: it may quote the URL."""
 _Answer = tuple[int, str | None, bytes]
