@@ -13,6 +13,7 @@ RUN pip install --require-hashes --only-binary :all: -r requirements-build.lock
 # Ourselves, as the wheel that a release would be.
 COPY pyproject.toml README.md LICENSE ./
 COPY konductor_like konductor_like
+COPY docs/runbooks docs/runbooks
 RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheel . \
  && /opt/konductor-like/bin/pip install --no-deps --no-index /wheel/*.whl
 # The asyncio half of the Kubernetes client is never imported, and neither is pip; together 85 MB.

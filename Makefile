@@ -103,7 +103,7 @@ format: .venv/.dev ## Format the code and apply automatic fixes
 	$(BIN)/ruff check --fix .
 
 .PHONY: docs
-docs: .venv/.dev ## Rewrite the generated pages (docs/reference) and the script in the DaemonSet
+docs: .venv/.dev ## Rewrite the generated pages (docs/reference), the script in the DaemonSet, the packaged policy
 	$(BIN)/python -m tests.generate_docs
 	$(BIN)/python -m tests.manifests.embed
 

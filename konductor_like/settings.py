@@ -79,7 +79,8 @@ class Settings(BaseSettings):
     )
     """Namespaces whose pod logs are read for CUDA and NCCL errors, separated by commas: names, patterns
     (`team-*`; `?` is one character), `*` for all, and exclusions (`!team-b`, `!ci-*`), which win. Example:
-    `*,!ci-*`. Patterns never select `kube-system`, the controller's or the kernel-log reader's namespace."""
+    `*,!ci-*`. Patterns never select the controller's namespace, and the kernel-log reader's if
+    `KONDUCTOR_KERNEL_SELECTOR` names it with `=`. `kube-system` is left out even if it is named."""
     loki_tenant: str | None = None
     """Tenant, sent as `X-Scope-OrgID`. Needed if Loki runs with `auth_enabled: true`."""
     loki_bearer_token: SecretStr | None = None
@@ -309,13 +310,10 @@ class Settings(BaseSettings):
             # A namespace must be able to fit the pattern: one that begins with a hyphen does not exist.
             if not _NAMESPACE.fullmatch(_WILDCARD.sub("a", name.removeprefix("!") if watching else name)):
                 raise ValueError(f"{name!r} is neither the name of a namespace nor a pattern such as team-*")
-        if watching and NEVER_WATCHED in value:
-            raise ValueError(
-                f"pod logs of {NEVER_WATCHED} are never read: its pods run no jobs, and some quote faults"
-            )
         if watching and value and all(name.startswith("!") for name in value):
             raise ValueError(f"has only exclusions; to watch all other namespaces write *,{','.join(value)}")
-        return value
+        # Left out, not refused: an earlier version took this name, and an upgrade must not stop tainting.
+        return tuple(name for name in value if not watching or name != NEVER_WATCHED)
 
     @field_validator("log_endpoint")
     @classmethod

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from pydantic import AliasChoices, SecretStr, ValidationError
 
-from konductor_like.settings import PREFIX, Settings
+from konductor_like.settings import NEVER_WATCHED, PREFIX, Settings
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -62,15 +62,18 @@ def explain_settings_error(error: ValidationError, environ: Mapping[str, str]) -
     return [_explain(problem, environ) for problem in error.errors()]
 
 
-def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
+def without_effect(environ: Mapping[str, str]) -> list[str]:
     """Return a line per variable that no setting reads, if it has our prefix or resembles a setting's name.
 
-    Case does not matter in a name. Variables of the test suite (``KONDUCTOR_TEST_...``) are ignored.
+    A line also names the namespace that is never watched, if the value has it. Case does not matter in a
+    variable's name. Variables of the test suite (``KONDUCTOR_TEST_...``) are ignored.
     """
     known = [name for field in Settings.model_fields for name in _variables(field)]
-    lines = []
+    watching, lines = _variables("watched_namespaces"), []
     for name in sorted(environ):
         upper = name.upper()
+        if upper in watching and NEVER_WATCHED in map(str.strip, environ[name].split(",")):
+            lines.append(f"{name}: {NEVER_WATCHED} is left out; its pods run no jobs, and some quote faults")
         ours = upper.startswith(PREFIX)
         if upper in known or upper.startswith(PREFIX + "TEST_") or _SERVICE_LINK.fullmatch(name):
             continue

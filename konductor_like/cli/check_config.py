@@ -51,8 +51,8 @@ def check_config(
     """Check the settings and the rules; show what is in effect.
 
     Secrets are hidden. The whole configuration is environment variables; a misspelt variable is an error
-    here. Exits with 2 if there is any error. The command connects to
-    Loki only with --loki, and to receivers only with --notify.
+    here. Exits with 2 if there is any error, and with --notify also if no test message was sent. The command
+    connects to Loki only with --loki, and to receivers only with --notify.
     """
     found = inspect(os.environ)
     if loki and found.settings and not found.problems:
@@ -162,9 +162,9 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     from pydantic import ValidationError
 
     from konductor_like.settings import Settings
-    from konductor_like.settings_report import effective, explain_settings_error, misspelt_variables
+    from konductor_like.settings_report import effective, explain_settings_error, without_effect
 
-    found = Inspection(problems=misspelt_variables(environ))
+    found = Inspection(problems=without_effect(environ))
     file = None
     try:
         settings = Settings()
@@ -199,18 +199,20 @@ def _notify(found: Inspection) -> None:
     from konductor_like.notify.webhook import WebhookError, WebhookOffError, webhooks
     from konductor_like.settings import Settings
 
-    receivers = webhooks(Settings())
+    receivers, without_file = webhooks(Settings()), []
     if not receivers:
         found.problems.append("neither KONDUCTOR_NOTIFY_SLACK_FILE nor KONDUCTOR_NOTIFY_WEBHOOK_FILE is set")
     for receiver in receivers:
         try:
             receiver.send(trial_message(datetime.now(UTC)))
         except WebhookOffError as error:
-            found.warnings.append(f"{error}. No test message was sent there.")
+            without_file.append(f"{error}. No test message was sent there.")
         except WebhookError as error:
             found.problems.append(f"No test message was sent to {receiver.name}: {error}")
         else:
             tell(f"A test message was sent to {receiver.name}.")
+    # One receiver of two is usual: the manifest names both files, and each Secret is optional.
+    (found.problems if len(without_file) == len(receivers) else found.warnings).extend(without_file)
 
 
 def _check_rules(found: Inspection, file: Path | None) -> None:

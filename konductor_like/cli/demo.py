@@ -16,6 +16,7 @@ import typer
 
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.help import examples
+from konductor_like.cli.nodes.commands import bus_id
 from konductor_like.cli.options import Verbose, node_names
 from konductor_like.cli.output import colourful, say, tell, warn
 from konductor_like.exits import Exit
@@ -32,7 +33,6 @@ _LOG_LINES_SHOWN = 15
 _CODE = re.compile(r"[1-9][0-9]{0,2}")
 _CODE_CHARS = 40
 _SETTING = re.compile(r"KONDUCTOR_[A-Z_]{1,60}=[ -~]{0,200}")
-_GPU = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}")
 
 
 def _settings(assignments: list[str] | None) -> list[str] | None:
@@ -102,17 +102,16 @@ def xid(
     ],
     *,
     gpu: Annotated[
-        str, typer.Option("--gpu", metavar="ID", help="The PCI bus id of the GPU.")
+        str, typer.Option("--gpu", metavar="ID", help="The PCI bus id of the GPU (4e:00).", callback=bus_id)
     ] = "0000:4e:00",
     _verbose: Verbose = False,
 ) -> None:
     """Write an Xid to a node's kernel log in the demo that runs with --keep."""
     from konductor_like.demo.xids import xid_message
 
-    if not _GPU.fullmatch(gpu.lower()):
-        raise CommandError("--gpu is a PCI bus id such as 0000:4e:00", status=Exit.USAGE)
+    bus = gpu if gpu.count(":") > 1 else f"0000:{gpu}"  # the driver prints the domain, too
     with _kept_demo(node) as kept:
-        say([f"{node}: {kept.write_line(node, xid_message(int(code), gpu.lower()))}"])
+        say([f"{node}: {kept.write_line(node, xid_message(int(code), bus))}"])
 
 
 @examples("demo reboot gpu-03", "demo reboot gpu-07")
@@ -222,6 +221,7 @@ def _commands(stage: Stage) -> Iterator[str]:
         yield f"export {name}={shlex.quote(value)}"
     yield f"{PROGRAM} status"
     yield f"{PROGRAM} explain gpu-04"
+    yield f"{PROGRAM} doctor"
     yield f"grep audit: {shlex.quote(str(stage.controller_log))}"
     yield f"{PROGRAM} reset --yes --reason 'trying it out'"
     yield f"{PROGRAM} brake reset"

@@ -13,6 +13,8 @@ from konductor_like.cli.output import tell
 from konductor_like.exits import Exit
 from konductor_like.model.text import clipped
 
+FIND_NODE = "kubectl get nodes lists the names of the nodes"
+"""Hint after a name that no node has."""
 _NAME_CHARS = 200
 _CHOICES = re.compile(r"(?<=is not one of ).*")
 

@@ -21,6 +21,7 @@ from websockets.sync.client import ClientConnection, connect
 from konductor_like.cluster.client import KubeClient, pods_path
 from konductor_like.cluster.errors import (
     KubeBadAnswer,
+    KubeError,
     KubeTimeout,
     KubeUnreachable,
     cut,
@@ -38,6 +39,9 @@ READ_BYTES = 1 << 20
 _NEVER_SENT = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)
 _NEVER_RUN = ("unable to upgrade connection", "error dialing backend")
 """What the API server says if it did not reach the container."""
+_ABOUT_THE_KUBELET = (
+    "the kubelet of the pod's node did not do it: check that kubectl get nodes shows the node as Ready"
+)
 
 
 class Executed(NamedTuple):
@@ -64,7 +68,7 @@ def execute(
         connection = _connected(client.connection, target, timeout_seconds)
     except InvalidStatus as error:
         answer = error.response
-        raise error_of(what, answer.status_code, bytes(answer.body or b"")) from error
+        raise _refusal(what, answer.status_code, bytes(answer.body or b"")) from error
     except (OSError, EOFError, WebSocketException) as error:
         kind = KubeTimeout if isinstance(error, TimeoutError) else KubeUnreachable
         may_have_run = not isinstance(error, _NEVER_SENT)
@@ -126,4 +130,12 @@ def _exit_code(what: str, data: bytes) -> int:
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError) as error:
         raise KubeBadAnswer(f"cannot {what}: the result is not readable", outcome_unknown=True) from error
     body = json.dumps({"kind": "Status", "message": message}).encode()
-    raise error_of(what, code, body, write=not any(words in message for words in _NEVER_RUN))
+    raise _refusal(what, code, body, write=not any(words in message for words in _NEVER_RUN))
+
+
+def _refusal(what: str, status: int, body: bytes, *, write: bool = False) -> KubeError:
+    """Return the error for an answer: 500 means that the API server had no success with the kubelet."""
+    error = error_of(what, status, body, write=write)
+    if status == 500:
+        error.hint = _ABOUT_THE_KUBELET
+    return error

@@ -242,8 +242,9 @@ class NodeWriter:
             return
         self._label_refused_until = self._clock() + LABEL_REFUSED_SECONDS
         self._on_label_refused(
-            f"the API server refuses the label {NEEDS_LABEL}, so Nodes are written without the label. Apply "
-            f"manifests/controller_deployment.yaml of this version, which allows the label ({error})"
+            f"the API server refuses the label {NEEDS_LABEL}, so Nodes are written without the label. "
+            "Install the admission policy of this version, which allows the label: `helm upgrade`, or "
+            f"manifests/controller_deployment.yaml ({error})"
         )
 
     def _may_wait(self, seconds: float) -> bool:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from konductor_like.cluster.client import PODS_PATH, ReadOnlyKubeClient
-from konductor_like.jobs import job_of_pod
+from konductor_like.jobs import BY_NAME, by_name, job_of_pod
 from konductor_like.model.time import moment_of_text
 
 ENDED_SECONDS = 300.0
@@ -53,6 +53,8 @@ class NodeJobs:
     """Whether all running pods were read."""
     owners: tuple[Owner, ...] = ()
     """The owners of the pods of ``jobs``, each once, in the order of the pods."""
+    names: frozenset[str] = frozenset()
+    """``jobs`` for people: each pod by its full name, if only the names of its pods name the job."""
 
 
 def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
@@ -69,7 +71,7 @@ def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
 
     complete = scan("=Running", RUNNING_BYTES)
     scan("!=Running", OTHERS_BYTES)
-    return NodeJobs(frozenset(found.jobs), found.pods, complete, tuple(found.owners))
+    return NodeJobs(frozenset(found.jobs), found.pods, complete, tuple(found.owners), frozenset(found.names))
 
 
 class _Found:
@@ -77,6 +79,7 @@ class _Found:
 
     def __init__(self, ended_since: datetime) -> None:
         self.jobs: set[str] = set()
+        self.names: set[str] = set()
         self.pods: dict[str, str] = {}
         self.owners: dict[Owner, None] = {}
         self._ended_since = ended_since
@@ -101,6 +104,7 @@ class _Found:
         self.pods[f"{meta['namespace']}/{meta['name']}"] = job or ""
         if job and _has_gpu(spec) and not _ended_before(pod.get("status") or {}, self._ended_since):
             self.jobs.add(job)
+            self.names.add(f"{meta['namespace']}/{BY_NAME}/{meta['name']}" if by_name(job) else job)
             owner = _owner(meta)
             if all(0 < len(field) <= _OWNER_CHARS for field in owner):
                 self.owners[owner] = None

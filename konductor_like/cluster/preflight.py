@@ -6,14 +6,17 @@ program goes on, and a missing permission shows as the error of a later request.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 
 from konductor_like.cluster.client import NAMESPACES_PATH, KubeClient, ReadOnlyKubeClient, namespace_path
 from konductor_like.cluster.errors import KubeConfigError, KubeConflict, KubeForbidden, KubeNotFound
 from konductor_like.cluster.events import NAMESPACE as EVENTS_NAMESPACE
+from konductor_like.cluster.transport import JsonObject
 
-_LEASES = "coordination.k8s.io"
+LEASES = "coordination.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,8 @@ def controller_permissions(namespace: str, lease_name: str) -> tuple[Permission,
     return (
         *(Permission(verb, "nodes") for verb in ("list", "watch", "get", "patch")),
         *(Permission("create", "events", namespace=each) for each in (EVENTS_NAMESPACE, namespace)),
-        Permission("create", "leases", _LEASES, namespace),
-        *(Permission(verb, "leases", _LEASES, namespace, lease_name) for verb in ("get", "update")),
+        Permission("create", "leases", LEASES, namespace),
+        *(Permission(verb, "leases", LEASES, namespace, lease_name) for verb in ("get", "update")),
     )
 
 
@@ -63,6 +66,15 @@ def missing_permissions(client: ReadOnlyKubeClient, needed: Iterable[Permission]
         if not allowed:
             missing.append(permission)
     return missing
+
+
+def admission_objects() -> tuple[JsonObject, JsonObject]:
+    """Return the admission policy for the controller's account and its binding, as in the manifest.
+
+    ``python -m tests.manifests.embed`` copies them.
+    """
+    policy, binding = json.loads((files(__package__) / "admission.json").read_text("utf-8"))
+    return policy, binding
 
 
 def ready_to_write(client: KubeClient, namespace: str, lease_name: str = "konductor-like") -> list[str]:

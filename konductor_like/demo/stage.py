@@ -18,12 +18,19 @@ from pathlib import Path
 from typing import Any, Self
 
 from konductor_like.cluster.checkpoint import COVERAGE_ANNOTATION, decode_coverage
+from konductor_like.cluster.preflight import admission_objects
 from konductor_like.cluster.reader_pods import NAMESPACE, WRITE
 from konductor_like.demo.kept import KeptDemo
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY, CoverageState
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.exec import Command, Outcome
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node, make_reader_pod, reader_pod_name
+from konductor_like.sandbox.kubernetes.fleet import (
+    make_cpu_node,
+    make_node,
+    make_reader_daemonset,
+    make_reader_pod,
+    reader_pod_name,
+)
 from konductor_like.sandbox.loki import LokiServer, shipped
 
 CONTROLLER = (sys.executable, "-m", "konductor_like.controller.launch")
@@ -134,6 +141,10 @@ class Stage:
                 self.cluster.put_pod(make_reader_pod(name))
             self.cluster.put_node(make_cpu_node("cpu-01"))
             self.cluster.create_namespace(NAMESPACE)
+            self.cluster.put("daemonsets", make_reader_daemonset(len(self._kernels)))
+            policy, binding = admission_objects()
+            self.cluster.put("validatingadmissionpolicies", policy)
+            self.cluster.put("validatingadmissionpolicybindings", binding)
             self.cluster.exec.run = self._run_in_pod
             self._exits = exits.pop_all()
         return self

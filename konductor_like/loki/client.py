@@ -189,17 +189,17 @@ class LokiClient:
         """Return the names of the index labels of all streams with lines in a span. Raises a LokiError."""
         return self._names("/loki/api/v1/labels", start_ns, end_ns)
 
-    def label_values(self, label: str, start_ns: int, end_ns: int) -> tuple[str, ...]:
-        """Return the values of one index label in a span. Raises a LokiError."""
-        return self._names(f"/loki/api/v1/label/{label}/values", start_ns, end_ns)
+    def label_values(self, label: str, streams: str, start_ns: int, end_ns: int) -> tuple[str, ...]:
+        """Return the values of one index label of the selected streams in a span. Raises a LokiError."""
+        return self._names(f"/loki/api/v1/label/{label}/values", start_ns, end_ns, query=streams)
 
     def configuration(self) -> str:
         """Return Loki's configuration as YAML; a gateway may not serve it. Raises a LokiError."""
         text: str = self._retry(self._fetch_and_parse, "/config", {}, lambda body: body.decode())
         return text
 
-    def _names(self, path: str, start_ns: int, end_ns: int) -> tuple[str, ...]:
-        fields = {"start": f"{start_ns:019d}", "end": f"{end_ns:019d}"}
+    def _names(self, path: str, start_ns: int, end_ns: int, **more: str) -> tuple[str, ...]:
+        fields = {"start": f"{start_ns:019d}", "end": f"{end_ns:019d}", **more}
         names: tuple[str, ...] = self._retry(self._fetch_and_parse, path, fields, parse_names)
         return names
 

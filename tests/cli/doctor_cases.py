@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from konductor_like.doctor.link import State
+from konductor_like.cli.doctor.link import State
 from konductor_like.model.controls import Control, ControlAct
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.fault_injection import Mishap
@@ -189,7 +189,7 @@ CASES = [
         "somebody edited the policy",
         policy_with(lambda spec: spec["validations"].pop(0)),
         "admission policy",
-        "kubectl diff",
+        "differs from the manifest",
     ),
     warned(
         "Kubernetes is too old",
@@ -203,7 +203,7 @@ CASES = [
         "GPU nodes",
         "KONDUCTOR_GPU_NODE_SELECTOR",
     ),
-    broken("the reader is not installed", change(pods=[]), "readers", "dmesg_daemonset.yaml"),
+    broken("no pod of the reader runs", change(pods=[]), "readers", "describe daemonset"),
     broken(
         "one node has no reader",
         both(lambda site: site.pods.pop(0), lambda site: site.names.pop(FIRST)),
@@ -249,7 +249,7 @@ CASES = [
     warned("short queries", limits(max_query_length_seconds=1800), "limits", "over one hour is refused"),
     warned("small messages", limits(grpc_message_bytes=1 << 20), "limits", "less than 4 MiB"),
     warned("patient Loki", limits(query_timeout_seconds=120.0), "limits", "query_timeout"),
-    warned("short lookback", limits(max_query_lookback_seconds=7200), "limits", "older than 2 h"),
+    warned("short lookback", limits(max_query_lookback_seconds=7200), "limits", "older than 120m"),
     broken(
         "the kernel log does not arrive",
         change(beats=False, unheard=frozenset(GPU_NODES)),
@@ -297,9 +297,9 @@ CASES = [
         "namespaces",
         "normal if no pod runs there",
     ),
-    warned("a node's clock is fast", change(ahead_seconds=300.0), "clocks", f"{FIRST} is 5 min ahead"),
+    warned("a node's clock is fast", change(ahead_seconds=300.0), "clocks", f"{FIRST} is 4m"),
     warned(
-        "Loki deletes early", limits(retention_period_seconds=21_600), "retention", "deletes lines after 6 h"
+        "Loki deletes early", limits(retention_period_seconds=21_600), "retention", "deletes lines after 6h"
     ),
     warned(
         "Loki deletes early and shows no configuration",
@@ -308,7 +308,7 @@ CASES = [
             loki(lambda loki: loki.fail(Mishap(status=404), None, matching(path="/config"))),
         ),
         "retention",
-        "the controller started 3 days ago",
+        "the controller started 3d ago",
     ),
     warned(
         "Karpenter",

@@ -11,13 +11,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from konductor_like.cli.doctor.command import _facts
+from konductor_like.cli.doctor.facts import Facts
+from konductor_like.cli.doctor.gather import gather
 from konductor_like.cli.session import load_settings
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, Carried, with_act
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings
-from konductor_like.doctor.facts import Facts
 from konductor_like.model import Checkpoint, Coverage, Source
 from konductor_like.model.controls import ControlAct
 from konductor_like.model.time import unix_ns
@@ -56,6 +56,8 @@ class Site:
     """Namespace and container of the kernel log, if they are others."""
     oldest_seconds: float = 90_000.0
     shipped_namespaces: tuple[str, ...] = ("team-a",)
+    watched: tuple[str, ...] = ("team-a",)
+    """The controller's WATCHED_NAMESPACES."""
     lease: bool = True
     holder: str = "konductor-like-6d5f7-x2x4k"
     renewed_seconds: float = 4.0
@@ -113,7 +115,7 @@ class Site:
 
     def _publish(self, kube: KubernetesServer, client: KubeClient, now: datetime) -> None:
         kube.create_namespace("konductor-like")
-        published = settings_of(self.policy, namespaces=("team-a",), by=self.holder)
+        published = settings_of(self.policy, namespaces=self.watched, by=self.holder)
         notes = {SETTINGS_ANNOTATION: encode_settings(published)}
         if self.pause is not None:
             notes[CONTROLS_ANNOTATION] = with_act(None, self.pause)
@@ -198,4 +200,7 @@ def whole_objects() -> dict[str, dict[str, Any]]:
 
 def facts_of(seconds: float = 8.0) -> Facts:
     """Return the facts that the command gathers in this environment."""
-    return _facts(load_settings(), os.environ["KUBECONFIG"], None, seconds, time.monotonic() + seconds)
+    end = time.monotonic() + seconds
+    return gather(
+        load_settings(), os.environ["KUBECONFIG"], None, seconds, lambda: max(0.0, end - time.monotonic())
+    )

@@ -18,7 +18,7 @@ from konductor_like.cli.app import execute
 from konductor_like.cli.check_config import inspect
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import EVERYDAY, Settings
-from konductor_like.settings_report import HIDDEN, effective, explain_settings_error, misspelt_variables
+from konductor_like.settings_report import HIDDEN, effective, explain_settings_error, without_effect
 from tests.cli.conftest import Run
 from tests.cli.transcripts import forget_settings
 from tests.loki.scripted_server import ScriptedServer, respond
@@ -42,7 +42,6 @@ NO_HOST = "has no valid host and port, as in http://localhost:3100"
 
 
 NO_PATTERN = "is neither the name of a namespace nor a pattern such as team-*"
-NEVER = "pod logs of kube-system are never read: its pods run no jobs, and some quote faults"
 
 NOT_OURS = (
     "choose a name in CamelCase such as TrainyGPUFaulty: not one that ends with Ready, because True must "
@@ -65,7 +64,6 @@ NOT_OURS = (
         ("WATCHED_NAMESPACES", "a,!!b", f"'!!b' {NO_PATTERN}"),
         ("WATCHED_NAMESPACES", "team-[ab]", f"'team-[ab]' {NO_PATTERN}"),
         ("WATCHED_NAMESPACES", "a" * 60 + "-?*?", f"'{'a' * 60}-?*?' {NO_PATTERN}"),
-        ("WATCHED_NAMESPACES", "a,kube-system", NEVER),
         (
             "WATCHED_NAMESPACES",
             "!a,!b-*",
@@ -219,7 +217,7 @@ def test_a_misspelt_variable_is_reported_with_the_nearest_name(written: str, mea
     hint = f"; did you mean {meant}?" if meant else ""
     environ = {written: "1", "PATH": "/bin", "KONDUCTOR_BRAKE_MAX_NODES": "1"}
 
-    assert misspelt_variables(environ) == [f"{written}: no such setting{hint}"]
+    assert without_effect(environ) == [f"{written}: no such setting{hint}"]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +229,21 @@ def test_a_misspelt_variable_is_reported_with_the_nearest_name(written: str, mea
     ],
 )
 def test_a_variable_of_ours_or_of_another_program_is_not_misspelt(name: str) -> None:
-    assert misspelt_variables({name: "1"}) == []
+    assert without_effect({name: "1"}) == []
+
+
+@pytest.mark.parametrize("name", ["WATCHED_NAMESPACES", "konductor_watched_namespaces"])
+def test_kube_system_is_never_watched_and_stops_no_controller(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "default, kube-system")
+
+    found = inspect(os.environ)
+
+    assert found.problems == [f"{name}: kube-system is left out; its pods run no jobs, and some quote faults"]
+    assert found.settings  # the controller starts, and logs the line as a warning
+    assert found.settings.watched_namespaces == ("default",)
+    assert without_effect({name: "*,!kube-system,kube-*"}) == []
 
 
 def test_the_ten_everyday_settings_are_settings() -> None:
@@ -416,11 +428,15 @@ def test_notify_sends_a_test_message_and_names_a_receiver_that_refuses_it(
     slack = tmp_path / "slack"
     monkeypatch.setenv("KONDUCTOR_NOTIFY_SLACK_FILE", str(slack))
 
-    assert f"there is no file {slack}. No test message was sent there." in notified()[1]
+    no_file = f"there is no file {slack}. No test message was sent there.\n"
+    assert notified() == (2, f"error: KONDUCTOR_NOTIFY_SLACK_FILE: {no_file}")
     with ScriptedServer(respond(b"ok"), respond(b"no_service", "404 Gone")) as server:
         slack.write_text(f"{server.url}/{SECRET}")
+        monkeypatch.setenv("KONDUCTOR_NOTIFY_WEBHOOK_FILE", str(tmp_path / "webhook"))
         status, said = notified()
         assert (status, said.splitlines()[0]) == (0, "A test message was sent to slack.")
+        assert "warning: KONDUCTOR_NOTIFY_WEBHOOK_FILE: there is no file" in said
+        monkeypatch.delenv("KONDUCTOR_NOTIFY_WEBHOOK_FILE")
         status, said = notified()
 
     refused = "error: No test message was sent to slack: the receiver answered 404: no_service"

@@ -112,6 +112,7 @@ STOPS: list[tuple[str, Callable[[Place], object], str]] = [
         lambda p: p.server.put_pod(pod("train-0", labels={"batch.kubernetes.io/job-name": "train"})),
         "jobs use its GPUs: ml/Job/train.",
     ),
+    ("pod", lambda p: p.server.put_pod(pod("train-0")), "jobs use its GPUs: ml/Pod/train-0."),
 ]  # fmt: skip
 
 
@@ -160,4 +161,5 @@ def test_jobs_do_not_stop_a_test_that_is_meant(place: Place) -> None:
 def test_a_node_that_does_not_exist_is_not_found(place: Place) -> None:
     done = place.run("test", "gpu-9")
 
-    assert (done.code, done.err) == (1, "error: node/gpu-9 not found\n")
+    hint = "hint: kubectl get nodes lists the names of the nodes\n"
+    assert (done.code, done.err) == (1, f"error: node/gpu-9 not found\n{hint}")

@@ -99,6 +99,7 @@ def test_a_name_that_nothing_fits_is_refused_and_the_open_faults_are_named(
     [
         (("--gpu", "4e"), "a PCI bus id looks like 4e:00"),
         (("--rule", "79!"), "there is no fault '79!'"),
+        (("--rule", "xid.abc"), "there is no fault 'xid.abc'"),
         (("--rule", ""), "an empty word"),
         (("--rule", "79", "--purge"), "--purge removes the whole record"),
     ],

@@ -128,6 +128,7 @@ def test_a_command_that_cannot_run_was_certainly_not_run(
 
     assert says in str(caught.value)
     assert not caught.value.outcome_unknown
+    assert ("kubelet of the pod's node" in caught.value.hint) == (kind is KubeUnavailable)
 
 
 OUT, STATUS = b"\1", b"\3"

@@ -88,6 +88,20 @@ def test_the_job_is_named_by_label_by_controller_or_by_the_pod(
     assert jobs_on(client, "gpu-1", NOW).jobs == {job}
 
 
+def test_people_read_the_full_names_of_pods_that_no_object_joins(
+    server: KubernetesServer, client: KubeClient
+) -> None:
+    for name in ("train-0", "train-1"):
+        server.put_pod(pod(name))
+    server.put_pod(pod("llama-0", owner=("Job", "llama")))
+    server.put_pod(pod("web-0", gpus=0))
+
+    found = jobs_on(client, "gpu-1", NOW)
+
+    assert found.names == {"ml/Pod/train-0", "ml/Pod/train-1", "ml/Job/llama"}
+    assert found.jobs == {"ml/Pod/train", "ml/Job/llama"}
+
+
 def test_a_daemonset_is_not_a_job(server: KubernetesServer, client: KubeClient) -> None:
     server.put_pod(pod("dcgm-x7k2p", owner=("DaemonSet", "dcgm"), labels={"app": "dcgm"}))
     server.put_pod(pod("proxy-gpu-1", owner=("Node", "gpu-1")))

@@ -66,3 +66,13 @@ def test_without_a_kept_demo_an_xid_is_one_clear_error(
 )
 def test_a_wrong_xid_is_a_usage_error(arguments: list[str]) -> None:
     assert execute(["demo", "xid", *arguments], "konductor-like") == 2
+
+
+def test_a_bus_id_may_be_short(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = KeptDemo(1, "/nowhere/kubeconfig", "http://127.0.0.1:9", {"gpu-01": 0})
+    monkeypatch.setattr("konductor_like.demo.kept.find", lambda: kept)
+    monkeypatch.setattr(KeptDemo, "write_line", lambda _self, _node, text: text)
+
+    assert execute(["demo", "xid", "gpu-01", "79", "--gpu", "9A:00"], "konductor-like") == 0
+
+    assert "NVRM: Xid (PCI:0000:9a:00): 79, " in capsys.readouterr().out

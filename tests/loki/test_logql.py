@@ -64,6 +64,8 @@ def test_extra_matchers_are_in_every_query() -> None:
         ),
         ({"watched_namespaces": ""}, None),
         ({"watched_namespaces": "konductor-like"}, None),
+        ({"watched_namespaces": "kube-system"}, None),
+        ({"watched_namespaces": "kube-system,ml"}, '{k8s_namespace_name="ml"}'),
         ({"watched_namespaces": "a,b,!b,c,!x*"}, '{k8s_namespace_name=~"a|c"}'),
         ({"watched_namespaces": "a,b", "excluded_namespaces": "?"}, None),
         ({"watched_namespaces": "team-*"}, '{k8s_namespace_name=~"team-.*"}'),

@@ -33,12 +33,15 @@ DASHBOARD = MANIFESTS / "grafana_dashboard.json"
 FIXED = {
     "KONDUCTOR_LEASE_NAME",
     "KONDUCTOR_LISTEN",
+    "KONDUCTOR_LOKI_TENANT",
     "KONDUCTOR_NAMESPACE",
     "KONDUCTOR_NOTIFY_SLACK_FILE",
     "KONDUCTOR_NOTIFY_WEBHOOK_FILE",
     "KONDUCTOR_RULES_FILE",
+    "LOG_ENDPOINT",
 }
-"""Settings that are no key of `settings`, because objects of the chart depend on them."""
+"""Settings that are no key of `settings`: objects of the chart depend on them, or `loki` has a key for
+them."""
 RELEASES: Mapping[str, tuple[str, str]] = {"renamed": ("gpu-watch", "gpu-watch")}
 """Release name and namespace of a golden; both are `konductor-like` otherwise."""
 REFUSED: Mapping[str, str] = {
@@ -49,10 +52,16 @@ REFUSED: Mapping[str, str] = {
     "a setting that does not exist": "settings.KONDUCTOR_BRAKE_MAX_NODE=3",
     "a password in a ConfigMap": "settings.KONDUCTOR_LOKI_PASSWORD=secret",
     "a setting that the chart fixes": "settings.KONDUCTOR_LEASE_NAME=other",
+    "a word that a setting does not know": "settings.KONDUCTOR_RETURN=rebooot",
+    "a number out of a setting's bounds": "settings.KONDUCTOR_BRAKE_MAX_PERCENT=500",
+    "a word in place of a number": "settings.KONDUCTOR_BRAKE_MAX_PERCENT=abc",
+    "an address with a password as a setting": "settings.LOG_ENDPOINT=https://user:secret@loki.example.com",
+    "a tenant as a setting": "settings.KONDUCTOR_LOKI_TENANT=gpu",
     "a list as a setting": "settings.WATCHED_NAMESPACES={a,b}",
     "an address without a scheme": "loki.endpoint=loki.example.com:3100",
     "an address with a password": "loki.endpoint=https://user:secret@loki.example.com",
     "a tag in the digest": "image.digest=0.1.0",
+    "a tag in the repository": "image.repository=registry.example.com/konductor-like:0.1.0",
     "a digest in the repository": "image.repository=registry.example.com/konductor-like@sha256",
     "a word for a switch": "people.enabled=yes",
     "a misspelt part of the rules": "rules.overides.a=b",
@@ -67,6 +76,21 @@ def names() -> list[str]:
     fields = Settings.model_fields.items()
     plain = {_variable(name, info) for name, info in fields if info.annotation != SecretStr | None}
     return sorted(plain - FIXED)
+
+
+def accepted(name: str) -> dict[str, Any]:
+    """Return the schema of a setting's values. A number or a switch may also be a string."""
+    fields = {_variable(field, info): field for field, info in Settings.model_fields.items()}
+    found = Settings.model_json_schema()["properties"][fields[name]]
+    found = next((each for each in found.get("anyOf", ()) if each["type"] != "null"), found)
+    bounds = {key: value for key, value in found.items() if key.lower().endswith("imum")}
+    match found["type"]:
+        case "number" | "integer":
+            digits = {"type": "string", "pattern": "^[0-9.]+$"}
+            return {"anyOf": [{"type": found["type"], **bounds}, digits]}
+        case "boolean":
+            return {"enum": [True, False, *["true", "false", "yes", "no", "on", "off", "1", "0"]]}
+    return {"enum": found["enum"]} if "enum" in found else {"$ref": "#/definitions/setting"}
 
 
 def copies() -> Iterator[tuple[Path, str]]:
@@ -85,9 +109,7 @@ def copies() -> Iterator[tuple[Path, str]]:
     about = (CHART / "Chart.yaml").read_text("utf-8")
     yield CHART / "Chart.yaml", re.sub(r"(?m)^((?:appV|v)ersion: )[\w.+-]+", rf"\g<1>{__version__}", about)
     schema: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text("utf-8"))
-    schema["properties"]["settings"]["properties"] = {
-        name: {"$ref": "#/definitions/setting"} for name in names()
-    }
+    schema["properties"]["settings"]["properties"] = {name: accepted(name) for name in names()}
     yield CHART / "values.schema.json", json.dumps(schema, indent=2) + "\n"
 
 

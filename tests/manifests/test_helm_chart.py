@@ -14,9 +14,21 @@ import yaml
 
 from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
+from konductor_like.sandbox.kubernetes import Review
 from konductor_like.settings import Settings
-from tests.manifests.helm_chart import CHART, DASHBOARD, GOLDENS, REFUSED, copies, goldens, head, names
+from tests.manifests.helm_chart import (
+    CHART,
+    DASHBOARD,
+    GOLDENS,
+    REFUSED,
+    RELEASES,
+    copies,
+    goldens,
+    head,
+    names,
+)
 from tests.manifests.manifests import MONITORING, OPTIONAL, documents, kubectl_manifests, only
+from tests.manifests.policy import Policy
 from tests.manifests.schema import problems
 from tests.manifests.test_guides import GUIDES, INSTALL, blocks
 
@@ -87,7 +99,9 @@ def test_each_optional_value_adds_the_objects_of_its_manifest_and_no_other() -> 
         [dashboard] = added.pop(("ConfigMap", "konductor-like", "konductor-like-dashboard"))["data"].values()
         assert dashboard == DASHBOARD.read_text("utf-8")
 
-    assert added == optional
+    rule = added["PrometheusRule", "konductor-like", "konductor-like"]
+    text = json.dumps(rule).replace("https://git.example.com/gpu/konductor-like", "PROJECT_URL")
+    assert {**added, ("PrometheusRule", "konductor-like", "konductor-like"): json.loads(text)} == optional
 
 
 def test_every_object_of_the_goldens_has_valid_fields() -> None:
@@ -143,6 +157,9 @@ def test_an_existing_loki_needs_its_address_its_tenant_and_the_name_of_a_secret(
         "WATCHED_NAMESPACES": "team-a,team-b",
     }
     assert container["envFrom"][1] == {"secretRef": {"name": "loki-credentials"}}  # not optional
+    # A tag of the reader alone is one of the controller's repository.
+    [kmsg] = pod_of("existing-loki", "DaemonSet")["spec"]["containers"]
+    assert kmsg["image"] == "registry.example.com/konductor-like:1.2.3-reader"
 
 
 def test_settings_arrive_as_the_controller_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +197,51 @@ def test_another_namespace_is_everywhere_and_the_reader_can_stay_away() -> None:
     assert "serviceaccount:konductor-like" not in text
     assert only(objects, "Role", "konductor-like")["rules"][-1]["resourceNames"] == ["gpu-watch"]
     assert settings_of("renamed")["KONDUCTOR_EXCLUDED_NAMESPACES"] == "gpu-watch"
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "allowed"),
+    [
+        ("renamed", "gpu-watch", True),
+        ("renamed", "default", True),
+        ("renamed", "konductor-like", False),
+        ("everything", "konductor-like", True),
+        ("everything", "gpu-watch", False),
+    ],
+)
+def test_the_policy_of_job_events_allows_the_events_on_the_lease_of_the_release(
+    name: str, namespace: str, allowed: bool
+) -> None:
+    policy = Policy(
+        [each for each in rendered(name) if each["metadata"]["name"] == "konductor-like-job-events"]
+    )
+    user = f"system:serviceaccount:{RELEASES.get(name, ('', 'konductor-like'))[1]}:konductor-like"
+    event = {
+        "metadata": {"name": "konductor-like.gpubrakeholding.1", "namespace": namespace},
+        "reason": "GPUBrakeHolding",
+        "type": "Warning",
+        "message": "The brake holds",
+        "involvedObject": {"kind": "Lease", "namespace": namespace, "uid": "u"},
+    }
+
+    denied = policy(Review(user, "CREATE", "", "events", "", "", event, None))
+
+    assert denied.endswith("" if allowed else "no other Event about a job than GPUNodeFaulty")
+    assert (not denied) == allowed, denied
+
+
+def test_each_group_of_people_has_its_own_name_even_if_it_is_the_default_of_another() -> None:
+    bound: dict[str, set[str]] = {}
+    for each in rendered("renamed"):
+        for subject in each.get("subjects", ()):
+            if subject["kind"] == "Group":
+                bound.setdefault(each["roleRef"]["name"], set()).add(subject["name"])
+
+    assert bound == {
+        "konductor-like-viewer": {"konductor-like-operators", "konductor-like-testers"},
+        "konductor-like-operator": {"konductor-like-testers"},
+        "konductor-like-tester": {"oidc:gpu testers"},
+    }
 
 
 # The values.

@@ -174,10 +174,12 @@ def test_odd_lines_are_counted_and_hide_no_fault(stage: Stage) -> None:
     assert_running_without_traceback(controller)
 
 
-def test_a_misspelt_setting_and_a_lease_held_elsewhere_are_named(stage: Stage) -> None:
-    first = stage.start_controller(**QUICK, WATCHED_NAMESPACE="ml", KONDUCTOR_LIKE_PORT="tcp://x")
+def test_settings_without_effect_and_a_lease_held_elsewhere_are_named(stage: Stage) -> None:
+    wrong = {"WATCHED_NAMESPACE": "ml", "WATCHED_NAMESPACES": "ml,kube-system"}
+    first = stage.start_controller(**QUICK, **wrong, KONDUCTOR_LIKE_PORT="tcp://x")
     until(logged(first, "Reading Loki"), "the first leads", first)
     assert logged(first, "did you mean WATCHED_NAMESPACES?")()
+    assert logged(first, "kube-system is left out")()
     assert not logged(first, "KONDUCTOR_LIKE_PORT")()
 
     second = stage.start_controller("--once", **QUICK)

@@ -46,6 +46,7 @@ def test_every_file_that_names_the_version_names_the_same() -> None:
         ("version: 0.1.0     # both", "version: 0.2.0     # both"),
         ("release 0.1.0.", "release 0.2.0."),
         ('"v0.1.0"', '"v0.1.0"'),
+        ("manifests?ref=v0.1.0", "manifests?ref=v0.2.0"),
         ("10.1.0 0.1.0.5 0.1.0-rc1 0.1.01", "10.1.0 0.1.0.5 0.1.0-rc1 0.1.01"),
     ],
 )

@@ -32,7 +32,7 @@ def places() -> Iterator[Path]:
 
 def with_version(text: str, old: str, new: str) -> str:
     """Return the text with the new version in the place of the old one, but not inside of 10.1.0."""
-    return re.sub(rf"(?<![\w.]){re.escape(old)}(?![\w-]|\.\d)", new, text)
+    return re.sub(rf"(?:(?<![\w.])|(?<=ref=v)){re.escape(old)}(?![\w-]|\.\d)", new, text)
 
 
 def cut(changelog: str, version: str, date: str) -> str:

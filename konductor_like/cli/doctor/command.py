@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import Context, Kubeconfig
 from konductor_like.cli.output import Screen, say, say_document
-
-if TYPE_CHECKING:
-    from konductor_like.doctor.facts import Facts
-    from konductor_like.settings import Settings
 
 SECONDS = 7.0
 """Seconds for all requests together, so that the command ends within ten."""
@@ -27,10 +23,7 @@ def doctor(
         Literal["table", "json", "yaml"], typer.Option("-o", "--output", help="Output format.")
     ] = "table",
     timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", min=0.1, max=300, help="Seconds for all requests together."
-        ),
+        float, typer.Option("--timeout", min=0.1, max=300, metavar="SECONDS", help="Longest wait in all.")
     ] = SECONDS,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -44,39 +37,14 @@ def doctor(
     link is broken, with 5 if none is broken but a link could not be checked.
     """
     end = time.monotonic() + timeout  # the imports below count: on a busy machine they take seconds
-    from konductor_like.cli import session
-    from konductor_like.cli.doctor.report import report_document, report_lines
-    from konductor_like.doctor.checkup import checkup, exit_of
+    from konductor_like.cli.doctor.gather import gather
+    from konductor_like.cli.doctor.report import checkup, exit_of, report_document, report_lines
+    from konductor_like.cli.session import load_settings
 
-    facts = _facts(session.load_settings(), kubeconfig, context, timeout, end)
+    facts = gather(load_settings(), kubeconfig, context, timeout, lambda: max(0.0, end - time.monotonic()))
     links = checkup(facts)
     if output == "table":
         say(report_lines(links, Screen.of(sys.stdout), verbose=verbose))
     else:
         say_document(report_document(links, facts.now), output)
     raise typer.Exit(exit_of(links))
-
-
-def _facts(
-    settings: Settings, kubeconfig: str | None, context: str | None, seconds: float, end: float
-) -> Facts:
-    """Gather the facts over both servers until ``end`` (monotonic); an error of one of them is a fact."""
-    from konductor_like.cli import session
-    from konductor_like.cli.doctor.gather import gather
-    from konductor_like.cli.doctor.tasks import Deadline
-    from konductor_like.cluster.client import ReadOnlyKubeClient
-    from konductor_like.loki.client import LokiClient, retrying
-
-    hasty = settings.model_copy(
-        update={
-            "loki_timeout_seconds": min(seconds, settings.loki_timeout_seconds),
-            "loki_connect_timeout_seconds": min(seconds, settings.loki_connect_timeout_seconds),
-        }
-    )
-    return gather(
-        lambda: ReadOnlyKubeClient.connect(kubeconfig, context, seconds),
-        lambda: LokiClient(hasty, retrying(attempts=1)),
-        settings,
-        session.now,
-        Deadline(seconds, end),
-    )

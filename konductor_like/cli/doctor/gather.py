@@ -2,133 +2,149 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import TypeVar
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
 
 from konductor_like.cli import session
-from konductor_like.cli.doctor import cluster_facts, log_facts
-from konductor_like.cli.doctor.tasks import Deadline, Task
+from konductor_like.cli.doctor import facts
+from konductor_like.cli.doctor.link import State, Unseen, after, known, seen
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.doctor.cluster_links import CLUSTER
-from konductor_like.doctor.facts import Cause, Expected, Facts, Heard, Unseen
-from konductor_like.doctor.log_links import plain_names
-from konductor_like.loki.client import LokiClient
-from konductor_like.settings import Settings, parse_matchers
+from konductor_like.cluster.errors import KubeBadAnswer, KubeError, KubeForbidden, KubeTimeout, refused_right
+from konductor_like.cluster.reader_pods import reader_place
+from konductor_like.loki.client import LokiClient, retrying
+from konductor_like.loki.errors import LokiError, LokiRefused, LokiTimeout, LokiUnauthorized
+from konductor_like.loki.logql import heartbeat_query, kernel_query
+from konductor_like.settings import Settings
 
-T = TypeVar("T")
-_AFTER_CLUSTER = Unseen(Cause.UNASKED, f"the link `{CLUSTER.name}` must be whole first")
-_NO_NAMESPACE = Unseen(Cause.UNASKED, "KONDUCTOR_KERNEL_SELECTOR names no namespace of reader pods")
+VIEWER = "ask for the ClusterRole konductor-like-viewer (manifests/people_rbac.yaml)"
+LONGER = "try again with --timeout 30; if that does not help, look at the load of this server"
+
+
+class Requests:
+    """Requests that run at the same time, each in a thread that does not keep the process from ending."""
+
+    def __init__(
+        self, asks: Mapping[str, Callable[[], object]], seconds: float, left: Callable[[], float]
+    ) -> None:
+        """``left`` returns the rest of these ``seconds``, or 0. A request may wait for other requests."""
+        self._seconds, self._left = seconds, left
+        self._futures = {name: Future[Any]() for name in asks}
+        self.threads = [threading.Thread(target=self._run, args=each, daemon=True) for each in asks.items()]
+
+    def _run(self, name: str, ask: Callable[[], object]) -> None:
+        try:
+            self._futures[name].set_result(ask())
+        except Exception as error:  # noqa: BLE001  # `get` raises it again, in the thread that asks
+            self._futures[name].set_exception(error)
+
+    def get(self, name: str) -> Any:
+        """Return the answer of a request, or why there is none. Raises an error only if it is a bug."""
+        try:
+            return self._futures[name].result(self._left())
+        except TimeoutError:
+            return Unseen(f"no answer within {self._seconds:g} s", LONGER)
+        except Unseen as why:
+            return why
+        except (KubeError, LokiError) as error:
+            return unseen(error)
+
+
+def unseen(error: KubeError | LokiError) -> Unseen:
+    """Return a failed request as a fact."""
+    match error:
+        case KubeForbidden():
+            right = refused_right(error)
+            return Unseen(f"you may not {right}" if right else str(error), VIEWER)
+        case KubeTimeout() | LokiTimeout():
+            return Unseen(str(error), LONGER)
+        case LokiRefused() if error.asks_for_less:
+            return Unseen("Loki refuses to read a day at once", "see the link `limits`")
+        case LokiUnauthorized():
+            return Unseen(str(error), error.hint, State.BROKEN, refused=True)
+        case _:
+            return Unseen(str(error), error.hint or KubeBadAnswer.default_hint, State.BROKEN)
 
 
 def gather(
-    connect: Callable[[], ReadOnlyKubeClient],
-    connect_loki: Callable[[], LokiClient],
     settings: Settings,
-    now: Callable[[], datetime],
-    deadline: Deadline,
-) -> Facts:
-    """Return the facts at the deadline at the latest. A login command may take all of the time."""
-    expected = expect(settings)
-    client, loki = deadline.start(connect), deadline.start(connect_loki)
+    kubeconfig: str | None,
+    context: str | None,
+    seconds: float,
+    left: Callable[[], float],
+) -> facts.Facts:
+    """Return the facts at the deadline at the latest; an error of a server is a fact, too.
 
-    def kube(ask: Callable[[ReadOnlyKubeClient], T | Unseen]) -> Task[T]:
-        def work() -> T | Unseen:
-            api = client.get()
-            return api if isinstance(api, Unseen) else ask(api)
+    ``left`` returns the rest of these ``seconds``. A kubeconfig's login command may take all of them.
+    """
 
-        return deadline.start(work)
+    def no_cluster() -> Unseen | None:
+        return after("API server") if isinstance(asked.get("cluster"), Unseen) else None
 
-    def logs(ask: Callable[[LokiClient], T | Unseen], after: Task[object] = loki) -> Task[T]:
-        def work() -> T | Unseen:
-            api, before = loki.get(), after.get()
-            if isinstance(api, Unseen):
-                return api
-            return before if isinstance(before, Unseen) else ask(api)
+    def no_loki() -> Unseen | None:
+        why = asked.get("labels")
+        if isinstance(why, Unseen):
+            return after("tenant and login") if why.refused else Unseen("Loki does not answer here")
+        return None
 
-        return deadline.start(work)
+    def later(missing: Callable[[], Unseen | None], client: str, ask: Callable[[Any], object]) -> object:
+        if why := missing():
+            raise why
+        return ask(seen(asked.get(client)))
 
-    cluster = kube(cluster_facts.cluster)
-    rights = kube(lambda api: cluster_facts.rights(api, settings))
-    report = kube(lambda api: session.known_controller(api, settings))
-    deployments = kube(lambda api: cluster_facts.workloads(api, cluster_facts.DEPLOYMENTS_PATH))
-    daemonsets = kube(lambda api: cluster_facts.workloads(api, cluster_facts.DAEMONSETS_PATH))
-    policies = kube(cluster_facts.policies)
-    groups = kube(lambda api: frozenset(api.group_names()))
-    namespace = expected.reader_namespace
-    readers = kube(lambda api: cluster_facts.readers(api, namespace) if namespace else _NO_NAMESPACE)
-    nodes = kube(lambda api: cluster_facts.nodes(api, _or_none(report.get())))
+    def report() -> session.ControllerReport | None:
+        return known(asked.get("controller"), None)  # type: ignore[no-any-return]  # as `asks` says
 
-    def heartbeats(api: LokiClient) -> Heard:
-        found = _or_none(nodes.get()) or {}
-        return log_facts.heard(api, settings, [name for name, node in found.items() if node.is_gpu_node])
+    def watching() -> Settings:
+        of_controller = lease.settings if (lease := report()) else None
+        names = of_controller.namespaces if of_controller else settings.watched_namespaces
+        return settings.model_copy(update={"watched_namespaces": names})
 
-    labels = logs(log_facts.labels)
-    heard = logs(heartbeats, labels)
-    limits = logs(lambda api: log_facts.limits(api, settings), labels)
-    oldest = logs(lambda api: log_facts.oldest_beat(api, settings), labels)
-    streams = logs(lambda api: log_facts.streams(api, settings), labels)
-    lines = logs(lambda api: log_facts.kernel_lines(api, settings), labels)
+    def gpu_nodes() -> list[str]:
+        return [name for name, node in known(asked.get("nodes"), {}).items() if node.is_gpu_node]
 
-    def silent_namespaces(api: ReadOnlyKubeClient) -> Mapping[str, bool] | Unseen:
-        found, lease = streams.get(), _or_none(report.get())
-        if isinstance(found, Unseen):
-            return found
-        wanted = lease.settings.namespaces if lease and lease.settings else settings.watched_namespaces
-        return cluster_facts.running(api, [name for name in plain_names(wanted) if name not in found])
-
-    running = kube(silent_namespaces)
-    caller = cluster.get()
-
-    def seen(task: Task[T]) -> T | Unseen:
-        return _AFTER_CLUSTER if isinstance(caller, Unseen) else task.get()
-
-    api, asked = _or_none(client.get()), _or_none(loki.get())
-    at = session.cluster_now(api) if api else now()
-    lease = seen(report)
-    facts = Facts(
-        now=at,
-        expected=expected,
-        cluster=caller,
-        rights=seen(rights),
-        controller=lease if isinstance(lease, Unseen) else cluster_facts.controller(lease, at),
-        deployments=seen(deployments),
-        daemonsets=seen(daemonsets),
-        policies=seen(policies),
-        nodes=seen(nodes),
-        readers=seen(readers),
-        groups=seen(groups),
-        labels=labels.get(),
-        heard=heard.get(),
-        kernel_lines=lines.get(),
-        limits=limits.get(),
-        oldest_beat=oldest.get(),
-        streams=streams.get(),
-        running=seen(running),
-        loki_ahead_seconds=asked.clock_ahead_seconds if asked else 0.0,
+    asks: dict[str, Callable[[], object]] = {
+        "client": lambda: ReadOnlyKubeClient.connect(kubeconfig, context, seconds),
+        "loki": lambda: LokiClient(settings, retrying(attempts=1)),
+        "cluster": lambda: facts.cluster(seen(asked.get("client"))),
+        "labels": lambda: facts.labels(seen(asked.get("loki"))),
+    }
+    of_cluster: dict[str, Callable[[ReadOnlyKubeClient], object]] = {
+        "rights": lambda api: facts.rights(api, settings),
+        "controller": lambda api: session.known_controller(api, settings),
+        "deployments": lambda api: facts.workloads(api, "deployments"),
+        "daemonsets": lambda api: facts.workloads(api, "daemonsets"),
+        "policy": lambda api: facts.admission(api, "validatingadmissionpolicies"),
+        "binding": lambda api: facts.admission(api, "validatingadmissionpolicybindings"),
+        "groups": lambda api: frozenset(api.group_names()),
+        "readers": lambda api: facts.readers(api, reader_place(settings)[0]),
+        "nodes": lambda api: facts.nodes(api, report()),
+        "running": lambda api: facts.running(api, watching(), seen(asked.get("streams"))),
+    }
+    of_loki: dict[str, Callable[[LokiClient], object]] = {
+        "heard": lambda api: facts.heard(api, settings, gpu_nodes),
+        "limits": lambda api: facts.limits(api, settings),
+        "first_line": lambda api: facts.first(api, kernel_query(settings, ("",)), facts.HOUR_NS),
+        "oldest_beat": lambda api: facts.first(api, heartbeat_query(settings), facts.DAY_NS),
+        "streams": lambda api: facts.streams(api, watching()),
+    }
+    asks |= {name: partial(later, no_cluster, "client", ask) for name, ask in of_cluster.items()}
+    asks |= {name: partial(later, no_loki, "loki", ask) for name, ask in of_loki.items()}
+    asked = Requests(asks, seconds, left)
+    for thread in asked.threads:
+        thread.start()
+    answers = {name: asked.get(name) for name in asks}
+    for names, missing in ((of_cluster, no_cluster()), (of_loki, no_loki())):
+        answers |= dict.fromkeys(names, missing) if missing else {}
+    api, logs = known(answers.pop("client"), None), known(answers.pop("loki"), None)
+    found = facts.Facts(
+        now=session.cluster_now(api) if api else session.now(),
+        settings=watching(),
+        loki_ahead_seconds=logs.clock_ahead_seconds if logs else 0.0,
+        **answers,
     )
-    for each in (api, asked):
-        if each is not None:
-            each.close()
-    return facts
-
-
-def _or_none(fact: T | Unseen) -> T | None:
-    return None if isinstance(fact, Unseen) else fact
-
-
-def expect(settings: Settings) -> Expected:
-    """Return what the settings of this command name; no credentials of the address are in it."""
-    matchers = parse_matchers(settings.kernel_selector)
-    namespaces = [each.value for each in matchers if each.op == "=" and each.name == settings.namespace_label]
-    host = settings.log_endpoint.partition("://")
-    return Expected(
-        endpoint=f"{host[0]}://{host[2].rpartition('@')[2]}",
-        endpoint_given="log_endpoint" in settings.model_fields_set,
-        kernel_selector=settings.kernel_selector,
-        node_label=settings.node_label,
-        reader_namespace=namespaces[0] if namespaces else "",
-        entries=settings.loki_limit,
-        timeout_seconds=settings.loki_timeout_seconds,
-        namespaces=settings.watched_namespaces,
-    )
+    for each in filter(None, (api, logs)):
+        each.close()
+    return found

@@ -3,42 +3,77 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from konductor_like.cli.columns import count, stamp
+from konductor_like.cli.doctor import cluster_links, log_links
+from konductor_like.cli.doctor.facts import Facts
+from konductor_like.cli.doctor.link import Link, State, Unseen
 from konductor_like.cli.output import API_VERSION, Screen, fields_of
-from konductor_like.doctor.checkup import exit_of
-from konductor_like.doctor.link import Link, State
 from konductor_like.exits import Exit
 from konductor_like.model.text import clipped, printable
 
+LINKS: Mapping[str, Callable[[Facts], Link]] = {
+    "API server": cluster_links.cluster,
+    "rights": cluster_links.rights,
+    "controller": cluster_links.controller,
+    "reading": cluster_links.reading,
+    "admission policy": cluster_links.policy,
+    "GPU nodes": cluster_links.nodes,
+    "readers": cluster_links.readers,
+    "collector": cluster_links.collector,
+    "Loki": log_links.loki,
+    "tenant and login": log_links.login,
+    "limits": log_links.limits,
+    "kernel stream": log_links.stream,
+    "node label": log_links.label,
+    "node names": log_links.names,
+    "heartbeats": log_links.beats,
+    "namespaces": log_links.watched,
+    "clocks": log_links.clocks,
+    "retention": log_links.retention,
+    "other tools": cluster_links.tools,
+}
+"""Every link of the chain, in the order from the caller to the taint."""
 _NAME_CHARS, _STATE_CHARS = 18, 9
 _INDENT = _NAME_CHARS + _STATE_CHARS
-_STYLES: Mapping[State, str] = {
-    State.OK: "32",
-    State.WARN: "33",
-    State.BROKEN: "31",
-    State.UNKNOWN: "35",
-}
-_RESULTS: Mapping[Exit, str] = {Exit.OK: "whole", Exit.FOUND: "broken", Exit.UNKNOWN: "unknown"}
+_STYLES = {State.OK: "32", State.WARN: "33", State.BROKEN: "31", State.UNKNOWN: "35"}
+_RESULTS = {Exit.OK: "whole", Exit.FOUND: "broken", Exit.UNKNOWN: "unknown"}
+
+
+def checkup(facts: Facts) -> tuple[Link, ...]:
+    """Return every link."""
+    return tuple(replace(_link(check, facts), name=name) for name, check in LINKS.items())
+
+
+def _link(check: Callable[[Facts], Link], facts: Facts) -> Link:
+    try:
+        return check(facts)
+    except Unseen as why:
+        return why.link
+
+
+def exit_of(links: Iterable[Link]) -> Exit:
+    """Return the exit status: a broken link counts more than one that could not be checked."""
+    states = {link.state for link in links}
+    if State.BROKEN in states:
+        return Exit.FOUND
+    return Exit.UNKNOWN if State.UNKNOWN in states else Exit.OK
 
 
 def report_lines(links: Sequence[Link], screen: Screen, *, verbose: bool = False) -> Iterator[str]:
     """Yield one line for each whole link, and below each other link its details and the next command."""
     for link in links:
-        whole = link.state is State.OK
-        seen = printable(link.seen)
-        if whole and not verbose and screen.width is not None:
-            seen = clipped(seen, screen.width - _INDENT)
-        first, *others = screen.folded(seen, _INDENT)
+        short, text = link.state is State.OK and not verbose, printable(link.seen)
+        if short and screen.width is not None:
+            text = clipped(text, screen.width - _INDENT)
+        below = [] if short else [*link.details, *([f"do: {link.do}"] if link.do else [])]
+        first, *others = (part for each in (text, *below) for part in screen.folded(printable(each), _INDENT))
         state = screen.painted(link.state.value, _STYLES[link.state])
-        padding = " " * (_STATE_CHARS - len(link.state.value))
-        yield f"{state}{padding}{link.name:<{_NAME_CHARS}}{first}"
-        below = [*link.details, *([f"do: {link.do}"] if link.do else [])]
-        if not whole or verbose:
-            others += [part for text in below for part in screen.folded(printable(text), _INDENT)]
+        yield f"{state}{' ' * (_STATE_CHARS - len(link.state))}{link.name:<{_NAME_CHARS}}{first}"
         yield from (f"{'':{_INDENT}}{part}" for part in others)
     states = Counter(link.state for link in links)
     yield f"{count(len(links), 'link')}: {', '.join(f'{states[each]} {each.value}' for each in State)}."

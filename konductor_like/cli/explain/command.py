@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from konductor_like.cli.completion import complete_rules_or_nodes
-from konductor_like.cli.errors import CommandError, status_of
+from konductor_like.cli.errors import FIND_NODE, CommandError, status_of
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import Context, Format, FormatOption, Kubeconfig, Verbose, not_empty
 from konductor_like.cli.output import API_VERSION, Paragraph, say, say_document, say_paragraphs, tell, warn
@@ -68,14 +68,16 @@ def explain(
     from konductor_like.detection import Detector
 
     if len(what) == 2 and what[0] == "node" and source is None:
-        missing = CommandError(f"node/{what[1]} not found")
+        missing = CommandError(f"node/{what[1]} not found", hint=FIND_NODE)
         _show_node(_explain_node(not_empty(what[1]), kubeconfig, context, missing), output)
         return
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
     if runbook := runbook_of(text):
-        name, path = runbook
-        rows = (("Name", name), ("Runbook", path))
-        _show(rows, {"apiVersion": API_VERSION, "kind": "Runbook", "name": name, "path": path}, name, output)
+        rows = (("Name", runbook.name), ("Runbook", runbook.path))
+        head = {"apiVersion": API_VERSION, "kind": "Runbook"}
+        _show(rows, head | runbook._asdict(), runbook.name, output)
+        if output == "table":
+            say(["", *runbook.text.splitlines()])
         return
     file = os.environ.get(RULES_VARIABLE)
     rules = load(Path(file) if file else None)  # as the controller does; other settings may be wrong

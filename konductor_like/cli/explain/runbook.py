@@ -1,57 +1,44 @@
-"""``explain`` of an alert or of an Event's reason: names its runbook."""
+"""``explain`` of an alert or of an Event's reason: its runbook, from the wheel or the checkout's docs."""
 
 from __future__ import annotations
 
-from konductor_like.model import EventReason
+import re
+from pathlib import Path
+from typing import NamedTuple
 
-PAGES = (
-    "CollectorFallsBehind",
-    "GPUBrakeHolding",
-    "GPUFaultHeldByBrake",
-    "GPUFaultTainted",
-    "GPUNodeRelapsed",
-    "GPUReturnsStopped",
-    "GPUTaintContested",
-    "GPUTaintedNodeDeleted",
-    "KernelLogOverrun",
-    "KernelLogSilent",
-    "KonductorLikeAbsent",
-    "KonductorLikeBlind",
-    "KonductorLikeBrakeHolds",
-    "KonductorLikeCursorLags",
-    "KonductorLikeFaultHeld",
-    "KonductorLikeGPUsMissing",
-    "KonductorLikeKernelLogsUnread",
-    "KonductorLikeLinesNotUnderstood",
-    "KonductorLikeLinesWithoutNode",
-    "KonductorLikeNodeKeepsFailing",
-    "KonductorLikeNodeNameAmbiguous",
-    "KonductorLikeNodeNameUnknown",
-    "KonductorLikeNodeTainted",
-    "KonductorLikeNodesRelapse",
-    "KonductorLikeNodesUnknown",
-    "KonductorLikeNotificationsFail",
-    "KonductorLikePausedForLong",
-    "KonductorLikePodLogsUnread",
-    "KonductorLikeReturnsStopped",
-    "KonductorLikeRulesRejected",
-    "KonductorLikeStageSlow",
-    "KonductorLikeTaintContested",
-    "KonductorLikeTaintsLate",
-    "LokiRefusesLines",
-    "NodeNameAmbiguous",
-    "NodeNameUnknown",
-)
-"""The alerts and reasons of Events that have a page of their own under docs/runbooks."""
-_FOLDER = "docs/runbooks"
+_PACKAGE = Path(__file__).parents[2]
+FOLDERS = (_PACKAGE / "runbooks", _PACKAGE.parent / "docs" / "runbooks")
+"""The place of the pages in an installed wheel (pyproject.toml, force-include), and in a checkout."""
+_SHARED = "other-events"
+"""The page with a section for each Event that has no page of its own."""
 
 
-def runbooks() -> dict[str, str]:
-    """Return the path of each runbook, by the name of its alert or of its Event's reason."""
-    others = {reason.value: f"{_FOLDER}/other-events.md#{reason.value.lower()}" for reason in EventReason}
-    return others | {name: f"{_FOLDER}/{name}.md" for name in PAGES}
+class Runbook(NamedTuple):
+    """What to do about an alert or an Event."""
+
+    name: str
+    """The alert or the Event's reason, as the documentation writes it."""
+    path: str
+    """The file in a checkout, with the anchor of the section: ``docs/runbooks/GPUFaultTainted.md``."""
+    text: str
+    """Its sections, in Markdown, with links from the checkout's root."""
 
 
-def runbook_of(name: str) -> tuple[str, str] | None:
-    """Return the name as it is written in the documentation, and the path; None for any other name."""
-    return {each.lower(): (each, path) for each, path in runbooks().items()}.get(name.lower())
+def runbooks() -> dict[str, Runbook]:
+    """Return every runbook by its name; none if the installation lacks the pages."""
+    found = {}
+    for page in sorted(next(filter(Path.is_dir, FOLDERS), FOLDERS[0]).glob("*.md")):
+        text = page.read_text("utf-8").replace("](../", "](docs/").partition("\n")[2]
+        path, sections = f"docs/runbooks/{page.name}", {page.stem: text}
+        if page.stem == _SHARED:
+            sections = dict(each.split("\n", 1) for each in re.split(r"^## ", text, flags=re.MULTILINE)[1:])
+        for name, section in sections.items():
+            anchor = f"#{name.lower()}" if page.stem == _SHARED else ""
+            found[name] = Runbook(name, path + anchor, section.strip())
+    found.pop("README", None)
+    return found
+
+
+def runbook_of(name: str) -> Runbook | None:
+    """Return the runbook of this name in any case; None for any other name."""
+    return {each.lower(): runbook for each, runbook in runbooks().items()}.get(name.lower())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from konductor_like.cli.completion import complete_nodes
-from konductor_like.cli.errors import CommandError
+from konductor_like.cli.errors import FIND_NODE, CommandError
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import By, Context, DryRun, DryRunOption, Kubeconfig, Verbose, node_names
 from konductor_like.cli.output import say, tell, warn
@@ -87,7 +87,7 @@ def _checked(
 
     state = fleet.nodes.get(node)
     if state is None:
-        raise CommandError(f"node/{node} not found")
+        raise CommandError(f"node/{node} not found", hint=FIND_NODE)
     found: Forecast = forecast(state, fleet, load(settings.rules_file))
     reader = reader_on(client, settings, node)
     found.stops += _reader_stops(client, settings, reader)
@@ -123,7 +123,7 @@ def _look_at_jobs(client: ReadOnlyKubeClient, node: str, fleet: Fleet, found: Fo
     from konductor_like.cluster.pods import jobs_on
 
     try:
-        jobs = sorted(jobs_on(client, node, fleet.now).jobs)
+        jobs = sorted(jobs_on(client, node, fleet.now).names)
     except KubeForbidden as error:
         found.stops.append(f"whether jobs run on it is not known: {error}; --with-jobs tests it all the same")
         return

@@ -40,8 +40,8 @@ _BUS_ID = re.compile(
 """A PCI bus id as the driver, nvidia-smi and lspci print it."""
 NAMES_ASKED_ABOUT = 10
 """Number of nodes that the question names; it counts the others."""
-_OWN_RULE = re.compile(r"[a-z][a-z0-9_]*([. ][a-z0-9_]+)+")
-"""A rule of the user's own file, as its id or as words: ``site.nic_down``, ``site nic down``."""
+_OWN_RULE = re.compile(r"(?!(?:xid|sxid|cuda|fm)[. ])[a-z][a-z0-9_]*([. ][a-z0-9_]+)+")
+"""A rule of the user's own file, as its id or as words: ``site.nic_down``, ``site nic down``; no code."""
 _NOTHING_TO_RESET = "Nothing to reset: no node has the taint, and the brake holds no node"
 
 

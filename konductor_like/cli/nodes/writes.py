@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from konductor_like.cli import session
+from konductor_like.cli.errors import FIND_NODE
 from konductor_like.cli.options import DryRun, tell_if_verbose
 from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
 from konductor_like.cli.session import ControllerReport
@@ -134,6 +135,7 @@ class NodeWrites(ABC):
                 states.append(self.decode(self.client.get(node_path(name))))
             except KubeNotFound:
                 self.fail(name, "not found")
+                self._hints[FIND_NODE] = None
         return states
 
     def carry_out(self, states: Sequence[NodeState]) -> None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 Output = Literal["table", "wide", "json", "yaml", "name"]
 SortBy = Literal["state", "name", "age", "fault"]
+_NO_GPU_NODES = (
+    "hint: `konductor-like doctor` looks for the cause; if your GPU nodes have a label of their own, set the "
+    "controller's KONDUCTOR_GPU_NODE_SELECTOR"
+)
 
 
 @examples("status", "status gpu-07 -o yaml", "status --state faulty,held -o wide")
@@ -100,6 +104,8 @@ def status(
             return
         report = status_report(collect(client, settings, session.now(), selector), nodes or ())
     _show(report, output, view)
+    if not (report.nodes or report.missing or report.ordinary or selector):
+        tell(_NO_GPU_NODES)
     found = Exit.of(done=len(set(nodes or ())) - len(report.missing), failed=len(report.missing))
     raise typer.Exit(_by_health(report, found) if exit_code else found)
 

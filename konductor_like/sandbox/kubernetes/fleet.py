@@ -263,6 +263,7 @@ def reader_pod_name(node: str) -> str:
 def make_reader_pod(node: str, phase: str = "Running") -> dict[str, Any]:
     """Return the pod that the DaemonSet ``dmesg`` runs on this node."""
     state = {"running": {}} if phase == "Running" else {"waiting": {"reason": "ImagePullBackOff"}}
+    ready = {"ready": phase == "Running", "restartCount": 0}
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "dmesg", "uid": "u", "controller": True}
     return {
         "metadata": {
@@ -272,5 +273,15 @@ def make_reader_pod(node: str, phase: str = "Running") -> dict[str, Any]:
             "ownerReferences": [owner],
         },
         "spec": {"nodeName": node, "containers": [{"name": "dmesg"}]},
-        "status": {"phase": phase, "containerStatuses": [{"name": "dmesg", "state": state}]},
+        "status": {"phase": phase, "containerStatuses": [{"name": "dmesg", "state": state, **ready}]},
+    }
+
+
+def make_reader_daemonset(nodes: int) -> dict[str, Any]:
+    """Return the DaemonSet ``dmesg`` with a ready pod on each of these nodes."""
+    container = {"name": "dmesg", "image": "docker.io/library/python:3.13-slim"}
+    return {
+        "metadata": {"namespace": "dmesg-logging", "name": "dmesg"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+        "status": {"desiredNumberScheduled": nodes, "numberReady": nodes},
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from urllib.parse import parse_qs
 
@@ -17,7 +17,7 @@ from konductor_like.sandbox.loki.engine import EmptyResults, Hit, Span, Work, co
 from konductor_like.sandbox.loki.limits import HOUR_SECONDS, SECOND_NS, LokiError, LokiLimits
 from konductor_like.sandbox.loki.logql import CountQuery, LogQuery, parse
 from konductor_like.sandbox.loki.messages import refusal
-from konductor_like.sandbox.loki.store import Store
+from konductor_like.sandbox.loki.store import Entry, Store, Stream
 from konductor_like.sandbox.loki.tail import Tails
 
 _SHARDS = 16
@@ -81,8 +81,7 @@ class Queries:
         """Return the names of the index labels of all streams, or of the selected ones."""
         span = self._span(request)
         self._check_length(span)
-        query = parse(request.param("query")) if request.param("query") else None
-        found = store.select(query.selects if isinstance(query, LogQuery) else lambda _labels: True, *span)
+        found = self._selected(request, store, span)
         return answers.success(sorted({name for stream, _ in found for name, _value in stream.labels}))
 
     def volume(self, request: Request, store: Store, _tenant: str) -> Reply:
@@ -100,14 +99,20 @@ class Queries:
         return answers.volume_answer(label, found.most_common(limit), span.end_ns)
 
     def label_values(self, request: Request, store: Store, _tenant: str) -> Reply:
-        """Return the values of one index label of all streams."""
+        """Return the values of one index label of all streams, or of the selected ones."""
         span = self._span(request)
         self._check_length(span)
         name = request.path.removesuffix("/values").rpartition("/")[2]
-        found = store.select(lambda _labels: True, *span)
+        found = self._selected(request, store, span)
         return answers.success(
             sorted({dict(stream.labels)[name] for stream, _ in found if name in dict(stream.labels)})
         )
+
+    @staticmethod
+    def _selected(request: Request, store: Store, span: Span) -> Iterator[tuple[Stream, list[Entry]]]:
+        """Return the streams that the request selects, or all."""
+        query = parse(request.param("query")) if request.param("query") else None
+        return store.select(query.selects if isinstance(query, LogQuery) else lambda _labels: True, *span)
 
     def _span(self, request: Request) -> Span:
         """Return the range of a query, by default the last hour."""
