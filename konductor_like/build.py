@@ -41,7 +41,7 @@ def build_of(package: Path) -> str:
     digest = hashlib.sha256()
     files = {path.relative_to(package).as_posix(): path for path in package.rglob("*.*")}
     for name in sorted(files):
-        if files[name].suffix in SUFFIXES:
+        if files[name].suffix in SUFFIXES and files[name].is_file():  # Emacs locks a file by a broken link
             content = files[name].read_bytes()
             digest.update(f"{name}\0{len(content)}\0".encode())
             digest.update(content)

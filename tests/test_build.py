@@ -33,8 +33,10 @@ def package(tmp_path: Path) -> Path:
         (lambda package: (package / "data/xid.csv").rename(package / "xid.csv"), True),
         (lambda package: (package / "__pycache__/a.pyc").write_text("y"), False),
         (lambda package: (package / "__init__.py").touch(), False),
+        (lambda package: (package / ".#__init__.py").symlink_to("kim@host.4711:1"), False),
+        (lambda package: (package / "rules.yaml").mkdir(), False),
     ],
-    ids=["content", "another file", "another name", "bytecode", "another time"],
+    ids=["content", "another file", "another name", "bytecode", "another time", "editor's lock", "folder"],
 )
 def test_another_build_is_another_content(
     package: Path, change: Callable[[Path], object], is_another: bool

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -66,15 +65,13 @@ def demo(
         return
     from rich.console import Console
 
+    from konductor_like.cli.session import ending_by_signal
     from konductor_like.demo.stage import Stage
 
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        # These signals, too, must end the controller and remove the folder.
-        signal.signal(ending, _leave)
     plain = None if colourful(sys.stdout) else False  # NO_COLOR: not even bold text or a moving line
     console = Console(force_terminal=plain, highlight=False, soft_wrap=True, markup=False, emoji=False)
     settings = dict(each.split("=", 1) for each in assignments or ())
-    with Stage(settings=settings) as stage:
+    with ending_by_signal(), Stage(settings=settings) as stage:
         if settings and (found := stage.run("check-config")).returncode:
             tell(found.stderr.rstrip())
             raise typer.Exit(Exit.USAGE)
@@ -235,9 +232,3 @@ def _commands(stage: Stage) -> Iterator[str]:
         yield "kubectl get nodes -L trainy.konduktor.ai/health"
         yield "kubectl describe node gpu-04"
         yield "kubectl get events"
-
-
-def _leave(number: int, _frame: object) -> None:
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.SIG_IGN)  # a second signal must not stop the clean-up
-    raise SystemExit(128 + number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import signal
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -130,6 +131,28 @@ class ControllerReport:
             f"the controller runs other rules ({self.settings.rules_digest}) than this machine has: "
             "the output of `explain RULE` and `rules` here may not apply there"
         )
+
+
+@contextmanager
+def ending_by_signal() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into SystemExit, so that this block cleans up."""
+    before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def ignore_signals() -> None:
+    """Ignore SIGTERM and SIGHUP: they must not stop the clean-up."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _leave(number: int, _frame: object) -> None:
+    ignore_signals()
+    raise SystemExit(128 + number)
 
 
 def now() -> datetime:

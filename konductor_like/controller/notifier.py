@@ -5,12 +5,14 @@ A notification is as good as its Event: it is sent after the write, and a crash 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 
 from konductor_like.cluster.errors import Backoff
 from konductor_like.cluster.events import events_of
@@ -37,8 +39,11 @@ CLOSE_SECONDS = 5.0
 _BACKOFF = Backoff(first_seconds=2.0, most_seconds=16.0)
 _REMEMBERED = 5000
 """Ids of notifications that are remembered, so that none is sent twice."""
+REMEMBERED_SECONDS = 3600.0
+"""Seconds for which an id is remembered: the Events of two incidents may have the same words."""
 
 _Make = Callable[[], list[News]]
+_T = TypeVar("_T")
 
 
 class Notifications:
@@ -118,7 +123,8 @@ class Notifier:
         self._dropped = 0
         """Notifications dropped since the last ones were taken from the queue."""
         self._sent_seconds: deque[float] = deque(maxlen=MESSAGES_MOST)
-        self._known: dict[str, None] = {}
+        self._known: dict[str, float] = {}
+        """By id, when the notification came."""
         self._problem = ""
         self._results = {
             result: metrics.notifications.labels(webhook.name, result)
@@ -153,14 +159,22 @@ class Notifier:
 
     def _run(self) -> None:
         while batch := self._taken():
-            try:
-                news = [each for make in batch for each in make() if self._is_new(each)]
-                for message in within(grouped(news), MESSAGES_MOST - self._recent()):
-                    self._deliver(message)
-            except Exception as error:  # noqa: BLE001  # the thread must go on; its text may quote the URL
-                logs.error(
-                    f"Notifications to {self._name} failed ({type(error).__name__}). Please report this."
-                )
+            for message in self._tried(partial(self._messages, batch)) or ():
+                self._tried(partial(self._deliver, message))
+
+    def _messages(self, batch: Sequence[_Make]) -> list[Message]:
+        news = [each for make in batch for each in self._tried(make) or () if self._is_new(each)]
+        return within(grouped(news), MESSAGES_MOST - self._recent())
+
+    def _tried(self, do: Callable[[], _T]) -> _T | None:
+        """Return the result; note a bug and return None, so that all other notifications are still sent."""
+        try:
+            return do()
+        except Exception as error:  # noqa: BLE001  # the thread must go on; its text may quote the URL
+            self._results["failed"].inc()
+            name = type(error).__name__
+            self._note(name, f"A notification to {self._name} failed ({name}). Please report this.")
+            return None
 
     def _taken(self) -> list[_Make]:
         """Wait for notifications and take all of them; none when the process stops."""
@@ -190,9 +204,9 @@ class Notifier:
         return min(recent, MESSAGES_MOST - 1) if self.closing.is_set() else recent
 
     def _is_new(self, news: News) -> bool:
-        if news.id in self._known:
+        if self._clock() - self._known.get(news.id, -math.inf) < REMEMBERED_SECONDS:
             return False
-        self._known[news.id] = None
+        self._known[news.id] = self._clock()
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
         return True

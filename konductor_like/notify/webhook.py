@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import socket
 import ssl
 import threading
@@ -21,7 +20,6 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from konductor_like import __version__
-from konductor_like.model.text import clipped, printable
 from konductor_like.model.time import retry_after_seconds
 from konductor_like.notify.messages import Message, cloud_event, slack_message
 from konductor_like.settings import Settings
@@ -30,9 +28,11 @@ TOTAL_SECONDS = 10.0
 """Seconds for a connection, and again for the request and its answer, however slowly its bytes come."""
 _BODY_BYTES = 4096
 """Bytes of an answer that are read."""
-_EXCERPT_CHARS = 120
-_SECRET_CHARS = 5
-"""Length from which a part of the URL may be no part of an error's text."""
+_SLACK_WORDS = frozenset(
+    b"action_prohibited channel_is_archived channel_not_found invalid_payload invalid_token no_active_hooks "
+    b"no_service no_team no_text rate_limited rollup_error team_disabled user_not_found".split()
+)
+"""Slack's answers to a message that it refuses. No other answer is shown: it may quote the URL."""
 _Answer = tuple[int, str | None, bytes]
 
 
@@ -82,9 +82,13 @@ class Webhook:
             raise WebhookError(_why(error), transient=not isinstance(error, ssl.CertificateError)) from None
         if 200 <= status < 300 and (not self.confirms or answer.strip() == b"ok"):
             return
-        why = f"the receiver answered {status}{_excerpt(answer, url)}"
+        why = f"the receiver answered {status}"
         if 300 <= status < 400:
-            why = f"the receiver answered {status}; the controller follows no redirect"
+            why = f"{why}; the controller follows no redirect"
+        elif (word := answer.strip()) in _SLACK_WORDS:
+            why = f"{why}: {word.decode()}"
+        elif status < 300:
+            why = f"{why} without Slack's word for success, ok"
         wait_seconds = retry_after_seconds(retry_after)
         raise WebhookError(
             why, transient=status in (408, 425, 429) or status >= 500, wait_seconds=wait_seconds
@@ -180,12 +184,3 @@ _WHY: tuple[tuple[type[Exception], str], ...] = (
 def _why(error: Exception) -> str:
     """Return a few fixed words about an error, without its own text."""
     return next((why for kind, why in _WHY if isinstance(error, kind)), f"it failed ({type(error).__name__})")
-
-
-def _excerpt(answer: bytes, url: SplitResult) -> str:
-    """Return the beginning of an answer, or why it is not shown: a receiver may quote the URL."""
-    text = answer.decode("utf-8", "replace").strip()
-    parts = re.split(r"[/?&=#:@.]", url.geturl() + "/" + unquote(url.geturl()))
-    if any(part.lower() in text.lower() for part in parts if len(part) >= _SECRET_CHARS):
-        return " (its text quotes the URL, and is not shown)"
-    return f": {clipped(printable(text), _EXCERPT_CHARS)}" if text else ""

@@ -14,7 +14,14 @@ import pytest
 from konductor_like.controller import logs
 from konductor_like.controller import notifier as module
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.notifier import MESSAGES_MOST, TRIES, WAITING_MOST, Notifications, Notifier
+from konductor_like.controller.notifier import (
+    MESSAGES_MOST,
+    REMEMBERED_SECONDS,
+    TRIES,
+    WAITING_MOST,
+    Notifications,
+    Notifier,
+)
 from konductor_like.controller.wiring import Options, open_controller
 from konductor_like.model import Change, EventReason
 from konductor_like.notify.messages import Kind, Message, News, text_of
@@ -154,10 +161,11 @@ def test_a_reconcile_ends_while_a_receiver_stalls_and_the_other_receiver_is_serv
 
     scene.run(xid("gpu-1"), seconds=2)
     assert receiver.tried.acquire(timeout=10)
+    other.wait()
     scene.run(xid("gpu-2"), seconds=3)
 
     assert scene.cluster.tainted == {"gpu-1", "gpu-2"}
-    other.wait(2)
+    other.wait()
     assert other.texts == ["Tainted: gpu-1.", "Tainted: gpu-2."]
     assert receiver.taken == []
     receiver.gate.set()
@@ -191,6 +199,19 @@ def test_the_same_write_announced_again_is_sent_once(receiver: Receiver) -> None
     sender.close()
 
     assert sorted(each.node for message in receiver.taken for each in message.news) == ["gpu-1", "gpu-2"]
+
+
+def test_the_same_words_an_hour_later_are_another_notification(receiver: Receiver) -> None:
+    clock = Clock()
+    sender = notifier(receiver, clock=clock)
+    for at_seconds in (0, REMEMBERED_SECONDS - 1, REMEMBERED_SECONDS, REMEMBERED_SECONDS + 1):
+        clock.seconds = at_seconds
+        put(sender, 1)
+        put(sender, int(at_seconds) + 2)
+        receiver.wait(1 + (at_seconds in (0, REMEMBERED_SECONDS)))
+    close(sender)
+
+    assert receiver.texts.count("Tainted: gpu-1.") == 2
 
 
 def test_events_of_the_fleet_are_notified_of_and_records_are_not(receiver: Receiver) -> None:
@@ -288,20 +309,28 @@ def test_without_a_file_nothing_is_sent_counted_or_logged_twice(receiver: Receiv
     assert log.getvalue().count("\n") == log.getvalue().count("Notifications to Slack are off.") == 1
 
 
-def test_an_error_of_our_own_ends_nothing_and_its_text_is_not_logged(
+def test_an_error_of_our_own_loses_one_notification_and_its_text_is_not_logged(
     receiver: Receiver, log: io.StringIO
 ) -> None:
-    receiver.moods = [RuntimeError("https://hooks.slack.com/secret")]
-    sender = notifier(receiver)
+    def broken() -> list[News]:
+        raise RuntimeError("https://hooks.slack.com/secret")
 
-    put(sender, 1)
-    receiver.wait()
-    put(sender, 2)
-    receiver.wait()
+    metrics = Metrics()
+    receiver.gate.clear()
+    sender = notifier(receiver, metrics)
+    put(sender, 0)
+    assert receiver.tried.acquire(timeout=10)
+    sender.put(broken, urgent=True)
+    put(sender, 1, 2)
+
+    receiver.moods = [WebhookOffError("off"), RuntimeError("https://hooks.slack.com/secret")]
+    receiver.gate.set()
+    receiver.wait(3)
     close(sender)
 
     assert receiver.texts == ["Tainted: gpu-2."]
-    assert "Notifications to Slack failed (RuntimeError). Please report this." in log.getvalue()
+    assert results(metrics) == {"sent": 1, "failed": 2}
+    assert log.getvalue().count("A notification to Slack failed (RuntimeError). Please report this.") == 1
     assert "secret" not in log.getvalue()
 
 

@@ -111,14 +111,12 @@ def test_a_rotated_url_and_one_with_a_password_are_used_at_once(file: Path) -> N
 @pytest.mark.parametrize(
     ("act", "transient", "says"),
     [
-        (respond(b"internal", "500 Oops"), True, "the receiver answered 500: internal"),
-        (respond(b"invalid_payload", "400 Bad"), False, "the receiver answered 400: invalid_payload"),
+        (respond(b"rollup_error", "500 Oops"), True, "the receiver answered 500: rollup_error"),
+        (respond(b"invalid_payload\n", "400 Bad"), False, "the receiver answered 400: invalid_payload"),
         (respond(b"no_service", "404 Gone"), False, "the receiver answered 404: no_service"),
         (respond(b"invalid_payload"), False, "the receiver answered 200: invalid_payload"),
-        (respond(b"<html>\x1b[31m" + b"x" * 9999), False, "the receiver answered 200: <html>\\x1b[31mxxx"),
-        (respond(b"no such hook: " + PATH.encode(), "404 Gone"), False, "its text quotes the URL"),
-        (respond(b"no such hook: XYZZYSECRET", "404 Gone"), False, "its text quotes the URL"),
-        (respond(b"x" * 2_000_000, "400 Bad"), False, "the receiver answered 400: xxx"),
+        (respond(b"<html>"), False, "the receiver answered 200 without Slack's word for success, ok"),
+        (respond(b"x" * 2_000_000, "400 Bad"), False, "the receiver answered 400"),
         (
             respond(b"", "302 Found", headers="Location: https://evil.example/secret\r\n"),
             False,
@@ -137,6 +135,13 @@ def test_a_receiver_that_refuses_fails_or_lies(file: Path, act: Act, transient: 
     assert says in str(error)
     assert len(str(error)) < 200
     assert error.transient is transient
+
+
+@pytest.mark.parametrize("text", [PATH, "XYZZYSECRET", "T0SEC...", "Authorization: Basic a2ltOnNlIGNyZXQ="])
+def test_an_answer_that_is_not_slacks_is_not_shown(file: Path, text: str) -> None:
+    error = failure(slack(file), respond(f"no_service {text}".encode(), "403 Forbidden"))
+
+    assert str(error) == "the receiver answered 403"
 
 
 @pytest.mark.parametrize(("asked", "waits"), [("7", 7.0), ("99999", 300.0), ("soon", None)])

@@ -24,7 +24,8 @@ case "$*" in
     [[ $BROKEN != base ]] || unknown python
     [[ $BROKEN == digest ]] && echo "<no value>" || echo "$DIGEST" ;;
   "buildx imagetools inspect --format {{.Manifest.Digest}} registry.test/group/konductor-like:1.2.3")
-    [[ -e $CALLS.pushed ]] || unknown konductor-like
+    [[ $BROKEN != login ]] || { echo "ERROR: failed to authorize: 401 Unauthorized" >&2; exit 1; }
+    [[ -e $CALLS.pushed ]] || unknown registry.test/group/konductor-like:1.2.3
     echo "$DIGEST" ;;
   "buildx inspect konductor-like") echo 'ERROR: no builder "konductor-like" found' >&2; exit 1 ;;
   "buildx create --name konductor-like --driver docker-container") echo konductor-like ;;
@@ -177,8 +178,9 @@ def test_publishing_pushes_the_image_on_the_recorded_base_and_the_chart(reposito
         ("", {}, "base-image.txt", "hint: run make image first\n"),
         ("", {}, "konductor-like-1.2.3.tgz", "hint: run make dist first\n"),
         ("pushed", {}, "", "konductor-like:1.2.3 exists; a released version is never replaced\n"),
+        ("login", {}, "", "konductor-like:1.2.3 exists: ERROR: failed to authorize: 401 Unauthorized\n"),
     ],
-    ids=["no registry", "no helm", "no image", "no chart", "released before"],
+    ids=["no registry", "no helm", "no image", "no chart", "released before", "no login"],
 )
 def test_nothing_is_pushed_if_anything_is_missing_or_was_released(
     broken: str, environment: dict[str, str], missing: str, message: str, repository: Repository

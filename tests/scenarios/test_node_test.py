@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -176,19 +179,51 @@ def test_an_answer_that_is_lost_does_not_end_the_test(stand: Stand) -> None:
     assert stand.site.tainted == set()
 
 
-def test_an_interrupt_releases_what_was_tainted(stand: Stand) -> None:
-    def wait_and_interrupt(_: float) -> None:
+def interrupt(_: Stand) -> None:
+    raise KeyboardInterrupt
+
+
+def close_the_output(stand: Stand) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    closed = stand.site._exits.enter_context(os.fdopen(writing, "w", buffering=1))
+    stand.monkeypatch.setattr(sys, "stdout", closed)
+    stand.monkeypatch.setattr(sys, "stderr", closed)
+
+
+def close_the_terminal(stand: Stand) -> None:
+    close_the_output(stand)
+    signal.raise_signal(signal.SIGHUP)
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "says"),
+    [
+        (interrupt, 130, "interrupted"),
+        (lambda _: signal.raise_signal(signal.SIGTERM), 128 + signal.SIGTERM, "interrupted"),
+        (close_the_terminal, 128 + signal.SIGHUP, ""),
+        (close_the_output, 3, ""),
+    ],
+    ids=["Ctrl-C", "SIGTERM", "closed terminal", "| head -1"],
+)
+def test_an_end_before_the_last_stage_releases_what_was_tainted(
+    stand: Stand, does: Callable[[Stand], None], code: int, says: str
+) -> None:
+    def wait_and_end(_: float) -> None:
         stand.site.run(10)
         assert stand.site.tainted == {NODE}
-        raise KeyboardInterrupt
+        does(stand)
 
-    stand.while_waiting(wait_and_interrupt)
+    before = signal.getsignal(signal.SIGTERM)
+    stand.while_waiting(wait_and_end)
 
     done = stand.test()
 
-    assert done.code == 130
-    assert "interrupted" in done.err
+    assert done.code == code
+    assert says in done.err
     assert stand.site.tainted == set()
+    assert "GPUFaultReleased" in {event["reason"] for event in stand.site.kube.objects("events")}
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_test_whose_release_is_refused_says_how_to_release_it(stand: Stand) -> None:

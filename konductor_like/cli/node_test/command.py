@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,7 +72,8 @@ def node_test(
 
             say([f"node/{node} would get by pod {reader.name}: {line_of('TOKEN')} (dry run)"])
             return
-        is_whole = _run(client, settings, fleet, node, reader, timeout=timeout, keep=keep, by=by)
+        with session.ending_by_signal():
+            is_whole = _run(client, settings, fleet, node, reader, timeout=timeout, keep=keep, by=by)
     raise typer.Exit(Exit.OK if is_whole else Exit.PARTLY)
 
 
@@ -145,8 +147,10 @@ def _run(
     by: str | None,
 ) -> bool:
     """Write the line, follow it, and release the test; return whether every stage came."""
+    from konductor_like.cli import session
     from konductor_like.cli.node_test.chain import InLoki, Reported, Tainted, follow
     from konductor_like.cli.node_test.forecast import line_of
+    from konductor_like.cluster.errors import KubeError
     from konductor_like.cluster.node_decoder import node_decoder
 
     token = secrets.token_hex(3)
@@ -163,9 +167,15 @@ def _run(
             lost = "" if is_certain else "the line may never have been written; "
             tell(f"hint: {lost}{PAGE}")
         return _end(client, settings, fleet, node, keep=keep, by=by) and not missing
-    except KeyboardInterrupt:
-        tell("interrupted")
-        _end(client, settings, fleet, node, keep=keep, by=by)
+    except (CommandError, KubeError):  # nothing was written, or the release failed
+        raise
+    except BaseException:
+        # The output may be closed, by `| head -1` or with the terminal; the release must not depend on it.
+        session.ignore_signals()
+        with suppress(OSError):
+            tell("interrupted")
+        with suppress(OSError):
+            _end(client, settings, fleet, node, keep=keep, by=by)
         raise
     finally:
         loki.close()

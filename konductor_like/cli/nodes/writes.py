@@ -211,9 +211,9 @@ class NodeWrites(ABC):
         return None
 
     def _applied(self, before: NodeState, change: Change, state: NodeState) -> None:
+        if self._events is not None and change.event is not None:  # first: the output may be closed
+            self._events.send(state, change.event, change.message, event_subject(change), change.act_id)
         message = f"{self.done_text(change)}{_SUFFIX[self.dry_run]}"
         self._succeed(change.node, "changed", message, list(self.warnings(before, change)))
         if change.act_id:
             tell_if_verbose(f"node/{change.node}: audit id {change.act_id}")
-        if self._events is not None and change.event is not None:
-            self._events.send(state, change.event, change.message, event_subject(change), change.act_id)
