@@ -410,10 +410,11 @@ def test_at_the_end_a_failing_receiver_is_tried_once_more_and_no_longer(receiver
 def test_a_real_run_has_a_notifier_for_each_file_and_a_dry_run_has_none(tmp_path: Path) -> None:
     kubeconfig = str(KubernetesServer().kubeconfig(tmp_path / "config"))
     settings = Settings(notify_slack_file=tmp_path / "slack", notify_webhook_file=tmp_path / "webhook")
-    threads = []
+    threads, before = [], {*threading.enumerate()}
     for dry_run in (True, False):
         options = Options(dry_run=dry_run, kubeconfig=kubeconfig)
         with open_controller(settings, options, Metrics(), threading.Event()):
-            threads.append({each.name for each in threading.enumerate() if each.name.startswith("notify-")})
+            started = {*threading.enumerate()} - before
+            threads.append({each.name for each in started if each.name.startswith("notify-")})
 
     assert threads == [set(), {"notify-slack", "notify-webhook"}]

@@ -63,9 +63,7 @@ def test_a_controller_before_its_policy_taints_without_the_label_and_labels_once
     first = upgrade.start()
     stage.kernel("gpu-01", XID_79)
     until(lambda: stage.node("gpu-01").tainted, "gpu-01 is tainted", first)
-    until(
-        logged(first, "Install the admission policy of this version"), "the log says it", first
-    )
+    until(logged(first, "Install the admission policy of this version"), "the log says it", first)
     assert upgrade.needs("gpu-01") is None
     assert first.stop() == 0
 
