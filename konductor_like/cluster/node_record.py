@@ -30,6 +30,7 @@ from konductor_like.model import (
     Machine,
     Needs,
     NodeRecord,
+    PartCover,
     Quarantine,
     Release,
     Source,
@@ -125,6 +126,7 @@ _RECORD = Codec(
     replace="replace_since",
     contested="contested_at",
     probation="probation_until",
+    failed="failed_rule",
 )
 _COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice", "needs")
 _INCIDENT = Codec(
@@ -144,9 +146,10 @@ _ACT = Codec(Act, "id", "at", "rules")
 MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")
 _POSITION = Codec(KernelPosition, seq="sequence", us="stamp_us")
 _QUARANTINE = Codec(Quarantine, "rule", "how", "relapse", out="tainted_at", back="released_at")
+_PART_COVER = Codec(PartCover, "rule", "at", "gpu", boot="boot_id", seq="sequence", us="stamp_us")
 _RECORD_FIELDS = frozenset(
     {"v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act", "truncated"}
-    | _RECORD.attributes.keys()
+    | {"part_covers", *_RECORD.attributes}
 )
 _INCIDENT_FIELDS = frozenset({*_COMMON.attributes, *_INCIDENT.attributes, "rule", "gpu", "at", "ack"})
 _RELEASE_FIELDS = frozenset({*_RELEASE.attributes, "read", "until"})
@@ -183,6 +186,7 @@ def record_in(found: Fields) -> NodeRecord:
         read=_position(found, "read", boot_id),
         past_boots=found.texts("boots"),
         quarantines=found.decoded("quarantines", _QUARANTINE.made),
+        part_covers=found.decoded("part_covers", _PART_COVER.made),
         act=_ACT.made(found.inner("act")),
         unknown=found.unknown(_RECORD_FIELDS),
         **_RECORD.values(found),
@@ -274,6 +278,7 @@ def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int]
         "releases": [_release_json(each, boot_id) for each in record.releases],
         "boots": list(record.past_boots),
         "quarantines": [_QUARANTINE.parts(each) for each in record.quarantines],
+        "part_covers": [_PART_COVER.parts(each) for each in record.part_covers],
         "act": _ACT.parts(record.act) if record.act else None,
         "truncated": truncated,
     }
@@ -334,7 +339,7 @@ def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
 
 
 def _fewer(record: NodeRecord) -> str:
-    """Return the text with as many incidents and releases as fit, the most needed first."""
+    """Return the text with as many incidents, releases and covers as fit, the most needed first."""
     record = replace(
         record, past_boots=record.past_boots[:_BOOTS], quarantines=record.quarantines[:_QUARANTINES]
     )
@@ -347,6 +352,7 @@ def _fewer(record: NodeRecord) -> str:
             record,
             incidents=tuple(i for n, i in enumerate(record.incidents) if ("incident", n) in kept),
             releases=tuple(r for n, r in enumerate(record.releases) if ("release", n) in kept),
+            part_covers=tuple(p for n, p in enumerate(record.part_covers) if ("part", n) in kept),
         )
         also = f", {left_out} entries left out" if left_out else ""
         return _text(shorter, f"texts shortened{also}", _WORDS_CHARS)
@@ -357,10 +363,11 @@ def _fewer(record: NodeRecord) -> str:
 
 
 def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
-    """Return all incidents and releases as ("incident" or "release", index), the most needed first.
+    """Return all incidents, releases and covers as ("incident", "release" or "part", index), by need.
 
-    The order is: the latest release; incidents that keep the taint; older releases; incidents that keep
-    replayed lines from tainting; other incidents. Within each of these the newest come first.
+    The order is: the latest release, and what releases in part cover; incidents that keep the taint; older
+    releases; incidents that keep replayed lines from tainting; other incidents. Within each of these the
+    newest come first.
     """
     newest = max((each.at for each in record.releases), default=None)
     ranked = [(_rank(each), -each.last_ns, "incident", n) for n, each in enumerate(record.incidents)]
@@ -368,6 +375,7 @@ def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
         (0 if each.at == newest else 2, -unix_ns(each.at), "release", n)
         for n, each in enumerate(record.releases)
     ]
+    ranked += [(0, -unix_ns(each.at), "part", n) for n, each in enumerate(record.part_covers)]
     return [(kind, n) for _, _, kind, n in sorted(ranked)]
 
 

@@ -56,6 +56,7 @@ from konductor_like.model.nodes import (
     MetBy,
     NodeRecord,
     NodeState,
+    PartCover,
     Quarantine,
     Release,
     Role,

@@ -8,7 +8,6 @@ from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelPosition, Severity, Source
-from konductor_like.model.time import unix_ns
 
 TAINT_KEY = "trainy.konduktor.ai/faulty"
 TAINT_VALUE = "true"
@@ -99,7 +98,7 @@ class Incident:
     source: Source = Source.KERNEL
     before_install: bool = False
     released_ns: int | None = None
-    """Up to when a release covers it. An open incident has the time of a release in part before it."""
+    """Up to when a release covers it; None while it is open."""
     user_written: bool = False
     """Whether all its lines are kernel-log records written from user space."""
     job: str | None = None
@@ -173,6 +172,19 @@ class Release:
     def in_part(self) -> bool:
         """Whether a person released some incidents only. Such a release covers no other evidence."""
         return self.how.startswith(HOW_PART)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartCover(KernelPosition):
+    """Up to where and when releases in part cover one rule's faults of one GPU.
+
+    It stays in the record when the released incident or the release is no longer there.
+    """
+
+    rule: str
+    gpu: str | None = None
+    at: datetime
+    """When the latest of these releases was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +263,10 @@ class NodeRecord:
     """When the probation ends of a node that returned by itself; None for no probation."""
     gpus: int | None = None
     """The highest number of GPUs that this machine had."""
+    part_covers: tuple[PartCover, ...] = ()
+    """What releases in part cover since the last release of the whole node by a person."""
+    failed_rule: str | None = None
+    """The rule of this time out's gravest failure, if one was released in part and the taint stays."""
     quiet_since: datetime | None = None
     """When the clock of quiet last started, after a gap of the kernel log that was given up."""
     act: Act | None = None
@@ -266,11 +282,6 @@ class NodeRecord:
     def last_by_person(self) -> Release | None:
         """The latest release of the whole node by a person."""
         return next((mark for mark in self.releases if not (mark.by_controller or mark.in_part)), None)
-
-    @property
-    def released_in_part(self) -> frozenset[int | None]:
-        """The times of the releases in part: the ``released_ns`` of the incidents that they released."""
-        return frozenset(unix_ns(mark.at) for mark in self.releases if mark.in_part)
 
     def incident(self, key: IncidentKey) -> Incident | None:
         """Return the incident of the key; None without one."""

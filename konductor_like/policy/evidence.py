@@ -131,13 +131,12 @@ def _of_window(
     since_ns, boot_id = dealt_with_until_ns(state, record), state.machine.boot_id
     proven = {incident.key for incident in standing if incident.escalated_because}
     acked = {i.key: unix_ns(i.ack.at) for i in record.incidents if i.ack is not None}
-    if in_part := record.released_in_part:
-        acked |= {i.key: i.released_ns or 0 for i in record.incidents if i.released_ns in in_part}
+    released = {IncidentKey(each.rule, each.gpu): unix_ns(each.at) for each in record.part_covers}
     for key, trace in traces.items():
         if key.boot_id is not None and key.boot_id != boot_id:
             continue
         incident_key, defers = IncidentKey(key.rule, key.gpu), policy.escalation(key.rule).defer_seconds > 0
-        dealt_with_ns = max(since_ns, acked.get(incident_key, 0)) if acked else since_ns
+        dealt_with_ns = max(since_ns, acked.get(incident_key, 0), released.get(incident_key, 0))
         is_proven = incident_key in proven and not key.taints
         job = None if key.job is None else frozenset((key.job,))
         for episode in trace.episodes:

@@ -31,7 +31,7 @@ from konductor_like.model import (
 from konductor_like.model.faults import NOWHERE
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.machines import PAST_BOOTS_KEPT
-from konductor_like.policy.release import covers, had_been_read
+from konductor_like.policy.release import covers, had_been_read, part_marks
 
 UPTIME_MARGIN_US = 900_000_000
 """Microseconds by which a kernel stamp may exceed the boot's longest possible uptime: stamps drift, clocks
@@ -196,8 +196,6 @@ class Folded:
         before = self.builder(key)
         if before is not None:
             del self.builders[key]
-            if before.incident.released_ns in self.record.released_in_part:  # its evidence stays dealt with
-                incident = replace(incident, released_ns=before.incident.released_ns)
             kept = tuple(i for i in self.record.incidents if i is not before.recorded)
             self.record = replace(self.record, incidents=kept)
         self.builders[key] = IncidentBuilder(incident)
@@ -273,6 +271,7 @@ def _at_present_machine(state: NodeState) -> NodeRecord:
                 for incident in record.incidents
                 if incident.last.boot_id == machine.boot_id or incident.state is not IncidentState.RELEASED
             ),
+            part_covers=tuple(each for each in record.part_covers if not each.known),
             read=KernelPosition(machine.boot_id),
             booted_after_ns=None,
         )
@@ -373,7 +372,8 @@ def _why_known(
     if entry is None or (is_released and not entry.before_release(fault)):
         # The last release does not cover an incident that an earlier release closed, nor one that never was
         # recorded.
-        marks = [mark for mark in folded.record.releases if covers(mark, fault, names_boot=names_boot)]
+        marks = [*folded.record.releases, *part_marks(folded.record, fault)]
+        marks = [mark for mark in marks if covers(mark, fault, names_boot=names_boot)]
         if not marks:
             return None
         read = any(had_been_read(mark, fault) for mark in marks)

@@ -33,6 +33,7 @@ from konductor_like.model import (
     Needs,
     NodeRecord,
     NodeState,
+    PartCover,
     Quarantine,
     Release,
     Role,
@@ -61,6 +62,8 @@ _PEOPLE = re.compile(r"(kubectl|k9s|(open)?lens|mozilla|node-fetch|headlamp|curl
 """Field managers of tools with which people edit Nodes."""
 DEFAULTS = PolicyConfig()
 QUARANTINES_KEPT = 10
+PART_COVERS_MOST = 16
+"""Rules and GPUs that releases in part may cover at once; beyond that, only the whole node is released."""
 
 
 def release(
@@ -155,6 +158,7 @@ def released_record(
             for incident in record.incidents
         ),
         releases=_latest((mark, *record.releases)),
+        part_covers=record.part_covers if mark.by_controller else (),
         read=read,
         gpus=record.gpus if how in ("reboot", "time") else accepted(state),  # no person looked at it
     )
@@ -178,9 +182,12 @@ def release_part(
     record, part = state.record, replace(state, record=replace(state.record, incidents=tuple(chosen)))
     overridden = may_return(record, at, None) if untaints else None
     if untaints:
-        record = replace(with_quarantine(record, at, how), tainted_at=None)
+        record = replace(with_quarantine(record, at, how), tainted_at=None, contested_at=None)
+    elif state.tainted and any(map(is_failure, chosen)):
+        record = replace(record, failed_rule=_failed_rule(record))
     loses_gpus = any(each.kind is FaultKind.NODE for each in chosen)
     warning = f"The node was {overridden}. " if overridden else ""
+    warning += _relapse_warning(state.record) if untaints and not reason else ""
     warning = f"{warning}{_loss_warning(part) if loses_gpus else ''}{_reboot_warning(part)}".rstrip()
     mark = Release(at, by, reason, how, KernelPosition(boot_id), warning=warning or None)
     verb = Verb.UNTAINT if untaints else Verb.RECORD
@@ -188,6 +195,7 @@ def release_part(
         record,
         incidents=rest,
         releases=_latest((mark, *record.releases)),
+        part_covers=_part_covers(state, chosen, at),
         gpus=accepted(part) if loses_gpus else record.gpus,
         act=act_of(state, verb, at),
     )
@@ -205,6 +213,19 @@ def release_part(
         event=EventReason.RELEASED,
         message=f"{message} {warning}" if warning else message,
     )
+
+
+def _part_covers(state: NodeState, chosen: Sequence[Incident], at: datetime) -> tuple[PartCover, ...]:
+    """Return what releases in part cover after this one."""
+    boot_id = state.machine.boot_id
+    covers = {(p.rule, p.gpu): p for p in state.record.part_covers if p.boot_id == boot_id or not p.known}
+    for i in chosen:
+        last = i.last if i.last.boot_id == boot_id else KernelPosition(boot_id)
+        last = covers[i.key].later(last) if i.key in covers else last
+        covers[i.key] = PartCover(
+            boot_id, last.sequence, last.stamp_us, rule=i.key.rule, gpu=i.key.gpu, at=at
+        )
+    return tuple(covers.values())
 
 
 def _latest(marks: tuple[Release, ...]) -> tuple[Release, ...]:
@@ -316,6 +337,16 @@ def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
     return had_been_read(mark, fault)
 
 
+def part_marks(record: NodeRecord, fault: Fault) -> list[Release]:
+    """Return what releases in part cover of a fault's rule and GPU, as releases."""
+    has_position = fault.finding.position.known  # without one its time decides
+    return [
+        Release(each.at, "", "", HOW_PART, each, {} if has_position else {fault.source: unix_ns(each.at)})
+        for each in record.part_covers
+        if (each.rule, each.gpu) == fault.key
+    ]
+
+
 def had_been_read(mark: Release, fault: Fault) -> bool:
     """Whether this line had been read at the time of the release; a replay of it has a later timestamp."""
     return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
@@ -372,14 +403,21 @@ def with_quarantine(record: NodeRecord, released_at: datetime, how: str = "") ->
     A quarantine is one past time out of service. A test (Xid 14) and a person's own taint are no failures:
     they add none.
     """
-    probation_until = record.probation_until if how == HOW_TIME else None  # a test interrupts no probation
-    cleared = replace(record, hold_until=None, replace_since=None, probation_until=probation_until)
-    failures = [i for i in record.incidents if is_failure(i) and i.state is not IncidentState.RELEASED]
-    if record.tainted_at is None or not failures:
+    rule = _failed_rule(record)
+    is_test = rule is None and how.startswith((HOW_TIME, HOW_PART))
+    until = record.probation_until if is_test else None  # a test interrupts no probation
+    cleared = replace(record, hold_until=None, replace_since=None, failed_rule=None, probation_until=until)
+    if record.tainted_at is None or rule is None:
         return cleared
-    gravest = min(failures, key=lambda incident: incident.urgency)
-    quarantine = Quarantine(record.tainted_at, released_at, gravest.key.rule, how)
+    quarantine = Quarantine(record.tainted_at, released_at, rule, how)
     return replace(cleared, quarantines=(quarantine, *record.quarantines)[:QUARANTINES_KEPT])
+
+
+def _failed_rule(record: NodeRecord) -> str | None:
+    """Return the rule of the gravest failure of this time out; None without a failure."""
+    failures = [i for i in record.incidents if is_failure(i) and i.state is not IncidentState.RELEASED]
+    gravest = min(failures, key=lambda incident: incident.urgency, default=None)
+    return record.failed_rule or (gravest.key.rule if gravest else None)
 
 
 def held_longer(before: NodeRecord, record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from konductor_like.model import RECORD_ANNOTATION, TAINT_KEY, IncidentState, Severity
+from konductor_like.policy.release import PART_COVERS_MOST
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
@@ -92,6 +93,22 @@ def test_a_name_that_nothing_fits_is_refused_and_the_open_faults_are_named(
     assert done.code == 1
     assert says in done.err
     assert server.calls("patch") == []
+
+
+def test_too_many_faults_released_one_by_one_ask_for_a_reset_of_the_whole_node(
+    cluster: Cluster, run: Run
+) -> None:
+    server, node = cluster("healthy"), make_node("gpu-1")
+    many = [incident(f"xid.{code}", boot=boot_of(node)) for code in range(200, 200 + PART_COVERS_MOST)]
+    server.put_node(with_record(node, *many, incident("xid.79", OTHER_GPU, boot=boot_of(node)), tainted=True))
+    assert run("reset", "gpu-1", "--gpu", "9b:00").code == 0
+
+    done = run("reset", "gpu-1", "--rule", "79")
+
+    assert done.code == 1
+    assert "node/gpu-1 has too many faults released one by one: reset without --rule and --gpu" in done.err
+    assert run("reset", "gpu-1").code == 0
+    assert not tainted(server)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from konductor_like.model import (
     Machine,
     MetBy,
     NodeRecord,
+    PartCover,
     Quarantine,
     Release,
     Role,
@@ -36,6 +37,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
+from konductor_like.policy.release import PART_COVERS_MOST
 from konductor_like.policy.release import release as let_go
 from tests.cluster.scenes import BOOT, NOON, NOON_NS, OURS, incident, raw_node, record, release
 
@@ -94,6 +96,15 @@ RELEASES = st.builds(
     warning=st.none() | NAMES,
     unknown=UNKNOWN,
 )
+PART_COVERS = st.builds(
+    PartCover,
+    boot_id=BOOTS,
+    sequence=st.none() | NUMBERS,
+    stamp_us=st.none() | NUMBERS,
+    rule=NAMES,
+    gpu=st.none() | NAMES,
+    at=MOMENTS,
+)
 RECORDS = st.builds(
     NodeRecord,
     machine=st.none() | st.builds(Machine, NAMES, st.none() | NAMES, BOOTS),
@@ -111,6 +122,8 @@ RECORDS = st.builds(
     contested_at=st.none() | MOMENTS,
     probation_until=st.none() | MOMENTS,
     gpus=st.none() | NUMBERS,
+    part_covers=st.lists(PART_COVERS, max_size=3).map(tuple),
+    failed_rule=st.none() | NAMES,
     quiet_since=st.none() | MOMENTS,
     act=st.none() | st.builds(Act, TEXTS, MOMENTS, TEXTS),
     unknown=UNKNOWN,
@@ -134,7 +147,8 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
             NodeRecord,
             (
                 "machine tainted_at incidents releases read past_boots booted_after_ns quarantines "
-                "hold_until replace_since contested_at probation_until gpus quiet_since act unknown"
+                "hold_until replace_since contested_at probation_until gpus part_covers failed_rule "
+                "quiet_since act unknown"
             ),
         ),
         (
@@ -435,6 +449,20 @@ def test_released_incidents_go_before_older_releases() -> None:
 
     assert found.releases == releases
     assert found.incidents == done[-len(found.incidents) :]
+
+
+def test_what_releases_in_part_cover_stays_even_before_live_incidents() -> None:
+    covers = tuple(
+        PartCover("boot-a" * 6, 10**7 + n, 10**12, rule="xid.119", gpu=f"0000:{n:02x}:00", at=NOON)
+        for n in range(PART_COVERS_MOST)
+    )
+    marks = (release(59), release(1))
+
+    found, _ = decode(encode(replace(record(*_many(90), releases=marks), part_covers=covers)))
+
+    assert found.part_covers == covers
+    assert [kept.at for kept in found.releases] == [release(59).at]
+    assert len(found.incidents) > PART_COVERS_MOST
 
 
 def test_the_newest_release_stays_even_before_live_incidents() -> None:

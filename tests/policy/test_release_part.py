@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konductor_like.catalog import Needs
-from konductor_like.model import EventReason, Fault, IncidentKey, IncidentState, NodeState, Severity, Verb
+from konductor_like.model import (
+    Change,
+    Escalation,
+    EventReason,
+    Fault,
+    FaultKind,
+    IncidentKey,
+    IncidentState,
+    NodeRecord,
+    NodeState,
+    Quarantine,
+    Severity,
+    Source,
+    Verb,
+)
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import tainting
 from konductor_like.policy.machines import recent_releases
 from konductor_like.policy.operator import operator_taint, release_selected
-from konductor_like.policy.release import RELEASES_KEPT, reminder
+from konductor_like.policy.release import RELEASES_KEPT, release, reminder
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node, ns, reset_node
-from tests.policy.shared import gpu_fleet, xid
+from tests.policy.shared import RULES, gpu_fleet, xid
 
 OTHER_GPU = "0000:9a:00"
 SUSPECT = {"rule": "xid.63", "severity": Severity.SUSPECT, "needs": "gpu-reset"}
 TEST = {"rule": "xid.14", "severity": Severity.TEST, "gpu": "0000:ff:1f", "needs": "nothing"}
+POD_RULE = "cuda.214"
+POD_THRESHOLD = Escalation(replace(RULES.escalations["xid.94"].threshold, count=2))  # type: ignore[type-var]
+POD_RULES = replace(RULES, escalations={POD_RULE: POD_THRESHOLD})
+"""Two of a pod's lines in a day taint."""
 
 
 def release_rules(cluster: Cluster, seconds: float, *rules: str, name: str = "gpu-1") -> None:
@@ -29,6 +49,29 @@ def release_rules(cluster: Cluster, seconds: float, *rules: str, name: str = "gp
         cluster.nodes[name], lambda each: each.key.rule in rules, at=at(seconds), by="ann", reason="seen"
     )
     cluster.apply(change)
+
+
+def uncorrectable(seconds: float) -> Fault:
+    """A pod's line about an uncorrectable memory error."""
+    return fault(seconds=seconds, stamp=None, rule=POD_RULE, kind=FaultKind.CUDA, gpu=None,
+                 severity=Severity.SUSPECT, source=Source.POD, text=f"CUDA error {seconds}")  # fmt: skip
+
+
+def on_probation(rules: PolicyConfig | None = None) -> Cluster:
+    """A fleet whose ``gpu-1`` returned by itself, and is on probation for ten days."""
+    cluster = Cluster(fleet(10), rules)
+    state = cluster.nodes["gpu-1"]
+    before = Quarantine(at(-7200), at(-3600), "xid.79", "reboot")
+    record = NodeRecord(state.machine, quarantines=(before,), probation_until=at(10 * 86_400))
+    cluster.nodes["gpu-1"] = replace(state, record=record)
+    return cluster
+
+
+def forget(cluster: Cluster) -> None:
+    """Drop the released incidents, as the node's annotation does if they do not fit."""
+    state = cluster.nodes["gpu-1"]
+    kept = tuple(each for each in state.record.incidents if each.state is not IncidentState.RELEASED)
+    cluster.nodes["gpu-1"] = replace(state, record=replace(state.record, incidents=kept))
 
 
 def faults_of(keys: Collection[tuple[str, str, bool]], *, stamp: float, seconds: float) -> list[Fault]:
@@ -184,6 +227,7 @@ def test_a_machine_that_registers_again_remembers_both_releases() -> None:
     [kept] = recent_releases((), cluster.nodes.values(), at(140))
 
     assert [mark.how.split(" on ")[0] for mark in kept.releases] == ["reset of xid 14", "reset"]
+    assert [each.rule for each in kept.part_covers] == ["xid.14"]
 
 
 def test_released_evidence_counts_towards_no_threshold_any_more() -> None:
@@ -196,3 +240,214 @@ def test_released_evidence_counts_towards_no_threshold_any_more() -> None:
     cluster.tick(xid("gpu-1", 94, seconds=7400), seconds=7401)
 
     assert cluster.tainted == set()
+
+
+def test_evidence_of_a_pod_stays_released_after_a_reboot() -> None:
+    cluster = Cluster(fleet(10), POD_RULES)
+    for number in range(2):
+        cluster.tick(uncorrectable(1000 * number), seconds=1000 * number + 1)
+    release_rules(cluster, 3000, POD_RULE)
+
+    cluster.reboot("gpu-1", "boot-b", reported=3050)
+    cluster.tick(uncorrectable(3200), seconds=3201)
+
+    assert cluster.tainted == set()
+
+
+def test_many_later_releases_in_part_change_nothing_about_the_first() -> None:
+    cluster = gpu_fleet(10)
+    for number in range(3):
+        cluster.tick(xid("gpu-1", 94, seconds=3600 * number), seconds=3600 * number + 1)
+    release_rules(cluster, 7300, "xid.94")
+    for number in range(RELEASES_KEPT):
+        seconds = 7310 + 20 * number
+        cluster.tick(fault(**TEST, stamp=100_000 + seconds, seconds=seconds), seconds=seconds + 1)  # type: ignore[arg-type]
+        release_rules(cluster, seconds + 10, "xid.14")
+
+    cluster.tick(xid("gpu-1", 94, seconds=7600), seconds=7601)
+
+    assert cluster.tainted == set()
+
+
+@pytest.mark.parametrize("rule", ["xid.79", "xid.48"])
+def test_a_replay_of_a_fault_that_left_the_record_taints_only_if_it_was_not_released(rule: str) -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=100))
+    release_rules(cluster, 60, "xid.79")
+    forget(cluster)
+
+    cluster.tick(fault(rule=rule, stamp=100, seconds=500), seconds=501)
+    assert cluster.tainted == (set() if rule == "xid.79" else {"gpu-1"})
+
+    cluster.tick(fault(stamp=600, seconds=600), seconds=601)
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_the_release_of_a_fault_of_an_earlier_boot_covers_no_unread_line_of_this_boot() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=100))
+    cluster.reboot("gpu-1", "boot-b", reported=10)
+    cluster.tick(seconds=50)
+    release_rules(cluster, 60, "xid.79")
+    assert cluster.tainted == set()
+
+    cluster.tick(fault(stamp=30, seconds=59, boot="boot-b"), seconds=61)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_released_test_interrupts_no_probation() -> None:
+    cluster = on_probation()
+    cluster.tick(fault(**TEST, stamp=100), seconds=1)  # type: ignore[arg-type]
+
+    release_rules(cluster, 60, "xid.14")
+    assert cluster.nodes["gpu-1"].as_read.health == "probation"
+
+    cluster.tick(fault(stamp=200, seconds=3600), seconds=3601)
+    assert cluster.writes[-1].event is EventReason.RELAPSED
+
+
+def test_a_failure_that_is_released_first_is_a_quarantine_when_the_taint_goes() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=100), seconds=2)
+    cluster.apply(operator_taint(cluster.nodes["gpu-1"], at=at(10), by="kim", reason="riser swap"))
+
+    release_rules(cluster, 60, "xid.79")
+    assert cluster.nodes["gpu-1"].record.quarantines == ()
+    cluster.reboot("gpu-1", "boot-b", reported=65)
+    release_rules(cluster, 70, "operator")
+
+    record = cluster.nodes["gpu-1"].record
+    assert record.quarantines == (Quarantine(at(2), at(70), "xid.79", "reset of a person's taint"),)
+    assert record.failed_rule is None
+
+
+def test_a_failure_that_is_released_first_is_a_quarantine_when_the_test_ends_by_itself() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=100), fault(**TEST, stamp=101, seconds=1), seconds=2)  # type: ignore[arg-type]
+    release_rules(cluster, 60, "xid.79")
+
+    cluster.tick(seconds=4000)
+
+    assert cluster.tainted == set()
+    assert [(each.rule, each.how) for each in cluster.nodes["gpu-1"].record.quarantines] == [
+        ("xid.79", "time")
+    ]
+
+
+def test_a_node_whose_faults_are_released_one_by_one_is_marked_for_replacement_like_any_other() -> None:
+    cluster = Cluster(fleet(10))
+    for start in range(0, 40_000, 10_000):
+        assert cluster.nodes["gpu-1"].record.replace_since is None
+        cluster.tick(fault(stamp=start + 100, seconds=start), seconds=start + 1)
+        cluster.tick(fault(**TEST, stamp=start + 102, seconds=start + 2), seconds=start + 3)  # type: ignore[arg-type]
+        if start < 30_000:
+            release_rules(cluster, start + 60, "xid.79")
+            release_rules(cluster, start + 70, "xid.14")
+
+    assert cluster.nodes["gpu-1"].record.replace_since is not None
+
+
+def test_a_release_in_part_that_takes_the_taint_ends_a_contest() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=100), seconds=2)
+    cluster.untaint_by_hand("gpu-1", "some-controller")
+    cluster.tick(seconds=20)
+    cluster.tick(fault(stamp=200, seconds=100), seconds=102)
+    assert cluster.nodes["gpu-1"].record.contested_at
+
+    release_rules(cluster, 160, "xid.79")
+
+    assert cluster.nodes["gpu-1"].record.contested_at is None
+
+
+@pytest.mark.parametrize(("reason", "warns"), [("", True), ("new riser", False)])
+def test_a_release_in_part_of_a_relapse_without_a_reason_warns(reason: str, warns: bool) -> None:
+    cluster = on_probation()
+    cluster.tick(fault(stamp=100), seconds=1)
+
+    change = release_selected(cluster.nodes["gpu-1"], lambda _: True, at=at(60), by="ann", reason=reason)
+
+    assert change is not None
+    assert ("failed again on probation" in change.message) is warns
+
+
+RULES_OF_STORY = {"xid.79": 1, "xid.14": 1, POD_RULE: 2}
+"""The faults of the story below: how many of each taint."""
+STEPS = st.lists(
+    st.sampled_from(
+        [
+            *(("fault", rule) for rule in RULES_OF_STORY),
+            *(("part", rule) for rule in RULES_OF_STORY),
+            *((step, "") for step in ("reset", "reboot", "replay")),
+        ]
+    ),
+    min_size=8,
+    max_size=20,
+)
+
+
+@settings(max_examples=200)
+@given(STEPS)
+def test_in_any_order_of_faults_releases_and_reboots_the_taint_is_there_for_what_was_not_released(
+    steps: list[tuple[str, str]],
+) -> None:
+    cluster = on_probation(replace(POD_RULES, record_interval_seconds=0))
+    printed: list[Fault] = []
+    heard: Counter[str] = Counter()
+    """By rule, the faults that count."""
+    reasons: set[str] = set()
+    times_out, has_failed, is_on_probation = 0, False, True
+    for number, (step, rule) in enumerate(steps, 1):
+        seconds = 100 * number
+        state = cluster.nodes["gpu-1"]
+        if step == "fault":
+            found = _fault_of(rule, state.machine.boot_id, seconds)
+            printed.append(found)
+            cluster.tick(found, seconds=seconds)
+            heard[rule] += 1
+            if heard[rule] >= RULES_OF_STORY[rule]:
+                reasons.add(rule)
+                has_failed = has_failed or rule != "xid.14"
+        elif step == "replay":
+            forget(cluster)
+            lines = [each for each in printed if each.finding.position.known]
+            cluster.tick(*(replace(each, timestamp_ns=ns(seconds)) for each in lines), seconds=seconds)
+        elif step == "reboot":
+            cluster.reboot("gpu-1", f"boot-{number}", reported=seconds - 1)
+            cluster.tick(seconds=seconds)
+            printed.clear()
+        elif change := _release(state, rule, seconds):
+            cluster.apply(change)
+            released = {rule} if rule else {*RULES_OF_STORY}
+            is_on_probation = is_on_probation and bool(rule)
+            is_last = bool(reasons) and reasons <= released
+            times_out += is_last and has_failed
+            is_on_probation = is_on_probation and not has_failed
+            has_failed = has_failed and not is_last
+            reasons -= released
+            for each in released:
+                heard[each] = 0
+        is_on_probation = is_on_probation and not has_failed
+
+        state = cluster.nodes["gpu-1"]
+        assert {each.key.rule for each in tainting(state.record)} == reasons
+        assert state.tainted is bool(reasons)
+        assert len(state.record.quarantines) == min(1 + times_out, 10)
+        assert (state.record.probation_until is not None) is is_on_probation
+
+
+def _fault_of(rule: str, boot: str | None, seconds: float) -> Fault:
+    if rule == POD_RULE:
+        return uncorrectable(seconds)
+    severity = Severity.TEST if rule == "xid.14" else Severity.FATAL
+    return fault(rule=rule, severity=severity, boot=boot, stamp=seconds, seconds=seconds)
+
+
+def _release(state: NodeState, rule: str, seconds: float) -> Change | None:
+    """Release the rule's incidents, or the whole node without a rule."""
+    if not rule:
+        return release(state, at=at(seconds), by="ann", reason="seen", how="reset", read_ns={})
+    return release_selected(
+        state, lambda each: each.key.rule == rule, at=at(seconds), by="ann", reason="seen"
+    )

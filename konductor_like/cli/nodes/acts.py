@@ -33,7 +33,7 @@ from konductor_like.policy.brake import admit
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import tainting
 from konductor_like.policy.operator import acknowledge, open_to_release, operator_taint, release_selected
-from konductor_like.policy.release import purge, release
+from konductor_like.policy.release import PART_COVERS_MOST, purge, release
 from konductor_like.policy.wording import name_of, why_held
 
 FAULTS_NAMED = 10
@@ -106,6 +106,8 @@ class Reset(NodeWrites):
             there = [name_of(each) for each in open_to_release(state)]
             known = f"; open are: {listed(there, FAULTS_NAMED)}" if there else "; no fault is open"
             raise CannotWriteError(f"has no open {wanted}{where} on record{known}")
+        if change.record is not None and len(change.record.part_covers) > PART_COVERS_MOST:
+            raise CannotWriteError("has too many faults released one by one: reset without --rule and --gpu")
         return change
 
     def done_text(self, change: Change) -> str:
