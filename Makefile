@@ -14,6 +14,8 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export TMPDIR := $(CURDIR)/.cache/tmp
 export HYPOTHESIS_STORAGE_DIRECTORY := .cache/hypothesis
 export MYPY_CACHE_DIR := .cache/mypy
+# The tests start hundreds of processes. Without bytecode each of them would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 export RUFF_CACHE_DIR := .cache/ruff
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
