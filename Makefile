@@ -19,7 +19,8 @@ unexport PYTHONDONTWRITEBYTECODE
 export RUFF_CACHE_DIR := .cache/ruff
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
-WORKERS ?= auto
+# One more than the cores: tests that start processes mostly wait.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1)
 TESTS ?= tests
 # What needs no process and no simulated hours; the other folders are for `make test`, and so are the storms.
 FAST ?= $(addprefix tests/,catalog cluster controller detection docs loki notify policy quality) $(wildcard tests/test_*.py)
