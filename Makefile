@@ -46,7 +46,7 @@ help: ## List the targets
 .venv/.run: requirements.lock requirements-build.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "konductor-like needs Python 3.11 or newer with the venv module (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@test -e $@ || echo 'First run: installs ~40 packages, 2 to 3 minutes.'
+	@test -e $@ || echo 'First run: installs ~40 packages.'
 	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements.lock -r requirements-build.lock
 	$(BIN)/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
 	@touch $@
