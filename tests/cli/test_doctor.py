@@ -245,6 +245,19 @@ def test_the_doctor_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     }
 
 
+def test_the_exit_status_tells_the_result_when_the_reader_closes_the_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    def closed(_lines: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("konductor_like.cli.doctor.command.say", closed)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("LOG_ENDPOINT", "http://127.0.0.1:1")
+
+    assert run("doctor").code == Exit.FOUND
+
+
 def test_a_wrong_setting_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     forget_settings(monkeypatch)
     monkeypatch.setenv("LOG_ENDPOINT", "loki:3100")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import Annotated, Literal
 
 import typer
@@ -43,8 +44,9 @@ def doctor(
 
     facts = gather(load_settings(), kubeconfig, context, timeout, lambda: max(0.0, end - time.monotonic()))
     links = checkup(facts)
-    if output == "table":
-        say(report_lines(links, Screen.of(sys.stdout), verbose=verbose))
-    else:
-        say_document(report_document(links, facts.now), output)
+    with suppress(BrokenPipeError):  # `doctor | head -1`: the exit status tells the result all the same
+        if output == "table":
+            say(report_lines(links, Screen.of(sys.stdout), verbose=verbose))
+        else:
+            say_document(report_document(links, facts.now), output)
     raise typer.Exit(exit_of(links))
