@@ -180,7 +180,7 @@ class Settings(BaseSettings):
     brake_pool_max_percent: float | None = Field(_POLICY.brake_pool_max_percent, ge=0, le=100)
     """Brake: maximum percentage of tainted GPU nodes in each pool (`KONDUCTOR_POOL_LABEL`); at least one."""
     brake_rate_nodes: int | None = Field(_POLICY.brake_rate_nodes, ge=0)
-    """Brake: maximum number of taints within `KONDUCTOR_BRAKE_RATE_WINDOW_SECONDS`; unset for no rate
+    """Brake: maximum number of nodes tainted within `KONDUCTOR_BRAKE_RATE_WINDOW_SECONDS`; unset for no rate
     limit."""
     brake_rate_window_seconds: float = Field(_POLICY.brake_rate_window_seconds, gt=0, le=604_800)
     """Brake: seconds of the rate limit `KONDUCTOR_BRAKE_RATE_NODES`."""
@@ -223,7 +223,8 @@ class Settings(BaseSettings):
     """Days after which a suspicion ends if the node's kernel log was heard without the fault; `0` for
     never."""
     test_seconds: float = Field(_POLICY.test_seconds, ge=0, le=_MONTH_SECONDS)
-    """Seconds after which a test (Xid 14) ends and its taint is removed; `0` for never."""
+    """Seconds after which a test (Xid 14) ends and its taint is removed; `0` for never. A test by
+    `konductor-like test` ends after 120 seconds at the latest, unless `--keep` is given."""
     gpu_count_seconds: float = Field(_POLICY.gpu_count_seconds, ge=0, le=_MONTH_SECONDS)
     """Seconds for which a node must have fewer GPUs than before until it is suspect; `0` for never."""
     suspect_taint: Literal["none", "PreferNoSchedule"] = "none"

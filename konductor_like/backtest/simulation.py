@@ -36,6 +36,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import moment_of, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.endings import seconds_of_test
 from konductor_like.policy.release import may_return, purge, release
 
 _WAITING = frozenset(
@@ -175,9 +176,10 @@ class Simulation:
             for change in plan.changes
         )
         times = [now_ns + _IDLE_NS] if is_shared or SkipReason.DEFERRED in reasons else []
-        if test_ns := span_ns(self._rules.test_seconds):
-            tests = (each for each in self._out.values() if each.incident.severity is Severity.TEST)
-            times += [now_ns + test_ns - (now_ns - each.start_ns) % test_ns for each in tests]
+        for outage in self._out.values():
+            test_ns = span_ns(seconds_of_test(outage.incident.evidence, self._rules))
+            if outage.incident.severity is Severity.TEST and test_ns:
+                times.append(now_ns + test_ns - (now_ns - outage.start_ns) % test_ns)
         if SkipReason.COOLDOWN in reasons and brake.rearms_at is not None:
             times.append(unix_ns(brake.rearms_at))
         if SkipReason.RATE in reasons and brake.pace is not None and brake.pace.frees_at is not None:

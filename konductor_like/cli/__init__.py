@@ -2,13 +2,18 @@
 
 import os
 import shlex
+import signal
 import sys
 
 
 def main() -> int:
     """Run the console script and return its exit status."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # Ctrl-C during the imports shows no traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from konductor_like.cli.app import execute
 
+    signal.signal(signal.SIGINT, before)
     return execute(sys.argv[1:], sys.argv[0])
 
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from konductor_like.model import BrakeState, Control, ControlAct, Controls
     from konductor_like.settings import Settings
 
+_NO_PLACE = "Xid 14: it takes no place from a fault"
+
 
 @examples(
     "pause --for 2h --reason 'switch maintenance in row 3'",
@@ -114,13 +116,12 @@ def resume(
 
 def _still_held(client: KubeClient, settings: Settings) -> Iterator[str]:
     """Yield the line that counts the nodes that the brake holds without a pause, if it holds any."""
-    from konductor_like.cli import session
     from konductor_like.cli.status.report import collect
     from konductor_like.cluster.errors import KubeError
     from konductor_like.policy.wording import why_held
 
     try:
-        brake = collect(client, settings, session.now()).brake()
+        brake = collect(client, settings).brake()
     except KubeError as error:
         warn(f"the nodes that the brake still holds are not known: {error}")
         return
@@ -147,7 +148,7 @@ def brake_status(
     from konductor_like.cluster.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
-        report = status_report(collect(client, settings, session.now()))
+        report = status_report(collect(client, settings))
     if output == "name":
         say(sorted({f"node/{held.node}" for held in report.brake.held}, key=natural))
     elif output != "table":
@@ -199,7 +200,9 @@ def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime)
     else:
         share = f"{100 * brake.bound // max(brake.gpu_nodes, 1)} % of {count(brake.gpu_nodes, 'GPU node')}"
         also = f"; {brake.unavailable} more are unavailable and count too" if brake.unavailable else ""
-        yield "Brake", f"{brake.out} of at most {brake.bound} ({share}) {are} out of service{also}; {held}"
+        tests = f"; {brake.tests} of them for a test alone ({_NO_PLACE})" if brake.tests else ""
+        of_most = f"{brake.out} of at most {brake.bound} ({share}) {are} out of service"
+        yield "Brake", f"{of_most}{tests}{also}; {held}"
     if pause := brake.pause:
         until = f"until {stamp(pause.until)}" if pause.until else "without an end"
         ends = "`konductor-like resume` ends the pause"
@@ -215,7 +218,8 @@ def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime)
         until = f"until {stamp(brake.rearms_at)} (in {age_of(now, brake.rearms_at)})"
         yield "Cool-down", f"{freed} as out of service {until}; `konductor-like brake reset` ends it"
     if brake.pace is not None:
-        yield "Rate", pace_sentence(brake.pace, now)
+        tests = f"; {brake.pace.tests} of them for a test alone ({_NO_PLACE})" if brake.pace.tests else ""
+        yield "Rate", f"{pace_sentence(brake.pace, now)}{tests}"
 
 
 @examples("brake reset", "brake reset --reason 'the switch is repaired'")
@@ -279,6 +283,7 @@ def _write_act(
     from konductor_like.cluster.errors import KubeNotFound
     from konductor_like.cluster.lease_annotations import add_control_act
     from konductor_like.model import Control, ControlAct
+    from konductor_like.policy.returns import settled_by_resume
     from konductor_like.policy.wording import control_act_id
 
     namespace, name = session.lease_namespace(client, settings), settings.lease_name
@@ -286,10 +291,8 @@ def _write_act(
     def act_for(before: LeaseView) -> ControlAct:
         now, by = session.cluster_now(client), session.who(client, claimed)
         act_id = control_act_id(control.value, now, by, reason)
-        # A clock that was set back leaves relapses in the future.
-        returned = before.controls.returned if control is Control.RESUME else ()
-        at = max([now, *(each.relapsed_at or now for each in returned)])
-        return ControlAct(control, at, by, reason, until(now), act=act_id)
+        relapses = settled_by_resume(before.controls) if control is Control.RESUME else ()
+        return ControlAct(control, now, by, reason, until(now), relapses=relapses, act=act_id)
 
     try:
         return add_control_act(client, namespace, name, act_for)

@@ -147,10 +147,11 @@ def close_quietly() -> None:
 
 
 def yaml_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return a document as YAML, without folded lines."""
+    """Return a document as YAML, without folded lines. Its values are those of its JSON."""
     import yaml  # the only format that needs it
 
-    text: str = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=4096)
+    plain = json.loads(json.dumps(document))  # YAML writes no enum, and JSON writes it as its text
+    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=4096)
     return text.rstrip("\n").split("\n")
 
 

@@ -22,6 +22,7 @@ from konductor_like.cluster.lease import read_lease
 from konductor_like.cluster.published import Published
 from konductor_like.exits import Exit
 from konductor_like.model import Controls, Coverage, Source
+from konductor_like.model.attempts import Attempts
 from konductor_like.model.time import moment_of, stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
@@ -59,10 +60,19 @@ class ControllerReport:
     """Why the settings are not known; empty if they are known."""
     program: Program | None = None
     """The controller's version and build; None if they are not known."""
+    acquired: datetime | None = None
+    """When the holder took the Lease."""
+    attempts: Attempts = field(default_factory=Attempts)
+    """How the holder's last queries and writes went; empty if it has not published them, or not yet."""
     controls: Controls = field(default_factory=Controls)
     """What people asked of the controller: a pause, a reset of the brake."""
     problem: str | None = None
     """Why the Lease, or something in it, could not be read."""
+
+    @property
+    def namespace(self) -> str:
+        """The Lease's namespace, which is the controller's."""
+        return self.lease.partition("/")[0]
 
     @property
     def readable(self) -> bool:
@@ -148,6 +158,18 @@ def ignore_signals() -> None:
     """Ignore SIGTERM and SIGHUP: they must not stop the clean-up."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C, SIGTERM and SIGHUP in this block, so that its writes are whole."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _leave(number: int, _frame: object) -> None:
@@ -242,4 +264,6 @@ def known_controller(client: ReadOnlyKubeClient, settings: Settings) -> Controll
         problem=seen.problem,
         program=seen.program,
         controls=seen.controls,
+        acquired=seen.acquired_at,
+        attempts=seen.attempts or Attempts(),
     )

@@ -21,14 +21,14 @@ _GAP_NAMES_BYTES = 48 * 1024
 _RELEASES_BYTES = 48 * 1024
 _ODD_MOST = 200
 """Nodes that each of ambiguous, misnamed, lost and unparsed names, at most."""
-_COUNTED: Mapping[str, tuple[str, str, Callable[[int, int], object]]] = {
+_COUNTED: Mapping[str, tuple[str, str, Callable[..., object]]] = {
     "misnamed": ("name", "faults", Misnamed),
     "lost": ("node", "records", Loss),
     "unparsed": ("node", "lines", Unparsed),
 }
 """The coverage's counters by node: the JSON names of the node and of the number, and the class.
 
-For example ``"lost": [{"node": "gpu-7", "records": 3, "at": …}]``.
+For example ``"lost": [{"node": "gpu-7", "records": 3, "at": …, "boot": …}]``; only a loss has a boot.
 """
 _VERSION = 1
 
@@ -95,6 +95,7 @@ def encode_coverage(coverage: Coverage) -> str:
             "listed_are_measured": coverage.listed_are_measured,
             "listed": sorted(coverage.listed & kept),
             **({"read": _read_texts(coverage.read_ns)} if coverage.read_ns else {}),
+            **({} if coverage.backfill_ns is None else {"backfill": text_of_ns(coverage.backfill_ns)}),
             **_missing(coverage),
         }
     )
@@ -117,6 +118,7 @@ def decode_coverage(text: str) -> tuple[Coverage | None, str | None]:
         unparsed=_counted(fields, "unparsed"),
         read_ns=_read_ns(fields.inner("read")),
         misnamed=_counted(fields, "misnamed"),
+        backfill_ns=fields.get("backfill", Ns),
     )
     return coverage, fields.problem
 
@@ -148,7 +150,7 @@ def _missing(coverage: Coverage) -> dict[str, object]:
         if seen:
             latest = sorted(seen.items(), key=lambda item: (-item[1].at_ns, item[0]))[:_ODD_MOST]
             found[name] = [
-                {key: node, count: getattr(each, count), "at": text_of_ns(each.at_ns)}
+                {key: node, count: getattr(each, count), "at": text_of_ns(each.at_ns), **_boot(each)}
                 for node, each in latest
             ]
     return found
@@ -170,8 +172,14 @@ def _counted(fields: Fields, name: str) -> dict[str, Any]:
         if node is None or number is None or at_ns is None:
             item.complain(f"{key}, {count} or at is missing")
         else:
-            found[node] = of(number, at_ns)
+            boot = (item.get("boot", str) or "",) if of is Loss else ()
+            found[node] = of(number, at_ns, *boot)
     return found
+
+
+def _boot(counted: object) -> dict[str, str]:
+    """Return the boot of a loss as JSON; nothing for any other counter."""
+    return {"boot": counted.boot_id} if isinstance(counted, Loss) and counted.boot_id else {}
 
 
 def _bytes_of(names: Iterable[str]) -> int:

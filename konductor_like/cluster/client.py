@@ -94,6 +94,13 @@ class ReadOnlyKubeClient:
         """Seconds by which the server's clock is ahead of ours, by its latest answer; 0 while they agree."""
         return self._transport.clock_ahead_seconds
 
+    def dry_run_as(self, user: str) -> ServerDryRunClient:
+        """Return a client over the same connection for requests in the name of a user; it stores nothing.
+
+        The server refuses its requests (403) unless we may impersonate the user.
+        """
+        return ServerDryRunClient(self._transport.acting_as(user))
+
     def close(self) -> None:
         """Close idle connections."""
         self._transport.connection.close()
@@ -293,6 +300,12 @@ class KubeClient(ReadOnlyKubeClient):
             content_type=content_type,
             timeout_seconds=timeout_seconds,
         )
+
+
+class ServerDryRunClient(KubeClient):
+    """A client whose writes the server checks but does not store."""
+
+    write_params = {**KubeClient.write_params, "dryRun": "All"}  # noqa: RUF012 -- the base declares it
 
 
 def node_path(name: str) -> str:

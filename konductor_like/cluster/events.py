@@ -7,6 +7,7 @@ The name of an Event follows from its content, so that a repeated report does no
 from __future__ import annotations
 
 import hashlib
+import logging
 import queue
 import threading
 import time
@@ -19,6 +20,8 @@ from konductor_like.cluster.errors import Backoff, KubeConflict, KubeError
 from konductor_like.cluster.pods import Owner
 from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.model.time import stamp
+
+_LOG = logging.getLogger(__name__)
 
 COMPONENT = "konductor-like"
 ACT_ANNOTATION = "trainy.konduktor.ai/act"
@@ -33,6 +36,7 @@ _MESSAGE_BYTES = 1000  # the API limits a message to 1,024, in one place in char
 _NODE_CHARS = 180
 _WAITING_MOST = 100
 """Events about the fleet that may wait for a slow server."""
+CLOSE_SECONDS = 2.0
 _NORMAL = frozenset(
     {
         EventReason.RELEASED,
@@ -59,10 +63,27 @@ class _Events:
         client: KubeClient,
         instance: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
+        """``instance`` names the process; ``now`` returns aware times; a true ``sleep`` ends the tries."""
         self._client = client
         self._instance = instance[:128]
         self._now = now
+        self._sleep = sleep
+
+    def _create_with_retries(
+        self, name: str, involved: Mapping[str, str], reason: EventReason, message: str, act: str
+    ) -> bool:
+        for failures in range(1, _TRIES + 1):
+            error = self._create(name, involved, reason, message, act)
+            if error is None:
+                return True
+            if not error.transient or failures == _TRIES:
+                break
+            if self._sleep(_BACKOFF.seconds(failures, error.retry_after_seconds)):
+                break
+        return False
 
     def _create(
         self, name: str, involved: Mapping[str, str], reason: EventReason, message: str, act: str
@@ -98,18 +119,6 @@ class _Events:
 class NodeEvents(_Events):
     """Sends Events about Nodes. Thread-safe."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        instance: str,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        *,
-        sleep: Callable[[float], object] = time.sleep,
-    ) -> None:
-        """``instance`` names the process; ``now`` returns aware times; a true ``sleep`` ends the tries."""
-        super().__init__(client, instance, now)
-        self._sleep = sleep
-
     def send(self, node: NodeState, reason: EventReason, message: str, subject: str, act: str = "") -> bool:
         """Send one Event, with retries. Return whether the server has it. Never raises a KubeError.
 
@@ -123,16 +132,7 @@ class NodeEvents(_Events):
             "name": node.name,
             "uid": node.machine.node_uid,  # kubectl describe finds Events by the UID
         }
-        name = event_name(node, reason, subject)
-        for failures in range(1, _TRIES + 1):
-            error = self._create(name, involved, reason, message, act)
-            if error is None:
-                return True
-            if not error.transient or failures == _TRIES:
-                break
-            if self._sleep(_BACKOFF.seconds(failures, error.retry_after_seconds)):
-                break
-        return False
+        return self._create_with_retries(event_name(node, reason, subject), involved, reason, message, act)
 
 
 class JobEvents(_Events):
@@ -168,12 +168,24 @@ class LeaseEvents(_Events):
         reference: Callable[[], dict[str, str]],
         instance: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         """``reference`` returns the Lease as an Event's ``involvedObject``."""
-        super().__init__(client, instance, now)
+        super().__init__(client, instance, now, sleep=sleep)
         self._reference = reference
-        self._waiting: queue.Queue[tuple[EventReason, str, str]] = queue.Queue(_WAITING_MOST)
-        threading.Thread(target=self._run, name="lease-events", daemon=True).start()
+        self._waiting: queue.Queue[tuple[EventReason, str, str] | None] = queue.Queue(_WAITING_MOST)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease-events", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send the queued Events for at most ``CLOSE_SECONDS``, then stop."""
+        end = time.monotonic() + CLOSE_SECONDS
+        with suppress(queue.Full):  # a thread with a full queue sees ``_closing`` by itself
+            self._waiting.put(None, timeout=CLOSE_SECONDS)
+        self._thread.join(max(0.0, end - time.monotonic()))
+        self._closing.set()
 
     def send_soon(self, reason: EventReason, message: str, act: str = "") -> None:
         """Queue one Event and return at once.
@@ -184,7 +196,7 @@ class LeaseEvents(_Events):
             self._waiting.put_nowait((reason, message, act))
 
     def send(self, reason: EventReason, message: str, act: str = "") -> bool:
-        """Send one Event. Return whether the server has it. Never raises a KubeError.
+        """Send one Event, with retries. Return whether the server has it. Never raises a KubeError.
 
         ``act`` is the id of the operator's act that the Event reports, if any. Events of the same reason and
         ``act`` (without an ``act``, of the same message) are one Event.
@@ -192,11 +204,14 @@ class LeaseEvents(_Events):
         involved = self._reference()
         identity = digest(involved.get("uid", ""), reason.value, act or message)
         name = f"{involved['name']}.{reason.value.lower()}.{identity}"
-        return self._create(name, involved, reason, message, act) is None
+        return self._create_with_retries(name, involved, reason, message, act)
 
     def _run(self) -> None:
-        while True:
-            self.send(*self._waiting.get())
+        while not self._closing.is_set() and (waiting := self._waiting.get()) is not None:
+            try:
+                self.send(*waiting)
+            except Exception:  # noqa: BLE001  # the thread must go on with the next Event; logged in full
+                _LOG.exception("An Event about the fleet could not be sent. Please report this.")
 
 
 def event_name(node: NodeState, reason: EventReason, subject: str) -> str:

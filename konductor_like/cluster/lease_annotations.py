@@ -1,4 +1,4 @@
-"""The Lease's annotations: cursor, releases, coverage, settings, build, tainted Nodes, returns, controls.
+"""The Lease's annotations: cursor, releases, coverage, settings, build, attempts, tainted, returns, controls.
 
 The holder writes all of them but the controls, with each renewal. The command line writes the controls, for
 operators; they are a JSON object with a list of acts:
@@ -11,12 +11,13 @@ If the controls cannot be read, they are treated as a pause without an end, beca
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
 from konductor_like.build import Program
+from konductor_like.cluster.attempts import ATTEMPTS_ANNOTATION, decode_attempts, encode_attempts
 from konductor_like.cluster.checkpoint import (
     COVERAGE_ANNOTATION,
     CURSOR_ANNOTATION,
@@ -41,6 +42,7 @@ from konductor_like.cluster.published import (
 )
 from konductor_like.cluster.transport import JsonObject, json_object
 from konductor_like.model import Checkpoint, Coverage, Machine
+from konductor_like.model.attempts import Attempts
 from konductor_like.model.controls import Control, ControlAct, Controls, ReturnedNode, TaintedNode
 from konductor_like.model.time import EPOCH
 
@@ -51,10 +53,10 @@ RETURNED_ANNOTATION = "trainy.konduktor.ai/returned"
 PURGED_MOST = 100_000
 """Nodes that an act may count, at most: more than any cluster has."""
 TAINTED_BYTES = 32 * 1024
-"""Bytes of the tainted Nodes, at most: about 150 nodes. All annotations together may take 256 KiB."""
+"""Bytes of the tainted Nodes, at most: about 100 nodes. All annotations together may take 256 KiB."""
 _VERSION = 1
 _ACT = Codec(ControlAct, "control", "at", "by", "reason", "until", "nodes", "act")
-_TAINTED = Codec(TaintedNode, "name", "pool", tainted="tainted_at", deleted="deleted_at")
+_TAINTED = Codec(TaintedNode, "name", "pool", "why", "needs", tainted="tainted_at", deleted="deleted_at")
 _RETURNED = Codec(ReturnedNode, "name", at="returned_at", relapsed="relapsed_at")
 _SOMEBODYS_PAUSE = ControlAct(Control.PAUSE, EPOCH, "somebody", "no reason given")
 _TRIES = 8
@@ -69,6 +71,8 @@ class LeaseView:
     holder: str
     acquired: str
     """``acquireTime`` as text. A holder that takes the Lease again writes another one."""
+    acquired_at: datetime | None
+    """The same as a time."""
     renewed: datetime | None
     duration_seconds: int | None
     transitions: int
@@ -81,6 +85,8 @@ class LeaseView:
     """The controller's published settings; None if they are missing or unreadable."""
     program: Program | None = None
     """The holder's version and build, or the last holder's; None if it did not write them."""
+    attempts: Attempts | None = None
+    """How the holder's last attempts went; None if it has not written them, or not yet."""
     is_ours: bool = False
     """Whether this process has just taken the Lease; ``program`` is then the one of the holder before it."""
 
@@ -103,6 +109,7 @@ class Carried:
     tainted: tuple[TaintedNode, ...] | None = None
     returned: tuple[ReturnedNode, ...] = ()
     """The last returns by reboot. If there are none, the annotation stays as it is."""
+    attempts: Attempts | None = None
 
 
 def view(lease: JsonObject) -> LeaseView:
@@ -117,10 +124,12 @@ def view(lease: JsonObject) -> LeaseView:
     settings = _decoded(annotations, SETTINGS_ANNOTATION, decode_settings, problems)
     by, program = _decoded(annotations, BUILD_ANNOTATION, decode_program, problems) or ("", None)
     holder = spec.get("holderIdentity", str) or ""
+    attempts = _decoded(annotations, ATTEMPTS_ANNOTATION, decode_attempts, problems)
     found = controls_of(lease)
     return LeaseView(
         holder=holder,
         acquired=spec.get("acquireTime", str) or "",
+        acquired_at=spec.get("acquireTime", datetime),
         renewed=spec.get("renewTime", datetime),
         duration_seconds=spec.get("leaseDurationSeconds", int) or None,
         transitions=spec.get("leaseTransitions", int) or 0,
@@ -128,6 +137,7 @@ def view(lease: JsonObject) -> LeaseView:
         coverage=coverage,
         settings=settings,
         program=program if holder in ("", by) else None,
+        attempts=attempts if attempts and attempts.by == holder else None,
         controls=found.controls,
         problem="; ".join(filter(None, [*problems, found.problem])) or None,
     )
@@ -184,6 +194,8 @@ def encode_carried(carried: Carried) -> dict[str, str | None]:
         notes[TAINTED_ANNOTATION] = encode_tainted(carried.tainted) if carried.tainted else None
     if carried.returned:
         notes[RETURNED_ANNOTATION] = encode_returned(carried.returned)
+    if carried.attempts is not None:
+        notes[ATTEMPTS_ANNOTATION] = encode_attempts(carried.attempts)
     return notes
 
 
@@ -218,7 +230,7 @@ def with_act(text: object, act: ControlAct) -> str:
     kept = [
         each for each in acts if not (isinstance(each, dict) and each.get("control") in act.control.replaces)
     ]
-    return dumps({**found, "v": _VERSION, "acts": [*kept, _ACT.parts(act)]})
+    return dumps({**found, "v": _VERSION, "acts": [*kept, _act_json(act)]})
 
 
 def decode_controls(text: str) -> tuple[tuple[ControlAct, ...], str | None]:
@@ -236,15 +248,25 @@ def encode_tainted(tainted: Iterable[TaintedNode]) -> str:
 
     If not all fit, deleted Nodes are kept first, the latest deletion first of all.
     """
+    return dumps({"v": _VERSION, "nodes": _that_fit(tainted)})
+
+
+def unlisted(tainted: Sequence[TaintedNode]) -> int:
+    """Return how many of these Nodes the annotation has no space for."""
+    return len(tainted) - len(_that_fit(tainted))
+
+
+def _that_fit(tainted: Iterable[TaintedNode]) -> list[JsonObject]:
     latest_first = sorted(tainted, key=lambda each: each.deleted_at or EPOCH, reverse=True)
-    kept, left = [], TAINTED_BYTES
+    kept: list[JsonObject] = []
+    left = TAINTED_BYTES
     for each in latest_first:
         node = _TAINTED.parts(each) | MACHINE.parts(each.machine)
         left -= len(dumps(node).encode("utf-8", "replace")) + 1
         if left < 0:
             break
         kept.append(node)
-    return dumps({"v": _VERSION, "nodes": kept})
+    return kept
 
 
 def decode_tainted(text: str) -> tuple[tuple[TaintedNode, ...], str | None]:
@@ -276,6 +298,11 @@ def _raw(text: object) -> tuple[JsonObject, list[object]]:
     return (found, acts) if isinstance(acts, list) else (found, [_ACT.parts(_SOMEBODYS_PAUSE)])
 
 
+def _act_json(act: ControlAct) -> JsonObject:
+    relapses = [_RETURNED.parts(each) for each in act.relapses]
+    return _ACT.parts(act) | ({"relapses": relapses} if relapses else {})
+
+
 def _act(fields: Fields) -> ControlAct | None:
     values = _ACT.values(fields)
     control = values["control"]
@@ -293,7 +320,7 @@ def _act(fields: Fields) -> ControlAct | None:
         "reason": values["reason"] or ("no reason given" if is_pause else ""),
         "nodes": min(values["nodes"], PURGED_MOST),
     }
-    return ControlAct(**values)
+    return ControlAct(relapses=fields.decoded("relapses", _RETURNED.made), **values)
 
 
 def _tainted_node(fields: Fields) -> TaintedNode | None:

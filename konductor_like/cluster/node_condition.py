@@ -13,7 +13,8 @@ from typing import Any, Literal
 from konductor_like.model import CONDITION_MARK, Condition, FaultKind, Incident, NodeState, Severity
 from konductor_like.model.text import clipped
 from konductor_like.model.time import moment_of, stamp
-from konductor_like.policy.health import PROBATION, SUSPECT, health_of, tainting
+from konductor_like.policy.health import PROBATION, SUSPECT, health_of
+from konductor_like.policy.needs import fault_of, need_of
 from konductor_like.policy.wording import name_of
 
 HEAD_CHARS = 240
@@ -56,9 +57,8 @@ def wanted(kind: str, state: NodeState, *, silent: bool, heard: bool) -> Conditi
         return None
     reason: _Faulty | _NotFaulty
     if state.tainted:
-        gravest = min(tainting(state.record), key=lambda incident: incident.urgency, default=None)
-        status, (reason, message) = "True", _fault(gravest)
-        needs = needs or (gravest.needs if gravest else None)  # an old policy may refuse the label
+        status, (reason, message) = "True", _fault(fault_of(state.record, tainted=True))
+        needs = needs or need_of(state.record, tainted=True)  # an old policy may refuse the label
     elif silent:
         status, reason, message = "Unknown", "KernelLogSilent", "the node's kernel log does not arrive"
     elif stands is not None and stands.status == "Unknown" and not heard:
@@ -69,14 +69,14 @@ def wanted(kind: str, state: NodeState, *, silent: bool, heard: bool) -> Conditi
     return Condition(kind, status, reason, f"{CONDITION_MARK}{clipped(message, HEAD_CHARS)}{tail}")
 
 
-def _fault(gravest: Incident | None) -> tuple[_Faulty, str]:
-    if gravest is None:
+def _fault(fault: Incident | None) -> tuple[_Faulty, str]:
+    if fault is None:
         return "TaintWithoutFault", "the node has the taint, and its record names no fault"
-    reason: _Faulty = "OperatorTaint" if gravest.by_person else _BY_KIND.get(gravest.kind, "OtherFault")
-    if gravest.severity is Severity.TEST:
+    reason: _Faulty = "OperatorTaint" if fault.by_person else _BY_KIND.get(fault.kind, "OtherFault")
+    if fault.severity is Severity.TEST:
         reason = "XidTest"
-    name = name_of(gravest).replace("sxid", "SXid").replace("xid", "Xid")
-    return reason, f"{name} since {stamp(moment_of(gravest.first_ns))}"
+    name = name_of(fault).replace("sxid", "SXid").replace("xid", "Xid")
+    return reason, f"{name} since {stamp(moment_of(fault.first_ns))}"
 
 
 def significant(condition: Condition | None) -> tuple[str, ...]:

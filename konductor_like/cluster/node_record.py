@@ -46,7 +46,7 @@ _EVIDENCE_CHARS = (240, 120, 60)
 _NAME_CHARS = 48  # the longest at which the record still fits if each character takes six bytes, as in \u00e9
 _WORDS_CHARS = {
     "line": _EVIDENCE_CHARS[-1],
-    **dict.fromkeys(("needs", "id", "rules", "uid", "system", "boot", "boots"), _NAME_CHARS),
+    **dict.fromkeys(("needs", "id", "rules", "uid", "system", "boot", "boots", "gpu_layout"), _NAME_CHARS),
     **dict.fromkeys(("title", "advice", "job", "failure_group", "root_cause", "escalated_because"), 120),
     **dict.fromkeys(("by", "reason", "how", "warning"), 120),
 }
@@ -120,7 +120,7 @@ class Codec(Generic[T]):
 
 _RECORD = Codec(
     NodeRecord,
-    *("hold_until", "gpus", "quiet_since"),
+    *("hold_until", "gpus", "gpu_layout", "quiet_since"),
     tainted="tainted_at",
     booted_after="booted_after_ns",
     replace="replace_since",
@@ -340,9 +340,11 @@ def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
 
 def _fewer(record: NodeRecord) -> str:
     """Return the text with as many incidents, releases and covers as fit, the most needed first."""
-    record = replace(
-        record, past_boots=record.past_boots[:_BOOTS], quarantines=record.quarantines[:_QUARANTINES]
-    )
+    past = record.quarantines
+    # The latest is always among them, and those before a relapse go before others.
+    needed = sorted(range(len(past)), key=lambda n: (n > 0 and not past[n].relapse, n))[:_QUARANTINES]
+    quarantines = tuple(past[n] for n in sorted(needed))
+    record = replace(record, past_boots=record.past_boots[:_BOOTS], quarantines=quarantines)
     order = _by_need(record)
 
     def keeping(count: int) -> str:

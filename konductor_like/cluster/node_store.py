@@ -90,14 +90,19 @@ class NodeStore:
         backoff: Backoff | None = None,
         on_change: Callable[[], object] = lambda: None,
         slices: ResourceSlices | None = None,
+        between: Callable[[], object] = lambda: None,
     ) -> None:
-        """``slices`` are the ones that ``decode`` uses; the store refreshes them between two watches."""
+        """``slices`` are the ones that ``decode`` uses; the store refreshes them between two watches.
+
+        ``between`` is called before each watch, every few minutes. It raises no error.
+        """
         self._client = client
         self._decode = decode
         self._silence_seconds = silence_seconds
         self._backoff = backoff or Backoff()
         self._on_change = on_change
         self._slices = slices
+        self._between = between
         self._lock = threading.Lock()
         self._nodes: dict[str, NodeState] = {}
         self._snapshot: Mapping[str, NodeState] | None = None
@@ -179,6 +184,7 @@ class NodeStore:
             if not self._version:
                 self._list()
             self._doubtful = False
+            self._between()
             self._doubtful = not self._watch()
         except KubeError as error:
             self._doubtful = True

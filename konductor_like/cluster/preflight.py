@@ -17,6 +17,8 @@ from konductor_like.cluster.events import NAMESPACE as EVENTS_NAMESPACE
 from konductor_like.cluster.transport import JsonObject
 
 LEASES = "coordination.k8s.io"
+ACCOUNT = "konductor-like"
+"""The name of the controller's ServiceAccount, and of its namespace in the manifests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +57,36 @@ def controller_permissions(namespace: str, lease_name: str) -> tuple[Permission,
     )
 
 
-def missing_permissions(client: ReadOnlyKubeClient, needed: Iterable[Permission]) -> list[Permission]:
-    """Return the permissions that the server denies us. Raises a KubeError if the server cannot be asked."""
-    missing: list[Permission] = []
-    for permission in needed:
-        try:
-            allowed = client.review_access(permission.attributes)
-        except (KubeForbidden, KubeNotFound):
-            return []  # this server does not let us ask
-        if not allowed:
-            missing.append(permission)
-    return missing
+def looking_permissions(*, pods: bool) -> tuple[Permission, ...]:
+    """Return what the controller can do without: jobs of pods, if it asks for them, and GPUs in slices."""
+    slices = Permission("list", "resourceslices", "resource.k8s.io")
+    return (Permission("list", "pods"), slices) if pods else (slices,)
 
 
-def admission_objects() -> tuple[JsonObject, JsonObject]:
-    """Return the admission policy for the controller's account and its binding, as in the manifest.
+def missing_permissions(client: ReadOnlyKubeClient, needed: Iterable[Permission]) -> list[Permission] | None:
+    """Return the permissions that the server denies us; None if it does not let us ask.
 
-    ``python -m tests.manifests.embed`` copies them.
+    Raises a KubeError if the server cannot be asked.
     """
-    policy, binding = json.loads((files(__package__) / "admission.json").read_text("utf-8"))
-    return policy, binding
+    try:
+        return [each for each in needed if not client.review_access(each.attributes)]
+    except (KubeForbidden, KubeNotFound):
+        return None
+
+
+def account_of(namespace: str) -> str:
+    """Return the user name of the controller's account in this namespace."""
+    return f"system:serviceaccount:{namespace}:{ACCOUNT}"
+
+
+def admission_objects(namespace: str = ACCOUNT) -> dict[str, tuple[JsonObject, JsonObject]]:
+    """Return the admission policies for the account in this namespace, each with its binding, by name.
+
+    They are those of the manifests; ``python -m tests.manifests.embed`` copies them.
+    """
+    text = (files(__package__) / "admission.json").read_text("utf-8")
+    found = json.loads(text.replace(account_of(ACCOUNT), account_of(namespace)))
+    return {name: (policy, binding) for name, (policy, binding) in found.items()}
 
 
 def ready_to_write(client: KubeClient, namespace: str, lease_name: str = "konductor-like") -> list[str]:
@@ -86,7 +98,7 @@ def ready_to_write(client: KubeClient, namespace: str, lease_name: str = "konduc
     ensure_namespace(client, namespace)
     return [
         f"konductor-like may not {permission}: add to its {_role(permission)} {permission.rule}"
-        for permission in missing_permissions(client, controller_permissions(namespace, lease_name))
+        for permission in missing_permissions(client, controller_permissions(namespace, lease_name)) or ()
     ]
 
 

@@ -6,6 +6,7 @@ Loki's address and credentials and the paths of files are never published.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -29,6 +30,13 @@ _POLICY = {
     if name not in ("version", "escalations")
 }
 """The numbers of the policy by name, each with its type, and NoneType if it may be None."""
+_LATER: Mapping[str, type] = {
+    "poll_interval_seconds": float,
+    "ask_for_pods": bool,
+    "job_events": bool,
+    "node_condition": str,
+}
+"""Settings that ``doctor`` needs; a controller of an earlier version does not publish them."""
 _TEXTS = ("gpu_node_selector", "node_selector", "pool_label", "domain_label")
 
 
@@ -54,6 +62,10 @@ class Published:
     """The first ``NAMESPACES_MOST`` watched namespaces."""
     further_namespaces: int = 0
     """The number of further watched namespaces."""
+    poll_interval_seconds: float = 5.0
+    ask_for_pods: bool = True
+    job_events: bool = False
+    node_condition: str = ""
 
 
 def published(settings: Settings, *, by: str, version: str, rules_digest: str) -> Published:
@@ -66,7 +78,7 @@ def published(settings: Settings, *, by: str, version: str, rules_digest: str) -
         stale_seconds=settings.heartbeat_stale_seconds,
         namespaces=settings.watched_namespaces[:NAMESPACES_MOST],
         further_namespaces=len(settings.watched_namespaces[NAMESPACES_MOST:]),
-        **{name: getattr(settings, name) for name in _TEXTS},
+        **_of(settings, (*_TEXTS, *_LATER)),
     )
 
 
@@ -81,6 +93,7 @@ def encode_settings(settings: Published) -> str:
             "nodes": {name: getattr(settings, name) for name in _TEXTS},
             "namespaces": list(settings.namespaces),
             "further_namespaces": settings.further_namespaces,
+            **{name: getattr(settings, name) for name in _LATER},
         }
     )
     if len(text) <= BYTES_MOST:
@@ -97,6 +110,7 @@ def decode_settings(text: str) -> tuple[Published | None, str | None]:
     if (problem := fields.get("problem", str)) is not None:
         return None, problem
     nodes = fields.inner("nodes")
+    later: dict[str, Any] = {name: fields.get(name, kind) for name, kind in _LATER.items()}
     found = Published(
         by=fields.get("by", str) or "",
         version=fields.get("version", str) or "",
@@ -105,7 +119,8 @@ def decode_settings(text: str) -> tuple[Published | None, str | None]:
         stale_seconds=fields.need("stale_seconds", float) or 0.0,
         namespaces=fields.texts("namespaces"),
         further_namespaces=fields.get("further_namespaces", int) or 0,
-        **{name: _text(nodes, name) for name in _TEXTS},
+        **_texts(nodes),
+        **{name: value for name, value in later.items() if value is not None},
     )
     return (None, fields.problem) if fields.problem else (found, None)
 
@@ -122,12 +137,20 @@ def decode_program(text: str) -> tuple[tuple[str, Program] | None, str | None]:
     return (None, fields.problem) if fields.problem else ((by, Program(version, build)), None)
 
 
+def _of(settings: Settings, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in names}
+
+
 def _policy(fields: Fields) -> PolicyConfig:
     found: dict[str, Any] = {
         name: fields.get(name, kinds[0]) if kinds[1:] and name in fields else fields.need(name, kinds[0])
         for name, kinds in _POLICY.items()
     }
     return PolicyConfig(**found)
+
+
+def _texts(nodes: Fields) -> dict[str, Any]:
+    return {name: _text(nodes, name) for name in _TEXTS}
 
 
 def _text(fields: Fields, name: str) -> str:

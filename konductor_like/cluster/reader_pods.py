@@ -12,9 +12,12 @@ from konductor_like.settings import Settings, parse_matchers
 NAMESPACE, CONTAINER = "dmesg-logging", "dmesg"
 """The names in ``manifests/dmesg_daemonset.yaml``."""
 DEVICE = "/dev/kmsg"
-_SCRIPT = f"import os, sys; os.write(os.open({DEVICE!r}, os.O_WRONLY), sys.argv[1].encode())"
+_SCRIPT = f"import os, sys; os.write(os.open({DEVICE!r}, os.O_WRONLY), sys.argv[1].encode() + b'\\n')"
 WRITE = ("python3", "-I", "-c", _SCRIPT)
-"""The command that writes its last word as one record: the reader needs Python, and may have no shell."""
+"""The command that writes its last word as one record: the reader needs Python, and may have no shell.
+
+Without the newline nobody could read the record before the kernel's next message (Linux 5.10 and newer).
+"""
 
 
 @dataclass(frozen=True, slots=True)

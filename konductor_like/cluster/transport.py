@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -111,9 +112,13 @@ class Connection:
         content_type: str | None,
         left: Callable[[], float],
         accept: str = JSON,
+        further: Mapping[str, str] | None = None,
     ) -> Any:
-        """Send one request; return urllib3's answer, unread. ``left`` returns the seconds left, or raises."""
-        headers = {"User-Agent": USER_AGENT, "Accept": accept}
+        """Send one request; return urllib3's answer, unread. ``left`` returns the seconds left, or raises.
+
+        ``further`` are more headers.
+        """
+        headers = {"User-Agent": USER_AGENT, "Accept": accept, **(further or {})}
         if content_type is not None:
             headers["Content-Type"] = content_type
         authorization = self.authorization()
@@ -154,6 +159,14 @@ class Transport:
         self._logged_in_at = -math.inf
         self.clock_ahead_seconds = 0.0
         """Seconds by which the server's clock is ahead of ours, by its latest answer; 0 while they agree."""
+        self.headers: Mapping[str, str] = {}
+        """Further headers of all requests."""
+
+    def acting_as(self, user: str) -> Transport:
+        """Return a transport over the same connection whose requests the server treats as this user's."""
+        other = copy(self)
+        other.headers = {"Impersonate-User": user}
+        return other
 
     def ask(
         self,
@@ -245,10 +258,10 @@ class Transport:
             return seconds
 
         with self._mapped(what, write=write, sent=False):
-            answer = connection.send(method, target, body, content_type, left, accept)
+            answer = connection.send(method, target, body, content_type, left, accept, self.headers)
             if answer.status == 401 and self._log_in_again(connection):
                 answer.drain_conn()
-                answer = self.connection.send(method, target, body, content_type, left, accept)
+                answer = self.connection.send(method, target, body, content_type, left, accept, self.headers)
         return answer
 
     def _log_in_again(self, refused: Connection) -> bool:

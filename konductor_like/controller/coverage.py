@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from konductor_like.loki.heartbeat_reader import Reread
@@ -51,6 +51,8 @@ TOGETHER_NS = 600 * SECOND_NS
 """Nanoseconds between the last heartbeats of two nodes, at most, if they fell silent together."""
 FLEET_PERCENT = 5.0
 """Percent of the GPU nodes. If more nodes fall silent together, the collector is the likely reason."""
+LOSSES_MOST = 200
+"""Nodes whose lost records are remembered: as many as the Lease keeps."""
 CLOSING_NS = 120 * SECOND_NS
 """Nanoseconds between reading a gap's last heartbeat and closing it; meanwhile its lines are read."""
 
@@ -171,10 +173,16 @@ class CoverageTracker:
             seen.clear()
         seen.add((boot_id, first))
         self.given_up[node] = max(timestamp_ns, self.given_up.get(node, 0))
-        self._lost[node] = Loss(
-            lost + (before.records if before else 0), max(timestamp_ns, before.at_ns if before else 0)
-        )
+        if before is None:
+            self._lost[node] = Loss(lost, timestamp_ns, boot_id)
+        else:
+            boot_id = boot_id if timestamp_ns >= before.at_ns else before.boot_id
+            self._lost[node] = Loss(before.records + lost, max(timestamp_ns, before.at_ns), boot_id)
         return True
+
+    def knows(self, node: str) -> bool:
+        """Whether this controller or the last one has heard the node."""
+        return (self._nodes.get(node) or self._adopt(node)) is not None
 
     def read_up_to(self, upto_ns: int, now_ns: int) -> None:
         """Note that all heartbeats before ``upto_ns`` were read. After a long failure to read, note a gap."""
@@ -182,10 +190,11 @@ class CoverageTracker:
             self._blind = (self._blind[0] if self._blind else self._upto_ns, now_ns)
         self._upto_ns = max(self._upto_ns, upto_ns)
 
-    def coverage(self, created_ns: Mapping[str, int], now_ns: int) -> Coverage:
+    def coverage(self, created_ns: Mapping[str, int], now_ns: int, waiting: Collection[str] = ()) -> Coverage:
         """Return the coverage of the GPU nodes that exist, and forget all others.
 
-        ``created_ns`` is the creation time of each GPU node.
+        ``created_ns`` is the creation time of each GPU node. A loss is remembered for as long as a gap, and
+        of a node that is ``waiting`` to return for as long as it waits.
         """
         self._take_over(created_ns)
         oldest_ns = now_ns - self._max_age_ns
@@ -193,7 +202,9 @@ class CoverageTracker:
             self._update(name, node, oldest_ns, now_ns)
         if self._blind is not None and self._blind[1] <= oldest_ns:
             self._blind = None
-        self._lost = {name: loss for name, loss in self._lost.items() if loss.at_ns > oldest_ns}
+        lost = [each for each in self._lost.items() if each[1].at_ns > oldest_ns or each[0] in waiting]
+        lost.sort(key=lambda each: (each[0] not in waiting, -each[1].at_ns))
+        self._lost = dict(lost[:LOSSES_MOST])
         states = {name: self._state(name, now_ns) for name in created_ns}
         measured = frozenset(name for name, state in states.items() if state is CoverageState.MEASURED)
         unknown = frozenset(name for name, state in states.items() if state is CoverageState.UNKNOWN)

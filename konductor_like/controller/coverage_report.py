@@ -6,7 +6,7 @@ Many nodes at once make one Event.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from konductor_like.controller import logs
 from konductor_like.controller.coverage import FLEET_PERCENT, CoverageChanges, OpenSpan
@@ -98,6 +98,38 @@ class CoverageReport:
         logs.warning(f"node {node}: {message}", node=node, lost=overrun.lost)
         if state is not None:
             self._announce(state, EventReason.OVERRUN, message)
+
+    def began_late(self, lost: Iterable[tuple[str, Overrun]]) -> None:
+        """Log the nodes that were never heard before, and whose ring buffer had lost its beginning.
+
+        When the kernel-log reader is installed, that is so on all nodes that run for long, so it is no Event.
+        """
+        if names := sorted({name for name, _ in lost}):
+            logs.info(
+                f"The kernel log of {listed(names, _NAMES)} is heard for the first time, and its oldest "
+                "records of this boot were overwritten before. Faults in them are not seen.",
+                nodes=names[:50],
+                count=len(names),
+            )
+
+    def registered_again(self, names: Collection[str], dropped: Collection[str]) -> None:
+        """Log the Nodes whose earlier kernel lines are read again, and those for which too many wait."""
+        if names:
+            logs.info(
+                f"{listed(sorted(names), _NAMES)} registered again, or without a controller: the controller "
+                "reads the kernel lines since boot again, a day at most.",
+                nodes=sorted(names)[:50],
+                count=len(names),
+            )
+        if dropped:
+            self._metrics.backfills_given_up.inc(len(dropped))
+            logs.error(
+                f"{listed(sorted(dropped), _NAMES)} registered again, but too many nodes wait to be read: "
+                "faults from before the last hour are not seen there. Check these nodes, and taint those "
+                "that are faulty with `konductor-like taint`.",
+                nodes=sorted(dropped)[:50],
+                count=len(dropped),
+            )
 
     def booted(self, before: Mapping[str, NodeState], nodes: Mapping[str, NodeState], now_ns: int) -> None:
         """Count the boots between two views of the nodes, and report those that nobody ordered.

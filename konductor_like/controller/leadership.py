@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.controller import logs
+from konductor_like.controller.attempts import AttemptLog
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.node_condition import NodeConditions
@@ -25,7 +27,8 @@ from konductor_like.controller.poller import Delivery, Poller, Reader, poll_thre
 from konductor_like.controller.ports import Nodes
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.wakeups import TailWatcher
-from konductor_like.model import Coverage, Fault, LogLine, Source
+from konductor_like.model import Coverage, Fault, LogLine, Source, Verb
+from konductor_like.model.attempts import READS, Attempts, Doing
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS
 
 IDLE_SECONDS = 5.0
@@ -62,6 +65,8 @@ class Leadership:
         new_queries: Callable[[], Mapping[str, str]] = dict,
         tail: TailWatcher | None = None,
         conditions: NodeConditions | None = None,
+        attempts: AttemptLog | None = None,
+        identity: str = "",
     ) -> None:
         """Prepare to poll and reconcile.
 
@@ -72,7 +77,8 @@ class Leadership:
         After ``stale_seconds`` without kernel logs every node without a recorded fault is unknown.
 
         ``new_queries`` returns the readers' new queries by name, or nothing if the rules did not change.
-        ``conditions`` is None in a dry run, which writes none.
+        ``conditions`` is None in a dry run, which writes none. ``attempts`` remembers how requests went, and
+        ``identity`` is the controller's on the Lease.
         """
         self.last_reconcile_seconds = time.monotonic()
         self._new_queries = new_queries
@@ -81,6 +87,7 @@ class Leadership:
         self._readers = readers
         self._tail = tail
         self._conditions = conditions
+        self._attempts, self._identity = attempts or AttemptLog(), identity
         self._metrics = metrics
         self._fleet = fleet
         self._stale_seconds = stale_seconds
@@ -104,6 +111,7 @@ class Leadership:
                 interval_seconds=intervals[name],
                 now_ns=now_ns,
                 stop=stop,
+                **({"attempted": partial(self._attempts.note, Doing(name))} if name in READS else {}),
             )
             for name, reader in readers.items()
         }
@@ -140,7 +148,22 @@ class Leadership:
         """Return what the next renewal writes on the Lease. May be called from any thread."""
         coverage = self._coverage and replace(self._coverage, read_ns=self._read_ns())
         reconciler = self._reconciler
-        return Carried(reconciler.checkpoint(), coverage, reconciler.tainted(), reconciler.returned())
+        return Carried(
+            reconciler.checkpoint(), coverage, reconciler.tainted(), reconciler.returned(), self._tried()
+        )
+
+    def _tried(self) -> Attempts:
+        self._attempts.note(Doing.NODES, self._nodes.problem)
+        write, unwritten = self._reconciler.writes()
+        taints = sum(each.verb is Verb.TAINT for each in unwritten)
+        return Attempts(
+            self._identity,
+            {**self._attempts.latest(), Doing.WRITE: write},
+            unwritten,
+            taints,
+            len(unwritten) - taints,
+            len(self._fleet.hearing),
+        )
 
     def unread_since_ns(self) -> int | None:
         """Return up to when the kernel logs were read, if that is more than ``stale_seconds`` ago, else None.

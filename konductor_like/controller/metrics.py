@@ -154,6 +154,14 @@ class Metrics:
             "Seconds of older lines that the controller still has to read after a start. Above 0, a "
             "threshold may be reached late.",
         )
+        self.backfill_nodes = gauge(
+            "backfill_nodes",
+            "Nodes that registered again and whose earlier kernel lines are still to be read.",
+        )
+        self.backfills_given_up = counter(
+            "backfills_given_up_total",
+            "Nodes that registered again and whose earlier kernel lines the controller could not read.",
+        )
         self.last_success = gauge(
             "last_success_timestamp_seconds", "Unix time of the last successful poll, by source.", "source"
         )

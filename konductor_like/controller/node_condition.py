@@ -17,6 +17,7 @@ from konductor_like.cluster.errors import (
     Backoff,
     KubeConflict,
     KubeError,
+    KubeForbidden,
     KubeInvalid,
     KubeNotFound,
     LeadershipLost,
@@ -36,7 +37,8 @@ WRITES_A_ROUND = 5
 AGAIN_SECONDS = 60.0
 """Seconds until the same condition of a node is written again: another writer may remove it each time."""
 DENIED_SECONDS = 600.0
-"""Seconds without writes after the API server has refused one for good."""
+"""Seconds until a write is tried again that the API server refused for good. A missing right stops all nodes;
+what an admission policy refuses stops one node: its kubelet may write conditions that look like ours."""
 
 BACKOFF = Backoff()
 
@@ -70,6 +72,9 @@ class NodeConditions:
         self._heard: tuple[Coverage, frozenset[str]] | None = None
         self._sent: dict[str, tuple[float, Condition | None]] = {}
         """By UID, when a condition was last sent, and which: another writer may have removed it since."""
+        self._refused: dict[tuple[str, bool], float] = {}
+        """By UID, and whether old conditions were to be removed: until when that write is not tried again.
+        An entry stays for ten minutes more, because the next try may be refused too."""
         self._old: set[str] = set()
         """The conditions whose removal was logged."""
         self._paused_until = float("-inf")
@@ -111,7 +116,7 @@ class NodeConditions:
             self._old |= old
             names = listed(sorted(old), 5)
             logs.info(f"By its settings, the controller removes the Node condition {names} of before.")
-        may_send = sorted(filter(self._may_send, waiting), key=_is_not_urgent)
+        may_send = sorted(filter(self._may_send, waiting), key=self._turn)
         for state, condition in may_send[:WRITES_A_ROUND]:
             if self._closing.is_set() or not self._send(state, condition):
                 return
@@ -123,7 +128,12 @@ class NodeConditions:
         nodes = self._nodes.snapshot().values()
         states = {state.as_read.uid: state for state in nodes if self._kind or state.conditions}
         self._sent = {uid: sent for uid, sent in self._sent.items() if uid in states}
+        old = self._clock() - DENIED_SECONDS
+        self._refused = {key: till for key, till in self._refused.items() if key[0] in states and till > old}
         for uid, state in states.items():
+            if self._is_refused(uid, removing=True):
+                ours = tuple(each for each in state.conditions if each.type == self._kind)
+                state = replace(state, conditions=ours)  # the others are not ours to remove
             stands = standing(self._kind, state)
             heard = coverage.of(state.name) is CoverageState.MEASURED
             condition = wanted(self._kind, state, silent=state.name in silent, heard=heard)
@@ -139,7 +149,17 @@ class NodeConditions:
     def _may_send(self, due: tuple[NodeState, Condition | None]) -> bool:
         state, condition = due
         sent_at, sent = self._sent.get(state.as_read.uid, (float("-inf"), None))
+        if self._is_refused(state.as_read.uid, removing=False):
+            return False
         return self._clock() - sent_at >= AGAIN_SECONDS or significant(sent) != significant(condition)
+
+    def _is_refused(self, uid: str, *, removing: bool) -> bool:
+        return self._clock() < self._refused.get((uid, removing), float("-inf"))
+
+    def _turn(self, due: tuple[NodeState, Condition | None]) -> tuple[bool, bool]:
+        """Sort nodes: one whose writes were refused before delays no other, and urgent ones go first."""
+        uid = due[0].as_read.uid
+        return any((uid, removing) in self._refused for removing in (True, False)), _is_not_urgent(due)
 
     def _send(self, state: NodeState, condition: Condition | None) -> bool:
         """Write one condition. Return whether the next one may be written now."""
@@ -150,19 +170,28 @@ class NodeConditions:
         except (KubeNotFound, KubeConflict, KubeInvalid):
             pass  # the Node was deleted, or created again: the watch will show it
         except KubeError as error:
-            self._failed(error)
+            self._failed(error, state)
             return False
-        self._sent[state.as_read.uid] = (self._clock(), condition)
+        uid = state.as_read.uid
+        self._sent[uid] = (self._clock(), condition)
+        self._refused.pop((uid, False), None)
         self._failures = 0
         return True
 
-    def _failed(self, error: KubeError) -> None:
+    def _failed(self, error: KubeError, state: NodeState) -> None:
         """Make a pause, and log the first of several failures."""
         self._metrics.kube_errors.labels(type(error).__name__).inc()
         self._failures += 1
         backoff_seconds = BACKOFF.seconds(self._failures, error.retry_after_seconds)
-        self._paused_until = self._clock() + (backoff_seconds if error.transient else DENIED_SECONDS)
-        if self._failures == 1:
+        all_are_denied = isinstance(error, KubeForbidden) and not error.by_admission
+        self._paused_until = self._clock() + (DENIED_SECONDS if all_are_denied else backoff_seconds)
+        is_new = self._failures == 1
+        if not (all_are_denied or error.transient):
+            removing = any(each.type != self._kind for each in state.conditions)
+            refused = (state.as_read.uid, removing)
+            is_new = is_new and refused not in self._refused
+            self._refused[refused] = self._clock() + DENIED_SECONDS
+        if is_new:
             logs.warning(
                 f"{error}. The controller taints nodes as before, and tries this again later. If a right is "
                 "missing, apply manifests/node_condition.yaml: its policy must name every condition that the "

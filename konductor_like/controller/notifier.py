@@ -182,7 +182,7 @@ class Notifier:
             if not self.closing.is_set():
                 self.wake.wait()
             self._pause(GATHER_SECONDS)
-            while self._recent() >= MESSAGES_MOST and not self.closing.is_set():
+            while self._recent() >= MESSAGES_MOST:
                 self._pause(max(0.0, self._sent_seconds[0] + SPAN_SECONDS - self._clock()))
             with self._lock:
                 self.wake.clear()

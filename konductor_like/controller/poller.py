@@ -2,18 +2,7 @@
 
 A reader moves on only after the reconciler has acted on its result (rule 9).
 
-A controller that leads has 16 threads. The websocket library adds two, the writes of Nodes up to eight
-(``KONDUCTOR_WRITE_CONCURRENCY``), and each request to ``probes`` one for a moment:
-
-- The main thread waits for signals. ``controller`` decides; no other thread starts a write of a Node.
-- ``read-kernel`` and ``read-pod`` poll one source each, so that a flood or a failure of one source cannot
-  delay the other (rule 10).
-- ``read-background`` polls heartbeats, the logs of re-registered Nodes, and the time before the start.
-- ``tail`` follows the kernel log and nudges ``read-kernel`` (rule 13).
-- ``nodes`` watches the Nodes. ``lease`` renews the Lease. ``stop`` ends the leadership when the process ends.
-- ``pods`` asks the API server which jobs run on a node. ``events-0`` to ``events-2`` send Events about Nodes,
-  ``lease-events`` sends Events about the fleet. The ``write`` threads patch Nodes.
-- ``probes`` answers the kubelet and Prometheus.
+The threads of the process: docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -87,8 +76,11 @@ class Poller:
         interval_seconds: float,
         now_ns: Callable[[], int],
         stop: threading.Event,
+        attempted: Callable[[LokiError | None], object] = lambda _: None,
     ) -> None:
+        """``attempted`` is called with the error of each failed poll, and with None after a whole one."""
         self.name = name
+        self._attempted = attempted
         self.problem: LokiError | None = None
         self.caught_up = False
         self.wake = threading.Event()
@@ -165,6 +157,8 @@ class Poller:
         if self.problem is not None and result.failure is None:
             logs.info(f"Loki answers again for {self.name} lines.", source=self.name)
         self.problem = result.failure and self.problem
+        if result.failure is None:
+            self._attempted(None)
         self.caught_up = not result.more
         self._failures = 0
         metrics, name = self._metrics, self.name
@@ -257,6 +251,7 @@ class Poller:
         if self._stop.is_set():
             return
         self._failures += 1
+        self._attempted(error)
         self._metrics.loki_errors.labels(self.name, type(error).__name__).inc()
         if str(self.problem) != str(error):
             logs.error(

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from konductor_like.cluster.lease_annotations import unlisted
 from konductor_like.cluster.node_writer import Outcome, WriteResult
 from konductor_like.controller import logs
+from konductor_like.controller.attempts import error_words
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.metrics import Latency, Metrics
@@ -42,10 +44,11 @@ from konductor_like.model import (
     TaintedNode,
     Verb,
 )
-from konductor_like.policy.brake import updated_tainted_nodes
+from konductor_like.model.attempts import Attempt, Unwritten
 from konductor_like.policy.change import shadow_event, would_taint
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
+from konductor_like.policy.deleted_nodes import out_again, updated_tainted_nodes, within_bound
 from konductor_like.policy.gpu_counts import with_counts
 from konductor_like.policy.machines import recent_releases
 from konductor_like.policy.returns import known_returns
@@ -120,6 +123,8 @@ class Reconciler:
         self._window = RecentEvidence()
         self._tainted: tuple[TaintedNode, ...] | None = None
         self._returned: tuple[ReturnedNode, ...] = ()
+        self._wrote_at: datetime | None = None
+        self._writes: tuple[Attempt, tuple[Unwritten, ...]] = (Attempt(), ())
 
     @property
     def unfinished(self) -> int:
@@ -144,6 +149,10 @@ class Reconciler:
     def returned(self) -> tuple[ReturnedNode, ...]:
         """Return the last returns by reboot. May be called from any thread."""
         return self._returned
+
+    def writes(self) -> tuple[Attempt, tuple[Unwritten, ...]]:
+        """Return how writes went, and the Nodes that could not be written. May be called from any thread."""
+        return self._writes
 
     def misnamed(self, now: datetime) -> Mapping[str, Misnamed]:
         """Return the names in kernel faults that the controller dropped because no Node has the name."""
@@ -187,6 +196,7 @@ class Reconciler:
                     break
             self._keep([*self._open, *faults], unknown, now)
             self._confirm(plan, now)
+            self._note_writes(plan, now)
             self._tell(plan, found, others, now)
         except BaseException:
             # The reader does not commit these lines, so it will deliver them again.
@@ -218,8 +228,11 @@ class Reconciler:
         if self._tainted is None:
             self._tainted = controls.tainted  # the last controller wrote them on the Lease
         # A return that the last controller could not note on the Lease any more is in the node's record.
-        self._returned = known_returns((*controls.returned, *self._returned), ())
+        self._returned = known_returns((*controls.returned, *self._returned), (), now)
         tainted = self._follow(states, now)
+        if again := out_again(states, tainted, now):
+            self._records |= {name: (None, record) for name, record in again.items()}
+            states = {**states, **{name: replace(states[name], record=each) for name, each in again.items()}}
         controls = replace(controls, tainted=tainted, returned=self._returned)
         if self.policy.returns_by_reboot:
             self._report.returns(controls)
@@ -230,6 +243,7 @@ class Reconciler:
             controls=controls,
             in_flight=self._taints_in_flight(),
             unwritable=frozenset(name for name, verb in resting.items() if verb is Verb.TAINT),
+            failing=self._failed_writes.failing(now),
             grown=self._grown,
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             ambiguous=fleet.ambiguous if fleet else frozenset(),
@@ -237,6 +251,7 @@ class Reconciler:
             short_of_gpus=self._gpus.counts.short if self._gpus else {},
             hearing=fleet.hearing if fleet else {},
             gaps_given_up=fleet.gaps_given_up if fleet else {},
+            lost_boots=fleet.lost_boots if fleet else {},
             labels_needs=self._writer.labels_needs,
             window=self._window,
             replaying=replaying,
@@ -267,11 +282,14 @@ class Reconciler:
     def _follow(self, states: Mapping[str, NodeState], now: datetime) -> tuple[TaintedNode, ...]:
         """Note which Nodes have our taint now, and which returned; report those deleted with the taint."""
         if self._returned or self.policy.returns_by_reboot:
-            self._returned = known_returns(self._returned, states.values())
+            self._returned = known_returns(self._returned, states.values(), now)
         before = self._tainted or ()
-        found = self._tainted = updated_tainted_nodes(
-            before, states, self.policy, now, self._taints_in_flight()
+        found, forgotten = within_bound(
+            updated_tainted_nodes(before, states, self.policy, now, self._taints_in_flight())
         )
+        self._tainted = found
+        if found != before:
+            self._report.forgotten([each.name for each in forgotten], unlisted(found))
         deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
         if deleted:
             self._report.deleted(deleted, now + timedelta(seconds=self.policy.brake_cooldown_seconds))
@@ -353,6 +371,7 @@ class Reconciler:
         return [*taints, *written, *self._upkeep.due(upkeep, now)]
 
     def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
+        self._wrote_at = now.replace(microsecond=0)
         self._report_applied(change, now)
         self._records.pop(state.name, None)
         if change.record is not None and state.record != change.record:
@@ -377,7 +396,12 @@ class Reconciler:
             counted = [fault for fault in plan.counted if fault.node == change.node]
             self._in_flight.setdefault(change.node, (change, counted))
         asked = None if error is None else error.retry_after_seconds
-        self._failed_writes.failed(change, now, at_least_seconds=asked or 0.0)
+        words = "" if error is None else error_words(error)
+        self._failed_writes.failed(change, now, words, at_least_seconds=asked or 0.0)
+
+    def _note_writes(self, plan: Plan, now: datetime) -> None:
+        self._failed_writes.keep({(change.node, change.verb) for change in plan.changes}, now)
+        self._writes = self._failed_writes.attempt(self._wrote_at)
 
     def _carry_over(
         self, plan: Plan, faults: Sequence[Fault], again: set[str], unwritten: set[str], now: datetime

@@ -34,6 +34,7 @@ from konductor_like.model import (
 from konductor_like.model.text import listed
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.brake import held_back
+from konductor_like.policy.deleted_nodes import MACHINES_MOST
 from konductor_like.policy.incidents import QUIET_REASONS
 from konductor_like.policy.needs import need_of
 from konductor_like.policy.release import is_reset
@@ -75,6 +76,7 @@ class Report:
         self._suffix = " (dry run)" if dry_run else ""
         self._tainted: dict[str, str] = {}
         self._logged_unknown: set[str] = set()
+        self._unlisted = 0
         self._reported_misnamed: set[str] = set()
         self._reported_misnamed_at: datetime | None = None
         self._logged_odd: set[tuple[str, str]] = set()
@@ -228,10 +230,30 @@ class Report:
         deleted = "was deleted" if len(names) == 1 else "were deleted"
         message = (
             f"{listed(names, _NAMES)} {deleted} with the controller's taint. The brake counts "
-            f"{'it' if len(names) == 1 else 'them'} as out of service until {stamp(until)}."
+            f"{'it' if len(names) == 1 else 'them'} as out of service until {stamp(until)}. A machine that "
+            "registers again is tainted again, until a person resets it."
         )
         logs.warning(message, deleted=list(names[:50]))
         self._fleet_event(EventReason.DELETED, message)
+
+    def forgotten(self, names: Sequence[str], unlisted: int) -> None:
+        """Report deleted Nodes whose machines come back clean, and tainted Nodes that the Lease cannot list.
+
+        ``names`` are beyond the number that is remembered. ``unlisted`` is reported when it begins to grow.
+        """
+        if names:
+            logs.warning(
+                f"More than {MACHINES_MOST} machines were out of service when their Node was deleted. The "
+                f"controller forgets the first of them: {listed(names, _NAMES)}. If one of them registers "
+                "again, it is not tainted.",
+                forgotten=list(names[:50]),
+            )
+        if unlisted and not self._unlisted:
+            logs.warning(
+                f"The Lease has no space for {unlisted} of the tainted Nodes. If these are deleted while no "
+                "controller runs, their machines come back clean."
+            )
+        self._unlisted = unlisted
 
     def fleet(
         self, nodes: Mapping[str, NodeState], brake: BrakeState, open_faults: int, now: datetime

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import Change, Fault, Misnamed, Source, Verb
+from konductor_like.model.attempts import Attempt, Unwritten
 from konductor_like.model.time import EPOCH, SECOND_NS, unix_ns
 
 RETRY_FIRST_SECONDS = 2.0
 RETRY_CAP_SECONDS = 120.0
-FORGOTTEN_SECONDS = 3600.0
-"""Seconds after its retry was due until a failed write is forgotten."""
 MISNAMED_NS = 86_400 * SECOND_NS
 MISNAMED_MOST = 50
 NAME_CHARS = 253
@@ -26,7 +25,11 @@ THIN_ABOVE = 2000
 class _FailedWrite:
     """A node's latest write that failed, and until when the controller does not try again."""
 
-    verb: Verb
+    change: Change
+    error: str
+    """In short; empty if no answer came yet."""
+    first: datetime
+    """When this write failed first."""
     since: datetime
     until: datetime
     seconds: float
@@ -43,22 +46,57 @@ class FailedWrites:
 
         A failure from the future counts for nothing, so that a clock that was put back delays no write.
         """
-        return {name: each.verb for name, each in self._latest.items() if each.since <= now < each.until}
+        return {
+            name: each.change.verb for name, each in self._latest.items() if each.since <= now < each.until
+        }
 
-    def failed(self, change: Change, now: datetime, *, at_least_seconds: float = 0.0) -> None:
+    def failing(self, now: datetime) -> Mapping[str, datetime]:
+        """Return the nodes not to write now, each with the time since which its writes fail."""
+        return {name: each.first for name, each in self._latest.items() if each.since <= now < each.until}
+
+    def failed(
+        self, change: Change, now: datetime, error: str = "", *, at_least_seconds: float = 0.0
+    ) -> None:
         """Do not write the node for twice as long as the last time, or for as long as the server asks."""
         before = self._latest.get(change.node)
-        again = before is not None and before.verb is change.verb
-        seconds = min(RETRY_CAP_SECONDS, before.seconds * 2) if before and again else RETRY_FIRST_SECONDS
+        if before is None or before.change.verb is not change.verb:
+            before = None
+        seconds = min(RETRY_CAP_SECONDS, before.seconds * 2) if before else RETRY_FIRST_SECONDS
         until = now + timedelta(seconds=max(seconds, at_least_seconds))
-        # A node whose retry is long overdue was most likely deleted, and its name may never come back.
-        recent = now - timedelta(seconds=FORGOTTEN_SECONDS)
-        self._latest = {name: each for name, each in self._latest.items() if each.until > recent}
-        self._latest[change.node] = _FailedWrite(change.verb, now, until, seconds)
+        first = before.first if before else now
+        self._latest[change.node] = _FailedWrite(change, error, first, now, until, seconds)
 
     def recovered(self, node: str) -> None:
         """Forget the failure, because a write succeeded or the Node is gone."""
         self._latest.pop(node, None)
+
+    def keep(self, wanted: Collection[tuple[str, Verb]], now: datetime) -> None:
+        """Forget each failure whose retry is due and whose write the plan does not want now.
+
+        A person may have released the fault, the brake may hold the node, and a deleted Node is in no plan.
+        """
+        self._latest = {
+            name: each
+            for name, each in self._latest.items()
+            if each.since <= now < each.until or (name, each.change.verb) in wanted
+        }
+
+    def attempt(self, ok: datetime | None) -> tuple[Attempt, tuple[Unwritten, ...]]:
+        """Return how writes went, and the Nodes that could not be written, taints first.
+
+        ``ok`` is when a write last succeeded.
+        """
+        failing = [each for each in self._latest.values() if each.error]
+        if not failing:
+            return Attempt(ok), ()
+        failing.sort(key=lambda each: (each.change.verb is not Verb.TAINT, each.first, each.change.node))
+        latest = max(failing, key=lambda each: (each.change.verb is Verb.TAINT, each.since))
+        unwritten = tuple(
+            Unwritten(each.node, each.verb, each.incident.key.rule if each.incident else "")
+            for each in (failed.change for failed in failing)
+        )
+        since = min(each.first for each in failing).replace(microsecond=0)
+        return Attempt(ok, since, latest.error), unwritten
 
 
 class Upkeep:

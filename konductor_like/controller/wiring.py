@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node_store import NodeStore, ResourceSlices
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
 from konductor_like.cluster.pods import NodeJobs, jobs_on
-from konductor_like.cluster.preflight import ready_to_write
+from konductor_like.cluster.preflight import controller_permissions, looking_permissions, ready_to_write
 from konductor_like.cluster.published import (
     BUILD_ANNOTATION,
     SETTINGS_ANNOTATION,
@@ -28,6 +28,7 @@ from konductor_like.cluster.published import (
 from konductor_like.controller import logs
 from konductor_like.controller.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.announcer import Announcer
+from konductor_like.controller.attempts import AttemptLog, note_rights
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.gpu_counts import GpuMemory
@@ -54,6 +55,7 @@ from konductor_like.controller.report import Report
 from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.client import LokiClient, retrying
+from konductor_like.loki.errors import LokiError
 from konductor_like.loki.heartbeat_reader import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.logql import kernel_query, pod_query
 from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
@@ -111,10 +113,21 @@ def open_controller(
         kind = ReadOnlyKubeClient if options.dry_run else KubeClient
         client = kind.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
         exits.enter_context(closing(client))
-        slices = ResourceSlices(client)
+        slices, attempts = ResourceSlices(client), AttemptLog()
         decode = node_decoder(settings, slices.nodes)
-        store = NodeStore(client, decode, on_change=lambda: controller.nodes_changed(), slices=slices)
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
+        needed = (
+            *controller_permissions(namespace, settings.lease_name),
+            *looking_permissions(pods=settings.ask_for_pods),
+        )
+        needed = needed if isinstance(client, KubeClient) else ()  # a dry run has no Lease to show them on
+        store = NodeStore(
+            client,
+            decode,
+            on_change=lambda: controller.nodes_changed(),
+            slices=slices,
+            between=lambda: note_rights(attempts, client, needed),
+        )
         settings = settings.model_copy(update={"namespace": namespace})  # no pattern selects our own pod
         if isinstance(client, KubeClient):
             cluster = _real_cluster_ports(
@@ -166,6 +179,7 @@ def open_controller(
             ),
             jobs=jobs,
             write_condition=cluster.write_condition,
+            attempts=attempts,
         )
         controller = Controller(
             store,
@@ -235,8 +249,10 @@ def _real_cluster_ports(
         sleep=stop.wait,
     )
     announcer = exits.enter_context(closing(Announcer(NodeEvents(client, identity, sleep=stop.wait).send)))
-    fleet_event = LeaseEvents(client, lambda: lease.reference, identity).send_soon
-    notifications = Notifications(announcer, fleet_event, webhooks(settings), metrics)
+    fleet = exits.enter_context(
+        closing(LeaseEvents(client, lambda: lease.reference, identity, sleep=stop.wait))
+    )
+    notifications = Notifications(announcer, fleet.send_soon, webhooks(settings), metrics)
     exits.callback(notifications.close)
     return _ClusterPorts(
         store,
@@ -267,6 +283,7 @@ class LeadershipFactory:
     operator_controls: OperatorControls | None = None
     jobs: PodJobs | None = None
     write_condition: WriteCondition | None = None
+    attempts: AttemptLog = field(default_factory=AttemptLog)
 
     def make(
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
@@ -278,8 +295,9 @@ class LeadershipFactory:
         queries = self._queries(self.active_rules.in_force)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         sources = self._readers(queries, start, started_ns, budget)
-        heartbeats = HeartbeatReader(self.loki, settings, started_ns)
-        backfill = NodeBackfill(self.loki, queries["kernel"], settings)
+        heartbeats = HeartbeatReader(self.loki, settings, started_ns, budget)
+        backfill = NodeBackfill(self.loki, queries["kernel"], settings, budget, gave_up=self._gave_up)
+        self.metrics.backfill_nodes.set_function(lambda: len(backfill.waiting()))
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "backfill": backfill}
         if checkpoint is not None:  # on a first start the sources themselves read all the past that counts
             readers["warmup"] = self._warmup_reader(budget, start, started_ns)
@@ -298,10 +316,20 @@ class LeadershipFactory:
             now_ns=self.loki.now_ns,
             catalog=lambda: self.active_rules.in_force.detector.catalog,
             reread=heartbeats.reread,
+            rereading=heartbeats.rereading,
             read_node=backfill.request,
+            backfilling=backfill.waiting,
             revisit=revisit,
         )
         return self._leadership(self._reconciler(start, coverage, fleet), readers, fleet, stop)
+
+    def _gave_up(self, node: str, error: LokiError) -> None:
+        self.metrics.backfills_given_up.inc()
+        logs.error(
+            f"node {node}: the Node registered again, and its earlier kernel lines could not be read: "
+            f"{logs.error_text(error)} Check the node. If it is faulty, use `konductor-like taint`.",
+            node=node,
+        )
 
     def _warmup_reader(self, budget: ByteBudget, start: Checkpoint, started_ns: int) -> WarmupReader:
         """Build the reader of the time before the start, as far back as the rules in force look."""
@@ -378,6 +406,8 @@ class LeadershipFactory:
             new_queries=lambda: self._new_queries(reconciler) if self.active_rules.reload() else {},
             tail=TailWatcher(settings, followed, now_ns, self.metrics) if settings.tail else None,
             conditions=write and NodeConditions(settings.node_condition, self.nodes, write, self.metrics),
+            attempts=self.attempts,
+            identity=own_identity(),
         )
 
     def _queries(self, rules: RulesInForce) -> dict[str, str]:

@@ -19,9 +19,10 @@ from typing import Any, Self
 
 from konductor_like.cluster.checkpoint import COVERAGE_ANNOTATION, decode_coverage
 from konductor_like.cluster.preflight import admission_objects
-from konductor_like.cluster.reader_pods import NAMESPACE, WRITE
+from konductor_like.cluster.reader_pods import DEVICE, NAMESPACE, WRITE
 from konductor_like.demo.kept import KeptDemo
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY, CoverageState
+from konductor_like.sandbox.kmsg import Kmsg, written_by
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.exec import Command, Outcome
 from konductor_like.sandbox.kubernetes.fleet import (
@@ -49,12 +50,14 @@ class KernelLog:
     boot_id: str = ""
     """The boot of the last heartbeat."""
     lines: list[str] = field(default_factory=list)
+    device: Kmsg = field(default_factory=Kmsg)
 
-    def stamped(self, text: str, elapsed_seconds: float) -> str:
-        """Add ``text`` to the buffer, and return its line with a stamp."""
-        line = f"[{self.uptime_seconds + elapsed_seconds:.6f}] {text}"
-        self.lines.append(line)
-        return line
+    def write(self, text: str, elapsed_seconds: float) -> list[str]:
+        """Take one write to ``/dev/kmsg``; return the lines, with stamps, that can be read from now on."""
+        stamp = f"[{self.uptime_seconds + elapsed_seconds:.6f}]"
+        readable = self.device.write(text, lambda line: f"{stamp} {line}")
+        self.lines += readable
+        return readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +145,10 @@ class Stage:
             self.cluster.put_node(make_cpu_node("cpu-01"))
             self.cluster.create_namespace(NAMESPACE)
             self.cluster.put("daemonsets", make_reader_daemonset(len(self._kernels)))
-            policy, binding = admission_objects()
+            policy, binding = admission_objects()["konductor-like"]
             self.cluster.put("validatingadmissionpolicies", policy)
             self.cluster.put("validatingadmissionpolicybindings", binding)
+            self.cluster.access.deny("impersonate", "*")  # it has no account, and evaluates no policy
             self.cluster.exec.run = self._run_in_pod
             self._exits = exits.pop_all()
         return self
@@ -212,13 +216,18 @@ class Stage:
         if tuple(command.words[:-1]) != WRITE:
             return Outcome(127, stderr=b"the demo's pods have no such program\n")
         node = next(name for name in self._kernels if reader_pod_name(name) == command.pod)
-        self.kernel(node, command.words[-1])
+        self._write(node, written_by(command.words, DEVICE))
         return Outcome()
 
-    def kernel(self, node: str, text: str) -> None:
+    def kernel(self, node: str, line: str) -> None:
         """Write a line to a node's kernel log, and ship it."""
-        line = self._kernels[node].stamped(text, (time.time_ns() - self._started_ns) / 1e9)
-        self.push(node, line)
+        self._write(node, f"{line}\n")
+
+    def _write(self, node: str, text: str) -> None:
+        """Write to a node's ``/dev/kmsg``, and ship what can be read then."""
+        lines = self._kernels[node].write(text, (time.time_ns() - self._started_ns) / 1e9)
+        if lines:
+            self.push(node, *lines)
 
     def replay(self, node: str) -> None:
         """Ship the whole ring buffer again with new timestamps, as after a restart of the ``dmesg`` pod."""

@@ -60,7 +60,7 @@ def steps(controller: RunningController) -> Iterator[Step]:
         never=_another_than("gpu-04"),
     )
     yield Step(
-        "An operator swaps the GPU and runs: konductor-like reset gpu-04",
+        "An operator swaps the GPU and runs: konductor-like reset gpu-04 --yes",
         _reset,
         lambda stage: not stage.node("gpu-04").tainted,
         lambda _stage, _seconds: "gpu-04 is back, and its record says who, when and why",
@@ -113,7 +113,7 @@ def _another_than(name: str) -> Callable[[Stage], bool]:
 
 
 def _reset(stage: Stage) -> None:
-    done = stage.run("reset", "gpu-04", "--reason", "swapped the GPU")
+    done = stage.run("reset", "gpu-04", "--yes", "--reason", "swapped the GPU")
     if done.returncode != 0:
         raise StoryError(f"The reset failed: {done.stderr.strip()}")
 

@@ -6,6 +6,7 @@ from functools import cache
 
 from konductor_like.catalog import Catalog, load_catalog
 from konductor_like.detection.kernel import kernel_finder
+from konductor_like.detection.kernel_record import BYTES_ANCHOR
 from konductor_like.detection.pod import pod_finder
 from konductor_like.jobs import job_of
 from konductor_like.model import Fault, Finding, LogLine, Source
@@ -36,7 +37,8 @@ class Detector:
 
     def anchors(self, source: Source) -> tuple[str, ...]:
         """Return the literals that Loki is asked for; a line without any of them is never a fault."""
-        return self.catalog.anchors(source)
+        of_rules = self.catalog.anchors(source)
+        return (*of_rules, BYTES_ANCHOR) if source is Source.KERNEL else of_rules
 
 
 @cache

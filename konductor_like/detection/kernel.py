@@ -20,7 +20,15 @@ from typing import NamedTuple
 
 from konductor_like.catalog import Advice, Catalog, Detail, Entry, LinkRule, Mode, PatternRule, XidEntry
 from konductor_like.catalog.patterns import Pattern
-from konductor_like.detection.kernel_record import KernelRecord, evidence, normal_pci, open_record, origin
+from konductor_like.detection.kernel_record import (
+    KernelRecord,
+    evidence,
+    normal_pci,
+    open_record,
+    origin,
+    with_text_message,
+    without_process_name,
+)
 from konductor_like.model import FaultKind, Finding, Severity, Source
 
 _NO_ACTION = 0
@@ -76,6 +84,7 @@ def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
     groups = _by_anchor(catalog.rules(Source.KERNEL), anchors)
 
     def find(text: str) -> Finding | None:
+        text = with_text_message(text)
         for anchor in anchors:
             if anchor in text:
                 break
@@ -92,7 +101,7 @@ def kernel_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
                     record = open_record(text)
                     if record is None:
                         return None
-                    message, _ = record
+                    message = without_process_name(record[0])
                 for pattern in rule.patterns:
                     match = pattern.match(message)
                     if match is not None:

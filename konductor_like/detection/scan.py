@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple
 
 from konductor_like.catalog.patterns import finder_in_bytes
 from konductor_like.detection.detector import packaged
+from konductor_like.detection.kernel_record import BYTES_ANCHOR
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.detection.why_not import is_unparsed
 from konductor_like.model import Finding, Source
@@ -44,7 +45,8 @@ def scan(
     """Yield the faults in a binary file, in order."""
     detector = packaged()
     find = MultilineDetector(lambda: detector).find if source is Source.KERNEL else detector.find_in_pod_log
-    find_anchor = finder_in_bytes(detector.catalog.scan_anchors(source))
+    anchors = detector.catalog.scan_anchors(source)
+    find_anchor = finder_in_bytes((*anchors, BYTES_ANCHOR) if source is Source.KERNEL else anchors)
     number = 1
     # ``read`` would wait for a whole chunk of a pipe; ``read1`` returns what is there.
     read = getattr(stream, "read1", stream.read)

@@ -6,13 +6,25 @@ import re
 from collections.abc import Iterable
 
 from konductor_like.catalog import Catalog, Entry, Mode, PatternRule
-from konductor_like.detection.kernel_record import open_record, strip_colours, unwrap_pod_record
+from konductor_like.detection.kernel_record import (
+    is_crash,
+    open_record,
+    strip_colours,
+    unwrap_pod_record,
+    with_text_message,
+)
 from konductor_like.model import Source
 from konductor_like.model.text import clipped
 
 _SHOWN_CHARS = 60
 _XID = "Xid ("
 """Every Xid and SXid contains this, whatever is around it."""
+_ADDRESSED_XID = re.compile(
+    r"(?:nvidia-nvswitch\d{0,3}: SXid \(|NVRM: Xid \([^()\[\]]{4}|Xid \([^()\[\]]{10})[^()\[\]]{0,64}\):"
+    r"|Xid \([\w.-]{11}"
+)
+"""An Xid with an address, in any form. It is too long for the name of a process, which has 15 characters at
+most and is in many messages: ``Out of memory: Killed process 81 (Xid (3d:00): 79) total-vm …``."""
 
 
 def why_no_fault(catalog: Catalog, text: str, source: Source) -> str | None:
@@ -28,15 +40,19 @@ def is_unparsed(catalog: Catalog, text: str) -> bool:
 
     An Xid that it can parse, and drops because the rule is off, does not count.
     """
+    text = with_text_message(text)
     if _XID not in text:
         return False
     record = open_record(text)
-    return record is None or not any(
-        rule.find(record[0]) for rule in catalog.kernel_rules if rule.table in ("xid", "sxid")
-    )
+    if record is None:
+        return _ADDRESSED_XID.search(text) is not None
+    if is_crash(record[0]) or not _ADDRESSED_XID.search(record[0]):
+        return False
+    return not any(rule.find(record[0]) for rule in catalog.kernel_rules if rule.table in ("xid", "sxid"))
 
 
 def _of_kernel_line(catalog: Catalog, text: str) -> str | None:
+    text = with_text_message(text)
     rules = _resembling(catalog.kernel_rules, text)
     if not rules:
         return None

@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from konductor_like.loki.errors import LokiError
+from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiUnavailable
 from konductor_like.loki.logql import heartbeat_query
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import log_lines
-from konductor_like.loki.window_query import Piece, Queries, TimeWindow, WindowQuery
+from konductor_like.loki.window_query import ByteBudget, Piece, Queries, TimeWindow, WindowQuery
 from konductor_like.model import Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
@@ -53,16 +53,24 @@ class Reread:
 class HeartbeatReader:
     """Reads the heartbeats and overruns that the kernel-log readers print. Callers pass the time.
 
-    One thread calls ``poll`` and ``commit``; another may call ``reread``.
+    One thread calls ``poll`` and ``commit``; others may call ``reread`` and ``rereading``.
     """
 
-    def __init__(self, client: Queries, settings: Settings, now_ns: int) -> None:
-        """The first tile begins ``heartbeat_stale_seconds`` before ``now_ns``."""
+    def __init__(self, client: Queries, settings: Settings, now_ns: int, budget: ByteBudget) -> None:
+        """The first tile begins ``heartbeat_stale_seconds`` before ``now_ns``.
+
+        Tiles never wait for the ``budget``, because without them every node would be unknown. Rereads wait as
+        sweeps do.
+        """
         self._settings = settings
+        self._budget = budget
         self._query = WindowQuery(client, heartbeat_query(settings), settings, _WIDEST_NS)
         self._stale_ns = span_ns(settings.heartbeat_stale_seconds)
+        self._give_up_ns = span_ns(settings.gap_max_age_seconds)
         self._upto_ns = now_ns - self._stale_ns
         self._rereads: deque[Reread] = deque()
+        self._unreadable: frozenset[str] = frozenset()
+        """The nodes whose latest reread was given up."""
         self._rest: Reread | None = None
         """What the latest poll left of the first of ``_rereads``; None where that poll did not read it."""
 
@@ -71,8 +79,13 @@ class HeartbeatReader:
         self._query.text = query
 
     def reread(self, rereads: Iterable[Reread]) -> None:
-        """Read these spans too, after the present and in this order."""
-        self._rereads.extend(rereads)
+        """Read these spans too, after the present and in this order; each once."""
+        waiting = tuple(self._rereads)
+        self._rereads.extend([one for one in rereads if one not in waiting])
+
+    def rereading(self) -> frozenset[str]:
+        """Return the nodes with a span that is still to be read again, or could not be."""
+        return self._unreadable.union(*(one.nodes for one in tuple(self._rereads)))
 
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
         """Read the tile that is due; when none is due, read a part of the first reread.
@@ -86,19 +99,25 @@ class HeartbeatReader:
         upto_ns, is_read, self._rest = tile.start_ns, True, None
         pieces: list[Piece] = []
         self._query.begin()
-        if tile.width_ns >= _TILE_NS // 2:
-            pieces = self._query.read(tile, _TILE_NS, widest_ns=3 * _TILE_NS, queries=_QUERIES, lines=_LINES)
-            upto_ns = pieces[-1].window.end_ns
-            is_read = upto_ns >= tile.end_ns
-        elif self._rereads:
-            pieces = self._read_again(self._rereads[0])
+        may_reread = self._budget.allows_sweeps
+        try:
+            if tile.width_ns >= _TILE_NS // 2:
+                pieces = self._query.read(
+                    tile, _TILE_NS, widest_ns=3 * _TILE_NS, queries=_QUERIES, lines=_LINES
+                )
+                upto_ns = pieces[-1].window.end_ns
+                is_read = upto_ns >= tile.end_ns
+            elif self._rereads and may_reread:
+                pieces = self._read_again(self._rereads[0], now_ns)
+        finally:
+            self._budget.spend(self._query.bytes_processed)
         entries = [entry for piece in pieces for entry in piece.entries]
         lines = log_lines(entries, Source.KERNEL, self._settings)
         done = self._rest is not None and self._rest.start_ns >= self._rest.end_ns
         return PollResult(
             lines=tuple(lines),
             upto_ns=upto_ns,
-            more=not is_read or len(self._rereads) > done,
+            more=not is_read or (may_reread and len(self._rereads) > done),
             queries=self._query.queries,
             bytes_processed=self._query.bytes_processed,
             incomplete_windows=tuple(piece.window for piece in pieces if not piece.complete),
@@ -114,19 +133,25 @@ class HeartbeatReader:
             self._rereads.popleft()
             if self._rest.start_ns < self._rest.end_ns:
                 self._rereads.appendleft(self._rest)
+            else:
+                self._unreadable -= self._rest.nodes
             self._rest = None
 
-    def _read_again(self, one: Reread) -> list[Piece]:
+    def _read_again(self, one: Reread, now_ns: int) -> list[Piece]:
         few = len(one.nodes) <= NAMES_MOST
         first_ns, nodes = (_WIDEST_NS, one.nodes) if few else (_TILE_NS, frozenset[str]())
         span = TimeWindow(one.start_ns, one.end_ns)
         try:
             pieces = self._query.read(span, first_ns, only=nodes, queries=_QUERIES, lines=_LINES)
-        except LokiError:
+        except LokiError as error:
             # A span that fails must not keep the other spans from being read.
             self._rereads.popleft()
-            if one.tries + 1 < _TRIES:
-                self._rereads.append(replace(one, tries=one.tries + 1))
+            # While Loki answers nobody, no span uses up its tries.
+            tries = one.tries + (not isinstance(error, (*LOKI_AWAY, LokiUnavailable)))
+            if tries < _TRIES and one.end_ns > now_ns - self._give_up_ns:
+                self._rereads.append(replace(one, tries=tries))
+            else:
+                self._unreadable |= one.nodes
             raise
         self._rest = replace(one, start_ns=pieces[-1].window.end_ns if pieces else one.end_ns)
         return pieces

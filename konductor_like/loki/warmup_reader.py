@@ -15,7 +15,16 @@ from typing import NamedTuple
 
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import log_lines
-from konductor_like.loki.window_query import ByteBudget, Piece, Queries, TimeWindow, WindowQuery
+from konductor_like.loki.window_query import (
+    HISTORY_FIRST_NS,
+    HISTORY_REST_LEAST_SECONDS,
+    HISTORY_WAIT_SECONDS,
+    ByteBudget,
+    Piece,
+    Queries,
+    TimeWindow,
+    WindowQuery,
+)
 from konductor_like.model import Fault, LogLine, Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
@@ -25,11 +34,6 @@ RECHECK_SECONDS = 15.0
 WIDEST_NS = 6 * 3600 * SECOND_NS
 LINES_MOST = 2000
 """Lines of one piece, which are decided on together with the lines of the present."""
-QUERY_SHARE = 0.1
-"""Share of a minute's byte budget that a query may take; after a larger one the next window is narrower."""
-_FIRST_NS = 900 * SECOND_NS
-_REST_LEAST_SECONDS = 0.1
-_BUDGET_WAIT_SECONDS = 1.0
 
 
 class WarmupScope(NamedTuple):
@@ -65,7 +69,7 @@ class _Unread:
     query: WindowQuery
     """The source's own, because a WindowQuery learns how large the source's entries are."""
     span: TimeWindow
-    width_ns: int = _FIRST_NS
+    width_ns: int = HISTORY_FIRST_NS
 
 
 class WarmupReader:
@@ -135,7 +139,7 @@ class WarmupReader:
         if not self._unread:
             return PollResult(upto_ns=now_ns)
         if not self._budget.allows_history:
-            return PollResult(upto_ns=now_ns, more=True, wait_seconds=_BUDGET_WAIT_SECONDS)
+            return PollResult(upto_ns=now_ns, more=True, wait_seconds=HISTORY_WAIT_SECONDS)
         began, first = self._clock(), self._unread[0]
         try:
             (piece,) = first.query.read(first.span, first.width_ns)
@@ -154,7 +158,7 @@ class WarmupReader:
             more=bool(self._next),
             queries=first.query.queries,
             bytes_processed=first.query.bytes_processed,
-            wait_seconds=max(_REST_LEAST_SECONDS, self._clock() - began),
+            wait_seconds=max(HISTORY_REST_LEAST_SECONDS, self._clock() - began),
             past=faults,
         )
 
@@ -169,8 +173,6 @@ class WarmupReader:
         first, *others = self._unread
         if piece.window.end_ns >= first.span.end_ns:
             return tuple(others)
-        width_ns, share = piece.next_width_ns, self._budget.share(first.query.bytes_processed)
-        if share > 0:
-            width_ns = min(width_ns, max(SECOND_NS, int(piece.window.width_ns * QUERY_SHARE / share)))
+        width_ns = self._budget.history_width_ns(piece, first.query.bytes_processed)
         left = TimeWindow(piece.window.end_ns, first.span.end_ns)
         return (replace(first, span=left, width_ns=width_ns), *others)

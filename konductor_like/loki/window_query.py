@@ -60,6 +60,16 @@ _LEAST_ENTRIES = 2
 _NARROWEST_NS = 10 * SECOND_NS
 """Nanoseconds below which windows are not narrowed: a Loki too slow for them falls behind in any case."""
 
+HISTORY_FIRST_NS = 900 * SECOND_NS
+"""Nanoseconds of the first window of the past: it shows how much Loki processes for one."""
+HISTORY_QUERY_SHARE = 0.1
+"""Share of a minute's byte budget that a query of the past may take; after a larger one the next window is
+narrower."""
+HISTORY_REST_LEAST_SECONDS = 0.1
+"""Seconds of pause after a query of the past, at least; as long as the query took otherwise."""
+HISTORY_WAIT_SECONDS = 1.0
+"""Seconds until the past is tried again after the budget did not allow it."""
+
 _MINUTE_SECONDS = 60.0
 _HISTORY_UPTO = 0.5
 PODS_UPTO = 0.7
@@ -311,13 +321,17 @@ class ByteBudget:
                 self._total -= self._spent.popleft()[1]
             return self._total / self._bound
 
-    def share(self, bytes_processed: int) -> float:
-        """Return the share of a minute's budget that these bytes are."""
-        return bytes_processed / self._bound
+    def history_width_ns(self, piece: Piece, bytes_processed: int) -> int:
+        """Return the width of the next window of the past, after Loki processed these bytes for ``piece``."""
+        share = bytes_processed / self._bound
+        if share <= 0:
+            return piece.next_width_ns
+        affordable_ns = int(piece.window.width_ns * HISTORY_QUERY_SHARE / share)
+        return min(piece.next_width_ns, max(SECOND_NS, affordable_ns))
 
     @property
     def allows_history(self) -> bool:
-        """Whether lines from before our start may be read."""
+        """Whether the past may be read: lines from before our start, and those of re-registered Nodes."""
         return self.used < _HISTORY_UPTO
 
     @property

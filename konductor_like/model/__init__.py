@@ -45,6 +45,7 @@ from konductor_like.model.nodes import (
     TAINT_EFFECT,
     TAINT_KEY,
     TAINT_VALUE,
+    UNSHARED,
     Ack,
     Act,
     AsRead,

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.controls import ControlAct
+from konductor_like.model.faults import Severity
 from konductor_like.model.nodes import Incident
 
 
@@ -37,6 +38,8 @@ class SkipReason(StrEnum):
     """Neither the Node nor a line of its kernel log shows a GPU."""
     USER_WRITTEN = "user written"
     """A user wrote the line into the kernel log, and the settings exclude such lines."""
+    COVERED = "covered"
+    """A release covers the line, but only a clock shows that it is old, or a later line overtook it."""
     SHADOW = "shadow"
     """The rule is on trial."""
 
@@ -52,6 +55,11 @@ class Held:
     pool: str | None = None
     """The node's pool."""
 
+    @property
+    def is_test(self) -> bool:
+        """Whether it is held for a test (Xid 14), and no fault waits."""
+        return self.incident.severity is Severity.TEST
+
 
 @dataclass(frozen=True, slots=True)
 class PoolBrake:
@@ -61,6 +69,8 @@ class PoolBrake:
     gpu_nodes: int
     out: int
     bound: int
+    tests: int = 0
+    """See :attr:`BrakeState.tests`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,8 @@ class Pace:
     window_seconds: float
     frees_at: datetime | None
     """When the oldest recent taint counts no longer; None without one."""
+    tests: int = 0
+    """Number of ``taints`` for a test (Xid 14) alone. They keep no fault waiting, only further tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,9 @@ class BrakeState:
     """When the cool-down ends, unless further nodes are released or deleted."""
     pause: ControlAct | None = None
     """The pause in effect now."""
+    tests: int = 0
+    """Number of the nodes in ``out`` that are there for a test (Xid 14) alone. They take no place from a
+    fault, only from further tests."""
 
     @property
     def holding(self) -> bool:

@@ -16,7 +16,7 @@ class Control(StrEnum):
     PAUSE = "pause"
     """The controller adds no taint; releases and records go on."""
     RESUME = "resume"
-    """Ends the pause, and the stop of automatic returns. Relapses before it no longer count."""
+    """Ends the pause, and the stop of automatic returns."""
     BRAKE_RESET = "brake-reset"
     """Ends the cool-down: earlier releases, deletions and taints no longer count; the limit stays."""
     PURGE = "purge"
@@ -26,6 +26,15 @@ class Control(StrEnum):
     def replaces(self) -> frozenset[Control]:
         """Return the kinds of earlier acts that an act of this kind replaces."""
         return frozenset({Control.PAUSE, self}) if self is Control.RESUME else frozenset({self})
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedNode:
+    """One return of a node by the controller, and whether the node relapsed."""
+
+    name: str
+    returned_at: datetime
+    relapsed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,8 @@ class ControlAct:
     """When a pause ends; None for a pause until somebody resumes."""
     nodes: int = 0
     """Number of nodes that a purge released."""
+    relapses: tuple[ReturnedNode, ...] = ()
+    """The relapses that no longer count after a resume: this resume, or an earlier one, ended their stop."""
     act: str = ""
     """The id of the write; empty if somebody wrote the control by other means."""
 
@@ -58,15 +69,10 @@ class TaintedNode:
     pool: str | None = None
     deleted_at: datetime | None = None
     """When the Node was first seen to be deleted; None while it exists."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReturnedNode:
-    """One return of a node by the controller, and whether the node relapsed."""
-
-    name: str
-    returned_at: datetime
-    relapsed_at: datetime | None = None
+    why: str = ""
+    """The faults for which it is out of service, in words; empty if these are tests only, or unknown."""
+    needs: str = ""
+    """The need of the node at that time (a value of ``Needs``); empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Controls:
     tainted: tuple[TaintedNode, ...] = ()
     """The Nodes that carry our taint, as last noted, and those recently deleted with it."""
     returned: tuple[ReturnedNode, ...] = ()
-    """The last ten returns by the controller, the latest first."""
+    """The last ten nodes that the controller returned, the latest first; each node once."""
 
     @property
     def pause(self) -> ControlAct | None:

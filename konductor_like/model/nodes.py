@@ -28,6 +28,8 @@ HOW_TIME = "time"
 """The ``how`` of a release by the controller: a test (Xid 14) ended."""
 HOW_PART = "reset of "
 """The beginning of the ``how`` of a release in part; the names of the released incidents follow."""
+UNSHARED = "replicas=1"
+"""The layout (:attr:`GpuCount.layout`) of GPUs that the device plugin does not share."""
 OPERATOR_RULE = "operator"
 """The rule of the incident of a person's own taint; no line of a log has this rule."""
 
@@ -66,7 +68,7 @@ class MetBy(StrEnum):
     QUIET = "quiet"
     """The kernel log was heard for ``suspect_days`` without the fault."""
     TIME = "time"
-    """A test (Xid 14) ends after ``test_seconds``."""
+    """A test (Xid 14) ends by itself after some time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +131,10 @@ class Incident:
         return self.severity.taints or bool(self.escalated_because)
 
     @property
-    def urgency(self) -> tuple[bool, int]:
-        """Sort key of incidents that taint: fatal before tests, then the oldest first."""
-        return (self.severity is not Severity.FATAL, self.first_ns)
+    def urgency(self) -> tuple[int, int]:
+        """Sort key of incidents that taint: fatal ones first, tests last; of each kind the oldest first."""
+        rank = {Severity.FATAL: 0, Severity.TEST: 2}.get(self.severity, 1)
+        return (rank, self.first_ns)
 
     @property
     def by_person(self) -> bool:
@@ -194,6 +197,10 @@ class Machine:
     node_uid: str
     system_id: str | None = None
     boot_id: str | None = None
+
+    def same_machine(self, other: Machine) -> bool:
+        """Whether both are certainly one machine, whatever its boot and the Node's UID."""
+        return self.system_id is not None and self.system_id == other.system_id
 
     def same_boot(self, other: Machine) -> bool:
         """Whether both are certainly one machine in one boot, whatever the Node's UID."""
@@ -263,6 +270,8 @@ class NodeRecord:
     """When the probation ends of a node that returned by itself; None for no probation."""
     gpus: int | None = None
     """The highest number of GPUs that this machine had."""
+    gpu_layout: str = UNSHARED
+    """The layout (:attr:`GpuCount.layout`) in which ``gpus`` were counted."""
     part_covers: tuple[PartCover, ...] = ()
     """What releases in part cover since the last release of the whole node by a person."""
     failed_rule: str | None = None
@@ -296,7 +305,7 @@ class GpuCount:
     capacity: int
     kind: str = ""
     """The instance type; empty if no label names one. Nodes of one kind have equally many GPUs."""
-    layout: str = ""
+    layout: str = UNSHARED
     """What the numbers are made of: after it changed, they cannot be compared with earlier ones."""
     comparable: bool = True
     """Whether the numbers are whole GPUs; MIG devices are parts of GPUs."""
@@ -305,7 +314,7 @@ class GpuCount:
     or the device plugin has not registered yet."""
 
 
-NO_GPUS = GpuCount(0, 0, paused=True)
+NO_GPUS = GpuCount(0, 0, layout="", paused=True)
 """What a Node has that tells of no GPU."""
 
 

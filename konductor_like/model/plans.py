@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.brake import BrakeState, SkipReason
@@ -37,6 +38,8 @@ class EventReason(StrEnum):
     """The kernel overwrote records of its log before they were read."""
     SHADOW = "GPUFaultShadow"
     """A rule on trial would have tainted the node."""
+    WORSENED = "GPUFaultWorsened"
+    """A tainted node has a new fault with which it needs more than before, or that a reboot had repaired."""
     CONTESTED = "GPUTaintContested"
     """Somebody else keeps removing our taint."""
     PAUSED = "GPUTaintingPaused"
@@ -84,6 +87,8 @@ class Growth:
     latest: Fault
     """The latest occurrence; its ``times`` is the number of unwritten ones. Its position is the latest of
     them all, and ``user_written`` is set only if a user wrote all of them."""
+    counted_ns: int
+    """When the latest occurrence was counted, by the controller's clock: before or after a release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,7 @@ class Change:
     also: tuple[tuple[EventReason, str], ...] = field(default=(), kw_only=True)
     """Further Events of the write, with their messages."""
     incident: Incident | None = None
-    """The incident for which the node is tainted."""
+    """The incident for which the node is tainted; on a tainted node, the one with which it needs more."""
     evidence: Fault | None = None
     """The new fault that led to the write; None for a taint that the brake had held."""
     news: tuple[Fault, ...] = ()
@@ -156,7 +161,7 @@ class Hearing:
     last_ns: int
     """Loki timestamps of the first and the last heartbeat of that boot that this controller heard."""
     has_gap: bool = False
-    """Whether heartbeats of that boot are missing that may still arrive."""
+    """Whether heartbeats of that boot are missing that may still arrive, or are still to be read."""
     has_any_gap: bool = False
     """The same for heartbeats of that boot or of the time before it, such as that of a long reboot."""
 
@@ -170,6 +175,8 @@ class Snapshot:
     """Nodes whose taint may have been written although no answer came."""
     unwritable: frozenset[str] = frozenset()
     """Nodes that cannot be tainted just now: they must not use up the brake's limit."""
+    failing: Mapping[str, datetime] = field(default_factory=dict)
+    """Nodes that are not written now because their writes fail, and since when; others return before them."""
     grown: Mapping[str, tuple[Growth, ...]] = field(default_factory=dict)
     """By node, the growth: occurrences that were counted and not written."""
     read_ns: Mapping[Source, int] = field(default_factory=dict)
@@ -188,6 +195,8 @@ class Snapshot:
     """The nodes whose kernel log is heard now. A silent, unmeasured or ambiguous node is absent."""
     gaps_given_up: Mapping[str, int] = field(default_factory=dict)
     """By node, the end (a Loki timestamp) of the latest span whose lines may be lost for good."""
+    lost_boots: Mapping[str, str] = field(default_factory=dict)
+    """See :attr:`Coverage.lost_boots`."""
     short_of_gpus: Mapping[str, str] = field(default_factory=dict)
     """By node, how many GPUs it has: ``7 of 8 GPUs``. Nodes with all their GPUs are absent."""
     labels_needs: bool = True

@@ -61,6 +61,8 @@ class Loss:
     records: int
     at_ns: int
     """Loki timestamp of the latest line that reported such a loss."""
+    boot_id: str = ""
+    """The boot of that line; empty if an older version wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,16 @@ class Coverage:
     """
     misnamed: Mapping[str, Misnamed] = field(default_factory=dict)
     """By name; kept for a day or until a Node has the name."""
+    backfill_ns: int | None = None
+    """When the oldest of the Nodes was made whose earlier kernel lines are still to be read (rule 3).
+
+    None if there is no such Node. The next controller reads the lines of all Nodes that were made since.
+    """
+
+    @property
+    def lost_boots(self) -> Mapping[str, str]:
+        """Return, by node, the last boot of which the kernel overwrote records before they were read."""
+        return {name: loss.boot_id for name, loss in self.lost.items() if loss.boot_id}
 
     def of(self, node: str) -> CoverageState:
         """Return the coverage of one node."""

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from konductor_like.model import Change, EventReason, Incident, NodeRecord, NodeState, Role
 from konductor_like.model.text import clipped, listed, printable
 from konductor_like.model.time import stamp
-from konductor_like.policy.health import tainting
+from konductor_like.policy.needs import fault_of
 
 TYPE_PREFIX = "ai.trainy.konduktor."
 NODES_MOST = 100
@@ -33,6 +33,8 @@ class Kind(StrEnum):
 
     TAINTED = "node.tainted"
     RELAPSED = "node.relapsed"
+    WORSENED = "node.worsened"
+    """A tainted node has a new fault with which it needs more than before."""
     REPLACEMENT = "node.marked-for-replacement"
     HELD = "node.held"
     COVERAGE = "node.coverage-lost"
@@ -57,6 +59,7 @@ KINDS: Mapping[EventReason, Kind] = {
     EventReason.TAINTED: Kind.TAINTED,
     EventReason.RELAPSED: Kind.RELAPSED,
     EventReason.RETURNS_STOPPED: Kind.RELAPSED,
+    EventReason.WORSENED: Kind.WORSENED,
     EventReason.HELD: Kind.HELD,
     EventReason.HOLDING: Kind.HELD,
     EventReason.SILENT: Kind.COVERAGE,
@@ -139,9 +142,8 @@ def news_of_node(
     kind = KINDS[reason]
     record = change.record or NodeRecord()
     incident = change.incident
-    if kind is not Kind.RETURNED:
-        candidates = (each for each in tainting(record) if incident is None or each.key == incident.key)
-        incident = min(candidates, key=lambda each: each.urgency, default=incident)
+    if incident is None and kind is not Kind.RETURNED:
+        incident = fault_of(record, tainted=state.tainted)
     at = now if record.act is None else record.act.at
     kinds = [kind]
     if kind in (Kind.TAINTED, Kind.RELAPSED) and record.replace_since == at:

@@ -3,6 +3,9 @@
 ``decide`` asks the brake which taints may be added now; a release never asks it. The brake keeps no state. It
 reads the nodes' records and the Lease (operators' controls, and tainted Nodes that were deleted).
 
+Nodes that are out of service for a test (Xid 14) alone take a place from further tests only, and none from a
+fault.
+
 Three kinds of nodes use up the limit of the fleet or of a pool: nodes tainted by the controller; nodes that
 are unavailable for other reasons, where the settings count these; and nodes in the cool-down, which returned
 a moment ago. A released node is in the cool-down only if the brake was holding a node back at the release.
@@ -32,13 +35,15 @@ from konductor_like.model import (
     Pace,
     PoolBrake,
     Role,
+    Severity,
     SkipReason,
     Snapshot,
     TaintedNode,
 )
-from konductor_like.model.time import span_ns, unix_ns
+from konductor_like.model.time import CLOCKS_AGREE_SECONDS, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.correlation import deferred_of
+from konductor_like.policy.health import only_tests
 
 NEW_NODE_AGE = timedelta(minutes=30)
 """Age below which a Node is not counted as unavailable: new Nodes are often not Ready yet."""
@@ -56,6 +61,8 @@ class Budget:
     gpu_nodes: int = 0
     out: int = 0
     """Nodes that carry our taint, or may carry it because a write had no answer."""
+    tests: int = 0
+    """Number of the nodes in ``out`` that are there for a test (Xid 14) alone: no fault waits for them."""
     away: int = 0
     """Nodes that are unavailable for other reasons."""
     bound: int = 0
@@ -66,11 +73,11 @@ class Budget:
     """Number of the nodes in ``cooling`` that were deleted."""
     rearms_at: datetime | None = None
     released_at: list[datetime] = field(default_factory=list)
-    """The times at which nodes that are now in service returned."""
+    """The times at which nodes that are now in service returned; some may be a little in the future."""
     deleted_at: list[datetime] = field(default_factory=list)
     """The times at which Nodes tainted by the controller were deleted."""
     held_since_ns: int | None = None
-    """Loki timestamp of the oldest fault for which the brake holds a node."""
+    """Loki timestamp of the oldest fault, tests left out, for which the brake holds a node."""
 
     def cool_down(self, cooldown: timedelta, now: datetime) -> None:
         """Set ``cooling``: the places of recently released and deleted nodes stay empty for the cool-down.
@@ -82,11 +89,11 @@ class Budget:
             made_room = self.deleted_at  # at the latest release the brake held nothing
         if not made_room or now - max(made_room) >= cooldown:
             return
-        latest_first = sorted(made_room, reverse=True)
+        latest_first = sorted((min(at, now) for at in made_room), reverse=True)
         gaps = (later - earlier > cooldown for later, earlier in pairwise(latest_first))
         self.cooling = next((n for n, too_long in enumerate(gaps, start=1) if too_long), len(latest_first))
         self.deleted = sum(at >= latest_first[self.cooling - 1] for at in self.deleted_at)
-        self.rearms_at = latest_first[0] + cooldown
+        self.rearms_at = max(made_room) + cooldown
 
 
 @dataclass(slots=True)
@@ -107,50 +114,66 @@ class FleetCount:
     away: set[str] = field(default_factory=set)
     tainted_at: list[datetime] = field(default_factory=list)
     """The times of the taints within the rate's window."""
+    tested_at: list[datetime] = field(default_factory=list)
+    """The same for nodes that are out for a test alone."""
     unrecorded: int = 0
     """Number of taints that no record shows yet."""
+    unrecorded_tests: int = 0
+    """Number of these for a test."""
 
     def budgets(self, pool: str | None) -> tuple[Budget, ...]:
         """Return the budgets that limit a node of this pool."""
         own = None if pool is None else self.pools.get(pool)
         return (self.fleet,) if own is None else (self.fleet, own)
 
-    def refusal(self, state: NodeState) -> SkipReason | None:
-        """Return why the brake does not admit this node; None if it may be tainted too."""
+    def refusal(self, state: NodeState, incident: Incident) -> SkipReason | None:
+        """Return why the brake does not admit this node for its gravest incident; None if it may be tainted.
+
+        A fault takes its place among the other faults; a test only if faults and tests leave one.
+        """
         if self.pause is not None:
             return SkipReason.PAUSED
         if state.name in self.out:
             return None
+        is_test = incident.severity is Severity.TEST
         is_cooling = False
         for budget in self.budgets(state.pool):
             taken = budget.out + (0 if state.name in self.away else budget.away)
+            taken -= 0 if is_test else budget.tests
             if taken >= budget.bound:
                 return SkipReason.BRAKE
             is_cooling = is_cooling or taken + budget.cooling >= budget.bound
         if is_cooling:
             return SkipReason.COOLDOWN
         pace = self.pace()
-        return SkipReason.RATE if pace is not None and pace.taints >= pace.most else None
+        if pace is not None and pace.taints - (0 if is_test else pace.tests) >= pace.most:
+            return SkipReason.RATE
+        return None
 
-    def take(self, state: NodeState) -> None:
-        """Count this node as tainted."""
+    def take(self, state: NodeState, incident: Incident) -> None:
+        """Count this node as tainted for this incident."""
         if state.name in self.out:
             return
+        is_test = incident.severity is Severity.TEST
         for budget in self.budgets(state.pool):
             budget.out += 1
+            budget.tests += is_test and state.name not in self.away
             budget.away -= state.name in self.away
         self.away.discard(state.name)
         self.out.add(state.name)
         self.unrecorded += 1
+        self.unrecorded_tests += is_test
 
     def pace(self) -> Pace | None:
         """Return the taints within the rate's window; None without a rate limit."""
         if self.policy.brake_rate_nodes is None:
             return None
         window = self.policy.brake_rate_window_seconds
-        oldest = min(self.tainted_at, default=None)
+        oldest = min(self.tainted_at + self.tested_at, default=None)
         frees_at = None if oldest is None else oldest + timedelta(seconds=window)
-        return Pace(len(self.tainted_at) + self.unrecorded, self.policy.brake_rate_nodes, window, frees_at)
+        tests = len(self.tested_at) + self.unrecorded_tests
+        taints = len(self.tainted_at) + len(self.tested_at) + self.unrecorded
+        return Pace(taints, self.policy.brake_rate_nodes, window, frees_at, tests)
 
     def state(self, held: Iterable[Held]) -> BrakeState:
         """Return the brake as commands and metrics show it."""
@@ -162,7 +185,7 @@ class FleetCount:
             held=tuple(held),
             unavailable=self.fleet.away,
             pools=tuple(
-                PoolBrake(name, budget.gpu_nodes, budget.out, budget.bound)
+                PoolBrake(name, budget.gpu_nodes, budget.out, budget.bound, budget.tests)
                 for name, budget in sorted(self.pools.items())
             ),
             pace=self.pace(),
@@ -170,6 +193,7 @@ class FleetCount:
             deleted=max(budget.deleted for budget in budgets),
             rearms_at=max((budget.rearms_at for budget in budgets if budget.rearms_at), default=None),
             pause=self.pause,
+            tests=self.fleet.tests,
         )
 
     def note_held(self, state: NodeState, deferred: Collection[IncidentKey]) -> None:
@@ -178,6 +202,9 @@ class FleetCount:
         if not held:
             return
         self.held[state.name] = min(held, key=lambda incident: incident.urgency)
+        held = [incident for incident in held if incident.severity is not Severity.TEST]
+        if not held:
+            return
         # The oldest incident determines since when, not the gravest. The brake did not hold a fault while it
         # was deferred.
         since_ns = min(i.first_ns + span_ns(self.policy.escalation(i.key.rule).defer_seconds) for i in held)
@@ -185,40 +212,58 @@ class FleetCount:
             if budget.held_since_ns is None or since_ns < budget.held_since_ns:
                 budget.held_since_ns = since_ns
 
-    def note_times_out(self, state: NodeState, *, in_service: bool) -> None:
-        """Count the node's taints, and its latest return if it is in service."""
+    def note_times_out(self, state: NodeState, removed_at: datetime, *, in_service: bool) -> None:
+        """Count the node's latest taint, and its latest return if it is in service.
+
+        ``removed_at`` is when somebody removed the taint, if the record does not show that yet: now, or the
+        first try to write it, if the API server refuses that.
+        """
         record = state.record
-        self.note_taints(quarantine.tainted_at for quarantine in record.quarantines)
-        if record.tainted_at is not None:
-            self.note_taints([record.tainted_at])
+        claimed = [] if record.tainted_at is None else [record.tainted_at]
+        times = [quarantine.tainted_at for quarantine in record.quarantines]
+        if only_tests(record):
+            self.note_taint(claimed, self.tested_at)
+            self.note_taint(times, self.tainted_at)
+        else:
+            self.note_taint([*claimed, *times], self.tainted_at)
         if in_service:
             # A claim (``tainted_at``) without a taint: somebody removed the taint, and this decision writes
             # the release.
-            at = self.now if record.tainted_at is not None else record.quarantines[0].released_at
-            self.note_release(min(at, self.now), self.budgets(state.pool))
+            at = removed_at if claimed else record.quarantines[0].released_at
+            self.note_release(at, self.budgets(state.pool))
+
+    def counts(self, at: datetime, span: timedelta) -> bool:
+        """Whether a taint, return or deletion of this time counts; ``span`` is for how long one counts.
+
+        A time in the future was written by a wrong clock, or by the node's own kubelet. If it is further
+        ahead than the span, it does not count. If it is nearer, nobody knows whether it was written before a
+        person's reset: after a reset within the last span it does not count until its time has come.
+        """
+        is_ahead = at > self.now + timedelta(seconds=CLOCKS_AGREE_SECONDS)
+        earliest = self.now - span if is_ahead else at
+        return at - self.now < span and (self.reset_at is None or earliest > self.reset_at)
 
     def note_release(self, at: datetime, budgets: Iterable[Budget], nodes: int = 1) -> None:
         """Count the return of ``nodes`` nodes at this time."""
-        if self.reset_at is None or at > self.reset_at:
+        if self.counts(at, timedelta(seconds=self.policy.brake_cooldown_seconds)):
             for budget in budgets:
                 budget.released_at += [at] * nodes
 
     def note_deleted(self, gone: TaintedNode, deleted_at: datetime) -> None:
         """Count a Node that was deleted with our taint."""
-        self.note_taints([gone.tainted_at])
-        cooldown = timedelta(seconds=self.policy.brake_cooldown_seconds)
-        if deleted_at - self.now < cooldown and (self.reset_at is None or deleted_at > self.reset_at):
+        self.note_taint([gone.tainted_at], self.tainted_at)
+        if self.counts(deleted_at, timedelta(seconds=self.policy.brake_cooldown_seconds)):
             for budget in self.budgets(gone.pool):
-                budget.deleted_at.append(min(deleted_at, self.now))
+                budget.deleted_at.append(deleted_at)
 
-    def note_taints(self, times: Iterable[datetime]) -> None:
-        """Count taints for the rate.
+    def note_taint(self, times: Iterable[datetime], noted: list[datetime]) -> None:
+        """Count the latest of one node's taints for the rate, in ``noted``.
 
-        A time further in the future than the window is long was written by a wrong clock, and is left out.
+        A node counts once, whatever its record says: its own kubelet may write the record.
         """
         window = timedelta(seconds=self.policy.brake_rate_window_seconds)
-        since = self.now - window if self.reset_at is None else max(self.now - window, self.reset_at)
-        self.tainted_at += [at for at in times if since < at <= self.now + window]
+        recent = [at for at in times if self.now - at < window and self.counts(at, window)]
+        noted += [max(recent)] if recent else []
 
 
 def count_fleet(
@@ -249,12 +294,13 @@ def count_fleet(
         was_out = record.tainted_at is not None or bool(record.quarantines)
         if not (is_out or is_gpu_node or was_out):
             continue
-        is_away = (
+        is_unavailable = (
             policy.brake_count_unavailable
-            and not is_out
             and (state.unschedulable or not state.ready)
             and state.created_ns <= joined_ns
         )
+        is_away = is_unavailable and not is_out
+        is_test = state.tainted and only_tests(record) and not is_unavailable
         if is_out:
             fleet_count.out.add(name)
             fleet_count.unrecorded += not state.tainted
@@ -265,11 +311,13 @@ def count_fleet(
         for budget in fleet_count.budgets(state.pool):
             budget.gpu_nodes += is_gpu_node
             budget.out += is_out
+            budget.tests += is_test
             budget.away += is_away
         if record.incidents and name not in snapshot.ambiguous:
             fleet_count.note_held(state, deferred.get(name, ()))
         if was_out:
-            fleet_count.note_times_out(state, in_service=not (is_out or is_away))
+            removed_at = snapshot.failing.get(name, now)
+            fleet_count.note_times_out(state, removed_at, in_service=not (is_out or is_away))
     if snapshot.controls.tainted or Control.PURGE in acts:
         _count_gone(fleet_count, snapshot, acts.get(Control.PURGE))
     _set_bounds(fleet_count)
@@ -282,11 +330,11 @@ def _count_gone(fleet_count: FleetCount, snapshot: Snapshot, purge: ControlAct |
     if purge is not None and abs(fleet_count.now - purge.at) < cooldown:
         # The pools of these nodes are unknown, so they count in every pool.
         budgets = (fleet_count.fleet, *fleet_count.pools.values())
-        fleet_count.note_release(min(purge.at, fleet_count.now), budgets, purge.nodes)
+        fleet_count.note_release(purge.at, budgets, purge.nodes)
     for each in snapshot.controls.tainted:
         if each.deleted_at is not None:
             back = snapshot.nodes.get(each.name)
-            if back is None or not back.machine.same_boot(each.machine):
+            if back is None or not back.machine.same_machine(each.machine):
                 fleet_count.note_deleted(each, each.deleted_at)
 
 
@@ -338,7 +386,7 @@ def admit(
     now: datetime,
     deferred: DeferredKeys = NOTHING_DEFERRED,
 ) -> Admission:
-    """Choose which candidates (node to gravest incident) may be tainted now: fatal first, then the oldest.
+    """Choose which candidates (node to gravest incident) may be tainted now, the most urgent first.
 
     A node that is counted as tainted already (it carries the taint, or a write of it had no answer) needs no
     further place and is admitted unless tainting is paused. A node whose pool is full does not keep later
@@ -347,10 +395,10 @@ def admit(
     fleet_count = count_fleet(snapshot, policy, now, deferred, candidates.keys())
     refused: dict[str, SkipReason] = {}
     for name in sorted(candidates, key=lambda name: (candidates[name].urgency, name)):
-        state = snapshot.nodes[name]
-        why = fleet_count.refusal(state)
+        state, incident = snapshot.nodes[name], candidates[name]
+        why = fleet_count.refusal(state, incident)
         if why is None:
-            fleet_count.take(state)
+            fleet_count.take(state, incident)
         else:
             refused[name] = why
     held = (
@@ -381,36 +429,7 @@ def brake_state(
     snapshot = Snapshot(nodes, controls=controls, ambiguous=frozenset(ambiguous))
     fleet_count = count_fleet(snapshot, policy, now, deferred)
     held = [
-        Held(name, incident, fleet_count.refusal(nodes[name]), nodes[name].pool)
+        Held(name, incident, fleet_count.refusal(nodes[name], incident), nodes[name].pool)
         for name, incident in fleet_count.held.items()
     ]
     return fleet_count.state(sorted(held, key=lambda item: (item.incident.urgency, item.node)))
-
-
-def updated_tainted_nodes(
-    before: Iterable[TaintedNode],
-    nodes: Mapping[str, NodeState],
-    policy: PolicyConfig,
-    now: datetime,
-    in_flight: Collection[str] = (),
-) -> tuple[TaintedNode, ...]:
-    """Return the Nodes with our taint, then those deleted with it, given the list ``before``.
-
-    ``in_flight`` names nodes that may have been tainted although no answer came. A deletion is kept as long
-    as it may count for the cool-down or the rate. A machine whose Node is deleted twice counts once.
-    """
-    known = {each.machine.node_uid: each for each in before if each.deleted_at is None}
-    kept = timedelta(seconds=max(policy.brake_cooldown_seconds, policy.brake_rate_window_seconds))
-    deleted = [each for each in before if each.deleted_at is not None and abs(now - each.deleted_at) < kept]
-    for each in known.values():
-        state = nodes.get(each.name)
-        if state is None or state.machine.node_uid != each.machine.node_uid:
-            deleted = [other for other in deleted if not other.machine.same_boot(each.machine)]
-            deleted.append(replace(each, deleted_at=now))
-    tainted = []
-    for name, state in nodes.items():
-        if state.tainted or name in in_flight:
-            noted = known.get(state.machine.node_uid)
-            tainted_at = state.record.tainted_at or (noted.tainted_at if noted is not None else now)
-            tainted.append(TaintedNode(name, state.machine, tainted_at, state.pool))
-    return (*tainted, *deleted)

@@ -33,9 +33,10 @@ from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
+from konductor_like.policy.folding import Folded
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
-from konductor_like.policy.incidents import NO_GPU, OPTED_OUT, Folded, with_boot
-from konductor_like.policy.needs import need_of, with_repeats
+from konductor_like.policy.incidents import COVERED_BY_TIME, COVERED_LATE, NO_GPU, OPTED_OUT, with_boot
+from konductor_like.policy.needs import advice_on, fault_of, need_of, with_repeats, worse_words, worsening
 from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.release import contest_words, held_longer, marked, returned_record
 from konductor_like.policy.returns import (
@@ -52,6 +53,8 @@ _SKIP_REASONS = {
     OPTED_OUT: SkipReason.OPTED_OUT,
     NO_GPU: SkipReason.NO_GPU,
     USER_WRITTEN: SkipReason.USER_WRITTEN,
+    COVERED_BY_TIME: SkipReason.COVERED,
+    COVERED_LATE: SkipReason.COVERED,
 }
 """By the reason of a dropped fault, why its node is not tainted. Other reasons mean that the line was no new
 evidence."""
@@ -75,7 +78,7 @@ class NodeCase:
 
     @property
     def gravest(self) -> Incident | None:
-        """Return the incident to taint for; None without one."""
+        """Return the incident for which the brake is asked, the most urgent; None without one."""
         candidates = [i for i in tainting(self.folded.record) if i.key not in self.deferred]
         return min(candidates, key=lambda incident: incident.urgency, default=None)
 
@@ -102,7 +105,6 @@ def change_of(
     admitted = state.name in admission.admitted
     newly_tainted = admitted and not state.tainted
     tainted = (state.tainted or admitted) and not case.returned
-    tainted_for = case.gravest if newly_tainted else None
     before = without_ended_probation(folded.record, now)
     is_over = before is not folded.record
     if case.returned:
@@ -123,6 +125,8 @@ def change_of(
     record = marked(record) if tainted else record
     health = health_of(record, tainted=tainted)
     needs = need_of(record, tainted=tainted)
+    tainted_for = fault_of(record, tainted=True) if newly_tainted else None
+    worse = worsening(state.record, record) if tainted and not newly_tainted else None
     relabels = labels_needs and misses_label(state, needs)
     suspect_taint = bears_suspect_taint(state, health, policy, news=bool(folded.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
@@ -133,7 +137,7 @@ def change_of(
         return None
     if record.empty and state.record.empty and state.as_read.record is None:
         return None
-    event, message = _announcement(case, record, admission, tainted_for)
+    event, message = _announcement(case, record, admission, tainted_for, worse)
     if event is not None and needs is not None:
         message = f"{message} Needs: {needs}."
     also = _further_events(case, record, policy)
@@ -142,7 +146,8 @@ def change_of(
     verb = Verb.TAINT if newly_tainted else Verb.UNTAINT if case.returned else Verb.RECORD
     if newly_tainted or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
-    evidence = [fault for fault in folded.news if tainted_for is None or fault.key == tainted_for.key]
+    about = tainted_for or worse
+    evidence = [fault for fault in folded.news if about is None or fault.key == about.key]
     return Change(
         node=state.name,
         verb=verb,
@@ -154,7 +159,7 @@ def change_of(
         message=message,
         also=tuple(also),
         upkeep=verb is not Verb.TAINT and case.returned != HOW_REBOOT and can_wait and not has_news,
-        incident=tainted_for,
+        incident=about,
         evidence=evidence[0 if newly_tainted else -1] if evidence else None,
         news=tuple(folded.news),
         grown=folded.grown,
@@ -188,14 +193,17 @@ def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:
 
 
 def _announcement(
-    case: NodeCase, record: NodeRecord, admission: Admission, tainted_for: Incident | None
+    case: NodeCase,
+    record: NodeRecord,
+    admission: Admission,
+    tainted_for: Incident | None,
+    worse: Incident | None,
 ) -> tuple[EventReason | None, str]:
     """Return the write's Event, None for no Event, and its message."""
     gravest, state = case.gravest, case.state
     contest = contest_words(record) if case.removed_by_hand else ""
     if tainted_for is not None:
-        written = next((i for i in tainting(record) if i.key == tainted_for.key), tainted_for)
-        parts = [describe(written)]
+        parts = [describe(replace(tainted_for, advice=advice_on(tainted_for, state)))]
         is_relapse = case.folded.record.probation_until is not None and record.probation_until is None
         if is_relapse:
             parts.append(RELAPSE_WORDS)
@@ -209,6 +217,8 @@ def _announcement(
             )
         reason = EventReason.RELAPSED if is_relapse else EventReason.TAINTED
         return reason, " ".join((*parts, contest)).rstrip()
+    if worse is not None:
+        return EventReason.WORSENED, f"{worse_words(worse, record)} {describe(worse)}"
     if contest:
         return EventReason.CONTESTED, contest
     if case.returned == HOW_REBOOT:
@@ -227,7 +237,8 @@ def _announcement(
         why = case.excluded or admission.refused.get(state.name, SkipReason.BRAKE)
         refused = SkippedTaint(state.name, gravest.key, why)
         reason, how = (EventReason.RECORDED, "Not tainted") if case.excluded else (EventReason.HELD, "Held")
-        return reason, f"{describe(gravest)} {how}: {why_not_tainted(refused, state, admission.brake)}."
+        fault = fault_of(record, tainted=False) or gravest
+        return reason, f"{describe(fault)} {how}: {why_not_tainted(refused, state, admission.brake)}."
     newest = record.incidents[-1]
     deferred_until_ns = case.deferred.get(newest.key)
     deferral = "" if deferred_until_ns is None else f" Not tainted yet: {deferral_words(deferred_until_ns)}."

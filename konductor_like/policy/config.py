@@ -64,7 +64,7 @@ class PolicyConfig:
     suspect_days: float = 7.0
     """Days of a heard kernel log without the fault that end a suspicion; 0 for never."""
     test_seconds: float = 3600.0
-    """Seconds after which a test (Xid 14) ends; 0 for never."""
+    """Seconds after which a test (Xid 14) ends, 0 for never; one by ``konductor-like test`` ends earlier."""
     gpu_count_seconds: float = 1800.0
     """Seconds for which GPUs must be missing before they are a fault; 0 for never."""
 

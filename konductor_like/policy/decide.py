@@ -256,7 +256,7 @@ def _returned(case: NodeCase) -> NodeCase:
     return case
 
 
-def _write_order(change: Change) -> tuple[bool, bool, int, str]:
+def _write_order(change: Change) -> tuple[bool, int, int, str]:
     """Sort key of writes: taints first, the most urgent first; a fatal fault never waits for other writes."""
-    urgency = change.incident.urgency if change.incident else (True, 0)
+    urgency = change.incident.urgency if change.incident else (2, 0)
     return (change.verb is not Verb.TAINT, *urgency, change.node)

@@ -2,8 +2,9 @@
 
 A suspicion is an active incident that is no reason for a taint. It ends in one of three ways: a reboot meets
 its need, a later line reports its end, or the node's kernel log was heard for ``suspect_days`` without it. A
-test (Xid 14) ends ``test_seconds`` after its last line, and its taint with it. An incident that ended is
-released: a replay of its lines adds nothing, and a new line opens a new incident.
+test (Xid 14) ends ``test_seconds`` after its last line, and its taint with it; a test by the command ends two
+minutes after it began. An incident that ended is released: a replay of its lines adds nothing, and a new line
+opens a new incident.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ from konductor_like.model import (
 from konductor_like.model.time import moment_of, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import tainting
-from konductor_like.policy.needs import is_met_by_boot
+from konductor_like.policy.needs import is_met_by_boot, need_of_incident, unrepaired
 from konductor_like.policy.release import may_return
 from konductor_like.policy.wording import name_of
 
+COMMAND_TEST = "konductor-like test"
+"""Words in the line that ``konductor-like test`` writes; they stand early, because records cut long lines."""
+COMMAND_TEST_SECONDS = 120.0
+"""After these seconds a test by the command ends, whatever became of the command."""
 _DAY_SECONDS = 86_400
 _OPEN = (IncidentState.ACTIVE, IncidentState.HELD)
 
@@ -89,10 +94,28 @@ def with_ends(
         if _ends_by_quiet(each) and each.last_ns <= quiet_ns:
             ends[id(each)] = MetBy.QUIET
         elif each.severity is Severity.TEST and each.state in _OPEN:
-            is_over = 0 < span_ns(policy.test_seconds) <= now_ns - each.last_ns
+            limit_ns = span_ns(seconds_of_test(each.evidence, policy))
+            is_over = 0 < limit_ns <= now_ns - _test_began_ns(each, record)
             if is_over and _may_end_tests(record, state, snapshot, now):
                 ends[id(each)] = MetBy.TIME
     return _with_met(record, ends, now_ns)
+
+
+def seconds_of_test(line: str, policy: PolicyConfig) -> float:
+    """Return the seconds after which a test with this line ends by itself; 0 for never."""
+    if COMMAND_TEST not in line:
+        return policy.test_seconds
+    return min(policy.test_seconds or COMMAND_TEST_SECONDS, COMMAND_TEST_SECONDS)
+
+
+def _test_began_ns(test: Incident, record: NodeRecord) -> int:
+    """Return the time from which the end of a test is counted.
+
+    A test by the command counts from its taint at the latest: the clock of its node may be ahead.
+    """
+    if COMMAND_TEST in test.evidence and record.tainted_at is not None:
+        return min(test.last_ns, unix_ns(record.tainted_at))
+    return test.last_ns
 
 
 def _with_met(record: NodeRecord, ends: Mapping[int, MetBy], at_ns: int) -> NodeRecord:
@@ -148,9 +171,11 @@ def _consequences(state: NodeState, record: NodeRecord, *, returns: bool) -> Ite
     by_reboot = [name_of(each) for each in reasons if each.met_by is MetBy.REBOOT]
     if by_reboot:
         yield f"That meets the needs of {', '.join(by_reboot)}."
-    unmet = [f"{name_of(each)} ({each.needs or 'unknown'})" for each in reasons if each.met_by is None]
+    unmet = [f"{name_of(each)} ({need_of_incident(each)})" for each in reasons if each.met_by is None]
     if unmet:
         yield f"It does not meet the needs of {', '.join(unmet)}."
+    elif again := unrepaired(replace(state, record=record)):
+        yield f"It has failed again since: {', '.join(map(name_of, again))}."
     elif returns and any(each.severity is not Severity.TEST for each in reasons):
         explain = f"`konductor-like explain node {state.name}`"
         yield f"The node returns by itself, on probation, if nothing speaks against it: {explain}."

@@ -6,14 +6,16 @@ release, an acknowledgement or a reboot covers it. The episodes come from ``rece
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from konductor_like.model import (
     APPLICATION_XIDS,
-    Episode,
     Incident,
     IncidentKey,
+    IncidentState,
+    KernelPosition,
     NodeRecord,
     NodeState,
     RecentEvidence,
@@ -128,23 +130,40 @@ def _of_window(
     standing: Iterable[Incident],
     policy: PolicyConfig,
 ) -> Iterator[Evidence]:
-    since_ns, boot_id = dealt_with_until_ns(state, record), state.machine.boot_id
+    since_ns, boot_id, mark = dealt_with_until_ns(state, record), state.machine.boot_id, record.last_by_person
     proven = {incident.key for incident in standing if incident.escalated_because}
     acked = {i.key: unix_ns(i.ack.at) for i in record.incidents if i.ack is not None}
-    released = {IncidentKey(each.rule, each.gpu): unix_ns(each.at) for each in record.part_covers}
+    parts: dict[IncidentKey, int] = {}
+    covered: defaultdict[IncidentKey, list[KernelPosition]] = defaultdict(list)
+    for part in record.part_covers:
+        of_part = IncidentKey(part.rule, part.gpu)
+        covered[of_part].append(part)
+        parts[of_part] = max(parts.get(of_part, 0), unix_ns(part.at))
+    for incident in record.incidents:
+        if incident.state is IncidentState.RELEASED:
+            covered[incident.key].append(incident.last)
+    whole = [mark.read] if mark else []
     for key, trace in traces.items():
         if key.boot_id is not None and key.boot_id != boot_id:
             continue
         incident_key, defers = IncidentKey(key.rule, key.gpu), policy.escalation(key.rule).defer_seconds > 0
-        dealt_with_ns = max(since_ns, acked.get(incident_key, 0), released.get(incident_key, 0))
+        seen_ns = max(state.created_ns, acked.get(incident_key, 0))
+        dealt_with_ns = max(since_ns, seen_ns, parts.get(incident_key, 0))
+        places = [each for each in (*whole, *covered[incident_key]) if each.boot_id == key.boot_id]
         is_proven = incident_key in proven and not key.taints
         job = None if key.job is None else frozenset((key.job,))
         for episode in trace.episodes:
-            if episode.end_ns <= dealt_with_ns or (record.releases and _is_covered(episode, key, record)):
+            # The kernel log's own order tells what a release covers. A clock decides only without a position,
+            # or if the line names no boot (it has no sequence number) and may be of an earlier one.
+            place = episode.last
+            has_order = place.sequence is not None or (place.known and any(each.known for each in places))
+            if episode.end_ns <= (seen_ns if has_order else dealt_with_ns):
+                continue
+            if has_order and any(place.at_or_before(each) for each in places):
                 continue
             start_ns, heard_ns = episode.start_ns, episode.heard_ns
             if start_ns <= dealt_with_ns:
-                start_ns = dealt_with_ns + 1
+                start_ns = min(dealt_with_ns + 1, episode.end_ns)
             if heard_ns is not None and heard_ns < dealt_with_ns:
                 # An episode that goes on after it was dealt with counts as read at that time at the earliest.
                 heard_ns = dealt_with_ns
@@ -164,17 +183,6 @@ def _of_window(
                 False,
                 defers,
             )
-
-
-def _is_covered(episode: Episode, key: TraceKey, record: NodeRecord) -> bool:
-    """Whether the episode is before the latest release by its place in the kernel log, not by a clock."""
-    if not episode.last.known:
-        return False
-    mark = record.last_by_person
-    if mark is None:
-        return False
-    read = mark.read
-    return read.boot_id == key.boot_id and bool(episode.last.at_or_before(read))
 
 
 def _of_incident(name: str, incident: Incident, policy: PolicyConfig) -> Evidence:

@@ -18,6 +18,7 @@ from datetime import datetime
 from functools import cache
 
 from konductor_like.model import (
+    NO_GPUS,
     Change,
     Fault,
     Finding,
@@ -25,7 +26,9 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     KernelPosition,
+    MetBy,
     Needs,
+    NodeRecord,
     NodeState,
     Plan,
     Severity,
@@ -106,11 +109,13 @@ def counted(before: GpuCounts, states: Mapping[str, NodeState], seconds: float, 
 def _seen(known: Counted | None, state: NodeState, usual: Callable[[], Usual], now_ns: int) -> Counted:
     """Return what is known after this state of the node; ``known`` is None at the first one."""
     gpus, record, machine = state.gpus, state.record, state.machine
-    # Without a GPU, feature discovery removes the labels that show the layout.
-    layout = gpus.layout if gpus.capacity or known is None else known.layout
+    is_own = record.machine is not None and record.machine.system_id == machine.system_id
+    layout = gpus.layout
+    if not gpus.capacity:  # without a GPU, feature discovery removes the labels that show the layout
+        layout = known.layout if known else record.gpu_layout if is_own and record.gpus else layout
     if known and (layout, machine.system_id) != (known.layout, known.state.machine.system_id):
         known = None
-    recorded = record.gpus if record.machine and record.machine.system_id == machine.system_id else None
+    recorded = record.gpus if is_own and record.gpu_layout == layout else None
     # The capacity has GPUs that the plugin found to be broken. A record may have accepted their loss.
     most = 0 if known or not gpus.kind else usual().get((state.pool, gpus.kind), 0)
     expected = max(gpus.capacity, most) if recorded is None else recorded
@@ -123,6 +128,28 @@ def _seen(known: Counted | None, state: NodeState, usual: Callable[[], Usual], n
     return Counted(state, expected, layout, min(since_ns or now_ns, now_ns))
 
 
+def why_not_whole(state: NodeState) -> str | None:
+    """Return why the Node does not show that its machine has all its GPUs; None if it does.
+
+    The answer follows from the Node alone, so the command line gives it too. A node that returns by itself
+    must show as many GPUs as its record has, counted in the same layout.
+    """
+    gpus, record, why = state.gpus, state.record, None
+    if gpus == NO_GPUS:
+        why = "the Node tells of none"
+    elif not gpus.comparable:
+        why = "they are split by MIG"
+    elif gpus.paused:
+        why = "their driver, device plugin or MIG layout is being replaced"
+    elif not record.gpus:
+        why = "its record does not say how many it had before the reboot"
+    elif gpus.capacity and gpus.layout != record.gpu_layout:
+        why = f"they are shared in another way than before ({gpus.layout}, before {record.gpu_layout})"
+    elif gpus.allocatable < record.gpus:
+        return f"it has only {gpus.allocatable} of {record.gpus} GPUs"
+    return f"its GPUs cannot be counted: {why}" if why else None
+
+
 def _usual(states: Iterable[NodeState]) -> Usual:
     """Return by pool and instance type the count that most such nodes have.
 
@@ -131,7 +158,8 @@ def _usual(states: Iterable[NodeState]) -> Usual:
     found: defaultdict[tuple[str | None, str], Counter[int]] = defaultdict(Counter)
     for state in states:
         if state.gpus.kind and state.gpus.comparable:
-            found[state.pool, state.gpus.kind][max(state.gpus.capacity, state.record.gpus or 0)] += 1
+            recorded = state.record.gpus if state.record.gpu_layout == state.gpus.layout else None
+            found[state.pool, state.gpus.kind][max(state.gpus.capacity, recorded or 0)] += 1
     most = {kind: numbers.most_common(1)[0] for kind, numbers in found.items()}
     return {kind: gpus for kind, (gpus, alike) in most.items() if alike * 2 > found[kind].total()}
 
@@ -177,19 +205,36 @@ def with_counts(
     for name, since_ns in counts.falls.items():
         state, lasts = counts.nodes[name].state, since_ns <= unix_ns(now) - NOTED_AFTER_NS
         lasts = lasts and states.get(name) is state and state.record_problem is None
-        if lasts and state.record.gpus != counts.nodes[name].expected:
+        known = counts.nodes[name]
+        if lasts and state.record.gpus != known.expected and not _is_kept(state.record, known):
             act, seen = act_of(state, Verb.RECORD, now, rules_version), state.as_read
             noted = replace(state.record, machine=state.machine, act=act)
             note = Change(name, Verb.RECORD, noted, seen.health, needs=seen.needs, upkeep=True)
             changes.setdefault(name, replace(note, suspect_taint=state.suspect_tainted))
     for name, change in changes.items():
-        known, record = counts.nodes.get(name), change.record
-        if known and record and record.gpus == known.state.record.gpus:
-            changes[name] = replace(change, record=replace(record, gpus=known.expected))
+        node, record = counts.nodes.get(name), change.record
+        if node and record and record.gpus == node.state.record.gpus and not _is_kept(record, node):
+            record = replace(record, gpus=node.expected, gpu_layout=node.layout)
+            changes[name] = replace(change, record=record)
     return replace(plan, changes=tuple(changes.values()))
 
 
-def accepted(state: NodeState) -> int | None:
-    """Return the record's count after a release: a person who releases missing GPUs accepts their loss."""
-    is_loss = open_incidents_of(state) and not state.gpus.paused
-    return state.gpus.allocatable if is_loss else state.record.gpus
+def _is_kept(record: NodeRecord, known: Counted) -> bool:
+    """Whether a tainted node's record keeps its count of before the reboot, or the lack of one.
+
+    A count of after the reboot, or in another layout, does not show whether a GPU is gone.
+    """
+    if not known.state.tainted:
+        return False
+    if record.gpus is None:
+        return any(i.met_by is MetBy.REBOOT for i in record.incidents)
+    return record.gpu_layout != known.layout
+
+
+def with_accepted(record: NodeRecord, state: NodeState) -> NodeRecord:
+    """Return the record after a release: a person who releases missing GPUs accepts their loss."""
+    gpus = state.gpus
+    if gpus.paused or not open_incidents_of(state):
+        return record
+    layout = gpus.layout if gpus.capacity else record.gpu_layout
+    return replace(record, gpus=gpus.allocatable, gpu_layout=layout)

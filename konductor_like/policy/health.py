@@ -25,6 +25,13 @@ def tainting(record: NodeRecord) -> list[Incident]:
     ]
 
 
+def only_tests(record: NodeRecord) -> bool:
+    """Whether a tainted node is, and was since its taint, out of service for a test (Xid 14) alone."""
+    reasons = tainting(record)
+    are_tests = all(each.severity is Severity.TEST for each in reasons)
+    return bool(reasons) and are_tests and record.failed_rule is None
+
+
 def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
     """Return the value of the health label; None for a node without incidents that matter."""
     if tainted:

@@ -10,7 +10,7 @@ the brake has decided, :func:`with_states` sets the open incidents to active or 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
 from konductor_like.model import (
@@ -22,16 +22,22 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     KernelPosition,
-    MetBy,
     Needs,
     NodeRecord,
     NodeState,
     Source,
 )
-from konductor_like.model.faults import NOWHERE
 from konductor_like.model.time import unix_ns
+from konductor_like.policy.covers import (
+    covered_to,
+    covers,
+    decides_by_position,
+    had_been_read,
+    part_marks,
+    parts_still_needed,
+)
+from konductor_like.policy.folding import Folded, IncidentBuilder
 from konductor_like.policy.machines import PAST_BOOTS_KEPT
-from konductor_like.policy.release import covers, had_been_read, part_marks
 
 UPTIME_MARGIN_US = 900_000_000
 """Microseconds by which a kernel stamp may exceed the boot's longest possible uptime: stamps drift, clocks
@@ -42,179 +48,14 @@ SEEN_BEFORE = "seen before"
 COVERED = "covered by the last release"
 BEFORE_INSTALL = "a replay from before the first start"
 BOOT_LEFT = "the line is from an earlier boot of the node"
+RECORD_FULL = "the node's record has as many incidents as it may have"
 QUIET_REASONS = frozenset({SEEN_BEFORE, COVERED, OPTED_OUT, BEFORE_INSTALL, BOOT_LEFT})
 """Reasons that are part of normal operation: the dropped line is counted, but not logged."""
+COVERED_BY_TIME = "only its time, and no position in the kernel log, shows that the last release covers it"
+"""Only clocks show that a line that would taint is no new one, and clocks may be off."""
 COVERED_LATE = "the line precedes the last release in the kernel log, but was read after it"
 """Either a replay of a line that no record has any more, or a line that arrived after later ones: nothing
 shows which."""
-
-Key = tuple[str, str | None, bool, str | None]
-"""The incident that a fault belongs to: rule, GPU, whether the fault taints, boot.
-
-A rule may report both faults that taint and faults that do not; these are two incidents.
-"""
-
-
-class IncidentBuilder:
-    """One incident while occurrences are added to it."""
-
-    def __init__(self, incident: Incident, recorded: Incident | None = None) -> None:
-        self.incident = incident
-        self.recorded = recorded
-        """The incident in the record that this one continues; None for a new incident."""
-        self.count, self.last, self.last_ns = incident.count, incident.last, incident.last_ns
-        self.user_written = incident.user_written
-        self.goes_on = False
-        """Whether it occurred again after it was acknowledged, or after the driver reported its end."""
-        self.latest: Fault | None = None
-        """The latest of the ``unwritten`` occurrences, which the node's annotation does not count yet."""
-        self.unwritten = 0
-        self.reached = NOWHERE
-        """The latest kernel position of the unwritten occurrences."""
-
-    def seen(self, fault: Fault) -> bool:
-        """Whether the incident counts this fault already: the line is a replay, or was read twice."""
-        order = fault.finding.position.at_or_before(self.last)
-        if order is not None:
-            return order
-        if fault.timestamp_ns == self.last_ns and self.count == 1:
-            # The annotation may contain only the beginning of the line. With several occurrences, it quotes
-            # the first line, which does not identify the last.
-            return fault.finding.text.startswith(self.incident.evidence.removesuffix("…"))
-        return fault.timestamp_ns <= self.last_ns
-
-    def repeats_before_install(self, fault: Fault) -> bool:
-        """Whether the fault repeats a kernel line of this incident, which is older than the first start."""
-        return self.incident.before_install and bool(fault.finding.position.at_or_before(self.last))
-
-    def before_release(self, fault: Fault) -> bool:
-        """Whether a release covers the fault by its time."""
-        return self.incident.released_ns is not None and fault.timestamp_ns <= self.incident.released_ns
-
-    def extend(self, fault: Fault, count: int) -> None:
-        """Add ``count`` occurrences, the latest of which is ``fault``."""
-        self.count += count
-        self.last_ns = max(self.last_ns, fault.timestamp_ns)
-        self.last = self.last.later(fault.finding.position)
-        self.user_written = self.user_written and fault.finding.user_written
-        ack, finding = self.incident.ack, fault.finding
-        if ack is not None and count and not self.incident.taints and fault.timestamp_ns > unix_ns(ack.at):
-            self.incident = replace(self.incident, ack=None)  # so that a person sees the incident again
-            self.goes_on = True
-        if self.incident.ended_ns is not None and count:
-            self.incident = replace(self.incident, ended_ns=None, advice=finding.advice, needs=finding.needs)
-            self.goes_on = True
-
-    def grow(self, fault: Fault) -> None:
-        """Add an occurrence that may be written later."""
-        self.extend(fault, fault.times)
-        self.latest = fault
-        self.unwritten += fault.times
-        self.reached = self.reached.later(fault.finding.position)
-
-    def catch_up(self, growth: Growth) -> None:
-        """Add the growth: occurrences that earlier decisions counted and did not write."""
-        self.extend(growth.latest, max(0, growth.count - self.count))
-        self.latest, self.unwritten = growth.latest, growth.latest.times
-        self.reached = growth.latest.finding.position
-
-    def close(self, ended_ns: int) -> None:
-        """Close the incident, which does not taint: a line reported its end."""
-        self.incident = replace(
-            self.incident,
-            state=IncidentState.RELEASED,
-            released_ns=ended_ns,
-            met_ns=ended_ns,
-            met_by=MetBy.HEALTHY_LINE,
-        )
-
-    def end(self, fault: Fault) -> None:
-        """Note the end that the driver reports; an incident that taints stays open until a release."""
-        self.extend(fault, 0)
-        if not self.incident.taints:
-            self.close(fault.timestamp_ns)
-            return
-        advice, needs = fault.finding.advice, fault.finding.needs
-        self.incident = replace(self.incident, ended_ns=fault.timestamp_ns, advice=advice, needs=needs)
-
-    def value(self) -> Incident:
-        """Return the incident with the added occurrences; the identical object if there are none."""
-        added = (self.count, self.last_ns, self.last, self.user_written)
-        before = self.incident
-        if added == (before.count, before.last_ns, before.last, before.user_written):
-            return before
-        return replace(
-            before, count=self.count, last_ns=self.last_ns, last=self.last, user_written=self.user_written
-        )
-
-    def growth(self, latest: Fault) -> Growth:
-        """Return all unwritten occurrences, for the next decision unless the record is written now."""
-        finding = latest.finding._replace(position=self.reached, user_written=self.user_written)
-        return Growth(self.count, replace(latest, finding=finding, times=self.unwritten))
-
-
-@dataclass(slots=True)
-class Folded:
-    """One node's record while faults are folded into it, and the result."""
-
-    record: NodeRecord
-    urgent: bool = False
-    """Whether the record is written now."""
-    has_ends: bool = False
-    """Whether a need was met or an incident ended without a new line; written as :attr:`Change.upkeep`."""
-    counted: list[Fault] = field(default_factory=list)
-    ignored: list[DroppedFault] = field(default_factory=list)
-    grown: tuple[Growth, ...] = ()
-    """The growth: occurrences that ``record`` counts and the node's annotation does not."""
-    news: list[Fault] = field(default_factory=list)
-    """The faults that opened or reopened an incident."""
-    to_announce: Incident | None = None
-    """An incident for an Event although none opened: it ended, or makes its node a suspect."""
-    builders: dict[Key, IncidentBuilder] = field(default_factory=dict)
-    """The incidents that faults may have changed, and the new ones. Most incidents of a record need none."""
-    read: KernelPosition = NOWHERE
-
-    def load(self, record: NodeRecord) -> None:
-        """Start again from this record."""
-        self.record, self.read, self.builders = record, record.read, {}
-
-    def builder(self, key: Key) -> IncidentBuilder | None:
-        """Return the builder of the incident with this key; None if there is no such incident."""
-        known = self.builders.get(key)
-        if known is not None:
-            return known
-        rule, gpu, taints, boot_id = key
-        of_gpu = IncidentKey(rule, gpu)
-        for incident in self.record.incidents:
-            same = incident.key == of_gpu and incident.last.boot_id == boot_id
-            if same and incident.severity.taints == taints:
-                return self.builders.setdefault(key, IncidentBuilder(incident, incident))
-        return None
-
-    def open(self, key: Key, incident: Incident) -> None:
-        """Add a new incident. It is the last, and replaces a released one of its key."""
-        before = self.builder(key)
-        if before is not None:
-            del self.builders[key]
-            kept = tuple(i for i in self.record.incidents if i is not before.recorded)
-            self.record = replace(self.record, incidents=kept)
-        self.builders[key] = IncidentBuilder(incident)
-
-    def read_to(self, position: KernelPosition) -> None:
-        """Note that the kernel log of the position's boot was folded up to the position."""
-        if self.read.boot_id != position.boot_id:
-            self.read = position
-        elif position.known:
-            self.read = self.read.later(position)
-
-    def finish(self) -> NodeRecord:
-        """Build the record from the incidents."""
-        if self.builders or self.read is not self.record.read:
-            values = {id(each.recorded): each.value() for each in self.builders.values()}
-            kept = (values.get(id(incident), incident) for incident in self.record.incidents)
-            new = (each.value() for each in self.builders.values() if each.recorded is None)
-            self.record = replace(self.record, incidents=(*kept, *new), read=self.read)
-        return self.record
 
 
 def fold_faults(
@@ -230,7 +71,7 @@ def fold_faults(
     ``removal``, given when somebody removed the taint by hand, adds the release (rule 23). The release covers
     what was counted until now, and none of the new faults.
     """
-    record = _at_present_machine(state)
+    record = _at_present_machine(state, now)
     folded = Folded(record, urgent=record != state.record and not state.record.empty)
     folded.load(record)
     uncovered = [fault for growth in grown for fault in _fold_growth(folded, growth, state)]
@@ -252,7 +93,7 @@ def fold_faults(
     return folded
 
 
-def _at_present_machine(state: NodeState) -> NodeRecord:
+def _at_present_machine(state: NodeState, now: datetime) -> NodeRecord:
     """Return the record adapted to the machine and the boot that the Node has now."""
     record, machine = state.record, state.machine
     known = record.machine
@@ -271,7 +112,7 @@ def _at_present_machine(state: NodeState) -> NodeRecord:
                 for incident in record.incidents
                 if incident.last.boot_id == machine.boot_id or incident.state is not IncidentState.RELEASED
             ),
-            part_covers=tuple(each for each in record.part_covers if not each.known),
+            part_covers=parts_still_needed(record.part_covers, machine.boot_id, now),
             read=KernelPosition(machine.boot_id),
             booted_after_ns=None,
         )
@@ -311,12 +152,12 @@ def _fold_growth(folded: Folded, growth: Growth, state: NodeState) -> list[Fault
         return []  # purged since, or written although no answer came
     if entry.incident.state is not IncidentState.RELEASED:
         entry.catch_up(growth)
-        if boot_id == state.machine.boot_id:
-            folded.read_to(fault.finding.position)
+        folded.read_to(fault.finding.position, state.machine.boot_id)
         return []
-    if not entry.before_release(fault):
-        return [replace(fault, times=1)]
+    if growth.counted_ns > (entry.incident.released_ns or 0):
+        return [replace(fault, times=1)]  # counted after the release, before the controller saw it
     entry.extend(fault, 0)
+    folded.record = covered_to(folded.record, fault, entry.incident.released_ns)
     folded.urgent = True
     return []
 
@@ -336,7 +177,7 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
     is_own_end = finding.clears == finding.rule
     if is_own_end and (standing := _open_of(folded, booted)):
         return _note_end(folded, standing, booted, own_boot)
-    key = (finding.rule, finding.gpu, taints, boot_id)
+    booted, key = folded.placed(booted)
     entry = folded.builder(key)
     if entry is not None or folded.record.releases:
         reason = _why_known(folded, entry, booted, names_boot=names_boot)
@@ -345,13 +186,14 @@ def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -
     remembered = folded.builder((finding.rule, finding.gpu, False, boot_id)) if taints else None
     if remembered is not None and remembered.repeats_before_install(booted):
         return BEFORE_INSTALL
-    if boot_id == own_boot:
-        folded.read_to(booted.finding.position)
+    folded.read_to(booted.finding.position, own_boot)
+    if entry is None and not folded.make_room(booted):
+        return RECORD_FULL
     folded.counted.append(fault)
     if finding.clears is not None:
         _close_ended(folded, booted)
     if entry is not None and entry.incident.state is not IncidentState.RELEASED:
-        entry.grow(booted)
+        entry.grow(booted, unix_ns(now))
         return None
     incident = _new_incident(booted, IncidentState.ACTIVE if boot_id == own_boot else IncidentState.PENDING)
     if is_own_end:  # no open incident has this end: record it as closed
@@ -373,11 +215,17 @@ def _why_known(
         # The last release does not cover an incident that an earlier release closed, nor one that never was
         # recorded.
         marks = [*folded.record.releases, *part_marks(folded.record, fault)]
-        marks = [mark for mark in marks if covers(mark, fault, names_boot=names_boot)]
+        booted_ns = folded.record.booted_after_ns
+        marks = [
+            mark for mark in marks if covers(mark, fault, names_boot=names_boot, booted_after_ns=booted_ns)
+        ]
         if not marks:
             return None
-        read = any(had_been_read(mark, fault) for mark in marks)
-        return COVERED if read or not fault.severity.taints else COVERED_LATE
+        if not fault.severity.taints:
+            return COVERED
+        if not any(decides_by_position(mark, fault) for mark in marks):
+            return COVERED_BY_TIME
+        return COVERED if any(had_been_read(mark, fault) for mark in marks) else COVERED_LATE
     if not entry.before_release(fault):
         return None
     if is_released:
@@ -385,7 +233,7 @@ def _why_known(
         # covered too.
         entry.extend(fault, 0)
         folded.urgent = True
-    return SEEN_BEFORE
+    return COVERED_BY_TIME if fault.severity.taints else SEEN_BEFORE
 
 
 def _open_of(folded: Folded, fault: Fault) -> list[IncidentBuilder]:
@@ -407,8 +255,7 @@ def _note_end(
         return SEEN_BEFORE
     for entry in before:
         entry.end(fault)
-    if fault.finding.position.boot_id == own_boot:
-        folded.read_to(fault.finding.position)
+    folded.read_to(fault.finding.position, own_boot)
     folded.counted.append(fault)
     folded.to_announce, folded.urgent = _new_incident(fault, IncidentState.ACTIVE), True
     return None
@@ -455,13 +302,13 @@ def _precedes_boot(booted_after_ns: int, stamp_us: int | None, now: datetime) ->
 def _read_again(folded: Folded, fault: Fault) -> bool:
     """Whether a line without a boot id is evidence of an earlier boot that was read before.
 
-    A line read a second time has the same Loki timestamp. A replay would have a later one, but cannot be of
-    an earlier boot: a kernel log contains only its own boot.
+    A line read a second time has the same Loki timestamp. A replay has a later one, but not later than the
+    start of the present boot: a kernel log contains only its own boot.
     """
-    finding = fault.finding
+    finding, booted_ns = fault.finding, folded.record.booted_after_ns or 0
     keys = ((finding.rule, finding.gpu, fault.severity.taints, boot) for boot in folded.record.past_boots)
     return any(
-        fault.timestamp_ns <= entry.last_ns and bool(finding.position.at_or_before(entry.last))
+        fault.timestamp_ns <= max(entry.last_ns, booted_ns) and finding.position.at_or_before(entry.last)
         for entry in map(folded.builder, keys)
         if entry is not None
     )

@@ -1,7 +1,8 @@
 """What a node needs before it can return to service, as the label ``trainy.konduktor.ai/needs`` says it.
 
 Every incident has a need of its own. The need of the node is the gravest of those that count and are not met.
-The label, Events, the audit trail, ``status`` and ``explain`` all ask this module.
+The incident with that need is the node's fault (:func:`fault_of`). The label, Events, notifications, the
+audit trail, ``status`` and ``explain`` all ask this module, so they name the same fault, need and advice.
 """
 
 from __future__ import annotations
@@ -108,9 +109,33 @@ def asked_of(record: NodeRecord, *, tainted: bool) -> Asked | None:
         return Asked(Needs.REPLACEMENT, None, "the node failed too often")
     if not found:
         return Asked(Needs.INSPECTION, None, "no recorded fault explains the taint")
-    unmet = [_asked_by(each) for each in found if each.met_by is None]
-    unmet = unmet or [_asked_by(each) for each in suspicious(record) if each.met_by is None]
-    return max(unmet, key=lambda asked: RANK[asked.needs], default=Asked(Needs.NONE))
+    fault = fault_of(record, tainted=tainted)
+    if fault is None or fault.met_by is not None:
+        return Asked(Needs.NONE)
+    return Asked(need_of_incident(fault), fault)
+
+
+def fault_of(record: NodeRecord, *, tainted: bool) -> Incident | None:
+    """Return the node's fault: the open incident with the gravest need that is not met.
+
+    If all needs are met, it is the incident whose need was met last. Of equal needs, a machine's comes before
+    a person's, then the most urgent one. None for a node without incidents that matter, and for a taint that
+    no recorded incident explains.
+    """
+    is_marked, found = tainted and record.replace_since is not None, counting(record, tainted=tainted)
+    unmet = [each for each in found if each.met_by is None]
+    if found and not unmet:
+        unmet = [each for each in suspicious(record) if each.met_by is None]
+
+    def order(incident: Incident) -> tuple[int, bool, tuple[int, int]]:
+        is_replaced = is_marked and not incident.by_person
+        needs = Needs.REPLACEMENT if is_replaced else need_of_incident(incident)
+        return -RANK[needs], incident.by_person, incident.urgency
+
+    gravest, met = min(unmet, key=order, default=None), latest_met(record, tainted=tainted)
+    if gravest is None or (met is not None and need_of_incident(gravest) is Needs.NONE):
+        return met
+    return gravest
 
 
 def counting(record: NodeRecord, *, tainted: bool) -> list[Incident]:
@@ -133,7 +158,7 @@ def need_in_words(record: NodeRecord, *, tainted: bool) -> str:
 def latest_met(record: NodeRecord, *, tainted: bool) -> Incident | None:
     """Return the incident whose need was met last, of those that count; None if no need was met."""
     met = (each for each in counting(record, tainted=tainted) if each.met_by is not None)
-    return max(met, key=lambda each: each.met_ns or 0, default=None)
+    return min(met, key=lambda each: (-(each.met_ns or 0), each.urgency), default=None)
 
 
 def met_words(incident: Incident | None) -> str:
@@ -152,26 +177,79 @@ def follows_from(incident: Incident) -> str:
 
 
 def advice_on(incident: Incident, state: NodeState) -> str:
-    """Return what to do about an incident on this node as it is now."""
+    """Return what to do about the node's fault, on this node as it is now."""
     if follows := follows_from(incident):
         return follows
-    if needs_on(incident, state) == Needs.REPLACEMENT != incident.needs:
+    if state.tainted and state.record.replace_since is not None and incident.needs != Needs.REPLACEMENT:
         return f"The node failed too often. {REPLACE_ADVICE}"
     if met := met_words(incident):
         return f"Its need was {met}. Test the node, then `konductor-like reset {state.name}`."
+    if incident.by_person and (own := unrepaired(state)):
+        return (
+            f"{incident.advice} Before that the node needs: {need_of_incident(own[0])} ({name_of(own[0])})."
+        )
     return incident.advice
 
 
-def needs_on(incident: Incident, state: NodeState) -> str:
-    """Return what an incident still needs on this node as it is now; empty if that is not known."""
+def needs_on(incident: Incident, state: NodeState) -> Needs:
+    """Return what an incident still needs on this node as it is now."""
     if state.tainted and state.record.replace_since is not None and not incident.by_person:
         return Needs.REPLACEMENT
-    return incident.needs if incident.met_by is None else Needs.NONE
+    return need_of_incident(incident) if incident.met_by is None else Needs.NONE
 
 
-def _asked_by(incident: Incident) -> Asked:
+def unrepaired(state: NodeState) -> list[Incident]:
+    """Return the machine's faults behind a taint whose need nothing has met since the Node's present boot.
+
+    The gravest comes first. A fault of an earlier boot does not count: the machine has rebooted since.
+    """
+    boots = (None, state.machine.boot_id)
+    found = [each for each in _failures(state.record) if each.last.boot_id in boots and _asks(each)]
+    return sorted(found, key=lambda each: (-RANK[need_of_incident(each)], each.urgency))
+
+
+def worsening(before: NodeRecord, record: NodeRecord) -> Incident | None:
+    """Return the new fault of a tainted node with which it needs more than before; None without one.
+
+    ``before`` is the record as it was read. The node needs more if the need is graver than those of the known
+    faults, or if the fault came back after its need was met. People hear of the first such fault only: one
+    that comes back again and again, boot after boot, needs an inspection ever since the first time.
+    """
+    known = {(each.key, each.last.boot_id) for each in tainting(before)}
+    failures = _failures(record)
+    new = [each for each in failures if (each.key, each.last.boot_id) not in known]
+    old = [each for each in failures if (each.key, each.last.boot_id) in known]
+    open_ones = [each for each in old if each.met_by is None]
+    rank = max((RANK[need_of_incident(each)] for each in open_ones), default=RANK[Needs.NONE])
+    met = {each.key for each in old} - {each.key for each in open_ones}
+    worse = [e for e in new if _asks(e) and (e.key in met or RANK[need_of_incident(e)] > rank)]
+    return max(worse, key=lambda each: RANK[need_of_incident(each)], default=None)
+
+
+def worse_words(worse: Incident, record: NodeRecord) -> str:
+    """Return why the fault of :func:`worsening` makes the node need more, in a sentence."""
+    same = (each for each in tainting(record) if each.key == worse.key and each.met_by is not None)
+    before = max(same, key=lambda each: each.met_ns or 0, default=None)
+    if before is None and any(each.by_person for each in tainting(record)):
+        return "The node that a person had tainted has a fault of its own."
+    if before is None:
+        return "The tainted node needs more than before."
+    return f"The fault came back after its need was {met_words(before)}."
+
+
+def _failures(record: NodeRecord) -> list[Incident]:
+    """Return the reasons for a taint that are the machine's own: no test, and no person's taint."""
+    return [i for i in tainting(record) if i.severity is not Severity.TEST and not i.by_person]
+
+
+def _asks(incident: Incident) -> bool:
+    """Whether the incident still needs something."""
+    return incident.met_by is None and need_of_incident(incident) is not Needs.NONE
+
+
+def need_of_incident(incident: Incident) -> Needs:
+    """Return the incident's own need, met or not; an unknown one counts as an inspection."""
     try:
-        needs = Needs(incident.needs)
+        return Needs(incident.needs)
     except ValueError:  # a newer version's, or nobody knows: a person's own taint
-        needs = Needs.INSPECTION
-    return Asked(needs, incident)
+        return Needs.INSPECTION

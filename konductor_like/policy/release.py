@@ -25,15 +25,12 @@ from konductor_like.model import (
     HOW_TIME,
     Change,
     EventReason,
-    Fault,
-    FaultKind,
     Incident,
     IncidentState,
     KernelPosition,
     Needs,
     NodeRecord,
     NodeState,
-    PartCover,
     Quarantine,
     Release,
     Role,
@@ -44,7 +41,8 @@ from konductor_like.model import (
 from konductor_like.model.text import listed
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.gpu_counts import accepted
+from konductor_like.policy.covers import with_part_covers
+from konductor_like.policy.gpu_counts import with_accepted
 from konductor_like.policy.health import SUSPECT, health_of, tainting
 from konductor_like.policy.needs import REPLACE_ADVICE, need_of
 from konductor_like.policy.wording import act_of, name_of
@@ -62,8 +60,6 @@ _PEOPLE = re.compile(r"(kubectl|k9s|(open)?lens|mozilla|node-fetch|headlamp|curl
 """Field managers of tools with which people edit Nodes."""
 DEFAULTS = PolicyConfig()
 QUARANTINES_KEPT = 10
-PART_COVERS_MOST = 16
-"""Rules and GPUs that releases in part may cover at once; beyond that, only the whole node is released."""
 
 
 def release(
@@ -147,6 +143,8 @@ def released_record(
     mark = Release(at, by, reason, how, read, _read_at_least(record, read_ns, unix_ns(at)), warning or None)
     if mark.by_controller:  # nobody looked at the machine, so a line that is read later is new evidence
         mark = Release(at, by, reason, how)
+    else:
+        record = with_accepted(record, state)
     return replace(
         record,
         machine=record.machine or state.machine,
@@ -160,7 +158,6 @@ def released_record(
         releases=_latest((mark, *record.releases)),
         part_covers=record.part_covers if mark.by_controller else (),
         read=read,
-        gpus=record.gpus if how in ("reboot", "time") else accepted(state),  # no person looked at it
     )
 
 
@@ -185,18 +182,17 @@ def release_part(
         record = replace(with_quarantine(record, at, how), tainted_at=None, contested_at=None)
     elif state.tainted and any(map(is_failure, chosen)):
         record = replace(record, failed_rule=_failed_rule(record))
-    loses_gpus = any(each.kind is FaultKind.NODE for each in chosen)
+    record = with_accepted(record, part)
     warning = f"The node was {overridden}. " if overridden else ""
     warning += _relapse_warning(state.record) if untaints and not reason else ""
-    warning = f"{warning}{_loss_warning(part) if loses_gpus else ''}{_reboot_warning(part)}".rstrip()
+    warning = f"{warning}{_loss_warning(part)}{_reboot_warning(part)}".rstrip()
     mark = Release(at, by, reason, how, KernelPosition(boot_id), warning=warning or None)
     verb = Verb.UNTAINT if untaints else Verb.RECORD
     record = replace(
         record,
         incidents=rest,
         releases=_latest((mark, *record.releases)),
-        part_covers=_part_covers(state, chosen, at),
-        gpus=accepted(part) if loses_gpus else record.gpus,
+        part_covers=with_part_covers(state, chosen, at),
         act=act_of(state, verb, at),
     )
     tainted = state.tainted and not untaints
@@ -213,19 +209,6 @@ def release_part(
         event=EventReason.RELEASED,
         message=f"{message} {warning}" if warning else message,
     )
-
-
-def _part_covers(state: NodeState, chosen: Sequence[Incident], at: datetime) -> tuple[PartCover, ...]:
-    """Return what releases in part cover after this one."""
-    boot_id = state.machine.boot_id
-    covers = {(p.rule, p.gpu): p for p in state.record.part_covers if p.boot_id == boot_id or not p.known}
-    for i in chosen:
-        last = i.last if i.last.boot_id == boot_id else KernelPosition(boot_id)
-        last = covers[i.key].later(last) if i.key in covers else last
-        covers[i.key] = PartCover(
-            boot_id, last.sequence, last.stamp_us, rule=i.key.rule, gpu=i.key.gpu, at=at
-        )
-    return tuple(covers.values())
 
 
 def _latest(marks: tuple[Release, ...]) -> tuple[Release, ...]:
@@ -280,7 +263,7 @@ def _relapse_warning(record: NodeRecord) -> str:
 
 def _loss_warning(state: NodeState) -> str:
     """Return the warning that the release accepts the loss of GPUs; empty if none are missing."""
-    if accepted(state) == state.record.gpus:
+    if with_accepted(state.record, state).gpus == state.record.gpus:
         return ""
     return f"{state.gpus.allocatable} of {state.record.gpus} GPUs are allocatable, and the loss is accepted. "
 
@@ -320,36 +303,6 @@ def reminder(state: NodeState) -> str:
         if not mark.in_part:
             break
     return ""
-
-
-def covers(mark: Release, fault: Fault, *, names_boot: bool) -> bool:
-    """Whether a release covers a fault of an incident that was not recorded at the release.
-
-    Within one boot the kernel positions decide if both are known, else how far the source had been read. A
-    line without a boot id may be of an earlier boot and read again after a restart: then only the latter
-    decides.
-    """
-    position = fault.finding.position
-    if mark.read.boot_id != position.boot_id:
-        return had_been_read(mark, fault) and not names_boot
-    if position.known and mark.read.known:
-        return bool(position.at_or_before(mark.read))
-    return had_been_read(mark, fault)
-
-
-def part_marks(record: NodeRecord, fault: Fault) -> list[Release]:
-    """Return what releases in part cover of a fault's rule and GPU, as releases."""
-    has_position = fault.finding.position.known  # without one its time decides
-    return [
-        Release(each.at, "", "", HOW_PART, each, {} if has_position else {fault.source: unix_ns(each.at)})
-        for each in record.part_covers
-        if (each.rule, each.gpu) == fault.key
-    ]
-
-
-def had_been_read(mark: Release, fault: Fault) -> bool:
-    """Whether this line had been read at the time of the release; a replay of it has a later timestamp."""
-    return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
 
 
 def released_by_hand(
@@ -479,9 +432,9 @@ def may_return(record: NodeRecord, now: datetime, policy: PolicyConfig | None = 
 
 
 def times_out(record: NodeRecord, policy: PolicyConfig, now: datetime) -> int:
-    """Return how many quarantines of the node ended within the last ``repeat_days``."""
-    since = now - timedelta(days=policy.repeat_days)
-    return sum(quarantine.released_at > since for quarantine in record.quarantines)
+    """Return how many quarantines ended within the last ``repeat_days``; those further ahead do not count."""
+    span = timedelta(days=policy.repeat_days)
+    return sum(abs(now - quarantine.released_at) < span for quarantine in record.quarantines)
 
 
 def _is_active_failure(incident: Incident) -> bool:

@@ -2,8 +2,9 @@
 
 With ``KONDUCTOR_RETURN=reboot`` the controller removes its taint after a reboot that met the needs of all the
 node's faults. The node is then on probation. A relapse is a fault that taints a node on probation: it doubles
-the hold and ends the automatic returns of this node. After three relapses among the last ten returns of the
-fleet no node returns by itself until a person runs ``konductor-like resume``.
+the hold and ends the automatic returns of this node. After three relapses among the last ten nodes that
+returned, no node returns by itself until a person runs ``konductor-like resume``. That act on the Lease names
+the relapses that no longer count.
 
 The decision, ``status`` and ``explain`` take their :func:`reasons` from here, so that they never disagree.
 """
@@ -24,15 +25,17 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     ReturnedNode,
+    SkipReason,
     Snapshot,
     Source,
 )
 from konductor_like.model.faults import MET_BY_REBOOT
-from konductor_like.model.time import EPOCH, moment_of, span_ns, stamp, unix_ns
+from konductor_like.model.time import moment_of, span_ns, stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.gpu_counts import why_not_whole
 from konductor_like.policy.health import is_suspicious, tainting
 from konductor_like.policy.release import is_failure, may_return
-from konductor_like.policy.wording import name_of, pause_words
+from konductor_like.policy.wording import name_of, pause_words, why_held
 
 RETURNS_KEPT = 10
 RELAPSES_STOP = 3
@@ -62,6 +65,7 @@ def reasons(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: dat
     record, controls, pause = state.record, snapshot.controls, snapshot.controls.pause
     machine = record.machine and replace(record.machine, boot_id=state.machine.boot_id)
     short, left = snapshot.short_of_gpus.get(state.name), returns_left(controls, policy, now)
+    lacks = f"it has only {short}" if short else why_not_whole(state)
     relapse = next((stamp(each.released_at) for each in record.quarantines if each.relapse), None)
     open_ones = [
         each
@@ -97,7 +101,12 @@ def reasons(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: dat
             for each in state.taints
         ),
         (not state.ready, "the Node is not Ready"),
-        (short, f"it has only {short}"),
+        (lacks, f"{lacks}"),
+        (
+            state.machine.boot_id is not None
+            and snapshot.lost_boots.get(state.name) == state.machine.boot_id,
+            "the kernel overwrote lines of its present boot before they were read",
+        ),
         (is_stopped(controls), stop_words(controls)),
         (left < 1, f"the limit of {limit} is reached"),
     )
@@ -125,6 +134,20 @@ def _unheard(state: NodeState, snapshot: Snapshot, policy: PolicyConfig) -> str 
     return None
 
 
+def why_brake_keeps(state: NodeState, brake: BrakeState) -> str | None:
+    """Return why a tainted node does not return now because of faults that the brake holds; None if it may.
+
+    A fault held by the limit waits for a place, and a return gives it one. A fault held by the rate or the
+    cool-down waits for time: a return would only prolong the cool-down, and the cause may be the same for
+    both nodes. With limits of pools, faults of other pools count for nothing.
+    """
+    for held in brake.held:
+        shares = not brake.pools or held.pool in (None, state.pool)
+        if shares and not held.is_test and held.why in (SkipReason.RATE, SkipReason.COOLDOWN):
+            return f"the brake holds {held.node} back: {why_held(held.why, brake, held.pool)}"
+    return None
+
+
 def returning(
     records: Mapping[str, NodeRecord],
     snapshot: Snapshot,
@@ -132,16 +155,23 @@ def returning(
     now: datetime,
     brake: BrakeState,
 ) -> frozenset[str]:
-    """Return the nodes that return now: the longest tainted first, as many as the hour still allows."""
-    if brake.holding or not policy.returns_by_reboot:  # the cause may be the same for all of them
+    """Return the nodes that return now: the longest tainted first, as many as the hour still allows.
+
+    While the brake holds a fault, one node returns at a time, and the cool-down follows.
+    """
+    if not policy.returns_by_reboot:
         return frozenset()
     found = [
         (record.tainted_at or now, name)
         for name, record in records.items()
-        if (state := snapshot.nodes[name]).tainted
+        if name not in snapshot.failing
+        and (state := snapshot.nodes[name]).tainted
+        and why_brake_keeps(state, brake) is None
         and why_stays(replace(state, record=record), snapshot, policy, now) is None
     ]
-    return frozenset(name for _, name in sorted(found)[: returns_left(snapshot.controls, policy, now)])
+    left = returns_left(snapshot.controls, policy, now)
+    most = left if all(held.is_test for held in brake.held) else min(left, 1)
+    return frozenset(name for _, name in sorted(found)[:most])
 
 
 def on_probation(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
@@ -191,8 +221,14 @@ def relapsed(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRec
     return replace(record, probation_until=None, hold_until=hold_until, quarantines=quarantines)
 
 
-def known_returns(before: Iterable[ReturnedNode], nodes: Iterable[NodeState]) -> tuple[ReturnedNode, ...]:
-    """Return the last returns of the fleet: those known ``before``, and those in the nodes' records."""
+def known_returns(
+    before: Iterable[ReturnedNode], nodes: Iterable[NodeState], now: datetime
+) -> tuple[ReturnedNode, ...]:
+    """Return the last returns of the fleet: those known ``before``, and those in the nodes' records.
+
+    Of each node the latest relapse is kept, else the latest return, so that one record cannot displace the
+    returns of other nodes. A return with a time in the future is the first to be left out.
+    """
     found = list(before)
     for state in nodes:
         out_at = state.record.tainted_at
@@ -201,30 +237,55 @@ def known_returns(before: Iterable[ReturnedNode], nodes: Iterable[NodeState]) ->
                 relapsed_at = (out_at or each.released_at) if each.relapse else None
                 found.append(ReturnedNode(state.name, each.released_at, relapsed_at))
             out_at = each.tainted_at
-    found.sort(key=lambda each: each.relapsed_at is not None)  # a known relapse stays known
-    by_return = {(each.returned_at, each.name): each for each in found}
-    return tuple(by_return[key] for key in sorted(by_return, reverse=True)[:RETURNS_KEPT])
+
+    def order(each: ReturnedNode) -> tuple[bool, datetime, str]:
+        return (not _is_ahead(each, now), each.returned_at, each.name)
+
+    found.sort(key=lambda each: (each.relapsed_at is not None, order(each)))
+    by_node = {each.name: each for each in found}  # the last one of each node
+    return tuple(sorted(by_node.values(), key=order, reverse=True)[:RETURNS_KEPT])
+
+
+def _is_ahead(each: ReturnedNode, now: datetime) -> bool:
+    """Whether the return lies an hour or more ahead: a wrong clock wrote it, or the node's own kubelet."""
+    return each.returned_at - now >= _HOUR
 
 
 def returns_left(controls: Controls, policy: PolicyConfig, now: datetime) -> int:
     """Return how many more nodes may return within this hour.
 
-    A return in the future was written by a wrong clock, and counts as recent.
+    A return up to an hour in the future counts as recent, because a clock may have been set back.
     """
-    recent = sum(now - each.returned_at < _HOUR for each in controls.returned)
+    recent = sum(now - each.returned_at < _HOUR and not _is_ahead(each, now) for each in controls.returned)
     return max(0, policy.returns_per_hour - recent)
 
 
 def relapses(controls: Controls) -> list[tuple[datetime, str]]:
     """Return time and node of the relapses that count, the earliest first.
 
-    After a stop, those before a person's ``resume`` no longer count. The end of an ordinary pause changes
-    nothing.
+    A ``resume`` that ended a stop names those that no longer count. No times are compared, so a wrong clock
+    neither hides a relapse nor keeps a stop on.
     """
-    since = controls.resume.at if controls.resume is not None else EPOCH
-    found = sorted((each.relapsed_at, each.name) for each in controls.returned if each.relapsed_at)
-    later = [each for each in found if each[0] > since]
-    return later if len(found) - len(later) >= RELAPSES_STOP else found
+    settled = {(each.name, each.returned_at) for each in _settled(controls)}
+    return sorted(
+        (each.relapsed_at, each.name)
+        for each in controls.returned
+        if each.relapsed_at and (each.name, each.returned_at) not in settled
+    )
+
+
+def _settled(controls: Controls) -> tuple[ReturnedNode, ...]:
+    return controls.resume.relapses if controls.resume is not None else ()
+
+
+def settled_by_resume(controls: Controls) -> tuple[ReturnedNode, ...]:
+    """Return the relapses that no longer count after a ``resume`` now.
+
+    If returns are stopped, these are all relapses so far. The end of an ordinary pause changes nothing.
+    """
+    if not is_stopped(controls):
+        return _settled(controls)
+    return tuple(each for each in controls.returned if each.relapsed_at)
 
 
 def is_stopped(controls: Controls) -> bool:

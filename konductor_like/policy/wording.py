@@ -92,15 +92,29 @@ def why_held(why: SkipReason, brake: BrakeState, pool: str | None = None) -> str
             )
         case SkipReason.RATE if brake.pace is not None:
             within = span_text(round(brake.pace.window_seconds))
-            return f"rate limit: {brake.pace.taints} taints within {within}, at most {brake.pace.most}"
-    full = next((p for p in brake.pools if p.pool == pool and p.out >= p.bound), None)
+            tests = _for_tests(brake.pace.tests)
+            return f"rate limit: {brake.pace.taints} taints within {within}{tests}, at most {brake.pace.most}"
+    # A pool that only tests fill holds no fault: then the fleet is full, unless a test is held.
+    leaves_places = brake.out + brake.unavailable < brake.bound
+    pools = (p for p in brake.pools if p.pool == pool)
+    full = next(
+        (p for p in pools if p.out - p.tests >= p.bound or (leaves_places and p.out >= p.bound)), None
+    )
     if full is not None:
         return (
-            f"{full.out} of {full.gpu_nodes} GPU nodes of pool {pool} are out of service, "
-            f"the limit is {full.bound}"
+            f"{full.out} of {full.gpu_nodes} GPU nodes of pool {pool} are out of service"
+            f"{_for_tests(full.tests)}, the limit is {full.bound}"
         )
     also = f" and {brake.unavailable} unavailable" if brake.unavailable else ""
-    return f"{brake.out} of {brake.gpu_nodes} GPU nodes are out of service{also}, the limit is {brake.bound}"
+    return (
+        f"{brake.out} of {brake.gpu_nodes} GPU nodes are out of service{_for_tests(brake.tests)}{also}, "
+        f"the limit is {brake.bound}"
+    )
+
+
+def _for_tests(tests: int) -> str:
+    """Return `` (1 for a test)``: a part of the number before it that keeps no fault waiting."""
+    return f" ({tests} for {'a test' if tests == 1 else 'tests'})" if tests else ""
 
 
 def _cooling_nodes(brake: BrakeState) -> str:

@@ -217,6 +217,16 @@ def test_lines_of_both_sources_are_yielded_before_more_is_read() -> None:
     assert all(upto <= poll + 35 for poll, upto in ahead.items())
 
 
+def test_a_test_by_the_command_ends_after_two_minutes() -> None:
+    one = simulation()
+    text = "[1007.000000] NVRM: Xid (PCI:0000:ff:1f): 14, konductor-like test a1b2c3"
+
+    played([WrittenLine("gpu-1", START_NS + 7 * SECOND_NS, text)], one)
+
+    [outage] = one.verdicts().outages
+    assert outage.end_ns == outage.start_ns + 120 * SECOND_NS
+
+
 @pytest.mark.parametrize("hours", [4, None], ids=["before the assumed release", "although nobody releases"])
 def test_a_test_ends_by_itself_after_an_hour(hours: float | None) -> None:
     one = simulation(release_hours=hours)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from konductor_like.cluster.node_record import is_shortened
 from konductor_like.model import IncidentState, MetBy, NodeState, Role, Severity, Source
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.brake import bound, share
@@ -138,6 +139,8 @@ class Aftermath:
         occurrences = self._ledger.of(state.name)
         for i in state.record.incidents:
             alike = [o for o in occurrences if is_key(o, i)]
+            if any(o.finding.gpu != i.key.gpu for o in alike):
+                continue  # it counts the GPUs that are too many for incidents of their own
             mine = [o for o in alike if o.happened_ns > acts_from_ns and self._is_sure(o)]
             last = max((o.sequence for o in alike), default=0)
             sure = sum(o.sequence == last or (is_prompt(o) and not is_overtaken(o, alike)) for o in mine)
@@ -156,6 +159,8 @@ class Aftermath:
             for i in state.record.incidents
         )
         health = state.as_read.health
+        if is_shortened(state.as_read.record or ""):
+            return  # the controller knows more than the annotation shows
         if state.suspect_tainted and not (suspicious and health == "suspect"):
             self._ledger.break_(f"{state.name} keeps the suspect taint, and nothing makes it suspect")
         if health == "suspect" and not suspicious:
@@ -185,7 +190,11 @@ class Aftermath:
         if machine.plain and self._may_be_of_another_boot(o, machine):
             return False
         first_ns = min(o.first_ns, o.happened_ns)
-        released = any(first_ns <= at_ns + MARGIN_NS for at_ns in self._ledger.released_ns[o.node])
+        releases_ns = [*self._ledger.released_ns[o.node]]
+        for (name, key), parts_ns in self._ledger.parts_ns.items():
+            if name == o.node and key.rule == o.finding.rule and key.gpu in (None, o.finding.gpu):
+                releases_ns += parts_ns
+        released = any(first_ns <= at_ns + MARGIN_NS for at_ns in releases_ns)
         return (
             self._is_on_time(o)
             and not released
@@ -202,7 +211,8 @@ class Aftermath:
     def _check_way_back(self, state: NodeState) -> None:
         """Check that tests ended, and that a label for probation follows from a return."""
         record, now = state.record, self._world.clock.moment()
-        if record.probation_until is not None and not self._ledger.returns.last_of(state.name):
+        forged = state.name in self._ledger.forgers  # its kubelet may begin a probation
+        if record.probation_until is not None and not (forged or self._ledger.returns.last_of(state.name)):
             self._ledger.break_(f"{state.name} is on probation, and never returned by itself")
         over = record.probation_until is None or record.probation_until < now - timedelta(minutes=15)
         if state.as_read.health == "probation" and over and not self._world.clocks_differ:

@@ -33,8 +33,11 @@ _OURS = (
 
 
 def is_key(o: Occurrence, incident: Incident) -> bool:
-    """Whether an occurrence and an incident have the same rule and GPU."""
-    return (o.finding.rule, o.finding.gpu) == (incident.key.rule, incident.key.gpu)
+    """Whether an occurrence and an incident have the same rule and GPU.
+
+    An incident without a GPU may be of all the GPUs of its rule that are too many.
+    """
+    return o.finding.rule == incident.key.rule and incident.key.gpu in (None, o.finding.gpu)
 
 
 def belongs_to(o: Occurrence, incident: Incident) -> bool:

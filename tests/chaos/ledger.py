@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from konductor_like.model import (
     MET_BY_REBOOT,
     Checkpoint,
+    IncidentKey,
     IncidentState,
     NodeRecord,
     NodeState,
@@ -24,9 +25,9 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.brake import bound, share
+from konductor_like.policy.health import only_tests
 from tests.chaos.evidence import (
     Node,
-    belongs_to,
     is_key,
     is_open_in,
     listed,
@@ -84,10 +85,12 @@ class Brake:
         # A write that is tried again was decided before the person tainted a node, and within the bound then.
         known = -1 if process.waits_for(after.name) else step
         unseen = self._by_hand.keys() - process.seen_tainted()
+        is_test = only_tests(after.record)
         out = {
             name
             for name, state in nodes.items()
             if state.tainted and self._by_hand.get(name, -2) < known and name not in unseen
+            if is_test or not only_tests(state.record)
         } | {after.name}
         most = bound(len(nodes), rules)
         if len(out) > most:
@@ -111,6 +114,8 @@ class Ledger:
 
     def __init__(self, world: World) -> None:
         self.broken: list[str] = []
+        self.happened: Counter[str] = Counter()
+        """How often each rare event happened, which shows that schedules do something."""
         self.tainted_once = 0
         """Number of taints that controllers set, which shows that schedules do something."""
         self._world = world
@@ -118,8 +123,8 @@ class Ledger:
         self.returns = Returns(world)
         self._tainted_by_person: dict[str, Machine] = {}
         """Machines that a person tainted and nobody has released, by node."""
-        self._deleted_tainted: dict[str, tuple[Machine, str]] = {}
-        """Machines, with their boot, whose Node was deleted while it was tainted, by node."""
+        self._deleted_tainted: dict[str, Machine] = {}
+        """Machines whose Node was deleted while it was tainted, by node."""
         self._covered: defaultdict[str, set[Occurrence]] = defaultdict(set)
         """Occurrences that a release covers, by the uid of the Node."""
         self._ever_recorded: set[Occurrence] = set()
@@ -128,6 +133,8 @@ class Ledger:
         """When a person acknowledged incidents, by node."""
         self.released_ns: defaultdict[str, list[int]] = defaultdict(list)
         """When a node was released, by node."""
+        self.parts_ns: defaultdict[tuple[str, IncidentKey], list[int]] = defaultdict(list)
+        """When a fault was released in part, by node and key."""
         self.starts_without_cursor_ns: list[int] = []
         """When a controller may have started without a cursor."""
         self._lease_lost_seconds = float("-inf")
@@ -142,6 +149,8 @@ class Ledger:
         """The most nanoseconds by which the clock of a controller was ahead of true time."""
         self.touched: set[str] = set()
         """Nodes that a person wrote to, or that somebody deleted."""
+        self.forgers: set[str] = set()
+        """Nodes whose kubelet wrote into their own record."""
 
     # While the schedule runs
 
@@ -196,28 +205,40 @@ class Ledger:
         old, new = self._world.decode(before), self._world.decode(after)
         self.allowed[name] += 2
         if old.tainted and not new.tainted and old.record.tainted_at is not None:
-            self._cover(name, old.machine.node_uid, old.record, reset_ns=None)
+            self._cover(name, old.machine.node_uid, old.record)
 
     def _written_by_person(self, name: str, old: NodeState, new: NodeState) -> None:
         """Note a command's write: a reset releases, a taint and an acknowledgement do not."""
         self.allowed[name] += 2
         marks, purged = new.record.releases, new.as_read.record is None
-        if purged or marks[:1] != old.record.releases[:1]:
-            by_reset = purged or marks[0].how == "reset"
-            at_ns = self._world.clock.true_ns if purged else unix_ns(marks[0].at)
-            self._cover(name, new.machine.node_uid, old.record, reset_ns=at_ns if by_reset else None)
+        if marks[:1] != old.record.releases[:1] and marks and marks[0].in_part:
+            self._cover_part(name, old, new)
+        elif purged or marks[:1] != old.record.releases[:1]:
+            self._cover(name, new.machine.node_uid, old.record)
         if {i.ack for i in new.record.incidents} - {i.ack for i in old.record.incidents}:
             self.acked_ns[name].append(self._world.clock.true_ns)
         if any(i.by_person and i.state is IncidentState.ACTIVE for i in new.record.incidents):
             self._tainted_by_person[name] = self._world.machines[name]
             self.brake.person_taints(name)
 
+    def forged(self, name: str) -> None:
+        """Note that a node's kubelet wrote times into its own record.
+
+        The record is all that the controller knows of the node's past, so a kubelet can hide what its own
+        node had before: it counts as released. It can hide no later fault, and nothing of another node.
+        """
+        self.forgers.add(name)
+        self.touched.add(name)
+        self.allowed[name] += 4
+        self.released_ns[name].append(self._world.clock.true_ns)
+        self.returns.forged(name)
+
     def deleted(self, name: str, before: Node) -> None:
         """Note that a Node is deleted; a taint that it had counts as not removed."""
         self.touched.add(name)
         state, machine = self._world.decode(before), self._world.machines[name]
         if state.tainted and state.record.tainted_at is not None:
-            self._deleted_tainted[name] = (machine, machine.boot_id)
+            self._deleted_tainted[name] = machine
 
     def boot_posted(self, name: str) -> None:
         """Note that a Node has the id of its machine's new boot; see ``Machine.ambiguous``."""
@@ -258,6 +279,11 @@ class Ledger:
             for sentence in self.returns.broken_by(process, old, new, step, late=late):
                 self.break_(sentence)
             self._cover_by_controller(old, new)
+        claimed = not old.tainted and old.record.tainted_at is not None and new.record.tainted_at is None
+        if claimed and name in self.forgers:
+            # The forged record said that the node was tainted, so the controller took that as a removal by
+            # hand. `edited` notes the true removals.
+            self._cover(name, old.machine.node_uid, old.record)
         if is_timed(old.record, new.record):
             self.timed[name] += 1
             self.allowed[name] += 1
@@ -278,7 +304,7 @@ class Ledger:
         machine, covered = self._world.machines[name], self._covered[new.machine.node_uid]
         if self._tainted_by_person.get(name) is machine:
             return
-        if self._deleted_tainted.pop(name, None) == (machine, machine.boot_id):
+        if self._deleted_tainted.pop(name, None) is machine:
             return  # the Node was created again, and nobody had released it
         possible = [o for o in self.of(name) if o.taints and o.machine is machine and o.in_loki]
         # A reboot does not end a held fault that it does not repair.
@@ -306,13 +332,19 @@ class Ledger:
         machine, record = self._world.machines[state.name], state.record
         by_person = record.last_by_person
         since_ns = unix_ns(by_person.at) - MARGIN_NS if by_person else 0
+        if since_ns > self._world.clock.true_ns and state.name in self.forgers:
+            since_ns = 0  # no release of the future covers a line that its place in the kernel log dates
         for o in self.of(state.name):
             of_boot = o.source is Source.POD or machine.plain or o.boot_id == state.machine.boot_id
-            if o.machine is machine and o.in_loki and of_boot and max(o.timestamps) > since_ns:
+            if not (o.machine is machine and o.in_loki and of_boot):
+                continue
+            # A release covers a kernel line by its position: a line that nobody had read then is new.
+            is_unread = o.source is Source.KERNEL and o not in self._covered[state.machine.node_uid]
+            if is_unread or max(o.timestamps) > since_ns:
                 yield o
 
-    def _cover(self, name: str, uid: str, record: NodeRecord, *, reset_ns: int | None) -> None:
-        """Note a release. It covers what is recorded; a reset covers earlier faults of open incidents too."""
+    def _cover(self, name: str, uid: str, record: NodeRecord) -> None:
+        """Note a release of the whole node: it covers what is recorded and what was read."""
         now_ns = self._world.clock.true_ns
         self._tainted_by_person.pop(name, None)
         self._deleted_tainted.pop(name, None)
@@ -320,12 +352,25 @@ class Ledger:
         self.returns.person_released(name)
         self.allowed[name] += 2
         known = [i for i in record.incidents if i.state is not IncidentState.PENDING]
-        closed = [i for i in known if i.state is not IncidentState.RELEASED]
         for o in self.of(name):
-            before = reset_ns is not None and o.in_loki and o.first_ns <= reset_ns - MARGIN_NS
-            read = read_by(o, record.read)
-            if read or recorded_in(o, known) or (before and any(belongs_to(o, i) for i in closed)):
+            if read_by(o, record.read) or recorded_in(o, known):
                 self._covered[uid].add(o)
+
+    def _cover_part(self, name: str, old: NodeState, new: NodeState) -> None:
+        """Note a release in part: it covers what is recorded of the faults that it closes, and no more."""
+        now_ns, uid = self._world.clock.true_ns, new.machine.node_uid
+        is_open = {i.key for i in new.record.incidents if i.state is not IncidentState.RELEASED}
+        closed = [
+            i for i in old.record.incidents if i.state is not IncidentState.RELEASED and i.key not in is_open
+        ]
+        for i in closed:
+            self.parts_ns[name, i.key].append(now_ns)
+            self._covered[uid].update(o for o in self.of(name) if recorded_in(o, [i]))
+        self.allowed[name] += 2 + 2 * len(closed)
+        if old.tainted and not new.tainted:
+            self.returns.person_released(name)
+        plain = self._world.machines[name].plain
+        self.happened[f"release in part, {'plain dmesg' if plain else 'kernel-log reader'}"] += 1
 
     def _cover_by_controller(self, old: NodeState, new: NodeState) -> None:
         """Note a release by the controller: of a test, or of what is recorded of earlier boots."""

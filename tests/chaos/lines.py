@@ -8,6 +8,7 @@ from konductor_like.model import Source
 from konductor_like.sandbox.loki import LokiError, shipped
 from tests.chaos.machines import (
     ECC_LINE,
+    HANDLE_LINE,
     POD_LINE,
     KernelRecord,
     Occurrence,
@@ -51,13 +52,14 @@ class Lines:
         return occurrence
 
     def pod_prints(
-        self, name: str, *, job: int = 0, delay_seconds: float = 0.0, ecc: bool = False
+        self, name: str, *, job: int = 0, delay_seconds: float = 0.0, ecc: bool = False, gpu: str = ""
     ) -> Occurrence:
-        """Print a pod's NCCL error or memory error; job 0 runs on every node."""
+        """Print a pod's NCCL error, memory error, or error about a GPU; job 0 runs on every node."""
         # A record cannot distinguish two lines of one job in one nanosecond.
         self._world.clock.true_ns += 1000
         machine, number = self._world.machines[name], len(self._world.occurrences)
-        text = (ECC_LINE if ecc else POD_LINE).format(pod=_pod(name, job), number=number)
+        line = HANDLE_LINE if gpu else ECC_LINE if ecc else POD_LINE
+        text = line.format(pod=_pod(name, job), number=number, gpu=gpu)
         occurrence = Occurrence(
             *(number, name, machine, machine.boot_id, Source.POD, found(text, Source.POD)),
             *(0, 0, self._world.clock.true_ns, job),
@@ -101,6 +103,8 @@ class Lines:
             if (silent_ns := until_ns - self._world.clock.true_ns) > 0 and lost:
                 return
             delay_seconds = max(delay_seconds, silent_ns / 1e9)
+        if occurrence is None and " heartbeat " in text:
+            self._world.ledger.returns.printed(name)
         if delay_seconds > 0:
             self._world.later(delay_seconds, arrive)
         else:

@@ -38,6 +38,8 @@ _LINK_WORDS = {
 POD_LINE = (
     "{pod}:7:8 [0] misc.cc:42 NCCL WARN Cuda failure 'uncorrectable ECC error encountered' (number {number})"
 )
+HANDLE_LINE = "Unable to determine the device handle for GPU {gpu}.0: Unknown Error (number {number})"
+"""A pod's line that names its GPU, whatever GPUs the machine has."""
 ECC_LINE = "RuntimeError: CUDA error: uncorrectable ECC error encountered (number {number})"
 """A memory error that a program prints, which the kernel log may confirm."""
 

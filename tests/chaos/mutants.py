@@ -233,7 +233,7 @@ MUTANTS: dict[str, Mutant] = {
     "kernel positions recognise no replay": Mutant(
         "model.KernelPosition.at_or_before", _returns(None), seed=11
     ),
-    "nothing was seen before": Mutant("policy.IncidentBuilder.seen", _returns(False), seed=2),
+    "nothing was seen before": Mutant("policy.IncidentBuilder.seen", _returns(False), seed=3),
     "a release covers no incident": Mutant("policy._released", _first_argument, seed=4),
     "a release covers everything": Mutant("policy.covers", _returns(True), seed=7),
     "a taint removed by hand is set again": Mutant(
@@ -253,7 +253,7 @@ MUTANTS: dict[str, Mutant] = {
     "the suspect taint is never removed": Mutant(
         "policy.bears_suspect_taint",
         lambda real: lambda state, *rest, **more: bool(state.suspect_tainted or real(state, *rest, **more)),
-        seed=7,
+        seed=10,
     ),
     # The brake
     "the brake allows no taint": Mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,13 @@ from konductor_like.cli.nodes.writes import NodeWrites
 from konductor_like.cli.options import DryRun
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.lease_annotations import add_control_act
+from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
 from konductor_like.cluster.node_writer import NoDeadline, NodeWriter
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
+from konductor_like.policy.returns import settled_by_resume
 from konductor_like.sandbox.kubernetes.store import Key
 from tests.chaos import wire
+from tests.chaos.machines import GPUS
 from tests.chaos.process import LEASE, NAMESPACE, SerialCrew
 from tests.chaos.steps import node_of
 
@@ -63,7 +65,7 @@ class Pause:
         at = world.clock.moment()
         until = None if self.seconds is None else at + timedelta(seconds=self.seconds)
         act = model.ControlAct(model.Control.PAUSE, at, "ann", "a network change", until)
-        if _write_control(world, act):
+        if write_control(world, act):
             world.ledger.brake.person_pauses(until)
 
 
@@ -72,7 +74,7 @@ class Resume:
     """``konductor-like resume``."""
 
     def take(self, world: World) -> None:
-        if _write_control(world, model.ControlAct(model.Control.RESUME, world.clock.moment(), "ann")):
+        if write_control(world, model.ControlAct(model.Control.RESUME, world.clock.moment(), "ann")):
             world.ledger.brake.person_resumes()
             world.ledger.returns.person_resumes()
 
@@ -83,7 +85,7 @@ class BrakeReset:
 
     def take(self, world: World) -> None:
         at = world.clock.moment()
-        _write_control(world, model.ControlAct(model.Control.BRAKE_RESET, at, "ann"))
+        write_control(world, model.ControlAct(model.Control.BRAKE_RESET, at, "ann"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,21 @@ class Reset:
         kind = acts.Purge if self.purge else acts.Reset
         reset = kind(client, world.settings, DryRun.NONE, reason="")
         carry_out(world, reset, None if self.node is None else node_of(world, self.node))
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPart:
+    """``konductor-like reset NODE --gpu BUS_ID``, or with a code ``--rule``."""
+
+    node: int
+    gpu: int = 0
+    code: int | None = None
+
+    def take(self, world: World) -> None:
+        reset = acts.Reset(client_of(world), world.settings, DryRun.NONE, reason="seen")
+        reset.gpu = GPUS[self.gpu % 2] if self.code is None else None
+        reset.rules = () if self.code is None else (f"xid.{self.code}",)
+        carry_out(world, reset, node_of(world, self.node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,10 +248,15 @@ def _others(node: dict[str, Any]) -> list[dict[str, str]]:
     return [taint for taint in node["spec"].get("taints", []) if taint["key"] != "team"]
 
 
-def _write_control(world: World, act: model.ControlAct) -> bool:
+def write_control(world: World, act: model.ControlAct) -> bool:
     """Write a pause, resume or brake reset on the Lease. Return False if that failed."""
+
+    def act_for(seen: LeaseView) -> model.ControlAct:
+        is_resume = act.control is model.Control.RESUME
+        return replace(act, relapses=settled_by_resume(seen.controls)) if is_resume else act
+
     try:
-        add_control_act(client_of(world), NAMESPACE, LEASE, lambda _: act)
+        add_control_act(client_of(world), NAMESPACE, LEASE, act_for)
     except KubeError as error:
         world.log(f"   {error}")
         return False

@@ -93,13 +93,35 @@ class Returns:
         """The resourceVersion of each Node that has fewer GPUs than before."""
         self._heartbeats: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
         """The Loki timestamps of all heartbeats, by node and boot."""
+        self._printed: set[tuple[str, str]] = set()
+        """The nodes with the boots of which a heartbeat is in Loki, or on its way there."""
+        self._losing: set[str] = set()
+        """The lines that say that records of a boot were overwritten, if nobody had heard these."""
+        self._lost_ns: dict[tuple[str, str], int] = {}
+        """Since when every query returns such a line, by node and boot."""
 
     # What happens
 
     def heartbeat(self, name: str, text: str, timestamp_ns: int) -> None:
-        """Note a heartbeat that Loki accepted."""
-        boot = next((word for word in text.split() if word.startswith("boot=")), "")
-        self._heartbeats[name, boot.removeprefix("boot=")].add(timestamp_ns)
+        """Note a heartbeat, or a gap at the beginning of a boot, that Loki accepted."""
+        boot = next((word for word in text.split() if word.startswith("boot=")), "").removeprefix("boot=")
+        if text in self._losing:
+            visible_ns = max(self._world.clock.true_ns, self._world.traffic.blind_until_ns)
+            self._lost_ns.setdefault((name, boot), visible_ns)
+        elif not text.startswith("kmsg/1 gap"):
+            self._heartbeats[name, boot].add(timestamp_ns)
+
+    def printed(self, name: str) -> None:
+        """Note a heartbeat that Loki has or will have, perhaps late."""
+        self._printed.add((name, self._world.machines[name].boot_id))
+
+    def was_heard(self, name: str) -> bool:
+        """Whether Loki has a heartbeat of the machine's present boot, or will have it."""
+        return (name, self._world.machines[name].boot_id) in self._printed
+
+    def loses(self, text: str) -> None:
+        """Note that this line of a kernel-log reader tells of records that nobody heard."""
+        self._losing.add(text)
 
     def cordoned(self, name: str, *, on: bool) -> None:
         self._cordoned.pop(name, None)
@@ -118,6 +140,11 @@ class Returns:
     def lease_lost(self) -> None:
         """Note that the Lease was deleted or damaged: only the nodes themselves still remember returns."""
         self.made = [each for each in self.made if self._uid_now(each.name) == each.uid]
+
+    def forged(self, name: str) -> None:
+        """Note that a node's own record no longer tells of its returns."""
+        self.person_released(name)
+        self.made = [each for each in self.made if each.name != name or each.relapsed_ns]
 
     def person_released(self, name: str) -> None:
         """Note a person's release: it ends a probation, and only the controller's rules say more."""
@@ -208,6 +235,9 @@ class Returns:
             return
         if machine.clock_was_set:
             return  # the times of its heartbeats prove nothing
+        lost_ns = self._lost_ns.get((old.name, old.machine.boot_id or ""), self._world.clock.true_ns)
+        if lost_ns < self._world.clock.true_ns - BEHIND_NS:
+            yield "records of its boot were overwritten before anybody read them"
         heard = sorted(self._heartbeats[old.name, old.machine.boot_id or ""])
         if not heard:
             yield "its kernel log of this boot was not heard"
@@ -234,10 +264,11 @@ class Returns:
     def _fleet_against(self, old: NodeState, now_ns: int) -> Iterator[str]:
         if old.machine.node_uid in self._relapsed:
             yield "it relapsed before"
-        relapsed = (each.relapsed_ns or 0 for each in self.made[-RETURNS_WATCHED:])
-        if sum(at_ns > self._resumed_ns + self._slack_ns() for at_ns in relapsed) >= RELAPSES_MOST:
-            yield f"{RELAPSES_MOST} of the last returns relapsed"
-        lately = [each for each in self.made if each.at_ns > now_ns - HOUR_NS + self._slack_ns()]
+        counted_ns = self._resumed_ns + self._slack_ns()
+        last = self.made[-RETURNS_WATCHED:]
+        if len({each.name for each in last if (each.relapsed_ns or 0) > counted_ns}) >= RELAPSES_MOST:
+            yield f"{RELAPSES_MOST} of the last returned nodes relapsed"
+        lately = {each.name for each in self.made if each.at_ns > now_ns - HOUR_NS + self._slack_ns()}
         most = self._world.settings.returns_per_hour
         if len(lately) >= most:
             yield f"{len(lately)} nodes returned in the last hour, and {most} may"

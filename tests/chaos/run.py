@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ class Tally:
     steps: int = 0
     requests: int = 0
     taints: int = 0
+    happened: Counter[str] = field(default_factory=Counter)
+    """How often each rare event happened."""
     broken: list[tuple[int, str]] = field(default_factory=list)
     """Seeds with the first invariant that each broke."""
 
@@ -30,6 +33,7 @@ class Tally:
         self.steps += other.steps
         self.requests += other.requests
         self.taints += other.taints
+        self.happened += other.happened
         self.broken += other.broken
 
 
@@ -42,6 +46,7 @@ def play_seeds(seeds: Iterable[int]) -> Tally:
         tally.steps += len(schedule.steps)
         tally.requests += outcome.requests
         tally.taints += outcome.taints
+        tally.happened += outcome.happened
         tally.broken += [(seed, sentence) for sentence in outcome.broken[:1]]
     return tally
 
@@ -101,6 +106,8 @@ def main(arguments: list[str]) -> int:
         f"{total.requests:,} requests, {total.taints:,} taints in {seconds:.0f} s "
         f"({total.schedules / seconds:.0f} a second); broken: {len(total.broken)}\n"
     )
+    for event, times in sorted(total.happened.items()):
+        sys.stdout.write(f"{times:7,} x {event}\n")
     if total.broken:
         sys.stdout.write("python -m tests.chaos --seed N shortens and prints one\n")
     return 1 if total.broken or total.schedules < schedules else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from konductor_like.controller.logs import LOGGER
@@ -13,6 +14,7 @@ from tests.chaos.people import Resume
 from tests.chaos.setup import Setup
 from tests.chaos.steps import Round, Step
 from tests.chaos.stories import LARGE_STORIES, STORIES, draw, woven
+from tests.chaos.stories_of_harm import FORGED_STORIES, HARM_STORIES
 from tests.chaos.stories_of_returns import RETURN_STORIES
 from tests.chaos.world import World
 
@@ -42,6 +44,8 @@ class Outcome:
     broken: list[str]
     taints: int
     requests: int
+    happened: Counter[str]
+    """How often each rare event happened."""
     trace: list[str] = field(default_factory=list)
 
 
@@ -90,6 +94,12 @@ def schedule_of(seed: int) -> Schedule:
         steps = draw(back, nodes, RETURN_STORIES, back.choice((30, 60)))
     elif chance < 0.65:
         steps = woven(back, steps, draw(back, nodes, RETURN_STORIES, back.choice((8, 16))))
+    harm = random.Random(f"harm {seed}")
+    if harm.random() < 0.4:
+        steps = woven(harm, steps, draw(harm, nodes, HARM_STORIES, harm.choice((8, 16, 30))))
+    forged = random.Random(f"forged {seed}")
+    if forged.random() < 0.3:
+        steps = woven(forged, steps, draw(forged, nodes, FORGED_STORIES, forged.choice((8, 16, 30))))
     return Schedule(seed, setup, (Round(), *steps))
 
 
@@ -102,7 +112,8 @@ def play(schedule: Schedule, *, traced: bool = False) -> Outcome:
         if schedule.tainted is not None:
             world.ledger.check_tainted([world.names[number] for number in schedule.tainted])
         recover(world)
-    return Outcome(schedule, world.ledger.broken, world.ledger.tainted_once, world.requests, world.trace)
+    ledger = world.ledger
+    return Outcome(schedule, ledger.broken, ledger.tainted_once, world.requests, ledger.happened, world.trace)
 
 
 def shrunk(schedule: Schedule) -> Schedule:

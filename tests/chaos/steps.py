@@ -173,6 +173,28 @@ class PodFlood:
 
 
 @dataclass(frozen=True, slots=True)
+class Flood:
+    """A broken driver, or a pod, names ever new GPUs; without a ``code`` also ever new Xids."""
+
+    node: int
+    code: int | None = 63
+    lines: int = 20
+    of_pod: bool = False
+
+    def take(self, world: World) -> None:
+        name, kind = node_of(world, self.node), "pod" if self.of_pod else "driver"
+        for _ in range(self.lines):
+            world.advance(0.001)
+            number = len(world.occurrences)
+            gpu = f"{number >> 8:04x}:{number % 256:02x}:00"
+            if self.of_pod:
+                world.lines.pod_prints(name, gpu=gpu)
+            else:
+                world.lines.happen(name, 500 + number if self.code is None else self.code, gpu)
+        world.ledger.happened[f"flood of a {kind}"] += 1
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """The dmesg pod restarts: the whole ring buffer once more, with new timestamps."""
 

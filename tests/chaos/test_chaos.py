@@ -9,12 +9,15 @@ import os
 import secrets
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
-from tests.chaos import people, steps
+from tests.chaos import harm, people, steps
 from tests.chaos.examples import EXAMPLES
+from tests.chaos.examples_of_harm import HARM_EXAMPLES
 from tests.chaos.found import FOUND
+from tests.chaos.harm import LEASE_PARTS, RECORD_PARTS
 from tests.chaos.mutant import Mutant, NoSuchNameError
 from tests.chaos.mutants import MUTANTS, noticed_by
 from tests.chaos.people import Reset
@@ -59,6 +62,21 @@ def test_a_kept_finding_does_not_break_again(schedule: Schedule) -> None:
 @pytest.mark.parametrize("schedule", EXAMPLES.values(), ids=EXAMPLES)
 def test_an_example_taints_the_expected_nodes_and_no_others(schedule: Schedule) -> None:
     assert play(schedule).broken == []
+
+
+def test_refused_returns_overwritten_logs_and_times_of_the_future_happen_and_break_nothing() -> None:
+    outcomes = {name: play(schedule) for name, schedule in HARM_EXAMPLES.items()}
+
+    assert {name: outcome.broken for name, outcome in outcomes.items() if outcome.broken} == {}
+    assert sum((outcome.happened for outcome in outcomes.values()), Counter()).keys() >= {
+        "refused removal of a taint",
+        "beginning of a boot overwritten, never heard",
+        "beginning of a boot overwritten, heard before",
+        "beginning of a boot overwritten, heard before, and a part lost",
+        *(f"record with {part} years ahead" for part in RECORD_PARTS),
+        "record with returns a little ahead",
+        *(f"Lease with {part} years ahead" for part in LEASE_PARTS),
+    }
 
 
 def test_a_seed_gives_the_same_schedule_in_every_process() -> None:
@@ -116,7 +134,7 @@ def test_schedules_differ_and_use_every_kind_of_step() -> None:
     used = {type(step) for seed in range(400) for step in schedule_of(seed).steps}
     kinds = {
         kind
-        for module in (steps, people)
+        for module in (steps, people, harm)
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__ and kind is not Step
     }

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from konductor_like.model import TAINT_KEY
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.api import _whole
-from konductor_like.sandbox.kubernetes.errors import refusal
+from konductor_like.sandbox.kubernetes.errors import ApiError, refusal
 from konductor_like.sandbox.kubernetes.lists import Selection
 from konductor_like.sandbox.kubernetes.resources import NODES
 from konductor_like.sandbox.kubernetes.watches import _changes, _error
@@ -45,6 +46,8 @@ KUBE_KINDS = (
 )
 KUBE_TARGETS = {"any": "", "node": "/nodes/", "nodes": "/nodes", "lease": "/leases", "events": "/events"}
 
+DENIED = 'admission webhook "returns.example.org" denied the request: the rack is in maintenance'
+
 Serve = Callable[[Request], Reply]
 LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 NODE_PATH = "/api/v1/nodes/"
@@ -73,11 +76,14 @@ class Trouble:
     path: str = ""
     write: bool = False
     """Whether only writes fail."""
+    untaints: bool = False
+    """Whether only patches that remove our taint fail."""
 
     def meets(self, server: str, request: Request) -> bool:
         """Whether this request fails."""
         write = request.method != "GET"
-        return server == self.server and self.path in request.path and (write or not self.write)
+        meets = server == self.server and self.path in request.path and (write or not self.write)
+        return meets and (not self.untaints or _removes_our_taint(request))
 
 
 @dataclass
@@ -151,6 +157,8 @@ def empty_answer(request: Request) -> Reply:
 def _refused(kind: str, request: Request, serve: Serve) -> Reply:
     if kind == "html":
         return HTML_ANSWER.spoil(Reply())
+    if kind == "denied":
+        return Reply.of_json(ApiError(403, "Forbidden", DENIED).status(), status=403)
     after = kind.endswith("after")
     code = int(kind.split()[0])
     if after:
@@ -170,6 +178,16 @@ def _twice(reply: Reply) -> Reply:
         if "values" in stream:
             stream["values"] = [value for value in stream["values"] for _ in range(2)]
     return Reply(reply.status, json.dumps(answer).encode(), reply.content_type, reply.headers)
+
+
+def _removes_our_taint(request: Request) -> bool:
+    """Whether this is a JSON Patch of a Node that removes our taint."""
+    operations = json.loads(request.body) if request.method == "PATCH" else []
+    taints = next((each["value"] for each in operations if each["path"] == "/spec/taints"), None) or []
+    gone = {each["path"] for each in operations if each["op"] == "remove"}
+    return any(
+        taint["key"] == TAINT_KEY and f"/spec/taints/{place}" in gone for place, taint in enumerate(taints)
+    )
 
 
 class Traffic:
@@ -213,6 +231,7 @@ class Traffic:
             return self._serve(process, server, request, late=late, step=step)
 
         kind = self.troubles.take(server, request)
+        self._world.ledger.happened["refused removal of a taint"] += kind == "denied"
         if kind and process is not None and request.method == "GET" and request.path.startswith(LEASE_PATH):
             process.unread_seconds = self._world.clock.seconds() + timeout
         try:

@@ -187,6 +187,7 @@ class _KubeWire:
         content_type: str | None,
         left: Callable[[], float],
         accept: str,
+        _further: object,
     ) -> Any:
         url = urlsplit(target)
         headers = {"user-agent": self._agent, "accept": accept}

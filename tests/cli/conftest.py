@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from konductor_like.cli.app import execute
+from konductor_like.cli.doctor.facts import Facts
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.kubernetes import KubernetesServer
-from tests.cli.transcripts import serving, set_surroundings
+from tests.cli.doctor_site import Site, facts_of
+from tests.cli.transcripts import forget_settings, serving, set_surroundings
 
 Cluster = Callable[[str], KubernetesServer]
 
@@ -57,3 +59,17 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
             return exits.enter_context(serving(scene, tmp_path, monkeypatch, PolicyConfig()))
 
         yield start
+
+
+@pytest.fixture
+def facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Site], Facts]:
+    """Return a function that runs a site and gathers its facts."""
+    forget_settings(monkeypatch)
+
+    def gathered(site: Site) -> Facts:
+        with site.serving(tmp_path) as environment:
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            return facts_of()
+
+    return gathered

@@ -2,114 +2,49 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
-
-from konductor_like.cli.doctor.link import State
-from konductor_like.model.controls import Control, ControlAct
+from konductor_like.model.attempts import Doing
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.kubernetes.access import admit_all
 from konductor_like.sandbox.kubernetes.errors import matching
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node
 from konductor_like.sandbox.loki import HTML_ANSWER
-from konductor_like.sandbox.loki.limits import LokiLimits
-from tests.cli.doctor_site import GPU_NODES, Site, daemonset, deployment, pod
-from tests.manifests.manifests import documents
-
-Damage = Callable[[Site], object]
-FIRST, SECOND, THIRD = GPU_NODES
-POLICY, BINDING = (f"validatingadmissionpolic{end}/konductor-like" for end in ("ies", "ybindings"))
-
-
-def change(**parts: Any) -> Damage:
-    """Return a damage that sets these parts of the site."""
-
-    def damage(site: Site) -> None:
-        for name, value in parts.items():
-            setattr(site, name, value)
-
-    return damage
-
-
-def put(key: str, thing: dict[str, Any]) -> Damage:
-    """Return a damage that puts an object in place of another, or adds it."""
-    return lambda site: site.objects.update({key: thing})
-
-
-def remove(*keys: str) -> Damage:
-    """Return a damage that removes objects."""
-    return lambda site: [site.objects.pop(key) for key in keys]
-
-
-def kube(act: Callable[[Any], object]) -> Damage:
-    """Return a damage that changes the API server when it runs."""
-    return change(before=lambda kube, _loki: act(kube))
-
-
-def loki(act: Callable[[Any], object]) -> Damage:
-    """Return a damage that changes Loki when it runs."""
-    return change(before=lambda _kube, loki: act(loki))
-
-
-def limits(**limits: Any) -> Damage:
-    """Return a damage that sets limits of Loki."""
-    return change(limits=LokiLimits(**limits))
-
-
-def both(*damages: Damage) -> Damage:
-    """Return one fault that shows in two places."""
-    return lambda site: [damage(site) for damage in damages]
-
-
-def policy_with(change: Callable[[dict[str, Any]], object]) -> Damage:
-    """Return a damage that edits a copy of the admission policy."""
-
-    def damage(site: Site) -> None:
-        copy = json.loads(json.dumps(site.objects[POLICY]))
-        change(copy["spec"])
-        site.objects[POLICY] = copy
-
-    return damage
-
-
-@dataclass(frozen=True)
-class Case:
-    """One broken site."""
-
-    fault: str
-    damage: Damage
-    link: str
-    state: State
-    says: str
-    """A part of the text or the advice."""
-    also: tuple[str, ...] = ()
-    """Other links that the same fault breaks."""
-
-
-def broken(fault: str, damage: Damage, link: str, says: str, *also: str) -> Case:
-    return Case(fault, damage, link, State.BROKEN, says, also)
-
-
-def warned(fault: str, damage: Damage, link: str, says: str, *also: str) -> Case:
-    return Case(fault, damage, link, State.WARN, says, also)
-
-
-def rename(node: str, name: str) -> Damage:
-    return lambda site: site.names.update({node: name})
-
-
-NOT_SERVED = Mishap(
-    status=404,
-    body='{"kind":"Status","message":"the server could not find the requested resource","code":404}',
-    content_type="application/json",
+from tests.cli.doctor_damages import (
+    AUTOSCALER,
+    BINDING,
+    FIRST,
+    NO_DRY_RUN,
+    NO_TAINT,
+    NOT_SERVED,
+    PAUSE,
+    POLICY,
+    RECENTLY_NAMELESS,
+    RECENTLY_SHORT,
+    SECOND,
+    SELECTING_NONE,
+    THIRD,
+    UNWRITTEN,
+    account_without,
+    binding_with,
+    both,
+    broken,
+    change,
+    deny_taints,
+    failing,
+    for_another_account,
+    for_pods,
+    kube,
+    limits,
+    loki,
+    policy_with,
+    put,
+    remove,
+    rename,
+    selecting_few,
+    warned,
 )
-PAUSE = ControlAct(Control.PAUSE, datetime.now(UTC), "kim", "driver roll-out")
-NO_DRY_RUN = deployment("konductor-like", "konductor-like", "run", "--dry-run")
-REFUSE_TEAM_A = kube(lambda kube: kube.access.deny("list", "pods", "", "", "team-a"))
-AUTOSCALER = ("deployments/ca", "kube-system", "cluster-autoscaler")
+from tests.cli.doctor_site import GPU_NODES, daemonset, deployment, pod
+from tests.manifests.manifests import documents
 
 CASES = [
     broken("the API server is down", kube(lambda kube: kube.stop()), "API server", "cannot be reached"),
@@ -129,10 +64,11 @@ CASES = [
         "there is no kubeconfig", change(environment={"KUBECONFIG": "/nowhere"}), "API server", "kubeconfig"
     ),
     warned(
-        "the caller may not read Nodes",
+        "nobody may list Nodes",
         kube(lambda kube: kube.access.deny("list", "nodes")),
         "rights",
         "list nodes",
+        "account",
     ),
     broken("no controller ever ran", change(lease=False), "controller", "no controller ever ran"),
     broken(
@@ -164,6 +100,160 @@ CASES = [
         change(policy=PolicyConfig(brake_max_nodes=0)),
         "controller",
         "KONDUCTOR_BRAKE_MAX_NODES is 0",
+    ),
+    broken(
+        "a taint cannot be written",
+        both(failing(Doing.WRITE, error="patch nodes is forbidden"), change(unwritten=UNWRITTEN)),
+        "account",
+        "1 node should be tainted and cannot be for 2",
+    ),
+    broken(
+        "the account may not patch Nodes",
+        account_without(("patch", "nodes")),
+        "account",
+        "may not: patch nodes",
+    ),
+    broken(
+        "the account may not list Nodes", account_without(("list", "nodes")), "account", "may not: list nodes"
+    ),
+    broken(
+        "the controller lost the watch of the Nodes",
+        failing(Doing.NODES, error="watch nodes is forbidden"),
+        "account",
+        "it cannot follow the Nodes for 2",
+    ),
+    broken(
+        "the account may list neither pods nor ResourceSlices",
+        account_without(("list", "pods"), ("list", "resourceslices")),
+        "account",
+        "may not: list pods, list resourceslices",
+    ),
+    broken(
+        "the account lost a right, and the caller may not act as the account",
+        both(
+            failing(Doing.RIGHTS, error="patch nodes"),
+            kube(lambda kube: kube.access.deny("impersonate", "*")),
+        ),
+        "account",
+        "may not: patch nodes",
+    ),
+    broken(
+        "the controller has another LOG_ENDPOINT",
+        failing(Doing.KERNEL, Doing.HEARTBEAT, Doing.POD),
+        "reading",
+        "the controller cannot read kernel lines for 2",
+    ),
+    broken(
+        "the controller's query of pods fails", failing(Doing.POD), "reading", "cannot read pod lines for 2"
+    ),
+    broken(
+        "Loki went down 25 seconds ago",
+        both(loki(lambda loki: loki.stop()), failing(Doing.KERNEL)),
+        "Loki",
+        "cannot connect",
+        "reading",
+    ),
+    broken(
+        "the controller has other matchers, and started minutes ago",
+        change(heard=0, leading_seconds=200.0),
+        "kernel stream",
+        "the controller hears no node, and Loki has heartbeats of 3 GPU nodes here",
+    ),
+    broken(
+        "the controller has another tenant, and started hours ago",
+        change(unheard=frozenset(GPU_NODES)),
+        "kernel stream",
+        "the controller hears no node",
+    ),
+    broken(
+        "the controller's matchers leave out a node",
+        change(unheard=frozenset({THIRD})),
+        "heartbeats",
+        f"the controller does not hear: 1 of 3 GPU nodes: {THIRD}",
+    ),
+    broken(
+        "the collector sends no names for two minutes",
+        change(recent_names=RECENTLY_NAMELESS),
+        "node label",
+        "heartbeats without k8s_node_name, and none with it from 3 of 3 GPU nodes",
+    ),
+    broken(
+        "the collector of a node sends no names for six minutes",
+        change(recent_names={THIRD: ""}, last_named=400.0, unheard=frozenset({THIRD})),
+        "node label",
+        f"and none with it from 1 of 3 GPU nodes: {THIRD}",
+    ),
+    broken(
+        "the collector sends short names for two minutes",
+        change(recent_names=RECENTLY_SHORT),
+        "node names",
+        f"the lines say gpu-1, the Node is {FIRST}",
+    ),
+    broken(
+        "Loki refuses every line for six minutes",
+        change(
+            recent_names=dict.fromkeys(GPU_NODES),
+            last_named=400.0,
+            unheard=frozenset(GPU_NODES),
+        ),
+        "kernel stream",
+        "had some before",
+    ),
+    broken(
+        "the binding names another policy",
+        binding_with(policyName="old"),
+        "admission policy",
+        "in policyName",
+    ),
+    broken(
+        "the binding selects nothing",
+        binding_with(matchResources=SELECTING_NONE),
+        "admission policy",
+        "the binding konductor-like differs from the manifest in matchResources",
+    ),
+    broken(
+        "the policy is for another account",
+        policy_with(for_another_account),
+        "admission policy",
+        "for system:serviceaccount:konductor-like:konductor-like in matchConditions",
+    ),
+    broken("the policy is about pods", policy_with(for_pods), "admission policy", "in matchConstraints"),
+    broken("the policy selects few", policy_with(selecting_few), "admission policy", "in matchConstraints"),
+    broken(
+        "the policy is ignored on failure",
+        policy_with(lambda spec: spec.update(failurePolicy="Ignore")),
+        "admission policy",
+        "in failurePolicy",
+    ),
+    broken(
+        "the policy denies the controller's own taint",
+        policy_with(lambda spec: spec["validations"].append(NO_TAINT)),
+        "admission policy",
+        "refuses the controller's own taint",
+    ),
+    broken(
+        "a webhook denies the controller's own taint",
+        kube(deny_taints),
+        "admission policy",
+        "no taints, says the webhook",
+    ),
+    broken(
+        "the API server carries out no policies",
+        kube(lambda kube: setattr(kube._writes, "_admission", admit_all)),
+        "admission policy",
+        "does not apply to the account: a dry run",
+    ),
+    broken(
+        "the policy for conditions is missing",
+        change(settings={"node_condition": "TrainyGPUFaulty"}),
+        "admission policy",
+        "no ValidatingAdmissionPolicy konductor-like-node-condition",
+    ),
+    broken(
+        "the policy for the jobs' Events is missing",
+        change(settings={"job_events": True}),
+        "admission policy",
+        "no ValidatingAdmissionPolicy konductor-like-job-events",
     ),
     broken("the controller is blind", change(kernel_read_seconds=900.0), "reading", "blind: kernel logs"),
     warned("pods' logs are not read", change(pods_read_seconds=900.0), "reading", "pod logs were read"),

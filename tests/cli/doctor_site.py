@@ -19,6 +19,7 @@ from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, Carried, with_act
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings
 from konductor_like.model import Checkpoint, Coverage, Source
+from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.controls import ControlAct
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
@@ -29,6 +30,8 @@ from konductor_like.sandbox.loki import LokiServer, shipped
 from konductor_like.sandbox.loki.limits import LokiLimits
 from tests.cli.scenes import settings_of
 from tests.manifests.manifests import documents, only
+from tests.manifests.policy import StoredPolicies
+from tests.manifests.roles import CONTROLLER, rules_of
 
 GPU_NODES = ("gpu-1.example.com", "gpu-2.example.com", "gpu-3.example.com")
 BOOT = "0b1c2d3e-0000-4000-8000-000000000001"
@@ -47,6 +50,8 @@ class Site:
     pods: list[dict[str, Any]] = field(default_factory=lambda: whole_pods())
     names: dict[str, str] = field(default_factory=lambda: dict.fromkeys(GPU_NODES, ""))
     """By Node, the name on its lines if it is another one."""
+    recent_names: dict[str, str | None] = field(default_factory=dict)
+    """By Node, the name on its lines of the last two minutes; None if no such lines came."""
     beats: bool = True
     line: str = ""
     """A kernel line in place of heartbeats."""
@@ -55,6 +60,8 @@ class Site:
     kernel: dict[str, str] = field(default_factory=dict)
     """Namespace and container of the kernel log, if they are others."""
     oldest_seconds: float = 90_000.0
+    last_named: float = 130.0
+    """Seconds since the last line that is older than two minutes."""
     shipped_namespaces: tuple[str, ...] = ("team-a",)
     watched: tuple[str, ...] = ("team-a",)
     """The controller's WATCHED_NAMESPACES."""
@@ -70,6 +77,18 @@ class Site:
     tenants: bool = False
     rules: tuple[Rule, ...] | None = None
     """The caller's rights; None for all."""
+    account: tuple[Rule, ...] = field(default_factory=lambda: rules_of(MANIFEST))
+    """The rights of the controller's account."""
+    attempts: dict[Doing, Attempt] = field(default_factory=dict)
+    """The controller's attempts that did not go well just now."""
+    publishes: bool = True
+    """Whether the controller publishes its attempts; an older one does not."""
+    unwritten: tuple[Unwritten, ...] = ()
+    heard: int | None = None
+    """Number of GPU nodes that this controller has heard; all that coverage measures by default."""
+    leading_seconds: float = 7200.0
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Further settings of the controller."""
     environment: dict[str, str] = field(default_factory=dict)
     before: Callable[[KubernetesServer, LokiServer], object] = lambda _kube, _loki: None
     """Called when both servers run, before the checkup."""
@@ -78,12 +97,15 @@ class Site:
     def serving(self, folder: Path) -> Iterator[dict[str, str]]:
         """Run both stand-ins, and yield the environment of the person who calls the doctor."""
         now = datetime.now(UTC)
+        policies = StoredPolicies()
         with (
-            KubernetesServer(nodes=self.nodes) as kube,
+            KubernetesServer(nodes=self.nodes, admission=policies) as kube,
             LokiServer(
                 limits=replace(self.limits, max_behind_stream_seconds=10**6), auth_enabled=self.tenants
             ) as loki,
         ):
+            policies.server = kube
+            kube.access.add_user(CONTROLLER, self.account)
             for key, each in self.objects.items():
                 kube.put(key.partition("/")[0], each)
             for each in self.pods:
@@ -103,11 +125,15 @@ class Site:
 
     def _ship(self, loki: LokiServer, now: datetime) -> None:
         for place, (node, name) in enumerate(self.names.items()):
-            lines = [(unix_ns(now) - round(ago * 1e9)) for ago in (self.oldest_seconds, 70, 10)]
             ahead = timedelta(seconds=self.ahead_seconds if not place else 0)
-            texts = [(ns, self.line or _beat(datetime.fromtimestamp(ns / 1e9, UTC) + ahead)) for ns in lines]
-            if self.beats:
-                loki.push_otlp(shipped(name or node, texts, **self.kernel))  # type: ignore[arg-type]  # two texts
+            recent = self.recent_names.get(node, name or node)
+            for sender, agos in ((name or node, (self.oldest_seconds, self.last_named)), (recent, (70, 10))):
+                lines = [(unix_ns(now) - round(ago * 1e9)) for ago in agos]
+                texts = [
+                    (ns, self.line or _beat(datetime.fromtimestamp(ns / 1e9, UTC) + ahead)) for ns in lines
+                ]
+                if self.beats and sender is not None:
+                    loki.push_otlp(shipped(sender, texts, **self.kernel))  # type: ignore[arg-type]  # two texts
         for namespace in self.shipped_namespaces:
             loki.push_otlp(
                 shipped(GPU_NODES[0], [(time.time_ns(), "step 1")], namespace=namespace, container="main")
@@ -115,7 +141,7 @@ class Site:
 
     def _publish(self, kube: KubernetesServer, client: KubeClient, now: datetime) -> None:
         kube.create_namespace("konductor-like")
-        published = settings_of(self.policy, namespaces=self.watched, by=self.holder)
+        published = settings_of(self.policy, namespaces=self.watched, by=self.holder, **self.settings)
         notes = {SETTINGS_ANNOTATION: encode_settings(published)}
         if self.pause is not None:
             notes[CONTROLS_ANNOTATION] = with_act(None, self.pause)
@@ -127,10 +153,12 @@ class Site:
             duration_seconds=30,
             renew_deadline_seconds=20,
             renew_interval_seconds=10,
-            now=lambda: now - timedelta(seconds=self.renewed_seconds),
+            now=lambda: now - timedelta(seconds=seconds),
             notes=lambda: notes,
         )
+        seconds = self.leading_seconds
         assert lease.try_acquire().is_ours
+        seconds = self.renewed_seconds
         read = {
             Source.KERNEL: unix_ns(now - timedelta(seconds=self.kernel_read_seconds)),
             Source.POD: unix_ns(now - timedelta(seconds=self.pods_read_seconds)),
@@ -141,7 +169,13 @@ class Site:
             listed_are_measured=False,
             read_ns=read,
         )
-        lease.renew(Carried(Checkpoint(read, act_from_ns=unix_ns(now - timedelta(days=3))), coverage))
+        well = dict.fromkeys(Doing, Attempt(now - timedelta(seconds=4)))
+        heard = len(GPU_NODES) - len(self.unheard) if self.heard is None else self.heard
+        taints = len(self.unwritten)
+        tried = {**well, **self.attempts}
+        attempts = Attempts(self.holder, tried, self.unwritten, taints, heard=heard)
+        since = Checkpoint(read, act_from_ns=unix_ns(now - timedelta(days=3)))
+        lease.renew(Carried(since, coverage, attempts=attempts if self.publishes else None))
 
 
 def _beat(wall: datetime) -> str:

@@ -43,6 +43,7 @@ from konductor_like.model import (
     Severity,
     Source,
 )
+from konductor_like.model.attempts import Attempt, Attempts, Doing
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.kubernetes import KubernetesServer
@@ -246,7 +247,8 @@ def seed_lease(
     assert lease.try_acquire().is_ours
     read = Checkpoint({Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}, act_from_ns=ago_ns(86_400))
     coverage = Coverage(ago(20), frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
-    lease.renew(Carried(read, coverage))
+    well = dict.fromkeys(Doing, Attempt(ago(5))) | {Doing.WRITE: Attempt()}
+    lease.renew(Carried(read, coverage, attempts=Attempts(HOLDER, well, heard=10)))
 
 
 def note_on_the_lease(folder: Path, key: str, value: str | None) -> None:

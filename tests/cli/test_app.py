@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -117,6 +118,35 @@ def test_an_expected_error_is_a_message_and_a_status(
     printed = capsys.readouterr().err
     assert printed.startswith(said)
     assert "Traceback" not in printed
+
+
+AT_AN_IMPORT = """
+import signal, sys
+from konductor_like import cli
+
+class Stop:
+    def find_spec(self, name, *_):
+        if name == "konductor_like.cli.app":
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.{handler})
+sys.meta_path.insert(0, Stop())
+sys.argv = ["konductor-like", "--version"]
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "code"),
+    [("default_int_handler", -signal.SIGINT), ("SIG_IGN", Exit.OK)],
+    ids=["ends it", "is ignored, if the caller asked for that"],
+)
+def test_ctrl_c_while_the_program_loads_shows_no_traceback(handler: str, code: int) -> None:
+    script = AT_AN_IMPORT.replace("{handler}", handler)
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (code, "")
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

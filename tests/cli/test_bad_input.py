@@ -246,7 +246,7 @@ def test_a_file_that_cannot_be_used_is_named(name: str, file: str, run: Run) -> 
     ("line", "patches"),
     [
         (["status", "gpu-1", "gpu-1"], 0),
-        (["reset", "gpu-1", "gpu-1"], 1),
+        (["reset", "gpu-1", "gpu-1", "--yes"], 1),
         (["taint", "gpu-3", "gpu-3", "--reason=x"], 1),
         (["ack", "gpu-3", "--reason=x", "--reason=y"], 1),
     ],

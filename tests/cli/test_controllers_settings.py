@@ -15,7 +15,7 @@ from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.cluster.node_record import encode
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
-from konductor_like.model import RECORD_ANNOTATION, BrakeState, Quarantine
+from konductor_like.model import RECORD_ANNOTATION, BrakeState, Pace, Quarantine
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node
 from tests.cli.conftest import Cluster, Run
@@ -247,3 +247,17 @@ def test_the_warning_of_a_reset_counts_by_the_controllers_days_or_not_at_all(
 
     note_on_the_lease(tmp_path, SETTINGS_ANNOTATION, None)
     assert "it failed before" in run("reset", "gpu-3", "--dry-run").err
+
+
+def test_brake_status_says_how_many_of_the_nodes_out_of_service_take_no_place_from_a_fault() -> None:
+    pace = Pace(4, 3, 3600, None, tests=1)
+    brake = BrakeState(gpu_nodes=10, out=3, bound=2, tests=1, pace=pace)
+    running = ControllerReport("konductor-like/konductor-like", settings=settings_of(PolicyConfig()))
+
+    lines = list(brake_lines(brake, running, NOW))
+
+    no_place = "; 1 of them for a test alone (Xid 14: it takes no place from a fault)"
+    assert f"3 of at most 2 (20 % of 10 GPU nodes) are out of service{no_place}; none held" in lines[0]
+    [rate] = [line for line in lines if line.startswith("Rate:")]
+    assert "4 of at most 3 taints in the last" in rate
+    assert rate.endswith(no_place)

@@ -25,25 +25,13 @@ from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.exits import Exit
 from konductor_like.settings import Settings
 from tests.cli.conftest import Run
-from tests.cli.doctor_cases import AUTOSCALER, BINDING, CASES, THIRD, Case, remove
+from tests.cli.doctor_cases import CASES
+from tests.cli.doctor_damages import AUTOSCALER, BINDING, THIRD, Case, remove
 from tests.cli.doctor_site import Site, deployment, facts_of
 from tests.cli.test_docs import described, names
 from tests.cli.transcripts import forget_settings
 from tests.manifests.embed import ADMISSION, admission
-
-
-@pytest.fixture
-def facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Site], Facts]:
-    """Return a function that runs a site and gathers its facts."""
-    forget_settings(monkeypatch)
-
-    def gathered(site: Site) -> Facts:
-        with site.serving(tmp_path) as environment:
-            for name, value in environment.items():
-                monkeypatch.setenv(name, value)
-            return facts_of()
-
-    return gathered
+from tests.manifests.roles import CONTROLLER
 
 
 def by_name(links: tuple[Link, ...]) -> dict[str, Link]:
@@ -58,7 +46,7 @@ def test_every_link_of_a_whole_site_is_whole(facts: Callable[[Site], Facts]) -> 
     links = checkup(facts(Site()))
 
     assert [link for link in links if link.state is not State.OK] == []
-    assert len(links) == len({link.name for link in links}) == 19
+    assert len(links) == len({link.name for link in links}) == 20
     assert exit_of(links) is Exit.OK
 
 
@@ -73,6 +61,9 @@ def test_the_broken_link_is_named_and_no_other(case: Case, facts: Callable[[Site
     assert found.state is case.state, found
     assert case.says in words(found)
     assert found.do
+    assert (exit_of(tuple(links.values())) is Exit.FOUND) == any(
+        link.state is State.BROKEN for link in links.values()
+    )
     guilty = {name for name, link in links.items() if link.state in (State.WARN, State.BROKEN)}
     assert guilty == {case.link, *case.also}, [links[name] for name in guilty]
 
@@ -118,7 +109,7 @@ def test_the_default_address_is_only_for_pods(whole: Facts) -> None:
 
     link = by_name(checkup(replace(whole, settings=settings, labels=away)))["Loki"]
 
-    assert (link.state, "the controller reads it" in link.seen) == (State.UNKNOWN, True)
+    assert (link.state, "Loki answered the controller 4s ago" in link.seen) == (State.UNKNOWN, True)
     assert "port-forward" in link.do
 
 
@@ -195,9 +186,9 @@ def test_names_cannot_control_the_terminal(whole: Facts) -> None:
 def test_the_output_fits_80_columns(whole: Facts) -> None:
     lines = list(report_lines(checkup(whole), Screen(80)))
 
-    assert len(lines) == 20
+    assert len(lines) == 21
     assert max(map(len, lines)) <= 80
-    assert lines[-1] == "19 links: 19 ok, 0 warn, 0 broken, 0 unknown."
+    assert lines[-1] == "20 links: 20 ok, 0 warn, 0 broken, 0 unknown."
 
 
 def test_details_of_whole_links_need_verbose(whole: Facts) -> None:
@@ -237,12 +228,12 @@ def test_the_doctor_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             monkeypatch.setenv(name, value)
         calls[0].clear_calls()
         facts_of()
-        asked = {(call.verb, call.resource) for call in calls[0].calls()}
+        writes = [call for call in calls[0].calls() if call.verb not in ("get", "list")]
 
-    assert {resource for verb, resource in asked if verb not in ("get", "list")} == {
-        "selfsubjectaccessreviews",
-        "selfsubjectreviews",
-    }
+    reviews = {"selfsubjectaccessreviews", "selfsubjectreviews"}
+    stored = [call for call in writes if call.request.params.get("dryRun") != ["All"]]
+    assert {call.resource for call in stored} == reviews
+    assert {call.request.headers["impersonate-user"] for call in writes if call not in stored} == {CONTROLLER}
 
 
 def test_the_exit_status_tells_the_result_when_the_reader_closes_the_pipe(
@@ -290,7 +281,9 @@ def test_a_login_command_that_hangs_costs_the_links_of_the_cluster_only(
 
     assert "no answer within 1 s" in links["API server"].seen
     assert links["readers"].seen.endswith("the link `API server` must be whole first")
-    assert links["retention"].state is State.OK
+    assert links["clocks"].state is State.OK
+    assert links["clocks"].seen == "this machine, Loki and the nodes agree within 10 s"
+    assert links["retention"].seen == "seen from here only: Loki keeps lines without end"
 
 
 @pytest.mark.parametrize(

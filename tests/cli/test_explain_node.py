@@ -206,6 +206,16 @@ def test_a_reset_is_the_last_command_and_waits_for_the_repair() -> None:
     assert shown(recorded())["Commands"].endswith("   (after the repair)")
 
 
+def test_the_reset_of_a_test_waits_for_no_repair() -> None:
+    faulty = nodes("one faulty")
+    [fault] = faulty["gpu-1"].record.incidents
+    record = replace(faulty["gpu-1"].record, incidents=(replace(fault, severity=Severity.TEST),))
+
+    test = explained("gpu-1", faulty | {"gpu-1": replace(faulty["gpu-1"], record=record)})
+
+    assert shown(test)["Commands"].endswith("konductor-like reset gpu-1 --reason '...'")
+
+
 def test_the_person_who_tainted_a_faulty_node_is_named() -> None:
     held = nodes("brake full")["gpu-2"]
     change = operator_taint(held, at=ago(3), by="carol", reason="swap the riser")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.cluster.node_record import encode
@@ -75,6 +76,16 @@ def test_a_met_need_is_shown_with_its_time_and_asks_for_a_test_and_a_reset(
     assert f"its need, reboot, was met by the reboot seen at {at}" in page
 
 
+def test_yaml_has_the_values_of_json_when_a_need_was_met(cluster: Cluster, run: Run) -> None:
+    server = cluster("one faulty")
+    record = record_of(server)
+    met = [replace(each, met_by=MetBy.REBOOT, met_ns=ago_ns(60)) for each in record.incidents]
+    recorded(server, replace(record, incidents=tuple(met)))
+
+    for command in (("status",), ("explain", "gpu-1")):
+        assert yaml.safe_load(run(*command, "-o", "yaml").out) == run(*command, "-o", "json").document
+
+
 def test_explain_names_the_fault_that_asks(cluster: Cluster, run: Run) -> None:
     cluster("one faulty")
 
@@ -97,11 +108,11 @@ def test_a_node_marked_for_replacement_is_never_told_to_reboot(cluster: Cluster,
 def test_a_reset_and_a_purge_remove_the_label(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
     labelled(server)
-    assert run("reset", "gpu-1").code == 0
+    assert run("reset", "gpu-1", "--yes").code == 0
     assert labels(server) == (None, None)
 
     labelled(server)
-    assert "purged" in run("reset", "gpu-1", "--purge").out
+    assert "purged" in run("reset", "gpu-1", "--purge", "--yes").out
     assert labels(server) == (None, None)
 
 

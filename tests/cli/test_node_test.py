@@ -11,15 +11,20 @@ from typing import NamedTuple
 import pytest
 
 from konductor_like.cli import session
+from konductor_like.cli.node_test.forecast import line_of
 from konductor_like.cluster.client import KubeClient, lease_path
+from konductor_like.cluster.node_record import decode, encode
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings
-from konductor_like.model import OPT_OUT_LABEL
+from konductor_like.model import OPT_OUT_LABEL, Severity
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.endings import seconds_of_test
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.exec import Outcome
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_reader_pod
+from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node, make_reader_pod
+from tests.cli import scenes
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import NOW, OUR_TAINT, faulty, note_on_the_lease, settings_of
+from tests.cluster.scenes import incident, record
 from tests.cluster.test_pods import pod
 
 READER = make_reader_pod("gpu-1")["metadata"]["name"]
@@ -63,6 +68,12 @@ def tainted_by_another(place: Place) -> None:
     )
 
 
+def tested(place: Place) -> None:
+    node = make_node("gpu-1")
+    test = scenes.incident("xid.14", severity=Severity.TEST, boot=scenes.boot_of(node))
+    place.server.put_node(scenes.with_record(node, test, tainted=True))
+
+
 def stopped(place: Place) -> None:
     place.monkeypatch.setattr(session, "now", lambda: NOW + timedelta(seconds=120))
 
@@ -82,6 +93,7 @@ STOPS: list[tuple[str, Callable[[Place], object], str]] = [
     ("pause", paused, "tainting is paused by kim@example.com: driver roll-out"),
     ("another's taint", tainted_by_another, "another tool's taint has the same key and effect"),
     ("tainted already", lambda p: p.server.put_node(faulty("gpu-1")), "tainted already, for xid 79 on GPU"),
+    ("tested already", tested, "another test of it is running, begun"),
     ("brake full", lambda p: p.server.put_node(faulty("gpu-2")), "1 of 2 GPU nodes are out of service"),
     ("brake 0", lambda p: p.publish(PolicyConfig(brake_max_nodes=0)), "the limit is 0"),
     ("rate", lambda p: p.publish(PolicyConfig(brake_rate_nodes=0)), "rate limit: 0 taints"),
@@ -150,6 +162,17 @@ def test_what_may_matter_is_said_and_does_not_stop_the_test(
     assert says in done.err
     assert f"would get by pod {READER}: NVRM: Xid (PCI:0000:ff:1f): 14" in done.out
     assert place.server.calls("get", "pods/exec") == []
+
+
+@pytest.mark.parametrize(("keep", "ends"), [(False, 120), (True, 3600)])
+def test_a_line_that_a_full_record_has_cut_still_has_its_token_and_its_end(keep: bool, ends: float) -> None:
+    incidents = [incident(line=line_of("a1b2c3", keep=keep), gpu=f"0000:{n:02x}:00") for n in range(90)]
+
+    found = decode(encode(record(*incidents)))[0].incidents
+
+    assert 0 < len(found) < 90
+    assert all(each.evidence.endswith(" a1b2c3") for each in found)
+    assert {seconds_of_test(each.evidence, PolicyConfig()) for each in found} == {ends}
 
 
 def test_jobs_do_not_stop_a_test_that_is_meant(place: Place) -> None:

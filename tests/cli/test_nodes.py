@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from konductor_like.model import (
     RECORD_ANNOTATION,
     Controls,
     IncidentState,
+    MetBy,
     NodeRecord,
     Severity,
     Source,
@@ -25,7 +27,7 @@ from konductor_like.model import (
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import NOW, OUR_TAINT, ago_ns, faulty, incident, with_record
+from tests.cli.scenes import NOW, OTHER_BOOT, OUR_TAINT, ago_ns, boot_of, faulty, incident, with_record
 
 TAINT = ("taint", "gpu-2", "--reason", "riser swap")
 
@@ -99,7 +101,7 @@ def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
     monkeypatch.setattr(KubeClient, "clock_ahead_seconds", -5.0)
     server = cluster("one faulty")
 
-    assert run("reset", "gpu-1", "--reason", "riser swapped").code == 0
+    assert run("reset", "gpu-1", "--yes", "--reason", "riser swapped").code == 0
 
     record = record_of(server, "gpu-1")
     release = record.releases[0]
@@ -117,7 +119,7 @@ def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
 @pytest.mark.parametrize(
     "command",
     [
-        ("reset", "gpu-1"),
+        ("reset", "gpu-1", "--yes"),
         TAINT,
         ("ack", "gpu-1", "--reason", "seen"),
         ("pause", "--reason", "driver"),
@@ -178,7 +180,7 @@ def test_a_name_that_the_api_server_does_not_confirm_is_a_claim(
     if status is not None:
         server.mishaps.add(refusal(status), when=matching("POST", "/selfsubjectreviews"))
 
-    assert run("reset", "gpu-1", *options).code == 0
+    assert run("reset", "gpu-1", "--yes", *options).code == 0
 
     assert record_of(server, "gpu-1").releases[0].by == by
 
@@ -212,7 +214,7 @@ def test_a_reason_is_one_line_that_the_record_can_hold(
 def test_names_may_have_the_prefix_of_kubectl_and_repeat(cluster: Cluster, run: Run) -> None:
     cluster("one faulty")
 
-    done = run("reset", "node/gpu-1", "gpu-1", "nodes/gpu-1")
+    done = run("reset", "node/gpu-1", "gpu-1", "nodes/gpu-1", "-y")
 
     assert (done.code, done.out) == (0, "node/gpu-1 untainted\n")
 
@@ -242,7 +244,7 @@ def test_a_text_that_cannot_be_a_nodes_name_is_one_short_message(
 def test_an_event_that_cannot_be_sent_does_not_fail_the_reset(cluster: Cluster, run: Run) -> None:
     cluster("one faulty").access.deny("create", "events")
 
-    assert run("reset", "gpu-1").code == 0
+    assert run("reset", "gpu-1", "-y").code == 0
 
 
 @pytest.mark.parametrize("how", ["--dry-run", "--dry-run=server"])
@@ -276,7 +278,7 @@ def test_a_node_that_cannot_be_written_is_reported(
     server = cluster("one faulty")
     server.mishaps.add(refusal(status), times=None, when=matching("PATCH", "/nodes/gpu-1"))
 
-    done = run("reset", "gpu-1")
+    done = run("reset", "gpu-1", "-y")
 
     assert done.code == 1
     assert said in done.err
@@ -325,12 +327,15 @@ class Keyboard(io.StringIO):
         ([], "n\n", 1, False),
         ([], "", 1, False),
         (["-y"], "", 0, True),
-        (["gpu-1"], "", 0, True),
+        (["gpu-1"], "", 1, False),
+        (["gpu-1"], "y\n", 0, True),
+        (["gpu-1", "-y"], "", 0, True),
+        (["gpu-1", "--purge"], "", 1, False),
         (["--dry-run"], "", 0, False),
     ],
-    ids=["yes", "no", "end of input", "-y", "by name", "dry run"],
+    ids=["yes", "no", "no input", "-y", "by name", "by name, yes", "by name, -y", "a purge", "dry run"],
 )
-def test_on_a_terminal_a_reset_of_all_nodes_asks_first(
+def test_on_a_terminal_a_reset_asks_first_of_all_nodes_and_of_one_that_nobody_has_repaired(
     arguments: list[str],
     typed: str,
     status: int,
@@ -344,6 +349,85 @@ def test_on_a_terminal_a_reset_of_all_nodes_asks_first(
 
     assert run("reset", *arguments).code == status
     assert decode_node(server.node("gpu-1")).tainted is not untainted
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, 2),
+        ({"needs": "inspection"}, 2),
+        ({"boot": OTHER_BOOT, "needs": "inspection"}, 0),
+        ({"boot": OTHER_BOOT, "met_by": MetBy.REBOOT, "met_ns": ago_ns(60)}, 0),
+        ({"severity": Severity.TEST}, 0),
+        ({"needs": "none"}, 0),
+    ],
+    ids=["not rebooted", "inspection", "rebooted since", "met by the reboot", "a test", "no need"],
+)
+def test_without_a_terminal_a_node_that_nobody_has_repaired_is_reset_with_yes_only(
+    changes: dict[str, Any], code: int, cluster: Cluster, run: Run
+) -> None:
+    server, node = cluster("healthy"), make_node("gpu-1")
+    found = incident(boot=changes.pop("boot", boot_of(node)))
+    server.put_node(with_record(node, replace(found, **changes), tainted=True))
+
+    done = run("reset", "gpu-1")
+
+    assert done.code == code
+    assert decode_node(server.node("gpu-1")).tainted is (code != 0)
+    if code:
+        needs = changes.get("needs", "reboot")
+        assert done.err == (
+            f"error: node/gpu-1 still needs: {needs} (xid 79 on GPU 0000:9b:00)\n"
+            "error: nothing was changed: there is no terminal to ask on\n"
+            "hint: repair the nodes first (`konductor-like explain NODE`), or give --yes\n"
+        )
+        assert run("reset", "gpu-1", "--yes").code == 0
+
+
+@pytest.mark.parametrize(("options", "code"), [(["--rule", "79"], 2), (["--gpu", "4e:00"], 0)], ids=str)
+def test_a_reset_in_part_asks_about_the_faults_that_it_releases(
+    options: list[str], code: int, cluster: Cluster, run: Run
+) -> None:
+    server, node = cluster("healthy"), make_node("gpu-1")
+    boot = boot_of(node)
+    test = incident("xid.14", "0000:4e:00", severity=Severity.TEST, boot=boot)
+    server.put_node(with_record(node, incident(boot=boot), test, tainted=True))
+
+    assert run("reset", "gpu-1", *options).code == code
+
+
+def test_many_nodes_that_nobody_has_repaired_are_ten_lines_and_a_number(cluster: Cluster, run: Run) -> None:
+    server, names = cluster("healthy"), [f"gpu-{number}" for number in range(1, 14)]
+    for name in names:
+        server.put_node(faulty(name))
+
+    done = run("reset", *names)
+
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 13
+    assert "error: and 3 more nodes: `konductor-like status`\n" in done.err
+
+
+@pytest.mark.parametrize("options", [[], ["--purge"]], ids=["reset", "purge"])
+def test_a_node_that_fails_between_the_question_and_the_write_is_not_released(
+    options: list[str], cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, patch = cluster("healthy"), KubeClient.patch
+    server.put_node(with_record(make_node("gpu-1"), incident(severity=Severity.TEST), tainted=True))
+
+    def late(self: KubeClient, *arguments: object, **options: object) -> object:
+        monkeypatch.setattr(KubeClient, "patch", patch)
+        server.put_node(faulty("gpu-1"))
+        return patch(self, *arguments, **options)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(KubeClient, "patch", late)
+
+    done = run("reset", "gpu-1", *options)
+
+    assert done.code == 1
+    needs = "it needs reboot (xid 79 on GPU 0000:9b:00)"
+    assert f"node/gpu-1 failed meanwhile and was not {'purged' if options else 'reset'}: {needs}" in done.err
+    assert decode_node(server.node("gpu-1")).tainted
 
 
 @pytest.mark.parametrize(
@@ -408,7 +492,7 @@ def test_a_purge_notes_on_the_lease_the_number_of_purged_nodes(cluster: Cluster,
 
     assert run("reset", "--purge", "gpu-11").code == 0  # in service
     assert controls_of(server).purge is None
-    assert run("reset", "--purge", "gpu-1").code == 0
+    assert run("reset", "--purge", "gpu-1", "-y").code == 0
     assert run("reset", "--purge", "--yes").code == 0
 
     purge = controls_of(server).purge
@@ -420,7 +504,7 @@ def test_a_purge_without_the_right_to_the_lease_goes_on_with_a_warning(cluster: 
     server = cluster("one faulty")
     server.access.deny("update", "leases", "*")
 
-    done = run("reset", "gpu-1", "--purge")
+    done = run("reset", "gpu-1", "--purge", "-y")
 
     assert done.code == 0
     assert "the brake may taint other nodes at once" in done.err

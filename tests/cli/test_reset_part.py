@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from konductor_like.model import RECORD_ANNOTATION, TAINT_KEY, IncidentState, Severity
-from konductor_like.policy.release import PART_COVERS_MOST
+from konductor_like.policy.covers import PART_COVERS_MOST
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
@@ -67,7 +67,7 @@ def test_the_named_fault_is_released_however_it_is_spelled(
 def test_the_taint_goes_with_its_last_reason(server: KubernetesServer, run: Run) -> None:
     run("reset", "gpu-1", "--rule", "14")
 
-    done = run("reset", "gpu-1", "--rule", "79")
+    done = run("reset", "gpu-1", "--rule", "79", "--yes")
 
     assert done.out == "node/gpu-1 untainted: xid 79 on GPU 0000:9b:00 released\n"
     assert "has not rebooted since: xid 79" in done.err
@@ -101,13 +101,13 @@ def test_too_many_faults_released_one_by_one_ask_for_a_reset_of_the_whole_node(
     server, node = cluster("healthy"), make_node("gpu-1")
     many = [incident(f"xid.{code}", boot=boot_of(node)) for code in range(200, 200 + PART_COVERS_MOST)]
     server.put_node(with_record(node, *many, incident("xid.79", OTHER_GPU, boot=boot_of(node)), tainted=True))
-    assert run("reset", "gpu-1", "--gpu", "9b:00").code == 0
+    assert run("reset", "gpu-1", "--gpu", "9b:00", "--yes").code == 0
 
-    done = run("reset", "gpu-1", "--rule", "79")
+    done = run("reset", "gpu-1", "--rule", "79", "--yes")
 
     assert done.code == 1
     assert "node/gpu-1 has too many faults released one by one: reset without --rule and --gpu" in done.err
-    assert run("reset", "gpu-1").code == 0
+    assert run("reset", "gpu-1", "--yes").code == 0
     assert not tainted(server)
 
 

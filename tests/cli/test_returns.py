@@ -11,7 +11,8 @@ import pytest
 
 from konductor_like.cli.explain.node import document, explain_node, paragraphs
 from konductor_like.cli.status.document import status_document
-from konductor_like.cli.status.report import Fleet, Health, StatusReport, status_report, why_not_returned
+from konductor_like.cli.status.report import Fleet, Health, StatusReport, status_report
+from konductor_like.cli.status.returning import why_not_returned
 from konductor_like.cli.status.text import status_lines, warnings
 from konductor_like.cluster.lease_annotations import RETURNED_ANNOTATION, encode_returned
 from konductor_like.cluster.node_decoder import decode_node
@@ -21,12 +22,16 @@ from konductor_like.model import (
     ControlAct,
     Controls,
     Coverage,
+    Gap,
     Held,
+    IncidentState,
+    Loss,
     MetBy,
     NodeState,
     Quarantine,
     Release,
     ReturnedNode,
+    SkipReason,
     Source,
 )
 from konductor_like.policy.config import PolicyConfig
@@ -50,7 +55,8 @@ WORDS = (
 def rebooted() -> NodeState:
     """A node whose reboot, 20 minutes ago, met the need of its fault."""
     fault = replace(incident(boot=OTHER_BOOT, seconds_ago=7200), met_ns=ago_ns(1200), met_by=MetBy.REBOOT)
-    return decode_node(with_record(make_node("gpu-1"), fault, tainted=True))
+    state = decode_node(with_record(make_node("gpu-1"), fault, tainted=True))
+    return replace(state, record=replace(state.record, gpus=8))
 
 
 def returned(**changes: Any) -> NodeState:
@@ -99,7 +105,7 @@ def explained(state: NodeState, **known: Any) -> str:
 
 
 def test_explain_says_that_a_rebooted_node_returns_by_itself() -> None:
-    heard = "its kernel log was heard for 10m since the reboot"
+    heard = "its kernel log was heard for 10m since the reboot, without a gap"
     assert explained(rebooted()) == f"returns by itself when {heard}"
     assert status_document(status(rebooted()))["nodes"][0]["whyNotReturned"] is None
 
@@ -109,8 +115,16 @@ def test_explain_says_that_a_rebooted_node_returns_by_itself() -> None:
     [
         ({"controls": STOPPED}, WORDS),
         ({"holder": None}, "the controller does not run"),
+        (
+            {
+                "coverage": replace(
+                    HEARD, lost={"gpu-1": Loss(9, ago_ns(600), str(rebooted().machine.boot_id))}
+                )
+            },
+            "the kernel overwrote lines of its present boot before they were read",
+        ),
     ],
-    ids=["stopped", "no controller"],
+    ids=["stopped", "no controller", "lost lines"],
 )
 def test_explain_and_status_name_the_same_reason_why_a_node_stays_out(
     known: dict[str, Any], why: str
@@ -123,12 +137,15 @@ def test_explain_and_status_name_the_same_reason_why_a_node_stays_out(
     assert found == f"does not return by itself now: {node['whyNotReturned']}"
 
 
-def test_while_the_brake_holds_a_node_no_node_returns() -> None:
-    brake = BrakeState(5, 1, 1, (Held("gpu-2", incident()),))
+def test_a_held_node_keeps_others_out_while_it_waits_for_the_cool_down_and_not_for_a_place() -> None:
+    controller = fleet(rebooted()).controller
+    cooling = BrakeState(5, 0, 1, (Held("gpu-2", incident(), SkipReason.COOLDOWN),), rearms_at=ago(-300))
+    full = BrakeState(5, 1, 1, (Held("gpu-2", incident()),))
 
-    why = why_not_returned(rebooted(), fleet(rebooted()).controller, brake, NOW)
+    why = why_not_returned(rebooted(), controller, cooling, NOW) or ""
 
-    assert why == "the brake holds nodes back"
+    assert why.startswith("the brake holds gpu-2 back: the brake's cool-down ends at 2026-05-06T12:05:00Z")
+    assert why_not_returned(rebooted(), controller, full, NOW) is None
 
 
 def test_with_the_default_settings_only_the_json_says_that_a_person_returns_the_node() -> None:
@@ -157,7 +174,8 @@ def test_status_shows_a_node_on_probation_until_when() -> None:
     node = status_document(report)["nodes"][0]
     assert (node["state"], node["probationUntil"]) == ("probation", "2026-05-07T11:50:00Z")
     assert (node["timesOut"][0]["how"], node["timesOut"][0]["relapse"]) == ("reboot", False)
-    assert explained(returned()).startswith("by itself, after a reboot; on probation until 2026-05-07T11:50")
+    words = "returned by itself, after a reboot; on probation until 2026-05-07T11:50"
+    assert explained(returned()).startswith(words)
     first = next(text for label, text in paragraphs(explain_node("gpu-1", fleet(returned()), RULES)))
     assert first == "gpu-1 is on probation (until 2026-05-07T11:50:00Z) since 2026-05-06T11:50:00Z, 10m"
 
@@ -166,7 +184,10 @@ def test_status_says_once_that_returns_are_on_and_which_nodes_return_by_themselv
     lines = status_lines(status(rebooted()))
 
     assert "Returns:     by reboot, at most 4 an hour" in lines
-    assert "  xid 79: returns by itself when its kernel log was heard for 10m since the reboot" in lines
+    assert (
+        "  xid 79: returns by itself when its kernel log was heard for 10m since the reboot, without a gap"
+        in lines
+    )
     assert not any("reset" in line for line in lines)
     assert "konductor-like reset gpu-1" in " ".join(
         explain_node("gpu-1", fleet(rebooted()), RULES).next_commands
@@ -183,6 +204,65 @@ def test_status_shows_how_many_gpus_of_a_faulty_node_are_there() -> None:
     [row] = [line for line in status_lines(status(state)) if line.startswith("gpu-1 ")]
 
     assert "faulty (7 of 8 GPUs)" in row
+
+
+def test_no_return_is_promised_to_a_node_that_is_short_of_gpus() -> None:
+    """The count is that of the record, or without one the Node's capacity."""
+    whole = rebooted()
+    lost = replace(whole, gpus=replace(whole.gpus, allocatable=7))
+    accepted = replace(lost, record=replace(lost.record, gpus=7))
+
+    for state in (lost, replace(lost, record=replace(lost.record, gpus=8))):
+        assert explained(state) == "does not return by itself now: it has only 7 of 8 GPUs"
+        assert not any("returns by itself" in line for line in status_lines(status(state)))
+    assert explained(accepted).startswith("returns by itself when ")
+
+
+def test_no_return_is_promised_to_a_node_whose_gpus_cannot_be_counted() -> None:
+    state = rebooted()
+    mig = replace(state, gpus=replace(state.gpus, comparable=False))
+
+    assert explained(mig).startswith("does not return by itself now: its GPUs cannot be counted")
+    assert not any("returns by itself" in line for line in status_lines(status(mig)))
+
+
+@pytest.mark.parametrize(
+    ("coverage", "why"),
+    [
+        (
+            replace(HEARD, gaps=(Gap(ago_ns(700), ago_ns(300), frozenset({"gpu-1"})),)),
+            "its kernel log has a gap",
+        ),
+        (replace(HEARD, gaps=(Gap(ago_ns(700), None, None),)), "its kernel log has a gap"),
+        (replace(HEARD, gaps=(Gap(ago_ns(3000), ago_ns(1150), frozenset({"gpu-1"})),)), None),
+        (replace(HEARD, gaps=(Gap(ago_ns(700), ago_ns(300), frozenset({"gpu-2"})),)), None),
+        (replace(HEARD, unknown=frozenset({"gpu-1"})), "the kernel log of its present boot does not arrive"),
+        (None, "the kernel log of its present boot does not arrive"),
+    ],
+    ids=[
+        "a gap",
+        "a gap until now",
+        "the reboot itself",
+        "another node's gap",
+        "silent",
+        "nothing published",
+    ],
+)
+def test_no_return_is_promised_to_a_node_that_was_not_heard_in_full(
+    coverage: Coverage | None, why: str | None
+) -> None:
+    found = explained(rebooted(), coverage=coverage)
+
+    assert found == f"does not return by itself now: {why}" if why else found.startswith("returns by itself")
+
+
+def test_a_held_node_on_probation_is_not_said_to_return_by_itself() -> None:
+    state = returned()
+    held = incident(state=IncidentState.HELD, seconds_ago=60)
+
+    assert explained(replace(state, record=replace(state.record, incidents=(held,)))) == (
+        "returned by itself, after a reboot, and failed again: its taint ends its automatic returns"
+    )
 
 
 def test_a_reset_without_a_reason_warns_of_a_relapse() -> None:
@@ -206,7 +286,7 @@ def test_status_says_that_returns_are_stopped_and_how_to_go_on() -> None:
     assert f"Returns:     stopped: {WORDS}" in status_lines(report)
     assert not list(warnings(report))
     assert status_document(report)["returns"] == {"byReboot": True, "stopped": True}
-    resumed = STOPPED.with_act(ControlAct(Control.RESUME, ago(10), "kim"))
+    resumed = STOPPED.with_act(ControlAct(Control.RESUME, ago(10), "kim", relapses=STOPPED.returned))
     assert status_document(status(rebooted(), controls=resumed))["returns"]["stopped"] is False
 
 

@@ -88,6 +88,29 @@ def test_different_advice_on_one_fault_is_told_with_the_nodes_it_is_for() -> Non
     ]
 
 
+def test_a_row_names_the_need_of_each_of_its_nodes_the_gravest_first() -> None:
+    again = with_record(make_node("gpu-2"), replace(incident(), needs="inspection"), tainted=True)
+    found = report([faulty("gpu-1"), again, faulty("gpu-3")])
+
+    [row] = [line for line in status_lines(found) if line.startswith("xid 79 ")]
+
+    assert "inspection, reboot" in row
+
+
+def test_a_node_with_several_faults_counts_for_the_gravest_need_and_the_other_rows_say_so() -> None:
+    milder = replace(incident("xid.48", "0000:1b:00", seconds_ago=900), needs="gpu-reset")
+    both = with_record(make_node("gpu-1"), milder, incident(), tainted=True)
+    found = report([both, with_record(make_node("gpu-2"), milder, tainted=True), faulty("gpu-3")])
+
+    rows = {line[:6]: line for line in status_lines(found) if line.startswith("xid ")}
+
+    assert rows["xid 79"].split()[2:5] == ["2", "0", "0"]
+    assert rows["xid 48"].split()[2:5] == ["1", "0", "0"]
+    assert rows["xid 48"].endswith("(also on 1 further node)")
+    [row] = [line for line in status_lines(found) if line.startswith("gpu-1 ")]
+    assert "xid 79 (+1)   0000:9b:00" in row
+
+
 @pytest.mark.parametrize(
     ("view", "shown"),
     [

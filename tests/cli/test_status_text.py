@@ -151,10 +151,11 @@ def test_many_gaps_are_counted_and_a_gap_of_deleted_nodes_is_not_shown() -> None
 
 
 def test_lost_records_and_ambiguous_names_have_lines_of_their_own() -> None:
-    told = lines(ambiguous=frozenset({"gpu-3"}), lost={"gpu-4": Loss(41, ago_ns(60))})
+    told = lines(ambiguous=frozenset({"gpu-3"}), lost={"gpu-4": Loss(41, ago_ns(60))}, backfill_ns=ago_ns(60))
 
     assert told[1:] == [
         "Lost: records of 1 node were overwritten before they were read: gpu-4 (41 records)",
+        "Reread: older kernel lines of Nodes that registered since 2026-05-06T11:59:00Z are still to be read",
         "Ambiguous: 1 name that two machines use, not tainted: gpu-3",
     ]
 

@@ -143,8 +143,9 @@ def test_the_missing_parts_of_a_coverage_read_like_this() -> None:
         NOON,
         gaps=(Gap(NOON_NS, None, frozenset({"gpu-1"})), Gap(NOON_NS, NOON_NS + 5, None)),
         ambiguous=frozenset({"gpu-2"}),
-        lost={"gpu-3": Loss(41, NOON_NS)},
+        lost={"gpu-3": Loss(41, NOON_NS), "gpu-5": Loss(2, NOON_NS, "boot-a")},
         unparsed={"gpu-4": Unparsed(7, NOON_NS)},
+        backfill_ns=NOON_NS,
     )
 
     found = json.loads(encode_coverage(coverage))
@@ -158,7 +159,11 @@ def test_the_missing_parts_of_a_coverage_read_like_this() -> None:
         },
     ]
     assert found["ambiguous"] == ["gpu-2"]
-    assert found["lost"] == [{"node": "gpu-3", "records": 41, "at": "2026-05-06T12:00:00Z"}]
+    assert found["lost"] == [
+        {"node": "gpu-3", "records": 41, "at": "2026-05-06T12:00:00Z"},
+        {"node": "gpu-5", "records": 2, "at": "2026-05-06T12:00:00Z", "boot": "boot-a"},
+    ]
+    assert found["backfill"] == "2026-05-06T12:00:00Z"
     assert found["unparsed"] == [{"node": "gpu-4", "lines": 7, "at": "2026-05-06T12:00:00Z"}]
     assert decode_coverage(json.dumps(found)) == (coverage, None)
 

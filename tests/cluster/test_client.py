@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,11 @@ from konductor_like.cluster.client import (
     node_path,
     path_words,
 )
-from konductor_like.cluster.errors import KubeBadAnswer, KubeConflict, KubeGone, KubeNotFound
+from konductor_like.cluster.errors import KubeBadAnswer, KubeConflict, KubeForbidden, KubeGone, KubeNotFound
+from konductor_like.cluster.transport import STRATEGIC_MERGE_PATCH
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import JSON
-from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
+from konductor_like.sandbox.kubernetes import KubernetesServer, Rule, matching, refusal
 from tests.cluster.scenes import raw_node
 
 LEASE = {
@@ -127,6 +129,40 @@ def test_a_reader_has_no_means_to_write(server: KubernetesServer, tmp_path: Path
     assert reader.namespace is None
     assert [name for name in ("create", "patch", "replace") if hasattr(reader, name)] == []
     reader.close()
+
+
+def test_a_dry_run_in_an_accounts_name_has_its_rights_and_stores_nothing(
+    server: KubernetesServer, client: KubeClient
+) -> None:
+    account = "system:serviceaccount:gpu-ops:konductor-like"
+    server.access.add_user(account, [Rule(("get", "patch"), ("nodes",))])
+    server.put_node(raw_node("gpu-1"))
+    as_account, cordon = client.dry_run_as(account), {"spec": {"unschedulable": True}}
+
+    answer = as_account.patch(node_path("gpu-1"), cordon, content_type=STRATEGIC_MERGE_PATCH)
+
+    assert answer["spec"]["unschedulable"]
+    assert "unschedulable" not in client.get(node_path("gpu-1"))["spec"]
+    with pytest.raises(KubeForbidden) as caught:
+        as_account.list(NODES_PATH)
+    assert f'User "{account}" cannot list resource "nodes"' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("user", "resource"),
+    [("kim", "users"), ("system:serviceaccount:gpu-ops:konductor-like", "serviceaccounts")],
+)
+def test_a_person_without_the_right_acts_in_nobodys_name(
+    user: str, resource: str, server: KubernetesServer, tmp_path: Path
+) -> None:
+    """A ServiceAccount is not a user here: its right has the account's namespace."""
+    token = server.access.add_user("viewer", [Rule(("get",), ("nodes",))])
+    kubeconfig = str(server.kubeconfig(tmp_path / "kc", token))
+    with closing(KubeClient.connect(kubeconfig, None, 5.0)) as viewer, pytest.raises(KubeForbidden) as caught:
+        viewer.dry_run_as(user).get(node_path("gpu-1"))
+
+    assert f'User "viewer" cannot impersonate resource "{resource}"' in str(caught.value)
+    assert ('in the namespace "gpu-ops"' in str(caught.value)) == (resource == "serviceaccounts")
 
 
 def test_the_official_client_is_not_imported_before_it_is_needed() -> None:

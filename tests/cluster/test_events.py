@@ -238,6 +238,76 @@ def test_of_many_events_about_the_fleet_that_a_slow_server_keeps_waiting_some_ar
     assert len(sent) <= 101
 
 
+def test_a_bug_in_one_event_about_the_fleet_does_not_stop_the_next_ones(
+    server: KubernetesServer,
+    about_lease: LeaseEvents,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    create, failures = KubeClient.create, [ValueError("a bug")]
+
+    def failing_once(client: KubeClient, path: str, body: dict[str, object]) -> object:
+        if failures:
+            raise failures.pop()
+        return create(client, path, body)
+
+    monkeypatch.setattr(KubeClient, "create", failing_once)
+    about_lease.send_soon(EventReason.SILENT, "first")
+    about_lease.send_soon(EventReason.SILENT, "second")
+
+    wait_until(lambda: bool(server.objects("events", "konductor-like")))
+    assert [each["message"] for each in server.objects("events", "konductor-like")] == ["second"]
+    assert "Please report this." in caplog.text
+
+
+def test_an_event_about_the_fleet_is_sent_again_after_an_outage(
+    server: KubernetesServer, client: KubeClient, about_lease: LeaseEvents
+) -> None:
+    server.mishaps.add(refusal(500), times=3)
+    waits: list[float] = []
+    patient = LeaseEvents(
+        client, about_lease._reference, "konductor-like-0", lambda: NOON, sleep=waits.append
+    )
+
+    assert patient.send(EventReason.SILENT, "600 nodes are silent")
+
+    assert len(waits) == 3
+
+
+def test_events_about_the_fleet_that_wait_at_the_end_are_sent(
+    server: KubernetesServer, about_lease: LeaseEvents
+) -> None:
+    for number in range(20):
+        about_lease.send_soon(EventReason.SILENT, f"news {number}")
+
+    about_lease.close()
+
+    assert len(server.objects("events", "konductor-like")) == 20
+    assert not about_lease._thread.is_alive()
+
+
+def test_the_end_does_not_wait_for_a_server_that_does_not_answer(
+    about_lease: LeaseEvents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering, sent = threading.Event(), []
+
+    def create(_client: KubeClient, _path: str, body: dict[str, object]) -> None:
+        answering.wait(30)
+        sent.append(body)
+
+    monkeypatch.setattr(KubeClient, "create", create)
+    monkeypatch.setattr("konductor_like.cluster.events.CLOSE_SECONDS", 0.1)
+    for number in range(300):
+        about_lease.send_soon(EventReason.SILENT, f"news {number}")
+
+    about_lease.close()
+
+    assert about_lease._thread.is_alive()
+    answering.set()
+    about_lease._thread.join(10)
+    assert len(sent) == 1
+
+
 def test_the_id_of_the_write_ends_the_message_and_is_in_an_annotation(
     server: KubernetesServer, events: NodeEvents, node: NodeState
 ) -> None:

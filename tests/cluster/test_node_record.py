@@ -16,6 +16,7 @@ from konductor_like.cluster.node_record import RECORD_BYTES, decode, encode
 from konductor_like.detection import find
 from konductor_like.model import (
     RECORD_ANNOTATION,
+    UNSHARED,
     Ack,
     Act,
     Fault,
@@ -36,8 +37,8 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.covers import PART_COVERS_MOST
 from konductor_like.policy.decide import decide
-from konductor_like.policy.release import PART_COVERS_MOST
 from konductor_like.policy.release import release as let_go
 from tests.cluster.scenes import BOOT, NOON, NOON_NS, OURS, incident, raw_node, record, release
 
@@ -122,6 +123,7 @@ RECORDS = st.builds(
     contested_at=st.none() | MOMENTS,
     probation_until=st.none() | MOMENTS,
     gpus=st.none() | NUMBERS,
+    gpu_layout=st.just(UNSHARED) | NAMES,
     part_covers=st.lists(PART_COVERS, max_size=3).map(tuple),
     failed_rule=st.none() | NAMES,
     quiet_since=st.none() | MOMENTS,
@@ -147,8 +149,8 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
             NodeRecord,
             (
                 "machine tainted_at incidents releases read past_boots booted_after_ns quarantines "
-                "hold_until replace_since contested_at probation_until gpus part_covers failed_rule "
-                "quiet_since act unknown"
+                "hold_until replace_since contested_at probation_until gpus gpu_layout part_covers "
+                "failed_rule quiet_since act unknown"
             ),
         ),
         (
@@ -412,6 +414,21 @@ def test_lone_surrogates_do_not_reach_the_server() -> None:
 
 def _many(count: int, **parts: Any) -> tuple[Incident, ...]:
     return tuple(incident(gpu=f"0000:{n:02x}:00", seconds=n, **parts) for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("relapses", "kept"),
+    [((), (0, 1, 2, 3)), ((6, 8), (0, 1, 6, 8)), ((2, 3, 4, 5, 6), (0, 2, 3, 4))],
+    ids=["none", "two", "many"],
+)
+def test_a_full_record_keeps_the_latest_quarantine_and_those_before_a_relapse(
+    relapses: tuple[int, ...], kept: tuple[int, ...]
+) -> None:
+    past = tuple(Quarantine(NOON, NOON, f"xid.{n}", relapse=n in relapses) for n in range(10))
+
+    found = decode(encode(replace(record(*_many(100, line="x" * 500)), quarantines=past)))[0]
+
+    assert found.quarantines == tuple(past[n] for n in kept)
 
 
 def test_lines_are_shortened_before_anything_is_left_out() -> None:

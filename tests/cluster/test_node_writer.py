@@ -11,11 +11,22 @@ from konductor_like.cluster.errors import (
     KubeInvalid,
 )
 from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_record import encode
 from konductor_like.cluster.node_store import list_nodes
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter, Outcome
-from konductor_like.model import HEALTH_LABEL, TAINT_KEY, NodeState
+from konductor_like.model import (
+    HEALTH_LABEL,
+    HOW_REBOOT,
+    HOW_TIME,
+    RECORD_ANNOTATION,
+    TAINT_KEY,
+    Change,
+    NodeState,
+    Release,
+    Verb,
+)
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
-from tests.cluster.scenes import OURS, TEAM, incident, raw_node, record, taint
+from tests.cluster.scenes import NOON, OURS, TEAM, incident, raw_node, record, taint
 from tests.cluster.writer_scenes import PATCHES, READS, Waits, make_writer, taints
 
 # Success.
@@ -69,6 +80,34 @@ def test_who_was_faster_is_not_written_over(
     assert result.state is not None
     assert result.state.as_read.resource_version == before["metadata"]["resourceVersion"]
     assert server.node("gpu-1") == before
+
+
+@pytest.mark.parametrize("how", [HOW_REBOOT, HOW_TIME])
+@pytest.mark.parametrize(
+    "meddle",
+    [
+        lambda node: node["spec"].update(unschedulable=True),
+        lambda node: node["status"].update(conditions=[{"type": "Ready", "status": "False"}]),
+        lambda node: node["metadata"]["labels"].update({"trainy.konduktor.ai/ignore": "true"}),
+    ],
+    ids=["cordoned", "not ready", "opted out"],
+)
+def test_a_node_that_changes_after_the_decision_does_not_return_by_itself(
+    server: KubernetesServer,
+    client: KubeClient,
+    writer: NodeWriter,
+    meddle: Callable[[dict[str, Any]], None],
+    how: str,
+) -> None:
+    server.put_node(raw_node(taints=[OURS], annotations={RECORD_ANNOTATION: encode(record(incident()))}))
+    state = list_nodes(client, node_decoder())["gpu-1"]
+    release = Release(NOON, "konductor-like", "", how)
+    change = Change("gpu-1", Verb.UNTAINT, record(tainted=False, releases=(release,)), None)
+
+    server.edit_node("gpu-1", meddle)
+
+    assert writer.write(state, change).outcome is Outcome.CONFLICT
+    assert taints(server) == [OURS]
 
 
 def test_a_conflict_inside_the_server_is_a_conflict(

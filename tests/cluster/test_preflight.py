@@ -97,7 +97,7 @@ def test_all_missing_permissions_are_reported_at_once(
 ) -> None:
     server.access.deny("*", "nodes")
 
-    assert [each.verb for each in missing_permissions(as_manifest, NEEDED)] == [
+    assert [each.verb for each in missing_permissions(as_manifest, NEEDED) or ()] == [
         "list",
         "watch",
         "get",
@@ -109,9 +109,18 @@ def test_all_missing_permissions_are_reported_at_once(
 def test_a_server_that_takes_no_such_question_is_no_denial(
     server: KubernetesServer, client: KubeClient, code: int
 ) -> None:
-    server.mishaps.add(refusal(code), when=matching("POST", "selfsubjectaccessreviews"))
+    server.mishaps.add(refusal(code), None, matching("POST", "selfsubjectaccessreviews"))
 
-    assert missing_permissions(client, NEEDED) == []
+    assert missing_permissions(client, NEEDED) is None
+    assert ready_to_write(client, "default") == []
+
+
+def test_answers_before_a_refused_question_do_not_count(server: KubernetesServer, client: KubeClient) -> None:
+    """A server that answers one question and refuses the next shows no missing permission for certain."""
+    server.access.deny("list", "nodes")
+    server.mishaps.add(refusal(403), when=lambda request: b'"watch"' in request.body)
+
+    assert missing_permissions(client, NEEDED) is None
 
 
 def test_a_server_in_trouble_is_no_denial_either(server: KubernetesServer, client: KubeClient) -> None:

@@ -36,7 +36,14 @@ from tests.cluster.lease_scenes import NAME, NAMESPACE, PATH, Clock, candidate
 
 REALS = st.floats(0, 1e9, allow_nan=False)
 COUNTS = st.integers(0, 10**6)
-PUBLISHED_NAMES = {"gpu_node_selector", "node_selector", "pool_label", "domain_label", "watched_namespaces"}
+PUBLISHED_NAMES = {
+    "gpu_node_selector",
+    "node_selector",
+    "pool_label",
+    "domain_label",
+    "watched_namespaces",
+    "node_condition",
+}
 """The settings whose text every reader of the Lease may see."""
 
 
@@ -68,6 +75,14 @@ def of(settings: Settings) -> Published:
 )
 def test_the_settings_survive_the_lease(settings: Published) -> None:
     assert decode_settings(encode_settings(settings)) == (settings, None)
+
+
+def test_settings_of_a_controller_that_publishes_fewer_are_known_all_the_same() -> None:
+    found = json.loads(encode_settings(of(Settings(node_condition="Broken"))))
+    for name in ("poll_interval_seconds", "ask_for_pods", "job_events", "node_condition"):
+        del found[name]
+
+    assert decode_settings(json.dumps(found)) == (of(Settings()), None)
 
 
 def test_every_number_of_the_policy_is_published() -> None:

@@ -136,7 +136,9 @@ def monitor(metrics: Metrics, now_ns: Callable[[], int] = lambda: ns(0), **more:
         "gap_max_age_seconds": 86_400,
         "catalog": load_catalog,
         "reread": lambda _: None,
-        "read_node": lambda _node, _since_ns: None,
+        "rereading": frozenset,
+        "read_node": lambda _node, _since_ns: True,
+        "backfilling": frozenset,
         "revisit": lambda _: None,
     }
     report = CoverageReport(metrics, DryRunEvents(), dry_run_fleet_event)

@@ -109,3 +109,14 @@ def test_only_a_new_boot_of_the_same_machine_is_a_reboot(machine: dict[str, str]
     told.report.booted({}, told.nodes, ns(0))
 
     assert (told.counted, told.of_nodes) == (0, [])
+
+
+def test_five_boots_have_an_event_each_and_the_sixth_has_one_for_the_fleet() -> None:
+    told = Told()
+    five = [f"gpu-{number}" for number in range(1, 6)]
+
+    told.reboot(*five)
+    told.reboot("gpu-6", seconds=60)
+
+    assert [name for name, _ in told.of_nodes] == five
+    assert [message[:10] for _, message in told.of_fleet] == ["6 machines"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.controller.coverage import GAPS_MOST, CoverageTracker, grouped, joined
+from konductor_like.controller.coverage import GAPS_MOST, LOSSES_MOST, CoverageTracker, grouped, joined
 from konductor_like.loki.heartbeat_reader import Reread
 from konductor_like.model import Coverage, CoverageState, Loss
 
@@ -303,9 +303,42 @@ def test_an_overrun_is_counted_once_however_often_its_line_is_read() -> None:
     told.append(fleet.watch.overrun("gpu-1", "boot-a", 300, 1, START + MINUTE))
 
     assert told == [True, False, False, True]
-    assert fleet.pass_(1).lost == {"gpu-1": Loss(42, START + MINUTE)}
+    assert fleet.pass_(1).lost == {"gpu-1": Loss(42, START + MINUTE, "boot-a")}
     restarted = CoverageTracker(300, before=fleet.last, now_ns=fleet.now)
     assert not restarted.overrun("gpu-1", "boot-a", 300, 1, START + MINUTE)
+
+
+def test_a_loss_is_remembered_for_a_day_and_of_a_node_that_waits_to_return_for_as_long_as_it_waits() -> None:
+    fleet = Fleet()
+    fleet.pass_(1)
+    for name in ("gpu-1", "gpu-2"):
+        fleet.watch.overrun(name, "boot-a", 0, 41, START)
+    later = START + 25 * 3600 * SECOND
+
+    waiting = fleet.watch.coverage(fleet.names, later, ["gpu-1"])
+
+    assert waiting.lost_boots == {"gpu-1": "boot-a"}
+    assert fleet.watch.coverage(fleet.names, later).lost == {}
+
+
+def test_of_many_losses_those_of_nodes_that_wait_to_return_are_kept() -> None:
+    fleet = Fleet(size=LOSSES_MOST + 50)
+    fleet.pass_(1)
+    for number, name in enumerate(fleet.names):
+        fleet.watch.overrun(name, "boot-a", 0, 41, START + number)
+
+    lost = fleet.watch.coverage(fleet.names, fleet.now, ["gpu-1"]).lost
+
+    assert len(lost) == LOSSES_MOST
+    assert {"gpu-1", f"gpu-{LOSSES_MOST + 50}"} <= lost.keys()
+
+
+def test_the_boot_of_a_loss_is_that_of_the_latest_line() -> None:
+    watch = tracker()
+    for boot, seconds in (("boot-b", 60), ("boot-a", 30)):
+        watch.overrun("gpu-1", boot, 0, 1, START + seconds * SECOND)
+
+    assert watch.coverage(FLEET, START + MINUTE).lost == {"gpu-1": Loss(2, START + MINUTE, "boot-b")}
 
 
 HOUR = 3600 * SECOND

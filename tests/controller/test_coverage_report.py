@@ -120,6 +120,30 @@ def test_an_overrun_is_logged_with_its_number_and_has_an_event(caplog: pytest.Lo
     assert scene.metrics.registry.get_sample_value("konductor_like_kernel_records_lost_total") == 41
 
 
+def test_logs_that_are_heard_for_the_first_time_without_their_beginning_are_one_line_and_no_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(2, caplog)
+    scene.report.began_late([])
+    scene.report.began_late([(f"gpu-{n}", Overrun("boot-a", 0, 40, 41)) for n in range(1, 9)])
+
+    assert scene.events == []
+    assert len(scene.log) == 1
+    assert "gpu-1, gpu-2, gpu-3, gpu-4, gpu-5 and 3 more is heard for the first time" in scene.log[0]
+    assert scene.metrics.registry.get_sample_value("konductor_like_kernel_records_lost_total") == 0
+
+
+def test_nodes_that_registered_again_are_one_line_and_those_that_cannot_be_read_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(2, caplog)
+    scene.report.registered_again([], [])
+    scene.report.registered_again({"gpu-2", "gpu-1"}, ["gpu-3"])
+
+    assert [line.partition(" registered again")[0] for line in scene.log] == ["gpu-1, gpu-2", "gpu-3"]
+    assert "konductor-like taint" in scene.log[1]
+
+
 def test_an_ambiguous_name_and_a_boot_that_is_over_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(2, caplog)
     for seconds in (0, 20, 40):

@@ -20,15 +20,23 @@ from konductor_like.model import (
     Unparsed,
 )
 from tests.controller.reconciling import monitor
-from tests.policy.scenes import NOON, Cluster, at, fault, fleet, ns
+from tests.policy.scenes import NOON, OURS, Cluster, at, fault, fleet, ns
 
 BOOT_A = "aaaaaaaa-0000-4000-8000-000000000001"
 BOOT_B = "bbbbbbbb-0000-4000-8000-000000000001"
 
 
-def beat(node: str, seconds: float, boot: str = BOOT_A, uptime: float = 1000.0) -> LogLine:
+def beat(node: str, seconds: float, boot: str = BOOT_A, uptime: float = 1000.0, sequence: int = 7) -> LogLine:
     wall: datetime = at(seconds)
-    text = f"kmsg/1 heartbeat boot={boot} seq=7 uptime={uptime:.6f} wall={wall:%Y-%m-%dT%H:%M:%S}.000Z"
+    text = (
+        f"kmsg/1 heartbeat boot={boot} seq={sequence} uptime={uptime:.6f} wall={wall:%Y-%m-%dT%H:%M:%S}.000Z"
+    )
+    return LogLine(Source.KERNEL, ns(seconds), text, {}, node)
+
+
+def cut(node: str, seconds: float, boot: str, last: int) -> LogLine:
+    """What a reader prints first if the kernel has overwritten all records up to ``last``."""
+    text = f"kmsg/1 gap boot={boot} from=0 to={last} lost={last + 1}"
     return LogLine(Source.KERNEL, ns(seconds), text, {}, node)
 
 
@@ -42,6 +50,8 @@ class Scene:
         }
         self.looks: list[Reread] = []
         self.wanted: list[tuple[str, int]] = []
+        self.backfilling: set[str] = set()
+        self.room = True
         self.revisited: list[tuple[tuple[int, int], ...]] = []
         self.metrics = Metrics()
         self.seconds = at_seconds
@@ -50,9 +60,17 @@ class Scene:
             lambda: ns(self.seconds),
             before=before,
             reread=self.looks.extend,
-            read_node=lambda node, since_ns: self.wanted.append((node, since_ns)),
+            rereading=lambda: {name for look in self.looks for name in look.nodes},
+            read_node=self.read_node,
+            backfilling=lambda: self.backfilling,
             revisit=self.revisited.append,
         )
+
+    def read_node(self, node: str, since_ns: int) -> bool:
+        if self.room:
+            self.wanted.append((node, since_ns))
+            self.backfilling.add(node)
+        return self.room
 
     def hear(self, *lines: LogLine, seconds: float) -> Coverage:
         self.seconds = seconds
@@ -75,7 +93,7 @@ def test_heartbeats_make_nodes_measured_and_tell_when_the_boot_began() -> None:
 
 def test_overruns_and_lines_that_are_not_understood_are_kept_for_the_lease_and_the_next_controller() -> None:
     lines = [
-        LogLine(Source.KERNEL, ns(n), "NVRM: board 3: Xid (?)", {}, name)
+        LogLine(Source.KERNEL, ns(n), "NVRM: board 3: Xid (PCI:0000:3d:00): 79", {}, name)
         for n, name in ((5, "gpu-2"), (6, "x"))
     ]
     scene = Scene()
@@ -84,7 +102,7 @@ def test_overruns_and_lines_that_are_not_understood_are_kept_for_the_lease_and_t
     lost = LogLine(Source.KERNEL, ns(5), f"kmsg/1 gap boot={BOOT_A} from=100 to=140 lost=41", {}, "gpu-2")
 
     coverage = scene.hear(lost, lost, seconds=20)
-    assert scene.hear(seconds=30).lost == {"gpu-2": Loss(41, ns(5))}
+    assert scene.hear(seconds=30).lost == {"gpu-2": Loss(41, ns(5), BOOT_A)}
     assert coverage.unparsed == {"gpu-2": Unparsed(1, ns(5))}
     assert Scene(before=coverage, at_seconds=60).hear(seconds=80).unparsed == coverage.unparsed
     assert scene.hear(seconds=86_500).unparsed == {}
@@ -250,3 +268,126 @@ def test_a_new_controller_hears_from_its_own_heartbeats_and_knows_a_gap_between_
     assert soon.watch.hearing["gpu-1"].first_ns == ns(240)
     assert soon.watch.gaps_given_up == {"gpu-3": ns(240)}
     assert late.watch.gaps_given_up == {"gpu-1": ns(720)}
+
+
+def waits_to_return(scene: Scene) -> None:
+    """Let ``gpu-1`` be tainted for a fault of boot A, and in boot B now."""
+    cluster = Cluster(scene.nodes)
+    cluster.tick(fault(boot=BOOT_A))
+    state = cluster.nodes["gpu-1"]
+    machine = replace(state.machine, boot_id=BOOT_B)
+    scene.nodes["gpu-1"] = replace(state, machine=machine, taints=(OURS,), created_ns=ns(-900_000))
+
+
+def test_a_boot_whose_beginning_nobody_heard_has_lost_records_also_for_the_next_controller() -> None:
+    scene = Scene()
+    scene.hear(*beats("gpu-1", 0, 3), seconds=200)
+    waits_to_return(scene)
+
+    coverage = scene.hear(cut("gpu-1", 299, BOOT_B, 39_999), *beats("gpu-1", 5, 6, BOOT_B), seconds=370)
+
+    assert scene.watch.lost_boots == {"gpu-1": BOOT_B}
+    assert coverage.lost == {"gpu-1": Loss(40_000, ns(299), BOOT_B)}
+    successor = Scene(coverage, at_seconds=380)
+    waits_to_return(successor)
+    for hours in (1, 30):  # longer than a gap would be kept
+        coverage = successor.hear(beat("gpu-1", 3600 * hours, BOOT_B), seconds=3600 * hours + 10)
+        assert successor.watch.lost_boots == {"gpu-1": BOOT_B}
+
+
+def test_a_reader_that_is_replaced_in_a_boot_that_was_heard_has_lost_nothing() -> None:
+    scene = Scene()
+    scene.hear(*beats("gpu-1", 0, 3), beat("gpu-1", 240, sequence=5_000), seconds=250)
+
+    coverage = scene.hear(beat("gpu-1", 301), cut("gpu-1", 300, BOOT_A, 4_999), seconds=310)
+
+    assert (coverage.lost, scene.watch.lost_boots) == ({}, {})
+    successor = Scene(coverage, at_seconds=500)  # its first heartbeats are those of the new reader
+    assert successor.hear(cut("gpu-1", 200, BOOT_A, 4_999), beat("gpu-1", 301), seconds=510).lost == {}
+
+
+def test_lines_that_arrive_out_of_order_are_heard_in_order() -> None:
+    scene = Scene()
+
+    coverage = scene.hear(cut("gpu-1", 60, BOOT_A, 6), *beats("gpu-1", 0, 2), seconds=130)
+
+    assert coverage.lost == {}
+
+
+def test_the_beginning_of_a_boot_is_read_again_before_a_node_may_return_in_it() -> None:
+    """The gap at its beginning may have come late, or while no controller ran."""
+    scene = Scene()
+    scene.hear(*beats("gpu-1", 0, 1), seconds=70)
+    waits_to_return(scene)
+    scene.looks.clear()
+
+    scene.hear(beat("gpu-1", 260, BOOT_B, uptime=100), seconds=270)
+
+    assert scene.looks == [Reread(ns(260 - 100 - 300), ns(260), frozenset({"gpu-1"}))]
+    assert scene.watch.hearing["gpu-1"].has_gap
+    scene.hear(cut("gpu-1", 199, BOOT_B, 40), beat("gpu-1", 200, BOOT_B, uptime=40), seconds=280)
+    scene.looks.clear()
+    scene.hear(beat("gpu-1", 320, BOOT_B, uptime=160), seconds=330)
+    assert scene.looks == []
+    assert scene.watch.hearing["gpu-1"] == Hearing(BOOT_B, ns(260), ns(320))  # a silence there is not known
+    assert scene.watch.lost_boots == {"gpu-1": BOOT_B}
+
+
+def test_only_of_nodes_that_may_return_is_the_beginning_of_a_boot_read_again() -> None:
+    scene = Scene()
+    cluster = Cluster(scene.nodes)
+    cluster.tick(fault(boot=BOOT_A))
+    scene.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], taints=(OURS,))
+
+    scene.hear(*(beat(name, 10) for name in scene.nodes), seconds=20)
+
+    assert scene.looks == []
+
+
+def test_a_node_that_is_still_read_back_is_read_back_by_the_next_controller_too() -> None:
+    """A controller that ends meanwhile has written a part of its faults to the record."""
+    scene = Scene(Coverage(at(0)), at_seconds=600)
+    made = replace(scene.nodes["gpu-1"], created_ns=ns(300))
+    scene.nodes["gpu-1"] = made
+    scene.watch.returned(dict(scene.nodes))
+    assert [name for name, _ in scene.wanted] == ["gpu-1"]
+    coverage = scene.hear(seconds=610)
+    assert coverage.backfill_ns == ns(300)
+    cluster = Cluster({"gpu-1": made})
+    cluster.tick(fault(boot=BOOT_A))
+
+    successor = Scene(coverage, at_seconds=700)
+    successor.nodes["gpu-1"] = cluster.nodes["gpu-1"]
+    successor.watch.returned(dict(successor.nodes))
+    assert [name for name, _ in successor.wanted] == ["gpu-1"]
+
+    successor.backfilling.clear()
+    coverage = successor.hear(seconds=710)
+    assert coverage.backfill_ns is None
+    last = Scene(coverage, at_seconds=800)
+    last.nodes["gpu-1"] = cluster.nodes["gpu-1"]
+    last.watch.returned(dict(last.nodes))
+    assert last.wanted == []
+
+
+def test_a_node_that_has_not_told_its_boot_is_still_to_be_read() -> None:
+    scene = Scene(Coverage(at(0)), at_seconds=600)
+    state = scene.nodes["gpu-1"]
+    machine = replace(state.machine, boot_id=None)
+    scene.nodes["gpu-1"] = replace(state, machine=machine, created_ns=ns(300))
+
+    scene.watch.returned(dict(scene.nodes))
+
+    assert scene.wanted == []
+    assert scene.hear(seconds=610).backfill_ns == ns(300)
+
+
+def test_a_node_for_which_too_many_others_wait_is_counted() -> None:
+    scene = Scene(Coverage(at(0)), at_seconds=600)
+    scene.nodes["gpu-1"] = replace(scene.nodes["gpu-1"], created_ns=ns(300))
+    scene.room = False
+
+    scene.watch.returned(dict(scene.nodes))
+
+    dropped = scene.metrics.registry.get_sample_value("konductor_like_backfills_given_up_total")
+    assert dropped == 1

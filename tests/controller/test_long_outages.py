@@ -71,8 +71,9 @@ def test_nodes_that_are_gone_for_good_are_not_remembered_for_their_failed_writes
     for number in range(1000):
         change = Change(f"spot-{number}", Verb.RECORD, record=None, health=None)
         writes.failed(change, at(60.0 * number))
+        writes.keep((), at(60.0 * number))
 
-    assert len(writes._latest) < 100
+    assert len(writes._latest) == 1
 
 
 def test_a_clock_that_is_put_back_by_a_day_does_not_keep_a_node_from_being_tainted() -> None:
@@ -82,3 +83,15 @@ def test_a_clock_that_is_put_back_by_a_day_does_not_keep_a_node_from_being_taint
 
     assert writes.resting(at(day_seconds + 1)) == {"gpu-1": Verb.TAINT}
     assert writes.resting(at(0.0)) == {}
+
+
+def test_a_write_that_keeps_failing_is_tried_again_every_two_minutes() -> None:
+    writes, seconds, waits = FailedWrites(), 0.0, []
+    for _ in range(10):
+        writes.failed(Change("gpu-1", Verb.UNTAINT, None, None), at(seconds))
+        waits.append(next(wait for wait in range(1, 1000) if not writes.resting(at(seconds + wait))))
+        seconds += waits[-1]
+
+    assert waits == [2, 4, 8, 16, 32, 64, 120, 120, 120, 120]
+    assert writes.failing(at(seconds - 1)) == {"gpu-1": at(0)}
+    assert writes.failing(at(seconds)) == {}

@@ -234,6 +234,74 @@ def test_a_missing_right_is_logged_once_with_the_manifest_and_tried_again_every_
     assert len(cluster.rounds(2)) == 3  # all nodes, once the right is there
 
 
+POLICY = KubeForbidden("ValidatingAdmissionPolicy denied the request", by_admission=True)
+FOREIGN = Condition("GPUBroken", "True", "X", f"{CONDITION_MARK}by another program", "2026-03-04T11:00:00Z")
+
+
+class Guarded(Cluster):
+    """The policy lets the controller write and remove its condition alone; some nodes have another's."""
+
+    def __init__(self, size: int, *foreign: str, denied: tuple[str, ...] = ()) -> None:
+        super().__init__(size)
+        self.denied = denied
+        for name in foreign:
+            self.nodes[name] = replace(self.nodes[name], conditions=(FOREIGN,))
+
+    def write(self, state: NodeState, condition: Condition | None, now: datetime) -> NodeState:
+        written = super().write(state, condition, now)
+        if FOREIGN in state.conditions or state.name in self.denied:
+            raise POLICY
+        others = tuple(each for each in self.nodes[state.name].conditions if each.type != KIND)
+        return replace(written, conditions=(*written.conditions, *others))
+
+
+def test_a_condition_that_another_program_wrote_in_our_name_stops_no_condition_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Guarded(10, "gpu-3", "gpu-4", "gpu-5", "gpu-6")
+
+    sent = cluster.rounds(60)
+
+    for state in cluster.nodes.values():
+        assert [each.status for each in state.conditions if each.type == KIND] == ["False"], state.name
+    assert len(sent) == 10 + 4
+    assert cluster.rounds(round(DENIED_SECONDS) - 120) == []
+    assert len(cluster.rounds(120)) == 4  # the removal is tried again every ten minutes
+    assert "ValidatingAdmissionPolicy denied" in caplog.records[0].message
+
+
+def test_a_taint_of_a_node_with_such_a_condition_is_reported_at_once() -> None:
+    cluster = Guarded(3, "gpu-2")
+    cluster.rounds(60)
+
+    cluster.taint("gpu-2")
+
+    assert cluster.rounds(2) == [("gpu-2", "True")]
+
+
+def test_a_node_whose_condition_is_refused_delays_no_other_and_is_tried_again_every_ten_minutes() -> None:
+    cluster = Guarded(20, denied=("gpu-1",))
+    cluster.taint("gpu-1")  # urgent, so it goes first
+    cluster.rounds(60)
+    assert all(state.conditions for name, state in cluster.nodes.items() if name != "gpu-1")
+    assert cluster.sent.count(("gpu-1", "True")) == 1
+
+    for minute in range(20):
+        cluster.taint(f"gpu-{1 + minute}")
+        assert cluster.rounds(60)[:1] in ([(f"gpu-{1 + minute}", "True")], [])
+    assert cluster.sent.count(("gpu-1", "True")) == 3
+
+
+def test_refused_nodes_that_are_gone_are_forgotten() -> None:
+    cluster = Guarded(3, "gpu-1", denied=("gpu-2",))
+    cluster.rounds(10)
+    cluster.nodes = {}
+
+    cluster.rounds()
+
+    assert cluster.conditions._refused == {}
+
+
 def test_after_an_outage_the_writes_go_on_with_pauses_that_grow(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(1)
     cluster.errors = [KubeUnavailable("out of order") for _ in range(20)]

@@ -407,6 +407,32 @@ def test_at_the_end_a_failing_receiver_is_tried_once_more_and_no_longer(receiver
     assert results(metrics) == {"failed": 2}
 
 
+def test_at_the_end_what_waits_for_the_rate_becomes_one_message_at_once(receiver: Receiver) -> None:
+    metrics, waits = Metrics(), threading.Event()
+    sender: Notifier
+
+    def pause(seconds: float) -> None:
+        if seconds > 0:
+            waits.set()
+            assert sender.closing.wait(10)
+
+    receiver.gate.clear()
+    sender = Notifier(cast("Webhook", receiver), metrics, pause=pause, clock=lambda: 0.0)
+    put(sender, 0)
+    assert receiver.tried.acquire(timeout=10)
+    put(sender, *range(1, MESSAGES_MOST))
+    receiver.gate.set()
+    receiver.wait(MESSAGES_MOST)
+    put(sender, *range(MESSAGES_MOST, 30))
+    assert waits.wait(10)
+
+    close(sender)
+
+    assert len(receiver.taken) == MESSAGES_MOST + 1
+    assert len(receiver.taken[-1].news) == 30 - MESSAGES_MOST
+    assert results(metrics) == {"sent": MESSAGES_MOST + 1}
+
+
 def test_a_real_run_has_a_notifier_for_each_file_and_a_dry_run_has_none(tmp_path: Path) -> None:
     kubeconfig = str(KubernetesServer().kubeconfig(tmp_path / "config"))
     settings = Settings(notify_slack_file=tmp_path / "slack", notify_webhook_file=tmp_path / "webhook")

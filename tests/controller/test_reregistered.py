@@ -53,12 +53,25 @@ def test_a_node_that_comes_back_gets_its_memory_and_needs_its_taint_again(views:
     assert [incident.state for incident in known.incidents] == [IncidentState.HELD]
 
 
-@pytest.mark.parametrize("back", [STRANGER, REBOOTED], ids=["another machine", "rebooted meanwhile"])
-def test_another_machine_and_another_boot_start_afresh(back: Nodes) -> None:
-    assert after(tainted(), {}, back) == []
+def test_another_machine_starts_without_a_record() -> None:
+    assert after(tainted(), {}, STRANGER) == []
 
+
+@pytest.mark.parametrize("back", [STRANGER, REBOOTED], ids=["another machine", "rebooted meanwhile"])
+def test_a_release_covers_nothing_of_another_machine_or_boot(back: Nodes) -> None:
     [known] = after({}, back, nodes=ReregisteredNodes(ns(300), [RELEASED]))
+
     assert known.empty
+
+
+@pytest.mark.parametrize("views", [[{}, REBOOTED], [{}, NO_BOOT, REBOOTED]], ids=["at once", "later"])
+def test_a_machine_that_was_rebooted_meanwhile_keeps_the_faults_that_it_was_tainted_for(
+    views: list[Nodes],
+) -> None:
+    [known] = after(tainted(), *views)
+
+    assert known.tainted_at is None
+    assert [(each.key.rule, each.state) for each in known.incidents] == [("xid.79", IncidentState.ACTIVE)]
 
 
 def test_a_node_that_brought_its_record_along_keeps_that_one() -> None:
@@ -74,6 +87,31 @@ def test_gpu_nodes_made_while_no_controller_ran_are_read_too() -> None:
     nodes = {**fleet(3), "gpu-9": anew("gpu-9"), "cpu-1": replace(anew("cpu-1"), is_gpu_node=False)}
 
     assert list(ReregisteredNodes(ns(300)).update({}, nodes, ns(700))) == ["gpu-9"]
+
+
+def test_a_node_without_gpus_is_read_once_it_shows_them() -> None:
+    """The device plugin reports some seconds after the kubelet has registered the Node."""
+    bare, nodes = {"gpu-1": replace(anew(), is_gpu_node=False)}, ReregisteredNodes(ns(300))
+
+    assert after({}, bare, bare, nodes=nodes) == []
+    assert nodes.waiting(bare) == []
+
+    assert after(bare, BACK, BACK, nodes=nodes) == [NodeRecord()]
+
+
+def test_a_node_whose_boot_is_not_known_yet_waits_to_be_read() -> None:
+    nodes = ReregisteredNodes(ns(300))
+
+    assert after({}, NO_BOOT, nodes=nodes) == []
+    assert nodes.waiting(NO_BOOT) == ["gpu-1"]
+    assert nodes.waiting({}) == []
+
+
+def test_a_node_with_a_record_is_read_too_and_keeps_its_record() -> None:
+    """An earlier controller may have read a part of its lines before it ended."""
+    back = replace(anew(), record=tainted()["gpu-1"].record)
+
+    assert after({}, {"gpu-1": back}, nodes=ReregisteredNodes(ns(300), [RELEASED])) == [NodeRecord()]
 
 
 @pytest.mark.parametrize("is_gpu_node", [True, False])

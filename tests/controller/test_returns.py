@@ -23,7 +23,8 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
-from tests.controller.reconciling import SLOW, UNANSWERED, Scene, xid
+from konductor_like.policy.returns import settled_by_resume
+from tests.controller.reconciling import FORBIDDEN, SLOW, UNANSWERED, Scene, xid
 from tests.policy.scenes import at, fleet, ns
 from tests.policy.test_returns import HEARD, RECORD, RULES, STATE
 
@@ -45,6 +46,7 @@ class Story:
             seen = replace(STATE.as_read, uid=machine.node_uid, taints=(dict(OUR_TAINT),))
             self.nodes[name] = replace(STATE, name=name, machine=machine, record=record, as_read=seen)
         self.hearing: dict[str, Hearing] = {f"gpu-{number}": HEARD for number in waiting}
+        self.lost_boots: dict[str, str] = {}
         self.lease = Controls()
         self.unread = False
         self.before_write: Callable[[], object] = lambda: None
@@ -57,6 +59,7 @@ class Story:
             left={},
             hearing=self.hearing,
             gaps_given_up={},
+            lost_boots=self.lost_boots,
             returned=lambda _: {},
             unparsed=SimpleNamespace(count=lambda _: None),
         )
@@ -111,6 +114,15 @@ def test_a_return_is_reported_counted_and_noted_for_the_lease(caplog: pytest.Log
     audits = [getattr(each, "facts", {}) for each in caplog.records]
     assert [each["verb"] for each in audits if each.get("audit")] == ["untaint"]
     assert any("Node gpu-1 taint removed. By konductor-like." in each for each in caplog.messages)
+
+
+def test_a_node_whose_boot_has_lost_lines_stays_tainted() -> None:
+    story = Story(1, 2)
+    story.lost_boots["gpu-1"] = "boot-b"
+
+    story.run(seconds=5)
+
+    assert story.scene.cluster.tainted == {"gpu-1"}
 
 
 def test_a_relapse_is_a_taint_in_log_and_metrics_and_has_its_own_event(
@@ -186,7 +198,10 @@ def test_the_third_relapse_stops_the_fleet_until_a_person_resumes_and_each_is_to
     story.successor()
     story.run(seconds=4010)
     assert story.scene.fleet_events[-1] == first  # the same words, so the API server keeps one Event
-    story.lease = story.lease.with_act(ControlAct(Control.RESUME, at(4020), "kim", act="c0ffee"))
+    resume = ControlAct(
+        Control.RESUME, at(4020), "kim", relapses=settled_by_resume(story.lease), act="c0ffee"
+    )
+    story.lease = story.lease.with_act(resume)
     story.run(seconds=4020)
     story.run(seconds=4030)
 
@@ -244,6 +259,25 @@ def test_a_return_without_an_answer_is_made_once() -> None:
     story.run(seconds=7)
 
     assert [change.verb for change in story.scene.cluster.written] == [Verb.UNTAINT]
+
+
+def test_four_nodes_whose_return_is_refused_keep_no_other_node_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    story = Story(*range(1, 9))
+    refused = {f"gpu-{number}" for number in range(1, 5)}  # they would return first
+    story.scene.cluster.moods |= {name: [FORBIDDEN] * 1000 for name in refused}
+
+    story.run(seconds=5)
+    assert len(story.scene.cluster.tainted) == 8
+    assert "Could not untaint node gpu-1: Cannot patch nodes/gpu-1" in caplog.text
+    story.run(seconds=6)
+    assert story.scene.cluster.tainted == refused
+
+    for name in refused:
+        del story.scene.cluster.moods[name]
+    story.run(seconds=3700)
+    assert story.scene.cluster.tainted == set()
 
 
 @pytest.mark.parametrize("result", [SLOW, UNANSWERED], ids=["slow", "without an answer"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
@@ -59,6 +60,10 @@ class Turning:
 
     def unready(self) -> list[str]:
         """Return why the controller of this leadership is not ready."""
+        return self.controller().ready()
+
+    def controller(self) -> Controller:
+        """Return the controller of this leadership."""
 
         class Store:
             problem = None
@@ -68,7 +73,7 @@ class Turning:
             self.scene.metrics, once=False,
         )  # fmt: skip
         controller._leadership, controller._obstacle = self.leadership, ""
-        return controller.ready()
+        return controller
 
 
 def batch(lines: tuple[LogLine, ...], upto_ns: int) -> PollResult:
@@ -103,6 +108,16 @@ def test_while_kernel_lines_are_not_read_every_node_is_unknown_though_it_is_hear
     assert (turning.nodes("measured"), turning.nodes("unknown")) == (3, 0)
     assert turning.unready() == []
     assert caplog.records[-1].message == "The controller has read all kernel lines up to the present again."
+
+
+def test_a_controller_that_reconciles_is_alive_however_long_it_leads(turning: Turning) -> None:
+    controller = turning.controller()
+    controller._alive_seconds = turning.leadership.last_reconcile_seconds = time.monotonic() - 181
+    assert controller.alive() == ["the control loop has been stuck for 181 s"]
+
+    turning.turn(10)
+
+    assert controller.alive() == []
 
 
 def test_while_the_past_is_read_for_the_first_time_there_is_no_warning(

@@ -24,7 +24,7 @@ from konductor_like.model import Coverage, Misnamed
 from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import at, ns
 
-FLEET = SimpleNamespace(update=lambda *_: Coverage(at(0)))
+FLEET = SimpleNamespace(update=lambda *_: Coverage(at(0)), hearing={})
 
 
 def bare_leadership(

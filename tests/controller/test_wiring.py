@@ -14,6 +14,8 @@ from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.controller.job_events import JobOwners
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.wiring import Options, open_controller, starting_checkpoint
+from konductor_like.loki.errors import LokiTimeout
+from konductor_like.loki.node_backfill import NodeBackfill
 from konductor_like.loki.reader import SourceReader
 from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, Source
 from konductor_like.sandbox.kubernetes import KubernetesServer
@@ -61,6 +63,36 @@ def test_the_releases_are_taken_over_with_the_cursors() -> None:
     released = (NodeRecord(Machine("uid", "system", "boot"), releases=(mark,)),)
 
     assert starting_checkpoint(replace(SAVED, released=released), Settings(), NOW).released == released
+
+
+def test_all_readers_share_one_budget_which_the_metric_shows(tmp_path: Path) -> None:
+    kubeconfig, metrics = str(KubernetesServer().kubeconfig(tmp_path / "config")), Metrics()
+    settings = Settings(loki_budget_mib_per_minute=1, watched_namespaces="default")
+
+    with open_controller(settings, Options(kubeconfig=kubeconfig), metrics, threading.Event()) as controller:
+        leadership = controller._make_leadership(SAVED, None, threading.Event())
+
+    budgets = {name: vars(reader)["_budget"] for name, reader in leadership._readers.items()}
+    assert budgets.keys() == {"kernel", "pod", "heartbeat", "backfill", "warmup"}
+    assert len(set(map(id, budgets.values()))) == 1
+    budgets["heartbeat"].spend(2**19)
+    assert metrics.registry.get_sample_value("konductor_like_loki_budget_used_ratio") == 0.5
+
+
+def test_a_node_whose_older_lines_cannot_be_read_is_logged_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubeconfig, metrics = str(KubernetesServer().kubeconfig(tmp_path / "config")), Metrics()
+
+    with open_controller(Settings(), Options(kubeconfig=kubeconfig), metrics, threading.Event()) as made:
+        backfill = made._make_leadership(SAVED, None, threading.Event())._readers["backfill"]
+        assert isinstance(backfill, NodeBackfill)
+        backfill.request("gpu-7", 0)
+        assert metrics.registry.get_sample_value("konductor_like_backfill_nodes") == 1
+        backfill._gave_up("gpu-7", LokiTimeout("Loki was silent."))
+
+    assert metrics.registry.get_sample_value("konductor_like_backfills_given_up_total") == 1
+    assert "node gpu-7: the Node registered again" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
 
-from konductor_like.detection import detect, find
+from konductor_like.detection import detect, find, packaged
+from konductor_like.detection.scan import scan
+from konductor_like.detection.why_not import is_unparsed, why_no_fault
 from konductor_like.model import EVIDENCE_CHARS, Finding, KernelPosition, LogLine, Source
 
 BOOT = "0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a"
@@ -199,3 +202,44 @@ def test_a_fault_keeps_the_lines_place_and_time() -> None:
 
 def test_a_line_without_a_fault_is_none() -> None:
     assert detect(LogLine(Source.KERNEL, 42, "[1.000002] usb 1-1: new device", {}, "gpu-9")) is None
+
+
+NAMED = "NVRM: Xid (PCI:0000:c7:00): 43, pid=7, name=a\x01\xffb, Ch 00000008"
+"""The Xid of a process whose name has a byte that is not printable, and one that is not UTF-8."""
+AS_BYTES = json.dumps({**JOURNAL, "MESSAGE": list(NAMED.encode("latin-1"))}, separators=(",", ":"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        AS_BYTES,
+        f"2026-03-03T10:00:00.000000001Z stdout F {AS_BYTES}",
+        f'{{"body":{AS_BYTES},"severity":"info"}}',
+    ],
+    ids=["journalctl -o json, or the journald receiver", "in CRI", "in lokiexporter"],
+)
+def test_a_journal_entry_of_bytes_is_read_and_loki_is_asked_for_it(line: str) -> None:
+    finding = found(line)
+
+    assert (finding.rule, finding.gpu) == ("xid.43", "0000:c7:00")
+    assert finding.position == KernelPosition(BOOT, None, 812_300_441)
+    assert [hit.finding for hit in scan(io.BytesIO(line.encode()), Source.KERNEL)] == [finding]
+    assert any(anchor in line for anchor in packaged().anchors(Source.KERNEL))
+
+
+def test_a_journal_entry_of_bytes_is_no_fault_if_a_program_wrote_it() -> None:
+    assert find(AS_BYTES.replace("{", '{"_PID":"7",', 1), Source.KERNEL) is None
+
+
+@pytest.mark.parametrize("numbers", ["300", "78,,86", "1" * 5000, "", '"a"'])
+def test_numbers_that_are_no_bytes_are_no_message(numbers: str) -> None:
+    assert find(f'{{"_TRANSPORT":"kernel","MESSAGE":[{numbers}]}}', Source.KERNEL) is None
+
+
+def test_a_journal_entry_of_bytes_with_an_xid_that_is_not_understood_is_counted() -> None:
+    strange = NAMED.replace("PCI", "the board at PCI").encode("latin-1")
+    line = json.dumps({**JOURNAL, "MESSAGE": list(strange)}, separators=(",", ":"))
+
+    assert find(line, Source.KERNEL) is None
+    assert is_unparsed(packaged().catalog, line)
+    assert "form of any known fault" in (why_no_fault(packaged().catalog, line, Source.KERNEL) or "")

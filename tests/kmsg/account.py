@@ -43,7 +43,7 @@ def audit(output: bytes, ring: Ring, quiet_after: Iterable[int] = ()) -> Account
     parsed = [_parse(line) for line in output.split(b"\n")[:-1]]
     starts = [start for start, _ in parsed if start is not None] + [after_last]
     broken = iter(ring.broken)
-    place, due, claimed = 0, starts[0], -1
+    place, due, claimed = 0, 0, -1
     for start, match in parsed:
         assert match[1].decode() == BOOT
         if match.re is _UNREADABLE:
@@ -83,7 +83,7 @@ def _check_gap(match: re.Match[bytes], end: int, ring: Ring) -> None:
     first, last = int(match[2]), int(match[3])
     assert last + 1 == end
     assert int(match[4]) == end - first > 0
-    assert not any(sequence in ring.delivered for sequence in range(first, end))
+    assert not any(first <= sequence < end for sequence in ring.delivered)
 
 
 def _check_line(match: re.Match[bytes], start: int, end: int, ring: Ring, late: set[int]) -> None:

@@ -95,7 +95,7 @@ def test_the_longest_record_of_the_kernel_is_read_completely(tmp_path: Path) -> 
     # A read with less room than the record takes fails with EINVAL, each time again. Only a socket holds
     # packets of this size: those of a pipe end at 4096 bytes.
     theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    longest = record(1, "x" * 8192)[: 8192 - len(b"\n SUBSYSTEM=pci\n")] + b"\n SUBSYSTEM=pci\n"
+    longest = record(0, "x" * 8192)[: 8192 - len(b"\n SUBSYSTEM=pci\n")] + b"\n SUBSYSTEM=pci\n"
     with theirs, (tmp_path / "output").open("w+b") as output:
         with ours:
             ours.sendall(longest)
@@ -121,7 +121,7 @@ def test_the_reader_wakes_up_for_each_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_reader_with_all_lines_printed(tmp_path: Path, number: signal.Signals) -> None:
     with reader_process(tmp_path) as reader:
-        reader.feed([record(1, "one")])
+        reader.feed([record(0, "one")])
         reader.until("heartbeat")
         reader.process.send_signal(number)
 

@@ -11,13 +11,14 @@ AT = f"kmsg/1 boot={BOOT} "
 
 
 def printed(*records: bytes) -> list[str]:
-    """Return the lines for these records, without their common beginning."""
+    """Return the lines for these records, without their common beginning and without the gap before them."""
     reader = Records(BOOT)
     for record in records:
         reader.feed(record)
     reader.flush()
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in reader.lines)
-    return [line.decode("ascii")[:-1].removeprefix(AT) for line in reader.lines]
+    lines = [line.decode("ascii")[:-1].removeprefix(AT) for line in reader.lines]
+    return lines[1:] if lines[0].startswith("kmsg/1 gap") else lines
 
 
 @pytest.mark.parametrize(
@@ -91,13 +92,34 @@ def test_a_joined_line_has_a_maximum_length_and_the_rest_is_a_new_line() -> None
 
 def test_the_last_line_is_not_printed_until_it_is_complete() -> None:
     reader = Records(BOOT)
-    reader.feed(b"6,1,0,-;one\n")
+    reader.feed(b"6,0,0,-;one\n")
     assert reader.holding
     assert reader.lines == []
 
-    reader.feed(b"6,2,0,-;two\n")
+    reader.feed(b"6,1,0,-;two\n")
     assert [line.split()[-1] for line in reader.lines] == [b"one"]
-    assert reader.printed == 1
+    assert reader.printed == 0
+
+
+def test_a_ring_buffer_without_the_beginning_of_the_boot_begins_with_a_gap_and_any_other_without() -> None:
+    """Only the reader knows where the ring buffer begins."""
+    whole, cut = Records(BOOT), Records(BOOT)
+
+    whole.feed(b"6,0,0,-;Linux version\n")
+    cut.feed(b"6,40000,1,-;late\n")
+
+    assert whole.lines == []
+    assert cut.lines == [f"kmsg/1 gap boot={BOOT} from=0 to=39999 lost=40000\n".encode()]
+    cut.heartbeat(1, 0)
+    assert len(cut.lines) == 1  # nothing was printed yet, so a heartbeat would say too much
+
+
+def test_a_broken_first_record_is_in_a_gap_as_any_other() -> None:
+    reader = Records(BOOT)
+    reader.feed(b"??\n")
+    reader.feed(b"6,1,0,-;one\n")
+
+    assert reader.lines[1] == f"kmsg/1 gap boot={BOOT} from=0 to=0 lost=1\n".encode()
 
 
 def test_a_heartbeat_has_the_sequence_of_the_last_printed_record() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.loki.errors import LokiUnavailable
+from konductor_like.loki.errors import LokiTimeout, LokiUnavailable
 from konductor_like.loki.heartbeat_reader import NAMES_MOST, HeartbeatReader, Reread
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import Entry
+from konductor_like.loki.window_query import ByteBudget
 from tests.loki.support import NOW, SECOND, MemoryLoki, entry, settings
 
 BOOT = "0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a"
@@ -19,8 +20,8 @@ def beats(node: str, *seconds: float) -> list[Entry]:
     return [entry(NOW + round(at * SECOND), BEAT, node) for at in seconds]
 
 
-def reader_of(loki: MemoryLoki, **values: object) -> HeartbeatReader:
-    return HeartbeatReader(loki, settings(**values), NOW)
+def reader_of(loki: MemoryLoki, budget: ByteBudget | None = None, **values: object) -> HeartbeatReader:
+    return HeartbeatReader(loki, settings(**values), NOW, budget or ByteBudget(2**30))
 
 
 def drain(reader: HeartbeatReader, now_ns: int) -> list[PollResult]:
@@ -152,17 +153,74 @@ def test_a_reread_that_failed_or_was_not_committed_comes_again() -> None:
     assert sorted(heard(drain(reader, NOW))) == [-2000, -1000]
 
 
-def test_a_reread_that_fails_again_and_again_is_given_up() -> None:
-    loki = MemoryLoki(beats("gpu-1", 10))
+OLD = Reread(NOW - 3600 * SECOND, NOW - 1200 * SECOND, frozenset({"gpu-1"}))
+
+
+def test_a_reread_that_fails_again_and_again_is_given_up_and_its_nodes_stay_unread() -> None:
+    loki = MemoryLoki(beats("gpu-1", 10, -2000))
     reader = reader_of(loki)
     drain(reader, NOW)
-    loki.refuse = lambda call: LokiUnavailable("no") if call.start_ns < NOW - 1000 * SECOND else None
-    reader.reread([Reread(NOW - 3600 * SECOND, NOW - 1200 * SECOND, frozenset({"gpu-1"}))])
+    loki.refuse = lambda call: LokiTimeout("no") if call.start_ns < NOW - 1000 * SECOND else None
+    reader.reread([OLD])
     for _ in range(3):
-        with pytest.raises(LokiUnavailable):
+        with pytest.raises(LokiTimeout):
             reader.poll(NOW)
 
     assert heard(drain(reader, NOW + 60 * SECOND)) == [10]
+    assert reader.rereading() == {"gpu-1"}
+    loki.refuse = lambda _call: None
+    reader.reread([OLD])
+    assert heard(drain(reader, NOW + 60 * SECOND)) == [-2000]
+    assert reader.rereading() == frozenset()
+
+
+def test_while_loki_answers_nobody_no_reread_is_given_up_until_it_is_too_old() -> None:
+    loki = MemoryLoki(beats("gpu-1", -2000))
+    reader = reader_of(loki)
+    drain(reader, NOW)
+    reader.reread([OLD])
+    loki.failures = [LokiUnavailable("no")] * 10
+    while loki.failures:
+        with pytest.raises(LokiUnavailable):
+            reader.poll(NOW)
+
+    assert heard(drain(reader, NOW)) == [-2000]
+    later = NOW + 86_400 * SECOND
+    drain(reader, later)
+    reader.reread([OLD])
+    loki.failures = [LokiUnavailable("no")]
+    with pytest.raises(LokiUnavailable):
+        reader.poll(later)
+    assert heard(drain(reader, later)) == []
+
+
+def test_a_span_that_waits_already_is_not_read_twice() -> None:
+    reader = reader_of(MemoryLoki(beats("gpu-1", -2000)))
+    drain(reader, NOW)
+
+    reader.reread([OLD])
+    reader.reread([OLD])
+
+    assert heard(drain(reader, NOW)) == [-2000]
+
+
+def test_heartbeats_count_against_the_byte_budget_and_when_it_is_short_only_rereads_wait() -> None:
+    clock = [0.0]
+    budget = ByteBudget(10_000, lambda: clock[0])
+    loki = MemoryLoki(beats("gpu-1", *range(0, 600, 60), -2000))
+    reader = reader_of(loki, budget)
+    drain(reader, NOW + 60 * SECOND)
+    assert budget.used > 0
+
+    budget.spend(9_000)
+    reader.reread([OLD])
+    waits = drain(reader, NOW + 300 * SECOND) + drain(reader, NOW + 300 * SECOND)
+    assert heard(waits)[-1] == 240
+    assert reader.rereading() == {"gpu-1"}
+    clock[0] = 61.0
+
+    assert heard(drain(reader, NOW + 300 * SECOND)) == [-2000]
+    assert budget.used > 0
 
 
 def test_lines_without_a_node_and_of_other_streams_are_counted() -> None:

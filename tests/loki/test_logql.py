@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -38,7 +39,7 @@ def test_the_kernel_query_is_the_selector_and_one_line_filter() -> None:
 
     selector, line_filter = query.split(" |= ")
     assert selector == '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"}'
-    assert line_filter.split(" or ") == [f'"{anchor}"' for anchor in KERNEL_ANCHORS]
+    assert line_filter.split(" or ") == [json.dumps(anchor) for anchor in KERNEL_ANCHORS]
 
 
 def test_extra_matchers_are_in_every_query() -> None:

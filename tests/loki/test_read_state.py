@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.loki.read_state import (
+    UNREAD_MOST,
     DeliveredLines,
     NoisyRead,
     PendingSpan,
@@ -41,6 +42,37 @@ def _spans_of(progress: ReadState) -> list[tuple[Reason, int, int]]:
         (work.reason, (work.start_ns - NOW) // SECOND, (work.end_ns - NOW) // SECOND)
         for work in progress.pending
     ]
+
+
+@given(st.permutations(range(UNREAD_MOST + 10)), st.integers(0, 2))
+def test_however_many_spans_loki_cannot_return_each_of_their_moments_stays_unread(
+    order: list[int], touching: int
+) -> None:
+    """Beyond the most that are kept apart, spans are joined, and none is dropped."""
+    spans = [TimeWindow(NOW + n * HOUR, NOW + n * HOUR + SECOND) for n in order]
+    spans += [TimeWindow(span.end_ns, span.end_ns + SECOND) for span in spans[:touching]]
+    state = STEADY
+    for number, span in enumerate(spans):
+        state = state.without_unreadable(span, NOW)
+
+        assert len(state.unread) <= UNREAD_MOST
+        assert all(
+            any(one.span.start_ns <= each.start_ns and each.end_ns <= one.span.end_ns for one in state.unread)
+            for each in spans[: number + 1]
+        )
+    assert state.read_ns <= min(span.start_ns for span in spans)
+
+
+def test_as_many_unread_spans_as_may_be_kept_apart_are_kept_apart() -> None:
+    state = STEADY
+    for n in range(UNREAD_MOST):
+        state = state.without_unreadable(TimeWindow(NOW + n * HOUR, NOW + n * HOUR + SECOND), NOW)
+    assert len(state.unread) == UNREAD_MOST
+
+    state = state.without_unreadable(TimeWindow(NOW - HOUR, NOW - HOUR + SECOND), NOW)
+
+    last_ns = NOW + (UNREAD_MOST - 1) * HOUR + SECOND
+    assert [one.span for one in state.unread] == [TimeWindow(NOW - HOUR, last_ns)]
 
 
 def test_a_start_reads_back_by_the_lateness_and_a_sweep_interval_before_the_cursor() -> None:

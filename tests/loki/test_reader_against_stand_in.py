@@ -100,6 +100,13 @@ def test_each_query_finds_its_own_lines_and_no_others(bench: Bench) -> None:
     assert found.foreign == 1
 
 
+def test_a_journal_entry_whose_message_is_a_list_of_bytes_is_read(bench: Bench) -> None:
+    as_bytes = '{"_TRANSPORT":"kernel","MESSAGE":[78,86,82,77,58,1]}'
+    bench.loki.push(kernel_labels(), [(NOW + 1, as_bytes), (NOW + 2, as_bytes.replace("MESSAGE", "CURSOR"))])
+
+    assert bench.drain(bench.reader(NOW)) == [as_bytes]
+
+
 def test_another_query_is_asked_from_the_next_poll_on_and_looks_back_over_the_overlap(bench: Bench) -> None:
     reader = bench.reader(bench.now_ns)
     bench.loki.push(kernel_labels(), [(bench.now_ns - 120 * SECOND, "mlx5_core: health compromised")], {})

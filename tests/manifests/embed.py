@@ -1,6 +1,6 @@
 """Writes ``konductor_like/kmsg.py`` and its hash (so that a new script rolls the pods) into the DaemonSet.
 
-Writes the admission policy and its binding from their manifest into the package, too.
+Writes the admission policies and their bindings from their manifests into the package, too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tests.manifests.manifests import MANIFESTS, documents, only
 
 MANIFEST = MANIFESTS / "dmesg_daemonset.yaml"
 ADMISSION = Path(konductor_like.cluster.__file__).with_name("admission.json")
+POLICIES = ("controller_deployment.yaml", "node_condition.yaml", "job_events.yaml")
 HASH = "trainy.konduktor.ai/kmsg-sha256"
 
 
@@ -38,10 +39,13 @@ def embedded(manifest: str) -> str:
 
 
 def admission() -> str:
-    """Return the admission policy and its binding of the manifest as JSON."""
-    found = documents("controller_deployment.yaml")
+    """Return the admission policies of the manifests, each with its binding, by name as JSON."""
     kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-    return json.dumps([only(found, kind) for kind in kinds], indent=1) + "\n"
+    found = ([only(documents(name), kind) for kind in kinds] for name in POLICIES)
+    return (
+        json.dumps({policy["metadata"]["name"]: [policy, binding] for policy, binding in found}, indent=1)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

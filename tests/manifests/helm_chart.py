@@ -54,6 +54,7 @@ REFUSED: Mapping[str, str] = {
     "a setting that the chart fixes": "settings.KONDUCTOR_LEASE_NAME=other",
     "a word that a setting does not know": "settings.KONDUCTOR_RETURN=rebooot",
     "a number out of a setting's bounds": "settings.KONDUCTOR_BRAKE_MAX_PERCENT=500",
+    "a text out of a setting's bounds": "settings.KONDUCTOR_BRAKE_MAX_PERCENT=100.5",
     "a word in place of a number": "settings.KONDUCTOR_BRAKE_MAX_PERCENT=abc",
     "an address with a password as a setting": "settings.LOG_ENDPOINT=https://user:secret@loki.example.com",
     "a tenant as a setting": "settings.KONDUCTOR_LOKI_TENANT=gpu",
@@ -69,6 +70,8 @@ REFUSED: Mapping[str, str] = {
     "names instead of objects": "imagePullSecrets={registry}",
 }
 """Values that Helm must refuse, as `--set` takes them."""
+AS_TEXT = {"a text out of a setting's bounds"}
+"""Those that `--set-string` takes."""
 
 
 def names() -> list[str]:
@@ -86,11 +89,58 @@ def accepted(name: str) -> dict[str, Any]:
     bounds = {key: value for key, value in found.items() if key.lower().endswith("imum")}
     match found["type"]:
         case "number" | "integer":
-            digits = {"type": "string", "pattern": "^[0-9.]+$"}
-            return {"anyOf": [{"type": found["type"], **bounds}, digits]}
+            return {"anyOf": [{"type": found["type"], **bounds}, number_as_text(bounds)]}
         case "boolean":
             return {"enum": [True, False, *["true", "false", "yes", "no", "on", "off", "1", "0"]]}
     return {"enum": found["enum"]} if "enum" in found else {"$ref": "#/definitions/setting"}
+
+
+def number_as_text(bounds: Mapping[str, float]) -> dict[str, Any]:
+    """Return the schema of a number within these bounds that is written as text, in decimal digits.
+
+    A pattern is all that a schema can say about a text, and Go's patterns cannot look ahead.
+    """
+    schema: dict[str, Any] = {"type": "string", "pattern": "^[0-9]+([.][0-9]+)?$"}
+    too_small = [f"^{_below(bounds['minimum'])}$"] if bounds.get("minimum") else []
+    if "exclusiveMinimum" in bounds:
+        too_small.append(f"^{_at_most(bounds['exclusiveMinimum'])}$")
+    if too_small:
+        schema["not"] = {"anyOf": [{"pattern": each} for each in too_small]}
+    if "maximum" in bounds:
+        schema["allOf"] = [{"pattern": f"^{_at_most(bounds['maximum'])}$"}]
+    return schema
+
+
+def _at_most(bound: float) -> str:
+    zeros = "0*" if bound % 1 else "([.]0+)?"
+    return f"({_below(bound)}|0*{_digits(bound).replace('.', '[.]')}{zeros})"
+
+
+def _below(bound: float) -> str:
+    """Return the pattern of the decimal numbers below ``bound``, which is 0 or more."""
+    whole, _, fraction = _digits(bound).partition(".")
+    smaller = [rf"[0-9]{{1,{len(whole) - 1}}}"] if len(whole) > 1 else []
+    smaller += [
+        f"{whole[:at]}[0-{int(digit) - 1}][0-9]{{{len(whole) - at - 1}}}"
+        for at, digit in enumerate(whole)
+        if digit != "0"
+    ]
+    parts = [f"({'|'.join(smaller)})([.][0-9]+)?"] if smaller else []
+    if fraction:
+        parts.append(f"{whole}([.]{'|[.]'.join(_fractions_below(fraction))})?")
+    return f"0*({'|'.join(parts)})" if parts else "[^0-9.]"
+
+
+def _fractions_below(digits: str) -> Iterator[str]:
+    for at, digit in enumerate(digits):
+        if at:
+            yield digits[:at]
+        if digit != "0":
+            yield f"{digits[:at]}[0-{int(digit) - 1}][0-9]*"
+
+
+def _digits(number: float) -> str:
+    return f"{number:f}".rstrip("0").rstrip(".") or "0"
 
 
 def copies() -> Iterator[tuple[Path, str]]:
@@ -162,11 +212,12 @@ def refusals(helm: str) -> str:
     """Return what Helm says about each of the refused values. Raises RuntimeError if it accepts one."""
     parts = [head("refused")]
     for what, value in REFUSED.items():
-        done = _helm(helm, "template", "konductor-like", str(CHART), "--set", value)
+        option = "--set-string" if what in AS_TEXT else "--set"
+        done = _helm(helm, "template", "konductor-like", str(CHART), option, value)
         if not done.returncode:
             raise RuntimeError(f"helm accepts {what}: {value}")
         said = done.stderr.partition("konductor-like:\n")[2].strip()
-        parts.append(f"# {what}\n$ helm install … --set {value}\n{said}\n")
+        parts.append(f"# {what}\n$ helm install … {option} {value}\n{said}\n")
     return "\n".join(parts)
 
 

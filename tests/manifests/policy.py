@@ -6,12 +6,12 @@ It uses a policy's request rules, conditions, variables and validations, and its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cel
 
-from konductor_like.sandbox.kubernetes import Denial, Review
+from konductor_like.sandbox.kubernetes import Denial, KubernetesServer, Review
 from tests.manifests.manifests import documents, only
 
 WITHOUT_NEEDS = "../tests/manifests/policy_without_needs.yaml"
@@ -43,30 +43,75 @@ class Policy:
 
     def __call__(self, review: Review) -> str:
         """Return why the write is denied; "" if it is allowed."""
-        if not any(_about(rule, review) for rule in self._spec["matchConstraints"]["resourceRules"]):
+        return denial(self._policy, self._binding, review, reason=self._reason, on_validated=self._count)
+
+    def _count(self) -> None:
+        self.validated += 1
+
+
+class StoredPolicies:
+    """The policies and bindings that the stand-in ``server`` stores; without it everything is allowed."""
+
+    server: KubernetesServer | None = None
+
+    def __call__(self, review: Review) -> str:
+        """Return why the write is denied; "" if it is allowed."""
+        if self.server is None:
             return ""
-        known: dict[str, Any] = {
-            "object": _plain(review.object),
-            "oldObject": _plain(review.old_object),
-            "request": {"userInfo": {"username": review.user}, "operation": review.operation},
-        }
-        try:
-            if not all(cel.evaluate(each["expression"], known) for each in self._spec["matchConditions"]):
-                return ""
-            self.validated += 1
-            known["variables"] = {}
-            for variable in self._spec["variables"]:
-                known["variables"][variable["name"]] = cel.evaluate(variable["expression"], known)
-            for validation in self._spec["validations"]:
-                if not cel.evaluate(validation["expression"], known):
-                    return Denial(self._denied(validation["message"]), self._reason or validation["reason"])
-        except (ValueError, TypeError, KeyError, RuntimeError) as error:  # cel raises any of these
-            return self._denied(f"expression resulted in error: {error}")
+        stored = self.server.objects("validatingadmissionpolicies")
+        policies = {each["metadata"]["name"]: each for each in stored}
+        for binding in self.server.objects("validatingadmissionpolicybindings"):
+            spec = binding["spec"]
+            policy = policies.get(spec.get("policyName"))
+            applies = "Deny" in spec["validationActions"] and _selects(spec.get("matchResources", {}), review)
+            if policy is not None and applies and (why := denial(policy, binding, review)):
+                return why
         return ""
 
-    def _denied(self, why: str) -> str:
-        policy, binding = self._policy["metadata"]["name"], self._binding["metadata"]["name"]
-        return f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: {why}"
+
+def denial(
+    policy: Mapping[str, Any],
+    binding: Mapping[str, Any],
+    review: Review,
+    *,
+    reason: str = "",
+    on_validated: Callable[[], object] = lambda: None,
+) -> str:
+    """Return why a policy denies a write; "" if it allows it. ``reason`` replaces the policy's reasons."""
+    spec = policy["spec"]
+    names = policy["metadata"]["name"], binding["metadata"]["name"]
+    denied = f"ValidatingAdmissionPolicy '{names[0]}' with binding '{names[1]}' denied request: "
+    if not _selects(spec["matchConstraints"], review):
+        return ""
+    known: dict[str, Any] = {
+        "object": _plain(review.object),
+        "oldObject": _plain(review.old_object),
+        "request": {"userInfo": {"username": review.user}, "operation": review.operation},
+    }
+    try:
+        if not all(cel.evaluate(each["expression"], known) for each in spec["matchConditions"]):
+            return ""
+        on_validated()
+        known["variables"] = {}
+        for variable in spec["variables"]:
+            known["variables"][variable["name"]] = cel.evaluate(variable["expression"], known)
+        for validation in spec["validations"]:
+            if not cel.evaluate(validation["expression"], known):
+                return Denial(denied + validation["message"], reason or validation["reason"])
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:  # cel raises any of these
+        return "" if spec["failurePolicy"] == "Ignore" else f"{denied}expression resulted in error: {error}"
+    return ""
+
+
+def _selects(constraints: Mapping[str, Any], review: Review) -> bool:
+    """Whether the rules for requests and for labels select the write; a binding need not have any."""
+    rules = constraints.get("resourceRules")
+    wanted = constraints.get("objectSelector", {}).get("matchLabels", {}).items()
+    objects = [each for each in (review.object, review.old_object) if each is not None]
+    labels = [each["metadata"].get("labels", {}).items() for each in objects]
+    return (not rules or any(_about(rule, review) for rule in rules)) and (
+        not wanted or any(wanted <= each for each in labels)
+    )
 
 
 def _about(rule: Mapping[str, Any], review: Review) -> bool:

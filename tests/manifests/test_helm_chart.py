@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import re2
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.sandbox.kubernetes import Review
 from konductor_like.settings import Settings
 from tests.manifests.helm_chart import (
+    AS_TEXT,
     CHART,
     DASHBOARD,
     GOLDENS,
@@ -26,6 +31,7 @@ from tests.manifests.helm_chart import (
     goldens,
     head,
     names,
+    number_as_text,
 )
 from tests.manifests.manifests import MONITORING, OPTIONAL, documents, kubectl_manifests, only
 from tests.manifests.policy import Policy
@@ -80,9 +86,6 @@ def test_the_default_rendering_is_the_manifests_object_by_object() -> None:
     pod["metadata"]["annotations"] = {
         SETTINGS_HASH: pod_of("default")["metadata"]["annotations"][SETTINGS_HASH]
     }
-    # One image for both. The manifest's reader runs a stock Python image, because its user names each image.
-    [reader] = expected["DaemonSet", "dmesg-logging", "dmesg"]["spec"]["template"]["spec"]["containers"]
-    reader["image"] = pod["spec"]["containers"][0]["image"]
 
     assert keyed(rendered("default")) == expected
 
@@ -252,8 +255,45 @@ def test_helm_refuses(what: str) -> None:
     told = (GOLDENS / "refused.txt").read_text("utf-8").partition(f"# {what}\n")[2].partition("\n\n")[0]
     *parents, key = REFUSED[what].partition("=")[0].split(".")[:2]
 
-    assert f"--set {REFUSED[what]}\n- " in told
+    assert f"{'--set-string' if what in AS_TEXT else '--set'} {REFUSED[what]}\n- " in told
     assert key in told or parents[0] in told
+
+
+BOUNDS = st.sampled_from([0, 0.05, 1, 2, 10, 16, 64, 100, 365, 600, 3600, 604800, 2678400, 70.25])
+
+
+@given(
+    st.dictionaries(st.sampled_from(["minimum", "exclusiveMinimum", "maximum"]), BOUNDS),
+    BOUNDS,
+    st.sampled_from([0, 1, -1, 0.5, -0.5, 0.01, -0.01, 0.001, -0.001]),
+    st.sampled_from(["", "0", "00"]),
+)
+def test_a_number_as_text_has_the_bounds_of_the_number(
+    bounds: dict[str, float], near: float, step: float, zeros: str
+) -> None:
+    number = Decimal(str(max(near + step, 0)))
+    schema = number_as_text(bounds)
+    within = (
+        number >= Decimal(str(bounds.get("minimum", 0)))
+        and number <= Decimal(str(bounds.get("maximum", 10**9)))
+        and number > Decimal(str(bounds.get("exclusiveMinimum", -1)))
+    )
+
+    assert is_accepted(schema, f"{zeros}{number:f}") == within
+
+
+@pytest.mark.parametrize("text", ["", "-1", "abc", "1.2.3", "1e3", ".", "5.", " 5"])
+def test_a_text_that_is_no_number_is_refused(text: str) -> None:
+    assert not is_accepted(number_as_text({"minimum": 0, "maximum": 100}), text)
+
+
+def is_accepted(schema: Mapping[str, Any], text: str) -> bool:
+    """Whether the text fits the patterns, as a JSON schema combines them."""
+    wanted = [schema, *schema.get("allOf", ())]
+    unwanted = schema.get("not", {}).get("anyOf", ())
+    return all(re2.search(each["pattern"], text) for each in wanted) and not any(
+        re2.search(each["pattern"], text) for each in unwanted
+    )
 
 
 def test_every_default_value_is_in_the_schema_and_nothing_else_is() -> None:

@@ -31,7 +31,7 @@ def ignored() -> tuple[list[str], list[str]]:
     return [p for p in patterns if not p.startswith("!")], [p[1:] for p in patterns if p.startswith("!")]
 
 
-def test_both_stages_start_from_one_slim_base_image_that_the_reader_uses_too() -> None:
+def test_both_stages_start_from_one_slim_base_image() -> None:
     assert len(BASE) == 1
     assert [source.split()[0] for source in instructions("FROM")] == ["${PYTHON}", "${PYTHON}"]
 
@@ -39,11 +39,14 @@ def test_both_stages_start_from_one_slim_base_image_that_the_reader_uses_too() -
     assert version
     assert int(version[1]) >= int(PROJECT["project"]["requires-python"].removeprefix(">=3."))
 
-    [container] = only(documents("dmesg_daemonset.yaml"), "DaemonSet")["spec"]["template"]["spec"][
-        "containers"
-    ]
 
-    assert container["image"] == BASE[0]
+def test_the_privileged_reader_runs_the_image_of_the_controller_and_none_of_others() -> None:
+    reader = only(documents("dmesg_daemonset.yaml"), "DaemonSet")["spec"]["template"]["spec"]
+    controller = only(documents("controller_deployment.yaml"), "Deployment")["spec"]["template"]["spec"]
+
+    assert {each["image"] for each in (*reader["containers"], *controller["containers"])} == {
+        f"konductor-like:{__version__}"
+    }
 
 
 def test_every_copied_path_exists_and_docker_gets_no_other() -> None:

@@ -81,7 +81,7 @@ def play(stage: Stage) -> None:
     until(lambda: bool(stage.cluster.objects("events")), "an Event is there", first)
     command(stage, "status")
     command(stage, "reset", "gpu-01", "--dry-run=server")
-    command(stage, "reset", "gpu-01", "--reason", "swapped the GPU")
+    command(stage, "reset", "gpu-01", "--yes", "--reason", "swapped the GPU")
     assert not stage.node("gpu-01").tainted
     assert ended(stage.start_controller("--once", **SECOND)) == 1  # the first one holds the Lease
 

@@ -65,6 +65,26 @@ def test_a_tainted_node_is_one_message_with_gpu_rule_needs_command_and_runbook()
     ]
 
 
+def test_a_node_that_fails_again_after_its_reboot_is_a_message_with_the_new_need() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault("gpu-7"))
+    cluster.reboot("gpu-7", "boot-b")
+    cluster.tick(seconds=60)
+    cluster.tick(fault("gpu-7", boot="boot-b", stamp=5, seconds=120), seconds=120)
+
+    [_, message] = grouped(news_in(cluster))
+
+    title, text, *_, last = text_of(message).splitlines()
+    assert title == "Worsened: gpu-7."
+    assert text.startswith("The fault came back after its need was met by the reboot seen at ")
+    assert text.endswith(
+        "A reboot did not help. Drain the node and have its hardware checked. Needs: inspection."
+    )
+    assert last.endswith("Runbook: konductor-like explain GPUFaultWorsened.")
+    [news] = message.news
+    assert (news.needs, news.rule, news.kind.urgent) == ("inspection", "xid.79", True)
+
+
 def test_a_rack_of_twenty_nodes_is_one_message_with_count_root_cause_and_first_nodes() -> None:
     cluster = Cluster(rack(20), RULES)
     faults = [xid(f"gpu-{number}", 79, seconds=number / 10) for number in range(1, 21)]
@@ -189,6 +209,15 @@ def test_no_line_of_a_log_leaves_the_cluster(text: str, size: int) -> None:
 
     assert sent
     assert "secret-model" not in "".join(sent)
+
+
+def test_a_line_that_is_not_in_the_record_does_not_leave_the_cluster_either() -> None:
+    """The record may have dropped the incident of an Event, or may be somebody else's."""
+    quoting = event(EventReason.HELD, 'Held: Xid 79. Line: "NVRM: Xid 79, name=secret-model"')
+
+    [sent] = news_of(node(), quoting)
+
+    assert sent.text == "Held: Xid 79."
 
 
 def test_messages_above_the_limit_become_a_summary() -> None:

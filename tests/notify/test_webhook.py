@@ -137,6 +137,14 @@ def test_a_receiver_that_refuses_fails_or_lies(file: Path, act: Act, transient: 
     assert error.transient is transient
 
 
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Again", "308 For ever", "304 Same"])
+def test_a_webhook_that_redirects_has_not_taken_the_notification(file: Path, status: str) -> None:
+    error = failure(generic(file), respond(b"", status, headers="Location: https://evil.example/secret\r\n"))
+
+    assert str(error) == f"the receiver answered {status[:3]}; the controller follows no redirect"
+    assert not error.transient
+
+
 @pytest.mark.parametrize("text", [PATH, "XYZZYSECRET", "T0SEC...", "Authorization: Basic a2ltOnNlIGNyZXQ="])
 def test_an_answer_that_is_not_slacks_is_not_shown(file: Path, text: str) -> None:
     error = failure(slack(file), respond(f"no_service {text}".encode(), "403 Forbidden"))

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.model import IncidentState, Machine, MetBy, Severity, Source
+from konductor_like.model import IncidentState, Machine, MetBy, Severity, SkipReason, Source
+from konductor_like.policy.incidents import COVERED_BY_TIME
 from tests.policy.scenes import GPU, Cluster, fault, fleet, node, ns, reset_node
 
 
@@ -106,7 +107,8 @@ def test_an_old_line_read_again_after_reset_and_reboot_does_not_taint() -> None:
     plan = cluster.tick(fault(stamp=1_235_733), seconds=600)
 
     assert cluster.tainted == set()
-    assert [item.reason for item in plan.ignored] == ["covered by the last release"]
+    assert [item.reason for item in plan.ignored] == [COVERED_BY_TIME]
+    assert [skipped.why for skipped in plan.refused] == [SkipReason.COVERED]
 
 
 def test_an_old_line_read_again_after_two_resets_is_covered_by_the_one_of_its_boot() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -13,13 +14,18 @@ from konductor_like.model import (
     ControlAct,
     Controls,
     EventReason,
+    Fault,
+    NodeRecord,
     NodeState,
     PoolBrake,
+    Quarantine,
     Severity,
     SkipReason,
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.health import only_tests
+from konductor_like.policy.release import release_part
 from tests.policy.scenes import Cluster, at, fault, fleet, node, ns, reset_node, why
 
 HOUR = 3600.0
@@ -168,6 +174,37 @@ def test_taints_with_a_time_in_the_future_do_not_count_for_the_rate() -> None:
     assert cluster.tainted == {"gpu-1", "gpu-2"}
 
 
+def with_times_out(name: str, *seconds: float) -> NodeState:
+    """A node whose record says that it was tainted at these times, as its own kubelet may write."""
+    times = (Quarantine(at(each), at(each + 1), "xid.79", "reset") for each in seconds)
+    return replace(node(name), record=NodeRecord(quarantines=tuple(times)))
+
+
+@pytest.mark.parametrize(
+    "seconds", [range(-10, 0), [HOUR - 60] * 10, range(-4, 6)], ids=["past", "ahead", "both"]
+)
+def test_the_record_of_one_node_uses_up_one_taint_of_the_rate(seconds: Iterable[float]) -> None:
+    nodes = fleet(100) | {"gpu-9": with_times_out("gpu-9", *seconds)}
+    cluster = Cluster(nodes, PolicyConfig(brake_rate_nodes=2))
+
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1), seconds=1)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_brake_reset_ends_what_a_taint_in_the_future_uses_up_of_the_rate() -> None:
+    nodes = fleet(100) | {"gpu-9": with_times_out("gpu-9", HOUR - 60)}
+    cluster = Cluster(nodes, PolicyConfig(brake_rate_nodes=1))
+    cluster.tick(fault("gpu-1"))
+    assert cluster.tainted == set()
+
+    reset = ControlAct(Control.BRAKE_RESET, at(1), "kim")
+    cluster.snapshot = replace(cluster.snapshot, controls=Controls((reset,)))
+    cluster.tick(seconds=2)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
 def test_a_released_node_still_counts_for_the_rate() -> None:
     cluster = Cluster(fleet(100), PolicyConfig(brake_rate_nodes=1, brake_cooldown_seconds=0))
     cluster.tick(fault("gpu-1"))
@@ -194,6 +231,99 @@ def test_a_brake_reset_restarts_the_rate_but_changes_no_bound() -> None:
 
     assert cluster.tainted == {"gpu-1", "gpu-2"}
     assert set(why(cluster, 31).values()) == {SkipReason.BRAKE}
+
+
+def a_test(name: str, seconds: float = 0) -> Fault:
+    return fault(name, rule="xid.14", severity=Severity.TEST, seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        PolicyConfig(),
+        PolicyConfig(brake_max_percent=100, brake_rate_nodes=2),
+        PolicyConfig(brake_max_percent=100, brake_pool_max_percent=20),
+    ],
+    ids=["limit", "rate", "pool"],
+)
+def test_tests_keep_no_fault_waiting_and_tests_and_faults_keep_tests_waiting(rules: PolicyConfig) -> None:
+    cluster = Cluster(pools(a=10), rules)
+    cluster.tick(*(a_test(f"a-{n}", seconds=n) for n in range(1, 4)), seconds=4)
+    assert cluster.tainted == {"a-1", "a-2"}
+
+    cluster.tick(*(fault(f"a-{n}", seconds=n) for n in range(5, 8)), seconds=8)
+    assert cluster.tainted == {"a-1", "a-2", "a-5", "a-6"}
+    for name in ("a-1", "a-2"):
+        reset_node(cluster, name, 9)
+    plan = cluster.tick(seconds=9)
+
+    assert cluster.tainted == {"a-5", "a-6"}
+    assert {held.node: held.is_test for held in plan.brake.held} == {"a-3": True, "a-7": False}
+
+
+def test_a_held_fault_is_told_that_the_tests_do_not_count() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(a_test("gpu-1"), seconds=1)
+
+    plan = cluster.tick(*(fault(f"gpu-{n}", seconds=n) for n in (2, 3, 4)), seconds=5)
+
+    assert (plan.brake.out, plan.brake.tests) == (3, 1)
+    [held] = [change for change in plan.changes if change.event is EventReason.HELD]
+    assert "3 of 10 GPU nodes are out of service (1 for a test), the limit is 2" in held.message
+
+
+@pytest.mark.parametrize(("size", "limit"), [(3, "1 of 3 GPU nodes of pool a"), (9, "2 of 10 GPU nodes are")])
+def test_a_held_test_is_told_which_limit_holds_it(size: int, limit: str) -> None:
+    cluster = Cluster(pools(a=size, b=10 - size), PolicyConfig(brake_pool_max_percent=34))
+    cluster.tick(a_test("a-1"), *([] if size == 3 else [a_test("a-2")]), seconds=1)
+
+    plan = cluster.tick(a_test("a-3", seconds=2), seconds=3)
+
+    [held] = [change for change in plan.changes if change.event is EventReason.HELD]
+    assert limit in held.message
+
+
+def test_a_fault_that_the_fleets_limit_holds_is_not_told_of_a_pool_that_only_a_test_fills() -> None:
+    cluster = Cluster(pools(a=3, b=7), PolicyConfig(brake_pool_max_percent=34))
+    cluster.tick(a_test("a-1"), seconds=1)
+    cluster.tick(fault("b-1", seconds=2), fault("b-2", seconds=2), seconds=3)
+    assert cluster.tainted == {"a-1", "b-1", "b-2"}
+
+    plan = cluster.tick(fault("a-2", seconds=4), seconds=5)
+
+    [held] = [change for change in plan.changes if change.event is EventReason.HELD]
+    assert "3 of 10 GPU nodes are out of service (1 for a test), the limit is 2" in held.message
+
+
+def test_an_escalated_suspicion_is_more_urgent_than_an_older_test() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(a_test("gpu-1"), fault("gpu-1", rule="xid.63", severity=Severity.SUSPECT, seconds=9))
+    test, suspicion = cluster.nodes["gpu-1"].record.incidents
+    escalated = replace(suspicion, escalated_because="3 in an hour")
+
+    assert min(test, escalated, key=lambda incident: incident.urgency) == escalated
+
+
+def test_a_node_that_fails_during_its_test_takes_the_place_of_a_fault() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(a_test("gpu-1"), seconds=1)
+    cluster.tick(fault("gpu-1", seconds=2), seconds=3)
+
+    cluster.tick(fault("gpu-2", seconds=4), seconds=5)
+
+    assert cluster.tainted == {"gpu-1"}
+    assert why(cluster, 5) == {"gpu-2": SkipReason.BRAKE}
+
+
+def test_a_node_whose_fault_was_released_during_its_test_keeps_the_place_of_a_fault() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(a_test("gpu-1"), fault("gpu-1", stamp=200), seconds=1)
+    fatal = [each for each in cluster.nodes["gpu-1"].record.incidents if each.key.rule == "xid.79"]
+    cluster.apply(release_part(cluster.nodes["gpu-1"], fatal, at=at(2), by="ann", reason=""))
+
+    cluster.tick(fault("gpu-2", seconds=3), seconds=4)
+
+    assert cluster.tainted == {"gpu-1"}
 
 
 _FAULTS = st.lists(
@@ -228,14 +358,24 @@ def test_no_order_of_arrival_exceeds_a_bound(
             seconds=second,
         )
 
-        assert len(cluster.tainted) <= plan.brake.bound
-        assert rate is None or len(cluster.tainted) <= rate
-        for pool in plan.brake.pools:
-            assert sum(name.startswith(pool.pool) for name in cluster.tainted) <= pool.bound
-        if asked:
-            fresh = {name for name in cluster.tainted - before if not nodes[name].unschedulable}
-            out = cluster.tainted | {name for name, state in nodes.items() if state.unschedulable}
+        tested = {name for name in cluster.tainted if only_tests(cluster.nodes[name].record)}
+        tests = {name for name in tested if not (asked and nodes[name].unschedulable)}
+        assert (plan.brake.out, plan.brake.tests) == (len(cluster.tainted), len(tests))
+        # A fault counts against the faults, and a test against all.
+        for out, fresh in (
+            (cluster.tainted - tests, cluster.tainted - tests - before),
+            (cluster.tainted, tests - before),
+        ):
             assert not fresh or len(out) <= plan.brake.bound
+            for pool in plan.brake.pools:
+                of_pool = {name for name in out if name.startswith(pool.pool)}
+                assert not fresh & of_pool or len(of_pool) <= pool.bound
+            if asked and not all(nodes[name].unschedulable for name in fresh):
+                out = out | {name for name, state in nodes.items() if state.unschedulable}
+                assert len(out) <= plan.brake.bound
+        fresh = cluster.tainted - before
+        assert rate is None or fresh <= tested or len(cluster.tainted - tested) <= rate
+        assert rate is None or fresh.isdisjoint(tested) or len(cluster.tainted) <= rate
         taints = {change.node for change in plan.changes if change.verb is Verb.TAINT}
         assert taints.isdisjoint(held.node for held in plan.brake.held)
 

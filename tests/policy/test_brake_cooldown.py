@@ -9,8 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import Control, ControlAct, Controls, EventReason, Severity, SkipReason
+from konductor_like.model import (
+    Control,
+    ControlAct,
+    Controls,
+    EventReason,
+    Machine,
+    Quarantine,
+    Severity,
+    SkipReason,
+    TaintedNode,
+    Verb,
+)
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.decide import decide
 from konductor_like.policy.release import purge
 from tests.policy.scenes import Cluster, at, fault, fleet, reset_node, why
 
@@ -81,16 +93,133 @@ def test_a_brake_reset_ends_the_cool_down_that_began_before(seconds: float, tain
     assert cluster.tainted == tainted
 
 
+YEARS = 10 * 365 * 86_400.0
+
+
+def released_by_its_own_kubelet(cluster: Cluster, seconds: float) -> None:
+    """The kubelet of gpu-5 writes into its record that it returned at this time."""
+    state = cluster.nodes["gpu-5"]
+    record = replace(state.record, quarantines=(Quarantine(at(-60), at(seconds), "xid.79", "reset"),))
+    cluster.nodes["gpu-5"] = replace(state, record=record)
+
+
+def purge_noted(cluster: Cluster, seconds: float) -> None:
+    act = ControlAct(Control.PURGE, at(seconds), "ann", nodes=1)
+    cluster.snapshot = replace(cluster.snapshot, controls=cluster.snapshot.controls.with_act(act))
+
+
+def deletion_noted(cluster: Cluster, seconds: float) -> None:
+    gone = TaintedNode("gpu-9", Machine("uid-gpu-9"), at(0), None, at(seconds))
+    controls = replace(cluster.snapshot.controls, tainted=(gone,))
+    cluster.snapshot = replace(cluster.snapshot, controls=controls)
+
+
+def brake_reset(cluster: Cluster, seconds: float) -> None:
+    act = ControlAct(Control.BRAKE_RESET, at(seconds), "kim")
+    cluster.snapshot = replace(cluster.snapshot, controls=cluster.snapshot.controls.with_act(act))
+
+
+IN_THE_FUTURE = pytest.mark.parametrize("noted", [released_by_its_own_kubelet, purge_noted, deletion_noted])
+
+
+@IN_THE_FUTURE
+def test_a_time_years_ahead_does_not_keep_the_cool_down_on(
+    noted: Callable[[Cluster, float], object],
+) -> None:
+    cluster = tripped()
+    noted(cluster, YEARS)
+    reset_node(cluster, "gpu-1", 60)
+
+    cluster.tick(seconds=59 + COOLDOWN)
+    assert cluster.tainted == set()
+    cluster.tick(seconds=60 + COOLDOWN)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+@IN_THE_FUTURE
+def test_a_time_a_little_ahead_keeps_the_cool_down_on_for_one_cool_down_after_it(
+    noted: Callable[[Cluster, float], object],
+) -> None:
+    cluster = tripped()
+    reset_node(cluster, "gpu-1", 60)
+    noted(cluster, 60 + 290)
+
+    for seconds in (61, 300, 349 + COOLDOWN):
+        plan = cluster.tick(seconds=seconds)
+        assert cluster.tainted == set()
+        assert plan.brake.rearms_at == at(350 + COOLDOWN)  # the same time in all answers
+    cluster.tick(seconds=350 + COOLDOWN)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+@IN_THE_FUTURE
+def test_a_brake_reset_ends_a_cool_down_that_a_time_in_the_future_keeps_on(
+    noted: Callable[[Cluster, float], object],
+) -> None:
+    cluster = tripped()
+    reset_node(cluster, "gpu-1", 60)
+    noted(cluster, 60 + 290)
+    cluster.tick(seconds=70)
+    assert cluster.tainted == set()
+
+    brake_reset(cluster, 71)
+    cluster.tick(seconds=72)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+def test_a_removal_of_the_taint_that_cannot_be_written_starts_one_cool_down() -> None:
+    cluster = tripped()
+    cluster.untaint_by_hand("gpu-1")
+    cluster.snapshot = replace(cluster.snapshot, nodes=cluster.nodes, failing={"gpu-1": at(61)})
+
+    for seconds, admitted in ((61, []), (60 + COOLDOWN, []), (61 + COOLDOWN, ["gpu-2"])):
+        plan = decide(cluster.snapshot, (), cluster.rules, at(seconds))
+
+        assert [change.node for change in plan.changes if change.verb is Verb.TAINT] == admitted
+
+
+def test_a_release_in_the_future_does_not_hide_a_release_of_the_present() -> None:
+    cluster = tripped()
+    reset_node(cluster, "gpu-1", 60)
+    released_by_its_own_kubelet(cluster, 62 + 299)
+
+    assert cluster.tick(seconds=62).brake.cooling == 2
+
+
+def test_a_release_by_a_clock_some_seconds_ahead_counts_after_a_brake_reset_before_it() -> None:
+    cluster = tripped()
+    brake_reset(cluster, 58)
+    reset_node(cluster, "gpu-1", 65)
+
+    cluster.tick(seconds=60)
+
+    assert cluster.tainted == set()
+
+
 def test_a_second_fault_on_a_held_node_does_not_end_the_cool_down() -> None:
     cluster = Cluster(fleet(5))
-    test = fault("gpu-2", rule="xid.14", severity=Severity.TEST, seconds=2)
-    cluster.tick(fault("gpu-1", seconds=1), test, seconds=5)
+    cluster.tick(fault("gpu-1", seconds=1), fault("gpu-2", rule="xid.95", seconds=2), seconds=5)
     reset_node(cluster, "gpu-1", 60)
 
     cluster.tick(fault("gpu-2", seconds=61, stamp=200), seconds=62)
 
     assert cluster.tainted == set()
     assert why(cluster, 62) == {"gpu-2": SkipReason.COOLDOWN}
+
+
+def test_a_held_test_starts_no_cool_down() -> None:
+    cluster = Cluster(fleet(5))
+    test = fault("gpu-2", rule="xid.14", severity=Severity.TEST, seconds=2)
+    cluster.tick(fault("gpu-1", seconds=1), test, seconds=5)
+    assert set(why(cluster, 6)) == {"gpu-2"}
+    reset_node(cluster, "gpu-1", 60)
+
+    cluster.tick(fault("gpu-3", seconds=61), seconds=62)
+
+    assert cluster.tainted == {"gpu-3"}
 
 
 def test_a_brake_reset_ends_the_cool_down_of_a_purge() -> None:

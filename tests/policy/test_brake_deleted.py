@@ -9,9 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import Control, ControlAct, Controls, Machine, Plan, SkipReason, TaintedNode
-from konductor_like.policy.brake import bound, brake_state, updated_tainted_nodes
+from konductor_like.model import (
+    Control,
+    ControlAct,
+    Controls,
+    Machine,
+    Plan,
+    Severity,
+    SkipReason,
+    TaintedNode,
+)
+from konductor_like.policy.brake import bound, brake_state
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.deleted_nodes import KEPT, updated_tainted_nodes
 from konductor_like.policy.wording import why_held
 from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node, why
 
@@ -182,6 +192,20 @@ def test_a_machine_that_registers_again_is_counted_once(rules: PolicyConfig) -> 
     assert (plan.brake.cooling, plan.brake.deleted) == (1, 1)
 
 
+def test_a_machine_whose_second_taint_had_no_answer_is_counted_once() -> None:
+    cluster = Watched(fleet(5))
+    cluster.cycle("gpu-1", seconds=0)
+    cluster.delete("gpu-1")
+    cluster.cycle(seconds=5)
+    cluster.register("gpu-1", "uid-2")
+    cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset({"gpu-1"}))
+    cluster.observe_nodes(10)
+    cluster.snapshot = replace(cluster.snapshot, in_flight=frozenset())
+    cluster.delete("gpu-1")
+
+    assert cluster.cycle(seconds=20).brake.deleted == 1
+
+
 def test_a_deleted_node_counts_in_its_own_pool_only() -> None:
     nodes = {
         name: replace(state, pool="a" if number < 5 else "b")
@@ -220,14 +244,21 @@ def test_a_deletion_noted_by_a_clock_ahead_counts_up_to_the_length_of_a_cool_dow
     assert brake.cooling == int(counts)
 
 
-def test_a_deleted_node_is_forgotten_when_it_counts_no_more() -> None:
+@pytest.mark.parametrize("rule", ["xid.79", "xid.14"])
+def test_a_deleted_node_is_forgotten_later_and_after_a_mere_test_when_the_brake_counts_it_no_more(
+    rule: str,
+) -> None:
     cluster = Watched(fleet(5))
-    cluster.cycle("gpu-1", seconds=0)
+    severity = Severity.TEST if rule == "xid.14" else Severity.FATAL
+    cluster.tick(fault("gpu-1", rule=rule, severity=severity), seconds=0)
+    cluster.observe_nodes(0)
     cluster.delete("gpu-1")
-    cluster.cycle(seconds=10)
-    assert [each.name for each in cluster.snapshot.controls.tainted] == ["gpu-1"]
+    kept = KEPT.total_seconds() if rule == "xid.79" else cluster.rules.brake_rate_window_seconds
+    for seconds in (10, 9 + kept):
+        cluster.cycle(seconds=seconds)
+        assert [each.name for each in cluster.snapshot.controls.tainted] == ["gpu-1"]
 
-    cluster.cycle(seconds=10 + cluster.rules.brake_rate_window_seconds)
+    cluster.cycle(seconds=10 + kept)
 
     assert cluster.snapshot.controls.tainted == ()
 

@@ -13,6 +13,7 @@ from konductor_like.model import (
     Controls,
     EventReason,
     Fault,
+    FaultKind,
     Hearing,
     Incident,
     IncidentState,
@@ -167,6 +168,16 @@ def test_faults_that_make_no_suspect_end_with_a_reboot_only_and_without_an_event
 
     assert of_gpu_1(cluster).met_by is MetBy.REBOOT
     assert (change.event, change.also) == (None, ())
+
+
+def test_missing_gpus_never_end_by_quiet_because_they_print_no_line_anyway() -> None:
+    missing = fault(
+        rule="node.gpus_missing", gpu=None, kind=FaultKind.NODE, severity=Severity.SUSPECT, stamp=None
+    )
+    cluster = heard(missing)
+
+    assert cluster.tick(seconds=100 * DAY).changes == ()
+    assert of_gpu_1(cluster).state is IncidentState.ACTIVE
 
 
 def test_a_fatal_fault_never_ends_by_quiet() -> None:

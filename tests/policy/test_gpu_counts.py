@@ -18,6 +18,7 @@ from konductor_like.model import (
     Machine,
     NodeRecord,
     NodeState,
+    Plan,
     Severity,
     Snapshot,
     Verb,
@@ -30,10 +31,11 @@ from konductor_like.policy.gpu_counts import (
     counted,
     faults_of,
     open_incidents_of,
+    why_not_whole,
     with_counts,
 )
 from konductor_like.policy.release import release
-from tests.policy.scenes import OURS, at, node
+from tests.policy.scenes import OURS, at, fault, node
 
 POLICY = PolicyConfig()
 SECONDS = POLICY.gpu_count_seconds
@@ -83,14 +85,34 @@ class Fleet:
             faults = faults_of(self.counts, RULE, self.policy.gpu_count_seconds, self.now)
             found += [f"{fault.node}: {fault.finding.text}" for fault in faults]
             snapshot = Snapshot(self.nodes, short_of_gpus=self.short)
-            plan = decide(snapshot, faults, self.policy, self.now)
-            for change in with_counts(
-                plan, self.counts, snapshot.nodes, self.policy.version, self.now
-            ).changes:
-                state, record = self.nodes[change.node], change.record or NodeRecord()
-                seen = replace(state.as_read, record="{}", health=change.health)
-                self.nodes[change.node] = replace(state, record=record, as_read=seen)
+            self.apply(decide(snapshot, faults, self.policy, self.now))
         return found
+
+    def apply(self, plan: Plan) -> None:
+        """Write the plan's records."""
+        for change in with_counts(plan, self.counts, self.nodes, self.policy.version, self.now).changes:
+            state, record = self.nodes[change.node], change.record or NodeRecord()
+            seen = replace(state.as_read, record="{}", health=change.health, needs=change.needs)
+            self.nodes[change.node] = replace(state, record=record, as_read=seen)
+
+    def fails(self, name: str) -> None:
+        """Let the node print an Xid 79: the controller taints it."""
+        seconds, boot = self.minute * MINUTE, self.nodes[name].machine.boot_id
+        found = fault(name, seconds=seconds, boot=boot, stamp=seconds + 100)
+        self.apply(decide(Snapshot(self.nodes), [found], self.policy, self.now))
+        assert self.nodes[name].record.tainted_at == self.now
+        self.change(name, taints=(OURS,))
+
+    def boots(self, name: str, boot: str = "boot-b") -> None:
+        """Let the machine come up again; its kubelet reports the new boot."""
+        self.change(name, machine=replace(self.nodes[name].machine, boot_id=boot))
+
+    def resets(self, name: str) -> None:
+        """Let a person release the node."""
+        change = release(self.nodes[name], at=self.now, by="ann", reason="", how="reset", read_ns={})
+        assert change is not None
+        assert change.record is not None
+        self.change(name, record=change.record, taints=())
 
     @property
     def short(self) -> dict[str, str]:
@@ -270,6 +292,27 @@ def test_more_than_five_percent_that_fall_at_once_are_not_judged_until_fewer_are
     assert len(fleet.step(60)) == 2
 
 
+def test_a_roll_out_of_hours_ago_does_not_excuse_a_node_that_falls_now() -> None:
+    fleet = Fleet(size=40)
+    for number in (1, 2, 3):
+        fleet.has(f"gpu-{number}", 7)
+    fleet.step(120)
+    fleet.has("gpu-9", 7)
+
+    assert fleet.step(60) == ["gpu-9: 7 of 8 GPUs are allocatable (capacity 7)"]
+    assert set(fleet.counts.together) == {"gpu-1", "gpu-2", "gpu-3"}
+
+
+def test_the_half_hour_begins_again_after_a_reboot_also_if_the_node_was_never_seen_not_ready() -> None:
+    fleet = Fleet()
+    fleet.has("gpu-7", 7)
+    fleet.step(25)
+    fleet.boots("gpu-7")
+
+    assert fleet.step(30) == []
+    assert len(fleet.step(2)) == 1
+
+
 def test_one_node_of_a_small_fleet_in_service() -> None:
     fleet = Fleet(size=1)
     fleet.has("gpu-1", 7)
@@ -330,6 +373,35 @@ def test_labels_of_time_slicing_that_come_after_the_shared_gpus_leave_no_wrong_c
     assert fleet.short == {}
 
 
+@pytest.mark.parametrize("is_out", [False, True])
+def test_labels_of_time_slicing_that_come_after_a_record_leave_no_wrong_count(*, is_out: bool) -> None:
+    fleet = Fleet(size=2)
+    fleet.has("gpu-2", 32)
+    fleet.step()
+    fleet.fails("gpu-2")
+    if not is_out:
+        fleet.resets("gpu-2")
+    fleet.has("gpu-2", 8, layout="replicas=4")
+    fleet.restart()
+
+    assert fleet.step(60) == []
+    assert fleet.short == {}
+
+
+def test_counts_of_another_layout_in_records_make_no_majority() -> None:
+    fleet = Fleet(size=3, policy=replace(POLICY, brake_max_percent=100))
+    for name in ("gpu-1", "gpu-2"):
+        fleet.has(name, 32)
+        fleet.step()
+        fleet.fails(name)
+    for name in fleet.nodes:
+        fleet.has(name, 8, layout="replicas=4")
+    fleet.restart()
+
+    assert fleet.step(60) == []
+    assert fleet.short == {}
+
+
 def test_parts_of_gpus_are_not_judged_and_whole_gpus_in_slices_are() -> None:
     fleet = Fleet(size=2)
     fleet.has("gpu-1", 56, comparable=False)
@@ -342,11 +414,16 @@ def test_parts_of_gpus_are_not_judged_and_whole_gpus_in_slices_are() -> None:
     assert fleet.short == {"gpu-2": "7 of 8 GPUs"}
 
 
-def test_all_gpus_lost_keep_the_layout_that_was_known() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_all_gpus_lost_keep_the_layout_that_was_known(*, restarts: bool) -> None:
     fleet = Fleet(size=2)
     fleet.has("gpu-2", 8, layout="replicas=4")
     fleet.step()
+    fleet.fails("gpu-2")
+    fleet.resets("gpu-2")
     fleet.has("gpu-2", 0)  # without a GPU, feature discovery removes its labels
+    if restarts:
+        fleet.restart()
 
     assert fleet.step(60) == ["gpu-2: 0 of 8 GPUs are allocatable (capacity 0)"]
 
@@ -371,6 +448,16 @@ def test_a_person_who_resets_the_node_accepts_the_loss(capacity: int) -> None:
     assert fleet.step(120) == []
     fleet.has("gpu-7", 6, capacity)
     assert fleet.step(60) == [f"gpu-7: 6 of 7 GPUs are allocatable (capacity {capacity})"]
+
+
+def test_a_loss_in_another_layout_than_before_the_taint_is_accepted_too() -> None:
+    fleet = Fleet(size=2)
+    fleet.fails("gpu-2")
+    fleet.has("gpu-2", 7, 8, layout="replicas=4")
+    assert len(fleet.step(60)) == 1
+    fleet.resets("gpu-2")
+
+    assert fleet.step(60) == []
 
 
 def test_a_person_who_removes_the_taint_by_hand_accepts_the_loss() -> None:
@@ -478,3 +565,87 @@ def test_nodes_that_are_reported_already_do_not_excuse_the_next_one() -> None:
     fleet.has("gpu-2", 7)
 
     assert fleet.step(40) == ["gpu-2: 7 of 8 GPUs are allocatable (capacity 7)"]
+
+
+# What a tainted node must show before it returns by itself
+
+
+def test_a_rebooted_node_with_all_its_gpus_is_whole() -> None:
+    fleet = Fleet()
+    fleet.fails("gpu-7")
+    fleet.boots("gpu-7")
+    fleet.step()
+
+    assert why_not_whole(fleet.nodes["gpu-7"]) is None
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("returns", [28, 32])
+def test_shared_gpus_whose_label_is_gone_after_the_reboot_cannot_be_counted(
+    returns: int, *, restarts: bool
+) -> None:
+    fleet = Fleet(size=2)
+    fleet.has("gpu-2", 8, layout="replicas=4")
+    fleet.step()
+    fleet.fails("gpu-2")
+    fleet.boots("gpu-2")
+    fleet.has("gpu-2", returns)
+    if restarts:
+        fleet.restart()
+    fleet.step(60)
+
+    assert "shared in another way than before" in (why_not_whole(fleet.nodes["gpu-2"]) or "")
+    fleet.has("gpu-2", 7, layout="replicas=4")  # the label comes late
+    fleet.step(60)
+    assert why_not_whole(fleet.nodes["gpu-2"]) == "it has only 7 of 8 GPUs"
+    fleet.has("gpu-2", 8, layout="replicas=4")
+    fleet.step()
+    assert why_not_whole(fleet.nodes["gpu-2"]) is None
+
+
+@pytest.mark.parametrize("before", [{"comparable": False}, {"paused": True}], ids=["MIG", "no plugin"])
+def test_gpus_that_were_never_counted_before_the_reboot_prove_nothing_after_it(
+    before: Mapping[str, Any],
+) -> None:
+    fleet = Fleet(size=1)
+    fleet.nodes["gpu-1"] = replace(node(), gpus=GpuCount(0, 0, **before))
+    fleet.restart()
+    fleet.step()
+    fleet.fails("gpu-1")
+    fleet.boots("gpu-1")
+    fleet.has("gpu-1", 7)
+    fleet.step(60)
+
+    assert "its record does not say how many it had" in (why_not_whole(fleet.nodes["gpu-1"]) or "")
+
+
+def test_a_node_with_a_changed_layout_is_not_written_again_and_again() -> None:
+    fleet = Fleet(size=2)
+    fleet.has("gpu-2", 8, layout="replicas=4")
+    fleet.step()
+    fleet.fails("gpu-2")
+    fleet.boots("gpu-2")
+    fleet.has("gpu-2", 28, 32)
+    fleet.step(10)
+    before = fleet.nodes["gpu-2"].record
+
+    fleet.step(10)
+
+    assert fleet.nodes["gpu-2"].record == before
+
+
+def test_a_reset_ends_the_memory_of_the_layout_before() -> None:
+    fleet = Fleet(size=2)
+    fleet.has("gpu-2", 8, layout="replicas=4")
+    fleet.step()
+    fleet.fails("gpu-2")
+    fleet.boots("gpu-2")
+    fleet.has("gpu-2", 8)  # a person switched time-slicing off
+    fleet.step()
+    fleet.resets("gpu-2")
+    fleet.step()
+    fleet.fails("gpu-2")
+    fleet.boots("gpu-2", "boot-c")
+    fleet.step()
+
+    assert why_not_whole(fleet.nodes["gpu-2"]) is None

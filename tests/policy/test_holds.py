@@ -98,6 +98,17 @@ def test_old_quarantines_do_not_count() -> None:
     assert (record(cluster).hold_until, record(cluster).replace_since) == (None, None)
 
 
+def test_quarantines_that_a_wrong_clock_dated_years_ahead_do_not_count() -> None:
+    cluster = Cluster(fleet(5))
+    ahead = (Quarantine(at(1000 * DAY), at(1001 * DAY + n), "xid.79", "reset") for n in range(3))
+    state = cluster.nodes["gpu-1"]
+    cluster.nodes["gpu-1"] = replace(state, record=replace(state.record, quarantines=tuple(ahead)))
+
+    fails(cluster, 0)
+
+    assert (record(cluster).hold_until, record(cluster).replace_since) == (None, None)
+
+
 def test_the_number_of_recorded_quarantines_is_bounded() -> None:
     assert len(record(failed_times(QUARANTINES_KEPT + 5)).quarantines) == QUARANTINES_KEPT
 

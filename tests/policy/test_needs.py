@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from konductor_like.catalog import load_catalog
 from konductor_like.model import (
@@ -20,7 +23,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.needs import advice_on, need_in_words, need_of, with_repeats
+from konductor_like.policy.needs import advice_on, need_in_words, need_of, unrepaired, with_repeats
 from konductor_like.policy.operator import acknowledge, operator_taint
 from konductor_like.policy.release import purge
 from tests.policy.scenes import GPU, Cluster, at, fault, fleet, node, ns, reset_node
@@ -151,6 +154,147 @@ def test_a_fault_that_comes_back_after_a_reboot_needs_inspection(severity: Sever
 
 def test_a_taint_without_a_recorded_fault_needs_inspection() -> None:
     assert need_of(NodeRecord(), tainted=True) is Needs.INSPECTION
+
+
+# A tainted node that fails again.
+
+
+def rebooted(*faults: Fault) -> Cluster:
+    """``gpu-1`` after these faults and a reboot that met their needs."""
+    cluster = decided(*faults)
+    cluster.reboot("gpu-1", "boot-b")
+    cluster.tick(seconds=HOUR)
+    return cluster
+
+
+def later(seconds: float, boot: str = "boot-b", **facts: Any) -> Fault:
+    """A fault of a later boot."""
+    return fault(boot=boot, seconds=seconds, stamp=seconds, **facts)
+
+
+def worsenings(cluster: Cluster) -> list[str]:
+    """The texts of the Events that the node is worse than before."""
+    return [each.message for each in cluster.writes if each.event is EventReason.WORSENED]
+
+
+def test_a_fault_that_comes_back_after_the_reboot_is_told_once_and_not_for_each_line() -> None:
+    cluster = rebooted(fault())
+
+    for number in range(50):
+        cluster.tick(later(HOUR + number), seconds=HOUR + number)
+
+    [message] = worsenings(cluster)
+    assert message.startswith(
+        "The fault came back after its need was met by the reboot seen at 2026-03-04T13:00:00Z. "
+        f"xid 79 on GPU {GPU}: GPU lost. A reboot did not help."
+    )
+    assert message.endswith(" Needs: inspection.")
+    [change] = [each for each in cluster.writes if each.event is EventReason.WORSENED]
+    assert change.incident is not None
+    assert change.evidence is not None
+    assert (change.incident.key, change.evidence.key) == (later(0).key, later(0).key)
+
+
+def test_a_node_that_fails_after_each_of_many_reboots_is_told_of_once() -> None:
+    cluster = rebooted(fault())
+
+    for number in range(10):
+        boot, seconds = f"boot-{number}", (2 + number) * HOUR
+        cluster.reboot("gpu-1", boot)
+        cluster.tick(later(seconds, boot), seconds=seconds)
+
+    assert len(worsenings(cluster)) == 1
+
+
+def test_a_reboot_and_the_repeat_in_one_decision_are_told_without_the_advice_to_reset() -> None:
+    cluster = decided(fault())
+    cluster.reboot("gpu-1", "boot-b")
+
+    [change] = cluster.tick(later(HOUR), seconds=HOUR).changes
+
+    assert change.event is EventReason.WORSENED
+    [(reason, message)] = change.also
+    assert reason is EventReason.REBOOTED
+    assert message.endswith(f"It has failed again since: xid 79 on GPU {GPU}.")
+    assert "reset" not in message
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_told"),
+    [
+        (needing("gpu-reset"), needing("reboot", gpu="0000:9a:00"), True),
+        (needing("reboot"), needing("gpu-reset", gpu="0000:9a:00"), False),
+        (needing("reboot"), needing("reboot", gpu="0000:9a:00"), False),
+        (needing("gpu-reset"), needing("reboot", Severity.SUSPECT), False),
+        (needing("none", Severity.TEST), needing("gpu-reset"), True),
+        (needing("gpu-reset"), needing("reboot", Severity.TEST), False),
+        (needing("gpu-reset"), needing("none", gpu="0000:9a:00"), False),
+    ],
+    ids=["graver", "milder", "equal", "a suspicion", "after a test", "a test", "no need"],
+)
+def test_a_tainted_node_is_told_of_again_when_it_needs_more(
+    first: Fault, second: Fault, is_told: bool
+) -> None:
+    cluster = decided(first)
+
+    cluster.tick(second, seconds=60)
+
+    assert bool(worsenings(cluster)) is is_told
+    if is_told:
+        assert worsenings(cluster)[0].startswith("The tainted node needs more than before. custom ")
+    elif second.finding.severity is Severity.FATAL:
+        assert cluster.writes[-1].event is EventReason.RECORDED
+
+
+def test_the_first_fault_of_a_machine_that_a_person_tainted_is_told() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.apply(operator_taint(cluster.nodes["gpu-1"], at=at(0), by="kim", reason="riser swap"))
+
+    cluster.tick(fault(seconds=60), seconds=60)
+
+    [told] = worsenings(cluster)
+    assert told.startswith("The node that a person had tainted has a fault of its own. xid 79 ")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["79", "48", "95"]), st.sampled_from("abc"), st.booleans()), max_size=30
+    )
+)
+def test_a_worse_node_is_told_of_at_most_once_for_each_fault_and_boot(
+    history: list[tuple[str, str, bool]],
+) -> None:
+    cluster, boots = decided(fault()), 0
+    for number, (code, gpu, reboots) in enumerate(history, 1):
+        boots += reboots
+        cluster.reboot("gpu-1", f"boot-{boots}")
+        needs = {"79": "reboot", "48": "gpu-reset", "95": "fabric-reset"}[code]
+        cluster.tick(
+            later(60.0 * number, f"boot-{boots}", rule=f"xid.{code}", gpu=gpu, needs=needs),
+            seconds=60.0 * number,
+        )
+
+    told = [each.incident for each in cluster.writes if each.event is EventReason.WORSENED]
+    assert len({(each.key, each.last.boot_id) for each in told if each}) == len(told)
+
+
+def test_unrepaired_is_an_unmet_fault_of_the_present_boot() -> None:
+    cluster = decided(needing("gpu-reset"), fault(gpu="0000:9a:00"))
+    state = cluster.nodes["gpu-1"]
+    elsewhere = replace(state, machine=replace(state.machine, boot_id="boot-b"))
+    test = decided(needing("reboot", Severity.TEST)).nodes["gpu-1"]
+    person = operator_taint(node(), at=at(0), by="kim", reason="riser swap")
+    assert person is not None
+    assert person.record is not None
+
+    assert [each.needs for each in unrepaired(state)] == ["reboot", "gpu-reset"], "the gravest first"
+    assert unrepaired(elsewhere) == [], "the machine has rebooted, although nothing is recorded yet"
+    assert unrepaired(met(state)) == []
+    assert unrepaired(test) == []
+    assert unrepaired(replace(node(), record=person.record)) == []
+    assert unrepaired(decided(needing("none")).nodes["gpu-1"]) == []
+    held = decided(fault(), rules=PolicyConfig(brake_max_nodes=0)).nodes["gpu-1"]
+    assert len(unrepaired(held)) == 1
 
 
 # Writes.

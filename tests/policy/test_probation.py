@@ -90,7 +90,7 @@ def test_at_most_four_nodes_return_within_an_hour_the_longest_tainted_first() ->
     cluster.tick()
     assert cluster.tainted == {"gpu-1", "gpu-2"}
 
-    returned = known_returns((), cluster.nodes.values())
+    returned = known_returns((), cluster.nodes.values(), at(0))
     controls = replace(cluster.snapshot.controls, returned=returned)
     cluster.snapshot = replace(cluster.snapshot, controls=controls)
     assert cluster.tick(seconds=3599).changes == ()
@@ -98,14 +98,73 @@ def test_at_most_four_nodes_return_within_an_hour_the_longest_tainted_first() ->
     assert cluster.tainted == set()
 
 
-def test_while_the_brake_holds_any_node_no_node_returns() -> None:
+def test_a_node_gives_its_place_to_a_held_node_after_the_cool_down() -> None:
     cluster = rebooted("gpu-1", size=5)
     cluster.rules = replace(RULES, brake_max_percent=20)
 
     cluster.tick(fault("gpu-2"))
 
+    assert cluster.tainted == set()
+    assert cluster.nodes["gpu-2"].as_read.health == "held"
+    cluster.tick(seconds=299)
+    assert cluster.tainted == set()
+    cluster.tick(seconds=300)
+    assert cluster.tainted == {"gpu-2"}
+
+
+def test_while_a_held_node_waits_for_the_cool_down_no_other_node_returns() -> None:
+    cluster = rebooted("gpu-1", "gpu-2", "gpu-3")
+    cluster.rules = replace(RULES, brake_max_percent=30)
+    cluster.tick(fault("gpu-4"))
+    assert cluster.tainted == {"gpu-2", "gpu-3"}
+
+    cluster.tick(seconds=299)
+    assert cluster.tainted == {"gpu-2", "gpu-3"}
+    assert cluster.tick(seconds=300).brake.held == ()
+
+    assert cluster.tainted == {"gpu-4"}  # it is held no longer, so nothing keeps the others out
+
+
+def test_while_a_held_node_waits_for_the_rate_no_node_returns() -> None:
+    cluster = rebooted("gpu-1")
+    cluster.rules = replace(cluster.rules, brake_rate_nodes=1, brake_rate_window_seconds=7200.0)
+    cluster.tick(fault("gpu-2"))  # gpu-1 was tainted an hour ago
+    cluster.tick(seconds=3599)
     assert cluster.tainted == {"gpu-1"}
     assert cluster.nodes["gpu-2"].as_read.health == "held"
+
+    cluster.tick(seconds=3600)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+def test_a_node_of_another_pool_that_waits_for_the_cool_down_keeps_no_node_out() -> None:
+    cluster = rebooted("gpu-1", "gpu-28", size=30)
+    small = {"gpu-28", "gpu-29", "gpu-30"}
+    for name, state in cluster.nodes.items():
+        cluster.nodes[name] = replace(state, pool="small" if name in small else "big")
+    cluster.rules = replace(cluster.rules, brake_pool_max_percent=67)
+    heard, cluster.snapshot = cluster.snapshot, replace(cluster.snapshot, hearing={})
+    cluster.tick(fault("gpu-29"), fault("gpu-30", seconds=1), seconds=1)
+    reset_node(cluster, "gpu-29", 3)
+    assert cluster.tainted == {"gpu-1", "gpu-28"}
+
+    cluster.snapshot = replace(cluster.snapshot, hearing=heard.hearing)
+    cluster.tick(seconds=4)
+    cluster.tick(seconds=5)
+
+    assert cluster.tainted == {"gpu-28"}
+    assert cluster.nodes["gpu-30"].as_read.health == "held"
+
+
+def test_a_held_test_keeps_no_node_out() -> None:
+    cluster = rebooted("gpu-1", "gpu-2")
+    cluster.rules = replace(cluster.rules, brake_rate_nodes=0)
+
+    cluster.tick(fault("gpu-3", rule="xid.14", severity=Severity.TEST))
+
+    assert cluster.nodes["gpu-3"].as_read.health == "held"
+    assert cluster.tainted == set()
 
 
 def test_probation_ends_in_silence_by_a_write_that_is_not_urgent() -> None:
@@ -143,7 +202,7 @@ def test_a_fault_on_probation_taints_at_once_with_a_doubled_hold_and_its_own_eve
     assert record.probation_until is None
     assert record.hold_until == at(3601 + 2 * RULES.hold_base_seconds)
     assert [each.relapse for each in record.quarantines] == [True]
-    [shown] = known_returns((), cluster.nodes.values())
+    [shown] = known_returns((), cluster.nodes.values(), at(3601))
     assert (shown.name, shown.returned_at, shown.relapsed_at) == ("gpu-1", at(0), at(3601))
 
 
@@ -179,6 +238,19 @@ def test_the_hold_after_a_relapse_doubles_the_ordinary_one_but_not_beyond_the_lo
     fails(cluster, 60)
 
     assert cluster.nodes["gpu-1"].record.hold_until == at(61 + 2400)
+
+
+def test_a_relapse_doubles_the_longer_hold_of_a_node_that_failed_before() -> None:
+    cluster = on_probation(replace(RULES, repeat_count=0))
+    state = cluster.nodes["gpu-1"]
+    earlier = Quarantine(at(-DAY), at(-DAY + 60), "xid.79", "reset")
+    record = replace(state.record, quarantines=(*state.record.quarantines, earlier))
+    cluster.nodes["gpu-1"] = replace(state, record=record)
+
+    fails(cluster, 60)
+
+    ordinary = 2 * RULES.hold_base_seconds  # the third time out
+    assert cluster.nodes["gpu-1"].record.hold_until == at(61 + 2 * ordinary)
 
 
 def test_a_relapse_that_the_brake_holds_back_is_a_relapse_also_after_the_end_of_probation() -> None:

@@ -63,6 +63,7 @@ def test_a_reboot_never_meets_a_persons_own_taint() -> None:
     cluster.tick(seconds=60)
 
     assert [each.met_by for each in of_gpu_1(cluster)] == [None]
+    assert cluster.writes[-1].message.endswith("not meet the needs of a person's taint (inspection).")
     assert cluster.tainted == {"gpu-1"}
 
 

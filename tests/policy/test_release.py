@@ -8,22 +8,29 @@ import pytest
 
 from konductor_like.catalog import Needs
 from konductor_like.model import (
+    HOW_PART,
     EventReason,
     Fault,
     IncidentState,
     KernelPosition,
     NodeRecord,
     NodeState,
+    PartCover,
+    Release,
     Severity,
+    SkipReason,
     Source,
     Verb,
 )
+from konductor_like.policy.covers import covered_to
+from konductor_like.policy.incidents import COVERED_BY_TIME
 from konductor_like.policy.machines import recent_releases
+from konductor_like.policy.operator import operator_taint
 from konductor_like.policy.release import purge, release
-from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node
+from tests.policy.scenes import GPU, Cluster, at, fault, fleet, node, ns, reset_node
 
 
-def tainted_cluster(**of_fault: float) -> Cluster:
+def tainted_cluster(**of_fault: float | None) -> Cluster:
     cluster = Cluster(fleet(10))
     cluster.tick(fault(**of_fault))  # type: ignore[arg-type]  # only numbers are passed
     assert cluster.tainted == {"gpu-1"}
@@ -74,14 +81,48 @@ def test_after_a_reset_a_replay_changes_nothing_and_a_new_fault_taints_at_once()
     assert (incident.state, incident.count) == (IncidentState.ACTIVE, 1)
 
 
-def test_a_line_from_before_the_reset_that_is_read_after_it_is_covered_and_so_is_its_replay() -> None:
+@pytest.mark.parametrize("seconds", [50, -1_200, 61], ids=["before the reset", "slow clock", "after it"])
+def test_a_line_that_no_record_had_reached_at_the_reset_taints_whatever_its_time_is(seconds: float) -> None:
+    """A clock of the node, of the laptop or of the API server may be off; the kernel log's order is not."""
     cluster = tainted_cluster(stamp=100)
+    reset_node(cluster, "gpu-1", 60, read=59)
+
+    cluster.tick(fault(stamp=150, seconds=seconds), seconds=62)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_fault_of_another_gpu_taints_after_the_reset_of_a_node_whose_clock_is_slow() -> None:
+    cluster = tainted_cluster(stamp=100)
+    reset_node(cluster, "gpu-1", 60, read=59)
+
+    cluster.tick(fault(gpu="0000:9a:00", stamp=150, seconds=-1_200), seconds=62)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_fault_taints_although_its_time_is_before_the_reset_of_a_persons_taint() -> None:
+    """Nothing of this boot's kernel log was recorded at the reset."""
+    cluster = Cluster(fleet(10))
+    cluster.apply(operator_taint(cluster.nodes["gpu-1"], at=at(0), by="ann", reason="a look at the riser"))
+    reset_node(cluster, "gpu-1", 60, read=59)
+
+    new = fault(seconds=30)
+    place = KernelPosition("boot-a", 500, 150_000_000)
+    cluster.tick(replace(new, finding=new.finding._replace(position=place)), seconds=62)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_fatal_line_that_only_its_time_covers_is_reported() -> None:
+    cluster = tainted_cluster(stamp=None)
     reset_node(cluster, "gpu-1", 60)
 
-    cluster.tick(fault(stamp=150, seconds=50), seconds=62)
-    cluster.tick(fault(stamp=150, seconds=300), seconds=301)
+    plan = cluster.tick(fault(stamp=None, seconds=50, text="NVRM: Xid 79, later"), seconds=62)
 
     assert cluster.tainted == set()
+    assert [item.reason for item in plan.ignored] == [COVERED_BY_TIME]
+    assert [skipped.why for skipped in plan.refused] == [SkipReason.COVERED]
 
 
 def test_a_reset_covers_lines_that_are_only_counted_in_memory() -> None:
@@ -95,6 +136,24 @@ def test_a_reset_covers_lines_that_are_only_counted_in_memory() -> None:
 
     assert [change.verb for change in extension.changes] == [Verb.RECORD]
     assert cluster.tainted == set()
+
+
+def test_a_fault_that_was_counted_before_a_release_moves_only_what_that_release_covers() -> None:
+    """Otherwise a release in part, or an older one, would hide faults that it does not cover."""
+    older, newer = (Release(at(n), "ann", "", "reset", KernelPosition("boot-a", n, n)) for n in (10, 60))
+    part = Release(at(60), "ann", "", f"{HOW_PART}xid 79", KernelPosition("boot-a"))
+    places = {"same": 60, "other time": 10, "further": 60}
+    covers = tuple(
+        PartCover("boot-a", 90 if name == "further" else 20, 20, rule="xid.79", gpu=GPU, at=at(seconds))
+        for name, seconds in places.items()
+    )
+    counted = fault(boot="boot-a")
+    counted = replace(counted, finding=counted.finding._replace(position=KernelPosition("boot-a", 70, 70)))
+
+    found = covered_to(NodeRecord(releases=(part, newer, older), part_covers=covers), counted, ns(60))
+
+    assert [mark.read.sequence for mark in found.releases] == [None, 70, 10]
+    assert [cover.sequence for cover in found.part_covers] == [70, 20, 90]
 
 
 def test_a_fault_counted_between_a_reset_and_its_observation_taints() -> None:

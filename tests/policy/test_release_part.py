@@ -23,6 +23,7 @@ from konductor_like.model import (
     NodeState,
     Quarantine,
     Severity,
+    SkipReason,
     Source,
     Verb,
 )
@@ -252,6 +253,83 @@ def test_evidence_of_a_pod_stays_released_after_a_reboot() -> None:
     cluster.tick(uncorrectable(3200), seconds=3201)
 
     assert cluster.tainted == set()
+
+
+@pytest.mark.parametrize("reported", [95, None], ids=["watched reboot", "reboot that nobody watched"])
+def test_a_line_that_names_no_boot_stays_released_after_reboot_and_restart(reported: float | None) -> None:
+    """A plain ``dmesg`` names no boot, and the stamp alone does not show that the line is an old one."""
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=20), fault(rule="xid.48", stamp=21), seconds=1)
+    release_rules(cluster, 60, "xid.79")
+    cluster.reboot("gpu-1", "boot-b", reported=reported)
+    cluster.tick(seconds=200)
+    forget(cluster)
+
+    plan = cluster.tick(fault(stamp=20), seconds=600)
+
+    assert [each.key.rule for each in tainting(cluster.nodes["gpu-1"].record)] == ["xid.48"]
+    assert [skipped.why for skipped in plan.refused] == [SkipReason.COVERED]
+    cluster.tick(fault(stamp=310, seconds=500), seconds=601)
+    assert {each.key.rule for each in tainting(cluster.nodes["gpu-1"].record)} == {"xid.48", "xid.79"}
+
+
+def test_releases_in_part_of_two_boots_cover_each_its_own_lines() -> None:
+    """The stamps of the two boots cannot be compared."""
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=50_000), seconds=1)
+    release_rules(cluster, 60, "xid.79")
+    cluster.reboot("gpu-1", "boot-b", reported=95)
+    cluster.tick(fault(stamp=30, seconds=200), seconds=201)
+    assert cluster.tainted == {"gpu-1"}
+    release_rules(cluster, 300, "xid.79")
+    forget(cluster)
+
+    cluster.tick(fault(stamp=30, seconds=500), fault(stamp=50_000), seconds=501)
+    assert cluster.tainted == set()
+    cluster.tick(fault(stamp=400, seconds=570), seconds=571)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_release_in_part_covers_an_earlier_boot_for_a_day() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=20), seconds=1)
+    release_rules(cluster, 60, "xid.79")
+    cluster.reboot("gpu-1", "boot-b")
+    cluster.tick(seconds=200)
+    assert [each.rule for each in cluster.nodes["gpu-1"].record.part_covers] == ["xid.79"]
+
+    cluster.reboot("gpu-1", "boot-c")
+    cluster.tick(seconds=60 + 86_400)
+
+    assert not cluster.nodes["gpu-1"].record.part_covers
+
+
+def test_a_release_in_part_survives_the_controllers_own_release() -> None:
+    """The end of a test releases the test, and nothing that a person has released before."""
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(rule="xid.48", stamp=20), fault(stamp=30, **TEST), seconds=1)  # type: ignore[arg-type]
+    release_rules(cluster, 60, "xid.48")
+    cluster.tick(seconds=3700)
+    assert cluster.nodes["gpu-1"].record.releases[0].how == "time"
+    forget(cluster)
+
+    cluster.tick(fault(rule="xid.48", stamp=20, seconds=3800), seconds=3801)
+
+    assert cluster.tainted == set()
+
+
+def test_a_line_without_a_position_stays_released_in_part() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=None), fault(rule="xid.48", stamp=None), seconds=1)
+    release_rules(cluster, 60, "xid.79")
+    forget(cluster)
+
+    cluster.tick(fault(stamp=None), seconds=600)
+    assert [each.key.rule for each in tainting(cluster.nodes["gpu-1"].record)] == ["xid.48"]
+    cluster.tick(fault(stamp=None, seconds=590), seconds=601)
+
+    assert {each.key.rule for each in tainting(cluster.nodes["gpu-1"].record)} == {"xid.48", "xid.79"}
 
 
 def test_many_later_releases_in_part_change_nothing_about_the_first() -> None:

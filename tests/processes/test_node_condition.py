@@ -74,7 +74,7 @@ def test_a_fault_a_reset_and_switching_off_with_the_shipped_rights(stage: Stage)
     assert found["message"].startswith("konductor-like: Xid 79 on GPU 0000:4e:00 since 2")
     assert stage.node("gpu-02").tainted
 
-    assert stage.run("reset", "gpu-02", "--reason", "swapped").returncode == 0
+    assert stage.run("reset", "gpu-02", "--yes", "--reason", "swapped").returncode == 0
     until(lambda: statuses(stage)[1] == "False", "it is False again", controller)
     assert condition(stage, "cpu-01") == {}
     assert controller.stop() == 0

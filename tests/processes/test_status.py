@@ -12,6 +12,7 @@ import pytest
 from konductor_like.build import this_program
 from konductor_like.demo.stage import Stage
 from konductor_like.demo.story import XID_79
+from konductor_like.exits import Exit
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import Request
 from tests.benchmarks.test_steady_bench import free_port
@@ -55,6 +56,43 @@ def test_no_node_is_healthy_while_the_kernel_logs_cannot_be_read() -> None:
         assert "healthy" not in done.stdout
         assert done.stderr.startswith("warning: the kernel logs have not been read since")
         assert "kernel log has not been read since" in stage.run("explain", "node", stage.gpu_nodes[0]).stdout
+
+
+def test_a_taint_that_the_controller_may_not_write_is_the_first_line_of_status_and_breaks_doctor() -> None:
+    with Stage(gpu_nodes=5) as stage:
+        controller = stage.start_controller()
+        until(logged(controller, "Reading Loki"), "it leads", controller)
+        stage.cluster.access.deny("patch", "nodes")
+        stage.kernel(stage.gpu_nodes[3], XID_79)
+        words = "1 node should be tainted and cannot be for"
+
+        until(lambda: stage.run("status").stdout.startswith(words), "status shows it", controller)
+
+        done = stage.run("status", "--exit-code")
+        assert done.returncode == Exit.FOUND
+        assert "patch nodes is forbidden; gpu-04: xid 79" in done.stdout.splitlines()[0]
+        checked = stage.run("doctor", "--timeout", "60")
+        assert checked.returncode == Exit.FOUND
+        assert f"broken   account           {words}" in checked.stdout
+
+
+def test_the_end_of_loki_is_on_the_lease_before_the_nodes_are_unknown() -> None:
+    with Stage(gpu_nodes=5) as stage:
+        controller = stage.start_controller()
+        until(logged(controller, "Reading Loki"), "it leads", controller)
+        stage.loki.stop()
+
+        words = "the controller cannot read kernel lines for"
+        until(
+            lambda: f"\nLoki:        {words}" in stage.run("status").stdout,
+            "status shows it",
+            controller,
+        )
+
+        done = stage.run("doctor", "--timeout", "60")
+        assert done.returncode == Exit.FOUND
+        assert f"broken   reading           {words}" in done.stdout
+        assert "Loki answered the controller" not in done.stdout
 
 
 def _asks_for_faults(request: Request) -> bool:

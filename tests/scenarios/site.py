@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
@@ -25,6 +25,7 @@ from konductor_like.cli.app import execute
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.model import Incident, IncidentState, NodeRecord, NodeState, Role
 from konductor_like.sandbox.http import Reply, Request
+from konductor_like.sandbox.kmsg import Kmsg
 from konductor_like.sandbox.kubernetes.api import _whole
 from konductor_like.sandbox.kubernetes.lists import Selection
 from konductor_like.sandbox.kubernetes.resources import NODES
@@ -65,6 +66,7 @@ class _Kernel:
     boot_id: str
     booted_ns: int
     sequence: int = 1000
+    device: Kmsg = field(default_factory=Kmsg)
 
     def line(self, text: str, now_ns: int) -> str:
         """Return the record of a line that the kernel prints now."""
@@ -274,19 +276,15 @@ class Site:
     def kernel(self, node: str, text: str, *, at: float = 0.0, late: float = SHIPPING_SECONDS) -> None:
         """Schedule a kernel line ``at`` seconds from now; Loki has it ``late`` seconds after that."""
 
-        def happen() -> None:
-            now_ns = self.clock.true_ns
-            self._ship(
-                node,
-                "dmesg-logging",
-                f"dmesg-{node[-4:]}",
-                "dmesg",
-                {},
-                self._log(node).line(text, now_ns),
-                late,
-            )
+        self._at(at, lambda: self.write(node, f"{text}\n", late=late))
 
-        self._at(at, happen)
+    def write(
+        self, node: str, text: str, *, late: float = SHIPPING_SECONDS, shipped_as: str | None = None
+    ) -> None:
+        """Write to a node's ``/dev/kmsg`` now; the collector may give the lines another node name."""
+        log, now_ns = self._log(node), self.clock.true_ns
+        for line in log.device.write(text, lambda line: log.line(line, now_ns)):
+            self._ship(shipped_as or node, "dmesg-logging", f"dmesg-{node[-4:]}", "dmesg", {}, line, late)
 
     def pod(
         self,

@@ -10,9 +10,10 @@ The file needs only Python (3.9 or newer), so any Python image can run it. It pr
 ``seq`` and the stamp come from the kernel and identify a line that is read twice. A facility other than 0
 (kern) was written from user space, for example by ``echo … > /dev/kmsg``; the kernel never allows 0 there.
 TEXT stays escaped as the kernel wrote it: ``\x0a`` is a newline, ``\x5c`` a backslash. A gap names the
-records that the kernel overwrote before the reader read them. A heartbeat, each minute, confirms that all
-records up to ``seq`` were printed. The format of /dev/kmsg is in Documentation/ABI/testing/dev-kmsg of the
-Linux sources.
+records that the kernel overwrote before the reader read them. A gap from 0 comes first if the ring buffer no
+longer has the beginning of the boot; an earlier reader may have printed those records. A heartbeat, each
+minute, confirms that all records up to ``seq`` were printed or named. The format of /dev/kmsg is in
+Documentation/ABI/testing/dev-kmsg of the Linux sources.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Records:
         self.lines: list[bytes] = []
         self.printed: int | None = None
         self._boot = boot.encode("ascii")
-        self._next: int | None = None
+        self._next = 0
         self._held = b""
         self._writer = (0, b"")
 
@@ -82,7 +83,7 @@ class Records:
             self._next = sequence + 1
             return
         self.flush()
-        if self._next is not None and sequence > self._next:
+        if sequence > self._next:
             gap = (self._boot, self._next, sequence - 1, sequence - self._next)
             self.lines.append(b"kmsg/1 gap boot=%b from=%d to=%d lost=%d\n" % gap)
         seconds, micros = divmod(int(match[3]), 1_000_000)
@@ -99,7 +100,7 @@ class Records:
 
     def flush(self) -> None:
         """Finish the line that is held back: no further fragment belongs to it."""
-        if self._held and self._next is not None:
+        if self._held:
             self.lines.append(self._held + b"\n")
             self.printed = self._next - 1
             self._held = b""

@@ -1,27 +1,19 @@
-"""The links that Kubernetes shows: API server, rights, controller, policy, nodes, readers, tools. Pure."""
+"""The links that Kubernetes shows: API server, rights, nodes, readers, collector, other tools. Pure."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
-from konductor_like.cli.columns import age_of, count
+from konductor_like.cli.columns import count
+from konductor_like.cli.doctor.controller_links import gpu_nodes_of
 from konductor_like.cli.doctor.facts import Facts, Workload
-from konductor_like.cli.doctor.link import Link, Unseen, after, broken, few, known, ok, seen, some_of, warn
-from konductor_like.cli.session import ControllerReport
-from konductor_like.cluster.preflight import admission_objects
+from konductor_like.cli.doctor.link import APPLY, Link, after, broken, few, known, ok, seen, some_of, warn
 from konductor_like.cluster.reader_pods import reader_place
-from konductor_like.model import NEEDS_LABEL, CoverageState, Source
-from konductor_like.model.time import stamp
-from konductor_like.policy.wording import pause_words
 
-_INSTALL = "helm upgrade --install konductor-like charts/konductor-like -n konductor-like -f mine.yaml"
-_APPLY = f"{_INSTALL} (or kubectl apply -k .)"
-"""A bare `kubectl apply -f` would undo the image and the settings of a chart or a kustomization."""
 _COLLECTORS = re.compile(r"opentelemetry-collector|otelcol|otel-collector|/alloy|promtail|fluent|vector")
 
 
@@ -41,116 +33,6 @@ def rights(facts: Facts) -> Link:
         do = "ask for the roles of manifests/people_rbac.yaml (docs/use/permissions.md)"
         return warn("you may not read what `status` needs", do, *details)
     return ok(f"you may look, and not use: {', '.join(missing)}", *details)
-
-
-def controller(facts: Facts) -> Link:
-    """Check that a controller holds the Lease and may taint nodes."""
-    lease = seen(facts.controller)
-    namespace, pause = lease.lease.partition("/")[0], lease.controls.pause
-    if not lease.alive(facts.now):
-        return _not_running(facts, lease, namespace)
-    words = f"{lease.holder} holds the Lease {lease.lease}"
-    if pause and (pause.until is None or pause.until > facts.now):
-        return warn(f"{pause_words(pause)}: no node is tainted", "konductor-like resume", words)
-    if lease.policy.brake_max_nodes == 0:
-        do = f"kubectl -n {namespace} get configmap konductor-like -o yaml"
-        return warn("KONDUCTOR_BRAKE_MAX_NODES is 0: the brake holds back every taint", do, words)
-    if lease.problem:
-        return warn(f"a part of the Lease cannot be read: {lease.problem}", "konductor-like status")
-    return ok(f"{words}, version {lease.program}" if lease.program else words)
-
-
-def _not_running(facts: Facts, lease: ControllerReport, namespace: str) -> Link:
-    details, do = tuple[str, ...](), _log(lease)
-    if not isinstance(facts.deployments, Unseen):
-        mine = (each for each in facts.deployments if each.namespace == namespace)
-        deployment = next((each for each in mine if each.name == "konductor-like"), None)
-        if deployment is None:
-            why = "no controller is installed, or it runs outside the cluster"
-            why = f"{_renewed(lease, facts.now)}; {why}" if lease.renewed else why
-            return broken(why, _APPLY, f"no Deployment konductor-like in namespace {namespace}")
-        if "--dry-run" in deployment.arguments and deployment.ready:
-            why = "the Deployment runs with --dry-run: it takes no Lease and taints no node"
-            return warn(why, f"kubectl -n {namespace} edit deployment konductor-like")
-        if not deployment.desired:
-            do = f"kubectl -n {namespace} scale deployment/konductor-like --replicas=1"
-            return broken("the Deployment konductor-like has 0 replicas", do)
-        details = (f"Deployment: {deployment.ready} of {count(deployment.desired, 'pod')} ready",)
-        if not deployment.ready:
-            do = f"kubectl -n {namespace} describe deployment,pods"
-    why = f"{_renewed(lease, facts.now)}: it is dead or stuck"
-    if not lease.exists or lease.holder is None:
-        nobody = f"nobody holds the Lease {lease.lease}"
-        why = nobody if lease.exists else f"there is no Lease {lease.lease}: no controller ever ran"
-    return broken(why, do, *details)
-
-
-def _renewed(lease: ControllerReport, now: datetime) -> str:
-    when = f"{age_of(lease.renewed, now)} ago" if lease.renewed else "never"
-    return f"{lease.holder} renewed the Lease {when}"
-
-
-def _log(lease: ControllerReport) -> str:
-    return f"kubectl -n {lease.lease.partition('/')[0]} logs deploy/konductor-like --tail=20"
-
-
-def reading(facts: Facts) -> Link:
-    """Check that the controller reads both sources up to the present."""
-    lease = seen(facts.controller)
-    if not lease.alive(facts.now):
-        raise after("controller")
-    if Source.KERNEL not in lease.reached_ns or lease.coverage is None:
-        raise Unseen("the controller has not published yet how far it has read", _log(lease))
-    if since := lease.unread_since(facts.now):
-        return broken(f"blind: kernel logs were read up to {stamp(since)} only", _log(lease))
-    if since := lease.unread_since(facts.now, Source.POD):
-        return warn(f"pod logs were read up to {stamp(since)} only", _log(lease))
-    return ok(f"kernel logs are read up to {age_of(lease.coverage.at, facts.now)} ago")
-
-
-def is_reading(facts: Facts) -> bool:
-    """Whether the controller runs and reads the kernel logs up to the present."""
-    try:
-        return reading(facts).state != "broken"
-    except Unseen:
-        return False
-
-
-def measured(facts: Facts) -> frozenset[str]:
-    """Return the GPU nodes that the controller hears."""
-    coverage = seen(facts.controller).coverage if is_reading(facts) else None
-    every = gpu_nodes_of(facts) if coverage else ()
-    return frozenset(name for name in every if coverage and coverage.of(name) is CoverageState.MEASURED)
-
-
-def _rules(spec: Mapping[str, Any]) -> list[str]:
-    """Return the expressions of the variables and validations of an admission policy."""
-    rules = [each for name in ("variables", "validations") for each in spec.get(name) or ()]
-    return [str(each.get("expression")) for each in rules if isinstance(each, Mapping)]
-
-
-def policy(facts: Facts) -> Link:
-    """Check that the policy that limits the controller's writes is in force."""
-    spec, binding = (seen(each).get("spec") or {} for each in (facts.policy, facts.binding))
-    if not spec:
-        return broken("there is no ValidatingAdmissionPolicy konductor-like", _APPLY)
-    if not binding:
-        return broken("the policy has no binding konductor-like, so nothing applies it", _APPLY)
-    actions = [str(each) for each in binding.get("validationActions") or ()]
-    if "Deny" not in actions:
-        acts = ", ".join(actions) or "empty"
-        return broken(f"the policy's binding does not deny: validationActions is {acts}", _APPLY)
-    if NEEDS_LABEL not in str(spec.get("validations")):
-        why = f"the policy is older than the label {NEEDS_LABEL}, which the controller then leaves out"
-        return warn(why, _APPLY)
-    if _rules(spec) != _rules(admission_objects()[0]["spec"]):
-        return warn("the policy differs from the manifest of this version", _APPLY)
-    return ok("present, bound, and as in the manifest of this version")
-
-
-def gpu_nodes_of(facts: Facts) -> frozenset[str]:
-    """Return the names of the GPU nodes; empty if the Nodes were not seen."""
-    return frozenset(name for name, node in known(facts.nodes, {}).items() if node.is_gpu_node)
 
 
 def nodes(facts: Facts) -> Link:
@@ -175,7 +57,7 @@ def readers(facts: Facts) -> Link:
     if not every:
         raise after("GPU nodes")
     if not pods:
-        do = f"kubectl -n {namespace} describe daemonset" if details else _APPLY
+        do = f"kubectl -n {namespace} describe daemonset" if details else APPLY
         return broken(f"no pod runs in namespace {namespace}", do, *details)
     missing = without_reader(facts)
     unready = sorted(missing & set(pods))

@@ -34,8 +34,8 @@ def doctor(
 ) -> None:
     """Check the whole chain, from the kernel log to the taint, link by link.
 
-    Only reads. For Loki set LOG_ENDPOINT, and further settings as the controller has them. Exits with 4 if a
-    link is broken, with 5 if none is broken but a link could not be checked.
+    Changes nothing. For Loki set LOG_ENDPOINT, and further settings as the controller has them. Exits with 4
+    if a link is broken, with 5 if none is broken but a link could not be checked.
     """
     end = time.monotonic() + timeout  # the imports below count: on a busy machine they take seconds
     from konductor_like.cli.doctor.gather import gather

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
 from konductor_like.cli import session
+from konductor_like.cli.doctor.acting import Acting
 from konductor_like.cli.doctor.link import State, Unseen
 from konductor_like.cluster.client import ReadOnlyKubeClient, namespace_path
 from konductor_like.cluster.errors import KubeForbidden, KubeNotFound
@@ -23,7 +24,7 @@ from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiError, LokiRefused
 from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_matchers, selector
 from konductor_like.loki.window_query import TimeWindow, WindowQuery
-from konductor_like.model import SUSPECT_TAINT_KEY, TAINT_KEY
+from konductor_like.model import SUSPECT_TAINT_KEY, TAINT_KEY, NodeState
 from konductor_like.model.time import SECOND_NS, moment_of, span_ns
 from konductor_like.settings import Settings
 
@@ -61,9 +62,17 @@ class Workload:
 class Node:
     """A Node of the cluster."""
 
-    is_gpu_node: bool
-    taints: tuple[str, ...] = ()
-    """The keys of taints that other tools set."""
+    state: NodeState
+
+    @property
+    def is_gpu_node(self) -> bool:
+        """Whether it counts as a GPU node."""
+        return self.state.is_gpu_node
+
+    @property
+    def taints(self) -> tuple[str, ...]:
+        """The keys of taints that other tools set."""
+        return tuple(each.key for each in self.state.taints if each.key not in (TAINT_KEY, SUSPECT_TAINT_KEY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,8 @@ class Heard:
     """The names of all labels and all structured metadata on them."""
     complete: bool = True
     """Whether all heartbeats of the span were read."""
+    fresh: frozenset[str] = frozenset()
+    """The names on the heartbeats of the last 100 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +117,10 @@ class Facts:
     controller: session.ControllerReport | Unseen
     deployments: tuple[Workload, ...] | Unseen
     daemonsets: tuple[Workload, ...] | Unseen
-    policy: JsonObject | Unseen
-    """The admission policy for the controller; empty if there is none."""
-    binding: JsonObject | Unseen
+    acting: Acting | Unseen
+    """The answers to dry runs in the name of the controller's account."""
+    policies: Mapping[str, tuple[JsonObject, JsonObject]] | Unseen
+    """By name, each policy that the controller needs and its binding; empty objects for missing ones."""
     nodes: Mapping[str, Node] | Unseen
     readers: Mapping[str, bool] | Unseen
     """By Node, whether the reader's pod there is ready."""
@@ -165,11 +177,7 @@ def rights(client: ReadOnlyKubeClient, settings: Settings) -> Mapping[str, str]:
 def nodes(client: ReadOnlyKubeClient, report: session.ControllerReport | None) -> Mapping[str, Node]:
     """List the Nodes; without the controller's settings, GPU nodes are those with the usual labels."""
     found = list_nodes(client, node_decoder(report.settings if report else None, listed_slices(client)))
-    own = (TAINT_KEY, SUSPECT_TAINT_KEY)
-    return {
-        name: Node(state.is_gpu_node, tuple(each.key for each in state.taints if each.key not in own))
-        for name, state in found.items()
-    }
+    return {name: Node(state) for name, state in found.items()}
 
 
 def workloads(client: ReadOnlyKubeClient, kind: str) -> tuple[Workload, ...]:
@@ -193,12 +201,27 @@ def _workload(item: JsonObject) -> Workload:
     )
 
 
-def admission(client: ReadOnlyKubeClient, kind: str) -> JsonObject:
-    """Return the controller's admission policy or its binding; an empty object if there is none."""
+def policy_names(report: session.ControllerReport | None) -> Sequence[str]:
+    """Return the names of the admission policies that the controller needs with its settings."""
+    known = report.settings if report else None
+    optional = {
+        "konductor-like-node-condition": known is not None and known.node_condition,
+        "konductor-like-job-events": known is not None and known.job_events,
+    }
+    return ("konductor-like", *(name for name, is_on in optional.items() if is_on))
+
+
+def policies(client: ReadOnlyKubeClient, names: Iterable[str]) -> Mapping[str, tuple[JsonObject, JsonObject]]:
+    """Return these admission policies, each with its binding; an empty object for one that is missing."""
+    kinds = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+    return {name: (_admission(client, kinds[0], name), _admission(client, kinds[1], name)) for name in names}
+
+
+def _admission(client: ReadOnlyKubeClient, kind: str, name: str) -> JsonObject:
     try:
-        return client.get(f"/apis/admissionregistration.k8s.io/v1/{kind}/konductor-like")
+        return client.get(f"/apis/admissionregistration.k8s.io/v1/{kind}/{name}")
     except KubeNotFound as error:
-        if '"konductor-like" not found' in str(error):
+        if f'"{name}" not found' in str(error):
             return {}
         why = "this API server has no admission policies: only roles limit the controller"
         raise Unseen(why, "upgrade to Kubernetes 1.30 or newer", State.WARN) from error
@@ -244,16 +267,18 @@ def heard(loki: LokiClient, settings: Settings, nodes_now: Callable[[], Collecti
     recent = TimeWindow(now_ns - _RECENT_NS, now_ns + span_ns(settings.future_skew_seconds))
     found = _read(loki, settings, recent)
     gpu_nodes = nodes_now()
-    unheard = set(gpu_nodes) - set(found.beats)
+    found = replace(found, fresh=frozenset(found.beats))
+    unheard = set(gpu_nodes) - found.fresh
     earlier = TimeWindow(now_ns - span_ns(settings.heartbeat_stale_seconds), recent.start_ns)
     if (not unheard and gpu_nodes) or earlier.width_ns <= 0:
         return found
     older = _read(loki, settings, earlier, unheard if found.beats and len(unheard) <= _NAMES_MOST else ())
     return Heard(
         {**older.beats, **found.beats},
-        found.nameless + older.nameless,
+        found.nameless if found.beats or found.nameless else older.nameless,
         found.labels | older.labels,
         found.complete and older.complete,
+        found.fresh,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from konductor_like.cli import session
 from konductor_like.cli.doctor import facts
+from konductor_like.cli.doctor.acting import Acting, acting
 from konductor_like.cli.doctor.link import State, Unseen, after, known, seen
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.errors import KubeBadAnswer, KubeError, KubeForbidden, KubeTimeout, refused_right
@@ -116,8 +117,8 @@ def gather(
         "controller": lambda api: session.known_controller(api, settings),
         "deployments": lambda api: facts.workloads(api, "deployments"),
         "daemonsets": lambda api: facts.workloads(api, "daemonsets"),
-        "policy": lambda api: facts.admission(api, "validatingadmissionpolicies"),
-        "binding": lambda api: facts.admission(api, "validatingadmissionpolicybindings"),
+        "policies": lambda api: facts.policies(api, facts.policy_names(report())),
+        "acting": lambda api: _acting(api, asked),
         "groups": lambda api: frozenset(api.group_names()),
         "readers": lambda api: facts.readers(api, reader_place(settings)[0]),
         "nodes": lambda api: facts.nodes(api, report()),
@@ -148,3 +149,10 @@ def gather(
     for each in filter(None, (api, logs)):
         each.close()
     return found
+
+
+def _acting(api: ReadOnlyKubeClient, asked: Requests) -> Acting:
+    """Try what the controller's account may do, when Lease and Nodes are read. Raises Unseen or KubeError."""
+    lease, nodes = seen(asked.get("controller")), known(asked.get("nodes"), {})
+    states = [node.state for node in nodes.values()]
+    return acting(api, lease, states, facts.policy_names(lease), session.cluster_now(api))

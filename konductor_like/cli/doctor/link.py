@@ -11,6 +11,10 @@ from konductor_like.cli.columns import count
 from konductor_like.model.text import listed
 
 T = TypeVar("T")
+_INSTALL = "helm upgrade --install konductor-like charts/konductor-like -n konductor-like -f mine.yaml"
+APPLY = f"{_INSTALL} (or kubectl apply -k .)"
+"""A bare `kubectl apply -f` would undo the image and the settings of a chart or a kustomization."""
+AGAIN = "run `konductor-like doctor` again in two minutes"
 NAMES_SHOWN = 5
 
 
@@ -41,16 +45,25 @@ class Unseen(Exception):  # noqa: N818  # it says what happened, and is often no
     """A fact that could not be seen, and the state of a link that needs it."""
 
     def __init__(
-        self, why: str, do: str = "", state: State = State.UNKNOWN, *, refused: bool = False
+        self,
+        why: str,
+        do: str = "",
+        state: State = State.UNKNOWN,
+        *,
+        refused: bool = False,
+        young: bool = False,
     ) -> None:
-        """``refused``: Loki answered, and does not accept the caller's tenant or credentials."""
+        """``refused``: Loki answered, and does not accept the caller's tenant or credentials.
+
+        ``young``: time alone will show it.
+        """
         super().__init__(why)
-        self.do, self.state, self.refused = do, state, refused
+        self.do, self.state, self.refused, self.young = do, state, refused, young
 
     @property
     def link(self) -> Link:
         """The link that needs this fact."""
-        could = "cannot be checked: " if self.state is State.UNKNOWN else ""
+        could = "cannot be checked: " if self.state is State.UNKNOWN and not self.young else ""
         return Link(self.state, f"{could}{self}", self.do)
 
 
@@ -69,6 +82,11 @@ def known(fact: T | Unseen, default: T) -> T:
 def after(name: str) -> Unseen:
     """Return why a link cannot be checked before another link is whole."""
     return Unseen(f"the link `{name}` must be whole first")
+
+
+def not_yet(why: str, do: str = AGAIN) -> Unseen:
+    """Return why a link is neither whole nor broken yet."""
+    return Unseen(f"not known yet: {why}", do, young=True)
 
 
 def ok(words: str, *details: str) -> Link:

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from urllib.parse import urlsplit
 
 from konductor_like.cli.columns import age, age_of, count
-from konductor_like.cli.doctor.cluster_links import gpu_nodes_of, is_reading, measured, without_reader
+from konductor_like.cli.doctor.cluster_links import without_reader
+from konductor_like.cli.doctor.controller_links import gpu_nodes_of, hearing, is_deaf, is_reading
 from konductor_like.cli.doctor.facts import Facts, Heard, Limits, silent
-from konductor_like.cli.doctor.link import Link, Unseen, after, broken, few, known, ok, seen, some_of, warn
+from konductor_like.cli.doctor.link import (
+    Link,
+    State,
+    Unseen,
+    after,
+    broken,
+    few,
+    known,
+    not_yet,
+    ok,
+    seen,
+    some_of,
+    warn,
+)
+from konductor_like.model.attempts import Doing
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, moment_of, stamp
 
 FORWARD = "kubectl -n loki port-forward svc/loki 3100, then LOG_ENDPOINT=http://localhost:3100"
@@ -31,11 +47,16 @@ def loki(facts: Facts) -> Link:
     if away is None or away.refused:
         return ok(f"{endpoint} answers")
     if "log_endpoint" not in facts.settings.model_fields_set:
-        also = "; the controller reads it" if is_reading(facts) else ""
+        also = f"; {_answered(facts)}" if is_reading(facts) else ""
         raise Unseen(f"LOG_ENDPOINT is not set, and the default works only in a pod{also}", FORWARD)
     if is_reading(facts):
-        return warn(f"{endpoint} does not answer here; the controller reads Loki", away.do, str(away))
+        return warn(f"{endpoint} does not answer here; {_answered(facts)}", away.do, str(away))
     raise away
+
+
+def _answered(facts: Facts) -> str:
+    answered = seen(facts.controller).attempts.of(Doing.KERNEL).ok
+    return f"Loki answered the controller {age_of(answered or facts.now, facts.now)} ago"
 
 
 def login(facts: Facts) -> Link:
@@ -47,7 +68,7 @@ def login(facts: Facts) -> Link:
         do = "set KONDUCTOR_LOKI_TENANT here, and in the controller's settings"
         return broken("Loki has tenants, and no tenant is set (no org id)", do)
     if is_reading(facts) and not away.refused:
-        return ok("not asked from here; the controller reads Loki")
+        return ok(f"not asked from here; {_answered(facts)}")
     raise away if away.refused else after("Loki")
 
 
@@ -83,16 +104,25 @@ def _low(found: Limits, timeout_seconds: float) -> Iterator[tuple[str, str]]:
 
 
 def stream(facts: Facts) -> Link:
-    """Check that the kernel selector finds lines."""
-    hears, selector = measured(facts), facts.settings.kernel_selector
-    if _away(facts) and hears:
-        return ok(f"the controller hears {len(hears)} of {count(len(gpu_nodes_of(facts)), 'GPU node')}")
+    """Check that the kernel selector finds lines, here and in the controller."""
+    selector, every = facts.settings.kernel_selector, gpu_nodes_of(facts)
+    if _away(facts):
+        return ok(f"the controller hears {len(hearing(facts))} of {count(len(every), 'GPU node')}")
     heard = seen(facts.heard)
     if heard.beats or heard.nameless:
+        if every & heard.fresh and is_deaf(facts):
+            do = "compare the controller's selector, matchers, node label and tenant with those of this shell"
+            here = f"heartbeats of {count(len(every & heard.fresh), 'GPU node')}"
+            return broken(f"the controller hears no node, and Loki has {here} here", do)
+        if is_reading(facts):
+            hearing(facts)
         return ok(f"{selector} has heartbeats")
-    if hears:
+    if is_reading(facts) and seen(facts.controller).attempts.heard:
         do = "set KONDUCTOR_KERNEL_SELECTOR and KONDUCTOR_EXTRA_MATCHERS as the controller has them"
         raise Unseen(f"the controller hears nodes, and {selector} has no heartbeat", do)
+    if known(facts.oldest_beat, None):
+        do = "look at the collector's log: Loki may refuse its lines; then at the reader's pods"
+        return broken(f"{selector} has no heartbeat in the last minutes, and had some before", do)
     if known(facts.first_line, None):
         do = "use the reader of manifests/dmesg_daemonset.yaml (docs/start/own-loki.md)"
         return warn(f"{selector} has lines, and no heartbeat in the last minutes", do)
@@ -115,6 +145,10 @@ def label(facts: Facts) -> Link:
     if not heard.beats:
         do = "set KONDUCTOR_NODE_LABEL to the label that has the node's name; the collector must set it"
         return broken(f"no heartbeat has {name}", do, f"they have: {few(heard.labels)}")
+    if heard.nameless and (late := _late(facts, heard)):
+        do = "let the collector on the node set it (docs/start/own-loki.md)"
+        words = f"{count(heard.nameless, 'heartbeat')} without {name}"
+        return broken(f"{words}, and none with it from {some_of(late, len(gpu_nodes_of(facts)))}", do)
     if heard.nameless:
         do = "let the collector on the node set it (docs/start/own-loki.md)"
         return warn(f"{count(heard.nameless, 'heartbeat')} without {name}", do)
@@ -124,8 +158,14 @@ def label(facts: Facts) -> Link:
 def _strangers(facts: Facts, heard: Heard) -> dict[str, str]:
     """Return, by each name on heartbeats that no Node has, the GPU node that is most likely meant."""
     nodes = known(facts.nodes, {})
-    silent_nodes = sorted(gpu_nodes_of(facts) - heard.beats.keys(), key=len, reverse=True)
+    silent_nodes = sorted(gpu_nodes_of(facts) - heard.fresh, key=len, reverse=True)
     return {name: _meant(name, silent_nodes) for name in sorted(heard.beats) if nodes and name not in nodes}
+
+
+def _late(facts: Facts, heard: Heard) -> list[str]:
+    """Return the GPU nodes with a reader that were not heard in the last 100 seconds, by any name."""
+    heard_now = {*heard.fresh, *_strangers(facts, heard).values()}
+    return sorted(gpu_nodes_of(facts) - heard_now - without_reader(facts))
 
 
 def _meant(name: str, silent_nodes: Iterable[str]) -> str:
@@ -151,21 +191,40 @@ def names(facts: Facts) -> Link:
 
 def beats(facts: Facts) -> Link:
     """Check that every GPU node with a reader is heard; a stranger's name explains a silent node."""
-    every, excused, complete = gpu_nodes_of(facts), without_reader(facts), True
-    known_names: frozenset[str] = measured(facts)
-    if not (_away(facts) and known_names):
-        heard = _heard(facts)
-        if not every or not heard.beats:
-            raise after("node label" if every else "GPU nodes")
-        known_names = frozenset((*heard.beats, *_strangers(facts, heard).values()))
-        complete = heard.complete
-    if silent_nodes := sorted(every - known_names - excused):
-        if not complete:
-            raise Unseen("too many heartbeats to read in this time", "konductor-like status")
+    every, excused = gpu_nodes_of(facts), without_reader(facts)
+    here = None if _away(facts) else _heard(facts)
+    if here is None:
+        names = hearing(facts)
+    elif not every or not here.beats:
+        raise after("node label" if every else "GPU nodes")
+    else:
+        names = frozenset((*here.beats, *_strangers(facts, here).values()))
+    late = _late(facts, here) if here else []
+    if late and here and here.nameless:
+        raise after("node label")
+    if late and here and not here.complete:
+        raise Unseen("too many heartbeats to read in this time", "konductor-like status")
+    if silent_nodes := sorted(every - names - excused):
         do = f"konductor-like explain KernelLogSilent; kubectl get node {silent_nodes[0]}"
         return broken(f"no heartbeat from {some_of(silent_nodes, len(every))}", do)
-    without = [f"without a reader: {few(excused - known_names)}"] if excused - known_names else []
-    return ok(f"heard in the last minutes: {count(len(every & known_names), 'GPU node')}", *without)
+    if late:
+        raise not_yet(f"no heartbeat in the last 100 s from {some_of(late, len(every))}")
+    if here and (unheard := _unheard(facts, here)):
+        do = "compare the controller's selector, matchers and node label with those of this shell"
+        why = "Loki has heartbeats that the controller does not hear"
+        return broken(f"{why}: {some_of(unheard, len(every))}", do)
+    without = [f"without a reader: {few(excused - names)}"] if excused - names else []
+    return ok(f"heard in the last minutes: {count(len(every & names), 'GPU node')}", *without)
+
+
+def _unheard(facts: Facts, here: Heard) -> list[str]:
+    """Return the GPU nodes whose heartbeats Loki has and the controller does not hear. Raises Unseen."""
+    if not is_reading(facts):
+        return []
+    with suppress(Unseen):
+        if stream(facts).state is State.OK:
+            return sorted((gpu_nodes_of(facts) & here.fresh) - hearing(facts))
+    raise after("kernel stream")
 
 
 def watched(facts: Facts) -> Link:
@@ -204,7 +263,7 @@ def clocks(facts: Facts) -> Link:
         words = f"this machine's clock is {_ahead(-theirs)}; the cluster's clocks agree"
         return warn(words, "correct the clock of this machine: ages in this output are wrong")
     compared = ["this machine", *["the API server"] * asked, *([] if _away(facts) else ["Loki", "the nodes"])]
-    return ok(f"{', '.join(compared)} agree within 10 s")
+    return ok(f"{', '.join(compared[:-1])} and {compared[-1]} agree within 10 s")
 
 
 def _ahead(seconds: float) -> str:

@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from konductor_like.cli.columns import count, stamp
-from konductor_like.cli.doctor import cluster_links, log_links
+from konductor_like.cli.doctor import cluster_links, controller_links, log_links
 from konductor_like.cli.doctor.facts import Facts
 from konductor_like.cli.doctor.link import Link, State, Unseen
+from konductor_like.cli.doctor.policy_link import policy
 from konductor_like.cli.output import API_VERSION, Screen, fields_of
 from konductor_like.exits import Exit
 from konductor_like.model.text import clipped, printable
@@ -19,9 +20,10 @@ from konductor_like.model.text import clipped, printable
 LINKS: Mapping[str, Callable[[Facts], Link]] = {
     "API server": cluster_links.cluster,
     "rights": cluster_links.rights,
-    "controller": cluster_links.controller,
-    "reading": cluster_links.reading,
-    "admission policy": cluster_links.policy,
+    "controller": controller_links.controller,
+    "account": controller_links.account,
+    "reading": controller_links.reading,
+    "admission policy": policy,
     "GPU nodes": cluster_links.nodes,
     "readers": cluster_links.readers,
     "collector": cluster_links.collector,
@@ -38,6 +40,11 @@ LINKS: Mapping[str, Callable[[Facts], Link]] = {
     "other tools": cluster_links.tools,
 }
 """Every link of the chain, in the order from the caller to the taint."""
+_FROM_HERE = (
+    *("Loki", "tenant and login", "limits", "kernel stream", "node label", "node names", "heartbeats"),
+    *("namespaces", "retention"),
+)
+"""Links that this machine's own queries show. They prove nothing while the controller does not read."""
 _NAME_CHARS, _STATE_CHARS = 18, 9
 _INDENT = _NAME_CHARS + _STATE_CHARS
 _STYLES = {State.OK: "32", State.WARN: "33", State.BROKEN: "31", State.UNKNOWN: "35"}
@@ -46,7 +53,15 @@ _RESULTS = {Exit.OK: "whole", Exit.FOUND: "broken", Exit.UNKNOWN: "unknown"}
 
 def checkup(facts: Facts) -> tuple[Link, ...]:
     """Return every link."""
-    return tuple(replace(_link(check, facts), name=name) for name, check in LINKS.items())
+    links = [replace(_link(check, facts), name=name) for name, check in LINKS.items()]
+    if controller_links.is_reading(facts):
+        return tuple(links)
+    return tuple(
+        replace(link, state=State.UNKNOWN, seen=f"seen from here only: {link.seen}")
+        if link.state is State.OK and link.name in _FROM_HERE
+        else link
+        for link in links
+    )
 
 
 def _link(check: Callable[[Facts], Link], facts: Facts) -> Link:

@@ -108,7 +108,7 @@ def _explain_node(
     from konductor_like.cluster.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
-        fleet = collect(client, settings, session.now())
+        fleet = collect(client, settings)
         if name not in fleet.nodes:
             raise missing
         return explain_node(name, fleet, digest_of(settings.rules_file))

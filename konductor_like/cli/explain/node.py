@@ -22,10 +22,9 @@ from konductor_like.cli.status.report import (
     NodeReport,
     marks_of,
     node_report,
-    returns_when,
-    why_not_returned,
     why_still_held,
 )
+from konductor_like.cli.status.returning import returns_when, why_not_returned
 from konductor_like.cli.status.shared_failures import FailureReport, failure_sentence, shared_failures
 from konductor_like.cli.status.text import state_text
 from konductor_like.model import (
@@ -35,6 +34,7 @@ from konductor_like.model import (
     IncidentState,
     Release,
     Role,
+    Severity,
     SkippedTaint,
     SkipReason,
     Snapshot,
@@ -53,7 +53,7 @@ RELEASES_SHOWN = 2
 _COVERAGE = {
     CoverageState.MEASURED: "its kernel log arrives",
     CoverageState.UNKNOWN: "unknown: its kernel log stopped arriving, so later faults are not known",
-    CoverageState.NOT_MEASURED: "not measured: no heartbeat of its kernel log has ever arrived",
+    CoverageState.NOT_MEASURED: "not measured: no heartbeat of its kernel log is known",
 }
 _BY_SETTINGS = (SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.NOT_SELECTED)
 """The reasons for no taint that depend on the controller's settings."""
@@ -93,6 +93,8 @@ class NodeExplanation:
         """The commands to go on with; ``reset`` comes last, because it releases the node."""
         name = self.report.name
         reset = f"konductor-like reset {name} --reason '...'"
+        if self.report.refused:
+            return ["konductor-like doctor"]
         match self.report.health:
             case Health.HELD:
                 return ["konductor-like brake status", f"konductor-like taint {name} --reason '...'", reset]
@@ -119,7 +121,7 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
     return NodeExplanation(
         now=fleet.now,
         report=replace(
-            node_report(state, controller.coverage, fleet.unread_since),
+            node_report(state, controller.coverage, fleet.unread_since, controller.attempts),
             returns=returns_when(state, controller, plan.brake, fleet.now),
         ),
         controller=controller,
@@ -144,7 +146,12 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Return", _return(node)
     faults = sorted(
         record.incidents,
-        key=lambda each: (each.state is IncidentState.RELEASED, not each.taints, -each.last_ns),
+        key=lambda each: (
+            each is not report.fault,
+            each.state is IncidentState.RELEASED,
+            not each.taints,
+            -each.last_ns,
+        ),
     )
     for incident in faults[:FAULTS_SHOWN]:
         yield "Fault", list(_fault(incident, now))
@@ -190,16 +197,18 @@ def document(node: NodeExplanation) -> dict[str, Any]:
 
 def _with_condition(command: str, report: NodeReport) -> str:
     """Return the command; a fault must be repaired before ``reset`` releases its node."""
-    has_fault = report.fault is not None and not report.fault.by_person
+    has_fault = any(not each.by_person and each.severity is not Severity.TEST for each in report.accusing)
     return f"{command}   (after the repair)" if has_fault and " reset " in command else command
 
 
 def _return(node: NodeExplanation) -> str:
     """Return whether the node returns by itself, or is on probation; empty if that is not the question."""
     report, until = node.report, node.report.state.record.probation_until
-    if until is not None:
+    if until is not None and report.health is Health.HELD:
+        return "returned by itself, after a reboot, and failed again: its taint ends its automatic returns"
+    if until is not None and not report.state.tainted:
         ends = "a fault that taints ends its automatic returns"
-        return f"by itself, after a reboot; on probation until {stamp(until)}: {ends}"
+        return f"returned by itself, after a reboot; on probation until {stamp(until)}: {ends}"
     if not report.state.tainted or not node.controller.policy.returns_by_reboot:
         return ""
     if node.why_not_returned and node.why_not_returned == node.stays_out:
@@ -217,6 +226,8 @@ def _decided(node: NodeExplanation) -> str:
         return _tainted(report, state.record.tainted_at, node.now)
     if state.opted_out:
         return f"not tainted: the node has the label {OPT_OUT_LABEL}"
+    if report.refused:
+        return f"not tainted: {report.refused}"
     if report.health is Health.HELD:
         still = "" if node.held_back else f"; {why_still_held(node.controller, node.now)}"
         return f"to be tainted, but held back{still}"

@@ -16,7 +16,7 @@ from konductor_like.cluster.transport import JsonObject, json_object
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiError
 from konductor_like.loki.logql import kernel_query
-from konductor_like.model import EventReason, Incident, IncidentState, NodeState, Source
+from konductor_like.model import EventReason, Incident, IncidentState, MetBy, NodeState, Source
 from konductor_like.model.text import clipped
 from konductor_like.model.time import SECOND_NS, moment_of, stamp
 from konductor_like.settings import Settings
@@ -35,6 +35,8 @@ class Stage(ABC):
     last = ""
     skipped = ""
     """Why the stage cannot be looked at; empty if it can."""
+    missed = ""
+    """Why the stage will not come any more; empty if it may."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -49,7 +51,7 @@ class Stage(ABC):
 
 
 def follow(stages: Sequence[Stage], timeout_seconds: float, tell: Callable[[str], None]) -> list[Stage]:
-    """Look at the stages until all were seen or the time is over; return those that were not seen."""
+    """Look at the stages until all were seen, one will not come, or the time is over; return the unseen."""
     began, waiting = monotonic(), list(stages)
     while True:
         for stage in list(waiting):
@@ -63,7 +65,8 @@ def follow(stages: Sequence[Stage], timeout_seconds: float, tell: Callable[[str]
                 tell(f"{stage.name}: not looked at: {stage.skipped}")
             if seen or stage.skipped:
                 waiting.remove(stage)
-        if not waiting or monotonic() - began >= timeout_seconds:
+        is_over = not waiting or monotonic() - began >= timeout_seconds
+        if is_over or any(stage.missed for stage in waiting):
             return waiting
         sleep(LOOK_SECONDS)
 
@@ -111,26 +114,46 @@ class Tainted(Stage):
     act = ""
     """The id of the write that set the taint."""
     incident: Incident | None = None
+    """The incident of this test in the record, if there is one; it may be released."""
 
-    def __init__(self, client: KubeClient, settings: Settings, decode: PageDecoder, node: str, token: str):
+    def __init__(
+        self, client: KubeClient, settings: Settings, decode: PageDecoder, before: NodeState, token: str
+    ) -> None:
+        """``before`` is the node before the line was written."""
         super().__init__("tainted")
         self._client, self._settings, self._decode = client, settings, decode
-        self._node, self._token = node, token
+        self._node, self._token = before.name, token
+        self._ended = {each.first_ns for each in _tests(before) if not _is_open(each)}
 
     def look(self) -> bool:
         """See :meth:`Stage.look`."""
         state: NodeState = self._decode(self._client.get(node_path(self._node)))
-        self.incident = next(
-            (each for each in state.record.incidents if is_test(each) and self._token in each.evidence), None
-        )
+        tests = _tests(state)
+        self.incident = next((each for each in tests if self._token in each.evidence), None)
+        self.missed = ""
         if self.incident is None:
             self.last = "the node's record has no Xid 14 of this test"
+            others = [each for each in tests if each.first_ns not in self._ended]
+            if others:  # an incident tells only its first line, and a release covers the lines before it
+                began = stamp(moment_of(others[0].first_ns))
+                self.missed = (
+                    f"another test of the node ran at the same time, begun at {began}: run this one again"
+                )
+        elif not _is_open(self.incident):
+            is_late = self.incident.met_by is MetBy.TIME
+            why = "its line was more than two minutes old when it was read" if is_late else "it was released"
+            self.missed = f"the test ended before its taint was seen: {why}"
         elif not state.tainted:
             self.last = f"the test is recorded as {self.incident.state.value}, and the node is not tainted"
         else:
             self.act = state.record.act.id if state.record.act else ""
             return True
         return False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the record had this test at the last look, and a release ends it."""
+        return self.incident is not None and _is_open(self.incident)
 
     def why_missing(self) -> str:
         """See :meth:`Stage.why_missing`; also say how far the controller has read."""
@@ -166,6 +189,22 @@ class Reported(Stage):
         return is_ours and event.get("reason") in (EventReason.TAINTED, EventReason.RELAPSED)
 
 
-def is_test(incident: Incident) -> bool:
-    """Whether it is an open incident of a test by this command."""
-    return incident.key == (RULE, GPU) and incident.state is not IncidentState.RELEASED
+class Recorded(Stage):
+    """The node's record has the test, so that it can be released; or has had it."""
+
+    def __init__(self, tainted: Tainted) -> None:
+        super().__init__("recorded")
+        self._tainted = tainted
+
+    def look(self) -> bool:
+        """See :meth:`Stage.look`."""
+        self._tainted.look()
+        return self._tainted.incident is not None
+
+
+def _tests(state: NodeState) -> list[Incident]:
+    return [each for each in state.record.incidents if each.key == (RULE, GPU)]
+
+
+def _is_open(incident: Incident) -> bool:
+    return incident.state is not IncidentState.RELEASED

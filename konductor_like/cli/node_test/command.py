@@ -12,11 +12,12 @@ from konductor_like.cli.completion import complete_nodes
 from konductor_like.cli.errors import FIND_NODE, CommandError
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import By, Context, DryRun, DryRunOption, Kubeconfig, Verbose, node_names
-from konductor_like.cli.output import say, tell, warn
+from konductor_like.cli.output import close_quietly, say, tell, warn
 from konductor_like.exits import Exit
 from konductor_like.model.text import clipped, listed, span_text
 
 if TYPE_CHECKING:
+    from konductor_like.cli.node_test.chain import Tainted
     from konductor_like.cli.node_test.forecast import Forecast
     from konductor_like.cli.status.report import Fleet
     from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 REASON = "test of the alarm chain"
 PAGE = "docs/use/test-a-node.md says what each stage needs; `konductor-like doctor` looks at the whole chain"
 _EXEC_SECONDS = 30.0
+_RECORD_SECONDS = 10.0
+"""Longest wait for the record of a test that is to be released early."""
+_WAITS = f": waits up to {_RECORD_SECONDS:g} s for the test's record, to release it; Ctrl-C ends this at once"
 _JOBS_NAMED = 5
 _RIGHTS = (("get", "pods", "exec"), ("create", "pods", "exec"), ("patch", "nodes", ""))
 
@@ -65,12 +69,12 @@ def node_test(
     from konductor_like.cluster.client import KubeClient
 
     with connected(dry_run, kubeconfig, context) as (client, settings):
-        fleet = collect(client, settings, session.now())
+        fleet = collect(client, settings)
         reader = _checked(node, client, settings, fleet, with_jobs=with_jobs)
         if dry_run is not DryRun.NONE or not isinstance(client, KubeClient):
             from konductor_like.cli.node_test.forecast import line_of
 
-            say([f"node/{node} would get by pod {reader.name}: {line_of('TOKEN')} (dry run)"])
+            say([f"node/{node} would get by pod {reader.name}: {line_of('TOKEN', keep=keep)} (dry run)"])
             return
         with session.ending_by_signal():
             is_whole = _run(client, settings, fleet, node, reader, timeout=timeout, keep=keep, by=by)
@@ -156,29 +160,56 @@ def _run(
     token = secrets.token_hex(3)
     is_set = "log_endpoint" in settings.model_fields_set or client.in_cluster
     loki = InLoki(settings, node, token, reachable=is_set)
-    tainted = Tainted(client, settings, node_decoder(), node, token)
+    tainted = Tainted(client, settings, node_decoder(), fleet.nodes[node], token)
     stages = [loki, tainted, Reported(client, node, token, tainted)]
+    how = _how_it_ends(fleet, node, keep=keep)
+
+    def end(wait_seconds: float) -> bool:
+        if keep:
+            tell(f"hint: {how}")
+            return True
+        return _release(client, settings, node, tainted, how, wait_seconds=wait_seconds, by=by)
+
     try:
-        is_certain = _write(client, node, reader, line_of(token))
+        is_certain = _write(client, node, reader, line_of(token, keep=keep))
         missing = follow(stages, timeout, lambda text: say([f"node/{node} {text}"]))
+        if tainted.missed:
+            tell(f"node/{node} {tainted.name}: {tainted.missed}")
+            end(_RECORD_SECONDS)
+            return False
         for stage in missing:
             tell(f"node/{node} {stage.name}: not within {timeout:g} s: {stage.why_missing()}")
         if missing:
             lost = "" if is_certain else "the line may never have been written; "
             tell(f"hint: {lost}{PAGE}")
-        return _end(client, settings, fleet, node, keep=keep, by=by) and not missing
-    except (CommandError, KubeError):  # nothing was written, or the release failed
+        return end(0) and not missing
+    except (CommandError, KubeError):  # nothing was written
         raise
     except BaseException:
         # The output may be closed, by `| head -1` or with the terminal; the release must not depend on it.
-        session.ignore_signals()
-        with suppress(OSError):
-            tell("interrupted")
-        with suppress(OSError):
-            _end(client, settings, fleet, node, keep=keep, by=by)
+        try:
+            session.ignore_signals()
+            with suppress(OSError):
+                close_quietly()
+                tell(f"interrupted{'' if keep else _WAITS}")
+            with suppress(OSError):
+                end(_RECORD_SECONDS)
+        except KeyboardInterrupt:
+            with suppress(OSError):
+                tell(f"hint: {how}")
         raise
     finally:
         loki.close()
+
+
+def _how_it_ends(fleet: Fleet, node: str, *, keep: bool) -> str:
+    """Return how the test ends if this command does not release it."""
+    from konductor_like.cli.node_test.forecast import RULE, line_of
+    from konductor_like.policy.endings import seconds_of_test
+
+    seconds = seconds_of_test(line_of("", keep=keep), fleet.controller.policy)
+    itself = f"; the test ends by itself after {span_text(round(seconds))}" if seconds else ""
+    return f"`konductor-like reset {node} --rule {RULE}` releases it{itself}"
 
 
 def _write(client: KubeClient, node: str, reader: ReaderPod, line: str) -> bool:
@@ -200,32 +231,38 @@ def _write(client: KubeClient, node: str, reader: ReaderPod, line: str) -> bool:
     return True
 
 
-def _end(
-    client: KubeClient, settings: Settings, fleet: Fleet, node: str, *, keep: bool, by: str | None
+def _release(
+    client: KubeClient,
+    settings: Settings,
+    node: str,
+    tainted: Tainted,
+    how: str,
+    *,
+    wait_seconds: float,
+    by: str | None,
 ) -> bool:
-    """Release the test, or say how to; return whether the person's wish was met."""
-    from konductor_like.cli.node_test.chain import is_test
+    """Release the test once it is recorded, or say how to; return whether nothing is left to do."""
+    from konductor_like.cli import session
+    from konductor_like.cli.node_test.chain import Recorded, follow
     from konductor_like.cli.node_test.forecast import GPU, RULE
     from konductor_like.cli.nodes.acts import Reset
     from konductor_like.cluster.errors import KubeError
 
-    seconds = fleet.controller.policy.test_seconds
-    itself = f"; the test ends by itself after {span_text(round(seconds))}" if seconds else ""
-    how = f"`konductor-like reset {node} --rule {RULE}` releases it{itself}"
-    if keep:
-        tell(f"hint: {how}")
+    recorded = Recorded(tainted)
+    follow([recorded], wait_seconds, lambda _: None)
+    if tainted.incident is None:
+        why = recorded.last or "no fault of the test is recorded"
+        tell(f"hint: {why}. If the line comes late, it taints the node; {how}")
+        return True
+    if not tainted.is_open:
         return True
     reset = Reset(client, settings, DryRun.NONE, reason=REASON, claimed=by)
     reset.rules, reset.gpu = (RULE,), GPU
     try:
-        states = reset.named([node])
-        if states and not any(map(is_test, states[0].record.incidents)):
-            tell(f"hint: no fault of the test is recorded. If the line comes late, it taints the node; {how}")
-            return True
-        reset.carry_out(states)
-    except KubeError:
-        tell(f"hint: {how}")
-        raise
+        with session.uninterrupted():
+            reset.carry_out(reset.named([node]))
+    except KubeError as error:
+        reset.fail(node, f"was not released: {error}")
     if reset.failed:
         tell(f"hint: {how}")
     return not reset.failed

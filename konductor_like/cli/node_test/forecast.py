@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from konductor_like.catalog import UserRules
@@ -11,6 +11,7 @@ from konductor_like.detection import Detector
 from konductor_like.model import (
     CoverageState,
     Fault,
+    Incident,
     KernelPosition,
     NodeState,
     Severity,
@@ -20,14 +21,17 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.text import listed
-from konductor_like.model.time import stamp, unix_ns
+from konductor_like.model.time import moment_of, stamp, unix_ns
 from konductor_like.policy.decide import decide
+from konductor_like.policy.endings import COMMAND_TEST
 from konductor_like.policy.health import tainting
 from konductor_like.policy.wording import name_of, why_not_tainted
 
 RULE = "xid.14"
 GPU = "0000:ff:1f"
 """No GPU has this PCI bus id: a GPU is device 0 behind its port, or on a low bus of a virtual machine."""
+KEPT_TEST = "konductor-like kept"
+"""Words in the line of a test with ``--keep``; they are no longer than :data:`COMMAND_TEST`."""
 _LATE = KernelPosition(None, 1 << 60, 1 << 60)
 """A place in the kernel log after every line so far."""
 _USER_WRITTEN = "KONDUCTOR_USER_WRITTEN=ignore: lines that are written to /dev/kmsg are no faults"
@@ -43,9 +47,12 @@ class Forecast:
     """What else to know before the test."""
 
 
-def line_of(token: str) -> str:
-    """Return the kernel line of a test; the token comes early, because records cut long lines."""
-    return f"NVRM: Xid (PCI:{GPU}): 14, konductor-like test {token}"
+def line_of(token: str, *, keep: bool = False) -> str:
+    """Return the kernel line of a test; the token comes early, because records cut long lines.
+
+    With ``keep``, the test ends as one by hand does.
+    """
+    return f"NVRM: Xid (PCI:{GPU}): 14, {KEPT_TEST if keep else COMMAND_TEST} {token}"
 
 
 def forecast(state: NodeState, fleet: Fleet, rules: UserRules) -> Forecast:
@@ -53,14 +60,21 @@ def forecast(state: NodeState, fleet: Fleet, rules: UserRules) -> Forecast:
     found = Forecast()
     found.stops += _controller_stops(fleet)
     if state.tainted:
-        reasons = listed([name_of(each) for each in tainting(state.record)], 3) or "an unknown reason"
-        found.stops.append(f"it is tainted already, for {reasons}: a test would show nothing")
+        found.stops.append(_why_tainted(tainting(state.record)))
     elif not state.is_gpu_node:
         found.stops.append("it has no GPU, as far as its Node shows")
     else:
         _decide(found, state, fleet, rules)
     found.notes += _notes(state, fleet, rules)
     return found
+
+
+def _why_tainted(reasons: Sequence[Incident]) -> str:
+    if reasons and all(each.severity is Severity.TEST for each in reasons):
+        began = stamp(moment_of(min(each.first_ns for each in reasons)))
+        return f"another test of it is running, begun at {began}: wait for its end"
+    names = listed([name_of(each) for each in reasons], 3) or "an unknown reason"
+    return f"it is tainted already, for {names}: a test would show nothing"
 
 
 def _controller_stops(fleet: Fleet) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 
@@ -23,6 +23,7 @@ from konductor_like.model import (
     Control,
     ControlAct,
     Incident,
+    IncidentKey,
     NodeState,
     SkipReason,
     Snapshot,
@@ -31,13 +32,20 @@ from konductor_like.model import (
 from konductor_like.model.text import clipped, listed
 from konductor_like.policy.brake import admit
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.covers import PART_COVERS_MOST
 from konductor_like.policy.health import tainting
+from konductor_like.policy.needs import need_of_incident, unrepaired
 from konductor_like.policy.operator import acknowledge, open_to_release, operator_taint, release_selected
-from konductor_like.policy.release import PART_COVERS_MOST, purge, release
+from konductor_like.policy.release import purge, release
 from konductor_like.policy.wording import name_of, why_held
 
 FAULTS_NAMED = 10
 """Number of open faults that a message names; it counts the others."""
+
+
+def needs_words(faults: Sequence[Incident]) -> str:
+    """Return ``reboot (xid 79 on GPU 0000:4e:00)`` for each of the faults."""
+    return listed([f"{need_of_incident(each)} ({name_of(each)})" for each in faults], FAULTS_NAMED)
 
 
 def _bus_of(gpu: str | None) -> str | None:
@@ -45,7 +53,27 @@ def _bus_of(gpu: str | None) -> str | None:
     return gpu and gpu.removeprefix("0000:")
 
 
-class Reset(NodeWrites):
+class _Releases(NodeWrites):
+    """A write that takes taints off, also of nodes whose faults nobody has repaired."""
+
+    may_release: Collection[tuple[str, IncidentKey]] | None = None
+    """By node and key, the faults that the person was asked about; None if they want no question."""
+
+    def unrepaired(self, state: NodeState) -> list[Incident]:
+        """Return the faults that the write releases although nothing has met their needs since the boot."""
+        return unrepaired(state)
+
+    def refuse_later_faults(self, state: NodeState) -> None:
+        """Raise CannotWriteError for a fault that came after the person was asked, or was not asked."""
+        asked = self.may_release
+        new = [] if asked is None else [i for i in self.unrepaired(state) if (state.name, i.key) not in asked]
+        if new:
+            raise CannotWriteError(
+                f"failed meanwhile and was not {self.done_word}: it needs {needs_words(new)}"
+            )
+
+
+class Reset(_Releases):
     """One reset of any number of nodes; it releases the faults that the controller has read so far.
 
     With ``rules`` or ``gpu`` it releases only the recorded faults that fit both.
@@ -78,6 +106,10 @@ class Reset(NodeWrites):
             return False
         return self.gpu is None or _bus_of(incident.key.gpu) == _bus_of(self.gpu)
 
+    def unrepaired(self, state: NodeState) -> list[Incident]:
+        """See :meth:`_Releases.unrepaired`."""
+        return [each for each in super().unrepaired(state) if not self._in_part or self._selects(each)]
+
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """See :meth:`NodeWrites.carry_out`."""
         if states and not self._in_part and (problem := self.controller.problem) is not None:
@@ -86,6 +118,7 @@ class Reset(NodeWrites):
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
+        self.refuse_later_faults(state)
         if self._in_part:
             return self._decide_part(state)
         return release(
@@ -130,7 +163,7 @@ class Reset(NodeWrites):
             yield warning
 
 
-class Purge(NodeWrites):
+class Purge(_Releases):
     """A reset that removes every taint, label and annotation of Konductor-like."""
 
     kind = "Purge"
@@ -175,6 +208,7 @@ class Purge(NodeWrites):
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
+        self.refuse_later_faults(state)
         return purge(state)
 
     def done_text(self, _change: Change) -> str:

@@ -27,11 +27,12 @@ from konductor_like.cli.options import (
     node_names,
     not_empty,
 )
-from konductor_like.cli.output import ask, can_answer, tell
+from konductor_like.cli.output import ask, can_answer, tell, warn
 from konductor_like.exits import Exit
 from konductor_like.model.text import clipped, listed
 
 if TYPE_CHECKING:
+    from konductor_like.cli.nodes.acts import Purge, Reset
     from konductor_like.model import NodeState
 
 _BUS_ID = re.compile(
@@ -101,9 +102,11 @@ def reset(
     """Untaint nodes and release their faults.
 
     The command resets the named nodes. Without names it resets every node that has the taint or that the
-    brake holds: it asks on the terminal first, and without a terminal it needs --yes. Faults that the
-    controller has read so far never taint again. A new fault taints at once. With --rule or --gpu only those
-    faults are released: the others stay as they are, and the taint goes if none of them is a reason for it.
+    brake holds: it asks on the terminal first, and without a terminal it needs --yes. With names it does so
+    only for a node with a fault of its present boot that still needs a repair, such as a reboot. Faults that
+    the controller has read so far never taint again. A new fault taints at once. With --rule or --gpu only
+    those faults are released: the others stay as they are, and the taint goes if none of them is a reason
+    for it.
     """
     from konductor_like.cli.nodes.acts import Purge, Reset
     from konductor_like.cli.nodes.writes import connected
@@ -134,8 +137,8 @@ def reset(
         if not states and not nodes:
             such = " with such a fault" if rules or gpu else ""
             tell("Nothing to purge." if purge else f"{_NOTHING_TO_RESET}{such}.")
-        elif fleet_wide and not yes and not _confirmed(states, purge=purge):
-            raise CommandError("nothing was changed")
+        elif not yes and dry_run is DryRun.NONE:
+            _ask_first(writes, states, fleet_wide=fleet_wide, purge=purge)
         writes.carry_out(states)
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
 
@@ -239,6 +242,34 @@ def rule_of(typed: str) -> str:
         )
         raise CommandError(f"there is no fault {clipped(typed, 60)!r}", hint=hint, status=Exit.USAGE)
     return name or own
+
+
+def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide: bool, purge: bool) -> None:
+    """Ask before all nodes are released, or one whose fault nothing has repaired.
+
+    Raises CommandError if the answer is no, or if there is no terminal to ask on.
+    """
+    from konductor_like.cli.nodes.acts import needs_words
+
+    found = {state.name: faults for state in states if (faults := writes.unrepaired(state))}
+    writes.may_release = {(name, each.key) for name, faults in found.items() for each in faults}
+    told = [
+        f"node/{name} still needs: {needs_words(faults)}"
+        for name, faults in list(found.items())[:NAMES_ASKED_ABOUT]
+    ]
+    if len(found) > NAMES_ASKED_ABOUT:
+        told.append(f"and {count(len(found) - NAMES_ASKED_ABOUT, 'more node')}: `konductor-like status`")
+    if found and not can_answer():
+        raise CommandError(
+            *told,
+            "nothing was changed: there is no terminal to ask on",
+            hint="repair the nodes first (`konductor-like explain NODE`), or give --yes",
+            status=Exit.USAGE,
+        )
+    for line in told:
+        warn(line)
+    if (fleet_wide or found) and not _confirmed(states, purge=purge):
+        raise CommandError("nothing was changed")
 
 
 def _confirmed(states: Sequence[NodeState], *, purge: bool) -> bool:

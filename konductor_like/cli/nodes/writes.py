@@ -14,7 +14,7 @@ from konductor_like.cli.errors import FIND_NODE
 from konductor_like.cli.options import DryRun, tell_if_verbose
 from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, node_path
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, ServerDryRunClient, node_path
 from konductor_like.cluster.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, event_subject
 from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
@@ -28,12 +28,6 @@ ROUNDS = 5
 NODES_IN_WARNING = 5
 """Number of nodes that a warning names; it counts the others."""
 _SUFFIX = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}
-
-
-class ServerDryRunClient(KubeClient):
-    """A client whose patches the server checks but does not store."""
-
-    write_params = {**KubeClient.write_params, "dryRun": "All"}  # noqa: RUF012 -- the base declares it
 
 
 _CLIENTS: Mapping[DryRun, type[ReadOnlyKubeClient]] = {

@@ -102,7 +102,7 @@ def status(
 
             follow(reports(client, settings, nodes or (), selector), view, Screen.of(sys.stdout))
             return
-        report = status_report(collect(client, settings, session.now(), selector), nodes or ())
+        report = status_report(collect(client, settings, selector), nodes or ())
     _show(report, output, view)
     if not (report.nodes or report.missing or report.ordinary or selector):
         tell(_NO_GPU_NODES)

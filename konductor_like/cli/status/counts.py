@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from konductor_like.cli.columns import count, fault_name
 from konductor_like.cli.status.report import GRAVEST_FIRST, Health, NodeReport, StatusReport
 from konductor_like.model import Severity
 from konductor_like.model.time import moment_of
-from konductor_like.policy.needs import needs_on
+from konductor_like.policy.needs import RANK, needs_on
 
 ADVICES_SHOWN = 3
 """Different advices on one fault: two nodes with one fault may need different things."""
@@ -19,16 +19,23 @@ ADVICES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class FaultGroup:
-    """All nodes whose gravest fault is of one rule."""
+    """All nodes whose fault (:attr:`NodeReport.fault`) is of one rule."""
 
     rule: str
     title: str
     severity: Severity
     nodes: Sequence[NodeReport]
     needs: str
-    """What most of its nodes need."""
+    """The needs of its nodes, the gravest first: ``inspection, reboot``."""
     since: datetime
     """When the first of these faults was seen."""
+    also: int = 0
+    """The number of further nodes with such a fault, which count for another one with a graver need."""
+
+    @property
+    def text(self) -> str:
+        """The title, and how many further nodes have such a fault."""
+        return self.title + (f" (also on {count(self.also, 'further node')})" if self.also else "")
 
     @property
     def counts(self) -> Mapping[Health, int]:
@@ -66,13 +73,16 @@ def fleet_text(report: StatusReport) -> str:
 def fault_groups(nodes: Iterable[NodeReport]) -> list[FaultGroup]:
     """Return the faults of these nodes, the gravest and then the most frequent first.
 
-    A node counts once, for its gravest fault, so that the numbers add up to those of the states.
+    A node counts once, for the fault with the gravest need, so that the numbers add up to the states'.
     """
     by_rule: defaultdict[str, list[NodeReport]] = defaultdict(list)
+    further: Counter[str] = Counter()
     for node in nodes:
         if node.fault is not None:
-            by_rule[node.fault.key.rule].append(node)
-    groups = [_group(rule, members) for rule, members in by_rule.items()]
+            rule = node.fault.key.rule
+            by_rule[rule].append(node)
+            further.update({each.key.rule for each in node.accusing} - {rule})
+    groups = [replace(_group(rule, members), also=further[rule]) for rule, members in by_rule.items()]
     return sorted(
         groups,
         key=lambda group: (
@@ -87,8 +97,8 @@ def fault_groups(nodes: Iterable[NodeReport]) -> list[FaultGroup]:
 def _group(rule: str, nodes: Sequence[NodeReport]) -> FaultGroup:
     faults = [node.fault for node in nodes if node.fault is not None]
     gravest = min(faults, key=lambda fault: GRAVEST_FIRST[fault.severity])
-    all_needs = Counter(needs_on(node.fault, node.state) for node in nodes if node.fault)
-    needs = all_needs.most_common(1)[0][0]
+    all_needs = {node.needs or needs_on(node.fault, node.state) for node in nodes if node.fault}
+    needs = ", ".join(each.value for each in sorted(all_needs, key=RANK.__getitem__, reverse=True))
     since = moment_of(min(fault.first_ns for fault in faults))
     return FaultGroup(rule, gravest.title, gravest.severity, nodes, needs, since)
 

@@ -87,6 +87,9 @@ def coverage_lines(report: CoverageSummary | None, now: datetime) -> Iterator[tu
         lost = [f"{node} ({count(loss.records, 'record')})" for node, loss in by_name(coverage.lost)]
         nodes = count(len(lost), "node")
         yield "Lost", f"records of {nodes} were overwritten before they were read: {first_few(lost)}"
+    if coverage.backfill_ns is not None:
+        since = stamp_of_ns(coverage.backfill_ns)
+        yield "Reread", f"older kernel lines of Nodes that registered since {since} are still to be read"
     if coverage.unparsed:
         unparsed = [f"{node} ({count(each.lines, 'line')})" for node, each in by_name(coverage.unparsed)]
         yield "Unparsed", f"{count(len(unparsed), 'node')} {_NOT_UNDERSTOOD}: {first_few(unparsed)}"

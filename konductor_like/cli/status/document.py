@@ -13,9 +13,11 @@ from typing import Any
 from konductor_like.cli.columns import fault_name, natural, stamp, stamp_of_ns
 from konductor_like.cli.output import API_VERSION, camel_case, fields_of
 from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.attempts import attempts_document
 from konductor_like.cli.status.counts import state_counts
 from konductor_like.cli.status.coverage import CoverageSummary, by_name, latest_first
-from konductor_like.cli.status.report import Health, NodeReport, StatusReport, why_not_returned
+from konductor_like.cli.status.report import Health, NodeReport, StatusReport
+from konductor_like.cli.status.returning import why_not_returned
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
 from konductor_like.model import BrakeState, CoverageState, Incident, Source
@@ -90,6 +92,7 @@ def _controller(controller: ControllerReport, now: datetime) -> dict[str, Any]:
         "coverageAt": stamp(controller.coverage.at if controller.coverage else None),
         "unreadSince": {source: stamp(since) for source, since in unread.items() if since},
         "problem": controller.problem,
+        "attempts": attempts_document(controller.attempts),
         "settings": controller.settings and _settings(controller.settings),
     }
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from konductor_like.cli.columns import age, natural, stamp
-from konductor_like.cli.session import ControllerReport, read_controller
+from konductor_like.cli.columns import natural, stamp
+from konductor_like.cli.session import ControllerReport, cluster_now, read_controller
+from konductor_like.cli.status.attempts import refusal_of
 from konductor_like.cli.status.coverage import (
     CoverageSummary,
     coverage_report,
@@ -19,6 +20,7 @@ from konductor_like.cli.status.coverage import (
     state_of,
     warnings_on,
 )
+from konductor_like.cli.status.returning import returns_when, short_of_gpus
 from konductor_like.cli.status.shared_failures import FailureReport, shared_failures
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.node_decoder import node_decoder
@@ -36,16 +38,17 @@ from konductor_like.model import (
     Role,
     Severity,
     SkipReason,
-    Snapshot,
+    Verb,
 )
+from konductor_like.model.attempts import NOTHING_TRIED, Attempts
 from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import health_of, tainting
-from konductor_like.policy.needs import advice_on, need_of
+from konductor_like.policy.needs import advice_on, counting, fault_of, need_of
 from konductor_like.policy.release import NOT_REBOOTED, reminder
-from konductor_like.policy.returns import is_stopped, reasons, stop_words
+from konductor_like.policy.returns import is_stopped, stop_words
 from konductor_like.policy.wording import name_of
 from konductor_like.settings import Settings
 
@@ -56,7 +59,7 @@ class Health(StrEnum):
     FAULTY = "faulty"
     """The node has our taint."""
     HELD = "held"
-    """The node has a fault that taints, but the brake holds the taint back."""
+    """The node has a fault that taints, but the brake holds the taint back, or it cannot be written."""
     SUSPECT = "suspect"
     """The node has a recorded fault that is not enough for a taint."""
     PROBATION = "probation"
@@ -93,6 +96,8 @@ class NodeReport:
     """See :meth:`ControllerReport.unread_since`, for kernel logs."""
     returns: str = ""
     """See :func:`returns_when`."""
+    refused: str = ""
+    """Why the controller cannot write the node; empty if it can."""
 
     @property
     def name(self) -> str:
@@ -101,8 +106,14 @@ class NodeReport:
 
     @property
     def fault(self) -> Incident | None:
-        """The gravest incident that may explain the state; None without such an incident."""
-        return self.accusing[0] if self.accusing else None
+        """The node's fault (:func:`fault_of`), or else the gravest that may explain the state, or None."""
+        found = fault_of(self.state.record, tainted=self.state.tainted)
+        return found or next(iter(self.accusing), None)
+
+    @property
+    def further(self) -> int:
+        """The number of further incidents that may explain the state."""
+        return sum(each is not self.fault for each in self.accusing)
 
     @property
     def since(self) -> datetime | None:
@@ -123,7 +134,13 @@ class NodeReport:
         """What to do; empty if there is nothing to do."""
         if self.returns:
             return self.returns
-        if self.fault is not None:
+        if self.refused:
+            cordon = f"; until then `kubectl cordon {self.name}` keeps new jobs away"
+            is_open = self.health is Health.HELD
+            return f"{self.refused}; `konductor-like doctor` names the cause{cordon * is_open}"
+        record, tainted = self.state.record, self.state.tainted
+        is_unexplained = tainted and not counting(record, tainted=True) and record.replace_since is None
+        if self.fault is not None and not is_unexplained:
             return advice_on(self.fault, self.state)
         if self.health is Health.FAULTY:
             return f"find out who tainted it, then `konductor-like reset {self.name}`"
@@ -163,7 +180,7 @@ class NodeReport:
     @property
     def notes(self) -> list[str]:
         """Further facts about the node."""
-        return [*_notes(self), *notes_on(self.name, self.logs)]
+        return [*filter(None, [self.refused]), *_notes(self), *notes_on(self.name, self.logs)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,14 +277,17 @@ class Fleet:
         return BrakeState(state.gpu_nodes, state.out, state.bound, held, pause=state.pause)
 
 
-def collect(
-    client: ReadOnlyKubeClient, settings: Settings, now: datetime, selector: str | None = None
-) -> Fleet:
-    """Read nodes and Lease. Raises KubeError for the nodes; the report names a problem with the Lease."""
+def collect(client: ReadOnlyKubeClient, settings: Settings, selector: str | None = None) -> Fleet:
+    """Read nodes and Lease. Raises KubeError for the nodes; the report names a problem with the Lease.
+
+    The time is the API server's, after the last answer: by the clock of a laptop that is an hour behind, a
+    controller that died half an hour ago would run.
+    """
     controller = read_controller(client, settings)
     decode = node_decoder(controller.settings, listed_slices(client))
     nodes = list_nodes(client, decode)
-    return Fleet(now, nodes, controller, list_nodes(client, decode, selector) if selector else nodes)
+    selected = list_nodes(client, decode, selector) if selector else nodes
+    return Fleet(cluster_now(client), nodes, controller, selected)
 
 
 def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
@@ -283,7 +303,7 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
         controller=fleet.controller,
         nodes=tuple(
             replace(each, returns=returns_when(each.state, fleet.controller, brake, fleet.now))
-            for each in node_reports(states, coverage, unread_since)
+            for each in node_reports(states, coverage, unread_since, fleet.controller.attempts)
         ),
         fleet_size=sum(map(worth_reporting, nodes.values())),
         coverage=coverage_report(gpu_nodes, coverage, unread_since),
@@ -294,15 +314,19 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
 
 
 def node_reports(
-    states: Iterable[NodeState], coverage: Coverage | None, unread_since: datetime | None = None
+    states: Iterable[NodeState],
+    coverage: Coverage | None,
+    unread_since: datetime | None = None,
+    attempts: Attempts = NOTHING_TRIED,
 ) -> tuple[NodeReport, ...]:
     """Return a report for each node that has a GPU or a record or taint of ours: worst first, then by name.
 
     Without coverage every node is ``not measured``. ``unread_since``: the controller has not read kernel logs
     since then; nodes that were measured then are unknown now, because unread logs do not prove health.
+    ``attempts`` name the nodes that the controller cannot write: they are not healthy.
     """
     in_order = sorted(filter(worth_reporting, states), key=lambda state: natural(state.name))
-    reports = [node_report(state, coverage, unread_since) for state in in_order]
+    reports = [node_report(state, coverage, unread_since, attempts) for state in in_order]
     return tuple(sorted(reports, key=lambda report: WORST_FIRST[report.health]))
 
 
@@ -317,7 +341,10 @@ def worth_reporting(state: NodeState) -> bool:
 
 
 def node_report(
-    state: NodeState, coverage: Coverage | None, unread_since: datetime | None = None
+    state: NodeState,
+    coverage: Coverage | None,
+    unread_since: datetime | None = None,
+    attempts: Attempts = NOTHING_TRIED,
 ) -> NodeReport:
     """Return the report on one node; for the parameters see :func:`node_reports`."""
     heard = state_of(state.name, coverage, unread=unread_since is not None)
@@ -332,7 +359,14 @@ def node_report(
         health = Health.UNKNOWN
     else:
         health = Health.HEALTHY if heard is CoverageState.MEASURED else Health.NOT_MEASURED
-    return NodeReport(state, health, heard, tuple(accusing), coverage, unread_since)
+    failed, refused = refusal_of(state.name, attempts)
+    if failed is Verb.TAINT and health is not Health.FAULTY:
+        health = Health.HELD
+    elif refused and health in (Health.HEALTHY, Health.NOT_MEASURED):
+        health = Health.UNKNOWN
+    elif failed is None:
+        refused = ""
+    return NodeReport(state, health, heard, tuple(accusing), coverage, unread_since, refused=refused)
 
 
 def _accuses(incident: Incident, state: NodeState) -> bool:
@@ -354,6 +388,8 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
     state, health, fault = node.state, node.health, node.fault
     if health is Health.HELD and node.logs is not None and node.name in node.logs.ambiguous:
         yield "ambiguous name"
+    elif health is Health.HELD and node.refused:
+        yield "not written"
     elif health is Health.FAULTY and state.record.replace_since is not None:
         yield "replace"
     elif health is Health.PROBATION:
@@ -364,8 +400,8 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "before install"
     elif fault is not None and fault.severity is Severity.TEST:
         yield "test"
-    if fault is not None and state.gpus.comparable and state.gpus.allocatable < (state.record.gpus or 0):
-        yield f"{state.gpus.allocatable} of {state.record.gpus} GPUs"
+    if fault is not None and (short := short_of_gpus(state)):
+        yield short
     if node.not_rebooted:
         yield "not rebooted"
     open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
@@ -382,29 +418,6 @@ def why_still_held(controller: ControllerReport, now: datetime) -> str:
         return f"the reason is not known: {controller.why_settings_unknown}"
     when = "within seconds" if controller.alive(now) else "when a controller runs"
     return f"no longer held; will be tainted {when}"
-
-
-def why_not_returned(
-    state: NodeState, controller: ControllerReport, brake: BrakeState, now: datetime
-) -> str | None:
-    """Return why a tainted node does not return by itself; None if it is not tainted, or nothing is known.
-
-    Only the controller knows how long it has heard the node's kernel log since the reboot.
-    """
-    if not state.tainted or controller.settings is None:
-        return controller.why_settings_unknown if state.tainted else None
-    found = reasons(state, Snapshot({}, controls=controller.controls), controller.policy, now)
-    held = ["the brake holds nodes back"] if brake.holding else []
-    return next(iter(found + held), None) or controller.why_not_running(now) or None
-
-
-def returns_when(state: NodeState, controller: ControllerReport, brake: BrakeState, now: datetime) -> str:
-    """Return when a tainted node returns by itself; empty if it does not."""
-    may_return = state.tainted and controller.policy.returns_by_reboot
-    if not may_return or why_not_returned(state, controller, brake, now):
-        return ""
-    heard = age(controller.policy.return_quiet_seconds)
-    return f"returns by itself when its kernel log was heard for {heard} since the reboot"
 
 
 def _alarms(state: NodeState) -> Iterator[str]:

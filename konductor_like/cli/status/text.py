@@ -21,6 +21,7 @@ from konductor_like.cli.columns import (
 )
 from konductor_like.cli.output import BOLD, PIPE, Screen
 from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.attempts import failing_reads, unwritten_words
 from konductor_like.cli.status.counts import (
     FaultGroup,
     advice_by_fault,
@@ -51,7 +52,7 @@ _UNREAD = {
 }
 _ALARM = "1;33"
 _ALARMING = re.compile(
-    "(Unread|Not live|Paused|Missing|Lost|Unparsed|Ambiguous|Misnamed): "
+    "(Unread|Loki|Not live|Paused|Missing|Lost|Unparsed|Ambiguous|Misnamed): "
     "|Returns: stopped|Brake: (holding|.*limit is not known)|Controller: (?!running)"
     "|Coverage: .*(unknown|not known)"
 )
@@ -127,7 +128,7 @@ def status_lines(report: StatusReport, view: View = View(), screen: Screen = PIP
         return table
     groups = fault_groups(nodes)
     blocks = [
-        [*_counts(report, screen), *_summary_lines(report, screen)],
+        [*_unwritten(report, screen), *_counts(report, screen), *_summary_lines(report, screen)],
         _fault_table(groups, report.now, screen),
         # The table leaves out nodes that are unknown while the logs are unread; they need one advice.
         _advice_lines(groups, nodes if view.states else report.nodes, screen),
@@ -144,6 +145,12 @@ def warnings(report: StatusReport) -> Iterator[str]:
             yield f"node/{node.name}: {alarm}"
     if report.nodes and report.why_unknown:
         yield report.why_unknown
+
+
+def _unwritten(report: StatusReport, screen: Screen) -> Iterator[str]:
+    """Yield the first lines: a taint that cannot be written is worse than all that is on the Nodes."""
+    for words in unwritten_words(report.controller.attempts, report.now):
+        yield from (screen.painted(part, _ALARM) for part in screen.folded(printable(words), 0))
 
 
 def _counts(report: StatusReport, screen: Screen) -> list[str]:
@@ -170,7 +177,7 @@ def _fault_table(groups: Sequence[FaultGroup], now: datetime, screen: Screen) ->
             *(str(group.counts[health]) for health in (Health.FAULTY, Health.HELD, Health.SUSPECT)),
             age_of(group.since, now),
             group.needs or _NOTHING,
-            group.title or _NOTHING,
+            group.text or _NOTHING,
         ]
         for group in groups
     ]
@@ -211,6 +218,7 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
         since = controller.unread_since(now, source)
         if since is not None:
             yield "Unread", f"{source.value} logs since {stamp(since)} ({age_of(since, now)} ago): {means}"
+    yield from (("Loki", words) for words in failing_reads(controller.attempts, now))
     if pause := brake.pause:
         until = f"until {stamp(pause.until)}" if pause.until else "without an end"
         by = f"{pause.reason} ({pause.by})"
@@ -314,7 +322,7 @@ def node_row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[st
         "NEEDS": node.needs or "",
     }
     if (fault := node.fault) is not None:
-        further = f" (+{len(node.accusing) - 1})" if len(node.accusing) > 1 else ""
+        further = f" (+{node.further})" if node.further else ""
         cells |= {
             "FAULT": fault_name(fault.key.rule) + further,
             "GPU": fault.key.gpu or "",

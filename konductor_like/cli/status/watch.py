@@ -32,7 +32,7 @@ def reports(
     client: ReadOnlyKubeClient, settings: Settings, names: Collection[str], selector: str | None
 ) -> Iterator[StatusReport]:
     """Yield a report now, and again whenever something may have changed. Only the first raises KubeError."""
-    fleet = collect(client, settings, session.now(), selector)
+    fleet = collect(client, settings, selector)
     yield status_report(fleet, names)
     changed = threading.Event()
     decode = node_decoder(fleet.controller.settings, listed_slices(client))
@@ -52,7 +52,7 @@ def reports(
                 stale = str(error)
             nodes = store.snapshot() if store.wait_synced(0) and store.problem is None else fleet.nodes
             chosen = fleet.selected if selector else nodes
-            fleet = replace(fleet, now=session.now(), nodes=nodes, selected=chosen)
+            fleet = replace(fleet, now=session.cluster_now(client), nodes=nodes, selected=chosen)
             yield replace(status_report(fleet, names), stale=stale)
             time.sleep(GATHER_SECONDS)
     finally:
@@ -64,7 +64,7 @@ def _polled(
 ) -> Fleet:
     """Return the fleet with the present Lease, and with the present Nodes if they cannot be watched."""
     if isinstance(store.problem, KubeForbidden):
-        return collect(client, settings, session.now(), selector)
+        return collect(client, settings, selector)
     controller = read_controller(client, settings)
     selected = list_nodes(client, node_decoder(), selector) if selector else fleet.selected
     return replace(fleet, controller=controller, selected=selected)

@@ -92,7 +92,7 @@ class Access:
         name = headers.get("impersonate-user")
         if name is None:
             return user
-        self.check(user, Attempt("impersonate", "users", name=name))
+        self.check(user, _impersonating(name))
         return next((known for known in self._users.values() if known.name == name), User(name, ()))
 
     def _bearer(self, authorization: str) -> User:
@@ -116,6 +116,14 @@ class Access:
             raise errors.forbidden(
                 user.name, attempt.verb, attempt.group, attempt.resource, attempt.name, attempt.namespace
             )
+
+
+def _impersonating(name: str) -> Attempt:
+    """Return what a request in the name of this user needs; a ServiceAccount is a resource of its own."""
+    match name.split(":"):
+        case ["system", "serviceaccount", namespace, account]:
+            return Attempt("impersonate", "serviceaccounts", namespace=namespace, name=account)
+    return Attempt("impersonate", "users", name=name)
 
 
 @dataclass(frozen=True, slots=True)

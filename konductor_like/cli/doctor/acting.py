@@ -1,0 +1,133 @@
+"""Requests in the name of the controller's account, which the API server checks and does not store.
+
+They prove more than a comparison: a policy may look right and apply to nobody. They need the right to
+impersonate the account, which cluster admins have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from konductor_like.cli.doctor.link import Unseen
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, events_path, node_path
+from konductor_like.cluster.errors import KubeError
+from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node_writer import NoDeadline, NodeWriter, Outcome
+from konductor_like.cluster.preflight import (
+    account_of,
+    controller_permissions,
+    looking_permissions,
+    missing_permissions,
+)
+from konductor_like.cluster.transport import STRATEGIC_MERGE_PATCH
+from konductor_like.model import Change, Needs, NodeState, Verb
+
+_ELSEWHERE = "kube-public"
+"""A namespace that every cluster has, and to which the controller sends no Event of its own."""
+_ROUNDS = 3
+"""Attempts at the taint, because the Node may change meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """The answers to requests in the name of the controller's account."""
+
+    account: str
+    missing: str = ""
+    """The rights that the account does not have, in words; empty if it has all."""
+    node: str = ""
+    """The Node of the dry runs; empty if there was none, or the account may not write it."""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """By policy, the refusal of a write that the policy must deny; empty if the write was admitted."""
+    own_refusal: str = ""
+    """The refusal of the controller's own taint; empty if it was admitted."""
+    label_refused: bool = False
+    """Whether that was admitted only without the label for what a node needs."""
+
+
+def acting(
+    client: ReadOnlyKubeClient,
+    lease: ControllerReport,
+    states: Iterable[NodeState],
+    policies: Iterable[str],
+    now: datetime,
+) -> Acting:
+    """Try the account's rights, a write that each policy must deny, and the controller's own taint.
+
+    Raises Unseen if the caller may not impersonate the account, or a KubeError.
+    """
+    account = account_of(lease.namespace)
+    api = client.dry_run_as(account)
+    needed = (
+        *controller_permissions(*lease.lease.split("/", 1)),
+        *looking_permissions(pods=lease.settings.ask_for_pods if lease.settings else True),
+    )
+    missing = missing_permissions(api, needed)
+    if missing is None:
+        raise Unseen(f"you may not act as {account}")
+    words = ", ".join(map(str, missing))
+    gpu_nodes = sorted((each for each in states if each.is_gpu_node), key=lambda each: each.tainted)
+    if not gpu_nodes or any(each.resource == "nodes" for each in missing):
+        return Acting(account, words)
+    state = gpu_nodes[0]
+    refusals = {name: _refusal(_FORBIDDEN[name], api, state) for name in policies}
+    own, label_refused = _own_taint(api, state, now)
+    return Acting(account, words, state.name, refusals, own, label_refused)
+
+
+def _cordon(api: KubeClient, state: NodeState) -> object:
+    body = {"spec": {"unschedulable": not state.unschedulable}}
+    return api.patch(node_path(state.name), body, content_type=STRATEGIC_MERGE_PATCH)
+
+
+def _end_the_node(api: KubeClient, state: NodeState) -> object:
+    path, body = f"{node_path(state.name)}/status", {"status": {"phase": "Terminated"}}
+    return api.patch(path, body, content_type=STRATEGIC_MERGE_PATCH)
+
+
+def _send_an_event(api: KubeClient, _state: NodeState) -> object:
+    about = {"namespace": _ELSEWHERE, "name": "konductor-like-doctor"}
+    event = {"reason": "Doctor", "type": "Normal", "message": "a dry run", "involvedObject": about}
+    body = {"apiVersion": "v1", "kind": "Event", "metadata": about, **event}
+    return api.create(events_path(_ELSEWHERE), body)
+
+
+_FORBIDDEN: Mapping[str, Callable[[KubeClient, NodeState], object]] = {
+    "konductor-like": _cordon,
+    "konductor-like-node-condition": _end_the_node,
+    "konductor-like-job-events": _send_an_event,
+}
+"""By policy, a write that it must deny to the controller's account."""
+
+
+def _refusal(write: Callable[[KubeClient, NodeState], object], api: KubeClient, state: NodeState) -> str:
+    try:
+        write(api, state)
+    except KubeError as error:
+        return str(error)
+    return ""
+
+
+def _own_taint(api: KubeClient, state: NodeState, now: datetime) -> tuple[str, bool]:
+    """Write the taint as the controller does. Return the refusal, and whether the label was refused."""
+    refused: list[str] = []
+    writer = NodeWriter(
+        api,
+        node_decoder(),
+        NoDeadline(),
+        timeout_seconds=10.0,
+        patience_seconds=0.0,
+        on_label_refused=refused.append,
+    )
+    outcome, why = Outcome.CONFLICT, ""
+    for _ in range(_ROUNDS):
+        record = replace(state.record, tainted_at=now)
+        change = Change(state.name, Verb.TAINT, record, "faulty", needs=Needs.REBOOT)
+        result = writer.write(state, change)
+        outcome, why, state = result.outcome, str(result.error or ""), result.state or state
+        if outcome is not Outcome.CONFLICT:
+            break
+    return "" if outcome is Outcome.APPLIED else why or "the Node keeps changing", bool(refused)

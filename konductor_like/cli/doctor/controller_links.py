@@ -1,0 +1,185 @@
+"""The links that the controller itself must show: it runs, may write Nodes, reads Loki, hears nodes. Pure.
+
+A doctor on a laptop can try none of this in the controller's place. The Lease says how the controller's own
+attempts went; what it does not say yet is not known yet.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from konductor_like.cli.columns import age_of, count
+from konductor_like.cli.doctor.facts import Facts
+from konductor_like.cli.doctor.link import (
+    APPLY,
+    Link,
+    Unseen,
+    after,
+    broken,
+    known,
+    not_yet,
+    ok,
+    seen,
+    warn,
+)
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.attempts import failing_reads, unwritten_words
+from konductor_like.cluster.preflight import account_of
+from konductor_like.model import CoverageState, Source
+from konductor_like.model.attempts import Doing
+from konductor_like.model.time import moment_of, stamp
+from konductor_like.policy.wording import pause_words
+
+LATE_SECONDS = 40.0
+"""Seconds by which Loki's last answer may be older than a poll interval: retries, a renewal of the Lease."""
+RIGHTS_SECONDS = 900.0
+"""Seconds for which the controller's own check of its rights counts; it checks them every few minutes."""
+DEAF_SECONDS = 150.0
+"""Seconds after which a new controller has heard every node: a beat, its way to Loki, and to the Lease."""
+
+
+def gpu_nodes_of(facts: Facts) -> frozenset[str]:
+    """Return the names of the GPU nodes; empty if the Nodes were not seen."""
+    return frozenset(name for name, node in known(facts.nodes, {}).items() if node.is_gpu_node)
+
+
+def controller(facts: Facts) -> Link:
+    """Check that a controller holds the Lease and may taint nodes."""
+    lease = seen(facts.controller)
+    namespace, pause = lease.namespace, lease.controls.pause
+    if not lease.alive(facts.now):
+        return _not_running(facts, lease, namespace)
+    words = f"{lease.holder} holds the Lease {lease.lease}"
+    if pause and (pause.until is None or pause.until > facts.now):
+        return warn(f"{pause_words(pause)}: no node is tainted", "konductor-like resume", words)
+    if lease.policy.brake_max_nodes == 0:
+        return warn(
+            "KONDUCTOR_BRAKE_MAX_NODES is 0: the brake holds back every taint", _settings(lease), words
+        )
+    if lease.problem:
+        return warn(f"a part of the Lease cannot be read: {lease.problem}", "konductor-like status")
+    return ok(f"{words}, version {lease.program}" if lease.program else words)
+
+
+def _not_running(facts: Facts, lease: ControllerReport, namespace: str) -> Link:
+    details, do = tuple[str, ...](), _log(lease)
+    if not isinstance(facts.deployments, Unseen):
+        mine = (each for each in facts.deployments if each.namespace == namespace)
+        deployment = next((each for each in mine if each.name == "konductor-like"), None)
+        if deployment is None:
+            why = "no controller is installed, or it runs outside the cluster"
+            why = f"{_renewed(lease, facts.now)}; {why}" if lease.renewed else why
+            return broken(why, APPLY, f"no Deployment konductor-like in namespace {namespace}")
+        if "--dry-run" in deployment.arguments and deployment.ready:
+            why = "the Deployment runs with --dry-run: it takes no Lease and taints no node"
+            return warn(why, f"kubectl -n {namespace} edit deployment konductor-like")
+        if not deployment.desired:
+            do = f"kubectl -n {namespace} scale deployment/konductor-like --replicas=1"
+            return broken("the Deployment konductor-like has 0 replicas", do)
+        details = (f"Deployment: {deployment.ready} of {count(deployment.desired, 'pod')} ready",)
+        if not deployment.ready:
+            do = f"kubectl -n {namespace} describe deployment,pods"
+    why = f"{_renewed(lease, facts.now)}: it is dead or stuck"
+    if not lease.exists or lease.holder is None:
+        nobody = f"nobody holds the Lease {lease.lease}"
+        why = nobody if lease.exists else f"there is no Lease {lease.lease}: no controller ever ran"
+    return broken(why, do, *details)
+
+
+def _renewed(lease: ControllerReport, now: datetime) -> str:
+    when = f"{age_of(lease.renewed, now)} ago" if lease.renewed else "never"
+    return f"{lease.holder} renewed the Lease {when}"
+
+
+def _log(lease: ControllerReport) -> str:
+    return f"kubectl -n {lease.namespace} logs deploy/konductor-like --tail=20"
+
+
+def _settings(lease: ControllerReport) -> str:
+    return f"kubectl -n {lease.namespace} get configmap konductor-like -o yaml"
+
+
+def _running(facts: Facts) -> ControllerReport:
+    """Return the Lease of a controller that runs. Raises Unseen."""
+    lease = seen(facts.controller)
+    if not lease.alive(facts.now):
+        raise after("controller")
+    return lease
+
+
+def account(facts: Facts) -> Link:
+    """Check that the controller can write Nodes, follows them, and has its rights."""
+    lease = _running(facts)
+    tried, acting, now = lease.attempts, facts.acting, facts.now
+    may = f"{APPLY}; to look: kubectl auth can-i --list --as={account_of(lease.namespace)}"
+    if failing := list(unwritten_words(tried, now)):
+        return broken(failing[0], may, *failing[1:])
+    nodes, rights = tried.of(Doing.NODES), tried.of(Doing.RIGHTS)
+    if nodes.since is not None:
+        return broken(f"it cannot follow the Nodes for {age_of(nodes.since, now)}: {nodes.error}", may)
+    missing = rights.error if isinstance(acting, Unseen) else acting.missing
+    if missing:
+        return broken(f"{account_of(lease.namespace)} may not: {missing}", may)
+    checked = rights.ok or rights.since
+    if nodes.ok is None or checked is None or (now - checked).total_seconds() > RIGHTS_SECONDS:
+        raise not_yet("the controller has not published whether it follows the Nodes and has its rights")
+    how = "you tried its rights" if not isinstance(acting, Unseen) else "it checked its rights"
+    when = "" if not isinstance(acting, Unseen) else f" {age_of(checked, now)} ago"
+    wrote = tried.of(Doing.WRITE).ok
+    last = f"; its last write was {age_of(wrote, now)} ago" if wrote else "; it had nothing to write yet"
+    return ok(f"it follows the Nodes; {how}{when}{last}")
+
+
+def reading(facts: Facts) -> Link:
+    """Check that the controller's own queries of Loki go well, and have reached the present."""
+    lease, now = _running(facts), facts.now
+    if failing := list(failing_reads(lease.attempts, now)):
+        do = f"check LOG_ENDPOINT, tenant and login: {_settings(lease)}; {_log(lease)}"
+        return broken(failing[0], do, *failing[1:])
+    if since := lease.unread_since(now):
+        return broken(f"blind: kernel logs were read up to {stamp(since)} only", _log(lease))
+    answered = lease.attempts.of(Doing.KERNEL).ok
+    if Source.KERNEL not in lease.reached_ns or lease.coverage is None or answered is None:
+        raise not_yet("the controller has not published how its queries of Loki went", _log(lease))
+    interval_seconds = lease.settings.poll_interval_seconds if lease.settings else 5.0
+    if (now - answered).total_seconds() > interval_seconds + LATE_SECONDS:
+        raise not_yet(f"Loki last answered the controller {age_of(answered, now)} ago", _log(lease))
+    if since := lease.unread_since(now, Source.POD):
+        return warn(f"pod logs were read up to {stamp(since)} only", _log(lease))
+    reached = age_of(moment_of(lease.reached_ns[Source.KERNEL]), now)
+    return ok(f"kernel logs are read up to {reached} ago; Loki answered {age_of(answered, now)} ago")
+
+
+def is_reading(facts: Facts) -> bool:
+    """Whether the controller says that it reads the kernel logs up to the present."""
+    try:
+        return reading(facts).state != "broken"
+    except Unseen:
+        return False
+
+
+def hearing(facts: Facts) -> frozenset[str]:
+    """Return the GPU nodes that the controller hears. Raises Unseen while it is too young to tell."""
+    if not is_reading(facts):
+        raise after("reading")
+    lease = seen(facts.controller)
+    coverage, every = lease.coverage, gpu_nodes_of(facts)
+    found = frozenset(name for name in every if coverage and coverage.of(name) is CoverageState.MEASURED)
+    seconds, number = _leading_seconds(facts, lease), lease.attempts.heard
+    still_new = len(found) < len(every) and seconds < DEAF_SECONDS
+    if still_new or (number < len(found) and seconds < lease.stale_seconds):
+        heard = f"{number} of {count(len(every), 'GPU node')}"
+        raise not_yet(f"the controller leads for {seconds:.0f} s, and has heard {heard}")
+    return found
+
+
+def is_deaf(facts: Facts) -> bool:
+    """Whether the controller reads, has led for long enough, and hears no node at all."""
+    lease = known(facts.controller, None)
+    if lease is None or lease.attempts.heard or not is_reading(facts):
+        return False
+    return _leading_seconds(facts, lease) > DEAF_SECONDS
+
+
+def _leading_seconds(facts: Facts, lease: ControllerReport) -> float:
+    return (facts.now - lease.acquired).total_seconds() if lease.acquired else 0.0

@@ -1,0 +1,108 @@
+"""The link of the admission policies, which limit what the controller's account may write. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from konductor_like.cli.doctor.acting import Acting
+from konductor_like.cli.doctor.facts import Facts
+from konductor_like.cli.doctor.link import APPLY, Link, State, Unseen, broken, known, ok, seen, warn
+from konductor_like.cluster.preflight import account_of, admission_objects
+from konductor_like.model import NEEDS_LABEL
+
+_OURS = "ours"
+"""The variable with the names of the conditions that the controller may write; people may add to it."""
+_RULES = ("variables", "validations")
+_DEFAULTS: tuple[object, ...] = ({}, [], None, "Equivalent")
+"""Values that the API server adds to a policy, and that change nothing."""
+_WORST_FIRST = (State.BROKEN, State.UNKNOWN, State.WARN, State.OK)
+
+
+def policy(facts: Facts) -> Link:
+    """Check that each policy is in force for the controller's account."""
+    links = [_checked(name, facts) for name in seen(facts.policies)]
+    return min(links, key=lambda link: _WORST_FIRST.index(link.state))
+
+
+def _checked(name: str, facts: Facts) -> Link:
+    found, binding = ({**each.get("spec", {})} for each in seen(facts.policies)[name])
+    lease = known(facts.controller, None)
+    namespace = lease.namespace if lease else "konductor-like"
+    wanted, wanted_binding = (each["spec"] for each in admission_objects(namespace)[name])
+    if not found:
+        return broken(f"there is no ValidatingAdmissionPolicy {name}", APPLY)
+    if not binding:
+        return broken(f"the policy has no binding {name}, so nothing applies it", APPLY)
+    actions = [str(each) for each in binding.get("validationActions") or ()]
+    if "Deny" not in actions:
+        acts = ", ".join(actions) or "empty"
+        return broken(f"the policy's binding does not deny: validationActions is {acts}", APPLY)
+    if unlike := _unlike(binding, wanted_binding):
+        return broken(f"the binding {name} differs from the manifest in {', '.join(unlike)}", APPLY)
+    if unlike := [each for each in _unlike(found, wanted) if each not in _RULES]:
+        account = f" for {account_of(namespace)}" if "matchConditions" in unlike else ""
+        return broken(f"the policy {name} differs from the manifest{account} in {', '.join(unlike)}", APPLY)
+    if isinstance(facts.acting, Acting) and facts.acting.node and (link := _tried(name, facts.acting)):
+        return link
+    return _rules(name, found, wanted, facts)
+
+
+def _tried(name: str, acting: Acting) -> Link | None:
+    """Return what a dry run in the account's name found; None if the policy did what it must."""
+    refusal, tried = acting.refusals.get(name), f"a dry run as {acting.account} on {acting.node}"
+    if refusal == "":
+        return broken(f"the policy {name} does not apply to the account: {tried} was admitted", APPLY)
+    if name == "konductor-like" and acting.own_refusal:
+        return broken(f"the API server refuses the controller's own taint: {acting.own_refusal}", APPLY)
+    if refusal is not None and f"ValidatingAdmissionPolicy '{name}'" not in refusal:
+        return Link(State.UNKNOWN, f"something else than the policy {name} refused {tried}: {refusal}", APPLY)
+    return None
+
+
+def _rules(name: str, found: Mapping[str, Any], wanted: Mapping[str, Any], facts: Facts) -> Link:
+    """Compare the expressions. A person may have changed them; only a dry run shows what they do."""
+    acting = facts.acting
+    if name == "konductor-like" and NEEDS_LABEL not in str(found.get("validations")):
+        why = f"the policy is older than the label {NEEDS_LABEL}, which the controller then leaves out"
+        return warn(why, APPLY)
+    if condition := _condition_refused(found, facts):
+        return broken(f"the policy {name} does not list the condition {condition} as the controller's", APPLY)
+    if _expressions(found) != _expressions(wanted):
+        why = f"the policy {name} differs from the manifest of this version in its expressions"
+        if isinstance(acting, Unseen):
+            return Link(State.UNKNOWN, f"{why}; what they deny is not known: {acting}", APPLY)
+        return warn(why, APPLY)
+    if isinstance(acting, Unseen):
+        return ok(f"present, bound, and as in the manifest; compared only: {acting}")
+    tried = "; it denied a dry run as the account" if acting.node else "; there was no Node for a dry run"
+    return ok(f"as in the manifest of this version{tried}")
+
+
+def _unlike(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Return the fields in which two specs differ, apart from what the API server adds."""
+    return [key for key in sorted({*found, *wanted}) if _plain(found.get(key)) != _plain(wanted.get(key))]
+
+
+def _plain(part: object) -> object:
+    if not isinstance(part, Mapping):
+        return None if part in _DEFAULTS else part
+    kept = {key: value for key, value in part.items() if value not in _DEFAULTS}
+    return kept or None
+
+
+def _expressions(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the expressions of variables and validations, without the names of our own conditions."""
+    rules = [each for part in _RULES for each in spec.get(part) or () if isinstance(each, Mapping)]
+    return [
+        (str(each.get("reason")), str(each.get("expression"))) for each in rules if each.get("name") != _OURS
+    ]
+
+
+def _condition_refused(found: Mapping[str, Any], facts: Facts) -> str:
+    """Return the condition that the controller writes and the policy does not list; empty if it does."""
+    lease = known(facts.controller, None)
+    condition = lease.settings.node_condition if lease and lease.settings else ""
+    variables = [each for each in found.get("variables") or () if isinstance(each, Mapping)]
+    ours = [str(each.get("expression")) for each in variables if each.get("name") == _OURS]
+    return condition if ours and f"'{condition}'" not in ours[0] else ""

@@ -1,0 +1,122 @@
+"""Which lines the releases in a record cover (rule 4).
+
+A line's place in the kernel log decides, because the clocks of nodes, laptops and servers may be off. Only
+for a line without a position, or without a boot id after a reboot, its time decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from konductor_like.model import (
+    HOW_PART,
+    Fault,
+    Incident,
+    KernelPosition,
+    NodeRecord,
+    NodeState,
+    PartCover,
+    Release,
+)
+from konductor_like.model.time import unix_ns
+
+PART_COVER_MEMORY = timedelta(days=1)
+"""Age up to which a release in part covers lines of an earlier boot; no line is read again later."""
+PART_COVERS_MOST = 16
+"""Rules and GPUs that releases in part may cover at once; beyond that, only the whole node is released."""
+
+
+def covers(mark: Release, fault: Fault, *, names_boot: bool, booted_after_ns: int | None) -> bool:
+    """Whether a release covers a fault of an incident that was not recorded at the release.
+
+    Within one boot the line's kernel position decides alone: clocks may be off. Only a line without a
+    position, or one without a boot id that may be of an earlier boot, is covered by its time: it had been
+    read at the release, or Loki had it before the present boot began (``booted_after_ns``, if known).
+    """
+    position = fault.finding.position
+    if decides_by_position(mark, fault):
+        return bool(position.at_or_before(mark.read))
+    if mark.read.boot_id == position.boot_id:
+        return had_been_read(mark, fault)
+    is_older = booted_after_ns is not None and fault.timestamp_ns <= booted_after_ns
+    return not names_boot and (is_older or had_been_read(mark, fault))
+
+
+def decides_by_position(mark: Release, fault: Fault) -> bool:
+    """Whether the fault's place in the kernel log, and not its time, tells if the release covers it.
+
+    A line with a sequence number names its boot. If no line of that boot had been read at the release, such a
+    line is new; any other line may be of an earlier boot.
+    """
+    position = fault.finding.position
+    is_comparable = position.sequence is not None or (position.known and mark.read.known)
+    return is_comparable and mark.read.boot_id == position.boot_id
+
+
+def part_marks(record: NodeRecord, fault: Fault) -> list[Release]:
+    """Return what releases in part cover of a fault's rule and GPU, as releases."""
+    return [
+        Release(each.at, "", "", HOW_PART, each, {fault.source: unix_ns(each.at)})
+        for each in record.part_covers
+        if (each.rule, each.gpu) == fault.key
+    ]
+
+
+def had_been_read(mark: Release, fault: Fault) -> bool:
+    """Whether this line had been read at the time of the release; a replay of it has a later timestamp."""
+    return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
+
+
+def with_part_covers(state: NodeState, chosen: Sequence[Incident], at: datetime) -> tuple[PartCover, ...]:
+    """Return what releases in part cover after this one."""
+    boot_id = state.machine.boot_id
+    known = parts_still_needed(state.record.part_covers, boot_id, at)
+    covers = {(each.rule, each.gpu, each.boot_id): each for each in known}
+    for i in chosen:
+        last = i.last if i.last.boot_id is not None else KernelPosition(boot_id)
+        if last.boot_id != boot_id and last.sequence is not None:
+            last = KernelPosition(boot_id)  # lines that name an earlier boot are history anyway
+        key = (*i.key, last.boot_id)
+        last = covers[key].later(last) if key in covers else last
+        covers[key] = PartCover(
+            last.boot_id, last.sequence, last.stamp_us, rule=i.key.rule, gpu=i.key.gpu, at=at
+        )
+    return tuple(covers.values())
+
+
+def covered_to(record: NodeRecord, fault: Fault, released_ns: int | None) -> NodeRecord:
+    """Return the record whose release of that time covers a fault that was counted but not written."""
+    place = fault.finding.position
+    if not place.known:
+        return record
+
+    def whole(mark: Release) -> Release:
+        is_it = unix_ns(mark.at) == released_ns and not mark.in_part and mark.read.boot_id == place.boot_id
+        return replace(mark, read=mark.read.later(place)) if is_it else mark
+
+    def part(cover: PartCover) -> PartCover:
+        is_it = unix_ns(cover.at) == released_ns and (cover.rule, cover.gpu) == fault.key
+        if not is_it or cover.boot_id != place.boot_id or place.at_or_before(cover):
+            return cover
+        return replace(cover, sequence=place.sequence, stamp_us=place.stamp_us)
+
+    releases, covers_ = tuple(map(whole, record.releases)), tuple(map(part, record.part_covers))
+    return replace(record, releases=releases, part_covers=covers_)
+
+
+def parts_still_needed(
+    covers: Iterable[PartCover], boot_id: str | None, now: datetime
+) -> tuple[PartCover, ...]:
+    """Return the covers that lines may still meet after the Node has reached this boot.
+
+    Lines with a sequence number name their boot, so their covers end with it. A line without one, such as
+    that of a plain ``dmesg``, may be read again later; its cover stays for a day, with the time of its
+    release.
+    """
+    return tuple(
+        each
+        for each in covers
+        if each.boot_id == boot_id or (each.sequence is None and now - each.at < PART_COVER_MEMORY)
+    )

@@ -1,0 +1,256 @@
+"""One node's record while faults are folded into it, and the bounds of a record.
+
+A line names its GPU and, for an unknown Xid, its rule. One pod or one broken driver can therefore ask for any
+number of incidents. A record has at most ``INCIDENTS_MOST``, and ``GPUS_OF_RULE_MOST`` of one rule: further
+GPUs of the rule share one incident without a GPU, so no line of them is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from konductor_like.model import (
+    DroppedFault,
+    Fault,
+    Growth,
+    Incident,
+    IncidentState,
+    KernelPosition,
+    MetBy,
+    NodeRecord,
+    Source,
+)
+from konductor_like.model.faults import NOWHERE
+from konductor_like.model.time import unix_ns
+
+INCIDENTS_MOST = 64
+"""Incidents of one record, those that pods' lines opened among them."""
+INCIDENTS_OF_PODS_MOST = 24
+"""Incidents that pods' lines opened, so that no pod can keep a kernel line out of the record."""
+GPUS_OF_RULE_MOST = 16
+"""Incidents of one rule with a GPU of their own; no machine has more GPUs."""
+
+Key = tuple[str, str | None, bool, str | None]
+"""The incident that a fault belongs to: rule, GPU, whether the fault taints, boot.
+
+A rule may report both faults that taint and faults that do not; these are two incidents.
+"""
+
+
+def key_of(incident: Incident) -> Key:
+    """Return the key of a recorded incident."""
+    return (incident.key.rule, incident.key.gpu, incident.severity.taints, incident.last.boot_id)
+
+
+class IncidentBuilder:
+    """One incident while occurrences are added to it."""
+
+    def __init__(self, incident: Incident, recorded: Incident | None = None) -> None:
+        self.incident = incident
+        self.recorded = recorded
+        """The incident in the record that this one continues; None for a new incident."""
+        self.count, self.last, self.last_ns = incident.count, incident.last, incident.last_ns
+        self.user_written = incident.user_written
+        self.goes_on = False
+        """Whether it occurred again after it was acknowledged, or after the driver reported its end."""
+        self.latest: Fault | None = None
+        """The latest of the ``unwritten`` occurrences, which the node's annotation does not count yet."""
+        self.unwritten = 0
+        self.reached = NOWHERE
+        """The latest kernel position of the unwritten occurrences."""
+        self.counted_ns = 0
+        """When the latest of them was counted, by the controller's clock."""
+
+    def seen(self, fault: Fault) -> bool:
+        """Whether the incident counts this fault already: the line is a replay, or was read twice."""
+        order = fault.finding.position.at_or_before(self.last)
+        if order is not None:
+            return order
+        if fault.timestamp_ns == self.last_ns and self.count == 1:
+            # The annotation may contain only the beginning of the line. With several occurrences, it quotes
+            # the first line, which does not identify the last.
+            return fault.finding.text.startswith(self.incident.evidence.removesuffix("…"))
+        return fault.timestamp_ns <= self.last_ns
+
+    def repeats_before_install(self, fault: Fault) -> bool:
+        """Whether the fault repeats a kernel line of this incident, which is older than the first start."""
+        return self.incident.before_install and bool(fault.finding.position.at_or_before(self.last))
+
+    def before_release(self, fault: Fault) -> bool:
+        """Whether a release covers the fault by its time, because its position cannot be compared."""
+        if self.incident.released_ns is None or fault.finding.position.at_or_before(self.last) is not None:
+            return False
+        return fault.timestamp_ns <= self.incident.released_ns
+
+    def extend(self, fault: Fault, count: int) -> None:
+        """Add ``count`` occurrences, the latest of which is ``fault``."""
+        self.count += count
+        self.last_ns = max(self.last_ns, fault.timestamp_ns)
+        self.last = self.last.later(fault.finding.position)
+        self.user_written = self.user_written and fault.finding.user_written
+        ack, finding = self.incident.ack, fault.finding
+        if ack is not None and count and not self.incident.taints and fault.timestamp_ns > unix_ns(ack.at):
+            self.incident = replace(self.incident, ack=None)  # so that a person sees the incident again
+            self.goes_on = True
+        if self.incident.ended_ns is not None and count:
+            self.incident = replace(self.incident, ended_ns=None, advice=finding.advice, needs=finding.needs)
+            self.goes_on = True
+
+    def grow(self, fault: Fault, now_ns: int) -> None:
+        """Add an occurrence that may be written later."""
+        self.extend(fault, fault.times)
+        self.latest = fault
+        self.unwritten += fault.times
+        self.reached = self.reached.later(fault.finding.position)
+        self.counted_ns = now_ns
+
+    def catch_up(self, growth: Growth) -> None:
+        """Add the growth: occurrences that earlier decisions counted and did not write."""
+        self.extend(growth.latest, max(0, growth.count - self.count))
+        self.latest, self.unwritten = growth.latest, growth.latest.times
+        self.reached = growth.latest.finding.position
+        self.counted_ns = growth.counted_ns
+
+    def close(self, ended_ns: int) -> None:
+        """Close the incident, which does not taint: a line reported its end."""
+        self.incident = replace(
+            self.incident,
+            state=IncidentState.RELEASED,
+            released_ns=ended_ns,
+            met_ns=ended_ns,
+            met_by=MetBy.HEALTHY_LINE,
+        )
+
+    def end(self, fault: Fault) -> None:
+        """Note the end that the driver reports; an incident that taints stays open until a release."""
+        self.extend(fault, 0)
+        if not self.incident.taints:
+            self.close(fault.timestamp_ns)
+            return
+        advice, needs = fault.finding.advice, fault.finding.needs
+        self.incident = replace(self.incident, ended_ns=fault.timestamp_ns, advice=advice, needs=needs)
+
+    def value(self) -> Incident:
+        """Return the incident with the added occurrences; the identical object if there are none."""
+        added = (self.count, self.last_ns, self.last, self.user_written)
+        before = self.incident
+        if added == (before.count, before.last_ns, before.last, before.user_written):
+            return before
+        return replace(
+            before, count=self.count, last_ns=self.last_ns, last=self.last, user_written=self.user_written
+        )
+
+    def growth(self, latest: Fault) -> Growth:
+        """Return all unwritten occurrences, for the next decision unless the record is written now."""
+        finding = latest.finding._replace(position=self.reached, user_written=self.user_written)
+        return Growth(
+            self.count, replace(latest, finding=finding, times=self.unwritten), counted_ns=self.counted_ns
+        )
+
+
+@dataclass(slots=True)
+class Folded:
+    """One node's record while faults are folded into it, and the result."""
+
+    record: NodeRecord
+    urgent: bool = False
+    """Whether the record is written now."""
+    has_ends: bool = False
+    """Whether a need was met or an incident ended without a new line; written as :attr:`Change.upkeep`."""
+    counted: list[Fault] = field(default_factory=list)
+    ignored: list[DroppedFault] = field(default_factory=list)
+    grown: tuple[Growth, ...] = ()
+    """The growth: occurrences that ``record`` counts and the node's annotation does not."""
+    news: list[Fault] = field(default_factory=list)
+    """The faults that opened or reopened an incident."""
+    to_announce: Incident | None = None
+    """An incident for an Event although none opened: it ended, or makes its node a suspect."""
+    builders: dict[Key, IncidentBuilder] = field(default_factory=dict)
+    """The incidents that faults may have changed, and the new ones. Most incidents of a record need none."""
+    recorded: dict[Key, Incident] = field(default_factory=dict)
+    """The incidents of the record as it was loaded."""
+    read: KernelPosition = NOWHERE
+
+    def load(self, record: NodeRecord) -> None:
+        """Start again from this record."""
+        self.record, self.read, self.builders = record, record.read, {}
+        self.recorded = {key_of(each): each for each in reversed(record.incidents)}
+
+    def builder(self, key: Key) -> IncidentBuilder | None:
+        """Return the builder of the incident with this key; None if there is no such incident."""
+        known = self.builders.get(key)
+        if known is None and (incident := self.recorded.get(key)) is not None:
+            known = self.builders[key] = IncidentBuilder(incident, incident)
+        return known
+
+    def open(self, key: Key, incident: Incident) -> None:
+        """Add a new incident. It is the last, and replaces a released one of its key."""
+        self.remove(key)
+        self.builders[key] = IncidentBuilder(incident)
+
+    def remove(self, key: Key) -> None:
+        """Remove the incident with this key, if there is one."""
+        self.builders.pop(key, None)
+        if (recorded := self.recorded.pop(key, None)) is not None:
+            kept = tuple(i for i in self.record.incidents if i is not recorded)
+            self.record = replace(self.record, incidents=kept)
+
+    def incidents(self) -> dict[Key, Incident]:
+        """Return all incidents, the new ones too; their counts may be out of date."""
+        return self.recorded | {key: each.incident for key, each in self.builders.items()}
+
+    def placed(self, fault: Fault) -> tuple[Fault, Key]:
+        """Return the fault and the key of its incident; without its GPU if its rule has enough others."""
+        rule, gpu, boot_id = fault.finding.rule, fault.finding.gpu, fault.finding.position.boot_id
+        key = (rule, gpu, fault.severity.taints, boot_id)
+        if gpu is None or self.builder(key) is not None:
+            return fault, key
+        gpus = {known[1] for known in self.incidents() if known[0] == rule} - {None, gpu}
+        if len(gpus) < GPUS_OF_RULE_MOST:
+            return fault, key
+        fault = replace(fault, finding=fault.finding._replace(gpu=None))
+        return fault, (rule, None, fault.severity.taints, boot_id)
+
+    def make_room(self, fault: Fault) -> bool:
+        """Whether the record may have one more incident, for this fault; the least needed one gives way.
+
+        A released incident gives way, and for a fault that taints any other that does not.
+        """
+        incidents = self.incidents()
+        if fault.source is Source.POD:
+            incidents = {key: each for key, each in incidents.items() if each.source is Source.POD}
+        if len(incidents) < (INCIDENTS_OF_PODS_MOST if fault.source is Source.POD else INCIDENTS_MOST):
+            return True
+        taints = fault.severity.taints
+        spare = [
+            (
+                each.state is not IncidentState.RELEASED,
+                each.taints,
+                each.source is not Source.POD,
+                each.last_ns,
+                key,
+            )
+            for key, each in incidents.items()
+            if (taints and not each.taints) or each.state is IncidentState.RELEASED
+        ]
+        if spare:
+            self.remove(min(spare, key=lambda each: each[:4])[-1])
+        return bool(spare)
+
+    def read_to(self, position: KernelPosition, own_boot: str | None) -> None:
+        """Note that the kernel log of the Node's own boot was folded up to the position."""
+        if position.boot_id != own_boot:
+            return
+        if self.read.boot_id != position.boot_id:
+            self.read = position
+        elif position.known:
+            self.read = self.read.later(position)
+
+    def finish(self) -> NodeRecord:
+        """Build the record from the incidents."""
+        if self.builders or self.read is not self.record.read:
+            values = {id(each.recorded): each.value() for each in self.builders.values()}
+            kept = (values.get(id(incident), incident) for incident in self.record.incidents)
+            new = (each.value() for each in self.builders.values() if each.recorded is None)
+            self.record = replace(self.record, incidents=(*kept, *new), read=self.read)
+        return self.record

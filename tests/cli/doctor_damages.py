@@ -1,0 +1,195 @@
+"""Ways to damage a site before `doctor` looks at it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from konductor_like.cli.doctor.link import State
+from konductor_like.model import Verb
+from konductor_like.model.attempts import Attempt, Doing, Unwritten
+from konductor_like.model.controls import Control, ControlAct
+from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.kubernetes.access import Review
+from konductor_like.sandbox.loki.limits import LokiLimits
+from tests.cli.doctor_site import GPU_NODES, Site, deployment
+from tests.manifests.roles import single
+
+Damage = Callable[[Site], object]
+FIRST, SECOND, THIRD = GPU_NODES
+POLICY, BINDING = (f"validatingadmissionpolic{end}/konductor-like" for end in ("ies", "ybindings"))
+
+
+def change(**parts: Any) -> Damage:
+    """Return a damage that sets these parts of the site."""
+
+    def damage(site: Site) -> None:
+        for name, value in parts.items():
+            setattr(site, name, value)
+
+    return damage
+
+
+def put(key: str, thing: dict[str, Any]) -> Damage:
+    """Return a damage that puts an object in place of another, or adds it."""
+    return lambda site: site.objects.update({key: thing})
+
+
+def remove(*keys: str) -> Damage:
+    """Return a damage that removes objects."""
+    return lambda site: [site.objects.pop(key) for key in keys]
+
+
+def kube(act: Callable[[Any], object]) -> Damage:
+    """Return a damage that changes the API server when it runs."""
+    return change(before=lambda kube, _loki: act(kube))
+
+
+def loki(act: Callable[[Any], object]) -> Damage:
+    """Return a damage that changes Loki when it runs."""
+    return change(before=lambda _kube, loki: act(loki))
+
+
+def limits(**limits: Any) -> Damage:
+    """Return a damage that sets limits of Loki."""
+    return change(limits=LokiLimits(**limits))
+
+
+def both(*damages: Damage) -> Damage:
+    """Return one fault that shows in two places."""
+    return lambda site: [damage(site) for damage in damages]
+
+
+def policy_with(change: Callable[[dict[str, Any]], object]) -> Damage:
+    """Return a damage that edits a copy of the admission policy."""
+
+    def damage(site: Site) -> None:
+        copy = json.loads(json.dumps(site.objects[POLICY]))
+        change(copy["spec"])
+        site.objects[POLICY] = copy
+
+    return damage
+
+
+@dataclass(frozen=True)
+class Case:
+    """One broken site."""
+
+    fault: str
+    damage: Damage
+    link: str
+    state: State
+    says: str
+    """A part of the text or the advice."""
+    also: tuple[str, ...] = ()
+    """Other links that the same fault breaks."""
+
+
+def broken(fault: str, damage: Damage, link: str, says: str, *also: str) -> Case:
+    return Case(fault, damage, link, State.BROKEN, says, also)
+
+
+def warned(fault: str, damage: Damage, link: str, says: str, *also: str) -> Case:
+    return Case(fault, damage, link, State.WARN, says, also)
+
+
+def failing(*doings: Doing, error: str = "Loki: cannot connect: Connection refused") -> Damage:
+    """Return a damage for which these attempts of the controller have failed for 25 seconds."""
+
+    def damage(site: Site) -> None:
+        attempt = Attempt(None, datetime.now(UTC) - timedelta(seconds=25), error)
+        site.attempts = {**site.attempts, **dict.fromkeys(doings, attempt)}
+
+    return damage
+
+
+def succeeded(doing: Doing, seconds_ago: float) -> Damage:
+    """Return a damage for which this attempt last went well so long ago."""
+
+    def damage(site: Site) -> None:
+        site.attempts = {**site.attempts, doing: Attempt(datetime.now(UTC) - timedelta(seconds=seconds_ago))}
+
+    return damage
+
+
+def account_without(*rights: tuple[str, str]) -> Damage:
+    """Return a damage that takes rights from the controller's account, while it runs."""
+
+    def damage(site: Site) -> None:
+        site.account = tuple(
+            each for each in single(site.account) if (*each.verbs, *each.resources) not in rights
+        )
+
+    return damage
+
+
+def binding_with(**parts: Any) -> Damage:
+    """Return a damage that changes the binding of the policy."""
+
+    def damage(site: Site) -> None:
+        old = site.objects[BINDING]
+        site.objects[BINDING] = {**old, "spec": {**old["spec"], **parts}}
+
+    return damage
+
+
+def deny_taints(server: Any) -> None:
+    """Let a webhook of somebody else deny every taint, after the policies."""
+    _deny(server, "taints", first=False)
+
+
+def deny_cordons(server: Any) -> None:
+    """Let a webhook of somebody else deny every cordon, before the policies."""
+    _deny(server, "unschedulable", first=True)
+
+
+def _deny(server: Any, field: str, *, first: bool) -> None:
+    policies, name = server._writes._admission, {"unschedulable": "cordons"}.get(field, field)
+
+    def admission(review: Review) -> str:
+        denied = f'admission webhook "x.example.com" denied the request: no {name}, says the webhook'
+        webhook = denied if (review.object or {}).get("spec", {}).get(field) else ""
+        return webhook or policies(review) if first else policies(review) or webhook
+
+    server._writes._admission = admission
+
+
+def for_another_account(spec: dict[str, Any]) -> None:
+    """Change a policy to that of an installation in another namespace."""
+    [condition] = spec["matchConditions"]
+    condition["expression"] = condition["expression"].replace(":konductor-like:", ":gpu-ops:")
+
+
+def for_pods(spec: dict[str, Any]) -> None:
+    """Change a policy so that it is about pods."""
+    spec["matchConstraints"]["resourceRules"][0]["resources"] = ["pods"]
+
+
+def selecting_few(spec: dict[str, Any]) -> None:
+    """Change a policy so that it is about labelled Nodes only."""
+    spec["matchConstraints"]["objectSelector"] = {"matchLabels": {"no": "such"}}
+
+
+def rename(node: str, name: str) -> Damage:
+    return lambda site: site.names.update({node: name})
+
+
+NOT_SERVED = Mishap(
+    status=404,
+    body='{"kind":"Status","message":"the server could not find the requested resource","code":404}',
+    content_type="application/json",
+)
+PAUSE = ControlAct(Control.PAUSE, datetime.now(UTC), "kim", "driver roll-out")
+NO_DRY_RUN = deployment("konductor-like", "konductor-like", "run", "--dry-run")
+REFUSE_TEAM_A = kube(lambda kube: kube.access.deny("list", "pods", "", "", "team-a"))
+AUTOSCALER = ("deployments/ca", "kube-system", "cluster-autoscaler")
+
+NO_TAINT = {"expression": "false", "message": "no taints here", "reason": "Forbidden"}
+SELECTING_NONE = {"objectSelector": {"matchLabels": {"no": "such"}}}
+NOBODY_ACTS = kube(lambda kube: kube.access.deny("impersonate", "*"))
+UNWRITTEN = (Unwritten(FIRST, Verb.TAINT, "xid.79"),)
+RECENTLY_NAMELESS = dict.fromkeys(GPU_NODES, "")
+RECENTLY_SHORT = {name: name.partition(".")[0] for name in GPU_NODES}

@@ -1,0 +1,197 @@
+"""`doctor` says of nothing that it works only because the caller could do it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from konductor_like.cli.doctor.facts import Facts
+from konductor_like.cli.doctor.link import State, seen
+from konductor_like.cli.doctor.report import checkup, exit_of
+from konductor_like.exits import Exit
+from konductor_like.model.attempts import Doing
+from tests.cli.doctor_damages import (
+    NO_TAINT,
+    NOBODY_ACTS,
+    Damage,
+    both,
+    change,
+    deny_cordons,
+    for_another_account,
+    for_pods,
+    kube,
+    policy_with,
+    selecting_few,
+    succeeded,
+)
+from tests.cli.doctor_site import GPU_NODES, Site
+from tests.cli.test_doctor import by_name
+from tests.manifests.manifests import documents, only
+from tests.manifests.roles import rules_of
+
+POLICY_KINDS = {
+    "validatingadmissionpolicies": "ValidatingAdmissionPolicy",
+    "validatingadmissionpolicybindings": "ValidatingAdmissionPolicyBinding",
+}
+
+
+@pytest.mark.parametrize(
+    ("damage", "link", "says"),
+    [
+        (
+            change(publishes=False),
+            "reading",
+            "not known yet: the controller has not published how its queries",
+        ),
+        (change(publishes=False), "account", "not known yet: the controller has not published whether"),
+        (
+            succeeded(Doing.KERNEL, 60.0),
+            "reading",
+            "not known yet: Loki last answered the controller 6",
+        ),
+        (
+            change(heard=0, leading_seconds=20.0),
+            "kernel stream",
+            "s, and has heard 0 of 3 GPU nodes",
+        ),
+        (change(heard=2, leading_seconds=200.0), "kernel stream", "has heard 2 of 3 GPU nodes"),
+        (
+            change(unheard=frozenset(GPU_NODES), leading_seconds=20.0),
+            "heartbeats",
+            "must be whole first",
+        ),
+        (
+            change(unheard=frozenset(GPU_NODES), leading_seconds=20.0),
+            "kernel stream",
+            "s, and has heard 0 of 3 GPU nodes",
+        ),
+        (
+            change(recent_names=dict.fromkeys(GPU_NODES)),
+            "heartbeats",
+            "not known yet: no heartbeat in the last 100 s from 3 of 3 GPU nodes",
+        ),
+        (
+            both(NOBODY_ACTS, succeeded(Doing.RIGHTS, 3600.0)),
+            "account",
+            "not known yet: the controller has not published whether",
+        ),
+        (
+            both(NOBODY_ACTS, policy_with(lambda spec: spec["validations"].append(NO_TAINT))),
+            "admission policy",
+            "what they deny is not known: you may not act as system:serviceaccount:",
+        ),
+    ],
+)
+def test_a_link_that_is_too_young_or_cannot_be_tried_is_neither_whole_nor_broken(
+    damage: Damage, link: str, says: str, facts: Callable[[Site], Facts]
+) -> None:
+    site = Site()
+    damage(site)
+
+    links = checkup(facts(site))
+
+    found = by_name(links)[link]
+    assert (found.state, says in found.seen) == (State.UNKNOWN, True), found
+    assert [each for each in links if each.state in (State.WARN, State.BROKEN)] == []
+    assert exit_of(links) is Exit.UNKNOWN
+
+
+def test_a_person_who_may_not_act_as_the_account_sees_that_the_policy_was_compared_only(
+    facts: Callable[[Site], Facts],
+) -> None:
+    site = Site()
+    NOBODY_ACTS(site)
+
+    links = checkup(facts(site))
+
+    assert exit_of(links) is Exit.OK
+    found = by_name(links)
+    assert found["admission policy"].seen == (
+        "present, bound, and as in the manifest; compared only: you may not act as "
+        "system:serviceaccount:konductor-like:konductor-like"
+    )
+    assert "it checked its rights 4s ago" in found["account"].seen
+
+
+@pytest.mark.parametrize("damage", [for_another_account, for_pods, selecting_few])
+def test_a_policy_that_limits_nobody_is_broken_by_comparison_alone(
+    damage: Callable[[dict[str, Any]], None], facts: Callable[[Site], Facts]
+) -> None:
+    site = Site()
+    both(NOBODY_ACTS, policy_with(damage))(site)
+
+    assert by_name(checkup(facts(site)))["admission policy"].state is State.BROKEN
+
+
+def test_what_the_api_server_adds_to_a_policy_is_no_difference(facts: Callable[[Site], Facts]) -> None:
+    site = Site()
+    added = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}}
+    policy_with(lambda spec: spec["matchConstraints"].update(added))(site)
+
+    assert by_name(checkup(facts(site)))["admission policy"].state is State.OK
+
+
+def optional_parts(condition: str) -> Damage:
+    """Return the change of a site that switches the Node condition and the jobs' Events on."""
+
+    def damage(site: Site) -> None:
+        site.settings = {"node_condition": condition, "job_events": True}
+        for file in ("node_condition.yaml", "job_events.yaml"):
+            docs = documents(file)
+            site.account += rules_of(docs)
+            for table, kind in POLICY_KINDS.items():
+                each = json.loads(json.dumps(only(docs, kind)).replace("TrainyGPUFaulty", condition))
+                site.objects[f"{table}/{each['metadata']['name']}"] = each
+
+    return damage
+
+
+@pytest.mark.parametrize("condition", ["TrainyGPUFaulty", "GPUBroken"])
+def test_the_policies_of_optional_parts_are_tried_too(condition: str, facts: Callable[[Site], Facts]) -> None:
+    site = Site()
+    optional_parts(condition)(site)
+
+    found = facts(site)
+
+    assert by_name(checkup(found))["admission policy"].state is State.OK
+    refusals = seen(found.acting).refusals
+    assert set(refusals) == {
+        "konductor-like",
+        "konductor-like-node-condition",
+        "konductor-like-job-events",
+    }
+    assert all(f"ValidatingAdmissionPolicy '{name}'" in text for name, text in refusals.items())
+
+
+def test_a_condition_that_the_policy_does_not_list_is_broken(facts: Callable[[Site], Facts]) -> None:
+    site = Site()
+    optional_parts("TrainyGPUFaulty")(site)
+    site.settings["node_condition"] = "GPUBroken"
+
+    link = by_name(checkup(facts(site)))["admission policy"]
+
+    assert (link.state, "does not list the condition GPUBroken" in link.seen) == (State.BROKEN, True)
+
+
+def test_a_refusal_by_something_else_proves_nothing_about_the_policy(facts: Callable[[Site], Facts]) -> None:
+    site = Site()
+    kube(deny_cordons)(site)
+
+    link = by_name(checkup(facts(site)))["admission policy"]
+
+    assert (link.state, "no cordons, says the webhook" in link.seen) == (State.UNKNOWN, True)
+
+
+@pytest.mark.parametrize("part", ["node-condition", "job-events"])
+def test_an_optional_policy_that_limits_nobody_is_broken(part: str, facts: Callable[[Site], Facts]) -> None:
+    site = Site()
+    optional_parts("TrainyGPUFaulty")(site)
+    site.objects[f"validatingadmissionpolicybindings/konductor-like-{part}"]["spec"]["policyName"] = "old"
+
+    links = by_name(checkup(facts(site)))
+
+    assert links["admission policy"].state is State.BROKEN
+    assert part in links["admission policy"].seen
