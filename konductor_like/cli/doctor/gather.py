@@ -13,11 +13,12 @@ from konductor_like.cli.doctor import facts
 from konductor_like.cli.doctor.acting import Acting, acting
 from konductor_like.cli.doctor.link import State, Unseen, after, known, seen
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeBadAnswer, KubeError, KubeForbidden, KubeTimeout, refused_right
+from konductor_like.cluster.errors import KubeBadAnswer, KubeForbidden, KubeTimeout, refused_right
 from konductor_like.cluster.reader_pods import reader_place
 from konductor_like.loki.client import LokiClient, retrying
-from konductor_like.loki.errors import LokiError, LokiRefused, LokiTimeout, LokiUnauthorized
+from konductor_like.loki.errors import LokiRefused, LokiTimeout, LokiUnauthorized
 from konductor_like.loki.logql import heartbeat_query, kernel_query
+from konductor_like.model.edge_errors import EdgeError
 from konductor_like.settings import Settings
 
 VIEWER = "ask for the ClusterRole konductor-like-viewer (manifests/people_rbac.yaml)"
@@ -49,11 +50,11 @@ class Requests:
             return Unseen(f"no answer within {self._seconds:g} s", LONGER)
         except Unseen as why:
             return why
-        except (KubeError, LokiError) as error:
+        except EdgeError as error:
             return unseen(error)
 
 
-def unseen(error: KubeError | LokiError) -> Unseen:
+def unseen(error: EdgeError) -> Unseen:
     """Return a failed request as a fact."""
     match error:
         case KubeForbidden():
@@ -66,7 +67,7 @@ def unseen(error: KubeError | LokiError) -> Unseen:
         case LokiUnauthorized():
             return Unseen(str(error), error.hint, State.BROKEN, refused=True)
         case _:
-            return Unseen(str(error), error.hint or KubeBadAnswer.default_hint, State.BROKEN)
+            return Unseen(str(error), error.hint or KubeBadAnswer.hint, State.BROKEN)
 
 
 def gather(
