@@ -27,6 +27,7 @@ class Permission:
 
     verb: str
     resource: str
+    """``nodes``, or with a subresource ``pods/exec``."""
     group: str = ""
     namespace: str = ""
     name: str = ""
@@ -34,7 +35,8 @@ class Permission:
     @property
     def attributes(self) -> dict[str, str]:
         """The permission as the attributes of a SelfSubjectAccessReview."""
-        return {name: value for name, value in asdict(self).items() if value}
+        resource = dict(zip(("resource", "subresource"), self.resource.split("/"), strict=False))
+        return {name: value for name, value in {**asdict(self), **resource}.items() if value}
 
     @property
     def rule(self) -> str:
@@ -63,13 +65,46 @@ def looking_permissions(*, pods: bool) -> tuple[Permission, ...]:
     return (Permission("list", "pods"), slices) if pods else (slices,)
 
 
+def all_permissions(namespace: str, lease_name: str, *, pods: bool) -> tuple[Permission, ...]:
+    """Return what the controller needs, then what it can do without."""
+    return (*controller_permissions(namespace, lease_name), *looking_permissions(pods=pods))
+
+
+def people_permissions(namespace: str, lease_name: str) -> dict[str, tuple[Permission, ...]]:
+    """Return what a person needs, by the commands that need it."""
+    lease = (LEASES, namespace, lease_name)
+    return {
+        "status, explain NODE": (
+            Permission("list", "nodes"),
+            Permission("get", "nodes"),
+            Permission("get", "leases", *lease),
+        ),
+        "reset, taint, ack": (
+            Permission("patch", "nodes"),
+            Permission("create", "events", namespace=EVENTS_NAMESPACE),
+        ),
+        "pause, resume, brake reset": (Permission("update", "leases", *lease),),
+    }
+
+
+def testing_permissions(reader_namespace: str) -> tuple[Permission, ...]:
+    """Return what ``test`` needs: to write a line through the reader's pod, and to release the node."""
+    by_exec = (Permission(verb, "pods/exec", namespace=reader_namespace) for verb in ("get", "create"))
+    return (*by_exec, Permission("patch", "nodes"))
+
+
+def denied_permissions(client: ReadOnlyKubeClient, needed: Iterable[Permission]) -> list[Permission]:
+    """Return the permissions that the server denies us. Raises a KubeError if it cannot be asked."""
+    return [each for each in needed if not client.review_access(each.attributes)]
+
+
 def missing_permissions(client: ReadOnlyKubeClient, needed: Iterable[Permission]) -> list[Permission] | None:
     """Return the permissions that the server denies us; None if it does not let us ask.
 
     Raises a KubeError if the server cannot be asked.
     """
     try:
-        return [each for each in needed if not client.review_access(each.attributes)]
+        return denied_permissions(client, needed)
     except (KubeForbidden, KubeNotFound):
         return None
 

@@ -16,12 +16,7 @@ from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, events
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_writer import NoDeadline, NodeWriter, Outcome
-from konductor_like.cluster.preflight import (
-    account_of,
-    controller_permissions,
-    looking_permissions,
-    missing_permissions,
-)
+from konductor_like.cluster.preflight import account_of, all_permissions, missing_permissions
 from konductor_like.cluster.transport import STRATEGIC_MERGE_PATCH
 from konductor_like.model import Change, Needs, NodeState, Verb
 
@@ -61,11 +56,8 @@ def acting(
     """
     account = account_of(lease.namespace)
     api = client.dry_run_as(account)
-    needed = (
-        *controller_permissions(*lease.lease.split("/", 1)),
-        *looking_permissions(pods=lease.settings.ask_for_pods if lease.settings else True),
-    )
-    missing = missing_permissions(api, needed)
+    asks_for_pods = lease.settings.ask_for_pods if lease.settings else True
+    missing = missing_permissions(api, all_permissions(*lease.lease.split("/", 1), pods=asks_for_pods))
     if missing is None:
         raise Unseen(f"you may not act as {account}")
     words = ", ".join(map(str, missing))

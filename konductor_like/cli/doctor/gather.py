@@ -155,5 +155,4 @@ def gather(
 def _acting(api: ReadOnlyKubeClient, asked: Requests) -> Acting:
     """Try what the controller's account may do, when Lease and Nodes are read. Raises Unseen or KubeError."""
     lease, nodes = seen(asked.get("controller")), known(asked.get("nodes"), {})
-    states = [node.state for node in nodes.values()]
-    return acting(api, lease, states, facts.policy_names(lease), session.cluster_now(api))
+    return acting(api, lease, nodes.values(), facts.policy_names(lease), session.cluster_now(api))
