@@ -14,6 +14,7 @@ from importlib.resources import files
 from konductor_like.cluster.client import NAMESPACES_PATH, KubeClient, ReadOnlyKubeClient, namespace_path
 from konductor_like.cluster.errors import KubeConfigError, KubeConflict, KubeForbidden, KubeNotFound
 from konductor_like.cluster.events import NAMESPACE as EVENTS_NAMESPACE
+from konductor_like.cluster.published import Published
 from konductor_like.cluster.transport import JsonObject
 
 LEASES = "coordination.k8s.io"
@@ -122,6 +123,15 @@ def admission_objects(namespace: str = ACCOUNT) -> dict[str, tuple[JsonObject, J
     text = (files(__package__) / "admission.json").read_text("utf-8")
     found = json.loads(text.replace(account_of(ACCOUNT), account_of(namespace)))
     return {name: (policy, binding) for name, (policy, binding) in found.items()}
+
+
+def policy_names(settings: Published | None) -> tuple[str, ...]:
+    """Return the names of the admission policies that the controller needs with these settings."""
+    optional = {
+        "konductor-like-node-condition": settings is not None and settings.node_condition,
+        "konductor-like-job-events": settings is not None and settings.job_events,
+    }
+    return (ACCOUNT, *(name for name, is_on in optional.items() if is_on))
 
 
 def ready_to_write(client: KubeClient, namespace: str, lease_name: str = "konductor-like") -> list[str]:

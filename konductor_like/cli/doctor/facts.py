@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -17,6 +17,7 @@ from konductor_like.cluster.errors import KubeForbidden, KubeNotFound
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.cluster.preflight import denied_permissions, people_permissions
+from konductor_like.cluster.published import Published
 from konductor_like.cluster.transport import JsonObject, json_object
 from konductor_like.detection.heartbeat import parse_heartbeat
 from konductor_like.loki.client import LokiClient
@@ -141,9 +142,9 @@ def rights(client: ReadOnlyKubeClient, settings: Settings) -> Mapping[str, str]:
     return {commands: ", ".join(map(str, denied)) for commands, denied in lacks.items() if denied}
 
 
-def nodes(client: ReadOnlyKubeClient, report: session.ControllerReport | None) -> Mapping[str, NodeState]:
+def nodes(client: ReadOnlyKubeClient, settings: Published | None) -> Mapping[str, NodeState]:
     """List the Nodes; without the controller's settings, GPU nodes are those with the usual labels."""
-    return list_nodes(client, node_decoder(report.settings if report else None, listed_slices(client)))
+    return list_nodes(client, node_decoder(settings, listed_slices(client)))
 
 
 def workloads(client: ReadOnlyKubeClient, kind: str) -> tuple[Workload, ...]:
@@ -165,16 +166,6 @@ def _workload(item: JsonObject) -> Workload:
         names=(name, *(str(each.get("image", "")) for each in containers)),
         arguments=tuple(map(str, words)),
     )
-
-
-def policy_names(report: session.ControllerReport | None) -> Sequence[str]:
-    """Return the names of the admission policies that the controller needs with its settings."""
-    known = report.settings if report else None
-    optional = {
-        "konductor-like-node-condition": known is not None and known.node_condition,
-        "konductor-like-job-events": known is not None and known.job_events,
-    }
-    return ("konductor-like", *(name for name, is_on in optional.items() if is_on))
 
 
 def policies(client: ReadOnlyKubeClient, names: Iterable[str]) -> Mapping[str, tuple[JsonObject, JsonObject]]:
