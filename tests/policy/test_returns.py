@@ -34,13 +34,13 @@ from konductor_like.model import (
 )
 from konductor_like.policy import returns
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.guards import first_blocker
 from konductor_like.policy.needs import with_repeats
 from konductor_like.policy.returns import (
     known_returns,
     returns_left,
     settled_by_resume,
     stop_words,
-    why_stays,
 )
 from tests.policy.scenes import GPU, NOON, OURS, at, node, ns
 
@@ -85,7 +85,8 @@ def reason(
 ) -> str | None:
     """Return why the node stays tainted, after these changes of a node that may return."""
     state = replace(STATE, record=record, **of_state)  # type: ignore[arg-type]  # fields of a NodeState
-    return why_stays(state, snapshot, rules, NOON)
+    blocker = first_blocker(state, snapshot, rules, NOON)
+    return blocker and blocker.words
 
 
 def without(**changes: object) -> Snapshot:
