@@ -171,13 +171,13 @@ def _of_record(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterato
     ]
     if any(incident.by_person for incident in open_ones):
         yield Blocker(Guard.PERSON, "a person tainted it")
-    relapse = next((past.released_at for past in record.quarantines if past.relapse), None)
+    relapse = next((past.released_at for past in record.life.quarantines if past.relapse), None)
     if relapse is not None:
         words = f"it failed again on probation, after its return at {stamp(relapse)}: it stays out"
         yield Blocker(Guard.RELAPSED, words)
     if held := may_return(record, now, policy):
-        yield Blocker(Guard.HOLD if record.replace_since is None else Guard.REPLACE, held)
-    if record.tainted_at is None or not any(map(is_failure, open_ones)):
+        yield Blocker(Guard.HOLD if record.life.replace_since is None else Guard.REPLACE, held)
+    if record.life.tainted_at is None or not any(map(is_failure, open_ones)):
         yield Blocker(Guard.NO_FAULT, "its record has no fault that a reboot repairs")
     for incident in open_ones:
         if incident.needs not in MET_BY_REBOOT:
@@ -186,7 +186,7 @@ def _of_record(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterato
     for incident in open_ones:
         if not _is_met(incident, state):
             yield Blocker(Guard.NOT_REBOOTED, f"the controller has seen no reboot since {name_of(incident)}")
-    if record.contested_at is not None:
+    if record.life.contested_at is not None:
         yield Blocker(Guard.CONTESTED, "the taint is contested: somebody else has removed it before")
 
 
@@ -283,7 +283,7 @@ def kept_out(
         record = records.get(name, state.record)
         blocker = first_blocker(replace(state, record=record), snapshot, policy, now, brake)
         if blocker is None and name in records:
-            free.append((record.tainted_at or now, name))
+            free.append((record.life.tainted_at or now, name))
         elif blocker is not None:
             kept[name] = blocker
     left = returns_left(snapshot.controls, policy, now)

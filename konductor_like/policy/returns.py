@@ -36,13 +36,14 @@ RELAPSE_WORDS = "The node failed again on probation. It does not return by itsel
 
 def on_probation(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
     """Return the record of a node that returns now, with its probation."""
-    return replace(record, probation_until=now + timedelta(seconds=policy.probation_seconds))
+    until = now + timedelta(seconds=policy.probation_seconds)
+    return replace(record, life=replace(record.life, probation_until=until))
 
 
 def return_words(before: NodeRecord, record: NodeRecord) -> str:
     """Return the message of the return, from the records before and after it."""
     met = [i for i in before.incidents if i.taints and i.state is not IncidentState.RELEASED]
-    until = f" until {stamp(record.probation_until)}" if record.probation_until else ""
+    until = f" until {stamp(record.life.probation_until)}" if record.life.probation_until else ""
     at = max((each.met_ns or 0 for each in met), default=0)
     return (
         f"Returned to service: the reboot seen at {stamp(moment_of(at))} met the needs of all faults "
@@ -56,10 +57,10 @@ def without_ended_probation(record: NodeRecord, now: datetime) -> NodeRecord:
 
     While the brake holds a fault of the probation back, the probation goes on.
     """
-    until = record.probation_until
+    until = record.life.probation_until
     if until is None or now < until or tainting(record):
         return record
-    return replace(record, probation_until=None)
+    return replace(record, life=replace(record.life, probation_until=None))
 
 
 def relapsed(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
@@ -67,18 +68,19 @@ def relapsed(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRec
 
     A fault that happened on probation is a relapse even if it is read, or admitted by the brake, later.
     """
-    until = record.probation_until
+    until = record.life.probation_until
     if until is None or not any(
         is_failure(i) and i.state is IncidentState.ACTIVE and i.first_ns < unix_ns(until)
         for i in record.incidents
     ):
         return record
-    ordinary = max(timedelta(seconds=policy.hold_base_seconds), (record.hold_until or now) - now)
+    ordinary = max(timedelta(seconds=policy.hold_base_seconds), (record.life.hold_until or now) - now)
     hold_until = now + min(2 * ordinary, timedelta(seconds=policy.hold_max_seconds))
     # Probation began with the latest quarantine, and ends before another.
-    latest = (replace(each, relapse=True) for each in record.quarantines[:1])
-    quarantines = (*latest, *record.quarantines[1:])
-    return replace(record, probation_until=None, hold_until=hold_until, quarantines=quarantines)
+    latest = (replace(each, relapse=True) for each in record.life.quarantines[:1])
+    quarantines = (*latest, *record.life.quarantines[1:])
+    life = replace(record.life, probation_until=None, hold_until=hold_until, quarantines=quarantines)
+    return replace(record, life=life)
 
 
 def known_returns(
@@ -91,8 +93,8 @@ def known_returns(
     """
     found = list(before)
     for state in nodes:
-        out_at = state.record.tainted_at
-        for each in state.record.quarantines:
+        out_at = state.record.life.tainted_at
+        for each in state.record.life.quarantines:
             if each.how == HOW_REBOOT:
                 relapsed_at = (out_at or each.released_at) if each.relapse else None
                 found.append(ReturnedNode(state.name, each.released_at, relapsed_at))

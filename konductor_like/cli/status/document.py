@@ -155,7 +155,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
             {**fields_of(release, "at", "by", "reason", "how", "warning"), "reason": release.reason or None}
             for release in record.releases
         ],
-        **fields_of(record, "hold_until", "replace_since", "contested_at", "probation_until"),
+        **fields_of(record.life, "hold_until", "replace_since", "contested_at", "probation_until"),
         "whyNotReturned": node.verdict.why_not_returned,
         "guards": list(dict.fromkeys(blocker.guard.value for blocker in node.verdict.blockers)),
         "timesOut": [
@@ -166,7 +166,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
                 "how": each.how or None,
                 "relapse": each.relapse,
             }
-            for each in record.quarantines
+            for each in record.life.quarantines
         ],
         **fields_of(node, "warnings", "notes"),
     }
