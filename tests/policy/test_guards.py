@@ -307,7 +307,7 @@ def test_the_published_code_of_a_newer_controller_keeps_a_node_out_too() -> None
 
 def test_the_page_on_returns_explains_every_guard() -> None:
     page = Path("docs/use/return.md").read_text("utf-8")
-    table = "".join(line for line in page.splitlines() if line.startswith("| `"))
+    table = "".join(line for line in page.splitlines() if line.startswith("- `"))
 
     assert {guard for guard in Guard if f"`{guard}`" in table} == set(Guard)
     assert {guard for guard in Guard if f"`{guard}`*" in table} == set(PUBLISHED)
