@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from konductor_like.cli.app import build
 from konductor_like.cluster.events import _NORMAL
 from konductor_like.controller.metrics import Metrics
 from konductor_like.exits import Exit
-from konductor_like.model import NO_ESCALATION, EventReason, FaultKind, Severity
+from konductor_like.model import EventReason, FaultKind, Severity
 from konductor_like.settings import EVERYDAY, PREFIX, Settings
 from tests.quality.report import detection_quality
 
@@ -31,6 +32,7 @@ DOCS = ROOT / "docs"
 SOURCE = ROOT / "konductor_like"
 _TEMPLATES = Path(__file__).parent / "docs" / "pages"
 _HELP_WIDTH = 100
+_WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 class Runbook(NamedTuple):
@@ -114,19 +116,18 @@ def _commands() -> Mapping[str, str]:
         ),
     )
     meanings = _docstrings(SOURCE / "exits.py", "Exit")
-    exits = _table(("code", "meaning"), ((str(code.value), meanings[code.name]) for code in Exit))
+    exits = _list(f"`{code.value}`: {meanings[code.name]}" for code in Exit)
     return {"index": index, "exits": exits, "commands": texts.rstrip(), "root": _root_help()}
 
 
 def _settings() -> Mapping[str, str]:
-    rows = {
-        name: (f"`{_variable(name, info)}`", _default(info), str(info.description))
+    items = {
+        name: f"`{_variable(name, info)}` ({_default(info)}): {info.description}"
         for name, info in Settings.model_fields.items()
     }
-    head = ("variable", "default", "meaning")
     return {
-        "everyday": _table(head, (rows[name] for name in EVERYDAY)),
-        "others": _table(head, (row for name, row in rows.items() if name not in EVERYDAY)),
+        "everyday": _list(items[name] for name in EVERYDAY),
+        "others": _list(item for name, item in items.items() if name not in EVERYDAY),
     }
 
 
@@ -149,55 +150,44 @@ def families() -> Iterator[Family]:
 
 
 def _metrics() -> Mapping[str, str]:
-    rows = (
-        (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "-", each.meaning)
+    items = (
+        f"`{each.name}` ({', '.join([each.kind, *(f'`{label}`' for label in each.labels)])}): {each.meaning}"
         for each in families()
     )
-    return {"metrics": _table(("metric", "type", "labels", "meaning"), sorted(rows))}
+    return {"metrics": _list(sorted(items))}
 
 
 def _events() -> Mapping[str, str]:
     sources = "".join(path.read_text("utf-8") for path in SOURCE.glob("controller/*.py"))
     fleet = set(re.findall(r"_fleet_event\(\s*EventReason\.(\w+)", sources))
     nodes = set(re.findall(r"_announce\([^()]*?EventReason\.(\w+)", sources))
-    rows = []
+    items = []
     for reason in EventReason:
         places = [name for name, used in (("Node", nodes), ("Lease", fleet)) if reason.name in used]
         runbook = runbooks()[reason.value]
         kind = "Normal" if reason in _NORMAL else "Warning"
-        rows.append(
-            (
-                f"`{reason}`",
-                kind,
-                ", ".join(places or ["owner of pods" if reason is EventReason.JOBS_NODE else "Node"]),
-                runbook.summary,
-                f"[runbook](../runbooks/{runbook.link})",
-            )
-        )
-    return {"events": _table(("reason", "type", "on", "when", "what to do"), rows)}
+        on = " and ".join(places or ["owner of pods" if reason is EventReason.JOBS_NODE else "Node"])
+        items.append(f"[`{reason}`](../runbooks/{runbook.link}) ({kind}, on {on}): {runbook.summary}")
+    return {"events": _list(items)}
 
 
 def _rules() -> Mapping[str, str]:
     catalog = load_catalog()
+    waits: dict[str, list[str]] = {}
+    for rule, escalation in catalog.escalations.items():
+        texts = texts_of(escalation)
+        waits.setdefault("; ".join(_taints_when(*each) for each in texts.items()), []).append(rule)
 
     def row(entry: Entry, *further: str) -> tuple[str, ...]:
-        texts = texts_of(catalog.escalations.get(entry.rule, NO_ESCALATION))
-        when = "; ".join(_taints_when(field, text) for field, text in texts.items()) or "-"
-        return (
-            f"`{entry.rule}`",
-            *further,
-            entry.severity.value,
-            entry.title,
-            when,
-            entry.advice.needs.value,
-        )
+        title = entry.title.removeprefix("CUDA: ")
+        return (f"`{entry.rule}`", *further, entry.severity.value, title, entry.advice.needs.value)
 
     def pattern(rule: PatternRule) -> tuple[str, ...]:
         if rule.entry is not None:
             return row(rule.entry, _where(rule))
-        return (f"`{rule.id}`", _where(rule), "by code", f"Finds the codes of `{rule.table}`", "-", "by code")
+        return (f"`{rule.id}`", _where(rule), "by code", f"Finds the codes of `{rule.table}`", "by code")
 
-    head = ("rule", "severity", "title", "taints when", "needs")
+    head = ("rule", "severity", "title", "needs")
     patterns = [each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id != each.table]
     named = {entry.rule: entry for entry in catalog.named_entries.values()}.values()
     return {
@@ -206,6 +196,7 @@ def _rules() -> Mapping[str, str]:
         "sxids": _table(head, map(row, catalog.sxids.values())),
         "cuda": _table(head, map(row, (each for each in named if each.kind is not FaultKind.NODE))),
         "facts": _table(head, map(row, (each for each in named if each.kind is FaultKind.NODE))),
+        "when": _list(f"{', '.join(f'`{rule}`' for rule in rules)}: {when}" for when, rules in waits.items()),
     }
 
 
@@ -244,7 +235,20 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.replace("``", "`").split()).replace("|", "\\|")
+    return _words(text).replace("|", "\\|")
+
+
+def _words(text: str) -> str:
+    return " ".join(text.replace("``", "`").split())
+
+
+def _list(items: Iterable[str]) -> str:
+    """Return a list in Markdown. No line is broken inside of code."""
+    texts = (re.sub("`[^`]*`", lambda code: code[0].replace(" ", "\0"), _words(item)) for item in items)
+    lines = (
+        textwrap.fill(text, 120, initial_indent="- ", subsequent_indent="  ", **_WHOLE) for text in texts
+    )
+    return "".join(f"{line}\n" for line in lines).replace("\0", " ")
 
 
 def _docstrings(module: Path, name: str) -> dict[str, str]:
@@ -269,14 +273,14 @@ def _variable(name: str, info: FieldInfo) -> str:
 def _default(info: FieldInfo) -> str:
     value: Any = info.default
     if value is None or value in ("", ()):
-        return "-"
+        return "no default"
     if isinstance(value, tuple):
         value = ",".join(value)
     if isinstance(value, bool):
         value = str(value).lower()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return f"`{value}`"
+    return f"default `{value}`"
 
 
 def _taints_when(field: str, text: str) -> str:

@@ -46,7 +46,7 @@ def node_test(
     with_jobs: Annotated[
         bool, typer.Option("--with-jobs", help="Also test a node on which jobs use GPUs; they go on.")
     ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the taint; `reset` removes it.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the taint; `reset` releases the node.")] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, max=3600, metavar="SECONDS", help="Longest wait in all.")
     ] = 120,
