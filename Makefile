@@ -125,11 +125,11 @@ count: .venv/.dev ## Count code lines, and the functions between a fatal line an
 
 .PHONY: version
 version: .venv/.dev ## Set the version everywhere, and date the changelog: V=0.2.0
-	$(BIN)/python -m tests.release.version "$(V)"
+	$(BIN)/python -m tools.release.version "$(V)"
 
 .PHONY: dist
 dist: .venv/.dev ## Make wheel, sdist, chart archive, SBOM and checksums of the last commit in dist/
-	@$(BIN)/python -m tests.release.dist
+	@$(BIN)/python -m tools.release.dist
 
 .PHONY: image
 image: ## Make the image for amd64 and arm64 in dist/, on a base image that is named by its digest
@@ -137,7 +137,7 @@ image: ## Make the image for amd64 and arm64 in dist/, on a base image that is n
 
 .PHONY: release-check
 release-check: .venv/.dev ## List what keeps the last commit from being released
-	@$(BIN)/python -m tests.release.check
+	@$(BIN)/python -m tools.release.check
 
 .PHONY: publish
 publish: release-check dist image ## Push image and chart of the version to REGISTRY

@@ -10,7 +10,7 @@ import pytest
 
 from tests.generate_docs import DOCS
 from tests.measures.lines import code_lines
-from tests.release.check import OWNERS
+from tools.release.check import OWNERS
 
 ROOT = DOCS.parent
 PAGE = (DOCS / "architecture.md").read_text("utf-8")
