@@ -116,7 +116,7 @@ chart: .venv/.dev ## Rewrite the copies in the Helm chart and its goldens; HELM=
 
 .PHONY: quality
 quality: .venv/.dev ## Rewrite docs/detection-quality.md from the labelled corpus
-	$(BIN)/python -m tests.quality.report
+	$(BIN)/python -m tools.quality.report
 
 .PHONY: count
 count: .venv/.dev ## Count code lines, and the functions between a fatal line and its PATCH

@@ -24,7 +24,7 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.exits import Exit
 from konductor_like.model import NO_ESCALATION, EventReason, FaultKind, Severity
 from konductor_like.settings import EVERYDAY, PREFIX, Settings
-from tests.quality.report import detection_quality
+from tools.quality.report import detection_quality
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
