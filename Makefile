@@ -107,7 +107,7 @@ format: .venv/.dev ## Format the code and apply automatic fixes
 
 .PHONY: docs
 docs: .venv/.dev ## Rewrite the generated pages (docs/reference), the script in the DaemonSet, the packaged policy
-	$(BIN)/python -m tests.generate_docs
+	$(BIN)/python -m tools.generate_docs
 	$(BIN)/python -m tests.manifests.embed
 
 .PHONY: chart

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.generate_docs import DOCS
 from tests.measures.lines import code_lines
+from tools.generate_docs import DOCS
 from tools.release.check import OWNERS
 
 ROOT = DOCS.parent
