@@ -108,11 +108,11 @@ format: .venv/.dev ## Format the code and apply automatic fixes
 .PHONY: docs
 docs: .venv/.dev ## Rewrite the generated pages (docs/reference), the script in the DaemonSet, the packaged policy
 	$(BIN)/python -m tools.generate_docs
-	$(BIN)/python -m tests.manifests.embed
+	$(BIN)/python -m tools.manifests.embed
 
 .PHONY: chart
 chart: .venv/.dev ## Rewrite the copies in the Helm chart and its goldens; HELM=/path/to/helm
-	$(BIN)/python -m tests.manifests.helm_chart
+	$(BIN)/python -m tools.manifests.helm_chart
 
 .PHONY: quality
 quality: .venv/.dev ## Rewrite docs/detection-quality.md from the labelled corpus

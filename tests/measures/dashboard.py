@@ -21,7 +21,7 @@ import yaml
 from konductor_like.demo.stage import Stage
 from konductor_like.demo.story import XID_31, XID_63, XID_79
 from tests.benchmarks.test_steady_bench import free_port
-from tests.manifests.manifests import MANIFESTS, documents
+from tools.manifests.manifests import MANIFESTS, documents
 
 BEFORE_SECONDS, AFTER_SECONDS = 8.0, 12.0
 """Seconds of scrapes before the faults and after them."""
