@@ -120,8 +120,8 @@ quality: .venv/.dev ## Rewrite docs/detection-quality.md from the labelled corpu
 
 .PHONY: count
 count: .venv/.dev ## Count code lines, and the functions between a fatal line and its PATCH
-	$(BIN)/python -m tests.measures.lines
-	$(BIN)/python -m tests.measures.path
+	$(BIN)/python -m tools.measures.lines
+	$(BIN)/python -m tools.measures.path
 
 .PHONY: version
 version: .venv/.dev ## Set the version everywhere, and date the changelog: V=0.2.0
