@@ -8,7 +8,8 @@ import pytest
 
 from konductor_like import kmsg
 from konductor_like.cluster.node_decoder import says_gpu
-from konductor_like.settings import Settings, parse_matchers
+from konductor_like.selectors import parse_matchers
+from konductor_like.settings import Settings
 from tools.manifests.embed import HASH, MANIFEST, embedded, script, script_hash
 from tools.manifests.manifests import byte_count, documents, only
 
