@@ -39,11 +39,13 @@ _Answer = tuple[int, str | None, bytes]
 class WebhookError(Exception):
     """A message was not taken; the text says why, without the URL."""
 
-    def __init__(self, why: str, *, transient: bool = False, wait_seconds: float | None = None) -> None:
+    def __init__(
+        self, why: str, *, transient: bool = False, retry_after_seconds: float | None = None
+    ) -> None:
         super().__init__(why)
         self.transient = transient
         """Whether the same message may be taken later."""
-        self.wait_seconds = wait_seconds
+        self.retry_after_seconds = retry_after_seconds
         """What the receiver asks to wait (``Retry-After``), limited."""
 
 
@@ -89,9 +91,10 @@ class Webhook:
             why = f"{why}: {word.decode()}"
         elif status < 300:
             why = f"{why} without Slack's word for success, ok"
-        wait_seconds = retry_after_seconds(retry_after)
         raise WebhookError(
-            why, transient=status in (408, 425, 429) or status >= 500, wait_seconds=wait_seconds
+            why,
+            transient=status in (408, 425, 429) or status >= 500,
+            retry_after_seconds=retry_after_seconds(retry_after),
         )
 
     def _url(self) -> SplitResult:
