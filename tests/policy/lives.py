@@ -257,7 +257,7 @@ class Life:
         for each in parts.get("incidents", ()):
             if each["state"] == "active" and self.state.tainted:
                 each["state"] = "held"
-        text = json.dumps(parts) if parts and self.random.random() < 0.8 else None
+        text = encode(decode(json.dumps(parts))[0]) if parts and self.random.random() < 0.8 else None
         machine = replace(self.state.machine, node_uid=f"uid-{self.random.randrange(10**6)}")
         seen = replace(self.state.as_read, uid=machine.node_uid, record=text, health=None, needs=None)
         record = decode(text)[0] if text else NodeRecord()
