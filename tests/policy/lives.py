@@ -77,8 +77,11 @@ EVENTS = {
     "registers again": 2,
     "driver ends": 3,
     "repair": 14,
+    "several": 6,
+    "fails at boot": 6,
+    "late line": 3,
 }
-"""What happens, and how often in about 160 events."""
+"""What happens, and how often in about 170 events."""
 
 
 @dataclass
@@ -106,16 +109,16 @@ class Life:
         self.window = RecentEvidence()
         self._boot("boot-1")
 
-    def step(self) -> str:
-        """Let some time pass, then let one thing happen; return what."""
-        self.pass_time(self.random.choice(PAUSES))
+    def step(self, number: int) -> None:
+        """Let some time pass, then let one thing happen; seed and number determine both."""
+        self.random = Random(f"{self.seed} {number}")
+        pause = self.random.choice(PAUSES)
         what = self.random.choices([*EVENTS], [*EVENTS.values()])[0]
-        before = self.now
+        self.pass_time(pause)
         if getattr(self, f"do_{what.replace(' ', '_')}")() is not False:
             self.happened[what] += 1
-            self.history.append(f"{before:%d %H:%M:%S} {what}")
+            self.history.append(f"{pause:g} s later: {what}")
         self.tick()
-        return what
 
     def pass_time(self, seconds: float) -> None:
         """Let this time pass, and one decision be made at its end."""
@@ -132,6 +135,26 @@ class Life:
         last = self.printed[-1].finding
         self.fails(last.code or 79, last.gpu)
         return True
+
+    def do_several(self) -> None:
+        """Several lines are read in one poll."""
+        codes = self.random.choices([79, 48, 95, 140, 63, 14], k=self.random.choice([2, 3]))
+        found = [self.line(code, self.random.choice(GPUS)) for code in codes]
+        self.printed += found
+        self.tick(*found)
+
+    def do_fails_at_boot(self) -> None:
+        """The first decision after a reboot reads a fault of the new boot, too."""
+        self.do_reboot()
+        if self.random.random() < 0.5 or not self.do_same_again():
+            self.do_several()
+
+    def do_late_line(self) -> None:
+        """A line from before the reboot is read after it."""
+        found = self.line(self.random.choice([79, 48, 63]), self.random.choice(GPUS))
+        self.do_reboot()
+        self.tick()
+        self.tick(found)
 
     def do_suspect(self) -> None:
         self.fails(self.random.choice([63, 63, 154, 31]))

@@ -111,7 +111,7 @@ def questions() -> Iterator[Asked]:
     for seed in range(LIVES):
         life = Life(seed)
         for step in range(1, 46):
-            life.step()
+            life.step(step)
             if step % 15:
                 continue
             boot, up = life.boot_id, life.now - life.booted

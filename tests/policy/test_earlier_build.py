@@ -34,7 +34,7 @@ def questions() -> Iterator[dict[str, Any]]:
     for seed in range(10_000, 10_000 + LIVES):
         life = Life(seed)
         for number in range(30):
-            life.step()
+            life.step(number)
             if number % 3 == 0:
                 up = (life.now - life.booted).total_seconds()
                 line = [79, THREE, life.boot_id, round(up * 1e6)]
