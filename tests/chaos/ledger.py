@@ -149,6 +149,8 @@ class Ledger:
         """The most nanoseconds by which the clock of a controller was ahead of true time."""
         self.touched: set[str] = set()
         """Nodes that a person wrote to, or that somebody deleted."""
+        self.left_alone: set[str] = set()
+        """Nodes that a person had the controller leave alone for a while: faults of then taint nothing."""
         self.forgers: set[str] = set()
         """Nodes whose kubelet wrote into their own record."""
 

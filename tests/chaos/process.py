@@ -336,7 +336,7 @@ class Process:
         assert self._leadership is not None
         loop = self._leadership.pollers[name]
         for _ in range(PIECES_IN_A_ROW if name == "warmup" else POLLS_IN_A_ROW):
-            if name == "warmup" and not self._world.recovered and self._world.rng.random() < 0.1:
+            if name == "warmup" and not self._world.recovered and self._world.traffic.warmup_waits():
                 return  # the other loops do not wait for the warm-up
             oldest_ns = self._world.lines.take_nudge() if name == "kernel" else None
             batch = None if self._ended.is_set() else loop._poll(oldest_ns)

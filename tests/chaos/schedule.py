@@ -14,6 +14,7 @@ from tests.chaos.people import Resume
 from tests.chaos.setup import Setup
 from tests.chaos.steps import Round, Step
 from tests.chaos.stories import LARGE_STORIES, STORIES, draw, woven
+from tests.chaos.stories_of_guards import GUARD_STORIES
 from tests.chaos.stories_of_harm import FORGED_STORIES, HARM_STORIES
 from tests.chaos.stories_of_returns import RETURN_STORIES
 from tests.chaos.world import World
@@ -100,6 +101,9 @@ def schedule_of(seed: int) -> Schedule:
     forged = random.Random(f"forged {seed}")
     if forged.random() < 0.3:
         steps = woven(forged, steps, draw(forged, nodes, FORGED_STORIES, forged.choice((8, 16, 30))))
+    guards = random.Random(f"guards {seed}")
+    if guards.random() < 0.3:
+        steps = woven(guards, steps, draw(guards, nodes, GUARD_STORIES, guards.choice((8, 16, 30))))
     return Schedule(seed, setup, (Round(), *steps))
 
 
