@@ -261,6 +261,10 @@ class Process:
         """Return the nodes with unanswered writes: they may be tainted, and the brake counts them already."""
         return () if self._reconciler is None else self._reconciler._in_flight.keys()
 
+    def kept_out(self) -> Mapping[str, str]:
+        """Return the tainted nodes that its last decision kept out of service, each with its first guard."""
+        return {} if self._reconciler is None else self._reconciler.kept_out()
+
     def round(self) -> None:
         """Do one round: watch the nodes, lead if it may, poll, reconcile, renew."""
         if self.dead or self.stopped or self._busy:
