@@ -118,7 +118,7 @@ def account_of(namespace: str) -> str:
 def admission_objects(namespace: str = ACCOUNT) -> dict[str, tuple[JsonObject, JsonObject]]:
     """Return the admission policies for the account in this namespace, each with its binding, by name.
 
-    They are those of the manifests; ``python -m tests.manifests.embed`` copies them.
+    They are those of the manifests; ``python -m tools.manifests.embed`` copies them.
     """
     text = (files(__package__) / "admission.json").read_text("utf-8")
     found = json.loads(text.replace(account_of(ACCOUNT), account_of(namespace)))
