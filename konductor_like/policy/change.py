@@ -31,9 +31,10 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.covers import COVERED_BY_TIME, COVERED_LATE
 from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
-from konductor_like.policy.incidents import COVERED_BY_TIME, COVERED_LATE, NO_GPU, OPTED_OUT, with_boot
+from konductor_like.policy.machines import NO_GPU, OPTED_OUT, with_boot
 from konductor_like.policy.needs import advice_on, fault_of, need_of, with_repeats, worse_words, worsening
 from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.release import contest_words, held_longer, marked, returned_record

@@ -24,7 +24,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 
 from konductor_like.model import (
     HOW_REBOOT,
@@ -44,11 +43,10 @@ from konductor_like.policy.change import USER_WRITTEN, change_of, misses_label, 
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.endings import returns_by_time, with_ends
 from konductor_like.policy.escalation import Assessment, assess_fleet
-from konductor_like.policy.incidents import OPTED_OUT, SEEN_BEFORE, fold_faults
-from konductor_like.policy.machines import leave_boots
+from konductor_like.policy.incidents import SEEN_BEFORE, fold_faults
+from konductor_like.policy.machines import OPTED_OUT
 from konductor_like.policy.needs import need_of
 from konductor_like.policy.recent_evidence import renewed_window
-from konductor_like.policy.release import released_by_hand
 from konductor_like.policy.returns import returning, why_stays
 from konductor_like.policy.update import NodeUpdate
 
@@ -203,23 +201,9 @@ def _updated(
     state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, policy: PolicyConfig, now: datetime
 ) -> NodeUpdate:
     """Return the node's update: new faults and unwritten counts are added to ("folded into") its record."""
-    # One patch writes the taint and the claim (``tainted_at``). So a claim without a taint means that
-    # somebody removed the taint, even while a write of ours has no answer yet.
-    removed = state.record.tainted_at is not None and not state.tainted
-    left = snapshot.left.get(state.name)
-    current = replace(state, record=leave_boots(state, left)) if left else state
-    removal = partial(released_by_hand, state=current, now=now, read_ns=snapshot.read_ns) if removed else None
-    update = fold_faults(current, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
-    record = with_ends(update.record, current, snapshot, policy, now)
-    return replace(
-        update,
-        state=state,
-        record=record,
-        urgent=update.urgent or current.record is not state.record,
-        has_ends=record is not update.record,
-        removed_by_hand=removed,
-        ambiguous=state.name in snapshot.ambiguous,
-    )
+    update = fold_faults(state, faults, snapshot, now)
+    record = with_ends(update.record, state, snapshot, policy, now)
+    return replace(update, record=record, has_ends=True) if record is not update.record else update
 
 
 def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
