@@ -88,11 +88,12 @@ def change_of(
     record = with_states(before, tainted=tainted)
     if tainted and update.gravest is not None:
         record = with_found_taint(record, state, now)
-        record = replace(record, tainted_at=record.tainted_at or now)
-        if record.quarantines or policy.repeat_count == 1:
+        life = replace(record.life, tainted_at=record.life.tainted_at or now)
+        record = replace(record, life=life)
+        if record.life.quarantines or policy.repeat_count == 1:
             # If the folding removed the claim (``tainted_at``), somebody had removed the taint: this is a new
             # time out.
-            claimed = state.record if update.record.tainted_at is not None else NodeRecord()
+            claimed = state.record if update.record.life.tainted_at is not None else NodeRecord()
             record = relapsed(held_longer(claimed, record, policy, now), policy, now)
     record = with_repeats(record)
     record = marked(record) if tainted else record
@@ -177,13 +178,14 @@ def _announcement(
     contest = contest_words(record) if update.removed_by_hand else ""
     if tainted_for is not None:
         parts = [describe(replace(tainted_for, advice=advice_on(tainted_for, state)))]
-        is_relapse = update.record.probation_until is not None and record.probation_until is None
+        was_on_probation = update.record.life.probation_until is not None
+        is_relapse = was_on_probation and record.life.probation_until is None
         if is_relapse:
             parts.append(RELAPSE_WORDS)
-        if record.replace_since is not None:
+        if record.life.replace_since is not None:
             parts.append("The node failed too often and is marked for replacement.")
-        elif record.hold_until is not None:
-            until = stamp(record.hold_until)
+        elif record.life.hold_until is not None:
+            until = stamp(record.life.hold_until)
             parts.append(
                 f"The node failed before and should stay out of service until {until}; "
                 "the controller does not return it before."

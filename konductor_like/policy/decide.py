@@ -179,11 +179,11 @@ def _has_upkeep(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now:
 def _needs_attention(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> bool:
     """Whether a node may need a write although there are no new faults of it."""
     record, tainted = state.record, state.tainted
-    if (record.tainted_at is not None and not tainted) or record.machine != state.machine:
+    if (record.life.tainted_at is not None and not tainted) or record.machine != state.machine:
         return True
     if state.suspect_tainted:  # once its reason is gone, the suspect taint must be removed
         return True
-    if record.probation_until is not None and now >= record.probation_until:
+    if record.life.probation_until is not None and now >= record.life.probation_until:
         return True
     if policy.returns_by_reboot and tainted and why_stays(state, snapshot, policy, now) is None:
         return True

@@ -76,7 +76,7 @@ def fold_faults(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, n
     uncovered = [fault for growth in grown for fault in _fold_growth(builder, growth, state)]
     # One patch writes the taint and the claim (``tainted_at``). So a claim without a taint means that
     # somebody removed the taint, even while a write of ours has no answer yet.
-    is_removed = state.record.tainted_at is not None and not state.tainted
+    is_removed = state.record.life.tainted_at is not None and not state.tainted
     if is_removed:
         folded = builder.finish()
         builder.load(released_by_hand(folded, state=state, now=now, read_ns=snapshot.read_ns))

@@ -105,7 +105,7 @@ def asked_of(record: NodeRecord, *, tainted: bool) -> Asked | None:
     found = counting(record, tainted=tainted)
     if not tainted and not found:
         return None
-    if tainted and record.replace_since is not None:
+    if tainted and record.life.replace_since is not None:
         return Asked(Needs.REPLACEMENT, None, "the node failed too often")
     if not found:
         return Asked(Needs.INSPECTION, None, "no recorded fault explains the taint")
@@ -122,7 +122,7 @@ def fault_of(record: NodeRecord, *, tainted: bool) -> Incident | None:
     a person's, then the most urgent one. None for a node without incidents that matter, and for a taint that
     no recorded incident explains.
     """
-    is_marked, found = tainted and record.replace_since is not None, counting(record, tainted=tainted)
+    is_marked, found = tainted and record.life.replace_since is not None, counting(record, tainted=tainted)
     unmet = [each for each in found if each.met_by is None]
     if found and not unmet:
         unmet = [each for each in suspicious(record) if each.met_by is None]
@@ -180,7 +180,7 @@ def advice_on(incident: Incident, state: NodeState) -> str:
     """Return what to do about the node's fault, on this node as it is now."""
     if follows := follows_from(incident):
         return follows
-    if state.tainted and state.record.replace_since is not None and incident.needs != Needs.REPLACEMENT:
+    if state.tainted and state.record.life.replace_since is not None and incident.needs != Needs.REPLACEMENT:
         return f"The node failed too often. {REPLACE_ADVICE}"
     if met := met_words(incident):
         return f"Its need was {met}. Test the node, then `konductor-like reset {state.name}`."
@@ -193,7 +193,7 @@ def advice_on(incident: Incident, state: NodeState) -> str:
 
 def needs_on(incident: Incident, state: NodeState) -> Needs:
     """Return what an incident still needs on this node as it is now."""
-    if state.tainted and state.record.replace_since is not None and not incident.by_person:
+    if state.tainted and state.record.life.replace_since is not None and not incident.by_person:
         return Needs.REPLACEMENT
     return need_of_incident(incident) if incident.met_by is None else Needs.NONE
 

@@ -66,13 +66,13 @@ def reasons(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: dat
     machine = record.machine and replace(record.machine, boot_id=state.machine.boot_id)
     short, left = snapshot.short_of_gpus.get(state.name), returns_left(controls, policy, now)
     lacks = f"it has only {short}" if short else why_not_whole(state)
-    relapse = next((stamp(each.released_at) for each in record.quarantines if each.relapse), None)
+    relapse = next((stamp(each.released_at) for each in record.life.quarantines if each.relapse), None)
     open_ones = [
         each
         for each in record.incidents
         if each.state is not IncidentState.RELEASED and (each.taints or is_suspicious(each))
     ]
-    failed = record.tainted_at is not None and any(map(is_failure, open_ones))
+    failed = record.life.tainted_at is not None and any(map(is_failure, open_ones))
     limit = f"{policy.returns_per_hour} returns an hour (KONDUCTOR_RETURNS_PER_HOUR)"
     found = (
         (not policy.returns_by_reboot, "KONDUCTOR_RETURN is ask, so a person returns it"),
@@ -94,7 +94,7 @@ def reasons(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: dat
             (not _is_met(i, state), f"the controller has seen no reboot since {name_of(i)}")
             for i in open_ones
         ),
-        (record.contested_at is not None, "the taint is contested: somebody else has removed it before"),
+        (record.life.contested_at is not None, "the taint is contested: somebody else has removed it before"),
         (state.unschedulable, "the Node is cordoned"),
         *(
             (each.key.startswith(CLAIMS), f"the taint {each.key} shows that another tool repairs the Node")
@@ -162,7 +162,7 @@ def returning(
     if not policy.returns_by_reboot:
         return frozenset()
     found = [
-        (record.tainted_at or now, name)
+        (record.life.tainted_at or now, name)
         for name, record in records.items()
         if name not in snapshot.failing
         and (state := snapshot.nodes[name]).tainted
@@ -176,13 +176,14 @@ def returning(
 
 def on_probation(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
     """Return the record of a node that returns now, with its probation."""
-    return replace(record, probation_until=now + timedelta(seconds=policy.probation_seconds))
+    until = now + timedelta(seconds=policy.probation_seconds)
+    return replace(record, life=replace(record.life, probation_until=until))
 
 
 def return_words(before: NodeRecord, record: NodeRecord) -> str:
     """Return the message of the return, from the records before and after it."""
     met = [i for i in before.incidents if i.taints and i.state is not IncidentState.RELEASED]
-    until = f" until {stamp(record.probation_until)}" if record.probation_until else ""
+    until = f" until {stamp(record.life.probation_until)}" if record.life.probation_until else ""
     at = max((each.met_ns or 0 for each in met), default=0)
     return (
         f"Returned to service: the reboot seen at {stamp(moment_of(at))} met the needs of all faults "
@@ -196,10 +197,10 @@ def without_ended_probation(record: NodeRecord, now: datetime) -> NodeRecord:
 
     While the brake holds a fault of the probation back, the probation goes on.
     """
-    until = record.probation_until
+    until = record.life.probation_until
     if until is None or now < until or tainting(record):
         return record
-    return replace(record, probation_until=None)
+    return replace(record, life=replace(record.life, probation_until=None))
 
 
 def relapsed(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
@@ -207,18 +208,19 @@ def relapsed(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRec
 
     A fault that happened on probation is a relapse even if it is read, or admitted by the brake, later.
     """
-    until = record.probation_until
+    until = record.life.probation_until
     if until is None or not any(
         is_failure(i) and i.state is IncidentState.ACTIVE and i.first_ns < unix_ns(until)
         for i in record.incidents
     ):
         return record
-    ordinary = max(timedelta(seconds=policy.hold_base_seconds), (record.hold_until or now) - now)
+    ordinary = max(timedelta(seconds=policy.hold_base_seconds), (record.life.hold_until or now) - now)
     hold_until = now + min(2 * ordinary, timedelta(seconds=policy.hold_max_seconds))
     # Probation began with the latest quarantine, and ends before another.
-    latest = (replace(each, relapse=True) for each in record.quarantines[:1])
-    quarantines = (*latest, *record.quarantines[1:])
-    return replace(record, probation_until=None, hold_until=hold_until, quarantines=quarantines)
+    latest = (replace(each, relapse=True) for each in record.life.quarantines[:1])
+    quarantines = (*latest, *record.life.quarantines[1:])
+    life = replace(record.life, probation_until=None, hold_until=hold_until, quarantines=quarantines)
+    return replace(record, life=life)
 
 
 def known_returns(
@@ -231,8 +233,8 @@ def known_returns(
     """
     found = list(before)
     for state in nodes:
-        out_at = state.record.tainted_at
-        for each in state.record.quarantines:
+        out_at = state.record.life.tainted_at
+        for each in state.record.life.quarantines:
             if each.how == HOW_REBOOT:
                 relapsed_at = (out_at or each.released_at) if each.relapse else None
                 found.append(ReturnedNode(state.name, each.released_at, relapsed_at))

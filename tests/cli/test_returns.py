@@ -25,6 +25,7 @@ from konductor_like.model import (
     Gap,
     Held,
     IncidentState,
+    Life,
     Loss,
     MetBy,
     NodeState,
@@ -65,10 +66,11 @@ def returned(**changes: Any) -> NodeState:
     record = replace(
         rebooted().record,
         incidents=(),
-        tainted_at=None,
         releases=(Release(ago(600), "konductor-like", "a reboot", "reboot"),),
-        quarantines=(Quarantine(ago(7200), ago(600), "xid.79", "reboot"),),
-        probation_until=ago(-85_800),
+        life=Life(
+            quarantines=(Quarantine(ago(7200), ago(600), "xid.79", "reboot"),),
+            probation_until=ago(-85_800),
+        ),
         **changes,
     )
     return replace(state, record=record)
@@ -267,7 +269,7 @@ def test_a_held_node_on_probation_is_not_said_to_return_by_itself() -> None:
 
 def test_a_reset_without_a_reason_warns_of_a_relapse() -> None:
     at, relapse = ago(60), Quarantine(ago(7200), ago(600), "xid.79", "reboot", relapse=True)
-    record = replace(rebooted().record, tainted_at=at, quarantines=(relapse,))
+    record = replace(rebooted().record, life=Life(at, quarantines=(relapse,)))
     state = replace(rebooted(), record=record)
     known: dict[str, Any] = {"at": NOW, "by": "kim", "how": "reset", "read_ns": READ}
 

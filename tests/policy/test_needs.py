@@ -412,7 +412,7 @@ def replaced() -> Cluster:
         cluster.tick(fault(stamp=1000 + seconds, seconds=seconds), seconds=seconds)
         if number < 2:
             reset_node(cluster, "gpu-1", seconds + HOUR)
-    assert cluster.nodes["gpu-1"].record.replace_since is not None
+    assert cluster.nodes["gpu-1"].record.life.replace_since is not None
     return cluster
 
 

@@ -58,10 +58,10 @@ def test_the_controller_removes_its_taint_and_the_record_says_how() -> None:
     assert (change.verb, change.event, change.health) == (Verb.UNTAINT, EventReason.RETURNED, "probation")
     assert change.act_id
     assert not state.tainted
-    assert state.record.tainted_at is None
+    assert state.record.life.tainted_at is None
     [mark] = state.record.releases
     assert (mark.by, mark.how, mark.at) == ("konductor-like", "reboot", at(60))
-    assert [(each.how, each.released_at) for each in state.record.quarantines] == [("reboot", at(60))]
+    assert [(each.how, each.released_at) for each in state.record.life.quarantines] == [("reboot", at(60))]
     assert cluster.tick(seconds=61).changes == ()
 
 

@@ -21,6 +21,7 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     KernelPosition,
+    Life,
     Machine,
     MetBy,
     NodeRecord,
@@ -63,7 +64,7 @@ LOST = Incident(
     met_by=MetBy.REBOOT,
 )
 """A fault of the boot before, met by the reboot."""
-RECORD = NodeRecord(Machine("uid-gpu-1", "system-gpu-1", "boot-b"), at(-3590), (LOST,), gpus=8)
+RECORD = NodeRecord(Machine("uid-gpu-1", "system-gpu-1", "boot-b"), Life(at(-3590)), (LOST,), gpus=8)
 STATE = replace(
     (_NODE := node(boot="boot-b")),
     taints=(OURS,),
@@ -94,6 +95,10 @@ def without(**changes: object) -> Snapshot:
 
 def of(incident: Incident = LOST, *more: Incident, **changes: object) -> NodeRecord:
     return replace(RECORD, incidents=(incident, *more), **changes)  # type: ignore[arg-type]  # fields of a record
+
+
+def lived(**changes: object) -> NodeRecord:
+    return of(life=replace(RECORD.life, **changes))  # type: ignore[arg-type]  # fields of a life
 
 
 def foreign(key: str) -> tuple[Taint, ...]:
@@ -132,7 +137,7 @@ GUARDS: dict[str, tuple[Callable[[], str | None], str]] = {
         "a person tainted it",
     ),
     "marked for replacement": (
-        lambda: reason(record=of(replace_since=NOON)),
+        lambda: reason(record=lived(replace_since=NOON)),
         "marked for replacement: it failed 1 times in 7 days",
     ),
     "lost lines": (
@@ -140,14 +145,17 @@ GUARDS: dict[str, tuple[Callable[[], str | None], str]] = {
         "the kernel overwrote lines of its present boot before they were read",
     ),
     "the hold is not over": (
-        lambda: reason(record=of(hold_until=at(60))),
+        lambda: reason(record=lived(hold_until=at(60))),
         "stay out of service until 2026-03-04T12:01:00Z",
     ),
     "only a test": (
         lambda: reason(record=of(replace(LOST, severity=Severity.TEST))),
         "no fault that a reboot repairs",
     ),
-    "somebody else's taint": (lambda: reason(record=of(tainted_at=None)), "no fault that a reboot repairs"),
+    "somebody else's taint": (
+        lambda: reason(record=lived(tainted_at=None)),
+        "no fault that a reboot repairs",
+    ),
     "another need": (
         lambda: reason(record=of(replace(LOST, needs="replacement"))),
         f"xid 79 on GPU {GPU} needs replacement, not a reboot",
@@ -177,11 +185,11 @@ GUARDS: dict[str, tuple[Callable[[], str | None], str]] = {
     ),
     "relapsed before": (
         lambda: reason(
-            record=of(quarantines=(Quarantine(at(-9), at(-8), "xid.79", "reboot", relapse=True),))
+            record=lived(quarantines=(Quarantine(at(-9), at(-8), "xid.79", "reboot", relapse=True),))
         ),
         "failed again on probation, after its return at 2026-03-04T11:59:52Z",
     ),
-    "contested": (lambda: reason(record=of(contested_at=at(-99))), "contested"),
+    "contested": (lambda: reason(record=lived(contested_at=at(-99))), "contested"),
     "cordoned": (lambda: reason(unschedulable=True), "the Node is cordoned"),
     "not Ready": (lambda: reason(ready=False), "not Ready"),
     "short of GPUs": (
@@ -351,7 +359,7 @@ def test_a_resume_ends_a_stop_whose_returns_and_relapses_have_times_in_the_futur
 
 def test_one_node_alone_does_not_stop_the_returns_of_the_fleet() -> None:
     times = [Quarantine(at(-9 * n), at(-9 * n + 1), "xid.79", "reboot", relapse=True) for n in range(1, 9)]
-    state = replace(node("gpu-1"), record=NodeRecord(quarantines=tuple(times)))
+    state = replace(node("gpu-1"), record=NodeRecord(life=Life(quarantines=tuple(times))))
 
     assert counted(Controls(returned=known_returns((), [state], NOON))) == ["gpu-1"]
 
@@ -380,7 +388,7 @@ def back(name: str, seconds: float, *, relapse: bool, out_again: float | None = 
     """A node whose record shows a return by reboot at ``seconds``."""
     quarantines = (Quarantine(at(seconds - 60), at(seconds), "xid.79", "reboot", relapse=relapse),)
     tainted_at = None if out_again is None else at(out_again)
-    return replace(node(name), record=NodeRecord(quarantines=quarantines, tainted_at=tainted_at))
+    return replace(node(name), record=NodeRecord(life=Life(tainted_at, quarantines=quarantines)))
 
 
 def test_the_records_of_nodes_show_returns_and_relapses_that_the_lease_does_not_have_yet() -> None:
@@ -404,8 +412,8 @@ def test_a_deleted_or_purged_node_stays_among_the_last_returns() -> None:
 
 def test_only_the_last_ten_returns_are_kept_and_other_ways_back_are_no_returns() -> None:
     nodes = [back(f"gpu-{n}", n, relapse=False) for n in range(12)]
-    by_hand = replace(nodes[0].record.quarantines[0], how="reset")
-    nodes[0] = replace(nodes[0], record=NodeRecord(quarantines=(by_hand,)))
+    by_hand = replace(nodes[0].record.life.quarantines[0], how="reset")
+    nodes[0] = replace(nodes[0], record=NodeRecord(life=Life(quarantines=(by_hand,))))
 
     found = known_returns((), nodes, NOON)
 
@@ -424,7 +432,7 @@ def test_a_return_an_hour_or_more_ahead_uses_up_nothing_of_the_hour(ahead: float
 def forged(name: str, *seconds: float) -> NodeState:
     """A node whose record shows returns at these times, as its own kubelet may write."""
     times = (Quarantine(at(each - 1), at(each), "xid.79", "reboot") for each in seconds)
-    return replace(node(name), record=NodeRecord(quarantines=tuple(times)))
+    return replace(node(name), record=NodeRecord(life=Life(quarantines=tuple(times))))
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def _with_condition(command: str, report: NodeReport) -> str:
 
 def _return(node: NodeExplanation) -> str:
     """Return whether the node returns by itself, or is on probation; empty if that is not the question."""
-    report, until = node.report, node.report.state.record.probation_until
+    report, until = node.report, node.report.state.record.life.probation_until
     if until is not None and report.health is Health.HELD:
         return "returned by itself, after a reboot, and failed again: its taint ends its automatic returns"
     if until is not None and not report.state.tainted:
@@ -221,9 +221,9 @@ def _return(node: NodeExplanation) -> str:
 def _decided(node: NodeExplanation) -> str:
     report, state = node.report, node.report.state
     if state.tainted:
-        if state.record.tainted_at is None:
+        if state.record.life.tainted_at is None:
             return CLAIMED_BY_NOBODY
-        return _tainted(report, state.record.tainted_at, node.now)
+        return _tainted(report, state.record.life.tainted_at, node.now)
     if state.opted_out:
         return f"not tainted: the node has the label {OPT_OUT_LABEL}"
     if report.refused:
@@ -301,7 +301,7 @@ def _failure(failure: FailureReport, name: str, now: datetime) -> Iterator[str]:
 
 
 def _earlier_outages(node: NodeExplanation) -> Iterator[str]:
-    quarantines = node.report.state.record.quarantines
+    quarantines = node.report.state.record.life.quarantines
     for each in quarantines[:OUTAGES_SHOWN]:
         span = age_of(each.tainted_at, each.released_at)
         yield f"{stamp(each.tainted_at)}, for {span}, because of {fault_name(each.rule)}"

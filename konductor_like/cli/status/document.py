@@ -159,7 +159,7 @@ def node_document(node: NodeReport, why_not_returned: str | None) -> dict[str, A
             {**fields_of(release, "at", "by", "reason", "how", "warning"), "reason": release.reason or None}
             for release in record.releases
         ],
-        **fields_of(record, "hold_until", "replace_since", "contested_at", "probation_until"),
+        **fields_of(record.life, "hold_until", "replace_since", "contested_at", "probation_until"),
         "whyNotReturned": why_not_returned,
         "timesOut": [
             {
@@ -169,7 +169,7 @@ def node_document(node: NodeReport, why_not_returned: str | None) -> dict[str, A
                 "how": each.how or None,
                 "relapse": each.relapse,
             }
-            for each in record.quarantines
+            for each in record.life.quarantines
         ],
         **fields_of(node, "warnings", "notes"),
     }

@@ -118,8 +118,8 @@ class NodeReport:
     @property
     def since(self) -> datetime | None:
         """When the node was tainted, returned, or its fault first seen, in UTC; None without any of these."""
-        if self.health is Health.FAULTY and self.state.record.tainted_at:
-            return self.state.record.tainted_at
+        if self.health is Health.FAULTY and self.state.record.life.tainted_at:
+            return self.state.record.life.tainted_at
         if self.health is Health.PROBATION and self.state.record.releases:
             return self.state.record.releases[0].at
         return moment_of(self.fault.first_ns) if self.fault else None
@@ -139,7 +139,7 @@ class NodeReport:
             is_open = self.health is Health.HELD
             return f"{self.refused}; `konductor-like doctor` names the cause{cordon * is_open}"
         record, tainted = self.state.record, self.state.tainted
-        is_unexplained = tainted and not counting(record, tainted=True) and record.replace_since is None
+        is_unexplained = tainted and not counting(record, tainted=True) and record.life.replace_since is None
         if self.fault is not None and not is_unexplained:
             return advice_on(self.fault, self.state)
         if self.health is Health.FAULTY:
@@ -390,10 +390,10 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "ambiguous name"
     elif health is Health.HELD and node.refused:
         yield "not written"
-    elif health is Health.FAULTY and state.record.replace_since is not None:
+    elif health is Health.FAULTY and state.record.life.replace_since is not None:
         yield "replace"
     elif health is Health.PROBATION:
-        yield f"until {stamp(state.record.probation_until)}"
+        yield f"until {stamp(state.record.life.probation_until)}"
     elif fault is not None and fault.state is IncidentState.PENDING:
         yield "other boot"
     elif fault is not None and fault.before_install:
@@ -427,21 +427,21 @@ def _alarms(state: NodeState) -> Iterator[str]:
         if taint.foreign_twin:
             shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
             yield f"it has another tool's taint {shown}, which the controller does not remove"
-    if state.record.contested_at is not None:
-        at = state.record.contested_at
+    if state.record.life.contested_at is not None:
+        at = state.record.life.contested_at
         by = next((mark.by for mark in state.record.releases if mark.at == at), "somebody")
         yield f"contested: {by} removed the controller's taint at {stamp(at)}; find out why"
 
 
 def _notes(node: NodeReport) -> Iterator[str]:
     state, fault = node.state, node.fault
-    if node.health is Health.FAULTY and state.record.tainted_at is None:
+    if node.health is Health.FAULTY and state.record.life.tainted_at is None:
         yield CLAIMED_BY_NOBODY
-    if state.record.replace_since is not None:
-        yield f"failed too often: to be replaced, since {stamp(state.record.replace_since)}"
-    elif state.record.hold_until is not None:
-        yield f"failed before: should stay out until {stamp(state.record.hold_until)}"
-    if state.record.tainted_at and not state.tainted:
+    if state.record.life.replace_since is not None:
+        yield f"failed too often: to be replaced, since {stamp(state.record.life.replace_since)}"
+    elif state.record.life.hold_until is not None:
+        yield f"failed before: should stay out until {stamp(state.record.life.hold_until)}"
+    if state.record.life.tainted_at and not state.tainted:
         yield "the taint was removed by hand"
     if state.opted_out:
         yield f"opted out by the label {OPT_OUT_LABEL}"
