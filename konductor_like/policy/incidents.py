@@ -43,7 +43,7 @@ from konductor_like.policy.machines import (
     with_boot,
 )
 from konductor_like.policy.release import released_by_hand
-from konductor_like.policy.update import NodeUpdate
+from konductor_like.policy.update import NodeUpdate, unchanged
 
 SEEN_BEFORE = "seen before"
 BEFORE_INSTALL = "a replay from before the first start"
@@ -71,12 +71,14 @@ def fold_faults(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, n
     counted until now, and none of the new faults.
     """
     record = at_present_machine(state, snapshot.left.get(state.name, ()), now)
-    builder = RecordBuilder(record, urgent=record != state.record and not state.record.empty)
     grown = snapshot.grown.get(state.name, ())
-    uncovered = [fault for growth in grown for fault in _fold_growth(builder, growth, state)]
     # One patch writes the taint and the claim (``tainted_at``). So a claim without a taint means that
     # somebody removed the taint, even while a write of ours has no answer yet.
     is_removed = state.record.life.tainted_at is not None and not state.tainted
+    if record is state.record and not (is_removed or grown or faults):
+        return unchanged(state, snapshot)
+    builder = RecordBuilder(record, urgent=record != state.record and not state.record.empty)
+    uncovered = [fault for growth in grown for fault in _fold_growth(builder, growth, state)]
     if is_removed:
         folded = builder.finish()
         builder.load(released_by_hand(folded, state=state, now=now, read_ns=snapshot.read_ns))
@@ -90,17 +92,16 @@ def fold_faults(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, n
             known.add(fault.key)
             builder.ignored.append(DroppedFault(fault, reason))
     entries = builder.entries.values()
-    return NodeUpdate(
-        state,
-        builder.finish(),
-        builder.urgent or any(entry.goes_on for entry in entries),
+    return replace(
+        unchanged(state, snapshot),
+        record=builder.finish(),
+        urgent=builder.urgent or any(entry.goes_on for entry in entries),
         counted=tuple(builder.counted),
         ignored=tuple(builder.ignored),
         grown=tuple(entry.growth(entry.latest) for entry in entries if entry.latest is not None),
         news=tuple(builder.news),
         to_announce=builder.ended,
         removed_by_hand=is_removed,
-        ambiguous=state.name in snapshot.ambiguous,
     )
 
 

@@ -64,7 +64,8 @@ def reasons(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: dat
     """Return why a tainted node does not return by itself; :func:`why_stays` checks its kernel log too."""
     record, controls, pause = state.record, snapshot.controls, snapshot.controls.pause
     machine = record.machine and replace(record.machine, boot_id=state.machine.boot_id)
-    short, left = snapshot.short_of_gpus.get(state.name), returns_left(controls, policy, now)
+    short = snapshot.gpus.short.get(state.name) if snapshot.gpus else None
+    left = returns_left(controls, policy, now)
     lacks = f"it has only {short}" if short else why_not_whole(state)
     relapse = next((stamp(each.released_at) for each in record.life.quarantines if each.relapse), None)
     open_ones = [
@@ -157,18 +158,18 @@ def returning(
 ) -> frozenset[str]:
     """Return the nodes that return now: the longest tainted first, as many as the hour still allows.
 
+    ``records`` are the records that this decision has changed; the snapshot has those of the other nodes.
     While the brake holds a fault, one node returns at a time, and the cool-down follows.
     """
     if not policy.returns_by_reboot:
         return frozenset()
-    found = [
-        (record.life.tainted_at or now, name)
-        for name, record in records.items()
-        if name not in snapshot.failing
-        and (state := snapshot.nodes[name]).tainted
-        and why_brake_keeps(state, brake) is None
-        and why_stays(replace(state, record=record), snapshot, policy, now) is None
-    ]
+    found = []
+    for name, state in snapshot.nodes.items():
+        if not state.tainted or name in snapshot.failing or why_brake_keeps(state, brake) is not None:
+            continue
+        record = records.get(name, state.record)
+        if why_stays(replace(state, record=record), snapshot, policy, now) is None:
+            found.append((record.life.tainted_at or now, name))
     left = returns_left(snapshot.controls, policy, now)
     most = left if all(held.is_test for held in brake.held) else min(left, 1)
     return frozenset(name for _, name in sorted(found)[:most])

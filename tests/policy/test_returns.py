@@ -16,6 +16,7 @@ from konductor_like.model import (
     Controls,
     FaultKind,
     GpuCount,
+    GpuCounts,
     Hearing,
     Incident,
     IncidentKey,
@@ -193,7 +194,7 @@ GUARDS: dict[str, tuple[Callable[[], str | None], str]] = {
     "cordoned": (lambda: reason(unschedulable=True), "the Node is cordoned"),
     "not Ready": (lambda: reason(ready=False), "not Ready"),
     "short of GPUs": (
-        lambda: reason(snapshot=without(short_of_gpus={"gpu-1": "7 of 8 GPUs"})),
+        lambda: reason(snapshot=without(gpus=GpuCounts(short={"gpu-1": "7 of 8 GPUs"}))),
         "7 of 8 GPUs",
     ),
     "fewer GPUs than its record has": (lambda: reason(gpus=GpuCount(7, 8)), "it has only 7 of 8 GPUs"),
