@@ -128,3 +128,5 @@ class GpuCounts:
     """Nodes that lost GPUs at about the same time, and too many of them to be a fault of each."""
     due: frozenset[str] = frozenset()
     """The nodes in ``falls`` whose GPUs have been missing for so long that it is a fault."""
+    unnoted: frozenset[str] = frozenset()
+    """The nodes in ``falls`` whose record does not say yet how many GPUs they had."""

@@ -44,7 +44,7 @@ from konductor_like.policy.change import USER_WRITTEN, change_of, misses_label, 
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.endings import returns_by_time, with_ends
 from konductor_like.policy.escalation import Assessment, assess_fleet
-from konductor_like.policy.gpu_counts import counted, faults_of, to_note
+from konductor_like.policy.gpu_counts import counted, faults_of
 from konductor_like.policy.incidents import SEEN_BEFORE, fold_faults
 from konductor_like.policy.machines import OPTED_OUT
 from konductor_like.policy.needs import need_of
@@ -139,8 +139,9 @@ def _updates(
     Of the nodes on which something ends or a label is missing, and nothing else, a limited number is
     returned: their writes have to wait anyway.
     """
-    noting = to_note(snapshot.gpus, now) if snapshot.gpus is not None else frozenset()
-    asked = {*faults, *snapshot.grown, *snapshot.left, *noting}
+    asked = {*faults, *snapshot.grown, *snapshot.left}
+    if snapshot.gpus is not None:
+        asked |= snapshot.gpus.unnoted
     found: dict[str, NodeUpdate] = {}
     ended = 0
     for name, state in snapshot.nodes.items():
@@ -150,8 +151,6 @@ def _updates(
         record = with_ends(update.record, state, snapshot, policy, now)
         if record is not update.record:
             update = replace(update, record=record, has_ends=True)
-        if name in noting:
-            update = replace(update, notes_gpus=True)
         if name in asked or _needs_attention(update, now):
             found[name] = update
         elif ended < ENDS_AT_ONCE and (update.has_ends or _misses_label(state, snapshot)):

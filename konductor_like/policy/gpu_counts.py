@@ -69,7 +69,9 @@ def counted(
     near = {ns: bisect_right(times_ns, ns + span) - bisect_left(times_ns, ns - span) for ns in times_ns}
     alone = {name: ns for name, ns in falls.items() if near[ns] <= most}
     due = {name for name, ns in alone.items() if policy.gpus_missing and 0 < span <= now_ns - ns}
-    return GpuCounts(nodes, short, alone, frozenset(falls.keys() - alone.keys()), frozenset(due))
+    lasting = (name for name, ns in alone.items() if ns <= now_ns - NOTED_AFTER_NS)
+    unnoted = frozenset(name for name in lasting if _lacks_count(nodes[name]))
+    return GpuCounts(nodes, short, alone, frozenset(falls.keys() - alone.keys()), frozenset(due), unnoted)
 
 
 def _seen(known: NodeGpus | None, state: NodeState, usual: Callable[[], Usual], now_ns: int) -> NodeGpus:
@@ -162,21 +164,13 @@ def _fault(finding: Finding, node: NodeGpus, now_ns: int) -> Fault:
     return Fault(finding, Source.KERNEL, now_ns, state.name)
 
 
-def to_note(counts: GpuCounts, now: datetime) -> set[str]:
-    """Return the nodes whose record gets the highest count although nothing else is written.
+def _lacks_count(known: NodeGpus) -> bool:
+    """Whether a node's record is to be written for the highest count alone.
 
-    That is so once a fall has lasted five minutes: after a restart of the controller, the Node alone does not
-    tell what it had.
+    After a restart of the controller, the Node alone does not tell what it had.
     """
-    until_ns = unix_ns(now) - NOTED_AFTER_NS
-    found = ((name, counts.nodes[name]) for name, since_ns in counts.falls.items() if since_ns <= until_ns)
-    return {
-        name
-        for name, each in found
-        if each.state.record.gpus != each.expected
-        and each.state.record_problem is None
-        and not _is_kept(each.state.record, each)
-    }
+    record = known.state.record
+    return not (record.gpus == known.expected or known.state.record_problem or _is_kept(record, known))
 
 
 def with_count(record: NodeRecord, known: NodeGpus | None) -> NodeRecord:

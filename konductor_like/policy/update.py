@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from konductor_like.model import (
     DroppedFault,
@@ -73,5 +73,8 @@ class NodeUpdate:
 
 def unchanged(state: NodeState, snapshot: Snapshot) -> NodeUpdate:
     """Return the update of a node with nothing new."""
-    gpus = snapshot.gpus.nodes.get(state.name) if snapshot.gpus is not None else None
-    return NodeUpdate(state, state.record, ambiguous=state.name in snapshot.ambiguous, gpus=gpus)
+    name, gpus = state.name, snapshot.gpus
+    update = NodeUpdate(state, state.record, ambiguous=name in snapshot.ambiguous)
+    if gpus is None:
+        return update
+    return replace(update, gpus=gpus.nodes.get(name), notes_gpus=name in gpus.unnoted)
