@@ -15,7 +15,6 @@ from konductor_like.cluster.node_writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.attempts import error_words
 from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.metrics import Latency, Metrics
 from konductor_like.controller.operator_controls import OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
@@ -29,7 +28,7 @@ from konductor_like.model import (
     Checkpoint,
     Controls,
     Fault,
-    FaultKind,
+    GpuCounts,
     Growth,
     LogLine,
     Misnamed,
@@ -49,7 +48,6 @@ from konductor_like.policy.change import shadow_event, would_taint
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.deleted_nodes import out_again, updated_tainted_nodes, within_bound
-from konductor_like.policy.gpu_counts import with_counts
 from konductor_like.policy.machines import recent_releases
 from konductor_like.policy.returns import known_returns
 
@@ -78,15 +76,16 @@ class Reconciler:
         controls: OperatorControls | None = None,
         jobs: PodJobs | None = None,
         fleet: FleetMonitor | None = None,
-        gpus: GpuMemory | None = None,
+        gpus: GpuCounts | None = None,
         latency: Latency | None = None,
         records_at_once: int | None = RECORDS_AT_ONCE,
     ) -> None:
         """Prepare to reconcile.
 
         ``start`` is the checkpoint until the first reconcile is done. ``misnamed`` are the names without a
-        Node that the last controller has reported. A backtest has no ``controls``, ``jobs``, ``fleet``,
-        ``gpus`` and ``latency``; its ``records_at_once`` is None, because its writes take no time.
+        Node that the last controller has reported. Without ``gpus``, GPUs are not counted. A backtest has no
+        ``controls``, ``jobs``, ``fleet``, ``gpus`` and ``latency``; its ``records_at_once`` is None, because
+        its writes take no time.
         """
         self.policy = policy
         """The rules in force; may be set between two reconciles."""
@@ -184,10 +183,8 @@ class Reconciler:
             found, others = self._detected(lines)
             if self._latency:
                 self._latency.read(found, received_ns or {})
-            if self._gpus:  # it reports a fault until a record has it, so none of its faults is kept
-                before = [fault for fault in before if fault.finding.kind is not FaultKind.NODE]
-                found += self._gpus.faults(self._states(), self.policy, now)
             faults = [*before, *(fault for fault in found if not fault.finding.shadow)]
+            shadowed = [fault for fault in found if fault.finding.shadow]
             unknown: list[Fault] = []
             rounds = 0
             while True:
@@ -195,6 +192,7 @@ class Reconciler:
                 snapshot = self._observe(now, replaying=replaying)
                 plan = self._decide(snapshot, faults, now, past)
                 unknown.extend(plan.of_unknown_nodes)  # a node may be deleted between two rounds
+                shadowed.extend(plan.shadowed)
                 conflicted = self._write(plan, snapshot.nodes, faults, now)
                 faults, past = [fault for fault in faults if fault.node in conflicted], None
                 if not conflicted or rounds == ROUNDS:
@@ -203,7 +201,7 @@ class Reconciler:
             self._confirm(plan, now)
             self._note_writes(plan, now)
             self._kept_out = plan.kept_out
-            self._tell(plan, found, others, now)
+            self._tell(plan, shadowed, others, now)
         except BaseException:
             # The reader does not commit these lines, so it will deliver them again.
             self._open = before
@@ -254,7 +252,7 @@ class Reconciler:
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             ambiguous=fleet.ambiguous if fleet else frozenset(),
             left=fleet.left if fleet else {},
-            short_of_gpus=self._gpus.counts.short if self._gpus else {},
+            gpus=self._gpus,
             hearing=fleet.hearing if fleet else {},
             gaps_given_up=fleet.gaps_given_up if fleet else {},
             lost_boots=fleet.lost_boots if fleet else {},
@@ -315,8 +313,6 @@ class Reconciler:
             if latest != before or unread:
                 snapshot = replace(snapshot, controls=latest, lease_unread=unread)
                 plan = decide(snapshot, faults, self.policy, now, past=past)
-        if self._gpus:
-            plan = with_counts(plan, self._gpus.counts, snapshot.nodes, self.policy.version, now)
         if self._jobs:
             # The decision needs the job that these faults hit, and their lines do not name it.
             nameless = (
@@ -327,7 +323,10 @@ class Reconciler:
             if nodes := {str(fault.node) for fault in nameless}:
                 self._jobs.want(sorted(nodes))
         self._metrics.evidence_dropped.inc(plan.window.dropped - self._window.dropped)
-        self._window = plan.window  # also if a write fails: lines that are read again add nothing
+        if plan.gpus is not None and self._gpus is not None:
+            self._report.gpus(plan.gpus, self._gpus)
+        # Also if a write fails: lines that are read again add nothing.
+        self._window, self._gpus = plan.window, plan.gpus
         return plan
 
     def _write(
@@ -457,14 +456,13 @@ class Reconciler:
         self._failed_writes.recovered(node)
         self._in_flight.pop(node, None)
 
-    def _tell(self, plan: Plan, found: Sequence[Fault], others: Sequence[LogLine], now: datetime) -> None:
+    def _tell(self, plan: Plan, shadowed: Sequence[Fault], others: Sequence[LogLine], now: datetime) -> None:
         """Report the plan as a whole, and the taints that rules in shadow mode would have written."""
         nodes, version = self._nodes.snapshot(), self.policy.version
         if self._fleet and others:
             self._fleet.unparsed.count(others)
         self._report.audit.refused(plan.refused, version, now)
         self._report.fleet(nodes, plan.brake, len(self._open), now)
-        shadowed = [fault for fault in found if fault.finding.shadow]
         for fault in self._report.shadowed(shadowed, version, now) if shadowed else ():
             state = nodes.get(str(fault.node))
             if state is not None and would_taint(state, fault):

@@ -22,6 +22,7 @@ from konductor_like.model import (
     EventReason,
     Fault,
     FaultKind,
+    GpuCounts,
     IncidentKey,
     Needs,
     NodeState,
@@ -282,6 +283,16 @@ class Report:
                     self._on_reset(nodes[name])
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted
+
+    def gpus(self, counts: GpuCounts, before: GpuCounts) -> None:
+        """Report how many GPUs are missing, and nodes that lost GPUs together since the last counts."""
+        self._metrics.gpus_missing.set(sum(counts.nodes[name].missing for name in counts.short))
+        if counts.together - before.together:
+            logs.warning(
+                f"{len(counts.together)} of {len(counts.nodes)} nodes lost GPUs at about the same time: "
+                f"{listed(sorted(counts.together), 5)}. The nodes are not at fault: check driver and device "
+                "plugin."
+            )
 
     def _log_oddities(self, nodes: Mapping[str, NodeState]) -> None:
         """Log once each trace of manual changes: an unreadable record, or a foreign taint with our key."""

@@ -31,7 +31,6 @@ from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.attempts import AttemptLog, note_rights
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.job_events import JobOwners
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.leadership import SOURCE_BY_READER, Leadership
@@ -63,7 +62,7 @@ from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.warmup_reader import RECHECK_SECONDS, WarmupReader, WarmupScope, WarmupTotals
 from konductor_like.loki.window_query import ByteBudget
-from konductor_like.model import Checkpoint, Coverage, EventReason, NodeState, Source
+from konductor_like.model import Checkpoint, Coverage, EventReason, GpuCounts, NodeState, Source
 from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS
 from konductor_like.notify.webhook import webhooks
@@ -368,7 +367,7 @@ class LeadershipFactory:
             misnamed=coverage.misnamed if coverage else None,
             detect=MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
             fleet=fleet,
-            gpus=GpuMemory(self.metrics, lambda: self.active_rules.in_force.detector.catalog),
+            gpus=GpuCounts(),
             latency=Latency(self.metrics, fleet.began_ns, self.loki.now_ns),
             controls=self.operator_controls,
             jobs=self.jobs,

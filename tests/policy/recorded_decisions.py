@@ -7,6 +7,8 @@ and each of them is a change that the issue asks for. A refactoring never writes
 The file has questions and answers (see ``answers.py``). Answers occur many times, so each is in it once. The
 nodes are those of ``odd_records.jsonl``, made by hand (each kind of record, and those that only damage or
 forgery explain), and of random lives.
+
+Changed since, on purpose: the five answers on ``more GPUs``, because each write of a record has its own act.
 """
 
 from __future__ import annotations
