@@ -24,7 +24,7 @@ from konductor_like.cluster.node_record import decode, encode
 from tests.policy.answers import answer
 from tests.policy.lives import Life
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parent.parent / "data" / "records"
 FILE = DATA / "recorded_decisions.json.xz"
 ODD_RECORDS = DATA / "odd_records.jsonl"
 """The records by hand: their times are around ``NOON``, and each node runs ``boot-a`` unless it says so."""
