@@ -216,3 +216,5 @@ class Plan:
     """Missing GPUs that would be a fault, but for the shadow mode of their rule."""
     refused: tuple[SkippedTaint, ...] = ()
     """Nodes that are not tainted although an incident or a line is a reason for a taint."""
+    kept_out: Mapping[str, str] = field(default_factory=dict)
+    """By tainted node, the code of the first guard for which the node does not return by itself now."""

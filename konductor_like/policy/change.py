@@ -36,7 +36,7 @@ from konductor_like.policy.endings import end_words, is_grave, newly_ended, rebo
 from konductor_like.policy.gpu_counts import with_count
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.machines import NO_GPU, OPTED_OUT, with_boot
-from konductor_like.policy.needs import advice_on, fault_of, need_of, with_repeats, worse_words, worsening
+from konductor_like.policy.needs import fault_of, need_of, with_repeats, worse_words, worsening
 from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.release import contest_words, held_longer, marked, returned_record
 from konductor_like.policy.returns import (
@@ -47,6 +47,7 @@ from konductor_like.policy.returns import (
     without_ended_probation,
 )
 from konductor_like.policy.update import NodeUpdate
+from konductor_like.policy.verdict import action_on
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
@@ -180,7 +181,7 @@ def _announcement(
     gravest, state = update.gravest, update.state
     contest = contest_words(record) if update.removed_by_hand else ""
     if tainted_for is not None:
-        parts = [describe(replace(tainted_for, advice=advice_on(tainted_for, state)))]
+        parts = [describe(replace(tainted_for, advice=action_on(tainted_for, state)[1]))]
         was_on_probation = update.record.life.probation_until is not None
         is_relapse = was_on_probation and record.life.probation_until is None
         if is_relapse:

@@ -39,17 +39,17 @@ from konductor_like.model import (
     Snapshot,
     Verb,
 )
-from konductor_like.policy.brake import Admission, admit
+from konductor_like.policy.brake import admit
 from konductor_like.policy.change import USER_WRITTEN, change_of, misses_label, refusals
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.endings import returns_by_time, with_ends
 from konductor_like.policy.escalation import Assessment, assess_fleet
 from konductor_like.policy.gpu_counts import counted, faults_of
+from konductor_like.policy.guards import kept_out
 from konductor_like.policy.incidents import SEEN_BEFORE, fold_faults
 from konductor_like.policy.machines import OPTED_OUT
 from konductor_like.policy.needs import need_of
 from konductor_like.policy.recent_evidence import renewed_window
-from konductor_like.policy.returns import returning
 from konductor_like.policy.update import NodeUpdate, unchanged
 
 ENDS_AT_ONCE = 100
@@ -94,7 +94,9 @@ def decide(
     fleet = assess_fleet(records, window, snapshot, policy, now, more_past=past is not None)
     updates = _assessed(updates, fleet, snapshot)
     admission = admit(_candidates(updates, snapshot), snapshot, policy, now, fleet.deferred)
-    updates |= _returned(updates, admission, snapshot, policy, now)
+    records = {name: update.record for name, update in updates.items()}
+    back, kept = kept_out(records, snapshot, policy, now, admission.brake)
+    updates |= _returned(updates, back, snapshot)
 
     changes = {
         name: change_of(update, admission, policy, now, labels_needs=snapshot.labels_needs)
@@ -112,6 +114,7 @@ def decide(
         gpus=snapshot.gpus,
         shadowed=tuple(found.shadowed),
         refused=refusals(updates, admission.refused, ignored),
+        kept_out={name: blocker.guard for name, blocker in kept.items()},
     )
 
 
@@ -223,24 +226,18 @@ def _candidates(updates: Mapping[str, NodeUpdate], snapshot: Snapshot) -> Mappin
 
 
 def _returned(
-    updates: Mapping[str, NodeUpdate],
-    admission: Admission,
-    snapshot: Snapshot,
-    policy: PolicyConfig,
-    now: datetime,
+    updates: Mapping[str, NodeUpdate], back: Iterable[str], snapshot: Snapshot
 ) -> dict[str, NodeUpdate]:
-    """Return the updates of the nodes whose taint the controller itself takes off now."""
-    records = {name: update.record for name, update in updates.items()}
-    ended = [
-        name
+    """Return the updates of the nodes whose taint the controller takes off: ``back``, and ended tests."""
+    returned = {
+        name: replace(update, returned=HOW_TIME)
         for name, update in updates.items()
         if update.has_ends and returns_by_time(update.state.record, update.record, update.state)
-    ]
-    back = returning(records, snapshot, policy, now, admission.brake)
-    return {
-        name: replace(updates.get(name) or unchanged(snapshot.nodes[name], snapshot), returned=how)
-        for name, how in {**dict.fromkeys(ended, HOW_TIME), **dict.fromkeys(back, HOW_REBOOT)}.items()
     }
+    for name in back:
+        update = updates.get(name) or unchanged(snapshot.nodes[name], snapshot)
+        returned[name] = replace(update, returned=HOW_REBOOT)
+    return returned
 
 
 def _write_order(change: Change) -> tuple[bool, int, int, str]:

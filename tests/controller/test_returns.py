@@ -26,7 +26,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.returns import settled_by_resume
 from tests.controller.reconciling import FORBIDDEN, SLOW, UNANSWERED, Cluster, Scene, xid
 from tests.policy.scenes import at, fleet, ns
-from tests.policy.test_returns import HEARD, RECORD, RULES, STATE
+from tests.policy.test_guards import HEARD, RECORD, RULES, STATE
 
 if TYPE_CHECKING:
     from konductor_like.controller.fleet_monitor import FleetMonitor
