@@ -37,6 +37,7 @@ from konductor_like.controller.leadership import SOURCE_BY_READER, Leadership
 from konductor_like.controller.metrics import Latency, Metrics
 from konductor_like.controller.node_condition import NodeConditions, WriteCondition
 from konductor_like.controller.notifier import Notifications
+from konductor_like.controller.observation import Observer
 from konductor_like.controller.operator_controls import TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
 from konductor_like.controller.poller import Reader
@@ -355,8 +356,12 @@ class LeadershipFactory:
 
     def _reconciler(self, start: Checkpoint, coverage: Coverage | None, fleet: FleetMonitor) -> Reconciler:
         self.report.brake.begin(self.nodes.snapshot())
+        observer = Observer(
+            self.nodes, self.report, controls=self.operator_controls, jobs=self.jobs, fleet=fleet
+        )
         return Reconciler(
             self.nodes,
+            observer,
             self.writer,
             self.events,
             self.report,
@@ -366,11 +371,8 @@ class LeadershipFactory:
             unknown_node_seconds=self.settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
             detect=MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
-            fleet=fleet,
             gpus=GpuCounts(),
             latency=Latency(self.metrics, fleet.began_ns, self.loki.now_ns),
-            controls=self.operator_controls,
-            jobs=self.jobs,
         )
 
     def _leadership(

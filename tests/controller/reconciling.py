@@ -14,6 +14,7 @@ from konductor_like.controller.active_rules import RulesInForce
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleet_monitor import FleetMonitor
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.observation import Observer
 from konductor_like.controller.operator_controls import OperatorControls
 from konductor_like.controller.ports import DryRunEvents, dry_run_fleet_event
 from konductor_like.controller.reconciler import Reconciler
@@ -92,32 +93,36 @@ class Scene:
         detect: Callable[[LogLine], Fault | None] = detect,
         *,
         nodes: Mapping[str, NodeState] | None = None,
+        cluster: Cluster | None = None,
         start: Checkpoint | None = None,
         fleet: FleetMonitor | None = None,
         lease: Controls | None = None,
+        controls: OperatorControls | None = None,
         rules: UserRules | None = None,
     ) -> None:
         """With ``rules``, the reconciler counts GPUs."""
-        controls = SimpleNamespace(update=lambda _now, **_: lease, unread=False)
+        if lease is not None:
+            read = SimpleNamespace(update=lambda _now, **_: lease, unread=False)
+            controls = cast("OperatorControls", read)
         policy = PolicyConfig()
         if rules is not None:
             policy = RulesInForce(rules, Detector(rules.catalog)).under(policy)
-        self.cluster = Cluster(nodes_of(size) if nodes is None else nodes)
+        self.cluster = cluster or Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
         self.fleet_events: list[tuple[EventReason, str]] = []
+        report = Report(self.metrics, fleet_event=lambda *told: self.fleet_events.append(told))
         self.reconciler = Reconciler(
             self.cluster,
+            Observer(self.cluster, report, controls=controls, fleet=fleet),
             self.cluster,
             self.cluster,
-            Report(self.metrics, fleet_event=lambda *told: self.fleet_events.append(told)),
+            report,
             self.metrics,
             policy=policy,
             start=start or Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             detect=detect,
-            fleet=fleet,
             gpus=None if rules is None else GpuCounts(),
-            controls=None if lease is None else cast("OperatorControls", controls),
         )
 
     def run(self, *lines: LogLine, seconds: float, read: float | None = None) -> None:
