@@ -198,8 +198,8 @@ class Simulation:
         why = may_return(state.record, now, self._rules)
         if why is not None:
             self._out[name] = replace(outage, why_longer=why)
-            if state.record.replace_since is None and state.record.hold_until is not None:
-                self._return_at(unix_ns(state.record.hold_until), name)
+            if state.record.life.replace_since is None and state.record.life.hold_until is not None:
+                self._return_at(unix_ns(state.record.life.hold_until), name)
             return
         change = release(
             state,

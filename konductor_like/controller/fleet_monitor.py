@@ -361,7 +361,7 @@ class ReregisteredNodes:
                 yield name, _kept(old.record) if state.record.empty else NodeRecord()
             elif state.machine.same_machine(old.machine):
                 # The decision sees the reboot. It would end faults that are held, and these had the taint.
-                yield name, replace(old.record, tainted_at=None) if state.record.empty else NodeRecord()
+                yield name, _unclaimed(old.record) if state.record.empty else NodeRecord()
 
 
 def _watched_until_ns(before: Coverage | None) -> int | None:
@@ -375,8 +375,7 @@ def _watched_until_ns(before: Coverage | None) -> int | None:
 def _kept(record: NodeRecord) -> NodeRecord:
     """Return the old record with its taint still to be written: the taint was deleted with the Node."""
     return replace(
-        record,
-        tainted_at=None,
+        _unclaimed(record),
         incidents=tuple(
             replace(incident, state=IncidentState.HELD)
             if incident.state is IncidentState.ACTIVE and incident.taints
@@ -384,6 +383,11 @@ def _kept(record: NodeRecord) -> NodeRecord:
             for incident in record.incidents
         ),
     )
+
+
+def _unclaimed(record: NodeRecord) -> NodeRecord:
+    """Return the record without its claim."""
+    return replace(record, life=replace(record.life, tainted_at=None))
 
 
 class UnparsedLines:

@@ -88,9 +88,9 @@ class Report:
         """Report a write that the API server has accepted."""
         self._metrics.actions.labels(change.verb.value, "applied").inc()
         record = change.record
-        if record is not None and record.act and record.contested_at == record.act.at:
+        if record is not None and record.act and record.life.contested_at == record.act.at:
             self._metrics.contested.inc()
-        if change.verb is Verb.UNTAINT and record is not None and record.probation_until is not None:
+        if change.verb is Verb.UNTAINT and record is not None and record.life.probation_until is not None:
             self._metrics.returns.inc()
         elif change.event is EventReason.RELAPSED:
             self._metrics.relapses.inc()
@@ -265,8 +265,8 @@ class Report:
         self._log_oddities(nodes)
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
         self._metrics.tainted.set(len(tainted))
-        self._metrics.marked.set(sum(state.record.replace_since is not None for state in nodes.values()))
-        on_probation = sum(state.record.probation_until is not None for state in nodes.values())
+        self._metrics.marked.set(sum(state.record.life.replace_since is not None for state in nodes.values()))
+        on_probation = sum(state.record.life.probation_until is not None for state in nodes.values())
         self._metrics.on_probation.set(on_probation)
         recorded = (state for state in nodes.values() if not state.record.empty)
         needing = Counter(need_of(state.record, tainted=state.tainted) for state in recorded)
@@ -278,7 +278,7 @@ class Report:
                 record = nodes[name].record
                 releases = record.releases
                 by = f" By {releases[0].by}." if releases else ""
-                if releases and record.tainted_at is None and is_reset(releases[0]):
+                if releases and record.life.tainted_at is None and is_reset(releases[0]):
                     self._on_reset(nodes[name])
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted

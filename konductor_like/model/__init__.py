@@ -29,12 +29,10 @@ from konductor_like.model.faults import (
     Severity,
     Source,
 )
+from konductor_like.model.life import HOW_PART, HOW_REBOOT, HOW_TIME, Life, Quarantine, Release
 from konductor_like.model.nodes import (
     CONDITION_MARK,
     HEALTH_LABEL,
-    HOW_PART,
-    HOW_REBOOT,
-    HOW_TIME,
     NEEDS_LABEL,
     NO_GPUS,
     OPERATOR_RULE,
@@ -58,8 +56,6 @@ from konductor_like.model.nodes import (
     NodeRecord,
     NodeState,
     PartCover,
-    Quarantine,
-    Release,
     Role,
     Taint,
 )

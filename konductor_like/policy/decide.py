@@ -12,8 +12,8 @@ Whether a node is tainted is decided in this order:
    from before the first start.
 3. ``Incident.taints``: the severity, or an escalation by recent evidence of the fleet.
 4. ``health.tainting``: only active and held incidents, and none that is collateral.
-5. ``NodeCase.gravest``: the most urgent of these that its rule does not defer.
-6. ``NodeCase.excluded``: whether the node is left alone: opted out, not selected, blocked or ambiguous.
+5. ``NodeUpdate.gravest``: the most urgent of these that its rule does not defer.
+6. ``NodeUpdate.excluded``: whether the node is left alone: opted out, not selected, blocked or ambiguous.
 7. ``brake.admit``: whether the brake admits the taint now.
 8. ``change_of``: the write.
 """
@@ -40,16 +40,17 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.brake import admit
-from konductor_like.policy.change import USER_WRITTEN, NodeCase, change_of, misses_label, refusals
+from konductor_like.policy.change import USER_WRITTEN, change_of, misses_label, refusals
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.endings import returns_by_time, with_ends
 from konductor_like.policy.escalation import Assessment, assess_fleet
+from konductor_like.policy.guards import first_blocker, kept_out
 from konductor_like.policy.incidents import OPTED_OUT, SEEN_BEFORE, fold_faults
 from konductor_like.policy.machines import leave_boots
 from konductor_like.policy.needs import need_of
 from konductor_like.policy.recent_evidence import renewed_window
 from konductor_like.policy.release import released_by_hand
-from konductor_like.policy.returns import returning, why_stays
+from konductor_like.policy.update import NodeUpdate
 
 ENDS_AT_ONCE = 100
 """Nodes of one decision that are decided only because something ends on them."""
@@ -81,39 +82,42 @@ def decide(
     """
     found = _by_node(snapshot, faults, policy)
     folded = {
-        state.name: _folded(state, found.by_node.get(state.name, ()), snapshot, policy, now)
+        state.name: _updated(state, found.by_node.get(state.name, ()), snapshot, policy, now)
         for state in _nodes_to_decide(snapshot, found, policy, now)
     }
-    counted = tuple(fault for case in folded.values() for fault in case.folded.counted)
+    counted = tuple(fault for update in folded.values() for fault in update.counted)
     again = [
         item.fault
-        for case in folded.values()
-        for item in case.folded.ignored
-        if _is_first_heard(item, case.folded.record)
+        for update in folded.values()
+        for item in update.ignored
+        if _is_first_heard(item, update.record)
     ]
     window = renewed_window(counted, past or (), again, snapshot, policy, now)
-    records = {name: case.folded.record for name, case in folded.items()}
+    records = {name: update.record for name, update in folded.items()}
     fleet = assess_fleet(records, window, snapshot, policy, now, more_past=past is not None)
-    cases = {name: _returned(case) for name, case in _assessed(folded, fleet, snapshot, policy, now).items()}
+    updates = {
+        name: _returned(update) for name, update in _assessed(folded, fleet, snapshot, policy, now).items()
+    }
     candidates = {
         name: gravest
-        for name, case in cases.items()
-        if (gravest := case.gravest) is not None
-        and case.excluded is None
-        and not case.state.tainted
+        for name, update in updates.items()
+        if (gravest := update.gravest) is not None
+        and update.excluded is None
+        and not update.state.tainted
         and name not in snapshot.unwritable
     }
     admission = admit(candidates, snapshot, policy, now, fleet.deferred)
-    records = {name: case.folded.record for name, case in cases.items()}
-    back = returning(records, snapshot, policy, now, admission.brake)
-    cases = {
-        name: replace(case, returned=HOW_REBOOT) if name in back else case for name, case in cases.items()
+    records = {name: update.record for name, update in updates.items()}
+    back, kept = kept_out(records, snapshot, policy, now, admission.brake)
+    updates = {
+        name: replace(update, returned=HOW_REBOOT) if name in back else update
+        for name, update in updates.items()
     }
     changes = {
-        name: change_of(case, admission, policy, now, labels_needs=snapshot.labels_needs)
-        for name, case in cases.items()
+        name: change_of(update, admission, policy, now, labels_needs=snapshot.labels_needs)
+        for name, update in updates.items()
     }
-    ignored = (*found.ignored, *(item for case in cases.values() for item in case.folded.ignored))
+    ignored = (*found.ignored, *(item for update in updates.values() for item in update.ignored))
     return Plan(
         tuple(sorted((change for change in changes.values() if change is not None), key=_write_order)),
         admission.brake,
@@ -121,12 +125,13 @@ def decide(
         ignored,
         tuple(found.of_unknown_nodes),
         {
-            name: cases[name].folded.grown
+            name: updates[name].grown
             for name, change in changes.items()
-            if change is None and cases[name].folded.grown
+            if change is None and updates[name].grown
         },
         window=window,
-        refused=refusals(cases, admission.refused, ignored),
+        refused=refusals(updates, admission.refused, ignored),
+        kept_out={name: blocker.guard for name, blocker in kept.items()},
     )
 
 
@@ -177,13 +182,13 @@ def _has_upkeep(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now:
 def _needs_attention(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> bool:
     """Whether a node may need a write although there are no new faults of it."""
     record, tainted = state.record, state.tainted
-    if (record.tainted_at is not None and not tainted) or record.machine != state.machine:
+    if (record.life.tainted_at is not None and not tainted) or record.machine != state.machine:
         return True
     if state.suspect_tainted:  # once its reason is gone, the suspect taint must be removed
         return True
-    if record.probation_until is not None and now >= record.probation_until:
+    if record.life.probation_until is not None and now >= record.life.probation_until:
         return True
-    if policy.returns_by_reboot and tainted and why_stays(state, snapshot, policy, now) is None:
+    if policy.returns_by_reboot and tainted and first_blocker(state, snapshot, policy, now) is None:
         return True
     for incident in record.incidents:
         if incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id:
@@ -195,21 +200,27 @@ def _needs_attention(state: NodeState, snapshot: Snapshot, policy: PolicyConfig,
     return False
 
 
-def _folded(
+def _updated(
     state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, policy: PolicyConfig, now: datetime
-) -> NodeCase:
-    """Return the node's case: its new faults and unwritten counts are added to ("folded into") its record."""
+) -> NodeUpdate:
+    """Return the node's update: new faults and unwritten counts are added to ("folded into") its record."""
     # One patch writes the taint and the claim (``tainted_at``). So a claim without a taint means that
     # somebody removed the taint, even while a write of ours has no answer yet.
-    removed = state.record.tainted_at is not None and not state.tainted
+    removed = state.record.life.tainted_at is not None and not state.tainted
     left = snapshot.left.get(state.name)
     current = replace(state, record=leave_boots(state, left)) if left else state
     removal = partial(released_by_hand, state=current, now=now, read_ns=snapshot.read_ns) if removed else None
-    folded = fold_faults(current, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
-    folded.urgent = folded.urgent or current.record is not state.record
-    before, folded.record = folded.record, with_ends(folded.record, current, snapshot, policy, now)
-    folded.has_ends = folded.record is not before
-    return NodeCase(state, folded, removed, state.name in snapshot.ambiguous)
+    update = fold_faults(current, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
+    record = with_ends(update.record, current, snapshot, policy, now)
+    return replace(
+        update,
+        state=state,
+        record=record,
+        urgent=update.urgent or current.record is not state.record,
+        has_ends=record is not update.record,
+        removed_by_hand=removed,
+        ambiguous=state.name in snapshot.ambiguous,
+    )
 
 
 def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
@@ -227,33 +238,33 @@ def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
 
 
 def _assessed(
-    cases: Mapping[str, NodeCase],
+    updates: Mapping[str, NodeUpdate],
     fleet: Assessment,
     snapshot: Snapshot,
     policy: PolicyConfig,
     now: datetime,
-) -> Mapping[str, NodeCase]:
-    """Return the cases with the changes that the fleet's evidence makes, also on nodes without new faults."""
-    found = {name: replace(case, deferred=fleet.deferred.get(name, {})) for name, case in cases.items()}
+) -> Mapping[str, NodeUpdate]:
+    """Return the updates after the fleet's evidence was assessed, also of nodes without new faults."""
+    found = {name: replace(update, deferred=fleet.deferred.get(name, {})) for name, update in updates.items()}
     for name, record in fleet.records.items():
-        if name not in cases and name not in fleet.urgent:
+        if name not in updates and name not in fleet.urgent:
             continue
-        case = cases.get(name) or _folded(snapshot.nodes[name], (), snapshot, policy, now)
-        folded = replace(
-            case.folded,
+        update = updates.get(name) or _updated(snapshot.nodes[name], (), snapshot, policy, now)
+        found[name] = replace(
+            update,
             record=record,
-            urgent=case.folded.urgent or name in fleet.urgent,
-            to_announce=fleet.suspects.get(name, case.folded.to_announce),
+            urgent=update.urgent or name in fleet.urgent,
+            to_announce=fleet.suspects.get(name, update.to_announce),
+            deferred=fleet.deferred.get(name, {}),
         )
-        found[name] = replace(case, folded=folded, deferred=fleet.deferred.get(name, {}))
     return found
 
 
-def _returned(case: NodeCase) -> NodeCase:
-    """Return the case with how the controller itself takes the taint off now, if it does."""
-    if case.folded.has_ends and returns_by_time(case.state.record, case.folded.record, case.state):
-        return replace(case, returned=HOW_TIME)
-    return case
+def _returned(update: NodeUpdate) -> NodeUpdate:
+    """Return the update with how the controller itself takes the taint off now, if it does."""
+    if update.has_ends and returns_by_time(update.state.record, update.record, update.state):
+        return replace(update, returned=HOW_TIME)
+    return update
 
 
 def _write_order(change: Change) -> tuple[bool, int, int, str]:

@@ -7,7 +7,7 @@ GPUs of the rule share one incident without a GPU, so no line of them is lost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from konductor_like.model import (
     DroppedFault,
@@ -148,62 +148,55 @@ class IncidentBuilder:
         )
 
 
-@dataclass(slots=True)
-class Folded:
-    """One node's record while faults are folded into it, and the result."""
+class RecordBuilder:
+    """One node's record while faults are folded into it."""
 
-    record: NodeRecord
-    urgent: bool = False
-    """Whether the record is written now."""
-    has_ends: bool = False
-    """Whether a need was met or an incident ended without a new line; written as :attr:`Change.upkeep`."""
-    counted: list[Fault] = field(default_factory=list)
-    ignored: list[DroppedFault] = field(default_factory=list)
-    grown: tuple[Growth, ...] = ()
-    """The growth: occurrences that ``record`` counts and the node's annotation does not."""
-    news: list[Fault] = field(default_factory=list)
-    """The faults that opened or reopened an incident."""
-    to_announce: Incident | None = None
-    """An incident for an Event although none opened: it ended, or makes its node a suspect."""
-    builders: dict[Key, IncidentBuilder] = field(default_factory=dict)
-    """The incidents that faults may have changed, and the new ones. Most incidents of a record need none."""
-    recorded: dict[Key, Incident] = field(default_factory=dict)
-    """The incidents of the record as it was loaded."""
-    read: KernelPosition = NOWHERE
+    def __init__(self, record: NodeRecord, *, urgent: bool) -> None:
+        """``urgent`` is whether the record is written now, whatever is folded into it."""
+        self.urgent = urgent
+        self.counted: list[Fault] = []
+        self.ignored: list[DroppedFault] = []
+        self.news: list[Fault] = []
+        """The faults that opened or reopened an incident."""
+        self.ended: Incident | None = None
+        """The last incident whose end the driver reported."""
+        self.load(record)
 
     def load(self, record: NodeRecord) -> None:
         """Start again from this record."""
-        self.record, self.read, self.builders = record, record.read, {}
+        self.record, self.read = record, record.read
+        self.entries: dict[Key, IncidentBuilder] = {}
+        """The incidents that faults may have changed, and the new ones; most of a record need none."""
         self.recorded = {key_of(each): each for each in reversed(record.incidents)}
 
-    def builder(self, key: Key) -> IncidentBuilder | None:
+    def entry(self, key: Key) -> IncidentBuilder | None:
         """Return the builder of the incident with this key; None if there is no such incident."""
-        known = self.builders.get(key)
+        known = self.entries.get(key)
         if known is None and (incident := self.recorded.get(key)) is not None:
-            known = self.builders[key] = IncidentBuilder(incident, incident)
+            known = self.entries[key] = IncidentBuilder(incident, incident)
         return known
 
     def open(self, key: Key, incident: Incident) -> None:
         """Add a new incident. It is the last, and replaces a released one of its key."""
         self.remove(key)
-        self.builders[key] = IncidentBuilder(incident)
+        self.entries[key] = IncidentBuilder(incident)
 
     def remove(self, key: Key) -> None:
         """Remove the incident with this key, if there is one."""
-        self.builders.pop(key, None)
+        self.entries.pop(key, None)
         if (recorded := self.recorded.pop(key, None)) is not None:
             kept = tuple(i for i in self.record.incidents if i is not recorded)
             self.record = replace(self.record, incidents=kept)
 
     def incidents(self) -> dict[Key, Incident]:
         """Return all incidents, the new ones too; their counts may be out of date."""
-        return self.recorded | {key: each.incident for key, each in self.builders.items()}
+        return self.recorded | {key: each.incident for key, each in self.entries.items()}
 
     def placed(self, fault: Fault) -> tuple[Fault, Key]:
         """Return the fault and the key of its incident; without its GPU if its rule has enough others."""
         rule, gpu, boot_id = fault.finding.rule, fault.finding.gpu, fault.finding.position.boot_id
         key = (rule, gpu, fault.severity.taints, boot_id)
-        if gpu is None or self.builder(key) is not None:
+        if gpu is None or self.entry(key) is not None:
             return fault, key
         gpus = {known[1] for known in self.incidents() if known[0] == rule} - {None, gpu}
         if len(gpus) < GPUS_OF_RULE_MOST:
@@ -248,9 +241,9 @@ class Folded:
 
     def finish(self) -> NodeRecord:
         """Build the record from the incidents."""
-        if self.builders or self.read is not self.record.read:
-            values = {id(each.recorded): each.value() for each in self.builders.values()}
+        if self.entries or self.read is not self.record.read:
+            values = {id(each.recorded): each.value() for each in self.entries.values()}
             kept = (values.get(id(incident), incident) for incident in self.record.incidents)
-            new = (each.value() for each in self.builders.values() if each.recorded is None)
+            new = (each.value() for each in self.entries.values() if each.recorded is None)
             self.record = replace(self.record, incidents=(*kept, *new), read=self.read)
         return self.record

@@ -36,8 +36,9 @@ from konductor_like.policy.covers import (
     part_marks,
     parts_still_needed,
 )
-from konductor_like.policy.folding import Folded, IncidentBuilder
+from konductor_like.policy.folding import IncidentBuilder, RecordBuilder
 from konductor_like.policy.machines import PAST_BOOTS_KEPT
+from konductor_like.policy.update import NodeUpdate
 
 UPTIME_MARGIN_US = 900_000_000
 """Microseconds by which a kernel stamp may exceed the boot's longest possible uptime: stamps drift, clocks
@@ -65,32 +66,37 @@ def fold_faults(
     now: datetime,
     *,
     removal: Callable[[NodeRecord], NodeRecord] | None,
-) -> Folded:
+) -> NodeUpdate:
     """Fold ``grown`` (counted earlier, not yet written) and then ``faults`` into the node's record.
 
     ``removal``, given when somebody removed the taint by hand, adds the release (rule 23). The release covers
     what was counted until now, and none of the new faults.
     """
     record = _at_present_machine(state, now)
-    folded = Folded(record, urgent=record != state.record and not state.record.empty)
-    folded.load(record)
-    uncovered = [fault for growth in grown for fault in _fold_growth(folded, growth, state)]
+    builder = RecordBuilder(record, urgent=record != state.record and not state.record.empty)
+    uncovered = [fault for growth in grown for fault in _fold_growth(builder, growth, state)]
     if removal is not None:
-        folded.load(removal(folded.finish()))
-        folded.urgent = True
+        builder.load(removal(builder.finish()))
+        builder.urgent = True
     known: set[IncidentKey] = set()
     for fault in sorted((*uncovered, *faults), key=Fault.order):
         if fault.times > 1 and fault.key in known:
             fault = replace(fault, times=1)  # some of the other occurrences in ``times`` may be known as well
-        reason = _fold_fault(folded, state, fault, now)
+        reason = _fold_fault(builder, state, fault, now)
         if reason is not None:
             known.add(fault.key)
-            folded.ignored.append(DroppedFault(fault, reason))
-    entries = folded.builders.values()
-    folded.urgent = folded.urgent or any(entry.goes_on for entry in entries)
-    folded.grown = tuple(entry.growth(entry.latest) for entry in entries if entry.latest is not None)
-    folded.finish()
-    return folded
+            builder.ignored.append(DroppedFault(fault, reason))
+    entries = builder.entries.values()
+    return NodeUpdate(
+        state,
+        builder.finish(),
+        builder.urgent or any(entry.goes_on for entry in entries),
+        counted=tuple(builder.counted),
+        ignored=tuple(builder.ignored),
+        grown=tuple(entry.growth(entry.latest) for entry in entries if entry.latest is not None),
+        news=tuple(builder.news),
+        to_announce=builder.ended,
+    )
 
 
 def _at_present_machine(state: NodeState, now: datetime) -> NodeRecord:
@@ -143,69 +149,69 @@ def _of_another_machine(incident: Incident) -> Incident:
     return replace(incident, advice=advice, needs=Needs.INSPECTION.value)
 
 
-def _fold_growth(folded: Folded, growth: Growth, state: NodeState) -> list[Fault]:
+def _fold_growth(builder: RecordBuilder, growth: Growth, state: NodeState) -> list[Fault]:
     """Add one growth to the record; return the faults that become new because of a release in between."""
     fault = growth.latest
     boot_id = fault.finding.position.boot_id
-    entry = folded.builder((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
+    entry = builder.entry((fault.finding.rule, fault.finding.gpu, fault.severity.taints, boot_id))
     if entry is None or entry.seen(fault):
         return []  # purged since, or written although no answer came
     if entry.incident.state is not IncidentState.RELEASED:
         entry.catch_up(growth)
-        folded.read_to(fault.finding.position, state.machine.boot_id)
+        builder.read_to(fault.finding.position, state.machine.boot_id)
         return []
     if growth.counted_ns > (entry.incident.released_ns or 0):
         return [replace(fault, times=1)]  # counted after the release, before the controller saw it
     entry.extend(fault, 0)
-    folded.record = covered_to(folded.record, fault, entry.incident.released_ns)
-    folded.urgent = True
+    builder.record = covered_to(builder.record, fault, entry.incident.released_ns)
+    builder.urgent = True
     return []
 
 
-def _fold_fault(folded: Folded, state: NodeState, fault: Fault, now: datetime) -> str | None:
+def _fold_fault(builder: RecordBuilder, state: NodeState, fault: Fault, now: datetime) -> str | None:
     """Fold one fault; return why it adds nothing, or None if it was counted."""
-    reason = why_not_of_node(folded.record.past_boots, state, fault, now)
+    reason = why_not_of_node(builder.record.past_boots, state, fault, now)
     if reason is not None:
         return reason
     finding, taints, own_boot = fault.finding, fault.severity.taints, state.machine.boot_id
     booted, names_boot = fault, finding.position.boot_id is not None
     if not names_boot:
-        if folded.record.past_boots and _read_again(folded, fault):
+        if builder.record.past_boots and _read_again(builder, fault):
             return SEEN_BEFORE
         booted = with_boot(fault, own_boot)
     boot_id = booted.finding.position.boot_id
     is_own_end = finding.clears == finding.rule
-    if is_own_end and (standing := _open_of(folded, booted)):
-        return _note_end(folded, standing, booted, own_boot)
-    booted, key = folded.placed(booted)
-    entry = folded.builder(key)
-    if entry is not None or folded.record.releases:
-        reason = _why_known(folded, entry, booted, names_boot=names_boot)
+    if is_own_end and (standing := _open_of(builder, booted)):
+        return _note_end(builder, standing, booted, own_boot)
+    booted, key = builder.placed(booted)
+    entry = builder.entry(key)
+    if entry is not None or builder.record.releases:
+        reason = _why_known(builder, entry, booted, names_boot=names_boot)
         if reason is not None:
             return reason
-    remembered = folded.builder((finding.rule, finding.gpu, False, boot_id)) if taints else None
+    remembered = builder.entry((finding.rule, finding.gpu, False, boot_id)) if taints else None
     if remembered is not None and remembered.repeats_before_install(booted):
         return BEFORE_INSTALL
-    folded.read_to(booted.finding.position, own_boot)
-    if entry is None and not folded.make_room(booted):
+    builder.read_to(booted.finding.position, own_boot)
+    if entry is None and not builder.make_room(booted):
         return RECORD_FULL
-    folded.counted.append(fault)
+    builder.counted.append(fault)
     if finding.clears is not None:
-        _close_ended(folded, booted)
+        _close_ended(builder, booted)
     if entry is not None and entry.incident.state is not IncidentState.RELEASED:
         entry.grow(booted, unix_ns(now))
         return None
     incident = _new_incident(booted, IncidentState.ACTIVE if boot_id == own_boot else IncidentState.PENDING)
     if is_own_end:  # no open incident has this end: record it as closed
         incident = replace(incident, state=IncidentState.RELEASED, released_ns=fault.timestamp_ns)
-    folded.open(key, incident)
-    folded.news.append(booted)
-    folded.urgent = True
+    builder.open(key, incident)
+    builder.news.append(booted)
+    builder.urgent = True
     return None
 
 
 def _why_known(
-    folded: Folded, entry: IncidentBuilder | None, fault: Fault, *, names_boot: bool
+    builder: RecordBuilder, entry: IncidentBuilder | None, fault: Fault, *, names_boot: bool
 ) -> str | None:
     """Return why a fault adds nothing to the record, or None."""
     if entry is not None and entry.seen(fault):
@@ -214,8 +220,8 @@ def _why_known(
     if entry is None or (is_released and not entry.before_release(fault)):
         # The last release does not cover an incident that an earlier release closed, nor one that never was
         # recorded.
-        marks = [*folded.record.releases, *part_marks(folded.record, fault)]
-        booted_ns = folded.record.booted_after_ns
+        marks = [*builder.record.releases, *part_marks(builder.record, fault)]
+        booted_ns = builder.record.booted_after_ns
         marks = [
             mark for mark in marks if covers(mark, fault, names_boot=names_boot, booted_after_ns=booted_ns)
         ]
@@ -232,22 +238,22 @@ def _why_known(
         # The line is older than the release and was read after it: record its position, so that a replay is
         # covered too.
         entry.extend(fault, 0)
-        folded.urgent = True
+        builder.urgent = True
     return COVERED_BY_TIME if fault.severity.taints else SEEN_BEFORE
 
 
-def _open_of(folded: Folded, fault: Fault) -> list[IncidentBuilder]:
+def _open_of(builder: RecordBuilder, fault: Fault) -> list[IncidentBuilder]:
     """Return the open incidents of a fault's rule, GPU and boot, whether they taint or not."""
     finding, boots = fault.finding, {fault.finding.position.boot_id}
     if finding.kind is FaultKind.NODE:  # the Node shows what is so now, whatever its boot was then
-        boots = {each.last.boot_id for each in folded.record.incidents if each.key == fault.key}
+        boots = {each.last.boot_id for each in builder.record.incidents if each.key == fault.key}
     keys = ((finding.rule, finding.gpu, taints, boot) for boot in boots for taints in (True, False))
-    found = map(folded.builder, keys)
+    found = map(builder.entry, keys)
     return [each for each in found if each and each.incident.state is not IncidentState.RELEASED]
 
 
 def _note_end(
-    folded: Folded, standing: Iterable[IncidentBuilder], fault: Fault, own_boot: str | None
+    builder: RecordBuilder, standing: Iterable[IncidentBuilder], fault: Fault, own_boot: str | None
 ) -> str | None:
     """Note the end that the driver reports for these incidents; return why the line adds nothing, or None."""
     before = [entry for entry in standing if not entry.seen(fault)]
@@ -255,17 +261,17 @@ def _note_end(
         return SEEN_BEFORE
     for entry in before:
         entry.end(fault)
-    folded.read_to(fault.finding.position, own_boot)
-    folded.counted.append(fault)
-    folded.to_announce, folded.urgent = _new_incident(fault, IncidentState.ACTIVE), True
+    builder.read_to(fault.finding.position, own_boot)
+    builder.counted.append(fault)
+    builder.ended, builder.urgent = _new_incident(fault, IncidentState.ACTIVE), True
     return None
 
 
-def _close_ended(folded: Folded, fault: Fault) -> None:
+def _close_ended(builder: RecordBuilder, fault: Fault) -> None:
     """Close the incident whose end this line reports. A tainted node stays tainted until a release."""
     finding = fault.finding
     key = (str(finding.clears), finding.gpu, False, finding.position.boot_id)
-    entry = folded.builder(key)
+    entry = builder.entry(key)
     if (
         entry is not None
         and entry.incident.state is IncidentState.ACTIVE
@@ -273,7 +279,7 @@ def _close_ended(folded: Folded, fault: Fault) -> None:
         and entry.last.at_or_before(finding.position)
     ):
         entry.close(fault.timestamp_ns)
-        folded.urgent = True
+        builder.urgent = True
 
 
 def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
@@ -299,17 +305,17 @@ def _precedes_boot(booted_after_ns: int, stamp_us: int | None, now: datetime) ->
     return stamp_us is not None and stamp_us > uptime_us + uptime_us // 1000 + UPTIME_MARGIN_US
 
 
-def _read_again(folded: Folded, fault: Fault) -> bool:
+def _read_again(builder: RecordBuilder, fault: Fault) -> bool:
     """Whether a line without a boot id is evidence of an earlier boot that was read before.
 
     A line read a second time has the same Loki timestamp. A replay has a later one, but not later than the
     start of the present boot: a kernel log contains only its own boot.
     """
-    finding, booted_ns = fault.finding, folded.record.booted_after_ns or 0
-    keys = ((finding.rule, finding.gpu, fault.severity.taints, boot) for boot in folded.record.past_boots)
+    finding, booted_ns = fault.finding, builder.record.booted_after_ns or 0
+    keys = ((finding.rule, finding.gpu, fault.severity.taints, boot) for boot in builder.record.past_boots)
     return any(
         fault.timestamp_ns <= max(entry.last_ns, booted_ns) and finding.position.at_or_before(entry.last)
-        for entry in map(folded.builder, keys)
+        for entry in map(builder.entry, keys)
         if entry is not None
     )
 

@@ -162,4 +162,10 @@ def _last_release_only(record: NodeRecord) -> NodeRecord:
     released = tuple(i for i in record.incidents if i.state is IncidentState.RELEASED)
     latest, by_person = record.releases[0], record.last_by_person
     marks = (latest,) if by_person in (None, latest) else (latest, by_person)
-    return NodeRecord(record.machine, None, released, marks, marks[-1].read, part_covers=record.part_covers)
+    return NodeRecord(
+        machine=record.machine,
+        incidents=released,
+        releases=marks,
+        read=marks[-1].read,
+        part_covers=record.part_covers,
+    )

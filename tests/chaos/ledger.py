@@ -204,7 +204,7 @@ class Ledger:
             return
         old, new = self._world.decode(before), self._world.decode(after)
         self.allowed[name] += 2
-        if old.tainted and not new.tainted and old.record.tainted_at is not None:
+        if old.tainted and not new.tainted and old.record.life.tainted_at is not None:
             self._cover(name, old.machine.node_uid, old.record)
 
     def _written_by_person(self, name: str, old: NodeState, new: NodeState) -> None:
@@ -237,7 +237,7 @@ class Ledger:
         """Note that a Node is deleted; a taint that it had counts as not removed."""
         self.touched.add(name)
         state, machine = self._world.decode(before), self._world.machines[name]
-        if state.tainted and state.record.tainted_at is not None:
+        if state.tainted and state.record.life.tainted_at is not None:
             self._deleted_tainted[name] = machine
 
     def boot_posted(self, name: str) -> None:
@@ -279,7 +279,9 @@ class Ledger:
             for sentence in self.returns.broken_by(process, old, new, step, late=late):
                 self.break_(sentence)
             self._cover_by_controller(old, new)
-        claimed = not old.tainted and old.record.tainted_at is not None and new.record.tainted_at is None
+        claimed = (
+            not old.tainted and old.record.life.tainted_at is not None and new.record.life.tainted_at is None
+        )
         if claimed and name in self.forgers:
             # The forged record said that the node was tainted, so the controller took that as a removal by
             # hand. `edited` notes the true removals.

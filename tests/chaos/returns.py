@@ -47,7 +47,7 @@ def is_timed(old: NodeRecord, new: NodeRecord) -> bool:
     met = {(i.key, i.first_ns, i.met_by) for i in old.incidents}
     return (
         new.releases[:1] != old.releases[:1]
-        or (old.probation_until is not None and new.probation_until is None)
+        or (old.life.probation_until is not None and new.life.probation_until is None)
         or any(i.met_by and (i.key, i.first_ns, i.met_by) not in met for i in new.incidents)
         or new.quiet_since != old.quiet_since
         or new.gpus != old.gpus
@@ -196,18 +196,18 @@ class Returns:
         record, now_ns = old.record, self._world.clock.true_ns + max(0, process.clock_ahead_ns)
         if not self._world.setup.returns:
             yield "only a person may"
-        if record.tainted_at is None or any(i.by_person and _is_open(i) for i in record.incidents):
+        if record.life.tainted_at is None or any(i.by_person and _is_open(i) for i in record.incidents):
             yield "a person tainted it"
-        if record.replace_since is not None:
+        if record.life.replace_since is not None:
             yield "it is marked for replacement"
-        if record.hold_until is not None and unix_ns(record.hold_until) > now_ns + MARGIN_NS:
+        if record.life.hold_until is not None and unix_ns(record.life.hold_until) > now_ns + MARGIN_NS:
             yield "its hold has not ended"
         yield from self._unmet(old)
         yield from self._unheard(old)
         if not (late or process.waits_for(old.name)):
             yield from self._seen_against(process, old, step)
         yield from self._fleet_against(old, now_ns)
-        if self._world.setup.probation_seconds and new.record.probation_until is None:
+        if self._world.setup.probation_seconds and new.record.life.probation_until is None:
             yield "it is not on probation"
 
     def _unmet(self, old: NodeState) -> Iterator[str]:

@@ -527,7 +527,7 @@ def test_a_taint_is_one_patch_with_its_tests_and_an_event_of_the_same_name(
     assert server.node("gpu-2")["spec"]["taints"] == [OUR_TAINT]
     assert server.node("gpu-2")["metadata"]["labels"][HEALTH_LABEL] == "faulty"
     assert record.act is not None
-    assert record.tainted_at == NOW
+    assert record.life.tainted_at == NOW
     assert event["metadata"]["annotations"] == {"trainy.konduktor.ai/act": record.act.id}
     assert event["message"].endswith(f"(audit id {record.act.id})")
     assert f"node/gpu-2: audit id {record.act.id}" in done.err

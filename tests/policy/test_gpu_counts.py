@@ -15,6 +15,7 @@ from konductor_like.model import (
     Finding,
     GpuCount,
     IncidentState,
+    Life,
     Machine,
     NodeRecord,
     NodeState,
@@ -100,7 +101,7 @@ class Fleet:
         seconds, boot = self.minute * MINUTE, self.nodes[name].machine.boot_id
         found = fault(name, seconds=seconds, boot=boot, stamp=seconds + 100)
         self.apply(decide(Snapshot(self.nodes), [found], self.policy, self.now))
-        assert self.nodes[name].record.tainted_at == self.now
+        assert self.nodes[name].record.life.tainted_at == self.now
         self.change(name, taints=(OURS,))
 
     def boots(self, name: str, boot: str = "boot-b") -> None:
@@ -131,7 +132,7 @@ def test_a_lost_gpu_is_a_fault_after_half_an_hour_and_only_once() -> None:
     [incident] = open_incidents_of(fleet.nodes["gpu-7"])
     assert (incident.severity, incident.count, incident.needs) == (Severity.SUSPECT, 1, "reboot")
     assert incident.last.boot_id == "boot-a"
-    assert not fleet.nodes["gpu-7"].record.tainted_at
+    assert not fleet.nodes["gpu-7"].record.life.tainted_at
 
 
 def test_a_node_is_short_at_once() -> None:
@@ -205,7 +206,7 @@ def test_a_fall_that_lasts_is_written_so_that_the_next_controller_knows_the_coun
 
 def test_a_write_that_happens_anyway_has_the_count() -> None:
     fleet = Fleet(size=2)
-    release_of = replace(fleet.nodes["gpu-1"], record=NodeRecord(tainted_at=at(0)))
+    release_of = replace(fleet.nodes["gpu-1"], record=NodeRecord(life=Life(at(0))))
     fleet.nodes["gpu-1"] = release_of  # somebody removed the taint, so the controller writes the record
     fleet.step()
 
@@ -464,7 +465,7 @@ def test_a_person_who_removes_the_taint_by_hand_accepts_the_loss() -> None:
     fleet = Fleet()
     fleet.has("gpu-7", 7)
     fleet.step(60)
-    fleet.change("gpu-7", record=replace(fleet.nodes["gpu-7"].record, tainted_at=at(0)))
+    fleet.change("gpu-7", record=replace(fleet.nodes["gpu-7"].record, life=Life(at(0))))
     fleet.step()
 
     assert fleet.nodes["gpu-7"].record.gpus == 7
@@ -499,7 +500,7 @@ def test_a_reset_for_another_fault_does_not_accept_missing_gpus() -> None:
     fleet = Fleet()
     fleet.has("gpu-7", 7)
     fleet.step(10)
-    tainted = replace(fleet.nodes["gpu-7"], record=replace(fleet.nodes["gpu-7"].record, tainted_at=at(0)))
+    tainted = replace(fleet.nodes["gpu-7"], record=replace(fleet.nodes["gpu-7"].record, life=Life(at(0))))
     change = release(tainted, at=fleet.now, by="ann", reason="", how="reset", read_ns={})
     assert change is not None
     fleet.change("gpu-7", record=change.record)

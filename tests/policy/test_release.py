@@ -44,7 +44,7 @@ def test_a_reset_removes_the_taint_and_records_name_and_reason() -> None:
 
     state = cluster.nodes["gpu-1"]
     assert not state.tainted
-    assert state.record.tainted_at is None
+    assert state.record.life.tainted_at is None
     [mark] = state.record.releases
     assert (mark.by, mark.reason, mark.at) == ("ann", "new riser", at(60))
     assert cluster.writes[-1].event is EventReason.RELEASED

@@ -124,7 +124,7 @@ def _own_taint(api: KubeClient, state: NodeState, now: datetime) -> tuple[str, b
     )
     outcome, why = Outcome.CONFLICT, ""
     for _ in range(_ROUNDS):
-        record = replace(state.record, tainted_at=now)
+        record = replace(state.record, life=replace(state.record.life, tainted_at=now))
         change = Change(state.name, Verb.TAINT, record, "faulty", needs=Needs.REBOOT)
         result = writer.write(state, change)
         outcome, why, state = result.outcome, str(result.error or ""), result.state or state
