@@ -12,7 +12,7 @@ from konductor_like.cli.app import build
 from konductor_like.cli.rules import _rows
 from konductor_like.demo.stage import RunningController
 from konductor_like.demo.story import steps
-from tests.generate_docs import DOCS, PAGES
+from tools.generate_docs import DOCS, PAGES
 
 
 @pytest.mark.parametrize("page", PAGES)

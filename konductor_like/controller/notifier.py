@@ -222,7 +222,7 @@ class Notifier:
                 return
             except WebhookError as error:
                 if error.transient and tries < TRIES and not self.closing.is_set():
-                    self._pause(_BACKOFF.seconds(tries, error.wait_seconds))
+                    self._pause(_BACKOFF.seconds(tries, error.retry_after_seconds))
                     continue
                 self._results["failed"].inc()
                 text = f"A notification to {self._name} failed: {error}. It was: {message.title}."

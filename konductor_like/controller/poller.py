@@ -268,8 +268,7 @@ class Poller:
         doubled = self._interval_seconds * 2.0 ** min(self._failures, 16)  # 2.0 ** 1100 is no float
         longest = max(self._interval_seconds, min(BACKOFF_CAP_SECONDS, doubled))
         wait = random.uniform(self._interval_seconds, longest)  # noqa: S311  # jitter, not a secret
-        asked = self.problem.retry_after_seconds if isinstance(self.problem, LokiOverloaded) else None
-        return max(wait, asked or 0.0)
+        return max(wait, self.problem.retry_after_seconds or 0.0)
 
 
 class PollThread:

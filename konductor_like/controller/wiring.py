@@ -17,7 +17,7 @@ from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node_store import NodeStore, ResourceSlices
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
 from konductor_like.cluster.pods import NodeJobs, jobs_on
-from konductor_like.cluster.preflight import controller_permissions, looking_permissions, ready_to_write
+from konductor_like.cluster.preflight import all_permissions, ready_to_write
 from konductor_like.cluster.published import (
     BUILD_ANNOTATION,
     SETTINGS_ANNOTATION,
@@ -116,10 +116,7 @@ def open_controller(
         slices, attempts = ResourceSlices(client), AttemptLog()
         decode = node_decoder(settings, slices.nodes)
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
-        needed = (
-            *controller_permissions(namespace, settings.lease_name),
-            *looking_permissions(pods=settings.ask_for_pods),
-        )
+        needed = all_permissions(namespace, settings.lease_name, pods=settings.ask_for_pods)
         needed = needed if isinstance(client, KubeClient) else ()  # a dry run has no Lease to show them on
         store = NodeStore(
             client,

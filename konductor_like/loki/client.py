@@ -21,12 +21,10 @@ from konductor_like.loki.errors import (
     LokiDropped,
     LokiError,
     LokiMisconfigured,
-    LokiOverloaded,
     LokiStopped,
     LokiTimeout,
     from_exception,
     from_status,
-    shown,
     without_credentials,
 )
 from konductor_like.loki.logql import counting
@@ -40,6 +38,7 @@ from konductor_like.loki.response import (
     parse_volume,
 )
 from konductor_like.loki.window_query import COUNTABLE_NS
+from konductor_like.model.text import excerpt
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead, span_ns
 from konductor_like.settings import Settings
 
@@ -210,7 +209,7 @@ class LokiClient:
         try:
             return parse_body(body)
         except NotLokisAnswerError as error:
-            start = shown(body[:2048].decode("utf-8", "replace"))
+            start = excerpt(body[:2048].decode("utf-8", "replace"))
             message = f"Loki at {self._base} answered with {error}: {start}".removesuffix(": ")
             raise LokiBadAnswer(message) from error
 
@@ -306,7 +305,7 @@ def _transient(error: BaseException) -> bool:
 
 def _wait(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
-    asked = error.retry_after_seconds if isinstance(error, LokiOverloaded) else None
+    asked = error.retry_after_seconds if isinstance(error, LokiError) else None
     return max(_backoff(state), asked or 0.0)
 
 

@@ -33,7 +33,7 @@ from tests.controller.reconciling import Scene, xid
 from tests.notify.scenes import event
 from tests.policy.scenes import at, node
 
-BUSY = WebhookError("the receiver answered 429", transient=True, wait_seconds=77)
+BUSY = WebhookError("the receiver answered 429", transient=True, retry_after_seconds=77)
 REFUSED = WebhookError("the receiver answered 400: invalid_payload")
 
 

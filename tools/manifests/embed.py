@@ -13,7 +13,7 @@ from pathlib import Path
 
 import konductor_like.cluster
 import konductor_like.kmsg
-from tests.manifests.manifests import MANIFESTS, documents, only
+from tools.manifests.manifests import MANIFESTS, documents, only
 
 MANIFEST = MANIFESTS / "dmesg_daemonset.yaml"
 ADMISSION = Path(konductor_like.cluster.__file__).with_name("admission.json")

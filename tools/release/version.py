@@ -1,4 +1,4 @@
-"""``python -m tests.release.version 0.2.0`` sets the version in every file, and dates the changelog."""
+"""``python -m tools.release.version 0.2.0`` sets the version in every file, and dates the changelog."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from konductor_like import __version__
-from tests.release.check import ROOT, section
+from tools.release.check import ROOT, section
 
 PLACES = (
     "konductor_like/__init__.py",

@@ -1,4 +1,4 @@
-"""``python -m tests.measures.path`` prints the files and functions that one fatal line passes.
+"""``python -m tools.measures.path`` prints the files and functions that one fatal line passes.
 
 The real controller runs in this process with a profiler, over both stand-ins, and gets one Xid 79 in steady
 state. The command counts the functions that it calls from the poll of Loki that returns the line until it

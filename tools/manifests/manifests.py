@@ -26,9 +26,10 @@ def helm_values(*files: dict[str, Any]) -> dict[str, Any]:
 
 
 def only(docs: list[dict[str, Any]], kind: str, name: str | None = None) -> dict[str, Any]:
-    """Return the only object of this kind (and name). Raises AssertionError if there is not exactly one."""
+    """Return the only object of this kind (and name). Raises ValueError if there is not exactly one."""
     found = [doc for doc in docs if doc["kind"] == kind and name in (None, doc["metadata"]["name"])]
-    assert len(found) == 1, f"{len(found)} objects {kind}/{name or '*'} instead of one"
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} objects {kind}/{name or '*'} instead of one")
     return found[0]
 
 

@@ -1,4 +1,4 @@
-"""``python -m tests.release.dist`` makes the files of a release in ``dist``, from the last commit alone.
+"""``python -m tools.release.dist`` makes the files of a release in ``dist``, from the last commit alone.
 
 Two runs give the same bytes: every file comes from ``git archive``, every time is the commit's.
 """
@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from konductor_like import __version__
-from tests.release.check import ROOT, git, owners_values, section
-from tests.release.sbom import sbom
+from tools.release.check import ROOT, git, owners_values, section
+from tools.release.sbom import sbom
 
 DIST = ROOT / "dist"
 OURS = ("*.whl", "*.tar.gz", "*.tgz", "*.cdx.json", "SHA256SUMS", "notes.md")

@@ -1,6 +1,6 @@
 """Runs every query of the dashboard and every alert on a real Prometheus that scrapes a demo's controller.
 
-``python -m tests.measures.dashboard`` needs ``prometheus`` (Debian: the package prometheus). It
+``python -m tools.measures.dashboard`` needs ``prometheus`` (Debian: the package prometheus). It
 prints the number of series and the values of each query; a wrong query or rule ends it with an error.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,8 +21,7 @@ import yaml
 
 from konductor_like.demo.stage import Stage
 from konductor_like.demo.story import XID_31, XID_63, XID_79
-from tests.benchmarks.test_steady_bench import free_port
-from tests.manifests.manifests import MANIFESTS, documents
+from tools.manifests.manifests import MANIFESTS, documents
 
 BEFORE_SECONDS, AFTER_SECONDS = 8.0, 12.0
 """Seconds of scrapes before the faults and after them."""
@@ -51,6 +51,12 @@ def main() -> int:
         finally:
             server.terminate()
             server.wait()
+
+
+def free_port() -> int:
+    """Return a port that is not in use."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""``python -m tests.release.check`` prints why this commit cannot be released, and fails then."""
+"""``python -m tools.release.check`` prints why this commit cannot be released, and fails then."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ from pydantic import SecretStr
 
 from konductor_like import __version__
 from konductor_like.settings import Settings
-from tests.generate_docs import _variable
-from tests.manifests.embed import script
-from tests.manifests.manifests import MANIFESTS, MONITORING, OPTIONAL
+from tools.generate_docs import _variable
+from tools.manifests.embed import script
+from tools.manifests.manifests import MANIFESTS, MONITORING, OPTIONAL
 
 CHART = MANIFESTS.parent / "charts" / "konductor-like"
-GOLDENS = Path(__file__).with_name("chart")
+GOLDENS = MANIFESTS.parent / "tests" / "manifests" / "chart"
 DASHBOARD = MANIFESTS / "grafana_dashboard.json"
 FIXED = {
     "KONDUCTOR_LEASE_NAME",

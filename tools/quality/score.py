@@ -9,8 +9,8 @@ from functools import cache
 
 from konductor_like.detection import find
 from konductor_like.model import Finding, Source
-from tests.detection.corpus import Case, labels_of, own_cases
-from tests.quality.peers import Peer, Reading
+from tools.quality.corpus import Case, labels_of, own_cases
+from tools.quality.peers import Peer, Reading
 
 NOT_COMPARED = frozenset({"aer", "ib", "nvlink", "fm", "amd", "neuron"})
 """Families that are not compared, because the peers do not document their rating."""

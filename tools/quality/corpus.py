@@ -16,7 +16,7 @@ from typing import Any
 
 from konductor_like.model import FaultKind, Finding, Source
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[2] / "tests" / "data"
 LABELS = ("kind", "code", "pci", "pid", "process", "severity")
 DETAILS = ("sub_code", "mig", "port")
 """Labels that only our own corpus has; a line may be without them."""

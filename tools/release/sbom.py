@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any
 
-from tests.release.check import owners_values
+from tools.release.check import owners_values
 
 _PIN = re.compile(r"^([\w.-]+)==([^\s;\\]+)(?: ; ([^\\\n]+?))?(?: \\)?\n((?:    .*\n?)*)", re.MULTILINE)
 _LICENCE_CHARS = 60

@@ -1,7 +1,7 @@
-"""``python -m tests.measures.lines`` counts the code: modules, all lines, and code lines of each part.
+"""``python -m tools.measures.lines`` counts the code: modules, all lines, and code lines of each part.
 
 A code line is no blank line, comment or docstring. A statement over three lines counts three.
-Stand-ins (``sandbox``, ``demo``), tests and data files are shown beside the product and not in its sum.
+Stand-ins (``sandbox``, ``demo``), tools, tests and data files are shown apart, and are not in its sum.
 """
 
 from __future__ import annotations
@@ -77,8 +77,9 @@ def measured() -> tuple[dict[str, Size], dict[str, Size]]:
         inside = path.relative_to(PRODUCT).parts
         part = inside[0] if len(inside) > 1 else "(top)"
         (beside if part in STAND_INS else product)[part].add(size_of(path))
-    for path in sorted((ROOT / "tests").rglob("*.py")):
-        beside["tests"].add(size_of(path))
+    for part in ("tools", "tests"):
+        for path in sorted((ROOT / part).rglob("*.py")):
+            beside[part].add(size_of(path))
     return product, beside
 
 

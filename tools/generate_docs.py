@@ -1,6 +1,6 @@
 """The generated pages: ``make docs`` rewrites them, a test holds them to the code.
 
-A page is a template in ``tests/docs/pages``, in which ``{{name}}`` stands for a generated part.
+A page is a template in ``tools/pages``, in which ``{{name}}`` stands for a generated part.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from konductor_like.controller.metrics import Metrics
 from konductor_like.exits import Exit
 from konductor_like.model import EventReason, FaultKind, Severity
 from konductor_like.settings import EVERYDAY, PREFIX, Settings
-from tests.quality.report import detection_quality
+from tools.quality.report import detection_quality
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "konductor_like"
-_TEMPLATES = Path(__file__).parent / "docs" / "pages"
+_TEMPLATES = Path(__file__).parent / "pages"
 _HELP_WIDTH = 100
 _WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from string import Template
 
 from konductor_like.model import Source
-from tests.quality.peers import PEERS
-from tests.quality.score import (
+from tools.quality.peers import PEERS
+from tools.quality.score import (
     NOT_COMPARED,
     OURS,
     Mistakes,
