@@ -27,10 +27,8 @@ shown, because it may be the HTML of a login page.
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from konductor_like.model.edge_errors import EdgeError, kind_of
 from konductor_like.model.text import excerpt
@@ -217,17 +215,3 @@ def _forbidden_hint(message: str) -> str | None:
     where = f" -n {missing['namespace']}" if missing["namespace"] else ""
     can_i = f"kubectl auth can-i{where} {missing['verb']} {missing['resource']}"
     return f"{KubeForbidden.hint}; to check: {can_i}"
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Waits that double, with jitter, so that clients that failed together do not all retry at once."""
-
-    first_seconds: float = 0.5
-    most_seconds: float = 30.0
-
-    def seconds(self, failures: int, at_least_seconds: float | None = None) -> float:
-        """Return the wait after ``failures`` failures in a row (1 or more), ``at_least_seconds`` or more."""
-        longest = min(self.first_seconds * 2.0 ** min(failures - 1, 16), self.most_seconds)
-        wait = longest * random.uniform(0.5, 1.0)  # noqa: S311 -- jitter is no secret
-        return max(wait, at_least_seconds or 0.0)

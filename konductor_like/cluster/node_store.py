@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
+from konductor_like.backoff import Backoff
 from konductor_like.cluster.client import NODES_PATH, RESOURCE_SLICES_PATHS, ReadOnlyKubeClient
 from konductor_like.cluster.errors import (
-    Backoff,
     KubeBadAnswer,
     KubeError,
     KubeForbidden,
@@ -102,7 +102,7 @@ class NodeStore:
         self._decode = decode
         self._silence_seconds = silence_seconds
         self._backoff = backoff or Backoff()
-        self._on_change = on_change
+        self.on_change = on_change
         self._slices = slices
         self._between = between
         self._lock = threading.Lock()
@@ -287,7 +287,7 @@ class NodeStore:
     def _changed(self, differs: bool) -> None:
         self._snapshot = None
         if differs:
-            self._on_change()
+            self.on_change()
 
 
 def _is_newer(version: str, than: str, *, if_unknown: bool = True) -> bool:

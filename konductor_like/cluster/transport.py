@@ -51,6 +51,8 @@ _RENEW_SECONDS = 1.0
 so not every request makes one."""
 ANSWER_BYTES_MOST = 64 << 20
 """Bytes of one answer, at most. The largest answers are pages of large Nodes, with 10 MiB."""
+_REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
+"""The groups whose objects are questions in the form of a POST: the server answers and stores nothing."""
 _TLS_HINT = "the TLS certificates do not match; check certificate-authority and server in the kubeconfig"
 
 
@@ -187,7 +189,7 @@ class Transport:
 
         ``parse`` reads the answer instead of :func:`parsed`.
         """
-        write, server = method != "GET", self.connection.host
+        write, server = _stores(method, path), self.connection.host
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         answer = self._send(what, method, path, params, body, content_type, timeout, accept)
         with self._mapped(what, write=write, sent=True):
@@ -248,7 +250,7 @@ class Transport:
         accept: str = JSON,
     ) -> Any:
         connection, end = self.connection, self._clock() + timeout
-        write = method != "GET"
+        write = _stores(method, path)
         target = f"{path}?{urlencode(params, quote_via=quote)}" if params else path
 
         def left() -> float:
@@ -310,6 +312,11 @@ class Transport:
                 raise
             # Not shown: the text of this error quotes the header.
             raise KubeConfigError("the token has characters that no HTTP header may have") from error
+
+
+def _stores(method: str, path: str) -> bool:
+    """Whether the server stores what a request with this method and path sends."""
+    return method != "GET" and not path.startswith(_REVIEWS)
 
 
 def _silence_urllib3() -> None:

@@ -188,7 +188,7 @@ def _needs_attention(state: NodeState, snapshot: Snapshot, policy: PolicyConfig,
         return True
     if record.life.probation_until is not None and now >= record.life.probation_until:
         return True
-    if policy.returns_by_reboot and tainted and first_blocker(state, snapshot, policy, now) is None:
+    if tainted and first_blocker(state, snapshot, policy, now) is None:
         return True
     for incident in record.incidents:
         if incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id:

@@ -141,7 +141,7 @@ def test_waits_grow_and_carry_jitter() -> None:
     first, second = waits(), waits()
 
     for position, seconds in enumerate(first):
-        assert 0.5 * 2**position <= seconds <= 0.5 * 2**position + 0.5
+        assert 0.5 * 2**position <= seconds <= 2**position
     assert first != second
 
 
