@@ -228,23 +228,11 @@ def _candidates(updates: Mapping[str, NodeUpdate], snapshot: Snapshot) -> Mappin
 def _returned(
     updates: Mapping[str, NodeUpdate], back: Iterable[str], snapshot: Snapshot
 ) -> dict[str, NodeUpdate]:
-<<<<<<< HEAD
-    """Return the updates of the nodes whose taint the controller itself takes off: ``back``, and tests."""
-    ended = [
-        name
-        for name, update in updates.items()
-        if update.has_ends and returns_by_time(update.state.record, update.record, update.state)
-    ]
-    return {
-        name: replace(updates.get(name) or unchanged(snapshot.nodes[name], snapshot), returned=how)
-        for name, how in {**dict.fromkeys(ended, HOW_TIME), **dict.fromkeys(back, HOW_REBOOT)}.items()
-=======
     """Return the updates of the nodes whose taint the controller takes off: ``back``, and ended tests."""
     returned = {
         name: replace(update, returned=HOW_TIME)
         for name, update in updates.items()
         if update.has_ends and returns_by_time(update.state.record, update.record, update.state)
->>>>>>> decide
     }
     for name in back:
         update = updates.get(name) or unchanged(snapshot.nodes[name], snapshot)

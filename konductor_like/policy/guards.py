@@ -205,11 +205,7 @@ def _of_node(state: NodeState, snapshot: Snapshot) -> Iterator[Blocker]:
             yield Blocker(Guard.CLAIMED, f"the taint {taint.key} shows that another tool repairs the Node")
     if not state.ready:
         yield Blocker(Guard.NOT_READY, "the Node is not Ready")
-<<<<<<< HEAD
-    short = snapshot.gpus.short.get(state.name) if snapshot.gpus else None
-=======
     short = snapshot.gpus.short.get(state.name) if snapshot.gpus is not None else None
->>>>>>> decide
     if lacks := f"it has only {short}" if short else why_not_whole(state):
         yield Blocker(Guard.GPUS, lacks)
     boot_id = state.machine.boot_id
