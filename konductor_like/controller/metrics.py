@@ -258,6 +258,11 @@ class Metrics:
         self.returns_stopped = gauge(
             "returns_stopped", "Stop of automatic returns after too many relapses: 1 while it lasts, else 0."
         )
+        self.kept_out = gauge(
+            "nodes_kept_out",
+            "Tainted nodes that do not return by themselves now, by the first guard that keeps each one out.",
+            "guard",
+        )
         self.reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
         self.needing = gauge(
             "nodes_needing",
