@@ -114,6 +114,7 @@ def change_of(
     is_bare = record.empty and not update.notes_gpus
     if is_bare and state.record.empty and state.as_read.record is None:
         return None
+    record = record if is_bare and record.gpus is None else with_count(record, update.gpus)
     event, message = _announcement(update, record, admission, tainted_for, worse)
     if event is not None and needs is not None:
         message = f"{message} Needs: {needs}."
@@ -121,14 +122,14 @@ def change_of(
     if event is None and also:
         (event, message), *also = also
     verb = Verb.TAINT if newly_tainted else Verb.UNTAINT if update.returned else Verb.RECORD
-    if newly_tainted or loses_suspect_taint or update.notes_gpus or record != state.record:
+    if newly_tainted or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
     about = tainted_for or worse
     evidence = [fault for fault in update.news if about is None or fault.key == about.key]
     return Change(
         node=state.name,
         verb=verb,
-        record=None if is_bare and record.gpus is None else with_count(record, update.gpus),
+        record=None if record.empty and record.gpus is None else record,
         health=health,
         needs=needs if labels_needs else state.as_read.needs,
         suspect_taint=suspect_taint,
