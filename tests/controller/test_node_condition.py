@@ -351,7 +351,7 @@ def test_its_thread_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("konductor_like.controller.node_condition.ROUND_SECONDS", 0.01)
     cluster = Cluster()
 
-    with running(cluster.conditions.thread):
+    with running(cluster.conditions):
         wait_until(lambda: all(state.conditions for state in cluster.nodes.values()))
 
-    assert [each.name for each in cluster.conditions.thread.threads] == ["conditions"]
+    assert [each.name for each in cluster.conditions._threads] == ["conditions"]
