@@ -115,7 +115,6 @@ class SideQueue(SideThread, Generic[T]):
         self._paused_until = -math.inf
         self._dropped = 0
         """Items dropped since the last one was taken."""
-        self._ended = False
 
     def __len__(self) -> int:
         """Return the number of items that wait."""
@@ -157,7 +156,6 @@ class SideQueue(SideThread, Generic[T]):
     def join(self, seconds: float) -> None:
         """Wait until the threads have ended, at most so long; then drop what still waits."""
         super().join(seconds)
-        self._ended = True
         if left := len(self.rest()):
             self.lost(left)
             logs.warning(f"The controller stops before all {self.what} were handled: {left:,} waited.")
@@ -178,7 +176,7 @@ class SideQueue(SideThread, Generic[T]):
         self.handle(item)
 
     def _over(self) -> bool:
-        return self._ended or (self.closing.is_set() and not len(self))
+        return self.closing.is_set() and not len(self)
 
     def _due(self) -> OrderedDict[Hashable, tuple[float, T]] | None:
         """Forget what waited too long. Return the part of the queue whose first item may be handed on."""
