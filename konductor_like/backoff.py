@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from konductor_like.model.edge_errors import EdgeError
+
 if TYPE_CHECKING:
     import tenacity
 
@@ -33,8 +35,8 @@ class Backoff:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether an error is one of an edge, and the same request may succeed later."""
-    return bool(getattr(error, "transient", False))
+    """Whether the same request to a server may succeed later."""
+    return isinstance(error, EdgeError) and error.transient
 
 
 def retrying(

@@ -27,6 +27,7 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     KernelPosition,
+    Life,
     Machine,
     Needs,
     NodeRecord,
@@ -118,16 +119,21 @@ class Codec(Generic[T]):
         return None if any(values[attribute] == "" for attribute in self._times) else self.kind(**values)
 
 
-_RECORD = Codec(
-    NodeRecord,
-    *("hold_until", "gpus", "gpu_layout", "quiet_since"),
+_RECORD = Codec(NodeRecord, "gpus", "gpu_layout", "quiet_since", booted_after="booted_after_ns")
+_LIFE = Codec(
+    Life,
+    "hold_until",
     tainted="tainted_at",
-    booted_after="booted_after_ns",
     replace="replace_since",
     contested="contested_at",
     probation="probation_until",
     failed="failed_rule",
 )
+_PLAIN_FIELDS = (
+    *("hold_until", "gpus", "gpu_layout", "quiet_since", "tainted", "booted_after", "replace"),
+    *("contested", "probation", "failed"),
+)
+"""The fields of both, in the order in which they are written."""
 _COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice", "needs")
 _INCIDENT = Codec(
     Incident,
@@ -149,7 +155,7 @@ _QUARANTINE = Codec(Quarantine, "rule", "how", "relapse", out="tainted_at", back
 _PART_COVER = Codec(PartCover, "rule", "at", "gpu", boot="boot_id", seq="sequence", us="stamp_us")
 _RECORD_FIELDS = frozenset(
     {"v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act", "truncated"}
-    | {"part_covers", *_RECORD.attributes}
+    | {"part_covers", *_PLAIN_FIELDS}
 )
 _INCIDENT_FIELDS = frozenset({*_COMMON.attributes, *_INCIDENT.attributes, "rule", "gpu", "at", "ack"})
 _RELEASE_FIELDS = frozenset({*_RELEASE.attributes, "read", "until"})
@@ -185,11 +191,11 @@ def record_in(found: Fields) -> NodeRecord:
         releases=found.decoded("releases", lambda item: _release(item, boot_id)),
         read=_position(found, "read", boot_id),
         past_boots=found.texts("boots"),
-        quarantines=found.decoded("quarantines", _QUARANTINE.made),
         part_covers=found.decoded("part_covers", _PART_COVER.made),
         act=_ACT.made(found.inner("act")),
         unknown=found.unknown(_RECORD_FIELDS),
         **_RECORD.values(found),
+        life=Life(quarantines=found.decoded("quarantines", _QUARANTINE.made), **_LIFE.values(found)),
     )
 
 
@@ -277,12 +283,14 @@ def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int]
         "incidents": [_incident_json(each, first[each.key.rule], boot_id) for each in record.incidents],
         "releases": [_release_json(each, boot_id) for each in record.releases],
         "boots": list(record.past_boots),
-        "quarantines": [_QUARANTINE.parts(each) for each in record.quarantines],
+        "quarantines": [_QUARANTINE.parts(each) for each in record.life.quarantines],
         "part_covers": [_PART_COVER.parts(each) for each in record.part_covers],
         "act": _ACT.parts(record.act) if record.act else None,
         "truncated": truncated,
     }
-    parts = {name: part for name, part in parts.items() if part} | _RECORD.parts(record)
+    plain = _RECORD.parts(record) | _LIFE.parts(record.life)
+    parts = {name: part for name, part in parts.items() if part}
+    parts |= {name: plain[name] for name in _PLAIN_FIELDS if name in plain}
     parts |= _position_json("read", record.read, boot_id) | _unknown(record)
     found = _cut(parts, most_chars) if most_chars else parts
     text = json.dumps(found, separators=(",", ":"))
@@ -340,11 +348,12 @@ def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
 
 def _fewer(record: NodeRecord) -> str:
     """Return the text with as many incidents, releases and covers as fit, the most needed first."""
-    past = record.quarantines
+    past = record.life.quarantines
     # The latest is always among them, and those before a relapse go before others.
     needed = sorted(range(len(past)), key=lambda n: (n > 0 and not past[n].relapse, n))[:_QUARANTINES]
     quarantines = tuple(past[n] for n in sorted(needed))
-    record = replace(record, past_boots=record.past_boots[:_BOOTS], quarantines=quarantines)
+    life = replace(record.life, quarantines=quarantines)
+    record = replace(record, past_boots=record.past_boots[:_BOOTS], life=life)
     order = _by_need(record)
 
     def keeping(count: int) -> str:

@@ -273,10 +273,11 @@ class FleetMonitor:
                 over[name] = left
         self.left = over
 
-    def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
-        """Return the Nodes created again for a known machine since the last call, with their old records.
+    def observe(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
+        """Take in the Nodes as they are now, before each decision: report boots that nobody ordered.
 
-        Also have their kernel lines since boot read, and report boots that nobody ordered.
+        Have the kernel lines since boot read of the Nodes that were created again for a known machine, and
+        return their old records, each once.
         """
         before, self._nodes = self._nodes, nodes
         if nodes is before:
@@ -291,6 +292,10 @@ class FleetMonitor:
                 dropped.append(name)
         self._report.registered_again(found.keys() - dropped, dropped)
         return {name: record for name, record in found.items() if not record.empty}
+
+    def note_written(self, states: Iterable[NodeState]) -> None:
+        """Take in Nodes that were written since the last observation."""
+        self._nodes = {**(self._nodes or {}), **{state.name: state for state in states}}
 
 
 class ReregisteredNodes:
@@ -361,7 +366,7 @@ class ReregisteredNodes:
                 yield name, _kept(old.record) if state.record.empty else NodeRecord()
             elif state.machine.same_machine(old.machine):
                 # The decision sees the reboot. It would end faults that are held, and these had the taint.
-                yield name, replace(old.record, tainted_at=None) if state.record.empty else NodeRecord()
+                yield name, _unclaimed(old.record) if state.record.empty else NodeRecord()
 
 
 def _watched_until_ns(before: Coverage | None) -> int | None:
@@ -375,8 +380,7 @@ def _watched_until_ns(before: Coverage | None) -> int | None:
 def _kept(record: NodeRecord) -> NodeRecord:
     """Return the old record with its taint still to be written: the taint was deleted with the Node."""
     return replace(
-        record,
-        tainted_at=None,
+        _unclaimed(record),
         incidents=tuple(
             replace(incident, state=IncidentState.HELD)
             if incident.state is IncidentState.ACTIVE and incident.taints
@@ -384,6 +388,11 @@ def _kept(record: NodeRecord) -> NodeRecord:
             for incident in record.incidents
         ),
     )
+
+
+def _unclaimed(record: NodeRecord) -> NodeRecord:
+    """Return the record without its claim."""
+    return replace(record, life=replace(record.life, tainted_at=None))
 
 
 class UnparsedLines:

@@ -32,6 +32,7 @@ from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.model import Coverage, Fault, LogLine, Source, Verb
 from konductor_like.model.attempts import READS, Attempts, Doing
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS
+from konductor_like.policy.guards import to_publish
 
 IDLE_SECONDS = 5.0
 """Seconds without lines and changes of nodes after which the loop reconciles anyway."""
@@ -156,7 +157,8 @@ class Leadership:
 
     def _tried(self) -> Attempts:
         self._attempts.note(Doing.NODES, self._nodes.problem)
-        write, unwritten = self._reconciler.writes()
+        reconciler = self._reconciler
+        write, unwritten = reconciler.writes()
         taints = sum(each.verb is Verb.TAINT for each in unwritten)
         return Attempts(
             self._identity,
@@ -165,6 +167,7 @@ class Leadership:
             taints,
             len(unwritten) - taints,
             len(self._fleet.hearing),
+            to_publish(reconciler.kept_out()),
         )
 
     def unread_since_ns(self) -> int | None:

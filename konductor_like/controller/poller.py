@@ -265,7 +265,7 @@ class Poller:
     def _pause_seconds(self) -> float:
         if self.problem is None:
             return self._interval_seconds
-        asked = self.problem.retry_after_seconds if isinstance(self.problem, LokiOverloaded) else None
+        asked = self.problem.retry_after_seconds
         wait = Backoff(2 * self._interval_seconds, BACKOFF_CAP_SECONDS).seconds(self._failures, asked)
         return max(wait, self._interval_seconds)
 

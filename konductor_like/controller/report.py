@@ -22,6 +22,7 @@ from konductor_like.model import (
     EventReason,
     Fault,
     FaultKind,
+    GpuCounts,
     IncidentKey,
     Needs,
     NodeState,
@@ -88,9 +89,9 @@ class Report:
         """Report a write that the API server has accepted."""
         self._metrics.actions.labels(change.verb.value, "applied").inc()
         record = change.record
-        if record is not None and record.act and record.contested_at == record.act.at:
+        if record is not None and record.act and record.life.contested_at == record.act.at:
             self._metrics.contested.inc()
-        if change.verb is Verb.UNTAINT and record is not None and record.probation_until is not None:
+        if change.verb is Verb.UNTAINT and record is not None and record.life.probation_until is not None:
             self._metrics.returns.inc()
         elif change.event is EventReason.RELAPSED:
             self._metrics.relapses.inc()
@@ -231,7 +232,7 @@ class Report:
         message = (
             f"{listed(names, _NAMES)} {deleted} with the controller's taint. The brake counts "
             f"{'it' if len(names) == 1 else 'them'} as out of service until {stamp(until)}. A machine that "
-            "registers again is tainted again, until a person resets it."
+            "registers again is tainted again, until a person releases it."
         )
         logs.warning(message, deleted=list(names[:50]))
         self._fleet_event(EventReason.DELETED, message)
@@ -265,8 +266,8 @@ class Report:
         self._log_oddities(nodes)
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
         self._metrics.tainted.set(len(tainted))
-        self._metrics.marked.set(sum(state.record.replace_since is not None for state in nodes.values()))
-        on_probation = sum(state.record.probation_until is not None for state in nodes.values())
+        self._metrics.marked.set(sum(state.record.life.replace_since is not None for state in nodes.values()))
+        on_probation = sum(state.record.life.probation_until is not None for state in nodes.values())
         self._metrics.on_probation.set(on_probation)
         recorded = (state for state in nodes.values() if not state.record.empty)
         needing = Counter(need_of(state.record, tainted=state.tainted) for state in recorded)
@@ -278,10 +279,20 @@ class Report:
                 record = nodes[name].record
                 releases = record.releases
                 by = f" By {releases[0].by}." if releases else ""
-                if releases and record.tainted_at is None and is_reset(releases[0]):
+                if releases and record.life.tainted_at is None and is_reset(releases[0]):
                     self._on_reset(nodes[name])
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted
+
+    def gpus(self, counts: GpuCounts, before: GpuCounts) -> None:
+        """Report how many GPUs are missing, and nodes that lost GPUs together since the last counts."""
+        self._metrics.gpus_missing.set(sum(counts.nodes[name].missing for name in counts.short))
+        if counts.together - before.together:
+            logs.warning(
+                f"{len(counts.together)} of {len(counts.nodes)} nodes lost GPUs at about the same time: "
+                f"{listed(sorted(counts.together), 5)}. The nodes are not at fault: check driver and device "
+                "plugin."
+            )
 
     def _log_oddities(self, nodes: Mapping[str, NodeState]) -> None:
         """Log once each trace of manual changes: an unreadable record, or a foreign taint with our key."""

@@ -25,7 +25,6 @@ from konductor_like.loki.errors import (
     LokiTimeout,
     from_exception,
     from_status,
-    shown,
     without_credentials,
 )
 from konductor_like.loki.logql import counting
@@ -39,6 +38,7 @@ from konductor_like.loki.response import (
     parse_volume,
 )
 from konductor_like.loki.window_query import COUNTABLE_NS
+from konductor_like.model.text import excerpt
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead, span_ns
 from konductor_like.settings import Settings
 
@@ -208,7 +208,7 @@ class LokiClient:
         try:
             return parse_body(body)
         except NotLokisAnswerError as error:
-            start = shown(body[:2048].decode("utf-8", "replace"))
+            start = excerpt(body[:2048].decode("utf-8", "replace"))
             message = f"Loki at {self._base} answered with {error}: {start}".removesuffix(": ")
             raise LokiBadAnswer(message) from error
 

@@ -31,9 +31,9 @@ from konductor_like.loki.errors import (
     LokiUnavailable,
     from_exception,
     from_status,
-    shown,
     without_credentials,
 )
+from konductor_like.model.text import excerpt
 from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
@@ -141,7 +141,7 @@ class Tail:
                 return None
             # A message that is too large breaks the connection too, and has lines like any other.
             self._watcher.nudged(None)
-            reason = shown(closed.rcvd.reason) if closed.rcvd else ""
+            reason = excerpt(closed.rcvd.reason) if closed.rcvd else ""
             return LokiUnavailable(f"Loki ended its tail: {reason or 'the connection broke'}")
         except LokiError as error:
             return error
@@ -198,7 +198,7 @@ def open_tail(settings: Settings, query: str, start_ns: int) -> Iterator[ClientC
     except OSError as error:
         raise from_exception(error, place) from error
     except (WebSocketException, EOFError) as error:
-        raise LokiBadAnswer(f"{place} does not speak websocket: {shown(str(error))}") from error
+        raise LokiBadAnswer(f"{place} does not speak websocket: {excerpt(str(error))}") from error
     with connection:
         yield connection
 

@@ -1,4 +1,4 @@
-"""The state of nodes: incidents, releases, the record on the Node, and the Node itself."""
+"""The state of nodes: incidents, the record on the Node, and the Node itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelPosition, Severity, Source
+from konductor_like.model.life import NEVER_OUT, Life, Release
 
 TAINT_KEY = "trainy.konduktor.ai/faulty"
 TAINT_VALUE = "true"
@@ -22,12 +23,6 @@ RECORD_ANNOTATION = "trainy.konduktor.ai/record"
 OPT_OUT_LABEL = "trainy.konduktor.ai/ignore"
 CONDITION_MARK = "konductor-like: "
 """The beginning of the message of every Node condition that the controller writes; it shows whose it is."""
-HOW_REBOOT = "reboot"
-"""The ``how`` of a release by the controller: a reboot met all needs of the node."""
-HOW_TIME = "time"
-"""The ``how`` of a release by the controller: a test (Xid 14) ended."""
-HOW_PART = "reset of "
-"""The beginning of the ``how`` of a release in part; the names of the released incidents follow."""
 UNSHARED = "replicas=1"
 """The layout (:attr:`GpuCount.layout`) of GPUs that the device plugin does not share."""
 OPERATOR_RULE = "operator"
@@ -147,36 +142,6 @@ class Incident:
         return not self.by_person and self.kind is not FaultKind.NODE
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A release: who returned the node to service, when and why, and what evidence is covered (rule 4)."""
-
-    at: datetime
-    by: str
-    reason: str
-    how: str
-    """``reset`` (our command), ``reset of NAMES`` (in part), ``taint removed`` (by hand), ``reboot``
-    or ``time`` (the controller)."""
-    read: KernelPosition = NOWHERE
-    """Kernel evidence of this position's boot is covered up to the position, whatever its key."""
-    read_ns: Mapping[Source, int] = field(default_factory=dict)
-    """Per source, the Loki timestamp before which evidence without a kernel position is covered."""
-    warning: str | None = None
-    """What the advice still asks for (a reboot) although the node was released."""
-    unknown: tuple[tuple[str, str], ...] = ()
-    """See :attr:`NodeRecord.unknown`."""
-
-    @property
-    def by_controller(self) -> bool:
-        """Whether the controller itself took the taint off. Such a release covers no unread evidence."""
-        return self.how in (HOW_REBOOT, HOW_TIME)
-
-    @property
-    def in_part(self) -> bool:
-        """Whether a person released some incidents only. Such a release covers no other evidence."""
-        return self.how.startswith(HOW_PART)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartCover(KernelPosition):
     """Up to where and when releases in part cover one rule's faults of one GPU.
@@ -214,23 +179,6 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantine:
-    """One past time out of service: the node was tainted by the controller for a failure, and returned.
-
-    The time for which a failing node may not return by itself is the hold, :attr:`NodeRecord.hold_until`.
-    """
-
-    tainted_at: datetime
-    released_at: datetime
-    rule: str
-    """The rule of the gravest incident of that time."""
-    how: str = ""
-    """How it ended (:attr:`Release.how`); empty if an older version wrote it."""
-    relapse: bool = False
-    """Whether the node failed again while it was on probation after this time out."""
-
-
-@dataclass(frozen=True, slots=True)
 class Act:
     """The controller's latest write: its id in log, Event and record, its time, and the rules in force."""
 
@@ -244,38 +192,24 @@ class Act:
 class NodeRecord:
     """The record: what the controller knows of a node, in one annotation on the Node.
 
-    ``tainted_at`` is the claim: it is set exactly while the record claims the node's taint as the
-    controller's, so a claim without a taint shows that somebody removed the taint. ``read`` is the highest
-    kernel position that was folded in, of the boot that it names. ``past_boots`` are earlier boots of the
-    Node: their lines are history.
+    ``read`` is the highest kernel position that was folded in, of the boot that it names. ``past_boots`` are
+    earlier boots of the Node: their lines are history.
     """
 
     machine: Machine | None = None
-    tainted_at: datetime | None = None
+    life: Life = NEVER_OUT
     incidents: tuple[Incident, ...] = ()
     releases: tuple[Release, ...] = ()
     read: KernelPosition = NOWHERE
     past_boots: tuple[str, ...] = ()
     booted_after_ns: int | None = None
     """See :attr:`NodeState.booted_after_ns`; of ``machine``'s boot, kept across our restarts."""
-    quarantines: tuple[Quarantine, ...] = ()
-    """Past times out of service, the latest first; they show which nodes keep failing."""
-    hold_until: datetime | None = None
-    """The hold of a tainted node: before this time only a person brings it back."""
-    replace_since: datetime | None = None
-    """When the node was marked for replacement because it failed too often; only a person brings it back."""
-    contested_at: datetime | None = None
-    """When somebody last removed our taint in a contest (rule 23)."""
-    probation_until: datetime | None = None
-    """When the probation ends of a node that returned by itself; None for no probation."""
     gpus: int | None = None
     """The highest number of GPUs that this machine had."""
     gpu_layout: str = UNSHARED
     """The layout (:attr:`GpuCount.layout`) in which ``gpus`` were counted."""
     part_covers: tuple[PartCover, ...] = ()
     """What releases in part cover since the last release of the whole node by a person."""
-    failed_rule: str | None = None
-    """The rule of this time out's gravest failure, if one was released in part and the taint stays."""
     quiet_since: datetime | None = None
     """When the clock of quiet last started, after a gap of the kernel log that was given up."""
     act: Act | None = None
@@ -285,7 +219,7 @@ class NodeRecord:
     @property
     def empty(self) -> bool:
         """Whether the record has nothing worth keeping on the Node."""
-        return not (self.tainted_at or self.incidents or self.releases or self.quarantines)
+        return not (self.life.tainted_at or self.incidents or self.releases or self.life.quarantines)
 
     @property
     def last_by_person(self) -> Release | None:

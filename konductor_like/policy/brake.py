@@ -219,8 +219,8 @@ class FleetCount:
         first try to write it, if the API server refuses that.
         """
         record = state.record
-        claimed = [] if record.tainted_at is None else [record.tainted_at]
-        times = [quarantine.tainted_at for quarantine in record.quarantines]
+        claimed = [] if record.life.tainted_at is None else [record.life.tainted_at]
+        times = [quarantine.tainted_at for quarantine in record.life.quarantines]
         if only_tests(record):
             self.note_taint(claimed, self.tested_at)
             self.note_taint(times, self.tainted_at)
@@ -229,7 +229,7 @@ class FleetCount:
         if in_service:
             # A claim (``tainted_at``) without a taint: somebody removed the taint, and this decision writes
             # the release.
-            at = removed_at if claimed else record.quarantines[0].released_at
+            at = removed_at if claimed else record.life.quarantines[0].released_at
             self.note_release(at, self.budgets(state.pool))
 
     def counts(self, at: datetime, span: timedelta) -> bool:
@@ -291,7 +291,7 @@ def count_fleet(
         record = state.record
         is_out = state.tainted or name in snapshot.in_flight
         is_gpu_node = state.is_gpu_node or name in candidates
-        was_out = record.tainted_at is not None or bool(record.quarantines)
+        was_out = record.life.tainted_at is not None or bool(record.life.quarantines)
         if not (is_out or is_gpu_node or was_out):
             continue
         is_unavailable = (

@@ -1,13 +1,13 @@
 """The write for one node, and the reasons why nodes are not tainted.
 
-``decide`` makes a :class:`NodeCase` of each node that needs attention and asks the brake; this module derives
-the changes and the reasons from both.
+``decide`` makes a :class:`NodeUpdate` of each node that needs attention and asks the brake; this module
+derives the changes and the reasons from both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
@@ -18,7 +18,6 @@ from konductor_like.model import (
     EventReason,
     Fault,
     Incident,
-    IncidentKey,
     IncidentState,
     Needs,
     NodeRecord,
@@ -32,11 +31,12 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.covers import COVERED_BY_TIME, COVERED_LATE
 from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
-from konductor_like.policy.folding import Folded
+from konductor_like.policy.gpu_counts import with_count
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
-from konductor_like.policy.incidents import COVERED_BY_TIME, COVERED_LATE, NO_GPU, OPTED_OUT, with_boot
-from konductor_like.policy.needs import advice_on, fault_of, need_of, with_repeats, worse_words, worsening
+from konductor_like.policy.machines import NO_GPU, OPTED_OUT, with_boot
+from konductor_like.policy.needs import fault_of, need_of, with_repeats, worse_words, worsening
 from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.release import contest_words, held_longer, marked, returned_record
 from konductor_like.policy.returns import (
@@ -46,6 +46,8 @@ from konductor_like.policy.returns import (
     return_words,
     without_ended_probation,
 )
+from konductor_like.policy.update import NodeUpdate
+from konductor_like.policy.verdict import action_on
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
@@ -62,64 +64,38 @@ RETURN_REASONS = {HOW_REBOOT: "a reboot met all needs of the node", HOW_TIME: "t
 """By how the controller returns a node, the reason of its release."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCase:
-    """One node while it is decided: its record with the new evidence, and what excludes or defers a taint."""
-
-    state: NodeState
-    folded: Folded
-    removed_by_hand: bool
-    ambiguous: bool
-    """Two machines report under the node's name, so a fault cannot be attributed to either (rule 3)."""
-    deferred: Mapping[IncidentKey, int] = field(default_factory=dict)
-    """The deferred incidents, and until when (a Loki timestamp)."""
-    returned: str = ""
-    """How the controller itself takes the taint off (:attr:`Release.how`); empty if it does not."""
-
-    @property
-    def gravest(self) -> Incident | None:
-        """Return the incident for which the brake is asked, the most urgent; None without one."""
-        candidates = [i for i in tainting(self.folded.record) if i.key not in self.deferred]
-        return min(candidates, key=lambda incident: incident.urgency, default=None)
-
-    @property
-    def excluded(self) -> SkipReason | None:
-        """Return why this node is not tainted whatever its incidents are; None if it may be tainted."""
-        if self.state.opted_out:
-            return SkipReason.OPTED_OUT
-        if not self.state.selected:
-            return SkipReason.NOT_SELECTED
-        if self.state.blocked:
-            return SkipReason.BLOCKED
-        return SkipReason.AMBIGUOUS if self.ambiguous else None
-
-
 def change_of(
-    case: NodeCase, admission: Admission, policy: PolicyConfig, now: datetime, *, labels_needs: bool = True
+    update: NodeUpdate,
+    admission: Admission,
+    policy: PolicyConfig,
+    now: datetime,
+    *,
+    labels_needs: bool = True,
 ) -> Change | None:
     """Return the write for one node; None if nothing needs to be written now.
 
     Without ``labels_needs``, the API server refuses the label for what the node needs: it stays as it is.
     """
-    state, folded = case.state, case.folded
+    state = update.state
     admitted = state.name in admission.admitted
     newly_tainted = admitted and not state.tainted
-    tainted = (state.tainted or admitted) and not case.returned
-    before = without_ended_probation(folded.record, now)
-    is_over = before is not folded.record
-    if case.returned:
-        reason = RETURN_REASONS[case.returned]
-        before = returned_record(replace(state, record=before), at=now, how=case.returned, reason=reason)
-    if case.returned == HOW_REBOOT:
+    tainted = (state.tainted or admitted) and not update.returned
+    before = without_ended_probation(update.record, now)
+    is_over = before is not update.record
+    if update.returned:
+        reason = RETURN_REASONS[update.returned]
+        before = returned_record(replace(state, record=before), at=now, how=update.returned, reason=reason)
+    if update.returned == HOW_REBOOT:
         before = on_probation(before, policy, now)
     record = with_states(before, tainted=tainted)
-    if tainted and case.gravest is not None:
+    if tainted and update.gravest is not None:
         record = with_found_taint(record, state, now)
-        record = replace(record, tainted_at=record.tainted_at or now)
-        if record.quarantines or policy.repeat_count == 1:
+        life = replace(record.life, tainted_at=record.life.tainted_at or now)
+        record = replace(record, life=life)
+        if record.life.quarantines or policy.repeat_count == 1:
             # If the folding removed the claim (``tainted_at``), somebody had removed the taint: this is a new
             # time out.
-            claimed = state.record if folded.record.tainted_at is not None else NodeRecord()
+            claimed = state.record if update.record.life.tainted_at is not None else NodeRecord()
             record = relapsed(held_longer(claimed, record, policy, now), policy, now)
     record = with_repeats(record)
     record = marked(record) if tainted else record
@@ -128,26 +104,28 @@ def change_of(
     tainted_for = fault_of(record, tainted=True) if newly_tainted else None
     worse = worsening(state.record, record) if tainted and not newly_tainted else None
     relabels = labels_needs and misses_label(state, needs)
-    suspect_taint = bears_suspect_taint(state, health, policy, news=bool(folded.news))
+    suspect_taint = bears_suspect_taint(state, health, policy, news=bool(update.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
-    due = bool(folded.grown) and is_due(state.record, policy, now)
-    has_news = due or folded.urgent or loses_suspect_taint
-    can_wait = is_over or folded.has_ends or record == folded.record
-    if not (has_news or folded.has_ends or record != folded.record or relabels):
+    due = bool(update.grown) and is_due(state.record, policy, now)
+    has_news = due or update.urgent or loses_suspect_taint
+    can_wait = is_over or update.has_ends or record == update.record
+    if not (has_news or update.has_ends or record != update.record or relabels or update.notes_gpus):
         return None
-    if record.empty and state.record.empty and state.as_read.record is None:
+    is_bare = record.empty and not update.notes_gpus
+    if is_bare and state.record.empty and state.as_read.record is None:
         return None
-    event, message = _announcement(case, record, admission, tainted_for, worse)
+    record = record if is_bare and record.gpus is None else with_count(record, update.gpus)
+    event, message = _announcement(update, record, admission, tainted_for, worse)
     if event is not None and needs is not None:
         message = f"{message} Needs: {needs}."
-    also = _further_events(case, record, policy)
+    also = _further_events(update, record, policy)
     if event is None and also:
         (event, message), *also = also
-    verb = Verb.TAINT if newly_tainted else Verb.UNTAINT if case.returned else Verb.RECORD
+    verb = Verb.TAINT if newly_tainted else Verb.UNTAINT if update.returned else Verb.RECORD
     if newly_tainted or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
     about = tainted_for or worse
-    evidence = [fault for fault in folded.news if about is None or fault.key == about.key]
+    evidence = [fault for fault in update.news if about is None or fault.key == about.key]
     return Change(
         node=state.name,
         verb=verb,
@@ -158,24 +136,24 @@ def change_of(
         event=event,
         message=message,
         also=tuple(also),
-        upkeep=verb is not Verb.TAINT and case.returned != HOW_REBOOT and can_wait and not has_news,
+        upkeep=verb is not Verb.TAINT and update.returned != HOW_REBOOT and can_wait and not has_news,
         incident=about,
         evidence=evidence[0 if newly_tainted else -1] if evidence else None,
-        news=tuple(folded.news),
-        grown=folded.grown,
+        news=update.news,
+        grown=update.grown,
     )
 
 
 def _further_events(
-    case: NodeCase, record: NodeRecord, policy: PolicyConfig
+    update: NodeUpdate, record: NodeRecord, policy: PolicyConfig
 ) -> list[tuple[EventReason, str]]:
     """Return the Events about a return, a reboot, and every suspicion and test that ended."""
-    words = reboot_words(case.state, record, returns=policy.returns_by_reboot)
+    words = reboot_words(update.state, record, returns=policy.returns_by_reboot)
     events = [(EventReason.REBOOTED, words)] if words else []
-    if case.returned == HOW_TIME:
+    if update.returned == HOW_TIME:
         message = f"The controller removed the taint: {record.releases[0].reason}."
         events.insert(0, (EventReason.RETURNED, message))
-    ended = newly_ended(case.state.record, record)
+    ended = newly_ended(update.state.record, record)
     return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended if is_grave(each)]
 
 
@@ -193,24 +171,25 @@ def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:
 
 
 def _announcement(
-    case: NodeCase,
+    update: NodeUpdate,
     record: NodeRecord,
     admission: Admission,
     tainted_for: Incident | None,
     worse: Incident | None,
 ) -> tuple[EventReason | None, str]:
     """Return the write's Event, None for no Event, and its message."""
-    gravest, state = case.gravest, case.state
-    contest = contest_words(record) if case.removed_by_hand else ""
+    gravest, state = update.gravest, update.state
+    contest = contest_words(record) if update.removed_by_hand else ""
     if tainted_for is not None:
-        parts = [describe(replace(tainted_for, advice=advice_on(tainted_for, state)))]
-        is_relapse = case.folded.record.probation_until is not None and record.probation_until is None
+        parts = [describe(replace(tainted_for, advice=action_on(tainted_for, state)[1]))]
+        was_on_probation = update.record.life.probation_until is not None
+        is_relapse = was_on_probation and record.life.probation_until is None
         if is_relapse:
             parts.append(RELAPSE_WORDS)
-        if record.replace_since is not None:
+        if record.life.replace_since is not None:
             parts.append("The node failed too often and is marked for replacement.")
-        elif record.hold_until is not None:
-            until = stamp(record.hold_until)
+        elif record.life.hold_until is not None:
+            until = stamp(record.life.hold_until)
             parts.append(
                 f"The node failed before and should stay out of service until {until}; "
                 "the controller does not return it before."
@@ -221,26 +200,24 @@ def _announcement(
         return EventReason.WORSENED, f"{worse_words(worse, record)} {describe(worse)}"
     if contest:
         return EventReason.CONTESTED, contest
-    if case.returned == HOW_REBOOT:
-        return EventReason.RETURNED, return_words(case.folded.record, record)
-    if case.removed_by_hand and not state.tainted and gravest is None:
+    if update.returned == HOW_REBOOT:
+        return EventReason.RETURNED, return_words(update.record, record)
+    if update.removed_by_hand and not state.tainted and gravest is None:
         by = record.releases[0].by
         return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."
-    if all(fault.finding.clears is not None for fault in case.folded.news) and newly_ended(
-        state.record, record
-    ):
+    if all(fault.finding.clears is not None for fault in update.news) and newly_ended(state.record, record):
         return None, ""  # the Event about the end says it all
-    if not case.folded.news:
-        to_announce = case.folded.to_announce
+    if not update.news:
+        to_announce = update.to_announce
         return (None, "") if to_announce is None else (EventReason.RECORDED, describe(to_announce))
     if gravest is not None and not state.tainted:
-        why = case.excluded or admission.refused.get(state.name, SkipReason.BRAKE)
+        why = update.excluded or admission.refused.get(state.name, SkipReason.BRAKE)
         refused = SkippedTaint(state.name, gravest.key, why)
-        reason, how = (EventReason.RECORDED, "Not tainted") if case.excluded else (EventReason.HELD, "Held")
+        reason, how = (EventReason.RECORDED, "Not tainted") if update.excluded else (EventReason.HELD, "Held")
         fault = fault_of(record, tainted=False) or gravest
         return reason, f"{describe(fault)} {how}: {why_not_tainted(refused, state, admission.brake)}."
     newest = record.incidents[-1]
-    deferred_until_ns = case.deferred.get(newest.key)
+    deferred_until_ns = update.deferred.get(newest.key)
     deferral = "" if deferred_until_ns is None else f" Not tainted yet: {deferral_words(deferred_until_ns)}."
     return EventReason.RECORDED, f"{describe(newest)}{deferral}"
 
@@ -257,7 +234,7 @@ def bears_suspect_taint(state: NodeState, health: str | None, policy: PolicyConf
 
 
 def refusals(
-    cases: Mapping[str, NodeCase], refused: Mapping[str, SkipReason], ignored: Iterable[DroppedFault]
+    updates: Mapping[str, NodeUpdate], refused: Mapping[str, SkipReason], ignored: Iterable[DroppedFault]
 ) -> tuple[SkippedTaint, ...]:
     """Return the nodes that are not tainted although an incident or a line asks for it, once for each reason.
 
@@ -265,16 +242,16 @@ def refusals(
     no GPU) or their line (written by a user).
     """
     found: list[SkippedTaint] = []
-    for name, case in cases.items():
-        if case.state.tainted:
+    for name, update in updates.items():
+        if update.state.tainted:
             continue
-        record, gravest = case.folded.record, case.gravest
+        record, gravest = update.record, update.gravest
         fatal = {incident.key: incident for incident in tainting(record)}
-        for key, until_ns in sorted(case.deferred.items(), key=str):
+        for key, until_ns in sorted(update.deferred.items(), key=str):
             found.append(
                 SkippedTaint(name, key, SkipReason.DEFERRED, deferral_words(until_ns), fatal.get(key))
             )
-        why = None if gravest is None else case.excluded or refused.get(name)
+        why = None if gravest is None else update.excluded or refused.get(name)
         if why is not None and gravest is not None:
             found.append(SkippedTaint(name, gravest.key, why, about=gravest))
         for i in record.incidents:

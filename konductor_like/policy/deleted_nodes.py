@@ -79,7 +79,7 @@ def _noted(state: NodeState, noted: TaintedNode | None, now: datetime) -> Tainte
     record = state.record
     found = noted or TaintedNode(state.name, state.machine, now)
     found = replace(
-        found, machine=state.machine, pool=state.pool, tainted_at=record.tainted_at or found.tainted_at
+        found, machine=state.machine, pool=state.pool, tainted_at=record.life.tainted_at or found.tainted_at
     )
     reasons = [each for each in tainting(record) if each.severity is not Severity.TEST]
     names = (f"a person's taint ({each.evidence})" if each.by_person else name_of(each) for each in reasons)

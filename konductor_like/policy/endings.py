@@ -113,8 +113,8 @@ def _test_began_ns(test: Incident, record: NodeRecord) -> int:
 
     A test by the command counts from its taint at the latest: the clock of its node may be ahead.
     """
-    if COMMAND_TEST in test.evidence and record.tainted_at is not None:
-        return min(test.last_ns, unix_ns(record.tainted_at))
+    if COMMAND_TEST in test.evidence and record.life.tainted_at is not None:
+        return min(test.last_ns, unix_ns(record.life.tainted_at))
     return test.last_ns
 
 
@@ -129,7 +129,7 @@ def _with_met(record: NodeRecord, ends: Mapping[int, MetBy], at_ns: int) -> Node
 def returns_by_time(before: NodeRecord, record: NodeRecord, state: NodeState) -> bool:
     """Whether the taint ends with the tests that ended between two records, as its only reasons."""
     has_ended = any(each.met_by is MetBy.TIME for each in newly_ended(before, record))
-    return state.tainted and has_ended and record.tainted_at is not None and not tainting(record)
+    return state.tainted and has_ended and record.life.tainted_at is not None and not tainting(record)
 
 
 def newly_ended(before: NodeRecord, record: NodeRecord) -> list[Incident]:
@@ -218,7 +218,7 @@ def _may_end_tests(record: NodeRecord, state: NodeState, snapshot: Snapshot, now
     is_paused = snapshot.lease_unread or (pause is not None and pause.holds(now))
     if is_paused or state.name in snapshot.ambiguous or state.blocked or state.record_problem is not None:
         return False
-    return record.contested_at is None and may_return(record, now) is None
+    return record.life.contested_at is None and may_return(record, now) is None
 
 
 def _has_ended(incident: Incident) -> bool:

@@ -29,7 +29,7 @@ def only_tests(record: NodeRecord) -> bool:
     """Whether a tainted node is, and was since its taint, out of service for a test (Xid 14) alone."""
     reasons = tainting(record)
     are_tests = all(each.severity is Severity.TEST for each in reasons)
-    return bool(reasons) and are_tests and record.failed_rule is None
+    return bool(reasons) and are_tests and record.life.failed_rule is None
 
 
 def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
@@ -40,7 +40,7 @@ def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
         return "held"
     if any(map(is_suspicious, record.incidents)):
         return SUSPECT
-    return PROBATION if record.probation_until is not None else None
+    return PROBATION if record.life.probation_until is not None else None
 
 
 def suspicious(record: NodeRecord) -> list[Incident]:

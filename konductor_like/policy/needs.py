@@ -18,7 +18,6 @@ from konductor_like.model import (
     Needs,
     NodeRecord,
     NodeState,
-    Role,
     Severity,
 )
 from konductor_like.model.time import moment_of, stamp
@@ -105,7 +104,7 @@ def asked_of(record: NodeRecord, *, tainted: bool) -> Asked | None:
     found = counting(record, tainted=tainted)
     if not tainted and not found:
         return None
-    if tainted and record.replace_since is not None:
+    if tainted and record.life.replace_since is not None:
         return Asked(Needs.REPLACEMENT, None, "the node failed too often")
     if not found:
         return Asked(Needs.INSPECTION, None, "no recorded fault explains the taint")
@@ -122,7 +121,7 @@ def fault_of(record: NodeRecord, *, tainted: bool) -> Incident | None:
     a person's, then the most urgent one. None for a node without incidents that matter, and for a taint that
     no recorded incident explains.
     """
-    is_marked, found = tainted and record.replace_since is not None, counting(record, tainted=tainted)
+    is_marked, found = tainted and record.life.replace_since is not None, counting(record, tainted=tainted)
     unmet = [each for each in found if each.met_by is None]
     if found and not unmet:
         unmet = [each for each in suspicious(record) if each.met_by is None]
@@ -169,31 +168,9 @@ def met_words(incident: Incident | None) -> str:
     return f"met by {by} {stamp(moment_of(incident.met_ns or 0))}"
 
 
-def follows_from(incident: Incident) -> str:
-    """Return the advice for an incident that another node's failure caused; empty for any other."""
-    if incident.role is not Role.COLLATERAL or incident.root_cause is None:
-        return ""
-    return f"it followed from a failure on {incident.root_cause}: look there first"
-
-
-def advice_on(incident: Incident, state: NodeState) -> str:
-    """Return what to do about the node's fault, on this node as it is now."""
-    if follows := follows_from(incident):
-        return follows
-    if state.tainted and state.record.replace_since is not None and incident.needs != Needs.REPLACEMENT:
-        return f"The node failed too often. {REPLACE_ADVICE}"
-    if met := met_words(incident):
-        return f"Its need was {met}. Test the node, then `konductor-like reset {state.name}`."
-    if incident.by_person and (own := unrepaired(state)):
-        return (
-            f"{incident.advice} Before that the node needs: {need_of_incident(own[0])} ({name_of(own[0])})."
-        )
-    return incident.advice
-
-
 def needs_on(incident: Incident, state: NodeState) -> Needs:
     """Return what an incident still needs on this node as it is now."""
-    if state.tainted and state.record.replace_since is not None and not incident.by_person:
+    if state.tainted and state.record.life.replace_since is not None and not incident.by_person:
         return Needs.REPLACEMENT
     return need_of_incident(incident) if incident.met_by is None else Needs.NONE
 

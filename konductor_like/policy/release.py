@@ -81,7 +81,7 @@ def release(
     """
     open_incidents = [i for i in state.record.incidents if i.state is not IncidentState.RELEASED]
     marked = state.tainted or state.suspect_tainted
-    if not marked and not open_incidents and state.record.tainted_at is None:
+    if not marked and not open_incidents and state.record.life.tainted_at is None:
         return None
     overridden = may_return(state.record, at, policy)
     record = released_record(
@@ -96,7 +96,7 @@ def release(
         + (_relapse_warning(state.record) if not reason else "")
         + _loss_warning(state),
     )
-    record = replace(record, contested_at=None)
+    record = replace(record, life=replace(record.life, contested_at=None))
     verb = Verb.UNTAINT if state.tainted else Verb.RECORD
     record = replace(record, act=act_of(state, verb, at))
     return Change(
@@ -148,7 +148,7 @@ def released_record(
     return replace(
         record,
         machine=record.machine or state.machine,
-        tainted_at=None,
+        life=replace(record.life, tainted_at=None),
         incidents=tuple(
             incident
             if mark.by_controller and incident.met_ns is None
@@ -179,9 +179,10 @@ def release_part(
     record, part = state.record, replace(state, record=replace(state.record, incidents=tuple(chosen)))
     overridden = may_return(record, at, None) if untaints else None
     if untaints:
-        record = replace(with_quarantine(record, at, how), tainted_at=None, contested_at=None)
+        record = with_quarantine(record, at, how)
+        record = replace(record, life=replace(record.life, tainted_at=None, contested_at=None))
     elif state.tainted and any(map(is_failure, chosen)):
-        record = replace(record, failed_rule=_failed_rule(record))
+        record = replace(record, life=replace(record.life, failed_rule=_failed_rule(record)))
     record = with_accepted(record, part)
     warning = f"The node was {overridden}. " if overridden else ""
     warning += _relapse_warning(state.record) if untaints and not reason else ""
@@ -255,9 +256,9 @@ def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> 
 
 def _relapse_warning(record: NodeRecord) -> str:
     """Return the warning that the node failed on probation and is still out of service; else empty."""
-    if record.tainted_at is None or not any(each.relapse for each in record.quarantines[:1]):
+    if record.life.tainted_at is None or not any(each.relapse for each in record.life.quarantines[:1]):
         return ""
-    at = stamp(record.tainted_at)
+    at = stamp(record.life.tainted_at)
     return f"The node failed again on probation at {at}, and nobody recorded a repair (--reason). "
 
 
@@ -274,7 +275,7 @@ def _reboot_warning(state: NodeState) -> str:
     Silence is no proof that such a fault is gone: a dead GPU logs nothing more. A reboot is not enough for a
     node that is marked for replacement.
     """
-    if state.record.replace_since is not None:
+    if state.record.life.replace_since is not None:
         return ""
     open_faults = [
         f"{name_of(incident)}: {incident.advice}"
@@ -323,12 +324,12 @@ def released_by_hand(
         until_ns=None,
     )
     is_contested = is_controller(state.last_writer) or len(_removals_by_hand(released)) >= CONTEST_REMOVALS
-    return replace(released, contested_at=now) if is_contested else released
+    return replace(released, life=replace(released.life, contested_at=now)) if is_contested else released
 
 
 def contest_words(record: NodeRecord) -> str:
     """Return a sentence about the contest of the latest release; empty if that is not contested."""
-    if not record.releases or record.contested_at != record.releases[0].at:
+    if not record.releases or record.life.contested_at != record.releases[0].at:
         return ""
     by, times = record.releases[0].by, len(_removals_by_hand(record))
     often = f" {times} times in an hour, the last time by {by}" if times >= CONTEST_REMOVALS else f" by {by}"
@@ -358,19 +359,20 @@ def with_quarantine(record: NodeRecord, released_at: datetime, how: str = "") ->
     """
     rule = _failed_rule(record)
     is_test = rule is None and how.startswith((HOW_TIME, HOW_PART))
-    until = record.probation_until if is_test else None  # a test interrupts no probation
-    cleared = replace(record, hold_until=None, replace_since=None, failed_rule=None, probation_until=until)
-    if record.tainted_at is None or rule is None:
-        return cleared
-    quarantine = Quarantine(record.tainted_at, released_at, rule, how)
-    return replace(cleared, quarantines=(quarantine, *record.quarantines)[:QUARANTINES_KEPT])
+    until = record.life.probation_until if is_test else None  # a test interrupts no probation
+    life = replace(record.life, hold_until=None, replace_since=None, failed_rule=None, probation_until=until)
+    if record.life.tainted_at is None or rule is None:
+        return replace(record, life=life)
+    quarantine = Quarantine(record.life.tainted_at, released_at, rule, how)
+    quarantines = (quarantine, *record.life.quarantines)[:QUARANTINES_KEPT]
+    return replace(record, life=replace(life, quarantines=quarantines))
 
 
 def _failed_rule(record: NodeRecord) -> str | None:
     """Return the rule of the gravest failure of this time out; None without a failure."""
     failures = [i for i in record.incidents if is_failure(i) and i.state is not IncidentState.RELEASED]
     gravest = min(failures, key=lambda incident: incident.urgency, default=None)
-    return record.failed_rule or (gravest.key.rule if gravest else None)
+    return record.life.failed_rule or (gravest.key.rule if gravest else None)
 
 
 def held_longer(before: NodeRecord, record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
@@ -381,7 +383,7 @@ def held_longer(before: NodeRecord, record: NodeRecord, policy: PolicyConfig, no
     the last: 30, 60, 120 minutes. On a node marked for replacement, the advice becomes to check or replace
     the hardware.
     """
-    if before.tainted_at is not None and any(_is_active_failure(i) for i in before.incidents):
+    if before.life.tainted_at is not None and any(_is_active_failure(i) for i in before.incidents):
         return record
     if not any(_is_active_failure(i) for i in record.incidents):
         return record
@@ -391,9 +393,10 @@ def held_longer(before: NodeRecord, record: NodeRecord, policy: PolicyConfig, no
         seconds = min(policy.hold_max_seconds, policy.hold_base_seconds * 2 ** (earlier - 1))
         hold_until = now + timedelta(seconds=seconds)
     if not 0 < policy.repeat_count <= earlier + 1:
-        return replace(record, hold_until=hold_until, replace_since=None)
+        return replace(record, life=replace(record.life, hold_until=hold_until, replace_since=None))
     times = f"The node failed {earlier + 1} times in {policy.repeat_days:g} days."
-    return marked(replace(record, hold_until=hold_until, replace_since=now), times)
+    life = replace(record.life, hold_until=hold_until, replace_since=now)
+    return marked(replace(record, life=life), times)
 
 
 def marked(record: NodeRecord, times: str = "The node failed too often.") -> NodeRecord:
@@ -401,7 +404,7 @@ def marked(record: NodeRecord, times: str = "The node failed too often.") -> Nod
 
     Faults that come after the mark get this advice too: a reboot or a reset of the GPU is not enough.
     """
-    if record.replace_since is None or all(map(_asks_for_replacement, record.incidents)):
+    if record.life.replace_since is None or all(map(_asks_for_replacement, record.incidents)):
         return record
     advice, needs = f"{times} {REPLACE_ADVICE}", Needs.REPLACEMENT.value
     incidents = (
@@ -422,19 +425,19 @@ def may_return(record: NodeRecord, now: datetime, policy: PolicyConfig | None = 
     """
     failed = "it failed before"
     if policy is not None:
-        times = times_out(record, policy, now) + (record.tainted_at is not None)
+        times = times_out(record, policy, now) + (record.life.tainted_at is not None)
         failed = f"it failed {times} times in {policy.repeat_days:g} days"
-    if record.replace_since is not None:
+    if record.life.replace_since is not None:
         return f"marked for replacement: {failed}"
-    if record.hold_until is not None and now < record.hold_until:
-        return f"meant to stay out of service until {stamp(record.hold_until)}: {failed}"
+    if record.life.hold_until is not None and now < record.life.hold_until:
+        return f"meant to stay out of service until {stamp(record.life.hold_until)}: {failed}"
     return None
 
 
 def times_out(record: NodeRecord, policy: PolicyConfig, now: datetime) -> int:
     """Return how many quarantines ended within the last ``repeat_days``; those further ahead do not count."""
     span = timedelta(days=policy.repeat_days)
-    return sum(abs(now - quarantine.released_at) < span for quarantine in record.quarantines)
+    return sum(abs(now - quarantine.released_at) < span for quarantine in record.life.quarantines)
 
 
 def _is_active_failure(incident: Incident) -> bool:

@@ -14,7 +14,7 @@ from konductor_like.catalog import load_catalog, read_user_rules
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.detection import Detector
 from konductor_like.loki.window_query import TimeWindow
-from konductor_like.model import Change, LogLine, NodeRecord, SkipReason, Source, Verb
+from konductor_like.model import Change, Life, LogLine, NodeRecord, SkipReason, Source, Verb
 from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
@@ -119,7 +119,7 @@ def test_a_node_that_only_lines_name_exists_from_its_first_line_on() -> None:
 
 
 def test_a_node_that_has_our_taint_today_starts_in_service() -> None:
-    change = Change("gpu-1", Verb.TAINT, NodeRecord(tainted_at=moment_of(START_NS)), "faulty")
+    change = Change("gpu-1", Verb.TAINT, NodeRecord(life=Life(moment_of(START_NS))), "faulty")
     today = DryRunWriter().write(healthy_node("gpu-1"), change).state
     assert today is not None
     assert today.tainted

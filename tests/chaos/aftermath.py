@@ -94,7 +94,7 @@ class Aftermath:
 
     def _check_suspicion(self, state: NodeState) -> None:
         """Check that a node whose evidence had to reach a threshold is tainted, or held by the brake."""
-        if state.tainted or state.blocked:
+        if state.tainted or state.blocked or state.name in self._ledger.left_alone:
             return
         held = any(i.state is IncidentState.HELD for i in state.record.incidents)
         since_ns = max(
@@ -199,6 +199,7 @@ class Aftermath:
             self._is_on_time(o)
             and not released
             and not state.blocked
+            and o.node not in self._ledger.left_alone
             and not (o.finding.severity is Severity.TEST and self._is_over(o))
             and first_ns > max(state.created_ns, acts_from_ns) + MARGIN_NS
         )
@@ -212,17 +213,24 @@ class Aftermath:
         """Check that tests ended, and that a label for probation follows from a return."""
         record, now = state.record, self._world.clock.moment()
         forged = state.name in self._ledger.forgers  # its kubelet may begin a probation
-        if record.probation_until is not None and not (forged or self._ledger.returns.last_of(state.name)):
+        if record.life.probation_until is not None and not (
+            forged or self._ledger.returns.last_of(state.name)
+        ):
             self._ledger.break_(f"{state.name} is on probation, and never returned by itself")
-        over = record.probation_until is None or record.probation_until < now - timedelta(minutes=15)
+        over = record.life.probation_until is None or record.life.probation_until < now - timedelta(
+            minutes=15
+        )
         if state.as_read.health == "probation" and over and not self._world.clocks_differ:
             self._ledger.break_(f"{state.name} is labelled probation, which is over")
-        if self._world.setup.test_seconds > 0 and state.tainted and record.tainted_at is not None:
+        if self._world.setup.test_seconds > 0 and state.tainted and record.life.tainted_at is not None:
             reasons = [i for i in record.incidents if i.taints and i.state is IncidentState.ACTIVE]
             last_ns = max((i.last_ns for i in reasons), default=0)
             ended_ns = last_ns + seconds(self._world.setup.test_seconds) + UPKEEP_NS
             tests = reasons and all(i.severity is Severity.TEST for i in reasons)
-            if tests and max(ended_ns, unix_ns(record.tainted_at) + UPKEEP_NS) < self._world.clock.true_ns:
+            if (
+                tests
+                and max(ended_ns, unix_ns(record.life.tainted_at) + UPKEEP_NS) < self._world.clock.true_ns
+            ):
                 self._ledger.break_(f"the test of {state.name} did not end")
 
     def _may_be_of_another_boot(self, o: Occurrence, machine: Machine) -> bool:

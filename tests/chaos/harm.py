@@ -90,17 +90,21 @@ class Overwritten:
 # Times that a wrong clock wrote, or the kubelet of one node
 
 _RECORDS: dict[str, Callable[[NodeRecord, datetime], NodeRecord]] = {
-    "quarantines": lambda record, at: replace(record, quarantines=_past(at, "reset")),
-    "returns": lambda record, at: replace(record, quarantines=_past(at, "reboot")),
-    "relapses": lambda record, at: replace(record, quarantines=_past(at, "reboot", relapse=True)),
+    "quarantines": lambda record, at: _lived(record, quarantines=_past(at, "reset")),
+    "returns": lambda record, at: _lived(record, quarantines=_past(at, "reboot")),
+    "relapses": lambda record, at: _lived(record, quarantines=_past(at, "reboot", relapse=True)),
     "releases": lambda record, at: replace(
         record, releases=(Release(at, "kubelet", "", "reset"), *record.releases)[:5]
     ),
-    "probation": lambda record, at: replace(record, probation_until=at),
-    "tainted": lambda record, at: replace(record, tainted_at=at),
+    "probation": lambda record, at: _lived(record, probation_until=at),
+    "tainted": lambda record, at: _lived(record, tainted_at=at),
 }
 RECORD_PARTS = tuple(_RECORDS)
 LEASE_PARTS = (Control.RESUME, Control.BRAKE_RESET, Control.PURGE, "tainted", "deleted", "returned")
+
+
+def _lived(record: NodeRecord, **changes: Any) -> NodeRecord:
+    return replace(record, life=replace(record.life, **changes))
 
 
 def _past(at: datetime, how: str, *, relapse: bool = False) -> tuple[Quarantine, ...]:

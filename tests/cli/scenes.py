@@ -36,6 +36,7 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     KernelPosition,
+    Life,
     Machine,
     NodeRecord,
     Release,
@@ -116,7 +117,7 @@ def with_record(
     machine = Machine(node["metadata"]["uid"], node["status"]["nodeInfo"]["systemUUID"], boot_of(node))
     record = NodeRecord(
         machine=machine,
-        tainted_at=ago(192) if tainted else None,
+        life=Life(ago(192) if tainted else None),
         incidents=incidents,
         releases=(release,) if release else (),
         read=KernelPosition(boot_of(node), None, 4_200_000_000),

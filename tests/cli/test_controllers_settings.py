@@ -239,7 +239,8 @@ def test_the_warning_of_a_reset_counts_by_the_controllers_days_or_not_at_all(
     server = cluster("healthy")
     node = faulty("gpu-3")
     stint = Quarantine(ago(172_800), ago(172_700), "xid.79")
-    record = replace(decode_node(node).record, hold_until=ago(-3600), quarantines=(stint,))
+    record = decode_node(node).record
+    record = replace(record, life=replace(record.life, hold_until=ago(-3600), quarantines=(stint,)))
     node["metadata"]["annotations"][RECORD_ANNOTATION] = encode(record)
     server.put_node(node)
     publish(tmp_path, settings_of(PolicyConfig(repeat_days=3)))

@@ -25,6 +25,7 @@ from konductor_like.model import (
     Controls,
     Coverage,
     IncidentState,
+    Life,
     NodeState,
     Quarantine,
     Release,
@@ -111,8 +112,10 @@ def test_a_node_whose_kernel_log_is_not_read_is_not_called_healthy() -> None:
 def test_earlier_outages_and_their_releases_are_shown() -> None:
     page = shown(
         recorded(
-            quarantines=tuple(Quarantine(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
-            replace_since=ago(100),
+            life=Life(
+                replace_since=ago(100),
+                quarantines=tuple(Quarantine(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
+            ),
             releases=(Release(ago(8_000), "kim@laptop", "riser swapped", "reset"),),
         )
     )

@@ -94,7 +94,8 @@ def test_explain_names_the_fault_that_asks(cluster: Cluster, run: Run) -> None:
 
 def test_a_node_marked_for_replacement_is_never_told_to_reboot(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
-    recorded(server, replace(record_of(server), replace_since=ago(60)))
+    known = record_of(server)
+    recorded(server, replace(known, life=replace(known.life, replace_since=ago(60))))
 
     told = [run("status", *form).out for form in ([], ["-o", "wide"])]
     told += [run("explain", "gpu-1").out, run("reset", "gpu-1", "--dry-run").err]

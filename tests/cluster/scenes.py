@@ -18,6 +18,7 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     KernelPosition,
+    Life,
     Machine,
     NodeRecord,
     NodeState,
@@ -95,7 +96,7 @@ def record(*incidents: Incident, tainted: bool = True, releases: tuple[Release, 
     """Return a record with these incidents."""
     return NodeRecord(
         machine=Machine("uid-gpu-1", "4c4c4544-0051-3310-8052-b4c04f564d33", BOOT),
-        tainted_at=NOON if tainted else None,
+        life=Life(NOON if tainted else None),
         incidents=incidents,
         releases=releases,
         read=KernelPosition(BOOT, 1200, 6_000_000),

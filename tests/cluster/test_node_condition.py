@@ -24,6 +24,7 @@ from konductor_like.model import (
     Incident,
     IncidentKey,
     IncidentState,
+    Life,
     NodeState,
     Severity,
 )
@@ -108,7 +109,7 @@ def test_a_node_in_service_is_false_also_if_it_is_suspect_held_or_on_probation()
     suspect = in_service(incident(63, severity=Severity.SUSPECT))
     until = datetime(2026, 5, 7, 12, tzinfo=UTC)
     probation = in_service()
-    probation = replace(probation, record=replace(probation.record, probation_until=until))
+    probation = replace(probation, record=replace(probation.record, life=Life(probation_until=until)))
 
     assert told(in_service()) == ("False", "NoFault")
     assert told(suspect) == ("False", "Suspect")

@@ -25,6 +25,7 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     KernelPosition,
+    Life,
     Machine,
     MetBy,
     NodeRecord,
@@ -106,26 +107,30 @@ PART_COVERS = st.builds(
     gpu=st.none() | NAMES,
     at=MOMENTS,
 )
+LIVES = st.builds(
+    Life,
+    tainted_at=st.none() | MOMENTS,
+    failed_rule=st.none() | NAMES,
+    hold_until=st.none() | MOMENTS,
+    replace_since=st.none() | MOMENTS,
+    contested_at=st.none() | MOMENTS,
+    probation_until=st.none() | MOMENTS,
+    quarantines=st.lists(
+        st.builds(Quarantine, MOMENTS, MOMENTS, TEXTS, TEXTS, st.booleans()), max_size=3
+    ).map(tuple),
+)
 RECORDS = st.builds(
     NodeRecord,
     machine=st.none() | st.builds(Machine, NAMES, st.none() | NAMES, BOOTS),
-    tainted_at=st.none() | MOMENTS,
+    life=LIVES,
     incidents=st.lists(INCIDENTS, max_size=4).map(tuple),
     releases=st.lists(RELEASES, max_size=2).map(tuple),
     read=POSITIONS,
     past_boots=st.lists(TEXTS, max_size=3).map(tuple),
     booted_after_ns=st.none() | STAMPS,
-    quarantines=st.lists(
-        st.builds(Quarantine, MOMENTS, MOMENTS, TEXTS, TEXTS, st.booleans()), max_size=3
-    ).map(tuple),
-    hold_until=st.none() | MOMENTS,
-    replace_since=st.none() | MOMENTS,
-    contested_at=st.none() | MOMENTS,
-    probation_until=st.none() | MOMENTS,
     gpus=st.none() | NUMBERS,
     gpu_layout=st.just(UNSHARED) | NAMES,
     part_covers=st.lists(PART_COVERS, max_size=3).map(tuple),
-    failed_rule=st.none() | NAMES,
     quiet_since=st.none() | MOMENTS,
     act=st.none() | st.builds(Act, TEXTS, MOMENTS, TEXTS),
     unknown=UNKNOWN,
@@ -148,10 +153,13 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
         (
             NodeRecord,
             (
-                "machine tainted_at incidents releases read past_boots booted_after_ns quarantines "
-                "hold_until replace_since contested_at probation_until gpus gpu_layout part_covers "
-                "failed_rule quiet_since act unknown"
+                "machine life incidents releases read past_boots booted_after_ns gpus gpu_layout "
+                "part_covers quiet_since act unknown"
             ),
+        ),
+        (
+            Life,
+            ("tainted_at failed_rule hold_until replace_since contested_at probation_until quarantines"),
         ),
         (
             Incident,
@@ -334,7 +342,7 @@ def test_the_rest_of_a_mangled_record_is_saved() -> None:
     found, problem = decode(_edited(tainted=5, machine="none"))
 
     assert problem == "machine is not an object; tainted is not a time"
-    assert found.tainted_at is None
+    assert found.life.tainted_at is None
     assert [kept.key for kept in found.incidents] == [IncidentKey("xid.79", "0000:3b:00")]
     assert [kept.by for kept in found.releases] == ["kim"]
 
@@ -358,7 +366,7 @@ def test_fields_of_a_later_version_are_written_back_where_there_is_room(room: bo
         place |= extra if place is parts else {"ticket": 7}
 
     found, problem = decode(json.dumps(parts))
-    again = json.loads(encode(replace(found, hold_until=NOON)))
+    again = json.loads(encode(replace(found, life=replace(found.life, hold_until=NOON))))
 
     assert problem is None
     rest = {"hold_until": "2026-05-06T12:00:00Z", "truncated": "unknown fields left out"}
@@ -426,9 +434,9 @@ def test_a_full_record_keeps_the_latest_quarantine_and_those_before_a_relapse(
 ) -> None:
     past = tuple(Quarantine(NOON, NOON, f"xid.{n}", relapse=n in relapses) for n in range(10))
 
-    found = decode(encode(replace(record(*_many(100, line="x" * 500)), quarantines=past)))[0]
+    found = decode(encode(replace(record(*_many(100, line="x" * 500)), life=Life(quarantines=past))))[0]
 
-    assert found.quarantines == tuple(past[n] for n in kept)
+    assert found.life.quarantines == tuple(past[n] for n in kept)
 
 
 def test_lines_are_shortened_before_anything_is_left_out() -> None:
@@ -504,7 +512,7 @@ def test_a_record_never_takes_more_than_eight_kilobytes(
     long = [replace(one, evidence=words * times, advice=words) for one in incidents]
     written = NodeRecord(
         Machine(words or "uid", words, words),
-        NOON,
+        Life(NOON),
         tuple(long),
         tuple(replace(one, reason=words * times) for one in releases),
         KernelPosition(words),
@@ -522,7 +530,7 @@ def test_names_longer_than_any_real_one_still_fit(character: str) -> None:
     long = character * 9000
 
     text = encode(
-        NodeRecord(Machine(long, long, long), NOON, past_boots=(long,) * 9, read=KernelPosition(long))
+        NodeRecord(Machine(long, long, long), Life(NOON), past_boots=(long,) * 9, read=KernelPosition(long))
     )
 
     assert len(text.encode()) <= RECORD_BYTES

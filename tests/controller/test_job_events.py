@@ -28,10 +28,10 @@ from konductor_like.controller.side_work import running
 from konductor_like.model import OPERATOR_RULE, Change, IncidentKey, NodeState, Severity, Verb
 from konductor_like.sandbox.kubernetes import KubernetesServer, Review
 from tests.cluster.scenes import wait_until
-from tests.manifests.manifests import documents
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of
 from tests.policy.scenes import NOON, Cluster, fault, fleet
+from tools.manifests.manifests import documents
 
 MANIFEST = documents("job_events.yaml")
 RIGHTS = rules_of([*documents("controller_deployment.yaml"), *MANIFEST])

@@ -1,4 +1,4 @@
-"""A machine whose Node was deleted while tainted comes back tainted, until a person resets it."""
+"""A machine whose Node was deleted while tainted comes back tainted, until a person releases it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_machine_that_rebooted_without_a_node_keeps_its_faults_and_its_taint(*
     assert story.incidents.keys() == {"xid.79", "xid.64", "operator"}
     assert (story.incidents["xid.79"].met_by, story.incidents["operator"].met_by) == (MetBy.REBOOT, None)
     assert story.incidents["operator"].evidence == "RMA 4711"
-    assert story.state.record.tainted_at == at(60)
+    assert story.state.record.life.tainted_at == at(60)
 
 
 @pytest.mark.parametrize("boot", ["boot-b", "boot-a"], ids=["rebooted", "the same boot"])

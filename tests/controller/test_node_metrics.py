@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import Health, node_report
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.node_metrics import WORST_FIRST, View, state_of
-from konductor_like.model import Coverage, NodeRecord, NodeState
+from konductor_like.model import BrakeState, Coverage, Life, NodeRecord, NodeState
 from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import GPU, OURS, fleet, node
 
@@ -65,12 +66,14 @@ def test_the_states_are_the_words_of_status_in_the_same_order() -> None:
         pytest.param(node("silent"), id="silent"),
         pytest.param(replace(node(), taints=(OURS,)), id="tainted without a record"),
         pytest.param(replace(node(), record_problem="no JSON"), id="unreadable record"),
-        pytest.param(replace(node(), record=NodeRecord(probation_until=HEARD.at)), id="probation"),
+        pytest.param(replace(node(), record=NodeRecord(life=Life(probation_until=HEARD.at))), id="probation"),
     ],
 )
 def test_a_node_has_the_state_that_status_shows(one: NodeState, unread: bool) -> None:
     coverage = replace(HEARD, unknown=frozenset({"silent"}))
-    shown = node_report(one, coverage, HEARD.at if unread else None).health
+    now = HEARD.at + timedelta(seconds=1000 if unread else 0)
+    controller = ControllerReport("ns/lease", coverage=coverage)
+    shown = node_report(one, controller, BrakeState(1, 0, 1), now).health
 
     found = state_of(one, View({}, coverage, unread))
 
@@ -84,7 +87,7 @@ def test_a_node_without_a_gpu_is_never_unknown() -> None:
 def test_the_bound_keeps_the_gravest_nodes_and_counts_the_others() -> None:
     nodes = fleet(4)  # unknown, as their kernel logs are unread
     nodes["gpu-4"] = replace(nodes["gpu-4"], taints=(OURS,))
-    nodes["gpu-3"] = replace(nodes["gpu-3"], record=NodeRecord(probation_until=HEARD.at))
+    nodes["gpu-3"] = replace(nodes["gpu-3"], record=NodeRecord(life=Life(probation_until=HEARD.at)))
     metrics = showing(nodes, most=2, unread=True)
 
     assert states(metrics) == {"gpu-4": "faulty", "gpu-3": "probation"}

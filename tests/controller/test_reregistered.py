@@ -49,7 +49,7 @@ def after(*views: Nodes, nodes: ReregisteredNodes | None = None) -> list[NodeRec
 def test_a_node_that_comes_back_gets_its_memory_and_needs_its_taint_again(views: list[Nodes]) -> None:
     [known] = after(tainted(), *views)
 
-    assert known.tainted_at is None
+    assert known.life.tainted_at is None
     assert [incident.state for incident in known.incidents] == [IncidentState.HELD]
 
 
@@ -70,7 +70,7 @@ def test_a_machine_that_was_rebooted_meanwhile_keeps_the_faults_that_it_was_tain
 ) -> None:
     [known] = after(tainted(), *views)
 
-    assert known.tainted_at is None
+    assert known.life.tainted_at is None
     assert [(each.key.rule, each.state) for each in known.incidents] == [("xid.79", IncidentState.ACTIVE)]
 
 

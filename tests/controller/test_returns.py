@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -24,9 +24,13 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.returns import settled_by_resume
-from tests.controller.reconciling import FORBIDDEN, SLOW, UNANSWERED, Scene, xid
+from tests.controller.reconciling import FORBIDDEN, SLOW, UNANSWERED, Cluster, Scene, xid
 from tests.policy.scenes import at, fleet, ns
-from tests.policy.test_returns import HEARD, RECORD, RULES, STATE
+from tests.policy.test_guards import HEARD, RECORD, RULES, STATE
+
+if TYPE_CHECKING:
+    from konductor_like.controller.fleet_monitor import FleetMonitor
+    from konductor_like.controller.operator_controls import OperatorControls
 
 RETURNED, RELAPSED = EventReason.RETURNED, EventReason.RELAPSED
 STOPPED, RESUMED = EventReason.RETURNS_STOPPED, EventReason.RETURNS_RESUMED
@@ -60,16 +64,20 @@ class Story:
             hearing=self.hearing,
             gaps_given_up={},
             lost_boots=self.lost_boots,
-            returned=lambda _: {},
+            observe=lambda _: {},
+            note_written=lambda _: None,
             unparsed=SimpleNamespace(count=lambda _: None),
         )
         start = Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900))
-        found = Scene(nodes=self.nodes, start=start, fleet=fleet, lease=self.lease)  # type: ignore[arg-type]  # stands in for a FleetMonitor
+        found = Scene(
+            start=start,
+            cluster=self.scene.cluster if hasattr(self, "scene") else Cluster(self.nodes),
+            fleet=cast("FleetMonitor", fleet),
+            controls=cast("OperatorControls", self),
+        )
         found.reconciler.policy = self.rules
-        found.reconciler._controls = self  # type: ignore[assignment]  # stands in for OperatorControls
         if hasattr(self, "scene"):
-            found.fleet_events, found.cluster = self.scene.fleet_events, self.scene.cluster
-            found.reconciler._nodes = found.reconciler._writer = found.reconciler._events = found.cluster
+            found.fleet_events = self.scene.fleet_events
         self.scene = found
         return found
 

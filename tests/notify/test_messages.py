@@ -148,7 +148,9 @@ def test_a_second_taint_of_a_marked_node_does_not_mark_it_again() -> None:
     [change] = cluster.writes
     assert change.record is not None
 
-    before = replace(change, record=replace(change.record, replace_since=at(-HOUR)))
+    before = replace(
+        change, record=replace(change.record, life=replace(change.record.life, replace_since=at(-HOUR)))
+    )
 
     assert [each.kind for each in news_of(cluster.nodes["gpu-1"], before)] == [Kind.TAINTED]
 

@@ -159,7 +159,7 @@ def test_no_order_of_faults_and_releases_exceeds_the_bound_or_stops_a_release(
         cluster.tick(seconds=second)
         assert len(cluster.tainted) <= limit
         for state in cluster.nodes.values():
-            assert state.tainted == (state.record.tainted_at is not None)
+            assert state.tainted == (state.record.life.tainted_at is not None)
     writes = len(cluster.writes)
     cluster.tick(seconds=len(steps))
     assert len(cluster.writes) == writes

@@ -99,7 +99,8 @@ YEARS = 10 * 365 * 86_400.0
 def released_by_its_own_kubelet(cluster: Cluster, seconds: float) -> None:
     """The kubelet of gpu-5 writes into its record that it returned at this time."""
     state = cluster.nodes["gpu-5"]
-    record = replace(state.record, quarantines=(Quarantine(at(-60), at(seconds), "xid.79", "reset"),))
+    life = replace(state.record.life, quarantines=(Quarantine(at(-60), at(seconds), "xid.79", "reset"),))
+    record = replace(state.record, life=life)
     cluster.nodes["gpu-5"] = replace(state, record=record)
 
 

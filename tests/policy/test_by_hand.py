@@ -48,7 +48,7 @@ def test_a_persons_taint_is_recorded_with_name_and_reason() -> None:
         "riser",
     )
     assert "kim@laptop" in incident.title
-    assert cluster.nodes["gpu-1"].record.tainted_at == at(60)
+    assert cluster.nodes["gpu-1"].record.life.tainted_at == at(60)
     assert change.act_id
 
 
@@ -103,7 +103,7 @@ def test_a_node_that_is_already_tainted_gets_each_reason_once() -> None:
     change = taint(cluster)
 
     assert change.verb is Verb.RECORD
-    assert cluster.nodes["gpu-1"].record.tainted_at == at(0)
+    assert cluster.nodes["gpu-1"].record.life.tainted_at == at(0)
     assert len(cluster.nodes["gpu-1"].record.incidents) == 2
     again = operator_taint(cluster.nodes["gpu-1"], at=at(61), by="kim@laptop", reason="riser")
     assert again is None
@@ -139,7 +139,7 @@ def test_a_persons_taint_after_a_removal_by_hand_keeps_the_removal() -> None:
 
     record = cluster.nodes["gpu-1"].record
     assert cluster.nodes["gpu-1"].taints == (OURS,)
-    assert record.tainted_at == at(60)
+    assert record.life.tainted_at == at(60)
     assert [mark.how for mark in record.releases] == ["taint removed"]
     assert [each.state for each in record.incidents] == [IncidentState.RELEASED, IncidentState.ACTIVE]
 

@@ -115,7 +115,7 @@ def test_tests_by_the_command_taint_for_two_minutes_at_most_and_replays_of_them_
         for _ in range(0, wait, 10):
             now += 10
             cluster.tick(seconds=now)
-            since = cluster.nodes["gpu-1"].record.tainted_at
+            since = cluster.nodes["gpu-1"].record.life.tainted_at
             assert since is None or at(now) < since + timedelta(seconds=120)
         before = set(cluster.tainted)
         if what == "new line":

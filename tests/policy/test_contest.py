@@ -43,7 +43,7 @@ def test_a_removal_by_a_person_is_not_contested() -> None:
     cluster = Cluster(fleet(5))
 
     assert removed(cluster, 60) is EventReason.RELEASED
-    assert cluster.nodes["gpu-1"].record.contested_at is None
+    assert cluster.nodes["gpu-1"].record.life.contested_at is None
 
 
 def test_a_removal_by_another_controller_is_contested_and_accepted() -> None:
@@ -53,7 +53,7 @@ def test_a_removal_by_another_controller_is_contested_and_accepted() -> None:
     cluster.tick(seconds=61)
 
     assert cluster.tainted == set()
-    assert cluster.nodes["gpu-1"].record.contested_at == at(60)
+    assert cluster.nodes["gpu-1"].record.life.contested_at == at(60)
     assert "removed by taint-cleaner" in cluster.writes[-1].message
 
 
@@ -98,8 +98,8 @@ def test_a_reset_ends_a_contested_removal() -> None:
     cluster = Cluster(fleet(5))
     removed(cluster, 60, "taint-cleaner")
     cluster.tick(fault("gpu-1", stamp=300, seconds=300), seconds=300)
-    assert cluster.nodes["gpu-1"].record.contested_at is not None
+    assert cluster.nodes["gpu-1"].record.life.contested_at is not None
 
     reset_node(cluster, "gpu-1", 400)
 
-    assert cluster.nodes["gpu-1"].record.contested_at is None
+    assert cluster.nodes["gpu-1"].record.life.contested_at is None

@@ -35,7 +35,7 @@ def test_a_fatal_fault_taints_its_node_and_no_other() -> None:
     assert "xid 79 on GPU 0000:4e:00" in change.message
     assert "Reboot the node." in change.message
     assert change.record is not None
-    assert change.record.tainted_at == at(0)
+    assert change.record.life.tainted_at == at(0)
     assert change.record.incidents[0].state is IncidentState.ACTIVE
 
 
@@ -188,7 +188,7 @@ def test_a_node_that_somebody_tainted_already_gets_a_record() -> None:
     [change] = plan.changes
     assert change.verb is Verb.RECORD
     assert change.record is not None
-    assert change.record.tainted_at == at(10)
+    assert change.record.life.tainted_at == at(10)
 
 
 def test_a_foreign_taint_with_our_key_is_kept_and_ours_follows_when_it_is_removed() -> None:

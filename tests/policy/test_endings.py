@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -18,7 +17,6 @@ from konductor_like.model import (
     Incident,
     IncidentState,
     MetBy,
-    NodeRecord,
     Role,
     Severity,
     Verb,
@@ -229,7 +227,7 @@ def test_a_test_ends_by_itself_after_an_hour_and_its_taint_with_it() -> None:
     assert change.event is EventReason.RETURNED
     assert change.also == ((EventReason.ENDED, "xid 14 on GPU 0000:4e:00 ended: a test ends by itself."),)
     assert [(mark.by, mark.how) for mark in record.releases] == [("konductor-like", "time")]
-    assert (record.quarantines, record.tainted_at) == ((), None)
+    assert (record.life.quarantines, record.life.tainted_at) == ((), None)
     assert cluster.tick(seconds=3610).changes == ()
 
 
@@ -304,20 +302,17 @@ def test_no_test_ends_while_tainting_is_paused() -> None:
 
 
 @pytest.mark.parametrize(
-    "marked",
-    [
-        pytest.param(lambda record: replace(record, contested_at=at(0)), id="contested"),
-        pytest.param(lambda record: replace(record, replace_since=at(0)), id="marked for replacement"),
-        pytest.param(lambda record: replace(record, hold_until=at(WEEK)), id="held"),
-    ],
+    "marks",
+    [{"contested_at": at(0)}, {"replace_since": at(0)}, {"hold_until": at(WEEK)}],
+    ids=["contested", "marked for replacement", "held"],
 )
 def test_no_test_ends_on_a_contested_marked_or_held_node(
-    marked: Callable[[NodeRecord], NodeRecord],
+    marks: dict[str, object],
 ) -> None:
     cluster = heard(fake())
     state = cluster.nodes["gpu-1"]
-    record = marked(state.record)
-    needs = "replacement" if record.replace_since else state.as_read.needs
+    record = replace(state.record, life=replace(state.record.life, **marks))  # type: ignore[arg-type]  # fields by name
+    needs = "replacement" if record.life.replace_since else state.as_read.needs
     cluster.nodes["gpu-1"] = replace(state, record=record, as_read=replace(state.as_read, needs=needs))
 
     assert cluster.tick(seconds=3600).changes == ()

@@ -15,6 +15,7 @@ from konductor_like.model import (
     Control,
     ControlAct,
     IncidentState,
+    Life,
     Machine,
     NodeRecord,
     Plan,
@@ -29,7 +30,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.deleted_nodes import updated_tainted_nodes
 from konductor_like.policy.returns import is_stopped, known_returns, returns_left, settled_by_resume
 from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
-from tests.policy.test_returns import HEARD, RECORD, STATE
+from tests.policy.test_guards import HEARD, RECORD, STATE
 
 YEARS = 10 * 365 * 86_400.0
 FURTHEST = 9000.0
@@ -72,10 +73,16 @@ class World(Cluster):
     def forge(self, record: NodeRecord) -> None:
         """The kubelet replaces the record of its node; it cannot change the taint."""
         state = self.nodes[FORGING]
-        claimed = state.record.tainted_at if state.tainted else record.tainted_at
+        claimed = state.record.life.tainted_at if state.tainted else record.life.tainted_at
         incidents = state.record.incidents
         self.nodes[FORGING] = replace(
-            state, record=replace(record, tainted_at=claimed, incidents=incidents, machine=state.machine)
+            state,
+            record=replace(
+                record,
+                life=replace(record.life, tainted_at=claimed),
+                incidents=incidents,
+                machine=state.machine,
+            ),
         )
 
     def note(self, what: str, number: int, offset: float) -> None:
@@ -115,9 +122,9 @@ def take(world: World, what: str, number: int, offset: float) -> None:
     elif what == "record":
         how, relapse = ("reset", "reboot")[number % 2], number > 4
         past = (Quarantine(at(when - n - 1), at(when - n), "xid.79", how, relapse=relapse) for n in range(10))
-        world.forge(NodeRecord(quarantines=tuple(past)))
+        world.forge(NodeRecord(life=Life(quarantines=tuple(past))))
     elif what == "claim":
-        world.forge(NodeRecord(tainted_at=at(when)))
+        world.forge(NodeRecord(life=Life(at(when))))
     elif what in _CONTROLS:
         world.act(_CONTROLS[what], offset)
     elif what != "fault":

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from konductor_like.model import EventReason, IncidentState, NodeRecord, Quarantine, Severity
+from konductor_like.model import EventReason, IncidentState, Life, NodeRecord, Quarantine, Severity
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import QUARANTINES_KEPT, may_return
 from tests.policy.scenes import Cluster, at, fault, fleet, reset_node
@@ -41,9 +41,9 @@ def failed_times(times: int, rules: PolicyConfig | None = None, every: float = 4
 def test_each_quarantine_doubles_the_hold(times: int, hold_hours: float | None) -> None:
     found = record(failed_times(times))
 
-    assert found.tainted_at is not None
-    hold = None if hold_hours is None else found.tainted_at + timedelta(hours=hold_hours)
-    assert found.hold_until == hold
+    assert found.life.tainted_at is not None
+    hold = None if hold_hours is None else found.life.tainted_at + timedelta(hours=hold_hours)
+    assert found.life.hold_until == hold
 
 
 def test_the_event_says_until_when_a_node_that_failed_again_should_stay_out() -> None:
@@ -56,22 +56,25 @@ def test_the_event_says_until_when_a_node_that_failed_again_should_stay_out() ->
 def test_no_hold_exceeds_the_maximum() -> None:
     found = record(failed_times(9, PolicyConfig(repeat_count=0, hold_max_seconds=1.5 * HOUR)))
 
-    assert found.tainted_at is not None
-    assert found.hold_until == found.tainted_at + timedelta(hours=1.5)
+    assert found.life.tainted_at is not None
+    assert found.life.hold_until == found.life.tainted_at + timedelta(hours=1.5)
 
 
 def test_fault_reset_fault_reset_fault_within_a_day_marks_the_node_for_replacement() -> None:
     cluster = Cluster(fleet(5))
     fails(cluster, 0)
-    assert (record(cluster).hold_until, record(cluster).replace_since) == (None, None)
+    assert (record(cluster).life.hold_until, record(cluster).life.replace_since) == (None, None)
 
     reset_node(cluster, "gpu-1", HOUR)
     fails(cluster, 2 * HOUR)
-    assert (record(cluster).hold_until, record(cluster).replace_since) == (at(2.5 * HOUR), None)
+    assert (record(cluster).life.hold_until, record(cluster).life.replace_since) == (at(2.5 * HOUR), None)
 
     reset_node(cluster, "gpu-1", 3 * HOUR)
     fails(cluster, 4 * HOUR)
-    assert (record(cluster).hold_until, record(cluster).replace_since) == (at(5 * HOUR), at(4 * HOUR))
+    assert (record(cluster).life.hold_until, record(cluster).life.replace_since) == (
+        at(5 * HOUR),
+        at(4 * HOUR),
+    )
     assert "marked for replacement" in cluster.writes[-1].message
     [incident] = [each for each in record(cluster).incidents if each.state is IncidentState.ACTIVE]
     for text in (incident.advice, cluster.writes[-1].message):
@@ -83,7 +86,7 @@ def test_fault_reset_fault_reset_fault_within_a_day_marks_the_node_for_replaceme
 def test_past_quarantines_are_recorded_with_the_latest_first() -> None:
     cluster = failed_times(3)
 
-    assert record(cluster).quarantines == (
+    assert record(cluster).life.quarantines == (
         Quarantine(at(4 * HOUR), at(5 * HOUR), "xid.79", "reset"),
         Quarantine(at(0), at(HOUR), "xid.79", "reset"),
     )
@@ -95,22 +98,22 @@ def test_old_quarantines_do_not_count() -> None:
 
     fails(cluster, 5 * HOUR + 7 * DAY)
 
-    assert (record(cluster).hold_until, record(cluster).replace_since) == (None, None)
+    assert (record(cluster).life.hold_until, record(cluster).life.replace_since) == (None, None)
 
 
 def test_quarantines_that_a_wrong_clock_dated_years_ahead_do_not_count() -> None:
     cluster = Cluster(fleet(5))
     ahead = (Quarantine(at(1000 * DAY), at(1001 * DAY + n), "xid.79", "reset") for n in range(3))
     state = cluster.nodes["gpu-1"]
-    cluster.nodes["gpu-1"] = replace(state, record=replace(state.record, quarantines=tuple(ahead)))
+    cluster.nodes["gpu-1"] = replace(state, record=replace(state.record, life=Life(quarantines=tuple(ahead))))
 
     fails(cluster, 0)
 
-    assert (record(cluster).hold_until, record(cluster).replace_since) == (None, None)
+    assert (record(cluster).life.hold_until, record(cluster).life.replace_since) == (None, None)
 
 
 def test_the_number_of_recorded_quarantines_is_bounded() -> None:
-    assert len(record(failed_times(QUARANTINES_KEPT + 5)).quarantines) == QUARANTINES_KEPT
+    assert len(record(failed_times(QUARANTINES_KEPT + 5)).life.quarantines) == QUARANTINES_KEPT
 
 
 def test_a_reset_by_a_person_works_and_names_the_hold_that_it_overrides() -> None:
@@ -120,7 +123,7 @@ def test_a_reset_by_a_person_works_and_names_the_hold_that_it_overrides() -> Non
 
     assert cluster.tainted == set()
     assert "The node was marked for replacement: it failed 3 times in 7 days." in change.message
-    assert (record(cluster).hold_until, record(cluster).replace_since) == (None, None)
+    assert (record(cluster).life.hold_until, record(cluster).life.replace_since) == (None, None)
     warning = record(cluster).releases[0].warning
     assert warning is not None
     assert warning.startswith("The node was marked for replacement")
@@ -133,8 +136,8 @@ def test_a_fault_after_a_reset_marks_the_node_for_replacement_again() -> None:
 
     fails(cluster, 10 * HOUR)
 
-    assert record(cluster).replace_since == at(10 * HOUR)
-    assert record(cluster).hold_until == at(12 * HOUR)
+    assert record(cluster).life.replace_since == at(10 * HOUR)
+    assert record(cluster).life.hold_until == at(12 * HOUR)
 
 
 def test_a_reset_after_the_hold_is_over_warns_of_no_hold() -> None:
@@ -152,7 +155,7 @@ def test_a_taint_removed_by_hand_counts_as_a_quarantine() -> None:
 
     fails(cluster, 2 * HOUR)
 
-    assert record(cluster).hold_until == at(2.5 * HOUR)
+    assert record(cluster).life.hold_until == at(2.5 * HOUR)
 
 
 def test_a_new_fault_read_with_a_removal_by_hand_sets_the_hold_at_once() -> None:
@@ -162,7 +165,7 @@ def test_a_new_fault_read_with_a_removal_by_hand_sets_the_hold_at_once() -> None
 
     fails(cluster, HOUR)
 
-    assert record(cluster).hold_until == at(1.5 * HOUR)
+    assert record(cluster).life.hold_until == at(1.5 * HOUR)
 
 
 @pytest.mark.parametrize("how", [{"rule": "xid.14", "severity": Severity.TEST}, {"rule": "operator"}])
@@ -172,29 +175,29 @@ def test_a_test_fault_and_a_persons_taint_do_not_count_as_failures(how: dict[str
         fails(cluster, hour * HOUR, **how)
         reset_node(cluster, "gpu-1", (hour + 1) * HOUR)
 
-    assert record(cluster).quarantines == ()
+    assert record(cluster).life.quarantines == ()
     fails(cluster, 8 * HOUR)
-    assert record(cluster).hold_until is None
+    assert record(cluster).life.hold_until is None
 
 
 def test_a_node_tainted_for_a_test_that_then_fails_gets_a_hold() -> None:
     cluster = failed_times(2)
     reset_node(cluster, "gpu-1", 5 * HOUR)
     fails(cluster, 6 * HOUR, rule="xid.14", severity=Severity.TEST)
-    assert record(cluster).hold_until is None
+    assert record(cluster).life.hold_until is None
 
     fails(cluster, 7 * HOUR)
 
-    assert record(cluster).hold_until == at(8 * HOUR)
+    assert record(cluster).life.hold_until == at(8 * HOUR)
 
 
 def test_a_second_fault_of_a_tainted_node_does_not_change_its_hold() -> None:
     cluster = failed_times(2)
-    before = record(cluster)
+    before = record(cluster).life
 
     fails(cluster, 4 * HOUR + 60, gpu="0000:aa:00")
 
-    assert (record(cluster).hold_until, record(cluster).tainted_at) == (before.hold_until, before.tainted_at)
+    assert record(cluster).life == before
 
 
 def test_a_reset_of_a_node_that_was_not_tainted_is_no_quarantine() -> None:
@@ -204,7 +207,7 @@ def test_a_reset_of_a_node_that_was_not_tainted_is_no_quarantine() -> None:
     change = reset_node(cluster, "gpu-1", 60)
 
     assert change.event is EventReason.RELEASED
-    assert record(cluster).quarantines == ()
+    assert record(cluster).life.quarantines == ()
 
 
 @pytest.mark.parametrize(
@@ -224,6 +227,7 @@ def test_a_reset_of_a_node_that_was_not_tainted_is_no_quarantine() -> None:
 def test_these_marks_keep_a_node_from_an_automatic_return(
     marks: dict[str, object], reason: str | None
 ) -> None:
-    held = NodeRecord(tainted_at=at(-100), quarantines=(Quarantine(at(-DAY), at(-DAY / 2), "xid.79"),))
+    held = Life(at(-100), quarantines=(Quarantine(at(-DAY), at(-DAY / 2), "xid.79"),))
 
-    assert may_return(replace(held, **marks), at(0)) == reason  # type: ignore[arg-type]  # fields by name
+    life = replace(held, **marks)  # type: ignore[arg-type]  # fields by name
+    assert may_return(NodeRecord(life=life), at(0)) == reason

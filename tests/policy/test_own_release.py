@@ -14,10 +14,11 @@ from konductor_like.model import (
     MetBy,
     NodeState,
     Severity,
+    Snapshot,
     Verb,
 )
 from konductor_like.policy.brake import admit
-from konductor_like.policy.change import NodeCase, change_of
+from konductor_like.policy.change import change_of
 from konductor_like.policy.evidence import dealt_with_until_ns
 from konductor_like.policy.incidents import fold_faults
 from konductor_like.policy.machines import recent_releases
@@ -45,10 +46,9 @@ def returned_cluster(*faults: Fault) -> Cluster:
 
 def give_back(cluster: Cluster, seconds: float = 60) -> None:
     state = cluster.nodes["gpu-1"] = met(cluster.nodes["gpu-1"])
-    case = NodeCase(state, fold_faults(state, (), (), at(seconds), removal=None), False, False)
-    case = replace(case, returned=HOW_REBOOT)
+    update = replace(fold_faults(state, (), Snapshot({}), at(seconds)), returned=HOW_REBOOT)
     admission = admit({}, replace(cluster.snapshot, nodes=cluster.nodes), cluster.rules, at(seconds))
-    cluster.apply(change_of(case, admission, cluster.rules, at(seconds)))
+    cluster.apply(change_of(update, admission, cluster.rules, at(seconds)))
 
 
 def test_the_controller_removes_its_taint_and_the_record_says_how() -> None:
@@ -58,10 +58,10 @@ def test_the_controller_removes_its_taint_and_the_record_says_how() -> None:
     assert (change.verb, change.event, change.health) == (Verb.UNTAINT, EventReason.RETURNED, "probation")
     assert change.act_id
     assert not state.tainted
-    assert state.record.tainted_at is None
+    assert state.record.life.tainted_at is None
     [mark] = state.record.releases
     assert (mark.by, mark.how, mark.at) == ("konductor-like", "reboot", at(60))
-    assert [(each.how, each.released_at) for each in state.record.quarantines] == [("reboot", at(60))]
+    assert [(each.how, each.released_at) for each in state.record.life.quarantines] == [("reboot", at(60))]
     assert cluster.tick(seconds=61).changes == ()
 
 

@@ -10,6 +10,7 @@ from konductor_like.model import (
     EventReason,
     Hearing,
     IncidentState,
+    Life,
     Quarantine,
     Severity,
     Source,
@@ -19,7 +20,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.operator import operator_taint
 from konductor_like.policy.returns import known_returns
 from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
-from tests.policy.test_returns import HEARD, LOST, RECORD, RULES, SNAPSHOT, STATE
+from tests.policy.test_guards import HEARD, LOST, RECORD, RULES, SNAPSHOT, STATE
 
 DAY = 86_400.0
 
@@ -29,7 +30,7 @@ def rebooted(*names: str, rules: PolicyConfig = RULES, size: int = 10) -> Cluste
     cluster = Cluster(fleet(size), replace(rules, brake_max_percent=100))
     for number, name in enumerate(names):
         machine = replace(STATE.machine, node_uid=f"uid-{name}", system_id=f"system-{name}")
-        record = replace(RECORD, machine=machine, tainted_at=at(-3600 + number))
+        record = replace(RECORD, machine=machine, life=Life(at(-3600 + number)))
         cluster.nodes[name] = replace(STATE, name=name, machine=machine, record=record)
     cluster.snapshot = replace(SNAPSHOT, nodes=cluster.nodes, hearing=dict.fromkeys(names, HEARD))
     return cluster
@@ -62,9 +63,9 @@ def test_a_return_is_one_write_that_says_why_and_until_when_probation_lasts() ->
     )
     assert change.also == ()
     record = cluster.nodes["gpu-1"].record
-    assert (record.probation_until, record.tainted_at) == (at(DAY), None)
+    assert (record.life.probation_until, record.life.tainted_at) == (at(DAY), None)
     assert (record.releases[0].how, record.releases[0].by) == ("reboot", "konductor-like")
-    assert record.quarantines == (Quarantine(at(-3600), at(0), "xid.79", "reboot"),)
+    assert record.life.quarantines == (Quarantine(at(-3600), at(0), "xid.79", "reboot"),)
     assert cluster.tick(seconds=60).changes == ()
 
 
@@ -174,7 +175,7 @@ def test_probation_ends_in_silence_by_a_write_that_is_not_urgent() -> None:
     [change] = cluster.tick(seconds=DAY).changes
     assert (change.verb, change.event, change.health, change.upkeep) == (Verb.RECORD, None, None, True)
     assert change.record is not None
-    assert change.record.probation_until is None
+    assert change.record.life.probation_until is None
     assert cluster.tick(seconds=DAY + 1).changes == ()
 
 
@@ -185,7 +186,7 @@ def test_a_suspect_node_on_probation_has_the_graver_label() -> None:
 
     assert change is not None
     assert (change.verb, change.health) == (Verb.RECORD, "suspect")
-    assert cluster.nodes["gpu-1"].record.probation_until == at(DAY)
+    assert cluster.nodes["gpu-1"].record.life.probation_until == at(DAY)
 
 
 def test_a_fault_on_probation_taints_at_once_with_a_doubled_hold_and_its_own_event() -> None:
@@ -199,9 +200,9 @@ def test_a_fault_on_probation_taints_at_once_with_a_doubled_hold_and_its_own_eve
     assert "should stay out of service until 2026-03-04T14:00:01Z" in change.message
     assert change.evidence is not None
     record = cluster.nodes["gpu-1"].record
-    assert record.probation_until is None
-    assert record.hold_until == at(3601 + 2 * RULES.hold_base_seconds)
-    assert [each.relapse for each in record.quarantines] == [True]
+    assert record.life.probation_until is None
+    assert record.life.hold_until == at(3601 + 2 * RULES.hold_base_seconds)
+    assert [each.relapse for each in record.life.quarantines] == [True]
     [shown] = known_returns((), cluster.nodes.values(), at(3601))
     assert (shown.name, shown.returned_at, shown.relapsed_at) == ("gpu-1", at(0), at(3601))
 
@@ -210,7 +211,7 @@ def test_a_node_that_relapsed_never_returns_by_itself_again_also_after_a_persons
     cluster = on_probation()
     fails(cluster, 60)
     reset_node(cluster, "gpu-1", 8 * 3600)
-    assert cluster.nodes["gpu-1"].record.probation_until is None
+    assert cluster.nodes["gpu-1"].record.life.probation_until is None
 
     change = fails(cluster, 9 * 3600)
     assert change is not None
@@ -221,7 +222,8 @@ def test_a_node_that_relapsed_never_returns_by_itself_again_also_after_a_persons
         for each in state.record.incidents
         if each.state is IncidentState.ACTIVE
     )
-    record = replace(state.record, incidents=incidents, hold_until=None)
+    life = replace(state.record.life, hold_until=None)
+    record = replace(state.record, incidents=incidents, life=life)
     cluster.nodes["gpu-1"] = replace(state, record=record)
     heard = Hearing("boot-b", ns(10 * 3600), ns(30 * 3600))
     cluster.snapshot = replace(
@@ -237,20 +239,21 @@ def test_the_hold_after_a_relapse_doubles_the_ordinary_one_but_not_beyond_the_lo
 
     fails(cluster, 60)
 
-    assert cluster.nodes["gpu-1"].record.hold_until == at(61 + 2400)
+    assert cluster.nodes["gpu-1"].record.life.hold_until == at(61 + 2400)
 
 
 def test_a_relapse_doubles_the_longer_hold_of_a_node_that_failed_before() -> None:
     cluster = on_probation(replace(RULES, repeat_count=0))
     state = cluster.nodes["gpu-1"]
     earlier = Quarantine(at(-DAY), at(-DAY + 60), "xid.79", "reset")
-    record = replace(state.record, quarantines=(*state.record.quarantines, earlier))
+    life = replace(state.record.life, quarantines=(*state.record.life.quarantines, earlier))
+    record = replace(state.record, life=life)
     cluster.nodes["gpu-1"] = replace(state, record=record)
 
     fails(cluster, 60)
 
     ordinary = 2 * RULES.hold_base_seconds  # the third time out
-    assert cluster.nodes["gpu-1"].record.hold_until == at(61 + 2 * ordinary)
+    assert cluster.nodes["gpu-1"].record.life.hold_until == at(61 + 2 * ordinary)
 
 
 def test_a_relapse_that_the_brake_holds_back_is_a_relapse_also_after_the_end_of_probation() -> None:
@@ -274,7 +277,7 @@ def test_a_fault_after_the_end_of_probation_is_no_relapse() -> None:
 
     assert change is not None
     assert change.event is EventReason.TAINTED
-    assert cluster.nodes["gpu-1"].record.quarantines[0].relapse is False
+    assert cluster.nodes["gpu-1"].record.life.quarantines[0].relapse is False
 
 
 def test_a_persons_taint_on_probation_is_no_relapse_and_a_reset_of_it_ends_the_probation() -> None:
@@ -283,9 +286,9 @@ def test_a_persons_taint_on_probation_is_no_relapse_and_a_reset_of_it_ends_the_p
     cluster.apply(change)
 
     assert cluster.tick(seconds=61).changes == ()
-    assert cluster.nodes["gpu-1"].record.quarantines[0].relapse is False
+    assert cluster.nodes["gpu-1"].record.life.quarantines[0].relapse is False
     reset_node(cluster, "gpu-1", 120)
-    assert cluster.nodes["gpu-1"].record.probation_until is None
+    assert cluster.nodes["gpu-1"].record.life.probation_until is None
     assert cluster.tick(seconds=121).changes == ()
 
 
@@ -295,7 +298,7 @@ def test_the_record_of_a_return_is_kept_when_the_probation_was_switched_off() ->
     [change] = cluster.tick(seconds=1).changes
 
     assert (change.health, change.upkeep) == (None, True)
-    assert cluster.nodes["gpu-1"].record.quarantines[0].how == "reboot"
+    assert cluster.nodes["gpu-1"].record.life.quarantines[0].how == "reboot"
 
 
 def test_a_test_on_probation_is_no_relapse() -> None:
@@ -305,5 +308,5 @@ def test_a_test_on_probation_is_no_relapse() -> None:
 
     assert change is not None
     assert (change.verb, change.event) == (Verb.TAINT, EventReason.TAINTED)
-    assert cluster.nodes["gpu-1"].record.quarantines[0].relapse is False
-    assert cluster.nodes["gpu-1"].record.probation_until == at(0) + timedelta(days=1)
+    assert cluster.nodes["gpu-1"].record.life.quarantines[0].relapse is False
+    assert cluster.nodes["gpu-1"].record.life.probation_until == at(0) + timedelta(days=1)

@@ -22,8 +22,7 @@ from konductor_like.model import (
     Source,
     Verb,
 )
-from konductor_like.policy.covers import covered_to
-from konductor_like.policy.incidents import COVERED_BY_TIME
+from konductor_like.policy.covers import COVERED_BY_TIME, covered_to
 from konductor_like.policy.machines import recent_releases
 from konductor_like.policy.operator import operator_taint
 from konductor_like.policy.release import purge, release
@@ -44,7 +43,7 @@ def test_a_reset_removes_the_taint_and_records_name_and_reason() -> None:
 
     state = cluster.nodes["gpu-1"]
     assert not state.tainted
-    assert state.record.tainted_at is None
+    assert state.record.life.tainted_at is None
     [mark] = state.record.releases
     assert (mark.by, mark.reason, mark.at) == ("ann", "new riser", at(60))
     assert cluster.writes[-1].event is EventReason.RELEASED

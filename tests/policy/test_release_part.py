@@ -19,6 +19,7 @@ from konductor_like.model import (
     FaultKind,
     IncidentKey,
     IncidentState,
+    Life,
     NodeRecord,
     NodeState,
     Quarantine,
@@ -63,7 +64,7 @@ def on_probation(rules: PolicyConfig | None = None) -> Cluster:
     cluster = Cluster(fleet(10), rules)
     state = cluster.nodes["gpu-1"]
     before = Quarantine(at(-7200), at(-3600), "xid.79", "reboot")
-    record = NodeRecord(state.machine, quarantines=(before,), probation_until=at(10 * 86_400))
+    record = NodeRecord(state.machine, Life(quarantines=(before,), probation_until=at(10 * 86_400)))
     cluster.nodes["gpu-1"] = replace(state, record=record)
     return cluster
 
@@ -107,7 +108,7 @@ def test_only_the_chosen_incidents_change_and_the_taint_stays_exactly_for_the_ot
     assert left == [each for each in before.record.incidents if each.key not in keys]
     assert all(i.state is IncidentState.RELEASED for i in after.record.incidents if i.key in keys)
     assert after.tainted is bool(tainting(after.record))
-    assert (after.record.tainted_at is not None) is after.tainted
+    assert (after.record.life.tainted_at is not None) is after.tainted
 
     cluster.tick(*(replace(each, timestamp_ns=ns(300)) for each in old), seconds=301)  # a replay
     assert cluster.nodes["gpu-1"].tainted is after.tainted
@@ -146,7 +147,7 @@ def test_the_last_reason_takes_the_taint_along_and_a_suspicion_stays() -> None:
 
     write = cluster.writes[-1]
     assert (write.verb, write.health, write.needs) == (Verb.UNTAINT, "suspect", Needs.GPU_RESET)
-    assert [each.rule for each in cluster.nodes["gpu-1"].record.quarantines] == ["xid.79"]
+    assert [each.rule for each in cluster.nodes["gpu-1"].record.life.quarantines] == ["xid.79"]
     assert reminder(cluster.nodes["gpu-1"]).startswith("The node has not rebooted since: xid 79")
 
 
@@ -391,13 +392,13 @@ def test_a_failure_that_is_released_first_is_a_quarantine_when_the_taint_goes() 
     cluster.apply(operator_taint(cluster.nodes["gpu-1"], at=at(10), by="kim", reason="riser swap"))
 
     release_rules(cluster, 60, "xid.79")
-    assert cluster.nodes["gpu-1"].record.quarantines == ()
+    assert cluster.nodes["gpu-1"].record.life.quarantines == ()
     cluster.reboot("gpu-1", "boot-b", reported=65)
     release_rules(cluster, 70, "operator")
 
     record = cluster.nodes["gpu-1"].record
-    assert record.quarantines == (Quarantine(at(2), at(70), "xid.79", "reset of a person's taint"),)
-    assert record.failed_rule is None
+    assert record.life.quarantines == (Quarantine(at(2), at(70), "xid.79", "reset of a person's taint"),)
+    assert record.life.failed_rule is None
 
 
 def test_a_failure_that_is_released_first_is_a_quarantine_when_the_test_ends_by_itself() -> None:
@@ -408,7 +409,7 @@ def test_a_failure_that_is_released_first_is_a_quarantine_when_the_test_ends_by_
     cluster.tick(seconds=4000)
 
     assert cluster.tainted == set()
-    assert [(each.rule, each.how) for each in cluster.nodes["gpu-1"].record.quarantines] == [
+    assert [(each.rule, each.how) for each in cluster.nodes["gpu-1"].record.life.quarantines] == [
         ("xid.79", "time")
     ]
 
@@ -416,14 +417,14 @@ def test_a_failure_that_is_released_first_is_a_quarantine_when_the_test_ends_by_
 def test_a_node_whose_faults_are_released_one_by_one_is_marked_for_replacement_like_any_other() -> None:
     cluster = Cluster(fleet(10))
     for start in range(0, 40_000, 10_000):
-        assert cluster.nodes["gpu-1"].record.replace_since is None
+        assert cluster.nodes["gpu-1"].record.life.replace_since is None
         cluster.tick(fault(stamp=start + 100, seconds=start), seconds=start + 1)
         cluster.tick(fault(**TEST, stamp=start + 102, seconds=start + 2), seconds=start + 3)  # type: ignore[arg-type]
         if start < 30_000:
             release_rules(cluster, start + 60, "xid.79")
             release_rules(cluster, start + 70, "xid.14")
 
-    assert cluster.nodes["gpu-1"].record.replace_since is not None
+    assert cluster.nodes["gpu-1"].record.life.replace_since is not None
 
 
 def test_a_release_in_part_that_takes_the_taint_ends_a_contest() -> None:
@@ -432,11 +433,11 @@ def test_a_release_in_part_that_takes_the_taint_ends_a_contest() -> None:
     cluster.untaint_by_hand("gpu-1", "some-controller")
     cluster.tick(seconds=20)
     cluster.tick(fault(stamp=200, seconds=100), seconds=102)
-    assert cluster.nodes["gpu-1"].record.contested_at
+    assert cluster.nodes["gpu-1"].record.life.contested_at
 
     release_rules(cluster, 160, "xid.79")
 
-    assert cluster.nodes["gpu-1"].record.contested_at is None
+    assert cluster.nodes["gpu-1"].record.life.contested_at is None
 
 
 @pytest.mark.parametrize(("reason", "warns"), [("", True), ("new riser", False)])
@@ -511,8 +512,8 @@ def test_in_any_order_of_faults_releases_and_reboots_the_taint_is_there_for_what
         state = cluster.nodes["gpu-1"]
         assert {each.key.rule for each in tainting(state.record)} == reasons
         assert state.tainted is bool(reasons)
-        assert len(state.record.quarantines) == min(1 + times_out, 10)
-        assert (state.record.probation_until is not None) is is_on_probation
+        assert len(state.record.life.quarantines) == min(1 + times_out, 10)
+        assert (state.record.life.probation_until is not None) is is_on_probation
 
 
 def _fault_of(rule: str, boot: str | None, seconds: float) -> Fault:

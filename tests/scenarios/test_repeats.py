@@ -19,8 +19,8 @@ def fails(site: Site) -> timedelta | None:
     site.run(10)
     assert site.tainted == {NODE}
     record = site.record(NODE)
-    assert record.tainted_at is not None
-    return None if record.hold_until is None else record.hold_until - record.tainted_at
+    assert record.life.tainted_at is not None
+    return None if record.life.hold_until is None else record.life.hold_until - record.life.tainted_at
 
 
 def comes_back(site: Site) -> str:
@@ -50,7 +50,7 @@ def test_a_node_that_fails_three_times_in_a_day_is_held_longer_each_time_and_the
     comes_back(site)
 
     assert fails(site) == timedelta(minutes=60)
-    assert site.record(NODE).replace_since is not None
+    assert site.record(NODE).life.replace_since is not None
     assert site.cli("status").rows[0].split()[:3] == [NODE, "faulty", "(replace)"]
     told = site.cli("explain", "node", NODE).out
     assert "marked for replacement: it failed 3 times in 7 days" in told
@@ -59,8 +59,8 @@ def test_a_node_that_fails_three_times_in_a_day_is_held_longer_each_time_and_the
 
     site.restart()
     site.run(60)
-    assert site.record(NODE).replace_since is not None
+    assert site.record(NODE).life.replace_since is not None
     assert "marked for replacement" in comes_back(site)
-    assert site.record(NODE).replace_since is None
+    assert site.record(NODE).life.replace_since is None
     fails(site)
-    assert site.record(NODE).replace_since is not None
+    assert site.record(NODE).life.replace_since is not None

@@ -88,7 +88,7 @@ def test_a_rebooted_node_returns_once_is_on_probation_and_then_like_any_other(
     site.run(60)
     assert site.labels == {}
     record = site.record(NODE)
-    assert (record.probation_until, record.quarantines[0].how) == (None, "reboot")
+    assert (record.life.probation_until, record.life.quarantines[0].how) == (None, "reboot")
     assert len(site.told("GPUNodeReturned")) == 1
 
 
@@ -119,8 +119,8 @@ def test_a_relapse_taints_at_once_doubles_the_hold_and_ends_the_nodes_own_return
 
     fails(site, NODE)
     record = site.record(NODE)
-    assert record.tainted_at is not None
-    assert record.hold_until == record.tainted_at + timedelta(seconds=3600)
+    assert record.life.tainted_at is not None
+    assert record.life.hold_until == record.life.tainted_at + timedelta(seconds=3600)
     assert len(site.told("GPUNodeRelapsed")) == 1
     site.restart()
     site.advance(3600)

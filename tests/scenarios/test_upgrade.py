@@ -138,7 +138,7 @@ def test_nodes_that_the_last_version_tainted_return_after_a_reboot(
 
     assert site.tainted == set()
     assert site.labels == {"probation": 2}
-    assert [each.how for each in site.record(gpu(4)).quarantines] == ["reboot", ""]
+    assert [each.how for each in site.record(gpu(4)).life.quarantines] == ["reboot", ""]
 
 
 def test_the_last_version_can_read_the_records_of_this_version(site_of: Opens) -> None:

@@ -156,7 +156,7 @@ def test_a_node_with_a_hold_returns_when_the_hold_has_ended(site_of: Opens) -> N
     assert site.cli("reset", NODE, "--yes", "--reason", "looked at").code == 0
     site.run(60)
     fails(site, [NODE])
-    hold_until = site.record(NODE).hold_until
+    hold_until = site.record(NODE).life.hold_until
     assert hold_until is not None
 
     boots(site, NODE)
@@ -175,7 +175,7 @@ def test_a_node_marked_for_replacement_returns_only_by_a_person(site_of: Opens) 
         assert site.cli("reset", NODE, "--yes", "--reason", "looked at").code == 0
         site.run(60)
     fails(site, [NODE])
-    assert site.record(NODE).replace_since is not None
+    assert site.record(NODE).life.replace_since is not None
 
     boots(site, NODE)
     site.run(HOUR, step_seconds=60)
@@ -198,4 +198,4 @@ def test_a_fault_of_the_new_boot_whose_line_comes_after_the_return_taints(site_o
     site.run(180)
 
     assert site.tainted == {NODE}
-    assert site.record(NODE).quarantines[0].relapse
+    assert site.record(NODE).life.quarantines[0].relapse

@@ -153,7 +153,9 @@ def _readers(
 ) -> dict[Source, HistoryReader]:
     """Return a reader per source; its query asks for the lines that any of the rule sets may need."""
     anchors = {
-        source: tuple(dict.fromkeys(a for each in rule_sets for a in each.detector.anchors(source)))
+        source: tuple(
+            dict.fromkeys(anchor for rules in rule_sets for anchor in rules.detector.anchors(source))
+        )
         for source in Source
     }
     queries = {
