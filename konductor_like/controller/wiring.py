@@ -248,7 +248,8 @@ def _real_cluster_ports(
     )
     announcer = Announcer(
         NodeEvents(client, identity, sleep=stop.wait),
-        LeaseEvents(client, lambda: lease.reference, identity, sleep=stop.wait),
+        LeaseEvents(client, identity, sleep=stop.wait),
+        lambda: lease.reference,
     )
     notifications = Notifications(announcer, announcer.fleet, webhooks(settings), metrics)
     return _ClusterPorts(
