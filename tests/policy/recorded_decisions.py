@@ -24,7 +24,7 @@ from tests.policy.lives import Life
 
 DATA = Path(__file__).parent.parent / "data"
 FILE = DATA / "recorded_decisions.json.xz"
-ODD_RECORDS = DATA / "odd_records.jsonl"
+ODD_RECORDS = DATA / "builds" / "odd_records.jsonl"
 """The records by hand: their times are around ``NOON``, and each node runs ``boot-a`` unless it says so."""
 NOON = datetime.fromisoformat("2026-03-04T12:00:00+00:00")
 ONE, TWO, THREE = "0000:4e:00", "0000:1b:00", "0000:9a:00"
