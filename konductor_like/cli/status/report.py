@@ -362,6 +362,8 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "test"
     if fault is not None and (short := short_of_gpus(state)):
         yield short
+    if state.opted_out:
+        yield "ignored"
     if node.not_rebooted:
         yield "not rebooted"
     open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
