@@ -27,8 +27,6 @@ from datetime import datetime
 from functools import partial
 
 from konductor_like.model import (
-    HOW_REBOOT,
-    HOW_TIME,
     Change,
     DroppedFault,
     Fault,
@@ -36,6 +34,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
+    ReleaseHow,
     Snapshot,
     Verb,
 )
@@ -110,7 +109,7 @@ def decide(
     records = {name: update.record for name, update in updates.items()}
     back = returning(records, snapshot, policy, now, admission.brake)
     updates = {
-        name: replace(update, returned=HOW_REBOOT) if name in back else update
+        name: replace(update, returned=ReleaseHow.REBOOT) if name in back else update
         for name, update in updates.items()
     }
     changes = {
@@ -262,7 +261,7 @@ def _assessed(
 def _returned(update: NodeUpdate) -> NodeUpdate:
     """Return the update with how the controller itself takes the taint off now, if it does."""
     if update.has_ends and returns_by_time(update.state.record, update.record, update.state):
-        return replace(update, returned=HOW_TIME)
+        return replace(update, returned=ReleaseHow.TEST_ENDED)
     return update
 
 

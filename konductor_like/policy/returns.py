@@ -16,7 +16,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
-    HOW_REBOOT,
     OPT_OUT_LABEL,
     BrakeState,
     Controls,
@@ -24,17 +23,19 @@ from konductor_like.model import (
     IncidentState,
     NodeRecord,
     NodeState,
+    ReleaseHow,
     ReturnedNode,
     SkipReason,
     Snapshot,
     Source,
 )
 from konductor_like.model.faults import MET_BY_REBOOT
-from konductor_like.model.time import moment_of, span_ns, stamp, unix_ns
+from konductor_like.model.time import moment_of, span_ns, stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.gpu_counts import why_not_whole
-from konductor_like.policy.health import is_suspicious, tainting
-from konductor_like.policy.release import is_failure, may_return
+from konductor_like.policy.health import is_suspicious
+from konductor_like.policy.lifecycle import is_failure
+from konductor_like.policy.release import may_return
 from konductor_like.policy.wording import name_of, pause_words, why_held
 
 RETURNS_KEPT = 10
@@ -174,12 +175,6 @@ def returning(
     return frozenset(name for _, name in sorted(found)[:most])
 
 
-def on_probation(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
-    """Return the record of a node that returns now, with its probation."""
-    until = now + timedelta(seconds=policy.probation_seconds)
-    return replace(record, life=replace(record.life, probation_until=until))
-
-
 def return_words(before: NodeRecord, record: NodeRecord) -> str:
     """Return the message of the return, from the records before and after it."""
     met = [i for i in before.incidents if i.taints and i.state is not IncidentState.RELEASED]
@@ -190,37 +185,6 @@ def return_words(before: NodeRecord, record: NodeRecord) -> str:
         f"({', '.join(map(name_of, met))}). The node is on probation{until}: a fault that taints it "
         "ends its automatic returns."
     )
-
-
-def without_ended_probation(record: NodeRecord, now: datetime) -> NodeRecord:
-    """Return the record without a probation that is over; the identical object if nothing changes.
-
-    While the brake holds a fault of the probation back, the probation goes on.
-    """
-    until = record.life.probation_until
-    if until is None or now < until or tainting(record):
-        return record
-    return replace(record, life=replace(record.life, probation_until=None))
-
-
-def relapsed(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
-    """Return a tainted node's record after a relapse; the identical object without one.
-
-    A fault that happened on probation is a relapse even if it is read, or admitted by the brake, later.
-    """
-    until = record.life.probation_until
-    if until is None or not any(
-        is_failure(i) and i.state is IncidentState.ACTIVE and i.first_ns < unix_ns(until)
-        for i in record.incidents
-    ):
-        return record
-    ordinary = max(timedelta(seconds=policy.hold_base_seconds), (record.life.hold_until or now) - now)
-    hold_until = now + min(2 * ordinary, timedelta(seconds=policy.hold_max_seconds))
-    # Probation began with the latest quarantine, and ends before another.
-    latest = (replace(each, relapse=True) for each in record.life.quarantines[:1])
-    quarantines = (*latest, *record.life.quarantines[1:])
-    life = replace(record.life, probation_until=None, hold_until=hold_until, quarantines=quarantines)
-    return replace(record, life=life)
 
 
 def known_returns(
@@ -235,7 +199,7 @@ def known_returns(
     for state in nodes:
         out_at = state.record.life.tainted_at
         for each in state.record.life.quarantines:
-            if each.how == HOW_REBOOT:
+            if each.how is ReleaseHow.REBOOT:
                 relapsed_at = (out_at or each.released_at) if each.relapse else None
                 found.append(ReturnedNode(state.name, each.released_at, relapsed_at))
             out_at = each.tainted_at
