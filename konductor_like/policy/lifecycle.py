@@ -148,7 +148,7 @@ def _failed(life: Life, facts: Facts) -> Life:
     return replace(life, failed_rule=facts.rule or life.failed_rule)
 
 
-def _released(life: Life, facts: Facts) -> Life:
+def _in_service(life: Life, facts: Facts) -> Life:
     """No claim, no marks, and one more quarantine if the time out was for a failure."""
     quarantines = life.quarantines
     if life.tainted_at is not None and facts.rule is not None:
@@ -163,16 +163,16 @@ def _released(life: Life, facts: Facts) -> Life:
 
 
 def _reset(life: Life, facts: Facts) -> Life:
-    return replace(_released(life, facts), contested_at=None)
+    return replace(_in_service(life, facts), contested_at=None)
 
 
 def _contested(life: Life, facts: Facts) -> Life:
-    return replace(_released(life, facts), contested_at=facts.at)
+    return replace(_in_service(life, facts), contested_at=facts.at)
 
 
 def _on_probation(life: Life, facts: Facts) -> Life:
     until = facts.at + timedelta(seconds=facts.policy.probation_seconds)
-    return replace(_released(life, facts), probation_until=until)
+    return replace(_in_service(life, facts), probation_until=until)
 
 
 def _without_probation(life: Life, _: Facts) -> Life:
@@ -207,10 +207,10 @@ _ROWS: tuple[tuple[tuple[Stage, ...], Happening, Row], ...] = (
     (_UNTAINTED, Happening.RESET_PART, Row(_same, Verb.RECORD, EventReason.RELEASED)),
     (_TAINTED, Happening.RESET_PART, Row(_failed, Verb.RECORD, EventReason.RELEASED)),
     (_TAINTED, Happening.RESET_LAST, Row(_reset, Verb.UNTAINT, EventReason.RELEASED)),
-    ((Stage.REMOVED,), Happening.REMOVED, Row(_released, Verb.RECORD, EventReason.RELEASED)),
+    ((Stage.REMOVED,), Happening.REMOVED, Row(_in_service, Verb.RECORD, EventReason.RELEASED)),
     ((Stage.REMOVED,), Happening.CONTESTED, Row(_contested, Verb.RECORD, EventReason.CONTESTED)),
     ((Stage.OUT,), Happening.REBOOTED, Row(_on_probation, Verb.UNTAINT, EventReason.RETURNED)),
-    ((Stage.OUT,), Happening.TEST_ENDED, Row(_released, Verb.UNTAINT, EventReason.RETURNED)),
+    ((Stage.OUT,), Happening.TEST_ENDED, Row(_in_service, Verb.UNTAINT, EventReason.RETURNED)),
     (
         (Stage.PROBATION, *_TAINTED, Stage.REMOVED),  # a probation goes on while the node is out for a test
         Happening.PROBATION_OVER,

@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role, Source
+from konductor_like.policy.lifecycle import Happening
 from tests.chaos.examples import EXAMPLES
 from tests.chaos.mutant import Mutant
 from tests.chaos.schedule import play, schedule_of
@@ -304,11 +305,14 @@ MUTANTS: dict[str, Mutant] = {
         example="a node with fewer GPUs than before stays tainted",
     ),
     "a return covers unread lines": Mutant(
-        *("model.Release.by_controller", lambda _: property(lambda _mark: False)),
+        *("model.ReleaseHow.by_controller", lambda _: property(lambda _how: False)),
         example="a fault of the new boot whose line comes after the return taints",
     ),
     "a relapse is forgotten": Mutant(
-        *("policy.relapsed", _first_argument),
+        *(
+            "policy.what_failed",
+            _changed(lambda what: what if what is not Happening.RELAPSED else Happening.FAILED_AGAIN),
+        ),
         example="a node that fails on probation does not return by itself again",
     ),
     "the relapses of the fleet are forgotten": Mutant(
