@@ -3,10 +3,14 @@
 The holder writes it with each renewal:
 
     {"v": 1, "by": …, "kernel": {"ok": …}, "write": {"since": …, "error": …}, "heard": 10, "taints": 1,
-     "unwritten": [{"node": "gpu-5", "verb": "taint", "rule": "xid.79"}]}
+     "unwritten": [{"node": "gpu-5", "verb": "taint", "rule": "xid.79"}],
+     "kept": [{"node": "gpu-7", "guard": "gap"}]}
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
 
 from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.cluster.node_record import Codec
@@ -15,14 +19,15 @@ from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 ATTEMPTS_ANNOTATION = "trainy.konduktor.ai/attempts"
 BYTES_MOST = 2048
 """Bytes of the annotation up to which Nodes are named; further Nodes are only counted."""
+KEPT_BYTES_MOST = 1024
+"""Bytes of the names of nodes that are kept out; further Nodes are only counted."""
 _VERSION = 1
 _ATTEMPT = Codec(Attempt, "ok", "since", "error")
 _UNWRITTEN = Codec(Unwritten, "node", "verb", "rule")
 
 
 def encode_attempts(attempts: Attempts) -> str:
-    """Return the annotation."""
-    named: list[dict[str, object]] = []
+    """Return the annotation; what it has no space for is counted."""
     found = {
         "v": _VERSION,
         "by": attempts.by,
@@ -30,16 +35,28 @@ def encode_attempts(attempts: Attempts) -> str:
         "heard": attempts.heard,
         "taints": attempts.taints,
         "others": attempts.others,
-        "unwritten": named,
     }
-    left = BYTES_MOST - len(dumps(found).encode("utf-8", "replace"))
-    for each in attempts.unwritten:
-        node = _UNWRITTEN.parts(each)
-        left -= len(dumps(node).encode("utf-8", "replace")) + 1
-        if left < 0:
+    unwritten = _fitting(map(_UNWRITTEN.parts, attempts.unwritten), BYTES_MOST - _bytes(found))
+    kept = _fitting(
+        ({"node": node, "guard": guard} for node, guard in attempts.kept_out.items()), KEPT_BYTES_MOST
+    )
+    more = len(attempts.kept_out) - len(kept)
+    return dumps({**found, "unwritten": unwritten, "kept": kept, "kept_more": more})
+
+
+def _fitting(items: Iterable[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Return the first items, as many as ``most`` bytes of JSON can have."""
+    named = []
+    for item in items:
+        most -= _bytes(item) + 1
+        if most < 0:
             break
-        named.append(node)
-    return dumps(found)
+        named.append(item)
+    return named
+
+
+def _bytes(value: object) -> int:
+    return len(dumps(value).encode("utf-8", "replace"))
 
 
 def decode_attempts(text: str) -> tuple[Attempts | None, str | None]:
@@ -53,7 +70,8 @@ def decode_attempts(text: str) -> tuple[Attempts | None, str | None]:
         by,
         latest,
         fields.decoded("unwritten", _unwritten),
-        **{name: fields.get(name, int) or 0 for name in ("taints", "others", "heard")},
+        **{name: fields.get(name, int) or 0 for name in ("taints", "others", "heard", "kept_more")},
+        kept_out=dict(fields.decoded("kept", _kept)),
     )
     return found, fields.problem
 
@@ -64,3 +82,8 @@ def _unwritten(fields: Fields) -> Unwritten | None:
         fields.complain("node or verb is missing")
         return None
     return Unwritten(**values)
+
+
+def _kept(fields: Fields) -> tuple[str, str] | None:
+    node = fields.need("node", str)
+    return (node, fields.get("guard", str) or "") if node else None

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from konductor_like.backoff import Backoff
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, lease_path, leases_path
 from konductor_like.cluster.errors import (
-    Backoff,
     KubeConflict,
     KubeError,
     KubeNotFound,

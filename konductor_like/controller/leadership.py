@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
+from konductor_like.backoff import Backoff
 from konductor_like.cluster.lease_annotations import Carried
 from konductor_like.controller import logs
 from konductor_like.controller.attempts import AttemptLog
@@ -26,16 +27,19 @@ from konductor_like.controller.node_metrics import View
 from konductor_like.controller.poller import Delivery, Poller, Reader, poll_threads
 from konductor_like.controller.ports import Nodes
 from konductor_like.controller.reconciler import Reconciler
+from konductor_like.controller.side_work import running
 from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.model import Coverage, Fault, LogLine, Source, Verb
 from konductor_like.model.attempts import READS, Attempts, Doing
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS
+from konductor_like.policy.guards import to_publish
 
 IDLE_SECONDS = 5.0
 """Seconds without lines and changes of nodes after which the loop reconciles anyway."""
 ONCE_SECONDS = 0.05
 """The same with ``--once``."""
 ONCE_TRIES = 3
+BACKOFF = Backoff(first_seconds=2.0)
 JOIN_SECONDS = 5.0
 WAKE_SECONDS = 0.1
 """Seconds in which further changes of nodes are gathered into one reconcile."""
@@ -123,8 +127,7 @@ class Leadership:
                 self._tail.start(self.pollers["kernel"].nudge)
                 exits.callback(self._tail.close, JOIN_SECONDS)
             if self._conditions is not None:
-                self._conditions.start()
-                exits.callback(self._conditions.close, JOIN_SECONDS)
+                exits.enter_context(running(self._conditions.thread))
             while not self._stop.is_set():
                 self._reconcile(self._next_deliveries(IDLE_SECONDS))
 
@@ -154,7 +157,8 @@ class Leadership:
 
     def _tried(self) -> Attempts:
         self._attempts.note(Doing.NODES, self._nodes.problem)
-        write, unwritten = self._reconciler.writes()
+        reconciler = self._reconciler
+        write, unwritten = reconciler.writes()
         taints = sum(each.verb is Verb.TAINT for each in unwritten)
         return Attempts(
             self._identity,
@@ -163,6 +167,7 @@ class Leadership:
             taints,
             len(unwritten) - taints,
             len(self._fleet.hearing),
+            to_publish(reconciler.kept_out()),
         )
 
     def unread_since_ns(self) -> int | None:
@@ -220,7 +225,7 @@ class Leadership:
             logs.LOGGER.exception(
                 "This reconcile failed; the controller reads its lines again. Please report this."
             )
-            self._stop.wait(min(30.0, 2.0 ** min(self._failures, 16)))
+            self._stop.wait(BACKOFF.longest_seconds(self._failures))
         self._measure_positions()
         for delivery in deliveries:
             delivery.done.set()

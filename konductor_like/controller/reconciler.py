@@ -125,6 +125,7 @@ class Reconciler:
         self._returned: tuple[ReturnedNode, ...] = ()
         self._wrote_at: datetime | None = None
         self._writes: tuple[Attempt, tuple[Unwritten, ...]] = (Attempt(), ())
+        self._kept_out: Mapping[str, str] = {}
 
     @property
     def unfinished(self) -> int:
@@ -153,6 +154,10 @@ class Reconciler:
     def writes(self) -> tuple[Attempt, tuple[Unwritten, ...]]:
         """Return how writes went, and the Nodes that could not be written. May be called from any thread."""
         return self._writes
+
+    def kept_out(self) -> Mapping[str, str]:
+        """Return, by tainted node, the guard for which it does not return now. For any thread."""
+        return self._kept_out
 
     def misnamed(self, now: datetime) -> Mapping[str, Misnamed]:
         """Return the names in kernel faults that the controller dropped because no Node has the name."""
@@ -197,6 +202,7 @@ class Reconciler:
             self._keep([*self._open, *faults], unknown, now)
             self._confirm(plan, now)
             self._note_writes(plan, now)
+            self._kept_out = plan.kept_out
             self._tell(plan, found, others, now)
         except BaseException:
             # The reader does not commit these lines, so it will deliver them again.

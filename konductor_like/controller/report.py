@@ -230,7 +230,7 @@ class Report:
         message = (
             f"{listed(names, _NAMES)} {deleted} with the controller's taint. The brake counts "
             f"{'it' if len(names) == 1 else 'them'} as out of service until {stamp(until)}. A machine that "
-            "registers again is tainted again, until a person resets it."
+            "registers again is tainted again, until a person releases it."
         )
         logs.warning(message, deleted=list(names[:50]))
         self._fleet_event(EventReason.DELETED, message)

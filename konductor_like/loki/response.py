@@ -15,7 +15,8 @@ from pydantic_core import from_json
 from konductor_like.catalog.patterns import fits_whole
 from konductor_like.loki.logql import kernel_matchers
 from konductor_like.model import LogLine, Source
-from konductor_like.settings import Matcher, Settings
+from konductor_like.selectors import Matcher
+from konductor_like.settings import Settings
 
 TEXT_CHARS = 32_768
 """Characters of a line that are kept, its start and its end: each may take four bytes of memory."""

@@ -228,3 +228,5 @@ class Plan:
     """Recent evidence, to be carried to the next decision."""
     refused: tuple[SkippedTaint, ...] = ()
     """Nodes that are not tainted although an incident or a line is a reason for a taint."""
+    kept_out: Mapping[str, str] = field(default_factory=dict)
+    """By tainted node, the code of the first guard for which the node does not return by itself now."""

@@ -49,11 +49,12 @@ from konductor_like.policy.lifecycle import (
     marked,
     what_failed,
 )
-from konductor_like.policy.needs import advice_on, fault_of, need_of, with_repeats, worse_words, worsening
+from konductor_like.policy.needs import fault_of, need_of, with_repeats, worse_words, worsening
 from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.release import CONTROLLER, contest_words, released_record
 from konductor_like.policy.returns import RELAPSE_WORDS, return_words
 from konductor_like.policy.update import NodeUpdate
+from konductor_like.policy.verdict import action_on
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
@@ -189,7 +190,7 @@ def _words_of_life(update: NodeUpdate, outcome: _Outcome) -> str:
     record = outcome.record
     match outcome.event:
         case EventReason.TAINTED | EventReason.RELAPSED if outcome.about is not None:
-            fault = replace(outcome.about, advice=advice_on(outcome.about, update.state))
+            fault = replace(outcome.about, advice=action_on(outcome.about, update.state)[1])
             relapse = RELAPSE_WORDS if outcome.event is EventReason.RELAPSED else ""
             contest = contest_words(record) if update.removed_by_hand else ""
             parts = (describe(fault), relapse, _hold_words(record.life), contest)

@@ -43,12 +43,12 @@ from konductor_like.policy.change import USER_WRITTEN, change_of, misses_label, 
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.endings import returns_by_time, with_ends
 from konductor_like.policy.escalation import Assessment, assess_fleet
+from konductor_like.policy.guards import first_blocker, kept_out
 from konductor_like.policy.incidents import OPTED_OUT, SEEN_BEFORE, fold_faults
 from konductor_like.policy.machines import leave_boots
 from konductor_like.policy.needs import need_of
 from konductor_like.policy.recent_evidence import renewed_window
 from konductor_like.policy.release import released_by_hand
-from konductor_like.policy.returns import returning, why_stays
 from konductor_like.policy.update import NodeUpdate
 
 ENDS_AT_ONCE = 100
@@ -107,7 +107,7 @@ def decide(
     }
     admission = admit(candidates, snapshot, policy, now, fleet.deferred)
     records = {name: update.record for name, update in updates.items()}
-    back = returning(records, snapshot, policy, now, admission.brake)
+    back, kept = kept_out(records, snapshot, policy, now, admission.brake)
     updates = {
         name: replace(update, returned=ReleaseHow.REBOOT) if name in back else update
         for name, update in updates.items()
@@ -130,6 +130,7 @@ def decide(
         },
         window=window,
         refused=refusals(updates, admission.refused, ignored),
+        kept_out={name: blocker.guard for name, blocker in kept.items()},
     )
 
 
@@ -186,7 +187,7 @@ def _needs_attention(state: NodeState, snapshot: Snapshot, policy: PolicyConfig,
         return True
     if record.life.probation_until is not None and now >= record.life.probation_until:
         return True
-    if policy.returns_by_reboot and tainted and why_stays(state, snapshot, policy, now) is None:
+    if tainted and first_blocker(state, snapshot, policy, now) is None:
         return True
     for incident in record.incidents:
         if incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id:

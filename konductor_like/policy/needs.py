@@ -18,7 +18,6 @@ from konductor_like.model import (
     Needs,
     NodeRecord,
     NodeState,
-    Role,
     Severity,
 )
 from konductor_like.model.time import moment_of, stamp
@@ -167,28 +166,6 @@ def met_words(incident: Incident | None) -> str:
         return ""
     by = _MET_BY[incident.met_by] if incident.has_line else "the return of the GPUs at"
     return f"met by {by} {stamp(moment_of(incident.met_ns or 0))}"
-
-
-def follows_from(incident: Incident) -> str:
-    """Return the advice for an incident that another node's failure caused; empty for any other."""
-    if incident.role is not Role.COLLATERAL or incident.root_cause is None:
-        return ""
-    return f"it followed from a failure on {incident.root_cause}: look there first"
-
-
-def advice_on(incident: Incident, state: NodeState) -> str:
-    """Return what to do about the node's fault, on this node as it is now."""
-    if follows := follows_from(incident):
-        return follows
-    if state.tainted and state.record.life.replace_since is not None and incident.needs != Needs.REPLACEMENT:
-        return f"The node failed too often. {REPLACE_ADVICE}"
-    if met := met_words(incident):
-        return f"Its need was {met}. Test the node, then `konductor-like reset {state.name}`."
-    if incident.by_person and (own := unrepaired(state)):
-        return (
-            f"{incident.advice} Before that the node needs: {need_of_incident(own[0])} ({name_of(own[0])})."
-        )
-    return incident.advice
 
 
 def needs_on(incident: Incident, state: NodeState) -> Needs:

@@ -94,7 +94,7 @@ class Aftermath:
 
     def _check_suspicion(self, state: NodeState) -> None:
         """Check that a node whose evidence had to reach a threshold is tainted, or held by the brake."""
-        if state.tainted or state.blocked:
+        if state.tainted or state.blocked or state.name in self._ledger.left_alone:
             return
         held = any(i.state is IncidentState.HELD for i in state.record.incidents)
         since_ns = max(
@@ -199,6 +199,7 @@ class Aftermath:
             self._is_on_time(o)
             and not released
             and not state.blocked
+            and o.node not in self._ledger.left_alone
             and not (o.finding.severity is Severity.TEST and self._is_over(o))
             and first_ns > max(state.created_ns, acts_from_ns) + MARGIN_NS
         )

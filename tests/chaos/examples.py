@@ -20,6 +20,7 @@ from tests.chaos.steps import (
     Replay,
     Round,
     SetClock,
+    SetNodeClock,
     Silence,
     Step,
     Stop,
@@ -44,12 +45,15 @@ BACK = Setup(
 )
 """Nodes return by themselves after a reboot, and neither holds nor marks for replacement delay that."""
 TESTS = Setup(plain=(False,), test_seconds=200.0)
+GPUS = Setup(plain=(False, False), gpu_seconds=200.0, suspect_days=0.01)
 SLOW = Setup(plain=(False,) * 5, brake_percent=20.0, cooldown_seconds=300.0)
 """The brake allows one tainted node of five, and cools down for five minutes after its release."""
 
 
-def case(tainted: tuple[int, ...], *steps: Step, setup: Setup = FIVE) -> Schedule:
-    return Schedule(1, setup, (ROUND, *steps, ROUND), tainted)
+def case(
+    tainted: tuple[int, ...], *steps: Step, setup: Setup = FIVE, suspect: tuple[int, ...] | None = None
+) -> Schedule:
+    return Schedule(1, setup, (ROUND, *steps, ROUND), tainted, suspect)
 
 
 def _contained(times: int) -> tuple[Step, ...]:
@@ -65,7 +69,7 @@ def _page_faults(*jobs: tuple[int, ...]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-HEARD = (Wait(61.0), ROUND) * 4
+HEARD: tuple[Step, ...] = (Wait(61.0), ROUND) * 4
 OUT: tuple[Step, ...] = (Xid(0, 79), ROUND)
 _OUT_AND_BACK: tuple[Step, ...] = (*OUT, Reboot(0), ROUND, *HEARD)
 _OUT_AND_BACK_AGAIN: tuple[Step, ...] = (Xid(0, 48, 1), ROUND, Reboot(0), ROUND, *HEARD)
@@ -127,6 +131,12 @@ EXAMPLES: dict[str, Schedule] = {
     ),
     "a taint that was removed by hand is not set again": case(
         (), Xid(0, 79), ROUND, Wait(5.0), Untaint(0), Reboot(0), ROUND, Wait(700.0)
+    ),
+    "a fault after a reset taints although the clock of its node is behind": case(
+        (0,),
+        *(SetNodeClock(0, -300.0), Xid(0, 79), *(Wait(330.0), ROUND) * 2, Reset(0), ROUND, Wait(5.0)),
+        *(Xid(0, 79), *(Wait(330.0), ROUND) * 2),
+        setup=LATE,
     ),
     # Repeated faults of one GPU
     "two failures of a GPU do not taint": case((), *_contained(2)),
@@ -259,6 +269,9 @@ EXAMPLES: dict[str, Schedule] = {
         setup=replace(BACK, returns_per_hour=2),
     ),
     "after three relapses no node returns by itself": case((0, 1, 2, 3), *_RELAPSES, setup=BACK),
+    "a resume before the stop forgets no relapse": case(
+        (0, 1, 2, 3), *_RELAPSES[:22], Resume(), *_RELAPSES[22:], setup=BACK
+    ),
     "a person who resumes lets nodes return by themselves again": case(
         (0, 1, 2), *_RELAPSES, Resume(), *HEARD, setup=BACK
     ),
@@ -273,6 +286,19 @@ EXAMPLES: dict[str, Schedule] = {
     ),
     "a replay of a test that has ended does not taint": case(
         (), Xid(0, 14), ROUND, Wait(250.0), ROUND, Replay(0), ROUND, setup=TESTS
+    ),
+    # GPUs that are missing
+    "the time of missing GPUs begins again after a reboot": case(
+        (), *HEARD[:2], Gpus(0, 7), ROUND, *HEARD[:4], Reboot(0), ROUND, *HEARD[:4], setup=GPUS, suspect=()
+    ),
+    "missing GPUs do not end by quiet": case(
+        (), *HEARD[:2], Gpus(0, 7), ROUND, *HEARD, *(Wait(300.0), ROUND) * 4, setup=GPUS, suspect=(0,)
+    ),
+    "GPUs that many nodes lost earlier do not excuse a node that loses some now": case(
+        (),
+        *(*HEARD[:2], Gpus(0, 7), Gpus(1, 7), ROUND, *HEARD, *HEARD, Gpus(2, 7), ROUND, *HEARD),
+        setup=replace(GPUS, plain=(False,) * 3),
+        suspect=(2,),
     ),
     # Number of writes
     "a count that grows is written once in ten minutes": case((0,), *(Xid(0, 95, 1), Wait(10.0), ROUND) * 40),

@@ -150,6 +150,10 @@ class Ledger:
         """The most nanoseconds by which the clock of a controller was ahead of true time."""
         self.touched: set[str] = set()
         """Nodes that a person wrote to, or that somebody deleted."""
+        self.left_alone: set[str] = set()
+        """Nodes that a person had the controller leave alone for a while: faults of then taint nothing."""
+        self._kept: dict[str, str] = {}
+        """The guard that kept a tainted node out of service last, by node."""
         self.forgers: set[str] = set()
         """Nodes whose kubelet wrote into their own record."""
 
@@ -255,6 +259,12 @@ class Ledger:
 
     def check_now(self) -> None:
         """Check that at most one process may write, unless somebody deleted the Lease of its holder."""
+        for process in filter(None, self._world.processes):
+            found = process.kept_out()
+            self.happened.update(
+                f"guard {guard}" for name, guard in found.items() if self._kept.get(name) != guard
+            )
+            self._kept |= found
         writers = [p.name for p in self._world.processes if p is not None and p.may_write()]
         lost_for = self._world.clock.seconds() - self._lease_lost_seconds
         if len(writers) > 1 and lost_for > DEADLINE_SECONDS:
@@ -267,6 +277,14 @@ class Ledger:
             tainted = stored is not None and self._world.decode(stored).tainted
             if tainted is not (name in names):
                 self.break_(f"{name} is {'tainted' if tainted else 'not tainted'}")
+
+    def check_suspect(self, names: Collection[str]) -> None:
+        """Check that these nodes are labelled suspect, and no others."""
+        for name in self._world.names:
+            stored = self._world.nodes.stored(name)
+            suspect = stored is not None and self._world.decode(stored).as_read.health == "suspect"
+            if suspect is not (name in names):
+                self.break_(f"{name} is {'suspect' if suspect else 'not suspect'}")
 
     def _written_by(
         self, process: Process, name: str, old: NodeState, new: NodeState, *, late: bool, step: int

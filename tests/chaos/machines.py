@@ -11,7 +11,7 @@ from konductor_like.detection import packaged
 from konductor_like.model import Finding, Source
 from konductor_like.sandbox.kubernetes.store import Key
 from tests.chaos.clock import SECOND_NS, moment_of
-from tests.chaos.setup import DOMAIN_LABEL, POOL_LABEL
+from tests.chaos.setup import DOMAIN_LABEL, MANAGED, POOL_LABEL
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -122,6 +122,7 @@ class Machine:
     clock_ahead_ns: int = 0
     clock_was_set: bool = False
     gpus: int = ALL_GPUS
+    ready: bool = True
     sequence: int = 1000
     stamp_us: int = 0
     ring: list[KernelRecord] = field(default_factory=list)
@@ -209,7 +210,7 @@ class Nodes:
         if created_ns is not None:
             created = moment_of(created_ns)
         machine.posted_ns = created_ns or self._world.clock.true_ns
-        labels = {"nvidia.com/gpu.present": "true", POOL_LABEL: f"pool-{int(name[-1]) % 2}"}
+        labels = {"nvidia.com/gpu.present": "true", POOL_LABEL: f"pool-{int(name[-1]) % 2}", MANAGED: "yes"}
         if self._world.setup.rack:
             labels[DOMAIN_LABEL] = "rack-0"
         self._world.kube.put_node(
@@ -224,7 +225,7 @@ class Nodes:
                 },
                 "spec": {},
                 "status": {
-                    "nodeInfo": {"systemUUID": machine.system_id, "bootID": machine.boot_id},
+                    "nodeInfo": self._info(name),
                     "conditions": [self._condition(name)],
                     **_gpus(machine.gpus),
                 },
@@ -250,7 +251,6 @@ class Nodes:
         if self.stored(name) is not None:
             gpus = _gpus(self._world.machines[name].gpus)
             self._world.kube.edit_node(name, lambda node: node["status"].update(gpus))
-            self._world.ledger.returns.gpus_posted(name)
 
     def _kubelet_runs(self, name: str) -> bool:
         """Whether the Node exists and has the machine's present boot."""
@@ -260,7 +260,7 @@ class Nodes:
 
     def _report(self, name: str) -> None:
         def change(node: dict[str, Any]) -> None:
-            node["status"]["nodeInfo"]["bootID"] = self._world.machines[name].boot_id
+            node["status"]["nodeInfo"] = self._info(name)
             node["status"]["conditions"] = [self._condition(name)]
 
         self._world.kube.edit_node(name, change)
@@ -268,7 +268,11 @@ class Nodes:
     def _condition(self, name: str) -> dict[str, str]:
         """Return the Ready condition, with the time of the machine's clock."""
         at = moment_of(self._world.node_clock_ns(name)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return {"type": "Ready", "status": "True", "lastHeartbeatTime": at}
+        return {"type": "Ready", "status": str(self._world.machines[name].ready), "lastHeartbeatTime": at}
+
+    def _info(self, name: str) -> dict[str, str]:
+        machine = self._world.machines[name]
+        return {"systemUUID": machine.system_id, "bootID": machine.boot_id}
 
     def send_heartbeats(self) -> None:
         if self._world.clock.true_ns - self._heartbeat_ns < HEARTBEAT_NS:

@@ -15,8 +15,11 @@ from itertools import count
 from typing import Any
 
 from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role, Source
+from konductor_like.policy.guards import Guard
 from konductor_like.policy.lifecycle import Happening
 from tests.chaos.examples import EXAMPLES
+from tests.chaos.examples_of_guards import BESIDE, GUARD_EXAMPLES, KEPT_BY, OF_THE_COMMAND_LINE
+from tests.chaos.examples_of_harm import HARM_EXAMPLES
 from tests.chaos.mutant import Mutant
 from tests.chaos.schedule import play, schedule_of
 
@@ -150,14 +153,26 @@ def _admit(everybody: bool) -> Callable[[Any], Any]:
     return admit
 
 
-def _without(*words: str) -> Callable[[Any], Any]:
-    """Replace a function that yields reasons by one that leaves out those with these words."""
+def _as_of_one_boot(real: Any) -> Any:
+    def seen(known: Any, state: Any, *rest: Any) -> Any:
+        if known is not None:
+            machine = replace(known.state.machine, boot_id=state.machine.boot_id)
+            known = replace(known, state=replace(known.state, machine=machine))
+        return real(known, state, *rest)
 
-    def of(real: Any) -> Any:
-        return lambda *args: (why for why in real(*args) if not any(each in why for each in words))
+    return seen
 
-    return of
 
+def _relapsed(each: Any) -> bool:
+    return each.relapsed_at is not None
+
+
+def _never(*guards: Guard) -> Callable[[Any], Any]:
+    """Replace a function that yields what keeps a node out by one that leaves out these guards."""
+    return lambda real: lambda *args: (each for each in real(*args) if each.guard not in guards)
+
+
+ALL_EXAMPLES = EXAMPLES | HARM_EXAMPLES | GUARD_EXAMPLES
 
 MUTANTS: dict[str, Mutant] = {
     # The cursor
@@ -212,6 +227,17 @@ MUTANTS: dict[str, Mutant] = {
     "the Lease of another holder is taken at once": Mutant(
         "cluster.LeaderLease._may_take", _returns(True), seed=6
     ),
+    "a return does not test that nothing of the Node changed": Mutant(
+        *(
+            "cluster._tests",
+            _changed(lambda tests: [each for each in tests if "Version" not in each["path"]]),
+        ),
+        example="a node that is cordoned between the decision and the write stays tainted",
+    ),
+    "a failing write is tried ever more rarely": Mutant(
+        *("controller.RETRY_CAP_SECONDS", lambda _: 1e9),
+        example="a return that is refused for long is tried again every two minutes",
+    ),
     "a patch tests nothing": Mutant(
         "cluster._tests", _returns([]), example="a change that others make during a write is kept"
     ),
@@ -237,6 +263,10 @@ MUTANTS: dict[str, Mutant] = {
     "nothing was seen before": Mutant("policy.IncidentBuilder.seen", _returns(False), seed=3),
     "a release covers no incident": Mutant("policy._released", _first_argument, seed=4),
     "a release covers everything": Mutant("policy.covers", _returns(True), seed=7),
+    "a release covers by its time what has a place in the kernel log": Mutant(
+        *("policy.decides_by_position", _returns(False)),
+        example="a fault after a reset taints although the clock of its node is behind",
+    ),
     "a taint removed by hand is set again": Mutant(
         *("policy.fold_faults", _with_argument(removal=None)),
         example="a taint that was removed by hand is not set again",
@@ -279,31 +309,6 @@ MUTANTS: dict[str, Mutant] = {
         example="the brake counts a deleted node until the cool-down ends",
     ),
     # The way back
-    "a node returns without a reboot": Mutant(
-        *("policy.returns.reasons", _without("reboot")), example="a node that did not boot stays tainted"
-    ),
-    "a node returns whatever it needs": Mutant(
-        *("policy.returns.reasons", _without(" not a reboot", "no reboot since")),
-        example="a node whose fault needs an inspection stays tainted",
-    ),
-    "a node returns although its kernel log is not heard": Mutant(
-        *("policy._unheard", _returns(None)), example="a node whose kernel log is silent stays tainted"
-    ),
-    "a node returns in spite of its hold": Mutant(
-        *("policy.returns.reasons", _without("meant to stay")),
-        example="a node with a hold stays tainted until it ends",
-    ),
-    "a node returns that a person tainted": Mutant(
-        *("policy.returns.reasons", _without("a person tainted", "no reboot since", " not a reboot")),
-        example="a node that a person tainted stays tainted",
-    ),
-    "a node returns in spite of its cordon": Mutant(
-        *("policy.returns.reasons", _without("cordoned")), example="a cordoned node stays tainted"
-    ),
-    "a node returns with missing GPUs": Mutant(
-        *("policy.returns.reasons", _without("it has only")),
-        example="a node with fewer GPUs than before stays tainted",
-    ),
     "a return covers unread lines": Mutant(
         *("model.ReleaseHow.by_controller", lambda _: property(lambda _how: False)),
         example="a fault of the new boot whose line comes after the return taints",
@@ -318,11 +323,34 @@ MUTANTS: dict[str, Mutant] = {
     "the relapses of the fleet are forgotten": Mutant(
         *("policy.is_stopped", _returns(False)), example="after three relapses no node returns by itself"
     ),
+    "every resume forgets the relapses": Mutant(
+        *("policy.settled_by_resume", lambda _: lambda controls: [*filter(_relapsed, controls.returned)]),
+        example="a resume before the stop forgets no relapse",
+    ),
+    "the faults of another board are repaired by its boot": Mutant(
+        "policy._of_another_machine", _first_argument, example="a node that gets another board stays tainted"
+    ),
     "any number of nodes return in an hour": Mutant(
         *("policy.returns_left", _returns(100)), example="two nodes return in an hour if two may"
     ),
     "a test ends although a fault taints too": Mutant(
         *("policy.returns_by_time", _returns(True)), example="a test does not end beside a fault"
+    ),
+    # GPUs that are missing
+    "the time of missing GPUs goes on over a reboot": Mutant(
+        *("policy._seen", _as_of_one_boot),
+        example="the time of missing GPUs begins again after a reboot",
+    ),
+    "missing GPUs end by quiet": Mutant(
+        *("model.Incident.has_line", lambda _: property(lambda _incident: True)),
+        example="missing GPUs do not end by quiet",
+    ),
+    "GPUs that were lost at any time were lost together": Mutant(
+        *(
+            "policy.counted",
+            lambda real: lambda before, states, _seconds, now: real(before, states, 1e6, now),
+        ),
+        example="GPUs that many nodes lost earlier do not excuse a node that loses some now",
     ),
     # Many nodes at once
     "collateral taints": Mutant(
@@ -414,6 +442,21 @@ MUTANTS: dict[str, Mutant] = {
     ),
 }
 
+GUARDED: dict[Guard, str] = {
+    Guard.OTHER_MACHINE: "a decision adapts the record first, and the faults then need an inspection",
+    Guard.RETURN_LIMIT: "no more nodes are chosen than the hour still allows",
+}
+MUTANTS |= {
+    f"the guard {guard} never holds": Mutant(
+        "policy.guards.blockers",
+        _never(guard, *BESIDE.get(guard, ())),
+        example=KEPT_BY.get(guard),
+        guarded=GUARDED.get(guard, ""),
+    )
+    for guard in Guard
+    if guard not in OF_THE_COMMAND_LINE
+}
+
 
 def noticed_by(name: str, seeds: range = range(0)) -> str:
     """Return what notices a mutant (its example, its seed or one of ``seeds``), and the sentence; "" if none.
@@ -421,7 +464,7 @@ def noticed_by(name: str, seeds: range = range(0)) -> str:
     Raises NoSuchNameError or ValueError if the mutant no longer fits the program.
     """
     mutant = MUTANTS[name]
-    schedules = [(f"example {mutant.example!r}", EXAMPLES[mutant.example])] if mutant.example else []
+    schedules = [(f"example {mutant.example!r}", ALL_EXAMPLES[mutant.example])] if mutant.example else []
     numbers = (mutant.seed,) if mutant.seed is not None else () if mutant.example else seeds
     with mutant():
         for source, schedule in (*schedules, *((f"seed {seed}", schedule_of(seed)) for seed in numbers)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from konductor_like import model
+from konductor_like.backoff import Backoff, retrying
 from konductor_like.cli.nodes import acts
 from konductor_like.cli.nodes.acts import Acknowledgement, OperatorTaint
 from konductor_like.cli.nodes.writes import NodeWrites
@@ -24,6 +26,7 @@ from konductor_like.sandbox.kubernetes.store import Key
 from tests.chaos import wire
 from tests.chaos.machines import GPUS
 from tests.chaos.process import LEASE, NAMESPACE, SerialCrew
+from tests.chaos.setup import CLAIM
 from tests.chaos.steps import node_of
 
 if TYPE_CHECKING:
@@ -178,12 +181,60 @@ class Cordon:
     on: bool = True
 
     def take(self, world: World) -> None:
-        name, on = node_of(world, self.node), self.on
-        world.nodes.edit(name, lambda node: node["spec"].update(unschedulable=on))
-        world.ledger.returns.cordoned(name, on=on)
+        on = self.on
+        world.nodes.edit(node_of(world, self.node), lambda node: node["spec"].update(unschedulable=on))
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """``kubectl label nodes NAME KEY=VALUE``; without a value the label is removed."""
+
+    node: int
+    key: str = model.OPT_OUT_LABEL
+    value: str | None = "true"
+
+    def take(self, world: World) -> None:
+        def change(node: dict[str, Any]) -> None:
+            node["metadata"]["labels"].pop(self.key, None)
+            if self.value is not None:
+                node["metadata"]["labels"][self.key] = self.value
+
+        world.nodes.edit(node_of(world, self.node), change)
+        world.ledger.left_alone.add(node_of(world, self.node))
+
+
+@dataclass(frozen=True, slots=True)
+class SpoilRecord:
+    """Somebody damages one part of a node's record, which stays readable otherwise."""
+
+    node: int
+
+    def take(self, world: World) -> None:
+        def change(node: dict[str, Any]) -> None:
+            notes = node["metadata"].get("annotations", {})
+            if text := notes.get(model.RECORD_ANNOTATION):
+                notes[model.RECORD_ANNOTATION] = json.dumps({**json.loads(text), "hold_until": "tomorrow"})
+
+        world.nodes.edit(node_of(world, self.node), change)
 
 
 # Other programs
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Another tool claims a node for its own repair with a taint, or gives it back."""
+
+    node: int
+    on: bool = True
+
+    def take(self, world: World) -> None:
+        taint = {"key": CLAIM, "effect": "NoSchedule"}
+        _edit_taints(
+            world,
+            self.node,
+            lambda taints: [*(each for each in taints if each != taint), *([taint] if self.on else [])],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +331,7 @@ def carry_out(world: World, work: NodeWrites, name: str | None) -> None:
     work._writer = writer
     work.by = "ann"  # one request less, so that the schedules found earlier stay the same
     if work._events is not None:
-        work._events._sleep = lambda _: True
+        work._events._retry = retrying(Backoff(), lambda _: True, attempts=1)
     output = io.StringIO()
     with redirect_stdout(output), redirect_stderr(output):
         try:

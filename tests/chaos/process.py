@@ -261,6 +261,10 @@ class Process:
         """Return the nodes with unanswered writes: they may be tainted, and the brake counts them already."""
         return () if self._reconciler is None else self._reconciler._in_flight.keys()
 
+    def kept_out(self) -> Mapping[str, str]:
+        """Return the tainted nodes that its last decision kept out of service, each with its first guard."""
+        return {} if self._reconciler is None else self._reconciler.kept_out()
+
     def round(self) -> None:
         """Do one round: watch the nodes, lead if it may, poll, reconcile, renew."""
         if self.dead or self.stopped or self._busy:
@@ -336,7 +340,7 @@ class Process:
         assert self._leadership is not None
         loop = self._leadership.pollers[name]
         for _ in range(PIECES_IN_A_ROW if name == "warmup" else POLLS_IN_A_ROW):
-            if name == "warmup" and not self._world.recovered and self._world.rng.random() < 0.1:
+            if name == "warmup" and not self._world.recovered and self._world.traffic.warmup_waits():
                 return  # the other loops do not wait for the warm-up
             oldest_ns = self._world.lines.take_nudge() if name == "kernel" else None
             batch = None if self._ended.is_set() else loop._poll(oldest_ns)

@@ -22,7 +22,8 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import unix_ns
 from tests.chaos.evidence import recorded_in
-from tests.chaos.machines import ALL_GPUS, seconds
+from tests.chaos.machines import seconds
+from tests.chaos.setup import CLAIM
 
 if TYPE_CHECKING:
     from tests.chaos.process import Process
@@ -87,10 +88,6 @@ class Returns:
         """When a person last resumed."""
         self._relapsed: set[str] = set()
         """Uids of the Nodes that relapsed and that no person has released since."""
-        self._cordoned: dict[str, int] = {}
-        """The resourceVersion of each cordoned Node after its cordon."""
-        self._short: dict[str, int] = {}
-        """The resourceVersion of each Node that has fewer GPUs than before."""
         self._heartbeats: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
         """The Loki timestamps of all heartbeats, by node and boot."""
         self._printed: set[tuple[str, str]] = set()
@@ -122,16 +119,6 @@ class Returns:
     def loses(self, text: str) -> None:
         """Note that this line of a kernel-log reader tells of records that nobody heard."""
         self._losing.add(text)
-
-    def cordoned(self, name: str, *, on: bool) -> None:
-        self._cordoned.pop(name, None)
-        if on and (version := self._version(name)):
-            self._cordoned[name] = version
-
-    def gpus_posted(self, name: str) -> None:
-        self._short.pop(name, None)
-        if self._world.machines[name].gpus < ALL_GPUS:
-            self._short[name] = self._version(name)
 
     def person_resumes(self) -> None:
         """Note that relapses until now no longer count for the fleet."""
@@ -204,8 +191,10 @@ class Returns:
             yield "its hold has not ended"
         yield from self._unmet(old)
         yield from self._unheard(old)
-        if not (late or process.waits_for(old.name)):
-            yield from self._seen_against(process, old, step)
+        yield from self._node_against(old)
+        is_paused = self._world.ledger.brake.pauses(step) and process.reads_lease()
+        if is_paused and not (late or process.waits_for(old.name)):
+            yield "tainting is paused"
         yield from self._fleet_against(old, now_ns)
         if self._world.setup.probation_seconds and new.record.life.probation_until is None:
             yield "it is not on probation"
@@ -250,16 +239,19 @@ class Returns:
         if self._world.clock.true_ns - heard[-1] > stale_ns and not self._world.clocks_differ:
             yield "its kernel log is silent"
 
-    def _seen_against(self, process: Process, old: NodeState, step: int) -> Iterator[str]:
-        """Describe what the process had seen that forbids the return."""
-        seen = process.seen.get(old.name)
-        version = int(seen.as_read.resource_version) if seen is not None else 0
-        if self._cordoned.get(old.name, version + 1) <= version:
-            yield "it is cordoned"
-        if self._short.get(old.name, version + 1) <= version and (old.record.gpus or 0) > self._count(old):
-            yield f"it has {self._count(old)} of {old.record.gpus} GPUs"
-        if self._world.ledger.brake.pauses(step) and process.reads_lease():
-            yield "tainting is paused"
+    def _node_against(self, old: NodeState) -> Iterator[str]:
+        """Describe what the Node itself says against the return: its patch tests that nothing changed."""
+        count = old.gpus.allocatable
+        against = {
+            "it is cordoned": old.unschedulable,
+            "it is not Ready": not old.ready,
+            "another tool has claimed it": any(taint.key == CLAIM for taint in old.taints),
+            "it is opted out": old.opted_out,
+            "it is not selected": not old.selected,
+            f"it has {count} of {old.record.gpus} GPUs": count < (old.record.gpus or 0),
+            "its record is damaged": old.record_problem is not None,
+        }
+        yield from (why for why, holds in against.items() if holds)
 
     def _fleet_against(self, old: NodeState, now_ns: int) -> Iterator[str]:
         if old.machine.node_uid in self._relapsed:
@@ -295,14 +287,6 @@ class Returns:
     def _uid_now(self, name: str) -> str:
         stored = self._world.nodes.stored(name)
         return "" if stored is None else self._world.decode(stored).machine.node_uid
-
-    def _version(self, name: str) -> int:
-        stored = self._world.nodes.stored(name)
-        return 0 if stored is None else int(stored["metadata"]["resourceVersion"])
-
-    def _count(self, state: NodeState) -> int:
-        stored = self._world.nodes.stored(state.name)
-        return 0 if stored is None else int(stored["status"]["allocatable"]["nvidia.com/gpu"])
 
 
 def _is_open(incident: Incident) -> bool:

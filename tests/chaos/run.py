@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
+from konductor_like.policy.guards import Guard
+from tests.chaos.examples_of_guards import OF_THE_COMMAND_LINE
 from tests.chaos.schedule import Schedule, play, schedule_of, shrunk
 
 BATCH = 50
@@ -24,7 +26,7 @@ class Tally:
     requests: int = 0
     taints: int = 0
     happened: Counter[str] = field(default_factory=Counter)
-    """How often each rare event happened."""
+    """See :attr:`Outcome.happened`; guards that kept no node out are counted, too."""
     broken: list[tuple[int, str]] = field(default_factory=list)
     """Seeds with the first invariant that each broke."""
 
@@ -106,7 +108,8 @@ def main(arguments: list[str]) -> int:
         f"{total.requests:,} requests, {total.taints:,} taints in {seconds:.0f} s "
         f"({total.schedules / seconds:.0f} a second); broken: {len(total.broken)}\n"
     )
-    for event, times in sorted(total.happened.items()):
+    guards = {f"guard {guard}": 0 for guard in Guard if guard not in OF_THE_COMMAND_LINE}
+    for event, times in sorted((guards | total.happened).items()):
         sys.stdout.write(f"{times:7,} x {event}\n")
     if total.broken:
         sys.stdout.write("python -m tests.chaos --seed N shortens and prints one\n")

@@ -14,6 +14,7 @@ from tests.chaos.people import Resume
 from tests.chaos.setup import Setup
 from tests.chaos.steps import Round, Step
 from tests.chaos.stories import LARGE_STORIES, STORIES, draw, woven
+from tests.chaos.stories_of_guards import GUARD_STORIES
 from tests.chaos.stories_of_harm import FORGED_STORIES, HARM_STORIES
 from tests.chaos.stories_of_returns import RETURN_STORIES
 from tests.chaos.world import World
@@ -31,6 +32,8 @@ class Schedule:
     steps: tuple[Step, ...]
     tainted: tuple[int, ...] | None = None
     """The nodes that must be tainted after the last step; None: only the invariants are checked."""
+    suspect: tuple[int, ...] | None = None
+    """The nodes that must be suspect then."""
 
     def __str__(self) -> str:
         return "\n".join([f"seed {self.seed}: {self.setup}", *(f"    {step}," for step in self.steps)])
@@ -45,7 +48,7 @@ class Outcome:
     taints: int
     requests: int
     happened: Counter[str]
-    """How often each rare event happened."""
+    """How often each rare event happened, each guard began to keep a node out, and each Event was sent."""
     trace: list[str] = field(default_factory=list)
 
 
@@ -100,6 +103,9 @@ def schedule_of(seed: int) -> Schedule:
     forged = random.Random(f"forged {seed}")
     if forged.random() < 0.3:
         steps = woven(forged, steps, draw(forged, nodes, FORGED_STORIES, forged.choice((8, 16, 30))))
+    guards = random.Random(f"guards {seed}")
+    if guards.random() < 0.3:
+        steps = woven(guards, steps, draw(guards, nodes, GUARD_STORIES, guards.choice((8, 16, 30))))
     return Schedule(seed, setup, (Round(), *steps))
 
 
@@ -111,8 +117,12 @@ def play(schedule: Schedule, *, traced: bool = False) -> Outcome:
         world.run(schedule.steps)
         if schedule.tainted is not None:
             world.ledger.check_tainted([world.names[number] for number in schedule.tainted])
-        recover(world)
+        if schedule.suspect is not None:
+            world.ledger.check_suspect([world.names[number] for number in schedule.suspect])
+        if traced or not world.ledger.broken:
+            recover(world)
     ledger = world.ledger
+    ledger.happened.update(f"Event {event['reason']}" for event in world.kube.objects("events"))
     return Outcome(schedule, ledger.broken, ledger.tainted_once, world.requests, ledger.happened, world.trace)
 
 

@@ -9,7 +9,9 @@ from konductor_like.sandbox.loki.limits import BigAnswer
 from konductor_like.settings import Settings
 
 ENDPOINT = "http://loki.test:3100"
-POOL_LABEL, DOMAIN_LABEL = "example.org/pool", "example.org/rack"
+POOL_LABEL, DOMAIN_LABEL, MANAGED = "example.org/pool", "example.org/rack", "example.org/managed"
+CLAIM = "karpenter.sh/disrupted"
+"""The taint with which another tool claims a node."""
 RATE_SECONDS = 100.0
 
 
@@ -72,6 +74,7 @@ def settings_of(setup: Setup) -> Settings:
         brake_cooldown_seconds=setup.cooldown_seconds,
         pool_label=POOL_LABEL,
         domain_label=DOMAIN_LABEL,
+        node_selector=MANAGED,
         suspect_taint="PreferNoSchedule" if setup.suspect_taint else "none",
         common_node_jobs=setup.common_jobs,
         kernel_overlap_seconds=setup.overlap_seconds,

@@ -113,6 +113,16 @@ class SetClock:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowWarmup:
+    """A controller that starts takes its time to read what it had acted upon before."""
+
+    seconds: float
+
+    def take(self, world: World) -> None:
+        world.traffic.warmup_from_ns = world.clock.true_ns + seconds(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Time passes."""
 
@@ -274,14 +284,30 @@ class Gpus:
 
 
 @dataclass(frozen=True, slots=True)
-class Reboot:
-    """The machine comes up again; its kubelet posts the new boot later."""
+class Ready:
+    """The kubelet of a machine reports that its Node is Ready, or that it is not."""
 
     node: int
-    posted_after: float = 0.0
+    on: bool = True
 
     def take(self, world: World) -> None:
         name = node_of(world, self.node)
+        world.machines[name].ready = self.on
+        world.nodes.post_boot(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    """The machine comes up again, perhaps with another board; its kubelet posts the new boot later."""
+
+    node: int
+    posted_after: float = 0.0
+    new_board: bool = False
+
+    def take(self, world: World) -> None:
+        name = node_of(world, self.node)
+        if self.new_board:
+            world.machines[name].system_id = f"system-{name}-{world.uuid()}"
         world.machines[name].reboot(world.uuid(), world.clock.true_ns)
         world.later(self.posted_after, lambda: world.nodes.post_boot(name))
         world.ledger.allowed[name] += 4

@@ -15,6 +15,7 @@ import pytest
 
 from tests.chaos import harm, people, steps
 from tests.chaos.examples import EXAMPLES
+from tests.chaos.examples_of_guards import GUARD_EXAMPLES
 from tests.chaos.examples_of_harm import HARM_EXAMPLES
 from tests.chaos.found import FOUND
 from tests.chaos.harm import LEASE_PARTS, RECORD_PARTS
@@ -59,7 +60,7 @@ def test_a_kept_finding_does_not_break_again(schedule: Schedule) -> None:
     assert play(schedule).broken == []
 
 
-@pytest.mark.parametrize("schedule", EXAMPLES.values(), ids=EXAMPLES)
+@pytest.mark.parametrize("schedule", (EXAMPLES | GUARD_EXAMPLES).values(), ids=EXAMPLES | GUARD_EXAMPLES)
 def test_an_example_taints_the_expected_nodes_and_no_others(schedule: Schedule) -> None:
     assert play(schedule).broken == []
 

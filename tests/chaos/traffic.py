@@ -198,6 +198,12 @@ class Traffic:
         self.troubles = Troubles()
         self.strikes: list[Strike] = []
         self.blind_until_ns = 0
+        self.warmup_from_ns = 0
+        """When a controller that starts may begin to read what was acted upon before."""
+
+    def warmup_waits(self) -> bool:
+        """Whether a controller that starts does not read yet what was acted upon before."""
+        return self._world.rng.random() < 0.1 or self._world.clock.true_ns < self.warmup_from_ns
 
     def clear(self) -> None:
         """Cancel all troubles, strikes and blindness."""

@@ -141,7 +141,7 @@ class World:
         self.recovered = True
         self.traffic.clear()
         for name, machine in self.machines.items():
-            machine.clock_ahead_ns = 0
+            machine.clock_ahead_ns, machine.ready = 0, True
             if self.nodes.stored(name) is None:
                 self.nodes.put(name)
         for process in self.processes:

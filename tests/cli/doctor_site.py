@@ -29,9 +29,9 @@ from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.loki import LokiServer, shipped
 from konductor_like.sandbox.loki.limits import LokiLimits
 from tests.cli.scenes import settings_of
-from tests.manifests.manifests import documents, only
 from tests.manifests.policy import StoredPolicies
 from tests.manifests.roles import CONTROLLER, rules_of
+from tools.manifests.manifests import documents, only
 
 GPU_NODES = ("gpu-1.example.com", "gpu-2.example.com", "gpu-3.example.com")
 BOOT = "0b1c2d3e-0000-4000-8000-000000000001"

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
+from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import Health, NodeReport, node_report, node_reports
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import (
+    BrakeState,
     Coverage,
     Incident,
     IncidentState,
     KernelPosition,
+    NodeState,
     Release,
     ReleaseHow,
     Severity,
@@ -24,9 +27,13 @@ from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, faulty, incident, wit
 ALL_MEASURED = Coverage(NOW, listed_are_measured=False)
 
 
+def reported(state: NodeState, coverage: Coverage | None = ALL_MEASURED) -> NodeReport:
+    return node_report(state, ControllerReport("ns/lease", coverage=coverage), BrakeState(1, 0, 1), NOW)
+
+
 def report_of(node: dict[str, Any], *, unknown: frozenset[str] = frozenset()) -> NodeReport:
     """Return the report on a Node object."""
-    return node_report(decode_node(node), replace(ALL_MEASURED, unknown=unknown))
+    return reported(decode_node(node), replace(ALL_MEASURED, unknown=unknown))
 
 
 def recorded(*incidents: Incident, tainted: bool = False) -> dict[str, Any]:
@@ -127,7 +134,7 @@ def test_the_warning_of_a_release_stays_until_the_boot_changes(rebooted: bool, w
     if rebooted:
         state = replace(state, machine=replace(state.machine, boot_id="another"))
 
-    assert ("It still needs a reboot." in node_report(state, ALL_MEASURED).warnings) is warned
+    assert ("It still needs a reboot." in reported(state).warnings) is warned
 
 
 def test_nodes_without_gpus_and_without_a_trace_are_not_listed() -> None:
@@ -135,7 +142,9 @@ def test_nodes_without_gpus_and_without_a_trace_are_not_listed() -> None:
     tainted["spec"]["taints"] = [dict(OUR_TAINT)]
     nodes = [make_cpu_node("cpu-1"), tainted, make_node("gpu-1")]
 
-    assert [report.name for report in node_reports(map(decode_node, nodes), ALL_MEASURED)] == [
+    controller = ControllerReport("ns/lease", coverage=ALL_MEASURED)
+    reports = node_reports(map(decode_node, nodes), controller, BrakeState(1, 0, 1), NOW)
+    assert [report.name for report in reports] == [
         "cpu-2",
         "gpu-1",
     ]
@@ -144,9 +153,10 @@ def test_nodes_without_gpus_and_without_a_trace_are_not_listed() -> None:
 def test_no_node_is_healthy_by_an_old_report() -> None:
     coverage = Coverage(ago(9_000), listed=frozenset({"gpu-2"}), listed_are_measured=False)
     nodes = [decode_node(make_node("gpu-1")), decode_node(make_node("gpu-2"))]
+    old = ControllerReport("ns/lease", coverage=coverage)
 
-    reports = node_reports([*nodes, decode_node(faulty("gpu-3"))], coverage, ago(9_000))
+    reports = node_reports([*nodes, decode_node(faulty("gpu-3"))], old, BrakeState(3, 1, 1), NOW)
 
     assert [report.health for report in reports] == [Health.FAULTY, Health.UNKNOWN, Health.UNKNOWN]
     assert "its kernel log has not been read since 2026-05-06T09:30:00Z" in reports[0].notes
-    assert {report.health for report in node_reports(nodes, None)} == {Health.NOT_MEASURED}
+    assert {reported(node, None).health for node in nodes} == {Health.NOT_MEASURED}

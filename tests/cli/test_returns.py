@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cli.explain.node import document, explain_node, paragraphs
+from konductor_like.cli.explain.node import explain_node, paragraphs
 from konductor_like.cli.status.document import status_document
-from konductor_like.cli.status.report import Fleet, Health, StatusReport, status_report
-from konductor_like.cli.status.returning import why_not_returned
+from konductor_like.cli.status.report import Fleet, Health, StatusReport, node_report, status_report
 from konductor_like.cli.status.text import status_lines, warnings
 from konductor_like.cluster.lease_annotations import RETURNED_ANNOTATION, encode_returned
 from konductor_like.cluster.node_decoder import decode_node
@@ -103,7 +102,6 @@ def status(state: NodeState, **known: Any) -> StatusReport:
 def explained(state: NodeState, **known: Any) -> str:
     """Return the paragraph ``Return`` of ``explain``."""
     found = explain_node("gpu-1", fleet(state, **known), RULES)
-    assert document(found)["node"]["whyNotReturned"] == found.why_not_returned
     return "".join(str(text) for label, text in paragraphs(found) if label == "Return")
 
 
@@ -145,10 +143,10 @@ def test_a_held_node_keeps_others_out_while_it_waits_for_the_cool_down_and_not_f
     cooling = BrakeState(5, 0, 1, (Held("gpu-2", incident(), SkipReason.COOLDOWN),), rearms_at=ago(-300))
     full = BrakeState(5, 1, 1, (Held("gpu-2", incident()),))
 
-    why = why_not_returned(rebooted(), controller, cooling, NOW) or ""
+    why = node_report(rebooted(), controller, cooling, NOW).verdict.why_not_returned or ""
 
     assert why.startswith("the brake holds gpu-2 back: the brake's cool-down ends at 2026-05-06T12:05:00Z")
-    assert why_not_returned(rebooted(), controller, full, NOW) is None
+    assert node_report(rebooted(), controller, full, NOW).verdict.why_not_returned is None
 
 
 def test_with_the_default_settings_only_the_json_says_that_a_person_returns_the_node() -> None:

@@ -33,10 +33,9 @@ REMINDER = "The node has not rebooted since: xid 79 on GPU 0000:9b:00: Reboot th
 
 
 def report(nodes: list[dict[str, object]], coverage: Coverage = ALL_HEARD) -> StatusReport:
-    reports = node_reports(map(decode_node, nodes), coverage)
-    return StatusReport(
-        NOW, BrakeState(12, 2, 2), ControllerReport("ns/lease"), reports, fleet_size=len(nodes)
-    )
+    brake, controller = BrakeState(12, 2, 2), ControllerReport("ns/lease", coverage=coverage)
+    reports = node_reports(map(decode_node, nodes), controller, brake, NOW)
+    return StatusReport(NOW, brake, replace(controller, coverage=None), reports, fleet_size=len(nodes))
 
 
 def names(nodes: list[dict[str, object]], view: View) -> list[str]:

@@ -6,6 +6,7 @@ import io
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -24,9 +25,10 @@ NARROW = Screen(width=80, colours=True)
 
 
 def report(nodes: list[dict[str, object]] | None = None) -> StatusReport:
-    coverage = Coverage(NOW, listed_are_measured=False)
-    reports = node_reports(map(decode_node, nodes or every_state()), coverage)
-    return StatusReport(NOW, BrakeState(12, 2, 2), ControllerReport("ns/lease", exists=False), reports)
+    coverage, brake = Coverage(NOW, listed_are_measured=False), BrakeState(12, 2, 2)
+    controller = ControllerReport("ns/lease", exists=False, coverage=coverage)
+    reports = node_reports(map(decode_node, nodes or every_state()), controller, brake, NOW)
+    return StatusReport(NOW, brake, replace(controller, coverage=None), reports)
 
 
 def plain(lines: list[str]) -> list[str]:

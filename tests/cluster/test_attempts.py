@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from konductor_like.cluster.attempts import (
     ATTEMPTS_ANNOTATION,
     BYTES_MOST,
+    KEPT_BYTES_MOST,
     decode_attempts,
     encode_attempts,
 )
@@ -31,6 +32,7 @@ ATTEMPTS = Attempts(
     taints=1,
     others=1,
     heard=10,
+    kept_out={"gpu-7": "gap", "gpu-8": "too-young"},
 )
 
 
@@ -52,13 +54,16 @@ def test_the_annotation_is_bounded_and_nodes_that_do_not_fit_are_counted(
     unwritten = tuple(Unwritten(name, Verb.TAINT, "xid.79") for name in names)
     latest = dict.fromkeys(Doing, Attempt(NOON, NOON, error))
 
-    text = encode_attempts(Attempts("a", latest, unwritten, taints=len(names)))
+    kept = dict.fromkeys(names, "too-young")
+    attempts = Attempts("a", latest, unwritten, taints=len(names), kept_out=kept)
+    text = encode_attempts(attempts)
     found, _ = decode_attempts(text)
 
-    assert len(text.encode("utf-8", "replace")) <= max(BYTES_MOST, 6 * 4 * 160 + 1000)
+    assert len(text.encode("utf-8", "replace")) <= max(BYTES_MOST, 6 * 4 * 160 + 1000) + KEPT_BYTES_MOST
     assert found is not None
     assert found.taints == len(names)
     assert found.complete == (len(found.unwritten) == len(names))
+    assert len(found.kept_out) + found.kept_more == len(kept)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A machine whose Node was deleted while tainted comes back tainted, until a person resets it."""
+"""A machine whose Node was deleted while tainted comes back tainted, until a person releases it."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from konductor_like.controller.node_condition import (
     WRITES_A_ROUND,
     NodeConditions,
 )
+from konductor_like.controller.side_work import running
 from konductor_like.model import (
     CONDITION_MARK,
     TAINT_EFFECT,
@@ -346,15 +347,11 @@ def test_nodes_that_are_gone_are_forgotten() -> None:
     assert len(conditions._sent) <= 100
 
 
-def test_a_started_thread_writes_and_closing_it_waits_for_the_write_under_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_its_thread_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("konductor_like.controller.node_condition.ROUND_SECONDS", 0.01)
     cluster = Cluster()
-    cluster.conditions.start()
-    wait_until(lambda: all(state.conditions for state in cluster.nodes.values()))
-    cluster.conditions.close(10)
-    cluster.taint("gpu-1")
 
-    assert not cluster.conditions._thread.is_alive()
-    assert cluster.condition("gpu-1").status == "False"
+    with running(cluster.conditions.thread):
+        wait_until(lambda: all(state.conditions for state in cluster.nodes.values()))
+
+    assert [each.name for each in cluster.conditions.thread.threads] == ["conditions"]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import Health, node_report
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.node_metrics import WORST_FIRST, View, state_of
-from konductor_like.model import Coverage, Life, NodeRecord, NodeState
+from konductor_like.model import BrakeState, Coverage, Life, NodeRecord, NodeState
 from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import GPU, OURS, fleet, node
 
@@ -70,7 +71,9 @@ def test_the_states_are_the_words_of_status_in_the_same_order() -> None:
 )
 def test_a_node_has_the_state_that_status_shows(one: NodeState, unread: bool) -> None:
     coverage = replace(HEARD, unknown=frozenset({"silent"}))
-    shown = node_report(one, coverage, HEARD.at if unread else None).health
+    now = HEARD.at + timedelta(seconds=1000 if unread else 0)
+    controller = ControllerReport("ns/lease", coverage=coverage)
+    shown = node_report(one, controller, BrakeState(1, 0, 1), now).health
 
     found = state_of(one, View({}, coverage, unread))
 

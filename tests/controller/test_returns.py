@@ -26,7 +26,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.returns import settled_by_resume
 from tests.controller.reconciling import FORBIDDEN, SLOW, UNANSWERED, Scene, xid
 from tests.policy.scenes import at, fleet, ns
-from tests.policy.test_returns import HEARD, RECORD, RULES, STATE
+from tests.policy.test_guards import HEARD, RECORD, RULES, STATE
 
 RETURNED, RELAPSED = EventReason.RETURNED, EventReason.RELAPSED
 STOPPED, RESUMED = EventReason.RETURNS_STOPPED, EventReason.RETURNS_RESUMED

@@ -24,11 +24,11 @@ from konductor_like.sandbox.kubernetes import Call, KubernetesServer, Rule
 from konductor_like.sandbox.kubernetes.access import Attempt
 from konductor_like.settings import Settings
 from tests.cli.transcripts import forget_settings
-from tests.manifests.manifests import documents
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of, single
 from tests.manifests.schema import problems
 from tests.processes.waiting import logged, until
+from tools.manifests.manifests import documents
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

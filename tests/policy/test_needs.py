@@ -23,9 +23,10 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.needs import advice_on, need_in_words, need_of, unrepaired, with_repeats
+from konductor_like.policy.needs import need_in_words, need_of, unrepaired, with_repeats
 from konductor_like.policy.operator import acknowledge, operator_taint
 from konductor_like.policy.release import purge
+from konductor_like.policy.verdict import action_on
 from tests.policy.scenes import GPU, Cluster, at, fault, fleet, node, ns, reset_node
 from tests.policy.shared import gpu_fleet, xid
 
@@ -117,7 +118,7 @@ def test_a_met_need_leaves_none_and_the_words_say_by_what_and_when() -> None:
     assert need_of(state.record, tainted=True) is Needs.NONE
     assert words(state) == "none: met by the reboot seen at 2026-03-04T13:00:00Z"
     [incident] = state.record.incidents
-    assert advice_on(incident, state) == (
+    assert action_on(incident, state)[1] == (
         "Its need was met by the reboot seen at 2026-03-04T13:00:00Z. "
         "Test the node, then `konductor-like reset gpu-1`."
     )
@@ -429,7 +430,7 @@ def test_a_node_marked_for_replacement_is_never_told_to_reboot() -> None:
     for incident in state.record.incidents:
         if incident.state is IncidentState.ACTIVE:
             assert incident.needs == "replacement"
-            told += [incident.advice, advice_on(incident, state)]
+            told += [incident.advice, action_on(incident, state)[1]]
     assert len(told) == 7
     for text in told:
         assert "reboot" not in text.lower(), text
@@ -439,7 +440,7 @@ def test_a_record_of_an_earlier_version_does_not_tell_a_marked_node_to_reboot_ei
     state = replaced().nodes["gpu-1"]
     before = replace(state.record.incidents[-1], advice="Reboot the node.", needs="reboot")
 
-    assert "reboot" not in advice_on(before, state).lower()
+    assert "reboot" not in action_on(before, state)[1].lower()
 
 
 def test_a_reset_does_not_ask_for_a_reboot_that_met_the_need() -> None:

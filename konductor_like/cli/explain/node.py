@@ -6,7 +6,7 @@ The command runs the controller's own decision on the nodes' records to find wha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,7 +24,6 @@ from konductor_like.cli.status.report import (
     node_report,
     why_still_held,
 )
-from konductor_like.cli.status.returning import returns_when, why_not_returned
 from konductor_like.cli.status.shared_failures import FailureReport, failure_sentence, shared_failures
 from konductor_like.cli.status.text import state_text
 from konductor_like.model import (
@@ -42,8 +41,9 @@ from konductor_like.model import (
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
-from konductor_like.policy.needs import follows_from, met_words, need_in_words
+from konductor_like.policy.needs import met_words, need_in_words, unrepaired
 from konductor_like.policy.release import may_return
+from konductor_like.policy.verdict import Action, follows_from
 from konductor_like.policy.wording import name_of, why_not_tainted
 
 FAULTS_SHOWN = 4
@@ -70,8 +70,6 @@ class NodeExplanation:
     """The faults that would taint the node but do not, each with the reason in words."""
     failures: tuple[FailureReport, ...]
     """The failure groups of the node."""
-    why_not_returned: str | None
-    """See :func:`why_not_returned`."""
     stays_out: str | None
     """Why the node must stay out because of its earlier outages; None if they do not require it."""
     other_rules: str
@@ -97,7 +95,9 @@ class NodeExplanation:
             return ["konductor-like doctor"]
         match self.report.health:
             case Health.HELD:
-                return ["konductor-like brake status", f"konductor-like taint {name} --reason '...'", reset]
+                is_test = self.report.severity is Severity.TEST
+                taint = [] if is_test else [f"konductor-like taint {name} --reason '...'"]
+                return ["konductor-like brake status", *taint, reset]
             case Health.FAULTY:
                 return [reset]
             case Health.SUSPECT:
@@ -120,14 +120,10 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
     failures = shared_failures(fleet.nodes, fleet.now)
     return NodeExplanation(
         now=fleet.now,
-        report=replace(
-            node_report(state, controller.coverage, fleet.unread_since, controller.attempts),
-            returns=returns_when(state, controller, plan.brake, fleet.now),
-        ),
+        report=node_report(state, controller, plan.brake, fleet.now),
         controller=controller,
         held_back=tuple((each, why_not_tainted(each, state, plan.brake)) for each in mine),
         failures=tuple(each for each in failures if name in (*each.nodes, *each.gone)),
-        why_not_returned=why_not_returned(state, controller, plan.brake, fleet.now),
         stays_out=may_return(state.record, fleet.now, policy if known else None) if state.tainted else None,
         other_rules=controller.other_rules(own_rules),
     )
@@ -141,7 +137,7 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Node", f"{report.name} {is_on} {state_text(report)}{since}"
     yield "Decision", _decided(node)
     yield "Held back", [f"{_name(node, refused)}: {why}" for refused, why in node.held_back]
-    yield "Stays out", f"{node.stays_out}; `konductor-like reset` brings it back" if node.stays_out else ""
+    yield "Stays out", _stays_out(node)
     yield "Needs", need_in_words(record, tainted=report.state.tainted)
     yield "Return", _return(node)
     faults = sorted(
@@ -180,7 +176,7 @@ def document(node: NodeExplanation) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "NodeExplanation",
         "time": stamp(node.now),
-        "node": node_document(node.report, node.why_not_returned),
+        "node": node_document(node.report),
         "heldBack": [
             {**fields_of(refused.key, "rule", "gpu"), "why": refused.why.value, "detail": why}
             for refused, why in node.held_back
@@ -201,6 +197,12 @@ def _with_condition(command: str, report: NodeReport) -> str:
     return f"{command}   (after the repair)" if has_fault and " reset " in command else command
 
 
+def _stays_out(node: NodeExplanation) -> str:
+    if not node.stays_out or unrepaired(node.report.state):
+        return node.stays_out or ""
+    return f"{node.stays_out}; `konductor-like reset` brings it back"
+
+
 def _return(node: NodeExplanation) -> str:
     """Return whether the node returns by itself, or is on probation; empty if that is not the question."""
     report, until = node.report, node.report.state.record.life.probation_until
@@ -211,11 +213,10 @@ def _return(node: NodeExplanation) -> str:
         return f"returned by itself, after a reboot; on probation until {stamp(until)}: {ends}"
     if not report.state.tainted or not node.controller.policy.returns_by_reboot:
         return ""
-    if node.why_not_returned and node.why_not_returned == node.stays_out:
-        return ""
-    if node.why_not_returned:
-        return f"does not return by itself now: {node.why_not_returned}"
-    return report.returns
+    if report.verdict.action is Action.WAIT:
+        return report.advice
+    why = report.verdict.why_not_returned
+    return "" if why == node.stays_out else f"does not return by itself now: {why}"
 
 
 def _decided(node: NodeExplanation) -> str:

@@ -9,7 +9,7 @@ from time import monotonic, sleep
 from konductor_like.cli import session
 from konductor_like.cli.node_test.forecast import GPU, RULE
 from konductor_like.cluster.client import KubeClient, events_path, node_path
-from konductor_like.cluster.errors import KubeError, KubeForbidden
+from konductor_like.cluster.errors import KubeForbidden
 from konductor_like.cluster.events import ACT_ANNOTATION, NAMESPACE
 from konductor_like.cluster.node_decoder import PageDecoder
 from konductor_like.cluster.transport import JsonObject, json_object
@@ -17,6 +17,7 @@ from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiError
 from konductor_like.loki.logql import kernel_query
 from konductor_like.model import EventReason, Incident, IncidentState, MetBy, NodeState, Source
+from konductor_like.model.edge_errors import EdgeError
 from konductor_like.model.text import clipped
 from konductor_like.model.time import SECOND_NS, moment_of, stamp
 from konductor_like.settings import Settings
@@ -43,7 +44,7 @@ class Stage(ABC):
 
     @abstractmethod
     def look(self) -> bool:
-        """Return whether the line has come through. Raises KubeError or LokiError."""
+        """Return whether the line has come through. Raises a KubeError or a LokiError."""
 
     def why_missing(self) -> str:
         """Return what was seen last."""
@@ -57,7 +58,7 @@ def follow(stages: Sequence[Stage], timeout_seconds: float, tell: Callable[[str]
         for stage in list(waiting):
             try:
                 seen = stage.look()
-            except (KubeError, LokiError) as error:
+            except EdgeError as error:
                 seen, stage.last = False, str(error)
             if seen:
                 tell(f"{stage.name} after {monotonic() - began:.1f} s")

@@ -31,7 +31,6 @@ _RECORD_SECONDS = 10.0
 """Longest wait for the record of a test that is to be released early."""
 _WAITS = f": waits up to {_RECORD_SECONDS:g} s for the test's record, to release it; Ctrl-C ends this at once"
 _JOBS_NAMED = 5
-_RIGHTS = (("get", "pods", "exec"), ("create", "pods", "exec"), ("patch", "nodes", ""))
 
 
 @examples("test gpu-07", "test gpu-07 --dry-run")
@@ -47,7 +46,7 @@ def node_test(
     with_jobs: Annotated[
         bool, typer.Option("--with-jobs", help="Also test a node on which jobs use GPUs; they go on.")
     ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the taint; `reset` removes it.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the taint; `reset` releases the node.")] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, max=3600, metavar="SECONDS", help="Longest wait in all.")
     ] = 120,
@@ -105,6 +104,7 @@ def _checked(
 
 
 def _reader_stops(client: ReadOnlyKubeClient, settings: Settings, reader: ReaderPod | None) -> list[str]:
+    from konductor_like.cluster.preflight import denied_permissions, testing_permissions
     from konductor_like.cluster.reader_pods import reader_place
 
     namespace, container = reader_place(settings)
@@ -113,12 +113,8 @@ def _reader_stops(client: ReadOnlyKubeClient, settings: Settings, reader: Reader
         stops.append(f"no kernel-log reader runs on it: no pod with the container {container} in {namespace}")
     elif reader.problem:
         stops.append(f"its kernel-log reader, pod {reader.name} in {namespace}, {reader.problem}")
-    for verb, resource, subresource in _RIGHTS:
-        place = namespace if subresource else ""
-        asked = {"verb": verb, "resource": resource, "subresource": subresource, "namespace": place}
-        if not client.review_access(asked):
-            what, where = (f"{resource}/{subresource}", f" in {place}") if place else (resource, "")
-            stops.append(f"you may not {verb} {what}{where} (docs/use/permissions.md)")
+    denied = denied_permissions(client, testing_permissions(namespace))
+    stops += [f"you may not {permission} (docs/use/permissions.md)" for permission in denied]
     return stops
 
 

@@ -73,13 +73,13 @@ class _Releases(NodeWrites):
 
 
 class Reset(_Releases):
-    """One reset of any number of nodes; it releases the faults that the controller has read so far.
+    """One release of any number of nodes: it covers the faults that the controller has read so far.
 
     With ``rules`` or ``gpu`` it releases only the recorded faults that fit both.
     """
 
     kind = "Reset"
-    done_word = "reset"
+    done_word = "released"
     unchanged = "no taint"
     rules: Sequence[str] = ()
     """The rules whose faults are released (``xid.79``); empty for all rules."""
@@ -87,7 +87,7 @@ class Reset(_Releases):
     """The PCI bus id of the GPU whose faults are released; None for all faults."""
 
     def affected(self, selector: str | None) -> list[NodeState]:
-        """Return the nodes that a reset without names resets: those that ``status`` calls faulty or held.
+        """Return the nodes that a reset without names releases: those that ``status`` calls faulty or held.
 
         With ``rules`` or ``gpu``, only those with such a fault.
         """
@@ -138,7 +138,7 @@ class Reset(_Releases):
             known = f"; open are: {listed(there, FAULTS_NAMED)}" if there else "; no fault is open"
             raise CannotWriteError(f"has no open {wanted}{where} on record{known}")
         if change.record is not None and len(change.record.part_covers) > PART_COVERS_MOST:
-            raise CannotWriteError("has too many faults released one by one: reset without --rule and --gpu")
+            raise CannotWriteError("has too many faults released one by one: give neither --rule nor --gpu")
         return change
 
     def done_text(self, change: Change) -> str:
@@ -162,7 +162,7 @@ class Reset(_Releases):
 
 
 class Purge(_Releases):
-    """A reset that removes every taint, label and annotation of Konductor-like."""
+    """A release that also removes every taint, label and annotation of Konductor-like."""
 
     kind = "Purge"
     done_word = "purged"

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from konductor_like.cli.columns import count, fault_name
-from konductor_like.cli.status.report import GRAVEST_FIRST, Health, NodeReport, StatusReport
+from konductor_like.cli.status.report import Health, NodeReport, StatusReport
 from konductor_like.model import Severity
 from konductor_like.model.time import moment_of
 from konductor_like.policy.needs import RANK, needs_on
+from konductor_like.policy.verdict import GRAVEST_FIRST
 
 ADVICES_SHOWN = 3
 """Different advices on one fault: two nodes with one fault may need different things."""

@@ -17,7 +17,6 @@ from konductor_like.cli.status.attempts import attempts_document
 from konductor_like.cli.status.counts import state_counts
 from konductor_like.cli.status.coverage import CoverageSummary, by_name, latest_first
 from konductor_like.cli.status.report import Health, NodeReport, StatusReport
-from konductor_like.cli.status.returning import why_not_returned
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
 from konductor_like.model import BrakeState, CoverageState, Incident, Source
@@ -41,11 +40,7 @@ def status_document(report: StatusReport, states: Collection[Health] = ()) -> di
         "returns": controller.settings
         and {"byReboot": controller.policy.returns_by_reboot, "stopped": bool(report.returns_stopped)},
         "failureGroups": [failure_document(each) for each in report.failures],
-        "nodes": [
-            node_document(node, why_not_returned(node.state, controller, brake, now))
-            for node in report.nodes
-            if not states or node.health in states
-        ],
+        "nodes": [node_document(node) for node in report.nodes if not states or node.health in states],
     }
 
 
@@ -140,7 +135,7 @@ def _facts(label: str, facts: Iterable[tuple[str, object]], number: str) -> list
     return [{label: name, **fields_of(fact, number, "at_ns")} for name, fact in facts]
 
 
-def node_document(node: NodeReport, why_not_returned: str | None) -> dict[str, Any]:
+def node_document(node: NodeReport) -> dict[str, Any]:
     """Return one node."""
     record = node.state.record
     met = latest_met(record, tainted=node.state.tainted)
@@ -154,13 +149,15 @@ def node_document(node: NodeReport, why_not_returned: str | None) -> dict[str, A
         **fields_of(node, "coverage", "since"),
         "fault": incident_document(node.fault) if node.fault else None,
         "advice": node.advice or None,
+        "action": node.verdict.action.value,
         "faults": [incident_document(incident) for incident in record.incidents],
         "releases": [
             {**fields_of(release, "at", "by", "reason", "how", "warning"), "reason": release.reason or None}
             for release in record.releases
         ],
         **fields_of(record.life, "hold_until", "replace_since", "contested_at", "probation_until"),
-        "whyNotReturned": why_not_returned,
+        "whyNotReturned": node.verdict.why_not_returned,
+        "guards": list(dict.fromkeys(blocker.guard.value for blocker in node.verdict.blockers)),
         "timesOut": [
             {
                 "from": stamp(each.tainted_at),

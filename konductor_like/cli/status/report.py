@@ -20,7 +20,7 @@ from konductor_like.cli.status.coverage import (
     state_of,
     warnings_on,
 )
-from konductor_like.cli.status.returning import returns_when, short_of_gpus
+from konductor_like.cli.status.returning import known_blockers, short_of_gpus
 from konductor_like.cli.status.shared_failures import FailureReport, shared_failures
 from konductor_like.cluster.client import ReadOnlyKubeClient
 from konductor_like.cluster.node_decoder import node_decoder
@@ -40,15 +40,14 @@ from konductor_like.model import (
     SkipReason,
     Verb,
 )
-from konductor_like.model.attempts import NOTHING_TRIED, Attempts
 from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import health_of, tainting
-from konductor_like.policy.needs import advice_on, counting, fault_of, need_of
 from konductor_like.policy.release import NOT_REBOOTED, reminder
 from konductor_like.policy.returns import is_stopped, stop_words
+from konductor_like.policy.verdict import GRAVEST_FIRST, Verdict, accusing, verdict
 from konductor_like.policy.wording import name_of
 from konductor_like.settings import Settings
 
@@ -72,13 +71,7 @@ class Health(StrEnum):
 
 
 WORST_FIRST = {health: place for place, health in enumerate(Health)}
-GRAVEST_FIRST = {severity: place for place, severity in enumerate(Severity)}
-_ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
 CLAIMED_BY_NOBODY = "tainted by another tool or person: the node's record does not explain the taint"
-_UNREAD_ADVICE = (
-    "check that the controller runs; its log and /readyz show why it does not read the kernel logs"
-)
-_READER_ADVICE = "look at the kernel-log reader's pod on this node and at the log collector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +87,8 @@ class NodeReport:
     """Which kernel logs of the fleet arrive; None if no controller has published this yet."""
     unread_since: datetime | None
     """See :meth:`ControllerReport.unread_since`, for kernel logs."""
-    returns: str = ""
-    """See :func:`returns_when`."""
+    verdict: Verdict
+    """The fault, the need, the guards and the next action."""
     refused: str = ""
     """Why the controller cannot write the node; empty if it can."""
 
@@ -106,9 +99,8 @@ class NodeReport:
 
     @property
     def fault(self) -> Incident | None:
-        """The node's fault (:func:`fault_of`), or else the gravest that may explain the state, or None."""
-        found = fault_of(self.state.record, tainted=self.state.tainted)
-        return found or next(iter(self.accusing), None)
+        """See :attr:`Verdict.fault`."""
+        return self.verdict.fault
 
     @property
     def further(self) -> int:
@@ -132,28 +124,12 @@ class NodeReport:
     @property
     def advice(self) -> str:
         """What to do; empty if there is nothing to do."""
-        if self.returns:
-            return self.returns
-        if self.refused:
-            cordon = f"; until then `kubectl cordon {self.name}` keeps new jobs away"
-            is_open = self.health is Health.HELD
-            return f"{self.refused}; `konductor-like doctor` names the cause{cordon * is_open}"
-        record, tainted = self.state.record, self.state.tainted
-        is_unexplained = tainted and not counting(record, tainted=True) and record.life.replace_since is None
-        if self.fault is not None and not is_unexplained:
-            return advice_on(self.fault, self.state)
-        if self.health is Health.FAULTY:
-            return f"find out who tainted it, then `konductor-like reset {self.name}`"
-        if self.state.record_problem:
-            return f"somebody edited its record; `konductor-like reset {self.name} --purge` clears it"
-        if self.health is not Health.UNKNOWN:
-            return ""
-        return _READER_ADVICE if self.unread_since is None else _UNREAD_ADVICE
+        return self.verdict.advice
 
     @property
     def needs(self) -> Needs | None:
-        """What the node needs; None for a node that is neither faulty nor held nor suspect."""
-        return need_of(self.state.record, tainted=self.state.tainted)
+        """See :attr:`Verdict.needs`."""
+        return self.verdict.needs
 
     @property
     def severity(self) -> Severity | None:
@@ -301,10 +277,7 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
         now=fleet.now,
         brake=brake,
         controller=fleet.controller,
-        nodes=tuple(
-            replace(each, returns=returns_when(each.state, fleet.controller, brake, fleet.now))
-            for each in node_reports(states, coverage, unread_since, fleet.controller.attempts)
-        ),
+        nodes=node_reports(states, fleet.controller, brake, fleet.now),
         fleet_size=sum(map(worth_reporting, nodes.values())),
         coverage=coverage_report(gpu_nodes, coverage, unread_since),
         failures=shared_failures(nodes, fleet.now),
@@ -314,19 +287,16 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
 
 
 def node_reports(
-    states: Iterable[NodeState],
-    coverage: Coverage | None,
-    unread_since: datetime | None = None,
-    attempts: Attempts = NOTHING_TRIED,
+    states: Iterable[NodeState], controller: ControllerReport, brake: BrakeState, now: datetime
 ) -> tuple[NodeReport, ...]:
     """Return a report for each node that has a GPU or a record or taint of ours: worst first, then by name.
 
-    Without coverage every node is ``not measured``. ``unread_since``: the controller has not read kernel logs
-    since then; nodes that were measured then are unknown now, because unread logs do not prove health.
-    ``attempts`` name the nodes that the controller cannot write: they are not healthy.
+    Without coverage every node is ``not measured``. While the controller does not read the kernel logs, the
+    nodes that were measured are unknown, because unread logs do not prove health. A node that the controller
+    cannot write is not healthy.
     """
     in_order = sorted(filter(worth_reporting, states), key=lambda state: natural(state.name))
-    reports = [node_report(state, coverage, unread_since, attempts) for state in in_order]
+    reports = [node_report(state, controller, brake, now) for state in in_order]
     return tuple(sorted(reports, key=lambda report: WORST_FIRST[report.health]))
 
 
@@ -341,46 +311,36 @@ def worth_reporting(state: NodeState) -> bool:
 
 
 def node_report(
-    state: NodeState,
-    coverage: Coverage | None,
-    unread_since: datetime | None = None,
-    attempts: Attempts = NOTHING_TRIED,
+    state: NodeState, controller: ControllerReport, brake: BrakeState, now: datetime
 ) -> NodeReport:
-    """Return the report on one node; for the parameters see :func:`node_reports`."""
+    """Return the report on one node; see :func:`node_reports`."""
+    unread_since, coverage = controller.unread_since(now), controller.coverage
     heard = state_of(state.name, coverage, unread=unread_since is not None)
-    accusing = sorted(
-        filter(lambda incident: _accuses(incident, state), state.record.incidents),
-        # The incident that taints the node comes first, before any suspicion.
-        key=lambda each: (not each.taints, GRAVEST_FIRST[each.severity], each.first_ns),
-    )
     if recorded := health_of(state.record, tainted=state.tainted):
         health = Health(recorded)
     elif state.record_problem or heard is CoverageState.UNKNOWN:
         health = Health.UNKNOWN
     else:
         health = Health.HEALTHY if heard is CoverageState.MEASURED else Health.NOT_MEASURED
-    failed, refused = refusal_of(state.name, attempts)
+    failed, refused = refusal_of(state.name, controller.attempts)
     if failed is Verb.TAINT and health is not Health.FAULTY:
         health = Health.HELD
     elif refused and health in (Health.HEALTHY, Health.NOT_MEASURED):
         health = Health.UNKNOWN
     elif failed is None:
         refused = ""
-    return NodeReport(state, health, heard, tuple(accusing), coverage, unread_since, refused=refused)
-
-
-def _accuses(incident: Incident, state: NodeState) -> bool:
-    """Whether the incident may explain a state other than healthy.
-
-    An incident of another boot never explains a taint. A collateral or acknowledged incident explains a state
-    only if it taints.
-    """
-    if incident.state is IncidentState.RELEASED:
-        return False
-    if incident.state is IncidentState.PENDING:
-        return not state.tainted
-    explained = incident.ack is not None or incident.role is Role.COLLATERAL
-    return incident.taints or (incident.severity in _ACCUSING and not explained)
+    found = verdict(
+        state,
+        known_blockers(state, controller, brake, now),
+        controller.policy,
+        refused=refused,
+        held=health is Health.HELD,
+        silent=health is Health.UNKNOWN,
+        unread=health is Health.UNKNOWN and unread_since is not None,
+    )
+    return NodeReport(
+        state, health, heard, tuple(accusing(state)), coverage, unread_since, found, refused=refused
+    )
 
 
 def _qualifiers(node: NodeReport) -> Iterator[str]:

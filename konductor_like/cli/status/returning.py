@@ -1,34 +1,36 @@
-"""Whether a tainted node returns by itself, as far as the Node and the controller's Lease tell. Pure."""
+"""The guards that keep a tainted node out, as far as the Node and the controller's Lease tell. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
-from konductor_like.cli.columns import age
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import state_of
 from konductor_like.model import BrakeState, CoverageState, Hearing, MetBy, NodeState, Snapshot, Source
 from konductor_like.model.time import span_ns, unix_ns
-from konductor_like.policy.returns import reasons, why_brake_keeps, why_stays
+from konductor_like.policy.guards import Blocker, Guard, blockers, published
 
 
-def why_not_returned(
+def known_blockers(
     state: NodeState, controller: ControllerReport, brake: BrakeState, now: datetime
-) -> str | None:
-    """Return why a tainted node does not return by itself; None if it is not tainted, or nothing is known.
+) -> Iterator[Blocker]:
+    """Yield the guards that keep a tainted node out: those that the command sees, and what the Lease adds.
 
-    Only the controller knows how long it has heard the node's kernel log since the reboot, and it may miss
-    GPUs of which neither the Node nor its record tells.
+    These may be more than the controller's first guard, never fewer.
     """
-    if not state.tainted or controller.settings is None:
-        return controller.why_settings_unknown if state.tainted else None
-    known, policy = _known(state, controller, now), controller.policy
-    return (
-        next(iter(reasons(state, known, policy, now)), None)
-        or why_brake_keeps(state, brake)
-        or controller.why_not_running(now)
-        or why_stays(state, known, policy, now)
-    )
+    if controller.settings is None:
+        yield Blocker(Guard.NOT_RUNNING, controller.why_settings_unknown)
+        return
+    yield from blockers(state, _known(state, controller, now), controller.policy, now, brake)
+    if stopped := controller.why_not_running(now):
+        yield Blocker(Guard.NOT_RUNNING, stopped)
+    attempts = controller.attempts
+    if state.name in attempts.kept_out:
+        yield published(attempts.kept_out[state.name])
+    elif attempts.kept_more:
+        words = "the controller keeps more nodes out than its Lease can name: this may be one of them"
+        yield Blocker(Guard.NOT_PUBLISHED, words)
 
 
 def _known(state: NodeState, controller: ControllerReport, now: datetime) -> Snapshot:
@@ -60,12 +62,3 @@ def short_of_gpus(state: NodeState) -> str:
     is_alike = state.gpus.comparable and state.gpus.layout in ("", state.record.gpu_layout)
     is_short = is_alike and state.gpus.allocatable < expected
     return f"{state.gpus.allocatable} of {expected} GPUs" if is_short else ""
-
-
-def returns_when(state: NodeState, controller: ControllerReport, brake: BrakeState, now: datetime) -> str:
-    """Return when a tainted node returns by itself; empty if it does not."""
-    may_return = state.tainted and controller.policy.returns_by_reboot
-    if not may_return or why_not_returned(state, controller, brake, now):
-        return ""
-    heard = f"its kernel log was heard for {age(controller.policy.return_quiet_seconds)} since the reboot"
-    return f"returns by itself when {heard}, without a gap"
