@@ -34,9 +34,10 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.covers import COVERED_BY_TIME, COVERED_LATE
 from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
+from konductor_like.policy.gpu_counts import with_count
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
-from konductor_like.policy.incidents import COVERED_BY_TIME, COVERED_LATE, NO_GPU, OPTED_OUT, with_boot
 from konductor_like.policy.lifecycle import (
     TABLE,
     Became,
@@ -49,6 +50,7 @@ from konductor_like.policy.lifecycle import (
     marked,
     what_failed,
 )
+from konductor_like.policy.machines import NO_GPU, OPTED_OUT, with_boot
 from konductor_like.policy.needs import fault_of, need_of, with_repeats, worse_words, worsening
 from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.release import CONTROLLER, contest_words, released_record
@@ -111,10 +113,13 @@ def change_of(
     has_ends = update.has_ends or is_probation_over(update.record, now)
     is_same = record == update.record
     relabels = labels_needs and misses_label(state, needs)
-    if is_same and not (has_news or has_ends or relabels):
+    if is_same and not (has_news or has_ends or relabels or update.notes_gpus):
         return None
-    if record.empty and state.record.empty and state.as_read.record is None:
+    is_bare = record.empty and not update.notes_gpus
+    if is_bare and state.record.empty and state.as_read.record is None:
         return None
+    if not is_bare or record.gpus is not None:
+        record = with_count(record, update.gpus)
 
     event, message = _announcement(update, outcome, admission)
     if event is not None and needs is not None:
