@@ -39,7 +39,6 @@ from konductor_like.policy.deleted_nodes import MACHINES_MOST
 from konductor_like.policy.guards import Guard
 from konductor_like.policy.incidents import QUIET_REASONS
 from konductor_like.policy.needs import need_of
-from konductor_like.policy.release import is_reset
 from konductor_like.policy.returns import is_stopped, stop_words
 from konductor_like.policy.wording import why_held
 
@@ -280,7 +279,7 @@ class Report:
                 record = nodes[name].record
                 releases = record.releases
                 by = f" By {releases[0].by}." if releases else ""
-                if releases and record.life.tainted_at is None and is_reset(releases[0]):
+                if releases and not record.life.claimed and releases[0].how.is_reset:
                     self._on_reset(nodes[name])
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted
