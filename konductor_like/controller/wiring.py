@@ -54,6 +54,7 @@ from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
 from konductor_like.controller.side_work import SideThread, running
 from konductor_like.controller.wakeups import TailWatcher
+from konductor_like.controller.writes import Writes
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.client import LokiClient, retrying
 from konductor_like.loki.errors import LokiError
@@ -360,10 +361,12 @@ class LeadershipFactory:
         observer = Observer(
             self.nodes, self.report, controls=self.operator_controls, jobs=self.jobs, fleet=fleet
         )
+        latency = Latency(self.metrics, fleet.began_ns, self.loki.now_ns)
+        writes = Writes(self.nodes, self.writer, self.events, self.report, self.metrics, latency=latency)
         return Reconciler(
             self.nodes,
             observer,
-            self.writer,
+            writes,
             self.events,
             self.report,
             self.metrics,
@@ -373,7 +376,7 @@ class LeadershipFactory:
             misnamed=coverage.misnamed if coverage else None,
             detect=MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
             gpus=GpuCounts(),
-            latency=Latency(self.metrics, fleet.began_ns, self.loki.now_ns),
+            latency=latency,
         )
 
     def _leadership(
