@@ -252,6 +252,11 @@ class Metrics:
     returns_stopped = gauge(
         "returns_stopped", "Stop of automatic returns after too many relapses: 1 while it lasts, else 0."
     )
+    kept_out = gauge(
+        "nodes_kept_out",
+        "Tainted nodes that do not return by themselves now, by the first guard that keeps each one out.",
+        "guard",
+    )
     reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
     needing = gauge("nodes_needing", "Nodes that are faulty, held or suspect, by what they need.", "needs")
     contested = counter(

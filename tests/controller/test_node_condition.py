@@ -236,7 +236,8 @@ def test_a_missing_right_is_logged_once_with_the_manifest_and_tried_again_every_
     assert len(cluster.rounds(2)) == 3  # all nodes, once the right is there
 
 
-POLICY = KubeForbidden("ValidatingAdmissionPolicy denied the request", by_admission=True)
+POLICY = KubeForbidden("ValidatingAdmissionPolicy denied the request")
+POLICY.by_admission = True
 FOREIGN = Condition("GPUBroken", "True", "X", f"{CONDITION_MARK}by another program", "2026-03-04T11:00:00Z")
 
 
