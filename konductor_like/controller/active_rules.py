@@ -34,9 +34,9 @@ class RulesInForce:
         """Return the digest that names the rules in log lines and records."""
         return self.user_rules.digest
 
-    def under(self, policy: PolicyConfig) -> PolicyConfig:
-        """Return the policy's configuration with the thresholds and the corroboration of these rules."""
-        return policy.under(self.user_rules.catalog.escalations, self.digest)
+    def complete(self, policy: PolicyConfig) -> PolicyConfig:
+        """Return the policy, completed with the thresholds and the corroboration of these rules."""
+        return policy.with_escalations(self.user_rules.catalog.escalations, self.digest)
 
 
 class ActiveRules:

@@ -68,7 +68,7 @@ class PolicyConfig:
     gpu_count_seconds: float = 1800.0
     """Seconds for which GPUs must be missing before they are a fault; 0 for never."""
 
-    def under(self, escalations: Mapping[str, Escalation], version: str) -> Self:
+    def with_escalations(self, escalations: Mapping[str, Escalation], version: str) -> Self:
         """Return this configuration with a catalogue's escalations and its digest."""
         return replace(self, escalations=escalations, version=version)
 
