@@ -127,7 +127,7 @@ class Leadership:
                 self._tail.start(self.pollers["kernel"].nudge)
                 exits.callback(self._tail.close, JOIN_SECONDS)
             if self._conditions is not None:
-                exits.enter_context(running(self._conditions.thread))
+                exits.enter_context(running(self._conditions))
             while not self._stop.is_set():
                 self._reconcile(self._next_deliveries(IDLE_SECONDS))
 

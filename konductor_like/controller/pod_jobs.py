@@ -49,8 +49,8 @@ class PodJobs:
         self._known: dict[str, tuple[float, NodeJobs]] = {}
         self._logged = ""
         self.queue = SideQueue[str](
-            "pods",
-            self._handle,
+            name="pods",
+            handle=self._handle,
             what="questions about the jobs of nodes",
             most=NODES_MOST,
             patience_seconds=QUESTION_SECONDS,

@@ -31,13 +31,13 @@ from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.attempts import AttemptLog, note_rights
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.job_events import JobOwners
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.leadership import SOURCE_BY_READER, Leadership
 from konductor_like.controller.metrics import Latency, Metrics
 from konductor_like.controller.node_condition import NodeConditions, WriteCondition
 from konductor_like.controller.notifier import Notifications
+from konductor_like.controller.observation import Observer
 from konductor_like.controller.operator_controls import TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
 from konductor_like.controller.poller import Reader
@@ -63,7 +63,7 @@ from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.warmup_reader import RECHECK_SECONDS, WarmupReader, WarmupScope, WarmupTotals
 from konductor_like.loki.window_query import ByteBudget
-from konductor_like.model import Checkpoint, Coverage, EventReason, NodeState, Source
+from konductor_like.model import Checkpoint, Coverage, EventReason, GpuCounts, NodeState, Source
 from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS
 from konductor_like.notify.webhook import webhooks
@@ -248,7 +248,8 @@ def _real_cluster_ports(
     )
     announcer = Announcer(
         NodeEvents(client, identity, sleep=stop.wait),
-        LeaseEvents(client, lambda: lease.reference, identity, sleep=stop.wait),
+        LeaseEvents(client, identity, sleep=stop.wait),
+        lambda: lease.reference,
     )
     notifications = Notifications(announcer, announcer.fleet, webhooks(settings), metrics)
     return _ClusterPorts(
@@ -356,8 +357,12 @@ class LeadershipFactory:
 
     def _reconciler(self, start: Checkpoint, coverage: Coverage | None, fleet: FleetMonitor) -> Reconciler:
         self.report.brake.begin(self.nodes.snapshot())
+        observer = Observer(
+            self.nodes, self.report, controls=self.operator_controls, jobs=self.jobs, fleet=fleet
+        )
         return Reconciler(
             self.nodes,
+            observer,
             self.writer,
             self.events,
             self.report,
@@ -367,11 +372,8 @@ class LeadershipFactory:
             unknown_node_seconds=self.settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
             detect=MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
-            fleet=fleet,
-            gpus=GpuMemory(self.metrics, lambda: self.active_rules.in_force.detector.catalog),
+            gpus=GpuCounts(),
             latency=Latency(self.metrics, fleet.began_ns, self.loki.now_ns),
-            controls=self.operator_controls,
-            jobs=self.jobs,
         )
 
     def _leadership(

@@ -168,6 +168,8 @@ class LokiStopped(LokiError):
 
 LOKI_AWAY = (LokiUnreachable, LokiUnauthorized, LokiOverloaded, LokiStopped)
 """Errors after which another query would fail as well, so the poll ends."""
+LOKI_DOWN = (*LOKI_AWAY, LokiUnavailable)
+"""Errors of a Loki that answers nobody, so nothing that waits to be read uses up its tries."""
 
 
 def from_exception(error: Exception, place: str) -> LokiError:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiUnavailable
+from konductor_like.loki.errors import LOKI_DOWN, LokiError
 from konductor_like.loki.logql import heartbeat_query
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import log_lines
@@ -146,8 +146,7 @@ class HeartbeatReader:
         except LokiError as error:
             # A span that fails must not keep the other spans from being read.
             self._rereads.popleft()
-            # While Loki answers nobody, no span uses up its tries.
-            tries = one.tries + (not isinstance(error, (*LOKI_AWAY, LokiUnavailable)))
+            tries = one.tries + (not isinstance(error, LOKI_DOWN))
             if tries < _TRIES and one.end_ns > now_ns - self._give_up_ns:
                 self._rereads.append(replace(one, tries=tries))
             else:

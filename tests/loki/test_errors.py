@@ -145,10 +145,11 @@ def test_waits_grow_and_carry_jitter() -> None:
     assert first != second
 
 
-def test_a_wait_is_never_shorter_than_loki_asked_for() -> None:
+@pytest.mark.parametrize("kind", [LokiOverloaded, LokiUnavailable])
+def test_a_wait_is_never_shorter_than_loki_asked_for(kind: type[LokiError]) -> None:
     pauses = Pauses()
 
-    retrying(pauses)(_failing(LokiOverloaded("x", retry_after_seconds=12)))
+    retrying(pauses)(_failing(kind("x", retry_after_seconds=12)))
 
     assert pauses.seconds == [12]
 

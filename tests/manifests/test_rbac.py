@@ -109,8 +109,8 @@ def fleet_event(stage: Stage) -> None:
             renew_interval_seconds=10,
         )
         assert lease.try_acquire().is_ours
-        events = LeaseEvents(client, lambda: lease.reference, "third")
-        assert events.send(EventReason.SILENT, "Not heard: gpu-01, gpu-02.")
+        events = LeaseEvents(client, "third")
+        assert events.send(lease.reference, EventReason.SILENT, "Not heard: gpu-01, gpu-02.")
         assert lease.release(LeasePayload())
 
 

@@ -212,7 +212,9 @@ def planned(snapshot: Snapshot, faults: Sequence[Fault], policy: PolicyConfig, n
     """Return the decision of a controller that has just begun to count GPUs."""
     old: Any = gpu_counts
     if not hasattr(old, "with_counts"):  # the decision counts the GPUs itself
-        return decide(snapshot, faults, policy, now)
+        counting: Any = {"gpus": model.GpuCounts()}
+        ruled: Any = {"gpus_missing": GPUS_MISSING}
+        return decide(replace(snapshot, **counting), faults, replace(policy, **ruled), now)
     seconds = policy.gpu_count_seconds
     counts = old.counted(old.GpuCounts(), snapshot.nodes, seconds, now)
     found = [*faults, *old.faults_of(counts, GPUS_MISSING, seconds, now)]

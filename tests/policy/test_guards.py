@@ -18,6 +18,7 @@ from konductor_like.model import (
     Controls,
     FaultKind,
     GpuCount,
+    GpuCounts,
     Hearing,
     Held,
     Incident,
@@ -201,7 +202,7 @@ GUARDS: dict[str, tuple[Callable[[], Blocker | None], str]] = {
     "cordoned": (lambda: first(unschedulable=True), "the Node is cordoned"),
     "not Ready": (lambda: first(ready=False), "not Ready"),
     "short of GPUs": (
-        lambda: first(snapshot=without(short_of_gpus={"gpu-1": "7 of 8 GPUs"})),
+        lambda: first(snapshot=without(gpus=GpuCounts(short={"gpu-1": "7 of 8 GPUs"}))),
         "7 of 8 GPUs",
     ),
     "fewer GPUs than its record has": (lambda: first(gpus=GpuCount(7, 8)), "it has only 7 of 8 GPUs"),
