@@ -327,7 +327,7 @@ class LeadershipFactory:
 
         def scope() -> WarmupScope:
             rules = self.active_rules.in_force  # once, because another thread may replace it
-            queries, seconds = self._queries(rules), rules.under(self.settings.policy()).window_seconds
+            queries, seconds = self._queries(rules), rules.complete(self.settings.policy()).window_seconds
             return WarmupScope(rules.digest, queries["kernel"], queries.get("pod"), seconds)
 
         reader = WarmupReader(
@@ -361,7 +361,7 @@ class LeadershipFactory:
             self.events,
             self.report,
             self.metrics,
-            policy=self.active_rules.in_force.under(self.settings.policy()),
+            policy=self.active_rules.in_force.complete(self.settings.policy()),
             start=start,
             unknown_node_seconds=self.settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
@@ -413,7 +413,7 @@ class LeadershipFactory:
 
     def _new_queries(self, reconciler: Reconciler) -> dict[str, str]:
         """Put the new rules into the reconciler and return the queries that follow from them."""
-        reconciler.policy = self.active_rules.in_force.under(self.settings.policy())
+        reconciler.policy = self.active_rules.in_force.complete(self.settings.policy())
         return self._queries(self.active_rules.in_force)
 
     def _readers(

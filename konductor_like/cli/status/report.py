@@ -237,7 +237,7 @@ class Fleet:
         if any(incident.first_ns > since_ns for state in states for incident in tainting(state.record)):
             from konductor_like.catalog import load_catalog
 
-            return self.controller.policy.under(load_catalog().escalations, "")
+            return self.controller.policy.with_escalations(load_catalog().escalations, "")
         return self.controller.policy
 
     def brake(self) -> BrakeState:
