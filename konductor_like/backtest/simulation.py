@@ -13,9 +13,11 @@ from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller import logs
 from konductor_like.controller.leadership import IDLE_SECONDS
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.observation import Observer
 from konductor_like.controller.ports import DryRunEvents
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
+from konductor_like.controller.writes import Writes
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import (
@@ -76,17 +78,18 @@ class Simulation:
         self._nodes = nodes
         self._writer = DryRunWriter(shorten=False)
         metrics = Metrics()
+        report, events = Report(metrics, dry_run=True), DryRunEvents()
         self._reconciler = Reconciler(
             nodes,
-            self._writer,
-            DryRunEvents(),
-            Report(metrics, dry_run=True),
+            Observer(nodes, report),
+            Writes(nodes, self._writer, events, report, metrics, records_at_once=None),
+            events,
+            report,
             metrics,
             policy=policy,
             start=Checkpoint(dict.fromkeys(Source, start_ns), start_ns),
             unknown_node_seconds=0.0,
             detect=self._detect,
-            records_at_once=None,
         )
         self._returns: list[tuple[int, str]] = []
         self._reconcile_at_ns: int | None = None
@@ -206,7 +209,6 @@ class Simulation:
             at=now,
             by="backtest",
             reason="assumed",
-            how="reset",
             read_ns=self._reconciler.checkpoint().read_ns,
             policy=self._rules,
         )

@@ -6,39 +6,27 @@ it keeps (rule 9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from konductor_like.cluster.lease_annotations import unlisted
-from konductor_like.cluster.node_writer import Outcome, WriteResult
-from konductor_like.controller import logs
-from konductor_like.controller.attempts import error_words
-from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.metrics import Latency, Metrics
-from konductor_like.controller.operator_controls import OperatorControls
-from konductor_like.controller.pod_jobs import PodJobs
-from konductor_like.controller.ports import EventSink, Nodes, Writer
+from konductor_like.controller.observation import Observer
+from konductor_like.controller.ports import EventSink, Nodes
 from konductor_like.controller.report import Report
-from konductor_like.controller.retries import THIN_ABOVE, FailedWrites, UnknownNodes, Upkeep, thinned
+from konductor_like.controller.retries import THIN_ABOVE, UnknownNodes, thinned
+from konductor_like.controller.writes import Writes
 from konductor_like.detection import detect
-from konductor_like.jobs import by_name
 from konductor_like.model import (
-    Change,
     Checkpoint,
-    Controls,
     Fault,
-    FaultKind,
+    GpuCounts,
     Growth,
     LogLine,
     Misnamed,
-    NodeRecord,
-    NodeState,
     Plan,
     RecentEvidence,
     ReturnedNode,
-    Severity,
     Snapshot,
     Source,
     TaintedNode,
@@ -48,15 +36,10 @@ from konductor_like.model.attempts import Attempt, Unwritten
 from konductor_like.policy.change import shadow_event, would_taint
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
-from konductor_like.policy.deleted_nodes import out_again, updated_tainted_nodes, within_bound
-from konductor_like.policy.gpu_counts import with_counts
 from konductor_like.policy.machines import recent_releases
-from konductor_like.policy.returns import known_returns
 
 ROUNDS = 5
 """Decisions in one reconcile. It decides again when another client changed a node before the write."""
-RECORDS_AT_ONCE = 32
-"""Writes of records without a taint in one reconcile, so that they do not delay the next taint for long."""
 
 
 class Reconciler:
@@ -65,7 +48,8 @@ class Reconciler:
     def __init__(
         self,
         nodes: Nodes,
-        writer: Writer,
+        observer: Observer,
+        writes: Writes,
         events: EventSink,
         report: Report,
         metrics: Metrics,
@@ -75,32 +59,23 @@ class Reconciler:
         unknown_node_seconds: float,
         misnamed: Mapping[str, Misnamed] | None = None,
         detect: Callable[[LogLine], Fault | None] = detect,
-        controls: OperatorControls | None = None,
-        jobs: PodJobs | None = None,
-        fleet: FleetMonitor | None = None,
-        gpus: GpuMemory | None = None,
+        gpus: GpuCounts | None = None,
         latency: Latency | None = None,
-        records_at_once: int | None = RECORDS_AT_ONCE,
     ) -> None:
         """Prepare to reconcile.
 
         ``start`` is the checkpoint until the first reconcile is done. ``misnamed`` are the names without a
-        Node that the last controller has reported. A backtest has no ``controls``, ``jobs``, ``fleet``,
-        ``gpus`` and ``latency``; its ``records_at_once`` is None, because its writes take no time.
+        Node that the last controller has reported. Without ``gpus``, GPUs are not counted. A backtest has
+        neither ``gpus`` nor ``latency``.
         """
         self.policy = policy
         """The rules in force; may be set between two reconciles."""
-        self.more_to_write = False
-        """Whether writes of records were left for the next reconcile."""
-        self._controls = controls
-        self._jobs = jobs
-        self._fleet = fleet
+        self._observer = observer
         self._gpus = gpus
         self._latency = latency
-        self._records_at_once = records_at_once
         self._detect = detect
         self._nodes = nodes
-        self._writer = writer
+        self._writes = writes
         self._events = events
         self._report = report
         self._metrics = metrics
@@ -108,24 +83,16 @@ class Reconciler:
         self._checkpoint = start
         self._open: list[Fault] = []
         self._unknown_nodes = UnknownNodes(unknown_node_seconds, misnamed)
-        self._failed_writes = FailedWrites()
-        self._upkeep = Upkeep()
-        self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
-        """By node, a taint or release whose write got no answer, so it may be on the Node, and its faults."""
         self._grown: Mapping[str, tuple[Growth, ...]] = {}
-        self._records: dict[str, tuple[str | None, NodeRecord]] = {}
-        """By node, the full record, and the text of the annotation that could not contain all of it.
-
-        The text is None for a Node that was created again without its annotation.
-        """
         self._read_ns = dict(start.read_ns)
         self._released = start.released
         self._window = RecentEvidence()
-        self._tainted: tuple[TaintedNode, ...] | None = None
-        self._returned: tuple[ReturnedNode, ...] = ()
-        self._wrote_at: datetime | None = None
-        self._writes: tuple[Attempt, tuple[Unwritten, ...]] = (Attempt(), ())
         self._kept_out: Mapping[str, str] = {}
+
+    @property
+    def more_to_write(self) -> bool:
+        """Whether writes of records were left for the next reconcile."""
+        return self._writes.more
 
     @property
     def unfinished(self) -> int:
@@ -145,15 +112,15 @@ class Reconciler:
 
         May be called from any thread.
         """
-        return self._tainted
+        return self._observer.tainted
 
     def returned(self) -> tuple[ReturnedNode, ...]:
         """Return the last returns by reboot. May be called from any thread."""
-        return self._returned
+        return self._observer.returned
 
     def writes(self) -> tuple[Attempt, tuple[Unwritten, ...]]:
         """Return how writes went, and the Nodes that could not be written. May be called from any thread."""
-        return self._writes
+        return self._writes.attempts
 
     def kept_out(self) -> Mapping[str, str]:
         """Return, by tainted node, the guard for which it does not return now. For any thread."""
@@ -184,10 +151,8 @@ class Reconciler:
             found, others = self._detected(lines)
             if self._latency:
                 self._latency.read(found, received_ns or {})
-            if self._gpus:  # it reports a fault until a record has it, so none of its faults is kept
-                before = [fault for fault in before if fault.finding.kind is not FaultKind.NODE]
-                found += self._gpus.faults(self._states(), self.policy, now)
             faults = [*before, *(fault for fault in found if not fault.finding.shadow)]
+            shadowed = [fault for fault in found if fault.finding.shadow]
             unknown: list[Fault] = []
             rounds = 0
             while True:
@@ -195,21 +160,21 @@ class Reconciler:
                 snapshot = self._observe(now, replaying=replaying)
                 plan = self._decide(snapshot, faults, now, past)
                 unknown.extend(plan.of_unknown_nodes)  # a node may be deleted between two rounds
-                conflicted = self._write(plan, snapshot.nodes, faults, now)
+                shadowed.extend(plan.shadowed)
+                conflicted = self._write(plan, snapshot, faults, now)
                 faults, past = [fault for fault in faults if fault.node in conflicted], None
                 if not conflicted or rounds == ROUNDS:
                     break
             self._keep([*self._open, *faults], unknown, now)
-            self._confirm(plan, now)
-            self._note_writes(plan, now)
+            self._writes.settle(plan, now)
             self._kept_out = plan.kept_out
-            self._tell(plan, found, others, now)
+            self._tell(plan, shadowed, others, now)
         except BaseException:
             # The reader does not commit these lines, so it will deliver them again.
             self._open = before
             raise
         self._read_ns.update(read_ns)
-        self._released = recent_releases(self._released, self._states().values(), now)
+        self._released = recent_releases(self._released, self._observer.states().values(), now)
         self._checkpoint = self._checkpointed()
         return plan
 
@@ -228,186 +193,43 @@ class Reconciler:
         return found, others
 
     def _observe(self, now: datetime, *, replaying: bool) -> Snapshot:
-        """Return all that a decision depends on. A patch must test the states in it, not newer ones."""
-        states = self._states()
-        controls = self._controls.update(now) if self._controls else Controls()
-        if self._tainted is None:
-            self._tainted = controls.tainted  # the last controller wrote them on the Lease
-        # A return that the last controller could not note on the Lease any more is in the node's record.
-        self._returned = known_returns((*controls.returned, *self._returned), (), now)
-        tainted = self._follow(states, now)
-        if again := out_again(states, tainted, now):
-            self._records |= {name: (None, record) for name, record in again.items()}
-            states = {**states, **{name: replace(states[name], record=each) for name, each in again.items()}}
-        controls = replace(controls, tainted=tainted, returned=self._returned)
-        if self.policy.returns_by_reboot:
-            self._report.returns(controls)
-        jobs = self._jobs.known() if self._jobs else {}
-        fleet, resting = self._fleet, self._failed_writes.resting(now)
-        return Snapshot(
-            states,
-            controls=controls,
-            in_flight=self._taints_in_flight(),
-            unwritable=frozenset(name for name, verb in resting.items() if verb is Verb.TAINT),
-            failing=self._failed_writes.failing(now),
+        """Return all that a decision depends on: what is seen now, and what was remembered."""
+        seen = self._observer.observe(self.policy, self._writes.taints_in_flight, now)
+        return replace(
+            self._writes.known(seen, now),
             grown=self._grown,
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
-            ambiguous=fleet.ambiguous if fleet else frozenset(),
-            left=fleet.left if fleet else {},
-            short_of_gpus=self._gpus.counts.short if self._gpus else {},
-            hearing=fleet.hearing if fleet else {},
-            gaps_given_up=fleet.gaps_given_up if fleet else {},
-            lost_boots=fleet.lost_boots if fleet else {},
-            labels_needs=self._writer.labels_needs,
+            gpus=self._gpus,
             window=self._window,
             replaying=replaying,
-            jobs={name: found.jobs for name, found in jobs.items()},
-            pods={name: found.pods for name, found in jobs.items()},
         )
-
-    def _states(self) -> Mapping[str, NodeState]:
-        """Return the nodes with their full records.
-
-        The annotation of a node may contain less than its record: it is at most 8 KiB long, and a Node that
-        was deleted and created again has none. The full record counts until another client writes the
-        annotation.
-        """
-        states = self._nodes.snapshot()
-        returned = self._fleet.returned(states) if self._fleet else {}
-        if not (returned or self._records):
-            return states
-        self._records |= {name: (None, record) for name, record in returned.items()}
-        self._records = {
-            name: (text, record)
-            for name, (text, record) in self._records.items()
-            if name in states and states[name].as_read.record == text
-        }
-        known = {name: replace(states[name], record=record) for name, (_, record) in self._records.items()}
-        return {**states, **known}
-
-    def _follow(self, states: Mapping[str, NodeState], now: datetime) -> tuple[TaintedNode, ...]:
-        """Note which Nodes have our taint now, and which returned; report those deleted with the taint."""
-        if self._returned or self.policy.returns_by_reboot:
-            self._returned = known_returns(self._returned, states.values(), now)
-        before = self._tainted or ()
-        found, forgotten = within_bound(
-            updated_tainted_nodes(before, states, self.policy, now, self._taints_in_flight())
-        )
-        self._tainted = found
-        if found != before:
-            self._report.forgotten([each.name for each in forgotten], unlisted(found))
-        deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
-        if deleted:
-            self._report.deleted(deleted, now + timedelta(seconds=self.policy.brake_cooldown_seconds))
-        return found
 
     def _decide(
         self, snapshot: Snapshot, faults: Sequence[Fault], now: datetime, past: Sequence[Fault] | None
     ) -> Plan:
         """Return the plan. If it taints or returns, read the controls again; if changed, decide again."""
         plan = decide(snapshot, faults, self.policy, now, past=past)
-        if self._controls and any(change.verb in (Verb.TAINT, Verb.UNTAINT) for change in plan.changes):
-            # A pause takes effect from the moment it was written: the Lease is read before every taint and
-            # every return.
-            before, latest = snapshot.controls, self._controls.update(now, at_once=True)
-            latest = replace(latest, tainted=before.tainted, returned=before.returned)
-            unread = self._controls.unread
-            if latest != before or unread:
-                snapshot = replace(snapshot, controls=latest, lease_unread=unread)
-                plan = decide(snapshot, faults, self.policy, now, past=past)
-        if self._gpus:
-            plan = with_counts(plan, self._gpus.counts, snapshot.nodes, self.policy.version, now)
-        if self._jobs:
-            # The decision needs the job that these faults hit, and their lines do not name it.
-            nameless = (
-                fault
-                for fault in plan.counted
-                if (by_name(fault.job) if fault.job else fault.severity is not Severity.INFO)
-            )
-            if nodes := {str(fault.node) for fault in nameless}:
-                self._jobs.want(sorted(nodes))
+        if any(change.verb in (Verb.TAINT, Verb.UNTAINT) for change in plan.changes):
+            latest = self._observer.with_latest_controls(snapshot, now)
+            if latest is not snapshot:
+                plan = decide(latest, faults, self.policy, now, past=past)
+        self._observer.want_jobs(plan.counted)
         self._metrics.evidence_dropped.inc(plan.window.dropped - self._window.dropped)
-        self._window = plan.window  # also if a write fails: lines that are read again add nothing
+        if plan.gpus is not None and self._gpus is not None:
+            self._report.gpus(plan.gpus, self._gpus)
+        # Also if a write fails: lines that are read again add nothing.
+        self._window, self._gpus = plan.window, plan.gpus
         return plan
 
-    def _write(
-        self, plan: Plan, states: Mapping[str, NodeState], faults: Sequence[Fault], now: datetime
-    ) -> set[str]:
+    def _write(self, plan: Plan, snapshot: Snapshot, faults: Sequence[Fault], now: datetime) -> set[str]:
         """Apply the plan. Return the nodes that another client changed meanwhile."""
-        due = self._due(plan, {fault.node for fault in faults}, now)
-        unwritten = {change.node for change in plan.changes} - {change.node for change in due}
-        conflicted: set[str] = set()
-        written: list[tuple[NodeState, Change]] = []
-        results = self._writer.write_all([(states[change.node], change) for change in due])
-        for change, result in zip(due, results, strict=True):
-            if result.state is not None:
-                self._nodes.apply(result.state)
-            if result.outcome is Outcome.APPLIED and result.state is not None:
-                self._applied(change, result.state, now)
-                written.append((result.state, change))
-            elif result.outcome is Outcome.CONFLICT:
-                self._report.not_written(change, result.outcome)
-                conflicted.add(change.node)
-            else:
-                self._not_written(change, result, plan, now)
-                unwritten.add(change.node)
-        self._carry_over(plan, faults, unwritten | conflicted, unwritten, now)
-        changed = {state.name: state for state, change in written if change.verb is not Verb.RECORD}
-        if changed or self._in_flight:  # the Nodes may be deleted before the next reconcile
-            self._follow({**states, **changed}, now)
-        for state, change in written:
+        found = self._writes.apply(plan, snapshot, {fault.node for fault in faults}, now)
+        in_flight = self._writes.taints_in_flight
+        self._observer.note_written(found.written, snapshot, self.policy, in_flight, now)
+        self._carry_over(plan, faults, found.unwritten | found.conflicted, found.unwritten, now)
+        for state, change in found.written:
             self._events.announce(state, change)
-        return conflicted
-
-    def _due(self, plan: Plan, with_lines: Set[str | None], now: datetime) -> list[Change]:
-        """Return the changes to write now: all taints whose retry is due, and a limited number of records.
-
-        A change of a node ``with_lines`` never waits as upkeep, because the cursor would wait with it.
-        """
-        resting = self._failed_writes.resting(now)
-        taints = [each for each in plan.changes if each.verb is Verb.TAINT]
-        # A failed write of the node's record does not delay its taint.
-        taints = [each for each in taints if resting.get(each.node) is not Verb.TAINT]
-        records = [each for each in plan.changes if each.verb is not Verb.TAINT]
-        records = [each for each in records if each.node not in resting]
-        upkeep = [each for each in records if each.upkeep and each.node not in with_lines]
-        urgent = [each for each in records if not each.upkeep or each.node in with_lines]
-        written = urgent[: self._records_at_once]
-        self.more_to_write = len(written) < len(urgent)
-        return [*taints, *written, *self._upkeep.due(upkeep, now)]
-
-    def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
-        self._wrote_at = now.replace(microsecond=0)
-        self._report_applied(change, now)
-        self._records.pop(state.name, None)
-        if change.record is not None and state.record != change.record:
-            self._records[state.name] = (state.as_read.record, change.record)
-        self._recovered(change.node)
-
-    def _report_applied(self, change: Change, now: datetime) -> None:
-        self._report.applied(change, now)
-        if self._latency and change.verb is Verb.TAINT and change.evidence is not None:
-            self._latency.tainted(change.evidence)
-
-    def _not_written(self, change: Change, result: WriteResult, plan: Plan, now: datetime) -> None:
-        """Report a write that failed or got no answer yet, and plan the next attempt.
-
-        A taint or release without an answer stays in flight until the Node shows whether it was written.
-        """
-        error = result.error
-        self._report.not_written(change, result.outcome, "" if error is None else logs.error_text(error))
-        if error is not None:
-            self._metrics.kube_errors.labels(type(error).__name__).inc()
-        if result.outcome_unknown and change.verb in (Verb.TAINT, Verb.UNTAINT):
-            counted = [fault for fault in plan.counted if fault.node == change.node]
-            self._in_flight.setdefault(change.node, (change, counted))
-        asked = None if error is None else error.retry_after_seconds
-        words = "" if error is None else error_words(error)
-        self._failed_writes.failed(change, now, words, at_least_seconds=asked or 0.0)
-
-    def _note_writes(self, plan: Plan, now: datetime) -> None:
-        self._failed_writes.keep({(change.node, change.verb) for change in plan.changes}, now)
-        self._writes = self._failed_writes.attempt(self._wrote_at)
+        return found.conflicted
 
     def _carry_over(
         self, plan: Plan, faults: Sequence[Fault], again: set[str], unwritten: set[str], now: datetime
@@ -429,42 +251,13 @@ class Reconciler:
         undone += kept
         self._open = thinned(undone) if len(undone) > THIN_ABOVE else undone
 
-    def _confirm(self, plan: Plan, now: datetime) -> None:
-        """Forget a write without an answer once its Node shows it, needs it no more, or is gone."""
-        if not self._in_flight:
-            return
-        nodes = self._nodes.snapshot()
-        wanted = {(change.node, change.verb) for change in plan.changes}
-        resting = self._failed_writes.resting(now)
-        for name, (change, counted) in list(self._in_flight.items()):
-            state = nodes.get(name)
-            decided = change.record.machine if change.record else None
-            if state is None or (decided is not None and decided.node_uid != state.machine.node_uid):
-                self._recovered(name)  # the patch tests the UID: it cannot take effect any more
-            elif _shows(state, change):
-                self._report_applied(change, now)
-                self._report.faults(counted, (), now)
-                self._events.announce(state, change)
-                self._recovered(name)
-            elif (name, change.verb) not in wanted and resting.get(name) is not change.verb:
-                self._recovered(name)
-
-    def _taints_in_flight(self) -> frozenset[str]:
-        """Return the nodes whose taint may be written although no answer came."""
-        return frozenset(name for name, (change, _) in self._in_flight.items() if change.verb is Verb.TAINT)
-
-    def _recovered(self, node: str) -> None:
-        self._failed_writes.recovered(node)
-        self._in_flight.pop(node, None)
-
-    def _tell(self, plan: Plan, found: Sequence[Fault], others: Sequence[LogLine], now: datetime) -> None:
+    def _tell(self, plan: Plan, shadowed: Sequence[Fault], others: Sequence[LogLine], now: datetime) -> None:
         """Report the plan as a whole, and the taints that rules in shadow mode would have written."""
         nodes, version = self._nodes.snapshot(), self.policy.version
-        if self._fleet and others:
-            self._fleet.unparsed.count(others)
+        self._observer.note_unparsed(others)
         self._report.audit.refused(plan.refused, version, now)
         self._report.fleet(nodes, plan.brake, len(self._open), now)
-        shadowed = [fault for fault in found if fault.finding.shadow]
+        self._report.kept_out(plan.kept_out)
         for fault in self._report.shadowed(shadowed, version, now) if shadowed else ():
             state = nodes.get(str(fault.node))
             if state is not None and would_taint(state, fault):
@@ -476,11 +269,3 @@ class Reconciler:
             if fault.source in read_ns:
                 read_ns[fault.source] = min(read_ns[fault.source], fault.timestamp_ns)
         return Checkpoint(read_ns, self._act_from_ns, self._released)
-
-
-def _shows(state: NodeState, change: Change) -> bool:
-    """Whether the Node shows that this taint or release was written."""
-    if change.verb is Verb.TAINT:
-        return state.tainted
-    act = state.record.act
-    return not state.tainted and act is not None and act.id == change.act_id

@@ -81,11 +81,11 @@ class HeartbeatReader:
     def reread(self, rereads: Iterable[Reread]) -> None:
         """Read these spans too, after the present and in this order; each once."""
         waiting = tuple(self._rereads)
-        self._rereads.extend([one for one in rereads if one not in waiting])
+        self._rereads.extend([new for new in rereads if new not in waiting])
 
     def rereading(self) -> frozenset[str]:
         """Return the nodes with a span that is still to be read again, or could not be."""
-        return self._unreadable.union(*(one.nodes for one in tuple(self._rereads)))
+        return self._unreadable.union(*(reread.nodes for reread in tuple(self._rereads)))
 
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
         """Read the tile that is due; when none is due, read a part of the first reread.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
-    HOW_PART,
+    Covers,
     Fault,
     Incident,
     KernelPosition,
@@ -19,6 +19,7 @@ from konductor_like.model import (
     NodeState,
     PartCover,
     Release,
+    ReleaseHow,
 )
 from konductor_like.model.time import unix_ns
 
@@ -26,6 +27,29 @@ PART_COVER_MEMORY = timedelta(days=1)
 """Age up to which a release in part covers lines of an earlier boot; no line is read again later."""
 PART_COVERS_MOST = 16
 """Rules and GPUs that releases in part may cover at once; beyond that, only the whole node is released."""
+COVERED = "covered by the last release"
+COVERED_BY_TIME = "only its time, and no position in the kernel log, shows that the last release covers it"
+"""Only clocks show that a line that would taint is no new one, and clocks may be off."""
+COVERED_LATE = "the line precedes the last release in the kernel log, but was read after it"
+"""Either a replay of a line that no record has any more, or a line that arrived after later ones: nothing
+shows which."""
+
+
+def why_covered(record: NodeRecord, fault: Fault, *, names_boot: bool) -> str | None:
+    """Return how the releases in a record cover a fault that it has no incident of; None if they do not."""
+    booted_ns = record.booted_after_ns
+    marks = [
+        mark
+        for mark in (*record.releases, *part_marks(record, fault))
+        if covers(mark, fault, names_boot=names_boot, booted_after_ns=booted_ns)
+    ]
+    if not marks:
+        return None
+    if not fault.severity.taints:
+        return COVERED
+    if not any(decides_by_position(mark, fault) for mark in marks):
+        return COVERED_BY_TIME
+    return COVERED if any(had_been_read(mark, fault) for mark in marks) else COVERED_LATE
 
 
 def covers(mark: Release, fault: Fault, *, names_boot: bool, booted_after_ns: int | None) -> bool:
@@ -58,7 +82,7 @@ def decides_by_position(mark: Release, fault: Fault) -> bool:
 def part_marks(record: NodeRecord, fault: Fault) -> list[Release]:
     """Return what releases in part cover of a fault's rule and GPU, as releases."""
     return [
-        Release(each.at, "", "", HOW_PART, each, {fault.source: unix_ns(each.at)})
+        Release(each.at, "", "", ReleaseHow.PART, each, {fault.source: unix_ns(each.at)})
         for each in record.part_covers
         if (each.rule, each.gpu) == fault.key
     ]
@@ -93,7 +117,11 @@ def covered_to(record: NodeRecord, fault: Fault, released_ns: int | None) -> Nod
         return record
 
     def whole(mark: Release) -> Release:
-        is_it = unix_ns(mark.at) == released_ns and not mark.in_part and mark.read.boot_id == place.boot_id
+        is_it = (
+            unix_ns(mark.at) == released_ns
+            and mark.how.covers is not Covers.NAMED
+            and mark.read.boot_id == place.boot_id
+        )
         return replace(mark, read=mark.read.later(place)) if is_it else mark
 
     def part(cover: PartCover) -> PartCover:

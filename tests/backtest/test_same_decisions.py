@@ -15,9 +15,11 @@ from konductor_like.backtest.simulation import SimulatedNodes, Simulation
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.observation import Observer
 from konductor_like.controller.ports import DryRunEvents, DryRunNodes, Nodes
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
+from konductor_like.controller.writes import Writes
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.client import LokiClient
@@ -87,7 +89,7 @@ class Case:
         )
 
     def policy(self) -> PolicyConfig:
-        return self.full_settings().policy().under(self.book.catalog.escalations, "1")
+        return self.full_settings().policy().with_escalations(self.book.catalog.escalations, "1")
 
 
 CASES = {
@@ -161,11 +163,13 @@ def by_the_controller(written: list[WrittenLine], case: Case) -> list[Taint]:
             source: SourceReader(source, client, query, settings, START_NS)
             for source, query in {Source.KERNEL: kernel, Source.POD: pods}.items()
         }
+        report, events = Report(metrics, dry_run=True), DryRunEvents()
         reconciler = Reconciler(
             nodes,
-            writer,
-            DryRunEvents(),
-            Report(metrics, dry_run=True),
+            Observer(nodes, report),
+            Writes(nodes, writer, events, report, metrics),
+            events,
+            report,
             metrics,
             policy=policy,
             start=Checkpoint(dict.fromkeys(readers, START_NS), 0),

@@ -16,6 +16,7 @@ from typing import Any
 
 from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role, Source
 from konductor_like.policy.guards import Guard
+from konductor_like.policy.lifecycle import Happening
 from tests.chaos.examples import EXAMPLES
 from tests.chaos.examples_of_guards import BESIDE, GUARD_EXAMPLES, KEPT_BY, OF_THE_COMMAND_LINE
 from tests.chaos.examples_of_harm import HARM_EXAMPLES
@@ -36,11 +37,6 @@ def _first_argument(_real: Any) -> Any:
 def _changed(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Replace a function by one that changes its result."""
     return lambda real: lambda *args, **more: change(real(*args, **more))
-
-
-def _with_argument(**instead: Any) -> Callable[[Any], Any]:
-    """Replace a function by one that overrides these arguments."""
-    return lambda real: lambda *args, **more: real(*args, **{**more, **instead})
 
 
 def _cursor_moves_before_the_plan(real: Any) -> Any:
@@ -267,7 +263,7 @@ MUTANTS: dict[str, Mutant] = {
         example="a fault after a reset taints although the clock of its node is behind",
     ),
     "a taint removed by hand is set again": Mutant(
-        *("policy.fold_faults", _with_argument(removal=None)),
+        *("policy.released_by_hand", _first_argument),
         example="a taint that was removed by hand is not set again",
     ),
     "an acknowledgement is forgotten": Mutant(
@@ -309,11 +305,14 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # The way back
     "a return covers unread lines": Mutant(
-        *("model.Release.by_controller", lambda _: property(lambda _mark: False)),
+        *("model.ReleaseHow.by_controller", lambda _: property(lambda _how: False)),
         example="a fault of the new boot whose line comes after the return taints",
     ),
     "a relapse is forgotten": Mutant(
-        *("policy.relapsed", _first_argument),
+        *(
+            "policy.what_failed",
+            _changed(lambda what: what if what is not Happening.RELAPSED else Happening.FAILED_AGAIN),
+        ),
         example="a node that fails on probation does not return by itself again",
     ),
     "the relapses of the fleet are forgotten": Mutant(

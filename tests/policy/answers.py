@@ -69,8 +69,6 @@ KINDS = {
 GPUS_MISSING = Finding(
     FaultKind.NODE, "node.gpus_missing", Severity.SUSPECT, "GPUs are missing", "Reboot.", "", needs="reboot"
 )
-RESET: Any = getattr(model, "ReleaseHow", str)("reset")
-"""The ``how`` of a person's release: a text in the earlier build."""
 
 
 def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +80,7 @@ def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
     match ask.get("by"):
         case "reset":
             person = {"at": now, "by": "ann", "reason": ask.get("reason", "")}
-            return shown(release(state, **person, how=RESET, read_ns=read_ns))
+            return shown(release(state, **person, read_ns=read_ns))
         case "part":
             keys = [each.key for each in open_to_release(state)][:1]
             change = release_selected(state, lambda i: i.key in keys, at=now, by="ann", reason="seen")
@@ -212,7 +210,9 @@ def planned(snapshot: Snapshot, faults: Sequence[Fault], policy: PolicyConfig, n
     """Return the decision of a controller that has just begun to count GPUs."""
     old: Any = gpu_counts
     if not hasattr(old, "with_counts"):  # the decision counts the GPUs itself
-        return decide(snapshot, faults, policy, now)
+        counting: Any = {"gpus": model.GpuCounts()}
+        ruled: Any = {"gpus_missing": GPUS_MISSING}
+        return decide(replace(snapshot, **counting), faults, replace(policy, **ruled), now)
     seconds = policy.gpu_count_seconds
     counts = old.counted(old.GpuCounts(), snapshot.nodes, seconds, now)
     found = [*faults, *old.faults_of(counts, GPUS_MISSING, seconds, now)]

@@ -7,6 +7,8 @@ and each of them is a change that the issue asks for. A refactoring never writes
 The file has questions and answers (see ``answers.py``). Answers occur many times, so each is in it once. The
 nodes are those of ``odd_records.jsonl``, made by hand (each kind of record, and those that only damage or
 forgery explain), and of random lives.
+
+Changed since, on purpose: the five answers on ``more GPUs``, because each write of a record has its own act.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from konductor_like.cluster.node_record import decode, encode
 from tests.policy.answers import answer
 from tests.policy.lives import Life
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parent.parent / "data" / "records"
 FILE = DATA / "recorded_decisions.json.xz"
 ODD_RECORDS = DATA / "odd_records.jsonl"
 """The records by hand: their times are around ``NOON``, and each node runs ``boot-a`` unless it says so."""

@@ -79,9 +79,7 @@ def reset_node(
 ) -> Change:
     """Reset a node as ``konductor-like reset NAME`` does, with both sources read up to ``read``."""
     read_ns = {} if read is None else {Source.KERNEL: ns(read), Source.POD: ns(read)}
-    change = release(
-        cluster.nodes[name], at=at(seconds), by=who, reason="new riser", how="reset", read_ns=read_ns
-    )
+    change = release(cluster.nodes[name], at=at(seconds), by=who, reason="new riser", read_ns=read_ns)
     assert change is not None
     cluster.apply(change)
     return change
@@ -143,7 +141,7 @@ class Cluster:
         plan = decide(self.snapshot, faults, self.rules, at(seconds), past=past)
         for change in plan.changes:
             self.apply(change)
-        self.snapshot = replace(self.snapshot, grown=plan.grown, window=plan.window)
+        self.snapshot = replace(self.snapshot, grown=plan.grown, window=plan.window, gpus=plan.gpus)
         return plan
 
     def apply(self, change: Change | None) -> None:

@@ -69,7 +69,9 @@ def carry_out(
     release = None if release_after == NEVER else span_of(release_after, "--release-after").total_seconds()
     users = [load(rules or settings.rules_file), *([load(compare)] if compare else [])]
     rule_sets = [
-        RuleSet(Detector(each.catalog), settings.policy().under(each.catalog.escalations, each.digest))
+        RuleSet(
+            Detector(each.catalog), settings.policy().with_escalations(each.catalog.escalations, each.digest)
+        )
         for each in users
     ]
     states, nodes_from = _nodes(nodes, settings, kubeconfig, context)
@@ -153,7 +155,9 @@ def _readers(
 ) -> dict[Source, HistoryReader]:
     """Return a reader per source; its query asks for the lines that any of the rule sets may need."""
     anchors = {
-        source: tuple(dict.fromkeys(a for each in rule_sets for a in each.detector.anchors(source)))
+        source: tuple(
+            dict.fromkeys(anchor for rules in rule_sets for anchor in rules.detector.anchors(source))
+        )
         for source in Source
     }
     queries = {

@@ -17,7 +17,6 @@ from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
 from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import (
-    HOW_PART,
     OPT_OUT_LABEL,
     Change,
     Control,
@@ -126,7 +125,6 @@ class Reset(_Releases):
             at=self.at(),
             by=self.by,
             reason=self.reason,
-            how="reset",
             read_ns=self.controller.read_ns,
             policy=self.controller.settings.policy if self.controller.settings else None,
         )
@@ -136,8 +134,10 @@ class Reset(_Releases):
         if change is None:
             wanted = " or ".join(clipped(fault_name(rule), 60) for rule in self.rules) or "fault"
             where = f" on GPU {self.gpu}" if self.gpu else ""
-            there = [name_of(each) for each in open_to_release(state)]
-            known = f"; open are: {listed(there, FAULTS_NAMED)}" if there else "; no fault is open"
+            open_faults = [name_of(incident) for incident in open_to_release(state)]
+            known = (
+                f"; open are: {listed(open_faults, FAULTS_NAMED)}" if open_faults else "; no fault is open"
+            )
             raise CannotWriteError(f"has no open {wanted}{where} on record{known}")
         if change.record is not None and len(change.record.part_covers) > PART_COVERS_MOST:
             raise CannotWriteError("has too many faults released one by one: give neither --rule nor --gpu")
@@ -147,7 +147,7 @@ class Reset(_Releases):
         """See :meth:`NodeWrites.done_text`."""
         if not self._in_part or change.record is None:
             return "untainted" if change.verb is Verb.UNTAINT else "released (no taint)"
-        names = change.record.releases[0].how.removeprefix(HOW_PART)
+        names = change.record.releases[0].how.names
         if change.verb is Verb.UNTAINT:
             return f"untainted: {names} released"
         if change.health != "faulty":
@@ -249,8 +249,8 @@ class OperatorTaint(NodeWrites):
         controller, nodes = self.controller, list_nodes(self.client, self.decode)
         ambiguous = controller.coverage.ambiguous if controller.coverage else frozenset()
         snapshot = Snapshot(nodes, controls=controller.controls, ambiguous=ambiguous)
-        there = {name: incident for name, incident in wanted.items() if name in nodes}
-        admission = admit(there, snapshot, controller.policy, self.at())
+        existing = {name: incident for name, incident in wanted.items() if name in nodes}
+        admission = admit(existing, snapshot, controller.policy, self.at())
         return {
             name: why_held(why, admission.brake, nodes[name].pool)
             for name, why in admission.refused.items()
@@ -310,9 +310,9 @@ class Acknowledgement(NodeWrites):
 
     def done_text(self, change: Change) -> str:
         """See :meth:`NodeWrites.done_text`."""
-        mine = change.incident.ack if change.incident else None
+        new_ack = change.incident.ack if change.incident else None
         incidents = change.record.incidents if change.record else ()
-        names = [name_of(each) for each in incidents if each.ack is not None and each.ack == mine]
+        names = [name_of(i) for i in incidents if i.ack is not None and i.ack == new_ack]
         distinct = list(dict.fromkeys(names))  # one fault with two severities is two incidents
         return f"acknowledged: {listed(distinct, 3)}" + (
             "; the taint stays" if change.health == "faulty" else ""

@@ -252,15 +252,15 @@ def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide
     """
     from konductor_like.cli.nodes.acts import needs_words
 
-    found = {state.name: faults for state in states if (faults := writes.unrepaired(state))}
-    writes.may_release = {(name, each.key) for name, faults in found.items() for each in faults}
+    unrepaired = {state.name: faults for state in states if (faults := writes.unrepaired(state))}
+    writes.may_release = {(name, fault.key) for name, faults in unrepaired.items() for fault in faults}
     told = [
         f"node/{name} still needs: {needs_words(faults)}"
-        for name, faults in list(found.items())[:NAMES_ASKED_ABOUT]
+        for name, faults in list(unrepaired.items())[:NAMES_ASKED_ABOUT]
     ]
-    if len(found) > NAMES_ASKED_ABOUT:
-        told.append(f"and {count(len(found) - NAMES_ASKED_ABOUT, 'more node')}: `konductor-like status`")
-    if found and not can_answer():
+    if len(unrepaired) > NAMES_ASKED_ABOUT:
+        told.append(f"and {count(len(unrepaired) - NAMES_ASKED_ABOUT, 'more node')}: `konductor-like status`")
+    if unrepaired and not can_answer():
         raise CommandError(
             *told,
             "nothing was changed: there is no terminal to ask on",
@@ -269,7 +269,7 @@ def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide
         )
     for line in told:
         warn(line)
-    if (fleet_wide or found) and not _confirmed(states, purge=purge):
+    if (fleet_wide or unrepaired) and not _confirmed(states, purge=purge):
         raise CommandError("nothing was changed")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic, sleep
 
 from konductor_like.cli import session
-from konductor_like.cli.node_test.forecast import GPU, RULE
+from konductor_like.cli.chain_test.forecast import GPU, RULE
 from konductor_like.cluster.client import KubeClient, events_path, node_path
 from konductor_like.cluster.errors import KubeForbidden
 from konductor_like.cluster.events import ACT_ANNOTATION, NAMESPACE

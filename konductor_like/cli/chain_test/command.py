@@ -17,8 +17,8 @@ from konductor_like.exits import Exit
 from konductor_like.model.text import clipped, listed, span_text
 
 if TYPE_CHECKING:
-    from konductor_like.cli.node_test.chain import Tainted
-    from konductor_like.cli.node_test.forecast import Forecast
+    from konductor_like.cli.chain_test.chain import Tainted
+    from konductor_like.cli.chain_test.forecast import Forecast
     from konductor_like.cli.status.report import Fleet
     from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
     from konductor_like.cluster.reader_pods import ReaderPod
@@ -34,7 +34,7 @@ _JOBS_NAMED = 5
 
 
 @examples("test gpu-07", "test gpu-07 --dry-run")
-def node_test(
+def chain_test(
     node: Annotated[
         str,
         typer.Argument(
@@ -71,7 +71,7 @@ def node_test(
         fleet = collect(client, settings)
         reader = _checked(node, client, settings, fleet, with_jobs=with_jobs)
         if dry_run is not DryRun.NONE or not isinstance(client, KubeClient):
-            from konductor_like.cli.node_test.forecast import line_of
+            from konductor_like.cli.chain_test.forecast import line_of
 
             say([f"node/{node} would get by pod {reader.name}: {line_of('TOKEN', keep=keep)} (dry run)"])
             return
@@ -84,7 +84,7 @@ def _checked(
     node: str, client: ReadOnlyKubeClient, settings: Settings, fleet: Fleet, *, with_jobs: bool
 ) -> ReaderPod:
     """Return the reader's pod on the node. Raises CommandError with everything that would stop the test."""
-    from konductor_like.cli.node_test.forecast import forecast
+    from konductor_like.cli.chain_test.forecast import forecast
     from konductor_like.cli.rules import load
     from konductor_like.cluster.reader_pods import reader_on
 
@@ -148,8 +148,8 @@ def _run(
 ) -> bool:
     """Write the line, follow it, and release the test; return whether every stage came."""
     from konductor_like.cli import session
-    from konductor_like.cli.node_test.chain import InLoki, Reported, Tainted, follow
-    from konductor_like.cli.node_test.forecast import line_of
+    from konductor_like.cli.chain_test.chain import InLoki, Reported, Tainted, follow
+    from konductor_like.cli.chain_test.forecast import line_of
     from konductor_like.cluster.errors import KubeError
     from konductor_like.cluster.node_decoder import node_decoder
 
@@ -200,7 +200,7 @@ def _run(
 
 def _how_it_ends(fleet: Fleet, node: str, *, keep: bool) -> str:
     """Return how the test ends if this command does not release it."""
-    from konductor_like.cli.node_test.forecast import RULE, line_of
+    from konductor_like.cli.chain_test.forecast import RULE, line_of
     from konductor_like.policy.endings import seconds_of_test
 
     seconds = seconds_of_test(line_of("", keep=keep), fleet.controller.policy)
@@ -239,8 +239,8 @@ def _release(
 ) -> bool:
     """Release the test once it is recorded, or say how to; return whether nothing is left to do."""
     from konductor_like.cli import session
-    from konductor_like.cli.node_test.chain import Recorded, follow
-    from konductor_like.cli.node_test.forecast import GPU, RULE
+    from konductor_like.cli.chain_test.chain import Recorded, follow
+    from konductor_like.cli.chain_test.forecast import GPU, RULE
     from konductor_like.cli.nodes.acts import Reset
     from konductor_like.cluster.errors import KubeError
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from konductor_like.cli.node_test import chain
-from konductor_like.cli.node_test.forecast import GPU as TEST_GPU
+from konductor_like.cli.chain_test import chain
+from konductor_like.cli.chain_test.forecast import GPU as TEST_GPU
 from konductor_like.cli.nodes.acts import Reset
 from konductor_like.cluster.errors import KubeUnavailable
 from konductor_like.cluster.reader_pods import DEVICE, WRITE

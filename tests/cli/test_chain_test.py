@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from konductor_like.cli import session
-from konductor_like.cli.node_test.forecast import line_of
+from konductor_like.cli.chain_test.forecast import line_of
 from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.node_record import decode, encode
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings
