@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from konductor_like.cluster.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents, events_of
 from konductor_like.cluster.lease import LeaderLease, read_controls
-from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.lease_annotations import LeasePayload
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import NodeStore
 from konductor_like.cluster.node_writer import NodeWriter, WriteResult
@@ -251,7 +251,7 @@ class Process:
 
     def waits_for(self, name: str) -> bool:
         """Whether it tries a write to the node again that may have taken effect."""
-        return self._reconciler is not None and name in self._reconciler._in_flight
+        return self._reconciler is not None and name in self._reconciler._writes.in_flight
 
     def reads_lease(self) -> bool:
         """Whether it sees what people write on the Lease: after a failed read it waits before the next."""
@@ -259,7 +259,7 @@ class Process:
 
     def maybe_tainted(self) -> Collection[str]:
         """Return the nodes with unanswered writes: they may be tainted, and the brake counts them already."""
-        return () if self._reconciler is None else self._reconciler._in_flight.keys()
+        return () if self._reconciler is None else self._reconciler._writes.in_flight.keys()
 
     def kept_out(self) -> Mapping[str, str]:
         """Return the tainted nodes that its last decision kept out of service, each with its first guard."""
@@ -372,7 +372,7 @@ class Process:
         reconciler, self._leadership, self._reconciler = self._reconciler, None, None
         if reconciler is not None:
             with self._leasing():
-                self.lease.release(Carried(reconciler.checkpoint(), tainted=reconciler.tainted()))
+                self.lease.release(LeasePayload(reconciler.checkpoint(), tainted=reconciler.tainted()))
 
     def _follow(self) -> None:
         if not self._in_store:

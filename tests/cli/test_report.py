@@ -118,6 +118,12 @@ def test_a_taint_removed_by_hand_is_noted_until_the_controller_records_it() -> N
     assert "the taint was removed by hand" in report_of(node).notes
 
 
+def test_a_node_that_the_controller_ignores_is_not_plainly_healthy() -> None:
+    state = replace(decode_node(make_node("gpu-1")), opted_out=True)
+
+    assert (reported(state).health, reported(state).qualifier) == (Health.HEALTHY, "ignored")
+
+
 @pytest.mark.parametrize(("rebooted", "warned"), [(False, True), (True, False)])
 def test_the_warning_of_a_release_stays_until_the_boot_changes(rebooted: bool, warned: bool) -> None:
     node = make_node("gpu-1")

@@ -101,7 +101,7 @@ def test_a_changed_node_and_an_answer_about_jobs_wake_the_controller(tmp_path: P
     with open_controller(Settings(), Options(kubeconfig=kubeconfig), Metrics(), threading.Event()) as made:
         leadership = made._make_leadership(None, None, threading.Event())
 
-    jobs = leadership._reconciler._jobs
+    jobs = leadership._reconciler._observer._jobs
     assert jobs is not None
     assert made._store.on_change == jobs.answered == made.nodes_changed
 
