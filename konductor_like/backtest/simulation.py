@@ -201,7 +201,7 @@ class Simulation:
         why = may_return(state.record, now, self._rules)
         if why is not None:
             self._out[name] = replace(outage, why_longer=why)
-            if state.record.life.replace_since is None and state.record.life.hold_until is not None:
+            if not state.record.life.marked and state.record.life.hold_until is not None:
                 self._return_at(unix_ns(state.record.life.hold_until), name)
             return
         change = release(
