@@ -35,7 +35,7 @@ from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.covers import COVERED_BY_TIME, COVERED_LATE
-from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
+from konductor_like.policy.endings import end_words, is_grave, newly_ended
 from konductor_like.policy.gpu_counts import with_count
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
 from konductor_like.policy.lifecycle import (
@@ -56,7 +56,7 @@ from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.release import CONTROLLER, contest_words, released_record
 from konductor_like.policy.returns import RELAPSE_WORDS, return_words
 from konductor_like.policy.update import NodeUpdate
-from konductor_like.policy.verdict import action_on
+from konductor_like.policy.verdict import action_on, reboot_words
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
@@ -124,7 +124,7 @@ def change_of(
     event, message = _announcement(update, outcome, admission)
     if event is not None and needs is not None:
         message = f"{message} Needs: {needs}."
-    also = _further_events(update, record, policy)
+    also = _further_events(update, record, policy, now)
     if event is None and also:
         (event, message), *also = also
     if verb is Verb.TAINT or loses_suspect_taint or record != state.record:
@@ -242,10 +242,10 @@ def _news(update: NodeUpdate, record: NodeRecord, admission: Admission) -> tuple
 
 
 def _further_events(
-    update: NodeUpdate, record: NodeRecord, policy: PolicyConfig
+    update: NodeUpdate, record: NodeRecord, policy: PolicyConfig, now: datetime
 ) -> list[tuple[EventReason, str]]:
     """Return the Events about a return, a reboot, and every suspicion and test that ended."""
-    words = reboot_words(update.state, record, returns=policy.returns_by_reboot)
+    words = reboot_words(update.state, record, policy, now)
     events = [(EventReason.REBOOTED, words)] if words else []
     if update.returned is ReleaseHow.TEST_ENDED:
         message = f"The controller removed the taint: {record.releases[0].reason}."
