@@ -28,7 +28,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import tainting
 from konductor_like.policy.needs import is_met_by_boot, need_of_incident, unrepaired
 from konductor_like.policy.release import may_return
-from konductor_like.policy.wording import name_of
+from konductor_like.policy.wording import check_and_release, name_of
 
 COMMAND_TEST = "konductor-like test"
 """Words in the line that ``konductor-like test`` writes; they stand early, because records cut long lines."""
@@ -180,7 +180,7 @@ def _consequences(state: NodeState, record: NodeRecord, *, returns: bool) -> Ite
         explain = f"`konductor-like explain node {state.name}`"
         yield f"The node returns by itself, on probation, if nothing speaks against it: {explain}."
     elif reasons:
-        yield f"The taint stays: test the node, then `konductor-like reset {state.name}`."
+        yield f"The taint stays. {check_and_release(state.name)}"
     before = {_identity(each) for each in state.record.incidents if each.state is IncidentState.HELD}
     held = [each for each in record.incidents if _identity(each) in before]
     if over := [name_of(each) for each in held if each.state is IncidentState.RELEASED]:

@@ -24,7 +24,7 @@ from konductor_like.policy.needs import (
     need_of_incident,
     unrepaired,
 )
-from konductor_like.policy.wording import name_of
+from konductor_like.policy.wording import check_and_release, name_of
 
 GRAVEST_FIRST = {severity: place for place, severity in enumerate(Severity)}
 _UNREAD = "check that the controller runs; its log and /readyz show why it does not read the kernel logs"
@@ -127,7 +127,7 @@ def _next(
     if state.record_problem:
         return (
             Action.CLEAR_RECORD,
-            f"somebody edited its record; `konductor-like reset {name} --purge` clears it",
+            f"somebody edited its record; `konductor-like reset {name} --purge` removes the record",
         )
     return Action.NONE, ""
 
@@ -148,8 +148,7 @@ def action_on(incident: Incident, state: NodeState) -> tuple[Action, str]:
     if state.tainted and state.record.life.replace_since is not None and incident.needs != Needs.REPLACEMENT:
         return Action.REPLACE, f"The node failed too often. {REPLACE_ADVICE}"
     if met := met_words(incident):
-        words = f"Its need was {met}. Test the node, then `konductor-like reset {state.name}`."
-        return Action.CHECK_AND_RELEASE, words
+        return Action.CHECK_AND_RELEASE, f"Its need was {met}. {check_and_release(state.name)}"
     own = unrepaired(state) if incident.by_person else []
     if own:
         words = f"Before that the node needs: {need_of_incident(own[0])} ({name_of(own[0])})."
