@@ -223,8 +223,8 @@ class Surfaces:
     def offers(self) -> Iterator[str]:
         """Yield what offers a return of the node."""
         for surface, text in self.told().items():
-            if OFFERS.search(text):
-                yield f"{surface}: {OFFERS.search(text)}"
+            if offer := OFFERS.search(text):
+                yield f"{surface}: {offer[0]}"
         if self.json["tainted"] and self.json["whyNotReturned"] is None:
             yield "json whyNotReturned: null"
 
@@ -241,7 +241,8 @@ def broken_by(life: WatchedLife, told: Sequence[Change], seen: Counter[str] | No
     surfaces, state, seen = Surfaces(life), life.state, Counter() if seen is None else seen
     wrong = [wrong for change in told for wrong in _wrong_events(life, change)]
     needs = {name: need for name, need in surfaces.needs().items() if name not in NOT_YET}
-    if state.as_read.record is not None or not state.tainted:  # a Node without a record gets no label
+    # A Node without a record gets no label, and a refused write changes none.
+    if (state.as_read.record is not None or not state.tainted) and not life.ask.get("refused"):
         needs["label"] = state.as_read.needs
     if len({*needs.values()}) > 1:
         wrong.append(f"needs: {needs}")
