@@ -27,7 +27,7 @@ from konductor_like.policy.needs import (
     need_of_incident,
     unrepaired,
 )
-from konductor_like.policy.wording import name_of
+from konductor_like.policy.wording import check_and_release, name_of
 
 GRAVEST_FIRST = {severity: place for place, severity in enumerate(Severity)}
 _UNREAD = "check that the controller runs; its log and /readyz show why it does not read the kernel logs"
@@ -128,7 +128,7 @@ def _next(
     if state.record_problem:
         return (
             Action.CLEAR_RECORD,
-            f"somebody edited its record; `konductor-like reset {name} --purge` clears it",
+            f"somebody edited its record; `konductor-like reset {name} --purge` removes the record",
         )
     return Action.NONE, ""
 
@@ -149,8 +149,7 @@ def action_on(incident: Incident, state: NodeState) -> tuple[Action, str]:
     if state.tainted and state.record.life.marked and incident.needs != Needs.REPLACEMENT:
         return Action.REPLACE, f"The node failed too often. {REPLACE_ADVICE}"
     if met := met_words(incident):
-        words = f"Its need was {met}. Test the node, then `konductor-like reset {state.name}`."
-        return Action.CHECK_AND_RELEASE, words
+        return Action.CHECK_AND_RELEASE, f"Its need was {met}. {check_and_release(state.name)}"
     own = unrepaired(state) if incident.by_person else []
     if own:
         words = f"Before that the node needs: {need_of_incident(own[0])} ({name_of(own[0])})."
@@ -212,14 +211,14 @@ def _consequences(state: NodeState, record: NodeRecord, policy: PolicyConfig, no
     elif again := unrepaired(after):
         yield f"It has failed again since: {', '.join(map(name_of, again))}."
     elif reasons:
-        blocker, release = lasting_blocker(after, policy, now), f"`konductor-like reset {state.name}`"
+        blocker, release = lasting_blocker(after, policy, now), check_and_release(state.name)
         if blocker is None:
             explain = f"`konductor-like explain node {state.name}`"
             yield f"The node returns by itself, on probation, if nothing speaks against it: {explain}."
         elif blocker.guard is Guard.RETURNS_OFF:
-            yield f"The taint stays: test the node, then {release}."
+            yield f"The taint stays. {release}"
         else:
-            yield f"The taint stays, because {blocker.words}. Test the node, then {release}."
+            yield f"The taint stays, because {blocker.words}. {release}"
     before = {identity(each) for each in state.record.incidents if each.state is IncidentState.HELD}
     held = [each for each in record.incidents if identity(each) in before]
     if over := [name_of(each) for each in held if each.state is IncidentState.RELEASED]:

@@ -43,7 +43,7 @@ LIVES = int(os.environ.get("KONDUCTOR_TEST_LIVES", "20"))
 STEPS = 24
 PARTS = 2
 OFFERS = re.compile(
-    r"[Tt]est the (node|machine)|(?<!no node )(?<!not )returns? by itself(?! any)|[Rr]eturned to service"
+    r"[Rr]un diagnostics|(?<!no node )(?<!not )returns? by itself(?! any)|[Rr]eturned to service"
 )
 """Words with which a surface offers or reports a return."""
 PROMISE = re.compile("returns by itself when")
