@@ -69,7 +69,7 @@ def _page_faults(*jobs: tuple[int, ...]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-HEARD: tuple[Step, ...] = (Wait(61.0), ROUND) * 4
+HEARD = (Wait(61.0), ROUND) * 4
 OUT: tuple[Step, ...] = (Xid(0, 79), ROUND)
 _OUT_AND_BACK: tuple[Step, ...] = (*OUT, Reboot(0), ROUND, *HEARD)
 _OUT_AND_BACK_AGAIN: tuple[Step, ...] = (Xid(0, 48, 1), ROUND, Reboot(0), ROUND, *HEARD)
@@ -200,8 +200,8 @@ EXAMPLES: dict[str, Schedule] = {
         *(Wait(60.0), Xid(0, 79), Wait(1.0), Xid(1, 145), Xid(2, 149), ROUND, Wait(6.0)),
         setup=RACK,
     ),
-    "two GPUs of a rack that fail at once both taint": case(
-        (0, 1), Xid(0, 79), Xid(1, 79), ROUND, Wait(6.0), setup=RACK
+    "two GPUs of a rack that fail one after the other both taint": case(
+        (0, 1), Wait(60.0), Xid(0, 79), Wait(1.0), Xid(1, 48), ROUND, Wait(6.0), setup=RACK
     ),
     # The brake
     "the rate limit allows one node in its window": case(

@@ -30,7 +30,7 @@ _BOOTED: tuple[Step, ...] = (*OUT, Reboot(0), ROUND)
 """A fault, and the boot that meets its need."""
 _BACK_SOON: tuple[Step, ...] = (*_BOOTED, *HEARD[:6])
 """One more minute, and the node returns."""
-_REMOVED: tuple[Step, ...] = (Untaint(0), ROUND, Wait(61.0))
+_REMOVED = (Untaint(0), ROUND, Wait(61.0))
 
 GUARD_EXAMPLES: dict[str, Schedule] = {
     "a node that is opted out after its reboot stays tainted": case(

@@ -358,7 +358,8 @@ MUTANTS: dict[str, Mutant] = {
         example="link failures of a rack after a GPU's failure are collateral",
     ),
     "every fatal fault may be collateral": Mutant(
-        "policy.Evidence.is_deferrable", lambda _: property(lambda each: each.severity.taints), seed=25
+        *("policy.Evidence.is_deferrable", lambda _: property(lambda each: each.severity.taints)),
+        example="two GPUs of a rack that fail one after the other both taint",
     ),
     "nothing is deferred": Mutant(
         *("policy.deferred_of", _returns({})),
