@@ -107,29 +107,29 @@ format: .venv/.dev ## Format the code and apply automatic fixes
 
 .PHONY: docs
 docs: .venv/.dev ## Rewrite the generated pages (docs/reference), the script in the DaemonSet, the packaged policy
-	$(BIN)/python -m tests.generate_docs
-	$(BIN)/python -m tests.manifests.embed
+	$(BIN)/python -m tools.generate_docs
+	$(BIN)/python -m tools.manifests.embed
 
 .PHONY: chart
 chart: .venv/.dev ## Rewrite the copies in the Helm chart and its goldens; HELM=/path/to/helm
-	$(BIN)/python -m tests.manifests.helm_chart
+	$(BIN)/python -m tools.manifests.helm_chart
 
 .PHONY: quality
 quality: .venv/.dev ## Rewrite docs/detection-quality.md from the labelled corpus
-	$(BIN)/python -m tests.quality.report
+	$(BIN)/python -m tools.quality.report
 
 .PHONY: count
 count: .venv/.dev ## Count code lines, and the functions between a fatal line and its PATCH
-	$(BIN)/python -m tests.measures.lines
-	$(BIN)/python -m tests.measures.path
+	$(BIN)/python -m tools.measures.lines
+	$(BIN)/python -m tools.measures.path
 
 .PHONY: version
 version: .venv/.dev ## Set the version everywhere, and date the changelog: V=0.2.0
-	$(BIN)/python -m tests.release.version "$(V)"
+	$(BIN)/python -m tools.release.version "$(V)"
 
 .PHONY: dist
 dist: .venv/.dev ## Make wheel, sdist, chart archive, SBOM and checksums of the last commit in dist/
-	@$(BIN)/python -m tests.release.dist
+	@$(BIN)/python -m tools.release.dist
 
 .PHONY: image
 image: ## Make the image for amd64 and arm64 in dist/, on a base image that is named by its digest
@@ -137,7 +137,7 @@ image: ## Make the image for amd64 and arm64 in dist/, on a base image that is n
 
 .PHONY: release-check
 release-check: .venv/.dev ## List what keeps the last commit from being released
-	@$(BIN)/python -m tests.release.check
+	@$(BIN)/python -m tools.release.check
 
 .PHONY: publish
 publish: release-check dist image ## Push image and chart of the version to REGISTRY

@@ -7,17 +7,26 @@ Konduktor's users already have in their manifests: ``LOG_ENDPOINT`` and ``WATCHE
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.selectors import parse_matchers, parse_selector
 
 PREFIX = "KONDUCTOR_"
 _POLICY = PolicyConfig()
@@ -34,9 +43,6 @@ _NAMESPACES_CHARS = 65_536
 """Characters of all watched and excluded namespaces, at most: Loki takes queries of up to 128 KiB."""
 _CONDITION = re.compile(r"(?=.*[a-z])(?!.*(Ready|Pressure|NetworkUnavailable)$)[A-Z][A-Za-z0-9]{1,62}")
 """A type in CamelCase that no kubelet and no network plugin writes, and in which True is not healthy."""
-_MATCHER = re.compile(
-    r'\s*(?P<name>[a-zA-Z_]\w*)\s*(?P<op>=~|!~|!=|=)\s*(?P<value>"(?:[^"\\]|\\.)*"|`[^`]*`)\s*'
-)
 
 EVERYDAY: tuple[str, ...] = (
     "log_endpoint",
@@ -51,6 +57,30 @@ EVERYDAY: tuple[str, ...] = (
     "rules_file",
 )
 """The settings that most installations change; the reference page lists them first, in this order."""
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """Return ``:8080`` or ``host:8080`` as (host, port). Raises ValueError with an example."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{listen!r} is not an address such as :8080 or 127.0.0.1:8080 (or off for none)")
+    # Every interface by default: the kubelet and Prometheus connect from outside the pod.
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  # see above
+
+
+def _read_by(parse: Callable[[str], object]) -> AfterValidator:
+    """Return a validator that refuses a text that ``parse`` refuses."""
+
+    def checked(value: str) -> str:
+        parse(value)
+        return value
+
+    return AfterValidator(checked)
+
+
+_NodeLabels = Annotated[str, _read_by(parse_selector)]
+_Matchers = Annotated[str, _read_by(parse_matchers)]
+_Address = Annotated[str, _read_by(lambda listen: listen == "off" or parse_listen(listen))]
 
 
 class Settings(BaseSettings):
@@ -108,9 +138,9 @@ class Settings(BaseSettings):
     is lower, or if an answer would be larger than 2 MiB."""
 
     # Loki: which lines.
-    kernel_selector: str = '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"}'
+    kernel_selector: _Matchers = '{k8s_namespace_name="dmesg-logging", k8s_container_name="dmesg"}'
     """Loki stream selector of the kernel-log reader's pods. Regular expressions are RE2."""
-    extra_matchers: str = ""
+    extra_matchers: _Matchers = ""
     """Matchers added to every query. Example, for clusters that share a Loki: `k8s_cluster_name="prod"`."""
     node_label: str = "k8s_node_name"
     """Loki label, or structured metadata, with the node name."""
@@ -248,9 +278,9 @@ class Settings(BaseSettings):
     """Seconds to wait for one answer of the API server."""
     write_concurrency: int = Field(8, ge=1, le=64)
     """Maximum number of Nodes that are written at the same time."""
-    gpu_node_selector: str = ""
+    gpu_node_selector: _NodeLabels = ""
     """Labels that mark further GPU nodes (`key` or `key=value`, separated by commas)."""
-    node_selector: str = ""
+    node_selector: _NodeLabels = ""
     """Labels of the nodes that may be tainted (`key` or `key=value`, separated by commas); empty for all."""
     pool_label: str = ""
     """Node label with the pool name; empty for no pools. Example: `cloud.google.com/gke-nodepool`."""
@@ -277,7 +307,7 @@ class Settings(BaseSettings):
     """Name of the cluster in notifications. Example: `prod-eu`."""
 
     # The process.
-    listen: str = ":8080"
+    listen: _Address = ":8080"
     """Address of `/healthz`, `/readyz` and `/metrics`; `off` for none. Example for IPv6 only: `[::]:8080`."""
     node_metrics_most: int = Field(2000, ge=0, le=100_000)
     """Maximum number of series that each [metric of single nodes](../use/metrics-and-alerts.md) has; `0` for
@@ -351,12 +381,6 @@ class Settings(BaseSettings):
             )
         return value
 
-    @field_validator("kernel_selector", "extra_matchers")
-    @classmethod
-    def _selector(cls, value: str) -> str:
-        parse_matchers(value)
-        return value
-
     @model_validator(mode="after")
     def _together(self) -> Self:
         if (self.loki_client_cert_file is None) != (self.loki_client_key_file is None):
@@ -417,63 +441,3 @@ class Settings(BaseSettings):
         ``pods_own`` is None outside a pod.
         """
         return pods_own if pods_own and "namespace" not in self.model_fields_set else self.namespace
-
-
-class Matcher(NamedTuple):
-    """A LogQL label matcher; ``op`` is ``=``, ``!=``, ``=~`` or ``!~``, ``value`` is unquoted."""
-
-    name: str
-    op: str
-    value: str
-
-
-def parse_matchers(text: str) -> tuple[Matcher, ...]:
-    """Read ``{a="b", c=~"d"}`` or the same without braces. Raises ValueError with the wrong part."""
-    inner = text.strip()
-    if inner.startswith("{"):
-        if not inner.endswith("}"):
-            raise ValueError(f"{text!r} has no closing brace")
-        inner = inner[1:-1]
-    matchers: list[Matcher] = []
-    position = 0
-    while inner[position:].strip():
-        match = _MATCHER.match(inner, position)
-        if match is None:
-            raise ValueError(f'{inner[position:].strip()!r} is not a matcher such as name="value"')
-        raw = match["value"]
-        value = raw[1:-1] if raw[0] == "`" else _unquoted(raw)
-        if match["op"] in ("=~", "!~"):
-            from konductor_like.catalog.patterns import fits_whole  # slow, and seldom needed
-
-            try:
-                fits_whole(value)
-            except ValueError as error:
-                raise ValueError(
-                    f"{value!r} is not a regular expression of RE2, which Loki uses: {error}"
-                ) from error
-        matchers.append(Matcher(match["name"], match["op"], value))
-        position = match.end()
-        if position < len(inner):
-            if inner[position] != ",":
-                raise ValueError(f"expected a comma before {inner[position:]!r}")
-            position += 1
-    return tuple(matchers)
-
-
-def _unquoted(quoted: str) -> str:
-    """The content of a string in double quotes. Raises ValueError for a backslash that escapes nothing."""
-    try:
-        return str(json.loads(quoted, strict=False))
-    except ValueError as error:
-        raise ValueError(
-            f"{quoted} has a backslash that escapes nothing; write it twice, or use `backticks`"
-        ) from error
-
-
-def parse_listen(listen: str) -> tuple[str, int]:
-    """Return ``:8080`` or ``host:8080`` as (host, port). Raises ValueError with an example."""
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(f"{listen!r} is not an address such as :8080 or 127.0.0.1:8080 (or off for none)")
-    # Every interface by default: the kubelet and Prometheus connect from outside the pod.
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  # see above

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konductor_like.sandbox.loki.limits import MIB, LokiLimits
-from tests.manifests.manifests import documents
+from tools.manifests.manifests import documents
 
 [_VALUES] = documents("loki-values.yaml")
 _SET = _VALUES["loki"]["limits_config"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.generate_docs import DOCS
-from tests.measures.lines import code_lines
-from tests.release.check import OWNERS
+from tools.generate_docs import DOCS
+from tools.measures.lines import code_lines
+from tools.release.check import OWNERS
 
 ROOT = DOCS.parent
 PAGE = (DOCS / "architecture.md").read_text("utf-8")
@@ -18,7 +18,11 @@ RULES = {
     int(number): text
     for number, text in re.findall(r"^(\d+)\. \*\*(.*?)(?=^\d+\. \*\*|^##)", PAGE, re.MULTILINE | re.DOTALL)
 }
-SOURCES = [*ROOT.glob("konductor_like/**/*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("manifests/*")]
+SOURCES = [
+    path
+    for part in ("konductor_like/**/*.py", "tools/**/*.py", "tests/**/*.py", "manifests/*")
+    for path in ROOT.glob(part)
+]
 
 
 def test_rules_are_numbered_without_a_hole() -> None:

@@ -12,7 +12,7 @@ from konductor_like.cli.app import build
 from konductor_like.cli.rules import _rows
 from konductor_like.demo.stage import RunningController
 from konductor_like.demo.story import steps
-from tests.generate_docs import DOCS, PAGES
+from tools.generate_docs import DOCS, PAGES
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -42,7 +42,19 @@ def test_the_readme_names_every_command() -> None:
         assert f"`konductor-like {command.name}" in readme
 
 
-@pytest.mark.parametrize("page", [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")], ids=lambda page: page.name)
+each_page = pytest.mark.parametrize(
+    "page", [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")], ids=lambda page: page.name
+)
+
+
+@each_page
+def test_no_line_outside_of_a_code_block_is_wider_than_125_columns(
+    page: Path,
+) -> None:
+    assert [line for line in without_blocks(page).splitlines() if len(line) > 125] == []
+
+
+@each_page
 def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", without_blocks(page)):
         target, _, anchor = link.partition("#")

@@ -131,10 +131,12 @@ def _without(outages: Sequence[Outage], others: Sequence[Outage]) -> tuple[Outag
     by_node: defaultdict[str, list[Outage]] = defaultdict(list)
     for other in others:
         by_node[other.node].append(other)
-    return tuple(one for one in outages if not any(_overlap(one, other) for other in by_node[one.node]))
+    return tuple(
+        outage for outage in outages if not any(_overlap(outage, other) for other in by_node[outage.node])
+    )
 
 
-def _overlap(one: Outage, other: Outage) -> bool:
-    return (other.end_ns is None or one.start_ns <= other.end_ns) and (
-        one.end_ns is None or other.start_ns <= one.end_ns
+def _overlap(outage: Outage, other: Outage) -> bool:
+    return (other.end_ns is None or outage.start_ns <= other.end_ns) and (
+        outage.end_ns is None or other.start_ns <= outage.end_ns
     )

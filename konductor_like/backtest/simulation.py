@@ -13,6 +13,7 @@ from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller import logs
 from konductor_like.controller.leadership import IDLE_SECONDS
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.observation import Observer
 from konductor_like.controller.ports import DryRunEvents
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
@@ -76,11 +77,13 @@ class Simulation:
         self._nodes = nodes
         self._writer = DryRunWriter(shorten=False)
         metrics = Metrics()
+        report = Report(metrics, dry_run=True)
         self._reconciler = Reconciler(
             nodes,
+            Observer(nodes, report),
             self._writer,
             DryRunEvents(),
-            Report(metrics, dry_run=True),
+            report,
             metrics,
             policy=policy,
             start=Checkpoint(dict.fromkeys(Source, start_ns), start_ns),

@@ -121,4 +121,6 @@ class Catalog:
 def shortest(literals: Iterable[str]) -> tuple[str, ...]:
     """Drop each literal that contains another one: the shorter literal finds the same lines."""
     unique = tuple(dict.fromkeys(literals))
-    return tuple(one for one in unique if not any(other in one for other in unique if other != one))
+    return tuple(
+        literal for literal in unique if not any(other in literal for other in unique if other != literal)
+    )

@@ -15,11 +15,11 @@ import typer
 from konductor_like.build import this_program
 from konductor_like.cli import check_config, controls, demo, rules, run, scan
 from konductor_like.cli.backtest.command import backtest
+from konductor_like.cli.chain_test import command as chain_test
 from konductor_like.cli.doctor import command as doctor
 from konductor_like.cli.errors import print_error, print_usage_error
 from konductor_like.cli.explain import command as explain
 from konductor_like.cli.help import Command, CommandGroup, Group
-from konductor_like.cli.node_test import command as node_test
 from konductor_like.cli.nodes import commands as nodes
 from konductor_like.cli.options import DryRunCommand, Verbose
 from konductor_like.cli.output import close_quietly, harden, say
@@ -75,7 +75,7 @@ def build() -> typer.Typer:
     app.command("reset", cls=DryRunCommand)(nodes.reset)
     app.command("taint", cls=DryRunCommand)(nodes.taint)
     app.command("ack", cls=DryRunCommand)(nodes.ack)
-    app.command("test", cls=DryRunCommand)(node_test.node_test)
+    app.command("test", cls=DryRunCommand)(chain_test.chain_test)
     app.command("pause", cls=Command)(controls.pause)
     app.command("resume", cls=Command)(controls.resume)
     brake = _group(app, "brake", "Show the brake; end its cool-down by hand.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -161,6 +161,8 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     """Check the environment, the settings and the rules."""
     from pydantic import ValidationError
 
+    from konductor_like.loki.client import LokiClient
+    from konductor_like.loki.errors import LokiMisconfigured
     from konductor_like.settings import Settings
     from konductor_like.settings_report import effective, explain_settings_error, without_effect
 
@@ -177,7 +179,11 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     else:
         found.settings = settings
         found.in_effect = effective(settings, environ)
-        found.problems += _unusable(settings)
+        try:
+            with closing(LokiClient(settings)) as client:
+                client.check()
+        except LokiMisconfigured as error:
+            found.problems.append(str(error))
         if kind := settings.node_condition:
             found.warnings.append(
                 f"KONDUCTOR_NODE_CONDITION={kind}: the controller may write the condition only after kubectl "
@@ -234,29 +240,3 @@ def _check_rules(found: Inspection, file: Path | None) -> None:
             found.rules += f"; {file.name}: {in_short(rules)}"
     if file is not None and not file.exists():
         found.warnings.append(f"KONDUCTOR_RULES_FILE={file}: no such file; only the built-in rules apply.")
-
-
-def _unusable(settings: Settings) -> list[str]:
-    """Return the problems that appear only when a setting is used; the controller makes the same checks."""
-    from konductor_like.cluster.node_decoder import parse_selector
-    from konductor_like.loki.client import LokiClient
-    from konductor_like.loki.errors import LokiMisconfigured
-    from konductor_like.settings import parse_listen
-
-    problems = []
-    try:
-        with closing(LokiClient(settings)) as client:
-            client.check()
-    except LokiMisconfigured as error:
-        problems.append(str(error))
-    checks: tuple[tuple[str, str, Callable[[str], object]], ...] = (
-        ("KONDUCTOR_GPU_NODE_SELECTOR", settings.gpu_node_selector, parse_selector),
-        ("KONDUCTOR_NODE_SELECTOR", settings.node_selector, parse_selector),
-        ("KONDUCTOR_LISTEN", settings.listen, lambda listen: listen == "off" or parse_listen(listen)),
-    )
-    for name, value, check in checks:
-        try:
-            check(value)
-        except ValueError as error:
-            problems.append(f"{name}={value!r}: {error}")
-    return problems

@@ -202,7 +202,7 @@ def _keep(console: Console, stage: Stage) -> None:
         console.print(
             "\nAll steps passed. The brake is full now, so a further broken node is only held until the"
         )
-        console.print("nodes are reset. The demo keeps running until Ctrl-C. Try, in another terminal:\n")
+        console.print("nodes are released. The demo keeps running until Ctrl-C. Try, in another terminal:\n")
         for line in (*_setup_lines(), *_commands(stage)):
             console.print(f"  {line}")
         threading.Event().wait()  # until Ctrl-C

@@ -11,6 +11,7 @@ import typer
 from konductor_like.cli.help import Group
 from konductor_like.cli.output import tell
 from konductor_like.exits import Exit
+from konductor_like.model.edge_errors import EdgeError
 from konductor_like.model.text import clipped
 
 FIND_NODE = "kubectl get nodes lists the names of the nodes"
@@ -71,15 +72,15 @@ def describe(error: Exception) -> str:
 def status_of(error: Exception) -> Exit | None:
     """Return the exit status of an expected error; None for an unexpected error."""
     from konductor_like.catalog.rules_file import CatalogError
-    from konductor_like.cluster.errors import KubeConfigError, KubeError, KubeSelectorInvalid
-    from konductor_like.loki.errors import LokiError, LokiMisconfigured
+    from konductor_like.cluster.errors import KubeConfigError, KubeSelectorInvalid
+    from konductor_like.loki.errors import LokiMisconfigured
 
     match error:
         case CommandError():
             return error.status
         case KubeConfigError() | KubeSelectorInvalid() | LokiMisconfigured() | CatalogError():
             return Exit.USAGE
-        case KubeError() | LokiError() | OSError():
+        case EdgeError() | OSError():
             return Exit.FAILED
         case _:
             return None

@@ -126,9 +126,9 @@ class ControllerReport:
 
     def other_build(self, now: datetime) -> str:
         """Return both builds if a controller runs that is another build than this command; else ""."""
-        mine = this_program()
-        is_other = self.program is not None and self.program != mine and self.alive(now)
-        return f"controller {self.program}, this command {mine}" if is_other else ""
+        this_command = this_program()
+        is_other = self.program is not None and self.program != this_command and self.alive(now)
+        return f"controller {self.program}, this command {this_command}" if is_other else ""
 
     def other_rules(self, own_digest: str) -> str:
         """Return a sentence if the controller's rules differ from this machine's; else an empty text.

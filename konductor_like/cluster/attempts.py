@@ -4,12 +4,13 @@ The holder writes it with each renewal:
 
     {"v": 1, "by": …, "kernel": {"ok": …}, "write": {"since": …, "error": …}, "heard": 10, "taints": 1,
      "unwritten": [{"node": "gpu-5", "verb": "taint", "rule": "xid.79"}],
-     "kept": [{"guard": "gap", "nodes": ["gpu-7"]}]}
+     "kept": [{"node": "gpu-7", "guard": "gap"}]}
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from typing import Any
 
 from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.cluster.node_record import Codec
@@ -27,8 +28,6 @@ _UNWRITTEN = Codec(Unwritten, "node", "verb", "rule")
 
 def encode_attempts(attempts: Attempts) -> str:
     """Return the annotation; what it has no space for is counted."""
-    named: list[dict[str, object]] = []
-    kept = _by_guard(attempts.kept_out)
     found = {
         "v": _VERSION,
         "by": attempts.by,
@@ -36,18 +35,28 @@ def encode_attempts(attempts: Attempts) -> str:
         "heard": attempts.heard,
         "taints": attempts.taints,
         "others": attempts.others,
-        "unwritten": named,
-        "kept": [{"guard": guard, "nodes": nodes} for guard, nodes in kept.items()],
-        "kept_more": len(attempts.kept_out) - sum(map(len, kept.values())),
     }
-    left = BYTES_MOST - len(dumps(found).encode("utf-8", "replace"))
-    for each in attempts.unwritten:
-        node = _UNWRITTEN.parts(each)
-        left -= len(dumps(node).encode("utf-8", "replace")) + 1
-        if left < 0:
+    unwritten = _fitting(map(_UNWRITTEN.parts, attempts.unwritten), BYTES_MOST - _bytes(found))
+    kept = _fitting(
+        ({"node": node, "guard": guard} for node, guard in attempts.kept_out.items()), KEPT_BYTES_MOST
+    )
+    more = len(attempts.kept_out) - len(kept)
+    return dumps({**found, "unwritten": unwritten, "kept": kept, "kept_more": more})
+
+
+def _fitting(items: Iterable[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Return the first items, as many as ``most`` bytes of JSON can have."""
+    named = []
+    for item in items:
+        most -= _bytes(item) + 1
+        if most < 0:
             break
-        named.append(node)
-    return dumps(found)
+        named.append(item)
+    return named
+
+
+def _bytes(value: object) -> int:
+    return len(dumps(value).encode("utf-8", "replace"))
 
 
 def decode_attempts(text: str) -> tuple[Attempts | None, str | None]:
@@ -62,25 +71,9 @@ def decode_attempts(text: str) -> tuple[Attempts | None, str | None]:
         latest,
         fields.decoded("unwritten", _unwritten),
         **{name: fields.get(name, int) or 0 for name in ("taints", "others", "heard", "kept_more")},
-        kept_out={
-            node: each.get("guard", str) or ""
-            for each in fields.items("kept")
-            for node in each.texts("nodes")
-        },
+        kept_out=dict(fields.decoded("kept", _kept)),
     )
     return found, fields.problem
-
-
-def _by_guard(kept_out: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the first of these nodes by their guard, as many as ``KEPT_BYTES_MOST`` allow."""
-    found: dict[str, list[str]] = {}
-    left = KEPT_BYTES_MOST
-    for node, guard in kept_out.items():
-        left -= len(dumps(node)) + 1 + (0 if guard in found else len(dumps({"guard": guard, "nodes": []})))
-        if left < 0:
-            break
-        found.setdefault(guard, []).append(node)
-    return found
 
 
 def _unwritten(fields: Fields) -> Unwritten | None:
@@ -89,3 +82,8 @@ def _unwritten(fields: Fields) -> Unwritten | None:
         fields.complain("node or verb is missing")
         return None
     return Unwritten(**values)
+
+
+def _kept(fields: Fields) -> tuple[str, str] | None:
+    node = fields.need("node", str)
+    return (node, fields.get("guard", str) or "") if node else None

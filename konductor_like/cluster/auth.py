@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from konductor_like.cluster.errors import KubeConfigError, KubeError, KubeUnauthorized, cut
+from konductor_like.cluster.errors import KubeConfigError, KubeError, KubeUnauthorized
 from konductor_like.cluster.transport import Connection
+from konductor_like.model.text import excerpt
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CONNECTIONS_KEPT = 100  # more than there are writing threads: urllib3 warns about each connection above it
@@ -43,7 +44,7 @@ def load(
     environ = os.environ if environ is None else environ
     if kubeconfig is not None:
         if not _is_there(kubeconfig):
-            raise KubeConfigError(f"there is no kubeconfig {cut(kubeconfig)}")
+            raise KubeConfigError(f"there is no kubeconfig {excerpt(kubeconfig)}")
         return _from_files(kubeconfig, context)
     places = environ.get("KUBECONFIG") or "~/.kube/config"
     there = [place for place in places.split(os.pathsep) if place and _is_there(place)]
@@ -63,10 +64,10 @@ def _is_there(place: str) -> bool:
         size = path.stat().st_size if path.is_file() else None
     except (OSError, RuntimeError) as error:  # RuntimeError: ~nobody/config
         reason = error.strerror if isinstance(error, OSError) else error
-        raise KubeConfigError(f"kubeconfig {cut(place)} cannot be used: {reason}") from error
+        raise KubeConfigError(f"kubeconfig {excerpt(place)} cannot be used: {reason}") from error
     problem = "the file is empty" if size == 0 else f"it is larger than {_BYTES_MOST} bytes"
     if size is not None and not 0 < size <= _BYTES_MOST:
-        raise KubeConfigError(f"kubeconfig {cut(place)} cannot be used: {problem}")
+        raise KubeConfigError(f"kubeconfig {excerpt(place)} cannot be used: {problem}")
     return size is not None
 
 
@@ -167,9 +168,9 @@ def _reported(kind: type[KubeError], what: str) -> Iterator[None]:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         if isinstance(error, _MALFORMED):
             reason = "its content has another form"
-        raise kind(f"{what}: {cut(reason)}") from error
+        raise kind(f"{what}: {excerpt(reason)}") from error
     if problems:
-        raise kind(f"{what}: {cut(problems[0])}", hint="run the kubeconfig's login command by hand")
+        raise kind(f"{what}: {excerpt(problems[0])}", hint="run the kubeconfig's login command by hand")
 
 
 @contextmanager

@@ -27,16 +27,13 @@ shown, because it may be the HTML of a login page.
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
-from konductor_like.model.text import clipped
+from konductor_like.model.edge_errors import EdgeError, kind_of
+from konductor_like.model.text import excerpt
 from konductor_like.model.time import retry_after_seconds
 
-SHOWN_CHARS = 256
 _BY_ADMISSION = ("ValidatingAdmissionPolicy", "admission webhook")
 _MISSING_VERB = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[\w./-]+)" in API group "(?P<group>[\w.-]*)"'
@@ -44,64 +41,44 @@ _MISSING_VERB = re.compile(
 )
 
 
-class KubeError(Exception):
-    """A request that failed. The message says what failed; ``hint`` says what to do.
+class KubeError(EdgeError):
+    """A request to the API server that failed."""
 
-    ``transient``: trying again later may help. ``outcome_unknown``: the request was a write, and the server
-    may have carried it out although no usable answer came. ``by_admission``: a policy or a webhook of the
-    server denied the request.
-    """
-
-    transient: ClassVar[bool] = False
-    default_hint: ClassVar[str] = ""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        hint: str | None = None,
-        outcome_unknown: bool = False,
-        retry_after_seconds: float | None = None,
-        by_admission: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.hint = self.default_hint if hint is None else hint
-        self.outcome_unknown = outcome_unknown
-        self.retry_after_seconds = retry_after_seconds
-        self.by_admission = by_admission
+    by_admission = False
+    """Whether a policy or a webhook of the server denied the request."""
 
 
 class KubeConfigError(KubeError):
     """No usable way to the cluster is configured."""
 
-    default_hint = "name a kubeconfig with --kubeconfig or KUBECONFIG, and one of its contexts with --context"
+    hint = "name a kubeconfig with --kubeconfig or KUBECONFIG, and one of its contexts with --context"
 
 
 class KubeUnreachable(KubeError):
     """The server could not be reached, or the connection broke."""
 
     transient = True
-    default_hint = "check that the server runs and that its address is right: kubectl cluster-info"
+    hint = "check that the server runs and that its address is right: kubectl cluster-info"
 
 
 class KubeTimeout(KubeError):
     """No answer came in time."""
 
     transient = True
-    default_hint = "check the load of the API server, the network and any proxy"
+    hint = "check the load of the API server, the network and any proxy"
 
 
 class KubeUnauthorized(KubeError):
     """401: the server does not know who we are."""
 
     transient = True  # tokens get rotated under a running process
-    default_hint = "the credentials are wrong or expired; log in again, or check the ServiceAccount's token"
+    hint = "the credentials are wrong or expired; log in again, or check the ServiceAccount's token"
 
 
 class KubeForbidden(KubeError):
     """403: the server knows who we are, and refuses the request."""
 
-    default_hint = (
+    hint = (
         "grant it with RBAC: manifests/people_rbac.yaml has a person's permissions, "
         "manifests/controller_deployment.yaml the controller's"
     )
@@ -129,40 +106,40 @@ class KubeOverloaded(KubeError):
     """429: the server limits the number of requests."""
 
     transient = True
-    default_hint = "the API server limits the number of requests; run fewer at a time"
+    hint = "the API server limits the number of requests; run fewer at a time"
 
 
 class KubeRejected(KubeError):
     """Another 4xx: the request itself is wrong."""
 
-    default_hint = "check the selector or the name"
+    hint = "check the selector or the name"
 
 
 class KubeSelectorInvalid(KubeRejected):
     """400: the server cannot parse the label selector."""
 
-    default_hint = "examples of a selector: pool=a, pool!=a, 'pool in (a,b)'"
+    hint = "examples of a selector: pool=a, pool!=a, 'pool in (a,b)'"
 
 
 class KubeUnavailable(KubeError):
     """5xx: the server, or something in front of it, does not work."""
 
     transient = True
-    default_hint = "the API server does not work at the moment; check its pods and its log"
+    hint = "the API server does not work at the moment; check its pods and its log"
 
 
 class KubeBadAnswer(KubeError):
     """An answer that no API server gives: HTML, truncated JSON, the JSON of another program."""
 
     transient = True
-    default_hint = "another program answers at this address; check the server's URL and any proxy"
+    hint = "another program answers at this address; check the server's URL and any proxy"
 
 
 class LeadershipLost(KubeError):
     """No write may start: the Lease is not ours, or was not renewed in time."""
 
     transient = True
-    default_hint = "another controller may write now; this one tries to take the Lease again"
+    hint = "another controller may write now; this one tries to take the Lease again"
 
 
 _BY_STATUS: Mapping[int, type[KubeError]] = {
@@ -173,6 +150,9 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
     410: KubeGone,
     422: KubeInvalid,
     429: KubeOverloaded,
+    4: KubeRejected,
+    5: KubeUnavailable,
+    0: KubeBadAnswer,
 }
 
 
@@ -182,20 +162,16 @@ def error_of(
     """Return the error for an answer. ``what`` names the request, such as ``get nodes/gpu-7``."""
     message = _status_message(body)
     # A web page is no answer of an API server: its 404 does not mean that the object is missing.
-    kind = KubeBadAnswer if status == 404 and body.lstrip().startswith(b"<") else _kind_of(status)
+    kind = KubeBadAnswer if status == 404 and body.lstrip().startswith(b"<") else kind_of(status, _BY_STATUS)
     hint = _forbidden_hint(message) if kind is KubeForbidden else None
-    return kind(
-        f"cannot {what}: {cut(message) if message else f'HTTP status {status}'}",
+    error = kind(
+        f"cannot {what}: {excerpt(message) if message else f'HTTP status {status}'}",
         hint=hint,
         outcome_unknown=write and kind in (KubeUnavailable, KubeBadAnswer),
         retry_after_seconds=retry_after_seconds(retry_after),
-        by_admission=400 <= status < 500 and any(word in message for word in _BY_ADMISSION),
     )
-
-
-def cut(text: str, limit: int = SHOWN_CHARS) -> str:
-    """Return the text as one line of at most ``limit`` characters."""
-    return clipped(" ".join(text.split()), limit)
+    error.by_admission = 400 <= status < 500 and any(word in message for word in _BY_ADMISSION)
+    return error
 
 
 def refused_right(error: KubeForbidden) -> str:
@@ -206,14 +182,6 @@ def refused_right(error: KubeForbidden) -> str:
     group = f".{found['group']}" if found["group"] else ""
     where = f" in namespace {found['namespace']}" if found["namespace"] else ""
     return f"{found['verb']} {found['resource']}{group}{where}"
-
-
-def _kind_of(status: int) -> type[KubeError]:
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
-    if 400 <= status < 500:
-        return KubeRejected
-    return KubeUnavailable if status >= 500 else KubeBadAnswer
 
 
 def _status_message(body: bytes) -> str:
@@ -233,18 +201,4 @@ def _forbidden_hint(message: str) -> str | None:
         return None
     where = f" -n {missing['namespace']}" if missing["namespace"] else ""
     can_i = f"kubectl auth can-i{where} {missing['verb']} {missing['resource']}"
-    return f"{KubeForbidden.default_hint}; to check: {can_i}"
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Waits that double, with jitter, so that clients that failed together do not all retry at once."""
-
-    first_seconds: float = 0.5
-    most_seconds: float = 30.0
-
-    def seconds(self, failures: int, at_least_seconds: float | None = None) -> float:
-        """Return the wait after ``failures`` failures in a row (1 or more), ``at_least_seconds`` or more."""
-        longest = min(self.first_seconds * 2.0 ** min(failures - 1, 16), self.most_seconds)
-        wait = longest * random.uniform(0.5, 1.0)  # noqa: S311 -- jitter is no secret
-        return max(wait, at_least_seconds or 0.0)
+    return f"{KubeForbidden.hint}; to check: {can_i}"

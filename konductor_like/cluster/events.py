@@ -7,36 +7,26 @@ The name of an Event follows from its content, so that a repeated report does no
 from __future__ import annotations
 
 import hashlib
-import logging
-import queue
-import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
+from typing import ClassVar
 
+from konductor_like.backoff import Backoff, retrying
 from konductor_like.cluster.client import KubeClient, events_path
-from konductor_like.cluster.errors import Backoff, KubeConflict, KubeError
+from konductor_like.cluster.errors import KubeConflict, KubeError
 from konductor_like.cluster.pods import Owner
 from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.model.time import stamp
-
-_LOG = logging.getLogger(__name__)
 
 COMPONENT = "konductor-like"
 ACT_ANNOTATION = "trainy.konduktor.ai/act"
 """The annotation of an Event with the id of the write that the Event reports."""
 NAMESPACE = "default"
 """The namespace of Events about Nodes and other objects without one; the server refuses any other."""
-_TRIES = 5
-"""Tries for one Event. The waits between five tries add up to 30 seconds at most, or to what the server asks
-for with Retry-After, if that is longer."""
 _BACKOFF = Backoff(first_seconds=2.0, most_seconds=16.0)
 _MESSAGE_BYTES = 1000  # the API limits a message to 1,024, in one place in characters and in another in bytes
 _NODE_CHARS = 180
-_WAITING_MOST = 100
-"""Events about the fleet that may wait for a slow server."""
-CLOSE_SECONDS = 2.0
 _NORMAL = frozenset(
     {
         EventReason.RELEASED,
@@ -58,6 +48,10 @@ _NORMAL = frozenset(
 class _Events:
     """Creates Events as one reporting process."""
 
+    tries: ClassVar[int] = 5
+    """Tries for one Event. The waits between five tries add up to 30 seconds at most, or to what the server
+    asks for with Retry-After, if that is longer."""
+
     def __init__(
         self,
         client: KubeClient,
@@ -70,20 +64,7 @@ class _Events:
         self._client = client
         self._instance = instance[:128]
         self._now = now
-        self._sleep = sleep
-
-    def _create_with_retries(
-        self, name: str, involved: Mapping[str, str], reason: EventReason, message: str, act: str
-    ) -> bool:
-        for failures in range(1, _TRIES + 1):
-            error = self._create(name, involved, reason, message, act)
-            if error is None:
-                return True
-            if not error.transient or failures == _TRIES:
-                break
-            if self._sleep(_BACKOFF.seconds(failures, error.retry_after_seconds)):
-                break
-        return False
+        self._retry = retrying(_BACKOFF, sleep, attempts=self.tries)
 
     def _create(
         self, name: str, involved: Mapping[str, str], reason: EventReason, message: str, act: str
@@ -108,7 +89,7 @@ class _Events:
             "count": 1,
         }
         try:
-            self._client.create(events_path(namespace), event)
+            self._retry(self._client.create, events_path(namespace), event)
         except KubeConflict:
             return None
         except KubeError as error:
@@ -132,11 +113,13 @@ class NodeEvents(_Events):
             "name": node.name,
             "uid": node.machine.node_uid,  # kubectl describe finds Events by the UID
         }
-        return self._create_with_retries(event_name(node, reason, subject), involved, reason, message, act)
+        return self._create(event_name(node, reason, subject), involved, reason, message, act) is None
 
 
 class JobEvents(_Events):
     """Sends Events about a tainted node to the owners of the jobs there."""
+
+    tries = 2
 
     def send(self, owner: Owner, message: str, subject: str, act: str) -> KubeError | None:
         """Send one Event, in the owner's namespace. Return the error, or None if the server has the Event.
@@ -157,61 +140,18 @@ class JobEvents(_Events):
 
 
 class LeaseEvents(_Events):
-    """Sends Events about the fleet, on the Lease: ``kubectl describe lease`` shows them.
+    """Sends Events about the fleet, on the Lease: ``kubectl describe lease`` shows them."""
 
-    A thread of its own sends them.
-    """
-
-    def __init__(
-        self,
-        client: KubeClient,
-        reference: Callable[[], dict[str, str]],
-        instance: str,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        *,
-        sleep: Callable[[float], object] = time.sleep,
-    ) -> None:
-        """``reference`` returns the Lease as an Event's ``involvedObject``."""
-        super().__init__(client, instance, now, sleep=sleep)
-        self._reference = reference
-        self._waiting: queue.Queue[tuple[EventReason, str, str] | None] = queue.Queue(_WAITING_MOST)
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lease-events", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Send the queued Events for at most ``CLOSE_SECONDS``, then stop."""
-        end = time.monotonic() + CLOSE_SECONDS
-        with suppress(queue.Full):  # a thread with a full queue sees ``_closing`` by itself
-            self._waiting.put(None, timeout=CLOSE_SECONDS)
-        self._thread.join(max(0.0, end - time.monotonic()))
-        self._closing.set()
-
-    def send_soon(self, reason: EventReason, message: str, act: str = "") -> None:
-        """Queue one Event and return at once.
-
-        If the queue is full or the sending fails, the Event is dropped: the same message is in the log.
-        """
-        with suppress(queue.Full):
-            self._waiting.put_nowait((reason, message, act))
-
-    def send(self, reason: EventReason, message: str, act: str = "") -> bool:
+    def send(self, lease: Mapping[str, str], reason: EventReason, message: str, act: str = "") -> bool:
         """Send one Event, with retries. Return whether the server has it. Never raises a KubeError.
 
-        ``act`` is the id of the operator's act that the Event reports, if any. Events of the same reason and
-        ``act`` (without an ``act``, of the same message) are one Event.
+        ``lease`` is the Lease as an Event's ``involvedObject``. ``act`` is the id of the operator's act that
+        the Event reports, if any. Events of the same reason and ``act`` (without an ``act``, of the same
+        message) are one Event.
         """
-        involved = self._reference()
-        identity = digest(involved.get("uid", ""), reason.value, act or message)
-        name = f"{involved['name']}.{reason.value.lower()}.{identity}"
-        return self._create_with_retries(name, involved, reason, message, act)
-
-    def _run(self) -> None:
-        while not self._closing.is_set() and (waiting := self._waiting.get()) is not None:
-            try:
-                self.send(*waiting)
-            except Exception:  # noqa: BLE001  # the thread must go on with the next Event; logged in full
-                _LOG.exception("An Event about the fleet could not be sent. Please report this.")
+        identity = digest(lease.get("uid", ""), reason.value, act or message)
+        name = f"{lease['name']}.{reason.value.lower()}.{identity}"
+        return self._create(name, lease, reason, message, act) is None
 
 
 def event_name(node: NodeState, reason: EventReason, subject: str) -> str:

@@ -24,10 +24,10 @@ from konductor_like.cluster.errors import (
     KubeError,
     KubeTimeout,
     KubeUnreachable,
-    cut,
     error_of,
 )
 from konductor_like.cluster.transport import USER_AGENT, Connection
+from konductor_like.model.text import excerpt
 
 PROTOCOLS = (Subprotocol("v5.channel.k8s.io"), Subprotocol("v4.channel.k8s.io"))
 MESSAGE_BYTES = 1 << 17
@@ -72,7 +72,7 @@ def execute(
     except (OSError, EOFError, WebSocketException) as error:
         kind = KubeTimeout if isinstance(error, TimeoutError) else KubeUnreachable
         may_have_run = not isinstance(error, _NEVER_SENT)
-        message = f"cannot {what}: {cut(str(error)) or 'no answer'}"
+        message = f"cannot {what}: {excerpt(str(error)) or 'no answer'}"
         raise kind(message, outcome_unknown=may_have_run) from error
     with connection:
         try:

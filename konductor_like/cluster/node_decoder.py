@@ -26,10 +26,9 @@ from konductor_like.model import (
     Taint,
 )
 from konductor_like.model.time import ns_of_text
+from konductor_like.selectors import Selector, parse_selector
 
 _CONDITION_FIELDS = ("type", "status", "reason", "message", "lastTransitionTime")
-Selector = tuple[tuple[str, str | None], ...]
-"""Labels that a Node must all have, as (key, value); with None as the value any value will do."""
 NodeDecoder = Callable[[JsonObject], NodeState]
 
 
@@ -250,19 +249,6 @@ _COUNTS = {
 _LABELS = (HEALTH_LABEL, NEEDS_LABEL, OPT_OUT_LABEL, *_PRESENT, *_ACCELERATORS, *_COUNTS, *COUNT_LABELS)
 """All labels that decoding a Node reads, beside those that the settings name."""
 _OTHER_MAKERS = ("amd", "habana", "intel", "aws", "inferentia", "trainium", "neuron", "xilinx", "qualcomm")
-
-
-def parse_selector(text: str) -> Selector:
-    """Parse a selector such as ``gpu,pool=h100``. Raises ValueError, which names the invalid part."""
-    terms: list[tuple[str, str | None]] = []
-    for part in text.split(","):
-        key, sign, value = (piece.strip() for piece in part.strip().replace("==", "=").partition("="))
-        if not key and not sign:
-            continue
-        if not key or set(key) & set("!<>() \t") or "=" in value:
-            raise ValueError(f"{part.strip()!r} is neither key nor key=value")
-        terms.append((key, value if sign else None))
-    return tuple(terms)
 
 
 def says_gpu(labels: Mapping[str, str], capacity: Mapping[str, object], selector: Selector) -> bool:

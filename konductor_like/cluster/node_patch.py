@@ -75,8 +75,8 @@ def applied(state: NodeState, change: Change, *, shorten: bool = True) -> NodeSt
     taints = state.taints
     if raw != seen.taints:
         taints = tuple(taint for taint in taints if not (taint.ours or taint.suspects))
-        mine = (each for each in raw or () if _is(each, OUR_TAINT) or _is(each, SUSPECT_TAINT))
-        taints = (*taints, *(Taint(each["key"], each["value"], each["effect"]) for each in mine))
+        own = (each for each in raw or () if _is(each, OUR_TAINT) or _is(each, SUSPECT_TAINT))
+        taints = (*taints, *(Taint(each["key"], each["value"], each["effect"]) for each in own))
     record = change.record or NodeRecord()
     if text is not None and records.is_shortened(text):
         record = records.decode(text)[0]
@@ -132,11 +132,11 @@ def _wanted_taints(seen: AsRead, change: Change) -> tuple[RawTaint, ...] | None:
     ours = change.verb is Verb.TAINT
     if change.verb is Verb.RECORD:
         ours = any(_is(taint, OUR_TAINT) for taint in raw)
-    for mine, wanted in ((OUR_TAINT, ours), (SUSPECT_TAINT, change.suspect_taint)):
+    for own, wanted in ((OUR_TAINT, ours), (SUSPECT_TAINT, change.suspect_taint)):
         if not wanted:
-            raw = tuple(taint for taint in raw if not _is(taint, mine))
-        elif not any(_is(taint, mine) for taint in raw):
-            raw = (*raw, mine)
+            raw = tuple(taint for taint in raw if not _is(taint, own))
+        elif not any(_is(taint, own) for taint in raw):
+            raw = (*raw, own)
     return seen.taints if raw == (seen.taints or ()) else raw or None
 
 

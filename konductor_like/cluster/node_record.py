@@ -191,11 +191,11 @@ def record_in(found: Fields) -> NodeRecord:
         releases=found.decoded("releases", lambda item: _release(item, boot_id)),
         read=_position(found, "read", boot_id),
         past_boots=found.texts("boots"),
-        life=Life(quarantines=found.decoded("quarantines", _QUARANTINE.made), **_LIFE.values(found)),
         part_covers=found.decoded("part_covers", _PART_COVER.made),
         act=_ACT.made(found.inner("act")),
         unknown=found.unknown(_RECORD_FIELDS),
         **_RECORD.values(found),
+        life=Life(quarantines=found.decoded("quarantines", _QUARANTINE.made), **_LIFE.values(found)),
     )
 
 

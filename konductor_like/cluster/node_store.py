@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
+from konductor_like.backoff import Backoff
 from konductor_like.cluster.client import NODES_PATH, RESOURCE_SLICES_PATHS, ReadOnlyKubeClient
 from konductor_like.cluster.errors import (
-    Backoff,
     KubeBadAnswer,
     KubeError,
     KubeForbidden,
@@ -30,12 +30,12 @@ from konductor_like.cluster.errors import (
     KubeRejected,
     KubeSelectorInvalid,
     KubeTimeout,
-    cut,
 )
 from konductor_like.cluster.gpu_counts import gpus_of_slice
 from konductor_like.cluster.node_decoder import NodeDecoder, PageDecoder
 from konductor_like.cluster.watch import WatchEvent, WatchStream
 from konductor_like.model import NodeState
+from konductor_like.model.text import excerpt
 
 _WATCH_SECONDS = (240, 480)
 """Seconds after which the server ends a watch: a random time between these, so that clients do not all return
@@ -69,7 +69,9 @@ def list_nodes(
     except KubeRejected as error:
         if not label_selector:
             raise
-        raise KubeSelectorInvalid(f"the selector {cut(label_selector)!r} is not valid: {error}") from error
+        raise KubeSelectorInvalid(
+            f"the selector {excerpt(label_selector)!r} is not valid: {error}"
+        ) from error
     return {state.name: state for state in listing.items if state.name}
 
 
@@ -100,7 +102,7 @@ class NodeStore:
         self._decode = decode
         self._silence_seconds = silence_seconds
         self._backoff = backoff or Backoff()
-        self._on_change = on_change
+        self.on_change = on_change
         self._slices = slices
         self._between = between
         self._lock = threading.Lock()
@@ -285,7 +287,7 @@ class NodeStore:
     def _changed(self, differs: bool) -> None:
         self._snapshot = None
         if differs:
-            self._on_change()
+            self.on_change()
 
 
 def _is_newer(version: str, than: str, *, if_unknown: bool = True) -> bool:

@@ -16,9 +16,10 @@ from enum import StrEnum
 from functools import partial
 from typing import Protocol
 
+from konductor_like.backoff import Backoff
 from konductor_like.cluster import node_patch
 from konductor_like.cluster.client import KubeClient, node_path
-from konductor_like.cluster.errors import Backoff, KubeConflict, KubeError, KubeInvalid, KubeNotFound
+from konductor_like.cluster.errors import KubeConflict, KubeError, KubeInvalid, KubeNotFound
 from konductor_like.cluster.node_condition import patch_of
 from konductor_like.cluster.node_decoder import NodeDecoder
 from konductor_like.cluster.transport import STRATEGIC_MERGE_PATCH, JsonObject

@@ -123,7 +123,7 @@ def _has_gpu(spec: Mapping[str, Any]) -> bool:
         return True
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     limits = ((each.get("resources") or {}).get("limits") or {} for each in containers)
-    return any(name.startswith(_GPU) for each in limits for name in each)
+    return any(resource.startswith(_GPU) for limit in limits for resource in limit)
 
 
 def _ended_before(status: Mapping[str, Any], since: datetime) -> bool:

@@ -1,7 +1,8 @@
-"""Check before the first write that we have the permissions we need (rule 27).
+"""All permissions that this program needs, and the check of them before the first write (rule 27).
 
-Only a definite denial stops the program. If the server cannot be asked, or does not answer this question, the
-program goes on, and a missing permission shows as the error of a later request.
+The controller asks for its own at its start and while it runs; ``doctor`` and ``test`` ask for a person's.
+Only a definite denial stops the controller. If the server cannot be asked, or does not answer this question,
+the controller goes on, and a missing permission shows as the error of a later request.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from importlib.resources import files
 from konductor_like.cluster.client import NAMESPACES_PATH, KubeClient, ReadOnlyKubeClient, namespace_path
 from konductor_like.cluster.errors import KubeConfigError, KubeConflict, KubeForbidden, KubeNotFound
 from konductor_like.cluster.events import NAMESPACE as EVENTS_NAMESPACE
+from konductor_like.cluster.published import Published
 from konductor_like.cluster.transport import JsonObject
 
 LEASES = "coordination.k8s.io"
@@ -27,6 +29,7 @@ class Permission:
 
     verb: str
     resource: str
+    """``nodes``, or with a subresource ``pods/exec``."""
     group: str = ""
     namespace: str = ""
     name: str = ""
@@ -34,7 +37,8 @@ class Permission:
     @property
     def attributes(self) -> dict[str, str]:
         """The permission as the attributes of a SelfSubjectAccessReview."""
-        return {name: value for name, value in asdict(self).items() if value}
+        resource = dict(zip(("resource", "subresource"), self.resource.split("/"), strict=False))
+        return {name: value for name, value in {**asdict(self), **resource}.items() if value}
 
     @property
     def rule(self) -> str:
@@ -63,13 +67,46 @@ def looking_permissions(*, pods: bool) -> tuple[Permission, ...]:
     return (Permission("list", "pods"), slices) if pods else (slices,)
 
 
+def all_permissions(namespace: str, lease_name: str, *, pods: bool) -> tuple[Permission, ...]:
+    """Return what the controller needs, then what it can do without."""
+    return (*controller_permissions(namespace, lease_name), *looking_permissions(pods=pods))
+
+
+def people_permissions(namespace: str, lease_name: str) -> dict[str, tuple[Permission, ...]]:
+    """Return what a person needs, by the commands that need it."""
+    lease = (LEASES, namespace, lease_name)
+    return {
+        "status, explain NODE": (
+            Permission("list", "nodes"),
+            Permission("get", "nodes"),
+            Permission("get", "leases", *lease),
+        ),
+        "reset, taint, ack": (
+            Permission("patch", "nodes"),
+            Permission("create", "events", namespace=EVENTS_NAMESPACE),
+        ),
+        "pause, resume, brake reset": (Permission("update", "leases", *lease),),
+    }
+
+
+def testing_permissions(reader_namespace: str) -> tuple[Permission, ...]:
+    """Return what ``test`` needs: to write a line through the reader's pod, and to release the node."""
+    by_exec = (Permission(verb, "pods/exec", namespace=reader_namespace) for verb in ("get", "create"))
+    return (*by_exec, Permission("patch", "nodes"))
+
+
+def denied_permissions(client: ReadOnlyKubeClient, needed: Iterable[Permission]) -> list[Permission]:
+    """Return the permissions that the server denies us. Raises a KubeError if it cannot be asked."""
+    return [each for each in needed if not client.review_access(each.attributes)]
+
+
 def missing_permissions(client: ReadOnlyKubeClient, needed: Iterable[Permission]) -> list[Permission] | None:
     """Return the permissions that the server denies us; None if it does not let us ask.
 
     Raises a KubeError if the server cannot be asked.
     """
     try:
-        return [each for each in needed if not client.review_access(each.attributes)]
+        return denied_permissions(client, needed)
     except (KubeForbidden, KubeNotFound):
         return None
 
@@ -82,11 +119,20 @@ def account_of(namespace: str) -> str:
 def admission_objects(namespace: str = ACCOUNT) -> dict[str, tuple[JsonObject, JsonObject]]:
     """Return the admission policies for the account in this namespace, each with its binding, by name.
 
-    They are those of the manifests; ``python -m tests.manifests.embed`` copies them.
+    They are those of the manifests; ``python -m tools.manifests.embed`` copies them.
     """
     text = (files(__package__) / "admission.json").read_text("utf-8")
     found = json.loads(text.replace(account_of(ACCOUNT), account_of(namespace)))
     return {name: (policy, binding) for name, (policy, binding) in found.items()}
+
+
+def policy_names(settings: Published | None) -> tuple[str, ...]:
+    """Return the names of the admission policies that the controller needs with these settings."""
+    optional = {
+        "konductor-like-node-condition": settings is not None and settings.node_condition,
+        "konductor-like-job-events": settings is not None and settings.job_events,
+    }
+    return (ACCOUNT, *(name for name, is_on in optional.items() if is_on))
 
 
 def ready_to_write(client: KubeClient, namespace: str, lease_name: str = "konductor-like") -> list[str]:

@@ -12,8 +12,8 @@ from typing import Any, get_args, get_type_hints
 
 from konductor_like.build import Program
 from konductor_like.cluster.lenient_json import Fields, dumps, read
-from konductor_like.cluster.node_decoder import parse_selector
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.selectors import parse_selector
 from konductor_like.settings import Settings
 
 SETTINGS_ANNOTATION = "trainy.konduktor.ai/settings"

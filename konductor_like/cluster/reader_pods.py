@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, pods_path
 from konductor_like.cluster.exec import Executed, execute
 from konductor_like.cluster.transport import JsonObject, json_object
-from konductor_like.settings import Settings, parse_matchers
+from konductor_like.selectors import parse_matchers
+from konductor_like.settings import Settings
 
 NAMESPACE, CONTAINER = "dmesg-logging", "dmesg"
 """The names in ``manifests/dmesg_daemonset.yaml``."""

@@ -32,9 +32,9 @@ from konductor_like.cluster.errors import (
     KubeError,
     KubeTimeout,
     KubeUnreachable,
-    cut,
     error_of,
 )
+from konductor_like.model.text import excerpt
 from konductor_like.model.time import seconds_ahead
 
 JsonObject = dict[str, Any]
@@ -51,6 +51,8 @@ _RENEW_SECONDS = 1.0
 so not every request makes one."""
 ANSWER_BYTES_MOST = 64 << 20
 """Bytes of one answer, at most. The largest answers are pages of large Nodes, with 10 MiB."""
+_REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
+"""The groups whose objects are questions in the form of a POST: the server answers and stores nothing."""
 _TLS_HINT = "the TLS certificates do not match; check certificate-authority and server in the kubeconfig"
 
 
@@ -91,7 +93,9 @@ class Connection:
         try:
             self._client = ApiClient(configuration)
         except (ImportError, ValueError) as error:
-            raise KubeConfigError(f"the proxy for {self.host} cannot be used: {cut(str(error))}") from error
+            raise KubeConfigError(
+                f"the proxy for {self.host} cannot be used: {excerpt(str(error))}"
+            ) from error
         if tls is not None:
             self._client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = tls
 
@@ -110,11 +114,11 @@ class Connection:
         target: str,
         body: object,
         content_type: str | None,
-        left: Callable[[], float],
+        remaining_seconds: Callable[[], float],
         accept: str = JSON,
         further: Mapping[str, str] | None = None,
     ) -> Any:
-        """Send one request; return urllib3's answer, unread. ``left`` returns the seconds left, or raises.
+        """Send one request; return urllib3's answer, unread. ``remaining_seconds`` raises after the deadline.
 
         ``further`` are more headers.
         """
@@ -124,7 +128,7 @@ class Connection:
         authorization = self.authorization()
         if authorization is not None:
             headers["Authorization"] = authorization
-        timeout = left()  # called last, because the renewal of the login may have taken time
+        timeout = remaining_seconds()  # called last, because the renewal of the login may have taken time
         timeouts = (min(timeout, _CONNECT_SECONDS), timeout)
         url = self.host + target
         return self._client.call_api(method, url, headers, body, _request_timeout=timeouts).response
@@ -185,7 +189,7 @@ class Transport:
 
         ``parse`` reads the answer instead of :func:`parsed`.
         """
-        write, server = method != "GET", self.connection.host
+        write, server = _stores(method, path), self.connection.host
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         answer = self._send(what, method, path, params, body, content_type, timeout, accept)
         with self._mapped(what, write=write, sent=True):
@@ -210,7 +214,7 @@ class Transport:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            kind = cut(answer.headers.get("Content-Type", "no content type"))
+            kind = excerpt(answer.headers.get("Content-Type", "no content type"))
             raise KubeBadAnswer(
                 f"cannot {what}: {server} answered {answer.status} with no JSON object ({kind})",
                 outcome_unknown=write,
@@ -246,10 +250,10 @@ class Transport:
         accept: str = JSON,
     ) -> Any:
         connection, end = self.connection, self._clock() + timeout
-        write = method != "GET"
+        write = _stores(method, path)
         target = f"{path}?{urlencode(params, quote_via=quote)}" if params else path
 
-        def left() -> float:
+        def remaining_seconds() -> float:
             seconds = end - self._clock() if write else timeout
             if seconds <= 0:
                 raise KubeTimeout(
@@ -258,10 +262,14 @@ class Transport:
             return seconds
 
         with self._mapped(what, write=write, sent=False):
-            answer = connection.send(method, target, body, content_type, left, accept, self.headers)
+            answer = connection.send(
+                method, target, body, content_type, remaining_seconds, accept, self.headers
+            )
             if answer.status == 401 and self._log_in_again(connection):
                 answer.drain_conn()
-                answer = self.connection.send(method, target, body, content_type, left, accept, self.headers)
+                answer = self.connection.send(
+                    method, target, body, content_type, remaining_seconds, accept, self.headers
+                )
         return answer
 
     def _log_in_again(self, refused: Connection) -> bool:
@@ -293,13 +301,13 @@ class Transport:
         try:
             yield
         except ApiException as error:  # a TLS failure; the client gives it status 0
-            raise KubeUnreachable(f"{failed}: {cut(str(error.reason))}", hint=_TLS_HINT) from error
+            raise KubeUnreachable(f"{failed}: {excerpt(str(error.reason))}", hint=_TLS_HINT) from error
         except (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError) as error:
             raise KubeUnreachable(f"{failed} cannot be reached: {_cause(error)}") from error
         except http.ReadTimeoutError as error:
             raise KubeTimeout(f"{failed} gave no answer in time", outcome_unknown=write) from error
         except (http.LocationValueError, http.URLSchemeUnknown) as error:
-            raise KubeConfigError(f"{failed} is not a usable address: {cut(str(error))}") from error
+            raise KubeConfigError(f"{failed} is not a usable address: {excerpt(str(error))}") from error
         except http.HTTPError as error:
             message = f"{failed} broke the connection: {_cause(error)}"
             raise KubeUnreachable(message, outcome_unknown=write) from error
@@ -308,6 +316,11 @@ class Transport:
                 raise
             # Not shown: the text of this error quotes the header.
             raise KubeConfigError("the token has characters that no HTTP header may have") from error
+
+
+def _stores(method: str, path: str) -> bool:
+    """Whether the server stores what a request with this method and path sends."""
+    return method != "GET" and not path.startswith(_REVIEWS)
 
 
 def _silence_urllib3() -> None:
@@ -322,7 +335,7 @@ def _silence_urllib3() -> None:
 def _cause(error: Exception) -> str:
     """Return urllib3's message without the object's name at its start."""
     text = str(error.args[-1]) if error.args else type(error).__name__
-    return cut(text.rsplit(">: ", 1)[-1])
+    return excerpt(text.rsplit(">: ", 1)[-1])
 
 
 def parsed(data: bytes | bytearray) -> Any:

@@ -6,16 +6,18 @@ If a file is refused, the rules in force stay (rule 18).
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from konductor_like.catalog import RulesError, UserRules, load_catalog
+from konductor_like.catalog import Mode, RulesError, UserRules, load_catalog
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.detection import Detector
 from konductor_like.detection.validate_rules import load_rules
+from konductor_like.model import Finding
 from konductor_like.model.text import listed
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.gpu_counts import GPUS_MISSING
 
 _SHOWN_MOST = 20
 MOUNTED = Path("/etc/konductor-like/rules/rules.yaml")
@@ -35,8 +37,14 @@ class RulesInForce:
         return self.user_rules.digest
 
     def under(self, policy: PolicyConfig) -> PolicyConfig:
-        """Return the policy's configuration with the thresholds and the corroboration of these rules."""
-        return policy.under(self.user_rules.catalog.escalations, self.digest)
+        """Return the policy's configuration with what these rules say of thresholds and missing GPUs."""
+        catalog = self.user_rules.catalog
+        entry, missing = catalog.named_entries[GPUS_MISSING.rule], None
+        if entry.mode is not Mode.OFF:
+            said = (entry.title, entry.advice.text, "")
+            needs, is_shadow = entry.advice.needs.value, entry.mode is Mode.SHADOW
+            missing = Finding(entry.kind, entry.rule, entry.severity, *said, needs=needs, shadow=is_shadow)
+        return replace(policy.under(catalog.escalations, self.digest), gpus_missing=missing)
 
 
 class ActiveRules:

@@ -1,66 +1,56 @@
-"""Sends Events about Nodes after their writes, in threads of its own, so that they never delay a taint."""
+"""Sends Events about Nodes and about the fleet after their writes, beside the reconcile."""
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from konductor_like.cluster.events import events_of
+from konductor_like.cluster.events import LeaseEvents, NodeEvents, events_of
 from konductor_like.controller import logs
+from konductor_like.controller.side_work import SideQueue
 from konductor_like.model import Change, EventReason, NodeState
 
-WAITING_AT_MOST = 2000
-"""Events in the queue; further ones are only logged."""
+NODES_MOST = 2000
+"""Events about Nodes that may wait. The log has all of them."""
 SENDERS = 3
-"""Threads that send. With 3, the last of 1,000 Events waits for about 333 round trips."""
+"""Threads that send Events about Nodes. With 3, the last of 1,000 waits for about 333 round trips."""
+FLEET_MOST = 100
+"""Events about the fleet that may wait."""
 CLOSE_SECONDS = 5.0
-Send = Callable[[NodeState, EventReason, str, str, str], bool]
-"""Sends one Event and returns whether that worked: ``NodeEvents.send``."""
+FLEET_CLOSE_SECONDS = 2.0
 
 
 class Announcer:
-    """Queues Events and sends them in order, a few at once."""
+    """Queues Events and sends them in order. Its methods return at once and raise nothing."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._queue: queue.Queue[tuple[NodeState, EventReason, str, str, str] | None] = queue.Queue(
-            WAITING_AT_MOST
+    def __init__(self, nodes: NodeEvents, fleet: LeaseEvents, lease: Callable[[], Mapping[str, str]]) -> None:
+        """``lease`` returns the Lease as an Event's ``involvedObject``."""
+        self._nodes = SideQueue[tuple[NodeState, EventReason, str, str, str]](
+            name="events",
+            handle=lambda item: _check(nodes.send(*item), item[2]),
+            what="Events about Nodes",
+            most=NODES_MOST,
+            threads=SENDERS,
+            close_seconds=CLOSE_SECONDS,
         )
-        self._closing = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"events-{n}", daemon=True) for n in range(SENDERS)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._fleet = SideQueue[tuple[EventReason, str, str]](
+            name="lease-events",
+            handle=lambda item: _check(fleet.send(lease(), *item), item[1]),
+            what="Events about the fleet",
+            most=FLEET_MOST,
+            close_seconds=FLEET_CLOSE_SECONDS,
+        )
+        self.threads = (self._nodes, self._fleet)
 
     def announce(self, state: NodeState, change: Change) -> None:
-        """Queue the change's Events, if it has any. If the queue is full, only log them."""
+        """Queue the change's Events, if it has any."""
         for reason, message, subject in events_of(change):
-            try:
-                self._queue.put_nowait((state, reason, message, subject, change.act_id))
-            except queue.Full:
-                logs.warning(
-                    f"node {state.name}: too many Events wait, so this one was not sent: {message}",
-                    node=state.name,
-                )
+            self._nodes.put((state, reason, message, subject, change.act_id))
 
-    def close(self) -> None:
-        """Send the queued Events for at most ``CLOSE_SECONDS``, then stop."""
-        end = time.monotonic() + CLOSE_SECONDS
-        for _ in self._threads:
-            with contextlib.suppress(queue.Full):  # a thread with a full queue sees ``_closing`` by itself
-                self._queue.put(None, timeout=max(0.0, end - time.monotonic()))
-        for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
-        self._closing.set()
+    def fleet(self, reason: EventReason, message: str, act: str = "") -> None:
+        """Queue an Event about the fleet. ``act`` is the id of the act that it reports, if any."""
+        self._fleet.put((reason, message, act))
 
-    def _run(self) -> None:
-        while not self._closing.is_set() and (item := self._queue.get()) is not None:
-            try:
-                if not self._send(*item):
-                    logs.debug(f"Event for node {item[0].name} could not be sent.", node=item[0].name)
-            except Exception:  # noqa: BLE001  # the thread must go on with the next Event; logged in full
-                logs.LOGGER.exception("An Event could not be sent. Please report this.")
+
+def _check(sent: bool, message: str) -> None:  # what ``send`` returned
+    if not sent:
+        logs.debug(f"This Event could not be sent: {message}")

@@ -149,8 +149,8 @@ class FleetMonitor:
         self._tracker.read_up_to(upto_ns, self._now_ns())
 
     def _hear_heartbeat(self, node: str, heartbeat: Heartbeat, at_ns: int) -> None:
-        self._tracker.heard(node, at_ns)
-        self._starts.heard(node, heartbeat, at_ns)
+        self._tracker.note_heartbeat(node, at_ns)
+        self._starts.note_heartbeat(node, heartbeat, at_ns)
         boot, until_ns = self._looked_back.get(node, ("", 0))
         if boot != heartbeat.boot_id or at_ns >= until_ns:  # a silence between those and ours is not known
             boots = self._heard.get(node, ())
@@ -273,10 +273,11 @@ class FleetMonitor:
                 over[name] = left
         self.left = over
 
-    def returned(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
-        """Return the Nodes created again for a known machine since the last call, with their old records.
+    def observe(self, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
+        """Take in the Nodes as they are now, before each decision: report boots that nobody ordered.
 
-        Also have their kernel lines since boot read, and report boots that nobody ordered.
+        Have the kernel lines since boot read of the Nodes that were created again for a known machine, and
+        return their old records, each once.
         """
         before, self._nodes = self._nodes, nodes
         if nodes is before:
@@ -291,6 +292,10 @@ class FleetMonitor:
                 dropped.append(name)
         self._report.registered_again(found.keys() - dropped, dropped)
         return {name: record for name, record in found.items() if not record.empty}
+
+    def note_written(self, states: Iterable[NodeState]) -> None:
+        """Take in Nodes that were written since the last observation."""
+        self._nodes = {**(self._nodes or {}), **{state.name: state for state in states}}
 
 
 class ReregisteredNodes:

@@ -6,11 +6,8 @@ when very many nodes are tainted at once, and when the API server does not take 
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple
 
 from konductor_like.cluster.errors import KubeError, KubeForbidden
@@ -19,6 +16,7 @@ from konductor_like.cluster.pods import NodeJobs, Owner
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.ports import EventSink
+from konductor_like.controller.side_work import SideQueue
 from konductor_like.model import Change, EventReason, NodeState, Severity, Verb
 from konductor_like.model.time import moment_of, stamp
 from konductor_like.policy.wording import name_of
@@ -27,8 +25,6 @@ OWNERS_MOST = 20
 """Owners of jobs on one node that get an Event."""
 BETWEEN_SECONDS = 0.2
 """Seconds between two Events."""
-AGAIN_SECONDS = 2.0
-"""Seconds until the only second try after an error that may pass."""
 NODES_MOST = 200
 """Tainted nodes that may wait; the jobs of further ones are not told."""
 WAIT_SECONDS = 600.0
@@ -43,7 +39,6 @@ Send = Callable[[Owner, str, str, str], KubeError | None]
 class _Tainted(NamedTuple):
     """A node whose jobs are to be told."""
 
-    at_seconds: float
     state: NodeState
     change: Change
     message: str
@@ -61,7 +56,6 @@ class JobOwners:
         *,
         clock: Callable[[], float] = time.monotonic,
         between_seconds: float = BETWEEN_SECONDS,
-        again_seconds: float = AGAIN_SECONDS,
     ) -> None:
         """``ask`` returns the jobs of a node, or raises a KubeError. ``clock`` returns seconds."""
         self._events = events
@@ -70,39 +64,32 @@ class JobOwners:
         self._metrics = metrics
         self._clock = clock
         self._between_seconds = between_seconds
-        self._again_seconds = again_seconds
-        self._waiting: queue.Queue[_Tainted | None] = queue.Queue(NODES_MOST)
         self._denied: dict[str, float] = {}
         """By namespace, until when no Event is sent there."""
         self._logged_denial = False
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="job-events", daemon=True)
-        self._thread.start()
+        self.queue = SideQueue[_Tainted](
+            name="job-events",
+            handle=self._handle,
+            what="tainted nodes whose jobs were to be told",
+            most=NODES_MOST,
+            patience_seconds=WAIT_SECONDS,
+            close_seconds=CLOSE_SECONDS,
+            clock=clock,
+        )
 
     def announce(self, state: NodeState, change: Change) -> None:
         """Send the Events of an applied change; if it tainted the node for a fault, tell the jobs there."""
         self._events.announce(state, change)
         if message := message_to_jobs(change):
-            with suppress(queue.Full):
-                self._waiting.put_nowait(_Tainted(self._clock(), state, change, message))
+            self.queue.put(_Tainted(state, change, message))
 
-    def close(self) -> None:
-        """Stop; nodes that wait are dropped."""
-        self._closing.set()
-        with suppress(queue.Full):  # then the thread sees ``_closing`` after the node at hand
-            self._waiting.put_nowait(None)
-        self._thread.join(CLOSE_SECONDS)
-
-    def _run(self) -> None:
-        while not self._closing.is_set() and (node := self._waiting.get()) is not None:
-            if self._clock() - node.at_seconds > WAIT_SECONDS:
-                continue
-            try:
-                self._tell(node)
-            except KubeError as error:
-                self._failed(error, f"Could not read the jobs of node {node.state.name}")
-            except Exception:  # noqa: BLE001  # the thread must go on with the next node; logged in full
-                logs.LOGGER.exception("Telling the owners of jobs failed. Please report this.")
+    def _handle(self, node: _Tainted) -> None:
+        if self.queue.closing.is_set():
+            return
+        try:
+            self._tell(node)
+        except KubeError as error:
+            self._failed(error, f"Could not read the jobs of node {node.state.name}")
 
     def _tell(self, node: _Tainted) -> None:
         name = node.state.name
@@ -113,15 +100,13 @@ class JobOwners:
             if self._denied.get(owner.namespace, float("-inf")) > self._clock():
                 continue
             error = self._send(owner, node.message, subject, node.change.act_id)
-            if error is not None and error.transient and not self._closing.wait(self._again_seconds):
-                error = self._send(owner, node.message, subject, node.change.act_id)
             if error is None:
                 sent += 1
             else:
                 if isinstance(error, KubeForbidden):
                     self._denied[owner.namespace] = self._clock() + DENIED_SECONDS
                 self._failed(error, f"The {owner.kind} {owner.namespace}/{owner.name} gets no Event")
-            if self._closing.wait(self._between_seconds):
+            if self.queue.closing.wait(self._between_seconds):
                 return
         if owners:
             logs.info(f"Node {name}: {sent} of {len(owners)} owners of jobs there have an Event.", node=name)

@@ -7,11 +7,11 @@ cure ends the process, with code 2: the API server denies access, or a setting i
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable
 
+from konductor_like.backoff import Backoff
 from konductor_like.build import Program, this_program
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.lease import LeaderLease, LeaseKeeper
@@ -26,7 +26,7 @@ from konductor_like.model.time import moment_of, stamp
 STANDBY_SECONDS = 2.0
 """Seconds between two attempts to take the Lease."""
 SYNC_SECONDS = 1.0
-BACKOFF_CAP_SECONDS = 30.0
+BACKOFF = Backoff(first_seconds=2.0)
 STUCK_SECONDS = 180.0
 """Seconds without a reconcile or an attempt to lead after which ``/healthz`` fails."""
 
@@ -235,8 +235,7 @@ class Controller:
             logs.error(f"{logs.error_text(error)} The controller retries.")
         self._obstacle = str(error)
         self._alive_seconds = time.monotonic()
-        longest = min(BACKOFF_CAP_SECONDS, 2.0 ** min(self._failures, 16))
-        stop.wait(random.uniform(0.5, longest))  # noqa: S311  # jitter
+        stop.wait(BACKOFF.seconds(self._failures))
 
     def _well(self) -> None:
         self._failures, self._obstacle = 0, ""

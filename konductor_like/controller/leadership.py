@@ -16,7 +16,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.backoff import Backoff
+from konductor_like.cluster.lease_annotations import LeasePayload
 from konductor_like.controller import logs
 from konductor_like.controller.attempts import AttemptLog
 from konductor_like.controller.fleet_monitor import FleetMonitor
@@ -26,6 +27,7 @@ from konductor_like.controller.node_metrics import View
 from konductor_like.controller.poller import Delivery, Poller, Reader, poll_threads
 from konductor_like.controller.ports import Nodes
 from konductor_like.controller.reconciler import Reconciler
+from konductor_like.controller.side_work import running
 from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.model import Coverage, Fault, LogLine, Source, Verb
 from konductor_like.model.attempts import READS, Attempts, Doing
@@ -37,6 +39,7 @@ IDLE_SECONDS = 5.0
 ONCE_SECONDS = 0.05
 """The same with ``--once``."""
 ONCE_TRIES = 3
+BACKOFF = Backoff(first_seconds=2.0)
 JOIN_SECONDS = 5.0
 WAKE_SECONDS = 0.1
 """Seconds in which further changes of nodes are gathered into one reconcile."""
@@ -124,8 +127,7 @@ class Leadership:
                 self._tail.start(self.pollers["kernel"].nudge)
                 exits.callback(self._tail.close, JOIN_SECONDS)
             if self._conditions is not None:
-                self._conditions.start()
-                exits.callback(self._conditions.close, JOIN_SECONDS)
+                exits.enter_context(running(self._conditions))
             while not self._stop.is_set():
                 self._reconcile(self._next_deliveries(IDLE_SECONDS))
 
@@ -145,11 +147,11 @@ class Leadership:
         """Reconcile soon, because something other than a line changed. May be called from any thread."""
         self._inbox.put(None)
 
-    def lease_content(self) -> Carried:
+    def lease_content(self) -> LeasePayload:
         """Return what the next renewal writes on the Lease. May be called from any thread."""
         coverage = self._coverage and replace(self._coverage, read_ns=self._read_ns())
         reconciler = self._reconciler
-        return Carried(
+        return LeasePayload(
             reconciler.checkpoint(), coverage, reconciler.tainted(), reconciler.returned(), self._tried()
         )
 
@@ -223,7 +225,7 @@ class Leadership:
             logs.LOGGER.exception(
                 "This reconcile failed; the controller reads its lines again. Please report this."
             )
-            self._stop.wait(min(30.0, 2.0 ** min(self._failures, 16)))
+            self._stop.wait(BACKOFF.longest_seconds(self._failures))
         self._measure_positions()
         for delivery in deliveries:
             delivery.done.set()

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from konductor_like.cluster.errors import KubeError
-from konductor_like.loki.errors import LokiError
+from konductor_like.model.edge_errors import EdgeError
 
 LOGGER = logging.getLogger("konductor_like")
 _WORD = re.compile(r"[\w.:/@+-]+")
@@ -84,7 +83,7 @@ def silenced() -> Iterator[None]:
         LOGGER.disabled = False
 
 
-def error_text(error: KubeError | LokiError) -> str:
+def error_text(error: EdgeError) -> str:
     """Return an error in full sentences: what failed (``str``), then what to do about it (``hint``)."""
     parts = (str(error).strip().rstrip("."), error.hint.strip().rstrip("."))
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts if part)

@@ -7,14 +7,13 @@ little: what a Node has comes from the watch. While nothing changes, it sends no
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from konductor_like.backoff import Backoff
 from konductor_like.cluster.errors import (
-    Backoff,
     KubeConflict,
     KubeError,
     KubeForbidden,
@@ -26,6 +25,7 @@ from konductor_like.cluster.node_condition import significant, standing, wanted
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.ports import Nodes
+from konductor_like.controller.side_work import SideThread
 from konductor_like.model import Condition, Coverage, CoverageState, NodeState
 from konductor_like.model.text import listed
 from konductor_like.model.time import stamp
@@ -34,6 +34,8 @@ ROUND_SECONDS = 1.0
 IDLE_SECONDS = 5.0
 """Seconds to the next round after one that found nothing to write: looking at 5,000 Nodes costs 10 ms."""
 WRITES_A_ROUND = 5
+CLOSE_SECONDS = 5.0
+"""Seconds for which the end of a leadership waits for the write under way."""
 AGAIN_SECONDS = 60.0
 """Seconds until the same condition of a node is written again: another writer may remove it each time."""
 DENIED_SECONDS = 600.0
@@ -46,7 +48,7 @@ WriteCondition = Callable[[NodeState, Condition | None, datetime], NodeState]
 """Writes a node's condition (None removes it) and returns its state then, or raises a KubeError."""
 
 
-class NodeConditions:
+class NodeConditions(SideThread):
     """Writes the conditions of one leadership."""
 
     def __init__(
@@ -63,6 +65,7 @@ class NodeConditions:
 
         ``clock`` returns seconds.
         """
+        super().__init__(name="conditions", what="Node conditions", close_seconds=CLOSE_SECONDS)
         self._kind = kind
         self._nodes = nodes
         self._write = write
@@ -79,30 +82,18 @@ class NodeConditions:
         """The conditions whose removal was logged."""
         self._paused_until = float("-inf")
         self._failures = 0
-        self._idle = False
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="conditions", daemon=True)
-
-    def start(self) -> None:
-        """Begin to write, once heartbeats are known."""
-        self._thread.start()
-
-    def close(self, timeout_seconds: float) -> None:
-        """Begin no more writes, and wait for the one under way."""
-        self._closing.set()
-        self._thread.join(timeout_seconds)
+        self._idle, self._wait_seconds = False, ROUND_SECONDS
 
     def hear(self, coverage: Coverage, silent: frozenset[str]) -> None:
         """Take over whose kernel log arrives; ``silent`` are the nodes that fell silent alone."""
         self._heard = (coverage, silent)
 
-    def _run(self) -> None:
-        while not self._closing.wait(IDLE_SECONDS if self._idle else ROUND_SECONDS):
-            try:
-                self.round()
-            except Exception:  # noqa: BLE001  # the thread must go on with the next round; logged in full
-                logs.LOGGER.exception("Writing Node conditions failed. Please report this.")
-                self._paused_until = self._clock() + AGAIN_SECONDS
+    def step(self) -> None:
+        """Wait, and write the next few conditions."""
+        if not self.closing.wait(self._wait_seconds):
+            self._wait_seconds = AGAIN_SECONDS  # after a bug
+            self.round()
+            self._wait_seconds = IDLE_SECONDS if self._idle else ROUND_SECONDS
 
     def round(self) -> None:
         """Write the next few conditions."""
@@ -118,7 +109,7 @@ class NodeConditions:
             logs.info(f"By its settings, the controller removes the Node condition {names} of before.")
         may_send = sorted(filter(self._may_send, waiting), key=self._turn)
         for state, condition in may_send[:WRITES_A_ROUND]:
-            if self._closing.is_set() or not self._send(state, condition):
+            if self.closing.is_set() or not self._send(state, condition):
                 return
 
     def _waiting(

@@ -6,19 +6,18 @@ A notification is as good as its Event: it is sent after the write, and a crash 
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from konductor_like.cluster.errors import Backoff
+from konductor_like.backoff import Backoff, retrying
 from konductor_like.cluster.events import events_of
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.ports import EventSink
+from konductor_like.controller.side_work import Rate, SideQueue
 from konductor_like.model import Change, EventReason, NodeState, Verb
 from konductor_like.notify.messages import KINDS, Message, News, grouped, news_of_fleet, news_of_node, within
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
@@ -63,6 +62,7 @@ class Notifications:
         self._events = events
         self._fleet_event = fleet_event
         self._notifiers = [Notifier(webhook, metrics) for webhook in webhooks]
+        self.threads = [notifier.queue for notifier in self._notifiers]
 
     def announce(self, state: NodeState, change: Change) -> None:
         """Send the Events of an applied change, if it has any, and notify of them."""
@@ -80,15 +80,6 @@ class Notifications:
         event = EventReason.RELEASED
         self._notify(state, Change(state.name, Verb.UNTAINT, state.record, None, event=event, message=words))
 
-    def close(self) -> None:
-        """Send the queued notifications for at most ``CLOSE_SECONDS``, then stop."""
-        end = time.monotonic() + CLOSE_SECONDS
-        for notifier in self._notifiers:
-            notifier.closing.set()
-            notifier.wake.set()
-        for notifier in self._notifiers:
-            notifier.join(max(0.0, end - time.monotonic()))
-
     def _notify(self, state: NodeState, change: Change) -> None:
         now = datetime.now(UTC)
         for reason, message, subject in events_of(change):
@@ -97,11 +88,11 @@ class Notifications:
     def _put(self, reason: EventReason, make: _Make) -> None:
         if kind := KINDS.get(reason):
             for notifier in self._notifiers:
-                notifier.put(make, urgent=kind.urgent)
+                notifier.queue.put(make, urgent=kind.urgent)
 
 
 class Notifier:
-    """The queue and the thread of one receiver."""
+    """What is done with the notifications to one receiver."""
 
     def __init__(
         self,
@@ -111,97 +102,54 @@ class Notifier:
         pause: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``pause`` waits a number of seconds, or until ``closing`` is set."""
+        """``pause`` waits a number of seconds, and returns true as soon as the process ends."""
         self._webhook = webhook
+        self._name = "Slack" if webhook.name == "slack" else "the webhook"
         self._clock = clock
-        self.closing = threading.Event()
-        self.wake = threading.Event()
-        self._pause = pause or self.closing.wait
-        self._lock = threading.Lock()
-        self._urgent: deque[_Make] = deque()
-        self._others: deque[_Make] = deque()
-        self._dropped = 0
-        """Notifications dropped since the last ones were taken from the queue."""
-        self._sent_seconds: deque[float] = deque(maxlen=MESSAGES_MOST)
-        self._known: dict[str, float] = {}
-        """By id, when the notification came."""
-        self._problem = ""
         self._results = {
             result: metrics.notifications.labels(webhook.name, result)
             for result in ("sent", "failed", "dropped")
         }
-        self._thread = threading.Thread(target=self._run, name=f"notify-{webhook.name}", daemon=True)
-        self._thread.start()
+        self.queue = SideQueue[_Make](
+            name=f"notify-{webhook.name}",
+            handle=self._handle,
+            what=f"notifications to {self._name}",
+            most=WAITING_MOST,
+            close_seconds=CLOSE_SECONDS,
+            lost=self._results["dropped"].inc,
+        )
+        self._pause = pause or self.queue.closing.wait
+        self._retry = retrying(_BACKOFF, self._pause, attempts=TRIES)
+        self._messages_sent = Rate(MESSAGES_MOST, SPAN_SECONDS, clock)
+        self._known: dict[str, float] = {}
+        """By id, when the notification came."""
+        self._problem = ""
 
-    def put(self, make: _Make, *, urgent: bool) -> None:
-        """Queue one notification, made later by ``make``; drop another if the queue is full."""
-        with self._lock:
-            (self._urgent if urgent else self._others).append(make)
-            if len(self._urgent) + len(self._others) > WAITING_MOST:
-                (self._others or self._urgent).popleft()
-                self._dropped += 1
-                self._results["dropped"].inc()
-        self.wake.set()
+    def _handle(self, first: _Make) -> None:
+        """Gather what comes with the first notification, and send all of it."""
+        self._pause(GATHER_SECONDS)
+        while not self._left():
+            self._pause(self._messages_sent.wait_seconds())
+        for message in self._tried(partial(self._messages, [first, *self.queue.rest()])) or ():
+            self._tried(partial(self._deliver, message))
 
-    def join(self, seconds: float) -> None:
-        """Wait for the thread to end; report what is lost if it does not."""
-        self._thread.join(seconds)
-        waiting = len(self._urgent) + len(self._others)
-        if self._thread.is_alive():
-            self._results["dropped"].inc(waiting)
-            logs.warning(
-                f"The controller stops before {self._name} took all notifications: {waiting} waited."
-            )
-
-    @property
-    def _name(self) -> str:
-        return "Slack" if self._webhook.name == "slack" else "the webhook"
-
-    def _run(self) -> None:
-        while batch := self._taken():
-            for message in self._tried(partial(self._messages, batch)) or ():
-                self._tried(partial(self._deliver, message))
+    def _left(self) -> int:
+        """Return how many messages may be sent now; at the end always one."""
+        return max(self._messages_sent.left(), self.queue.closing.is_set())
 
     def _messages(self, batch: Sequence[_Make]) -> list[Message]:
         news = [each for make in batch for each in self._tried(make) or () if self._is_new(each)]
-        return within(grouped(news), MESSAGES_MOST - self._recent())
+        return within(grouped(news), self._left())
 
     def _tried(self, do: Callable[[], _T]) -> _T | None:
         """Return the result; note a bug and return None, so that all other notifications are still sent."""
         try:
             return do()
-        except Exception as error:  # noqa: BLE001  # the thread must go on; its text may quote the URL
+        except Exception as error:  # noqa: BLE001  # not left to the queue: the text may quote the URL
             self._results["failed"].inc()
             name = type(error).__name__
             self._note(name, f"A notification to {self._name} failed ({name}). Please report this.")
             return None
-
-    def _taken(self) -> list[_Make]:
-        """Wait for notifications and take all of them; none when the process stops."""
-        while True:
-            if not self.closing.is_set():
-                self.wake.wait()
-            self._pause(GATHER_SECONDS)
-            while self._recent() >= MESSAGES_MOST:
-                self._pause(max(0.0, self._sent_seconds[0] + SPAN_SECONDS - self._clock()))
-            with self._lock:
-                self.wake.clear()
-                batch, dropped = [*self._urgent, *self._others], self._dropped
-                self._urgent.clear()
-                self._others.clear()
-                self._dropped = 0
-            if dropped:
-                logs.warning(
-                    f"{dropped:,} notifications to {self._name} were dropped: too many waited.",
-                    dropped=dropped,
-                )
-            if batch or self.closing.is_set():
-                return batch
-
-    def _recent(self) -> int:
-        """Return the number of recent messages; at the end always one fewer than allowed."""
-        recent = sum(self._clock() - at < SPAN_SECONDS for at in self._sent_seconds)
-        return min(recent, MESSAGES_MOST - 1) if self.closing.is_set() else recent
 
     def _is_new(self, news: News) -> bool:
         if self._clock() - self._known.get(news.id, -math.inf) < REMEMBERED_SECONDS:
@@ -213,24 +161,19 @@ class Notifier:
 
     def _deliver(self, message: Message) -> None:
         """Post one message, with retries; report the first failure in a row, and the end of the failures."""
-        self._sent_seconds.append(self._clock())
-        for tries in range(1, TRIES + 1):
-            try:
-                self._webhook.send(message)
-            except WebhookOffError as off:
-                self._note(str(off), f"Notifications to {self._name} are off. {off}.", is_failure=False)
-                return
-            except WebhookError as error:
-                if error.transient and tries < TRIES and not self.closing.is_set():
-                    self._pause(_BACKOFF.seconds(tries, error.wait_seconds))
-                    continue
-                self._results["failed"].inc()
-                text = f"A notification to {self._name} failed: {error}. It was: {message.title}."
-                self._note(str(error), text)
-                return
+        self._messages_sent.use()
+        try:
+            self._retry(self._webhook.send, message)
+        except WebhookOffError as off:
+            self._note(str(off), f"Notifications to {self._name} are off. {off}.", is_failure=False)
+        except WebhookError as error:
+            self._results["failed"].inc()
+            self._note(
+                str(error), f"A notification to {self._name} failed: {error}. It was: {message.title}."
+            )
+        else:
             self._results["sent"].inc()
             self._note("", f"Notifications to {self._name} arrive.", is_failure=False)
-            return
 
     def _note(self, problem: str, text: str, *, is_failure: bool = True) -> None:
         if problem != self._problem:

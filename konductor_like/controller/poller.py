@@ -7,13 +7,13 @@ The threads of the process: docs/architecture.md.
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from konductor_like.backoff import Backoff
 from konductor_like.controller import logs
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.wakeups import PollSchedule
@@ -265,11 +265,9 @@ class Poller:
     def _pause_seconds(self) -> float:
         if self.problem is None:
             return self._interval_seconds
-        doubled = self._interval_seconds * 2.0 ** min(self._failures, 16)  # 2.0 ** 1100 is no float
-        longest = max(self._interval_seconds, min(BACKOFF_CAP_SECONDS, doubled))
-        wait = random.uniform(self._interval_seconds, longest)  # noqa: S311  # jitter, not a secret
-        asked = self.problem.retry_after_seconds if isinstance(self.problem, LokiOverloaded) else None
-        return max(wait, asked or 0.0)
+        asked = self.problem.retry_after_seconds
+        wait = Backoff(2 * self._interval_seconds, BACKOFF_CAP_SECONDS).seconds(self._failures, asked)
+        return max(wait, self._interval_seconds)
 
 
 class PollThread:

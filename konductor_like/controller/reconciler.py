@@ -8,37 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from konductor_like.cluster.lease_annotations import unlisted
 from konductor_like.cluster.node_writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller.attempts import error_words
-from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.metrics import Latency, Metrics
-from konductor_like.controller.operator_controls import OperatorControls
-from konductor_like.controller.pod_jobs import PodJobs
+from konductor_like.controller.observation import Observer
 from konductor_like.controller.ports import EventSink, Nodes, Writer
 from konductor_like.controller.report import Report
 from konductor_like.controller.retries import THIN_ABOVE, FailedWrites, UnknownNodes, Upkeep, thinned
 from konductor_like.detection import detect
-from konductor_like.jobs import by_name
 from konductor_like.model import (
     Change,
     Checkpoint,
-    Controls,
     Fault,
-    FaultKind,
+    GpuCounts,
     Growth,
     LogLine,
     Misnamed,
-    NodeRecord,
     NodeState,
     Plan,
     RecentEvidence,
     ReturnedNode,
-    Severity,
     Snapshot,
     Source,
     TaintedNode,
@@ -48,10 +40,7 @@ from konductor_like.model.attempts import Attempt, Unwritten
 from konductor_like.policy.change import shadow_event, would_taint
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
-from konductor_like.policy.deleted_nodes import out_again, updated_tainted_nodes, within_bound
-from konductor_like.policy.gpu_counts import with_counts
 from konductor_like.policy.machines import recent_releases
-from konductor_like.policy.returns import known_returns
 
 ROUNDS = 5
 """Decisions in one reconcile. It decides again when another client changed a node before the write."""
@@ -65,6 +54,7 @@ class Reconciler:
     def __init__(
         self,
         nodes: Nodes,
+        observer: Observer,
         writer: Writer,
         events: EventSink,
         report: Report,
@@ -75,26 +65,21 @@ class Reconciler:
         unknown_node_seconds: float,
         misnamed: Mapping[str, Misnamed] | None = None,
         detect: Callable[[LogLine], Fault | None] = detect,
-        controls: OperatorControls | None = None,
-        jobs: PodJobs | None = None,
-        fleet: FleetMonitor | None = None,
-        gpus: GpuMemory | None = None,
+        gpus: GpuCounts | None = None,
         latency: Latency | None = None,
         records_at_once: int | None = RECORDS_AT_ONCE,
     ) -> None:
         """Prepare to reconcile.
 
         ``start`` is the checkpoint until the first reconcile is done. ``misnamed`` are the names without a
-        Node that the last controller has reported. A backtest has no ``controls``, ``jobs``, ``fleet``,
+        Node that the last controller has reported. Without ``gpus``, GPUs are not counted. A backtest has no
         ``gpus`` and ``latency``; its ``records_at_once`` is None, because its writes take no time.
         """
         self.policy = policy
         """The rules in force; may be set between two reconciles."""
         self.more_to_write = False
         """Whether writes of records were left for the next reconcile."""
-        self._controls = controls
-        self._jobs = jobs
-        self._fleet = fleet
+        self._observer = observer
         self._gpus = gpus
         self._latency = latency
         self._records_at_once = records_at_once
@@ -113,16 +98,9 @@ class Reconciler:
         self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
         """By node, a taint or release whose write got no answer, so it may be on the Node, and its faults."""
         self._grown: Mapping[str, tuple[Growth, ...]] = {}
-        self._records: dict[str, tuple[str | None, NodeRecord]] = {}
-        """By node, the full record, and the text of the annotation that could not contain all of it.
-
-        The text is None for a Node that was created again without its annotation.
-        """
         self._read_ns = dict(start.read_ns)
         self._released = start.released
         self._window = RecentEvidence()
-        self._tainted: tuple[TaintedNode, ...] | None = None
-        self._returned: tuple[ReturnedNode, ...] = ()
         self._wrote_at: datetime | None = None
         self._writes: tuple[Attempt, tuple[Unwritten, ...]] = (Attempt(), ())
         self._kept_out: Mapping[str, str] = {}
@@ -145,11 +123,11 @@ class Reconciler:
 
         May be called from any thread.
         """
-        return self._tainted
+        return self._observer.tainted
 
     def returned(self) -> tuple[ReturnedNode, ...]:
         """Return the last returns by reboot. May be called from any thread."""
-        return self._returned
+        return self._observer.returned
 
     def writes(self) -> tuple[Attempt, tuple[Unwritten, ...]]:
         """Return how writes went, and the Nodes that could not be written. May be called from any thread."""
@@ -184,10 +162,8 @@ class Reconciler:
             found, others = self._detected(lines)
             if self._latency:
                 self._latency.read(found, received_ns or {})
-            if self._gpus:  # it reports a fault until a record has it, so none of its faults is kept
-                before = [fault for fault in before if fault.finding.kind is not FaultKind.NODE]
-                found += self._gpus.faults(self._states(), self.policy, now)
             faults = [*before, *(fault for fault in found if not fault.finding.shadow)]
+            shadowed = [fault for fault in found if fault.finding.shadow]
             unknown: list[Fault] = []
             rounds = 0
             while True:
@@ -195,7 +171,8 @@ class Reconciler:
                 snapshot = self._observe(now, replaying=replaying)
                 plan = self._decide(snapshot, faults, now, past)
                 unknown.extend(plan.of_unknown_nodes)  # a node may be deleted between two rounds
-                conflicted = self._write(plan, snapshot.nodes, faults, now)
+                shadowed.extend(plan.shadowed)
+                conflicted = self._write(plan, snapshot, faults, now)
                 faults, past = [fault for fault in faults if fault.node in conflicted], None
                 if not conflicted or rounds == ROUNDS:
                     break
@@ -203,13 +180,13 @@ class Reconciler:
             self._confirm(plan, now)
             self._note_writes(plan, now)
             self._kept_out = plan.kept_out
-            self._tell(plan, found, others, now)
+            self._tell(plan, shadowed, others, now)
         except BaseException:
             # The reader does not commit these lines, so it will deliver them again.
             self._open = before
             raise
         self._read_ns.update(read_ns)
-        self._released = recent_releases(self._released, self._states().values(), now)
+        self._released = recent_releases(self._released, self._observer.states().values(), now)
         self._checkpoint = self._checkpointed()
         return plan
 
@@ -228,122 +205,50 @@ class Reconciler:
         return found, others
 
     def _observe(self, now: datetime, *, replaying: bool) -> Snapshot:
-        """Return all that a decision depends on. A patch must test the states in it, not newer ones."""
-        states = self._states()
-        controls = self._controls.update(now) if self._controls else Controls()
-        if self._tainted is None:
-            self._tainted = controls.tainted  # the last controller wrote them on the Lease
-        # A return that the last controller could not note on the Lease any more is in the node's record.
-        self._returned = known_returns((*controls.returned, *self._returned), (), now)
-        tainted = self._follow(states, now)
-        if again := out_again(states, tainted, now):
-            self._records |= {name: (None, record) for name, record in again.items()}
-            states = {**states, **{name: replace(states[name], record=each) for name, each in again.items()}}
-        controls = replace(controls, tainted=tainted, returned=self._returned)
-        if self.policy.returns_by_reboot:
-            self._report.returns(controls)
-        jobs = self._jobs.known() if self._jobs else {}
-        fleet, resting = self._fleet, self._failed_writes.resting(now)
-        return Snapshot(
-            states,
-            controls=controls,
+        """Return all that a decision depends on: what is seen now, and what was remembered."""
+        resting = self._failed_writes.resting(now)
+        return replace(
+            self._observer.observe(self.policy, self._taints_in_flight(), now),
             in_flight=self._taints_in_flight(),
             unwritable=frozenset(name for name, verb in resting.items() if verb is Verb.TAINT),
             failing=self._failed_writes.failing(now),
             grown=self._grown,
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
-            ambiguous=fleet.ambiguous if fleet else frozenset(),
-            left=fleet.left if fleet else {},
-            short_of_gpus=self._gpus.counts.short if self._gpus else {},
-            hearing=fleet.hearing if fleet else {},
-            gaps_given_up=fleet.gaps_given_up if fleet else {},
-            lost_boots=fleet.lost_boots if fleet else {},
+            gpus=self._gpus,
             labels_needs=self._writer.labels_needs,
             window=self._window,
             replaying=replaying,
-            jobs={name: found.jobs for name, found in jobs.items()},
-            pods={name: found.pods for name, found in jobs.items()},
         )
-
-    def _states(self) -> Mapping[str, NodeState]:
-        """Return the nodes with their full records.
-
-        The annotation of a node may contain less than its record: it is at most 8 KiB long, and a Node that
-        was deleted and created again has none. The full record counts until another client writes the
-        annotation.
-        """
-        states = self._nodes.snapshot()
-        returned = self._fleet.returned(states) if self._fleet else {}
-        if not (returned or self._records):
-            return states
-        self._records |= {name: (None, record) for name, record in returned.items()}
-        self._records = {
-            name: (text, record)
-            for name, (text, record) in self._records.items()
-            if name in states and states[name].as_read.record == text
-        }
-        known = {name: replace(states[name], record=record) for name, (_, record) in self._records.items()}
-        return {**states, **known}
-
-    def _follow(self, states: Mapping[str, NodeState], now: datetime) -> tuple[TaintedNode, ...]:
-        """Note which Nodes have our taint now, and which returned; report those deleted with the taint."""
-        if self._returned or self.policy.returns_by_reboot:
-            self._returned = known_returns(self._returned, states.values(), now)
-        before = self._tainted or ()
-        found, forgotten = within_bound(
-            updated_tainted_nodes(before, states, self.policy, now, self._taints_in_flight())
-        )
-        self._tainted = found
-        if found != before:
-            self._report.forgotten([each.name for each in forgotten], unlisted(found))
-        deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
-        if deleted:
-            self._report.deleted(deleted, now + timedelta(seconds=self.policy.brake_cooldown_seconds))
-        return found
 
     def _decide(
         self, snapshot: Snapshot, faults: Sequence[Fault], now: datetime, past: Sequence[Fault] | None
     ) -> Plan:
         """Return the plan. If it taints or returns, read the controls again; if changed, decide again."""
         plan = decide(snapshot, faults, self.policy, now, past=past)
-        if self._controls and any(change.verb in (Verb.TAINT, Verb.UNTAINT) for change in plan.changes):
-            # A pause takes effect from the moment it was written: the Lease is read before every taint and
-            # every return.
-            before, latest = snapshot.controls, self._controls.update(now, at_once=True)
-            latest = replace(latest, tainted=before.tainted, returned=before.returned)
-            unread = self._controls.unread
-            if latest != before or unread:
-                snapshot = replace(snapshot, controls=latest, lease_unread=unread)
-                plan = decide(snapshot, faults, self.policy, now, past=past)
-        if self._gpus:
-            plan = with_counts(plan, self._gpus.counts, snapshot.nodes, self.policy.version, now)
-        if self._jobs:
-            # The decision needs the job that these faults hit, and their lines do not name it.
-            nameless = (
-                fault
-                for fault in plan.counted
-                if (by_name(fault.job) if fault.job else fault.severity is not Severity.INFO)
-            )
-            if nodes := {str(fault.node) for fault in nameless}:
-                self._jobs.want(sorted(nodes))
+        if any(change.verb in (Verb.TAINT, Verb.UNTAINT) for change in plan.changes):
+            latest = self._observer.with_latest_controls(snapshot, now)
+            if latest is not snapshot:
+                plan = decide(latest, faults, self.policy, now, past=past)
+        self._observer.want_jobs(plan.counted)
         self._metrics.evidence_dropped.inc(plan.window.dropped - self._window.dropped)
-        self._window = plan.window  # also if a write fails: lines that are read again add nothing
+        if plan.gpus is not None and self._gpus is not None:
+            self._report.gpus(plan.gpus, self._gpus)
+        # Also if a write fails: lines that are read again add nothing.
+        self._window, self._gpus = plan.window, plan.gpus
         return plan
 
-    def _write(
-        self, plan: Plan, states: Mapping[str, NodeState], faults: Sequence[Fault], now: datetime
-    ) -> set[str]:
+    def _write(self, plan: Plan, snapshot: Snapshot, faults: Sequence[Fault], now: datetime) -> set[str]:
         """Apply the plan. Return the nodes that another client changed meanwhile."""
         due = self._due(plan, {fault.node for fault in faults}, now)
         unwritten = {change.node for change in plan.changes} - {change.node for change in due}
         conflicted: set[str] = set()
         written: list[tuple[NodeState, Change]] = []
-        results = self._writer.write_all([(states[change.node], change) for change in due])
+        results = self._writer.write_all([(snapshot.nodes[each.node], each) for each in due])
         for change, result in zip(due, results, strict=True):
             if result.state is not None:
                 self._nodes.apply(result.state)
             if result.outcome is Outcome.APPLIED and result.state is not None:
-                self._applied(change, result.state, now)
+                self._applied(change, now)
                 written.append((result.state, change))
             elif result.outcome is Outcome.CONFLICT:
                 self._report.not_written(change, result.outcome)
@@ -351,10 +256,8 @@ class Reconciler:
             else:
                 self._not_written(change, result, plan, now)
                 unwritten.add(change.node)
+        self._observer.note_written(written, snapshot, self.policy, self._taints_in_flight(), now)
         self._carry_over(plan, faults, unwritten | conflicted, unwritten, now)
-        changed = {state.name: state for state, change in written if change.verb is not Verb.RECORD}
-        if changed or self._in_flight:  # the Nodes may be deleted before the next reconcile
-            self._follow({**states, **changed}, now)
         for state, change in written:
             self._events.announce(state, change)
         return conflicted
@@ -376,12 +279,9 @@ class Reconciler:
         self.more_to_write = len(written) < len(urgent)
         return [*taints, *written, *self._upkeep.due(upkeep, now)]
 
-    def _applied(self, change: Change, state: NodeState, now: datetime) -> None:
+    def _applied(self, change: Change, now: datetime) -> None:
         self._wrote_at = now.replace(microsecond=0)
         self._report_applied(change, now)
-        self._records.pop(state.name, None)
-        if change.record is not None and state.record != change.record:
-            self._records[state.name] = (state.as_read.record, change.record)
         self._recovered(change.node)
 
     def _report_applied(self, change: Change, now: datetime) -> None:
@@ -457,14 +357,13 @@ class Reconciler:
         self._failed_writes.recovered(node)
         self._in_flight.pop(node, None)
 
-    def _tell(self, plan: Plan, found: Sequence[Fault], others: Sequence[LogLine], now: datetime) -> None:
+    def _tell(self, plan: Plan, shadowed: Sequence[Fault], others: Sequence[LogLine], now: datetime) -> None:
         """Report the plan as a whole, and the taints that rules in shadow mode would have written."""
         nodes, version = self._nodes.snapshot(), self.policy.version
-        if self._fleet and others:
-            self._fleet.unparsed.count(others)
+        self._observer.note_unparsed(others)
         self._report.audit.refused(plan.refused, version, now)
         self._report.fleet(nodes, plan.brake, len(self._open), now)
-        shadowed = [fault for fault in found if fault.finding.shadow]
+        self._report.kept_out(plan.kept_out)
         for fault in self._report.shadowed(shadowed, version, now) if shadowed else ():
             state = nodes.get(str(fault.node))
             if state is not None and would_taint(state, fault):

@@ -22,6 +22,7 @@ from konductor_like.model import (
     EventReason,
     Fault,
     FaultKind,
+    GpuCounts,
     IncidentKey,
     Needs,
     NodeState,
@@ -35,6 +36,7 @@ from konductor_like.model.text import listed
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.brake import held_back
 from konductor_like.policy.deleted_nodes import MACHINES_MOST
+from konductor_like.policy.guards import Guard
 from konductor_like.policy.incidents import QUIET_REASONS
 from konductor_like.policy.needs import need_of
 from konductor_like.policy.release import is_reset
@@ -231,7 +233,7 @@ class Report:
         message = (
             f"{listed(names, _NAMES)} {deleted} with the controller's taint. The brake counts "
             f"{'it' if len(names) == 1 else 'them'} as out of service until {stamp(until)}. A machine that "
-            "registers again is tainted again, until a person resets it."
+            "registers again is tainted again, until a person releases it."
         )
         logs.warning(message, deleted=list(names[:50]))
         self._fleet_event(EventReason.DELETED, message)
@@ -282,6 +284,22 @@ class Report:
                     self._on_reset(nodes[name])
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted
+
+    def kept_out(self, kept: Mapping[str, str]) -> None:
+        """Count the tainted nodes that stay out, by the guard that keeps each one out."""
+        counts = Counter(kept.values())
+        for guard in Guard:
+            self._metrics.kept_out.labels(guard.value).set(counts[guard])
+
+    def gpus(self, counts: GpuCounts, before: GpuCounts) -> None:
+        """Report how many GPUs are missing, and nodes that lost GPUs together since the last counts."""
+        self._metrics.gpus_missing.set(sum(counts.nodes[name].missing for name in counts.short))
+        if counts.together - before.together:
+            logs.warning(
+                f"{len(counts.together)} of {len(counts.nodes)} nodes lost GPUs at about the same time: "
+                f"{listed(sorted(counts.together), 5)}. The nodes are not at fault: check driver and device "
+                "plugin."
+            )
 
     def _log_oddities(self, nodes: Mapping[str, NodeState]) -> None:
         """Log once each trace of manual changes: an unreadable record, or a foreign taint with our key."""

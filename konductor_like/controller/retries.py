@@ -6,12 +6,12 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from konductor_like.backoff import Backoff
 from konductor_like.model import Change, Fault, Misnamed, Source, Verb
 from konductor_like.model.attempts import Attempt, Unwritten
 from konductor_like.model.time import EPOCH, SECOND_NS, unix_ns
 
-RETRY_FIRST_SECONDS = 2.0
-RETRY_CAP_SECONDS = 120.0
+BACKOFF = Backoff(first_seconds=2.0, most_seconds=120.0)
 MISNAMED_NS = 86_400 * SECOND_NS
 MISNAMED_MOST = 50
 NAME_CHARS = 253
@@ -32,7 +32,7 @@ class _FailedWrite:
     """When this write failed first."""
     since: datetime
     until: datetime
-    seconds: float
+    failures: int
 
 
 class FailedWrites:
@@ -61,10 +61,10 @@ class FailedWrites:
         before = self._latest.get(change.node)
         if before is None or before.change.verb is not change.verb:
             before = None
-        seconds = min(RETRY_CAP_SECONDS, before.seconds * 2) if before else RETRY_FIRST_SECONDS
-        until = now + timedelta(seconds=max(seconds, at_least_seconds))
+        failures = before.failures + 1 if before else 1
+        until = now + timedelta(seconds=max(BACKOFF.longest_seconds(failures), at_least_seconds))
         first = before.first if before else now
-        self._latest[change.node] = _FailedWrite(change, error, first, now, until, seconds)
+        self._latest[change.node] = _FailedWrite(change, error, first, now, until, failures)
 
     def recovered(self, node: str) -> None:
         """Forget the failure, because a write succeeded or the Node is gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,8 +16,8 @@ from konductor_like.cluster.lease import LeaderLease, own_identity, read_control
 from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node_store import NodeStore, ResourceSlices
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
-from konductor_like.cluster.pods import NodeJobs, jobs_on
-from konductor_like.cluster.preflight import controller_permissions, looking_permissions, ready_to_write
+from konductor_like.cluster.pods import jobs_on
+from konductor_like.cluster.preflight import all_permissions, ready_to_write
 from konductor_like.cluster.published import (
     BUILD_ANNOTATION,
     SETTINGS_ANNOTATION,
@@ -31,13 +31,13 @@ from konductor_like.controller.announcer import Announcer
 from konductor_like.controller.attempts import AttemptLog, note_rights
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.job_events import JobOwners
 from konductor_like.controller.leader import Controller
 from konductor_like.controller.leadership import SOURCE_BY_READER, Leadership
 from konductor_like.controller.metrics import Latency, Metrics
 from konductor_like.controller.node_condition import NodeConditions, WriteCondition
 from konductor_like.controller.notifier import Notifications
+from konductor_like.controller.observation import Observer
 from konductor_like.controller.operator_controls import TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.pod_jobs import PodJobs
 from konductor_like.controller.poller import Reader
@@ -52,6 +52,7 @@ from konductor_like.controller.ports import (
 )
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
+from konductor_like.controller.side_work import SideThread, running
 from konductor_like.controller.wakeups import TailWatcher
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.client import LokiClient, retrying
@@ -62,7 +63,7 @@ from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.reader import SourceReader
 from konductor_like.loki.warmup_reader import RECHECK_SECONDS, WarmupReader, WarmupScope, WarmupTotals
 from konductor_like.loki.window_query import ByteBudget
-from konductor_like.model import Checkpoint, Coverage, EventReason, NodeState, Source
+from konductor_like.model import Checkpoint, Coverage, EventReason, GpuCounts, NodeState, Source
 from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS
 from konductor_like.notify.webhook import webhooks
@@ -108,89 +109,86 @@ def open_controller(
     """
     active_rules = ActiveRules(settings.rules_file, metrics, reload)
     patience = retrying(stop.wait, attempts=LOKI_ATTEMPTS, total_seconds=LOKI_PATIENCE_SECONDS)
+    kind = ReadOnlyKubeClient if options.dry_run else KubeClient
     with ExitStack() as exits:
         loki = exits.enter_context(closing(LokiClient(settings, patience)))
-        kind = ReadOnlyKubeClient if options.dry_run else KubeClient
         client = kind.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
         exits.enter_context(closing(client))
-        slices, attempts = ResourceSlices(client), AttemptLog()
-        decode = node_decoder(settings, slices.nodes)
-        namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
-        needed = (
-            *controller_permissions(namespace, settings.lease_name),
-            *looking_permissions(pods=settings.ask_for_pods),
-        )
-        needed = needed if isinstance(client, KubeClient) else ()  # a dry run has no Lease to show them on
-        store = NodeStore(
-            client,
-            decode,
-            on_change=lambda: controller.nodes_changed(),
-            slices=slices,
-            between=lambda: note_rights(attempts, client, needed),
-        )
-        settings = settings.model_copy(update={"namespace": namespace})  # no pattern selects our own pod
-        if isinstance(client, KubeClient):
-            cluster = _real_cluster_ports(
-                settings, client, namespace, store, decode, active_rules, stop, exits, metrics
-            )
-        else:
-            cluster = _ClusterPorts(DryRunNodes(store), DryRunWriter(), DryRunEvents(), dry_run_fleet_event)
-        jobs = None
-        if settings.ask_for_pods:
-            jobs = PodJobs(
-                lambda node: jobs_on(client, node, datetime.now(UTC)),
-                metrics,
-                answered=lambda: controller.nodes_changed(),
-            )
-            exits.callback(jobs.close)
-            jobs.start()
-        events = cluster.events
-        if jobs is not None and settings.job_events and isinstance(client, KubeClient):
-            known = jobs.known
+        controller, threads = _built(settings, options, metrics, stop, active_rules, loki, client)
+        with running(*threads):
+            yield controller
 
-            def ask(node: str) -> NodeJobs:
-                return known().get(node) or jobs_on(client, node, datetime.now(UTC))
 
-            events = exits.enter_context(
-                closing(JobOwners(events, ask, JobEvents(client, own_identity()).send, metrics))
-            )
-        metrics.nodes.most = settings.node_metrics_most
-        factory = LeadershipFactory(
-            settings=settings,
-            metrics=metrics,
-            loki=loki,
-            active_rules=active_rules,
-            nodes=cluster.nodes,
-            writer=cluster.writer,
-            events=events,
-            report=Report(
-                metrics,
-                dry_run=options.dry_run,
-                fleet_event=cluster.fleet_event,
-                on_reset=cluster.on_reset,
-            ),
-            fleet_event=cluster.fleet_event,
-            operator_controls=OperatorControls(
-                lambda: read_controls(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
-                cluster.fleet_event,
-                metrics,
-                interval_seconds=READ_LEASE_RENEWALS * settings.lease_renew_interval_seconds,
-                renewed=cluster.lease.renewal_since if cluster.lease else lambda _: None,
-            ),
-            jobs=jobs,
-            write_condition=cluster.write_condition,
-            attempts=attempts,
-        )
-        controller = Controller(
-            store,
-            cluster.lease,
-            factory.make,
-            cluster.prepare,
+def _built(
+    settings: Settings,
+    options: Options,
+    metrics: Metrics,
+    stop: threading.Event,
+    active_rules: ActiveRules,
+    loki: LokiClient,
+    client: ReadOnlyKubeClient,
+) -> tuple[Controller, Sequence[SideThread]]:
+    """Build the controller and the threads beside it. No thread starts before all parts know each other."""
+    slices, attempts = ResourceSlices(client), AttemptLog()
+    decode = node_decoder(settings, slices.nodes)
+    namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
+    needed = all_permissions(namespace, settings.lease_name, pods=settings.ask_for_pods)
+    needed = needed if isinstance(client, KubeClient) else ()  # a dry run has no Lease to show them on
+    store = NodeStore(client, decode, slices=slices, between=lambda: note_rights(attempts, client, needed))
+    settings = settings.model_copy(update={"namespace": namespace})  # no pattern selects our own pod
+    if isinstance(client, KubeClient):
+        cluster = _real_cluster_ports(settings, client, namespace, store, decode, active_rules, stop, metrics)
+    else:
+        cluster = _ClusterPorts(DryRunNodes(store), DryRunWriter(), DryRunEvents(), dry_run_fleet_event)
+    events, threads = cluster.events, [*cluster.threads]
+    jobs = None
+    if settings.ask_for_pods:
+        jobs = PodJobs(lambda node: jobs_on(client, node, datetime.now(UTC)), metrics)
+        threads.append(jobs.queue)
+    if jobs is not None and settings.job_events and isinstance(client, KubeClient):
+        send = JobEvents(client, own_identity(), sleep=stop.wait).send
+        events = owners = JobOwners(events, jobs.of, send, metrics)
+        threads.append(owners.queue)
+    metrics.nodes.most = settings.node_metrics_most
+    factory = LeadershipFactory(
+        settings=settings,
+        metrics=metrics,
+        loki=loki,
+        active_rules=active_rules,
+        nodes=cluster.nodes,
+        writer=cluster.writer,
+        events=events,
+        report=Report(
             metrics,
-            once=options.once,
-            finish_writes=cluster.finish_writes,
-        )
-        yield controller
+            dry_run=options.dry_run,
+            fleet_event=cluster.fleet_event,
+            on_reset=cluster.on_reset,
+        ),
+        fleet_event=cluster.fleet_event,
+        operator_controls=OperatorControls(
+            lambda: read_controls(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
+            cluster.fleet_event,
+            metrics,
+            interval_seconds=READ_LEASE_RENEWALS * settings.lease_renew_interval_seconds,
+            renewed=cluster.lease.renewal_since if cluster.lease else lambda _: None,
+        ),
+        jobs=jobs,
+        write_condition=cluster.write_condition,
+        attempts=attempts,
+    )
+    controller = Controller(
+        store,
+        cluster.lease,
+        factory.make,
+        cluster.prepare,
+        metrics,
+        once=options.once,
+        finish_writes=cluster.finish_writes,
+    )
+    store.on_change = controller.nodes_changed
+    if jobs is not None:
+        jobs.answered = controller.nodes_changed
+    return controller, threads
 
 
 class _FleetEvent(Protocol):
@@ -213,6 +211,7 @@ class _ClusterPorts:
     finish_writes: Callable[[], object] = lambda: None
     write_condition: WriteCondition | None = None
     on_reset: Callable[[NodeState], object] = lambda _: None
+    threads: Sequence[SideThread] = ()
 
 
 def _real_cluster_ports(
@@ -223,7 +222,6 @@ def _real_cluster_ports(
     decode: NodeDecoder,
     active_rules: ActiveRules,
     stop: threading.Event,
-    exits: ExitStack,
     metrics: Metrics,
 ) -> _ClusterPorts:
     identity = own_identity()
@@ -248,12 +246,12 @@ def _real_cluster_ports(
         on_label_refused=logs.warning,
         sleep=stop.wait,
     )
-    announcer = exits.enter_context(closing(Announcer(NodeEvents(client, identity, sleep=stop.wait).send)))
-    fleet = exits.enter_context(
-        closing(LeaseEvents(client, lambda: lease.reference, identity, sleep=stop.wait))
+    announcer = Announcer(
+        NodeEvents(client, identity, sleep=stop.wait),
+        LeaseEvents(client, identity, sleep=stop.wait),
+        lambda: lease.reference,
     )
-    notifications = Notifications(announcer, fleet.send_soon, webhooks(settings), metrics)
-    exits.callback(notifications.close)
+    notifications = Notifications(announcer, announcer.fleet, webhooks(settings), metrics)
     return _ClusterPorts(
         store,
         writer,
@@ -264,6 +262,7 @@ def _real_cluster_ports(
         finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
         write_condition=writer.write_condition,
         on_reset=notifications.reset,
+        threads=(*announcer.threads, *notifications.threads),
     )
 
 
@@ -358,8 +357,12 @@ class LeadershipFactory:
 
     def _reconciler(self, start: Checkpoint, coverage: Coverage | None, fleet: FleetMonitor) -> Reconciler:
         self.report.brake.begin(self.nodes.snapshot())
+        observer = Observer(
+            self.nodes, self.report, controls=self.operator_controls, jobs=self.jobs, fleet=fleet
+        )
         return Reconciler(
             self.nodes,
+            observer,
             self.writer,
             self.events,
             self.report,
@@ -369,11 +372,8 @@ class LeadershipFactory:
             unknown_node_seconds=self.settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
             detect=MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
-            fleet=fleet,
-            gpus=GpuMemory(self.metrics, lambda: self.active_rules.in_force.detector.catalog),
+            gpus=GpuCounts(),
             latency=Latency(self.metrics, fleet.began_ns, self.loki.now_ns),
-            controls=self.operator_controls,
-            jobs=self.jobs,
         )
 
     def _leadership(

@@ -63,14 +63,14 @@ def steps(controller: RunningController) -> Iterator[Step]:
         "An operator swaps the GPU and runs: konductor-like reset gpu-04 --yes",
         _reset,
         lambda stage: not stage.node("gpu-04").tainted,
-        lambda _stage, _seconds: "gpu-04 is back, and its record says who, when and why",
+        lambda _stage, _seconds: "gpu-04 is released, and its record says by whom, when and why",
         never=_another_than("gpu-04"),
     )
     yield Step(
         "gpu-04: its dmesg pod restarts and prints the old Xid 79 again.",
         _replay,
         lambda stage: stage.node("gpu-01").recorded(63),
-        lambda _stage, _seconds: "the old line does not taint it again: the reset stays reset",
+        lambda _stage, _seconds: "the old line does not taint it again: the node stays released",
         never=lambda stage: stage.node("gpu-04").tainted,
     )
     yield Step(
@@ -115,7 +115,7 @@ def _another_than(name: str) -> Callable[[Stage], bool]:
 def _reset(stage: Stage) -> None:
     done = stage.run("reset", "gpu-04", "--yes", "--reason", "swapped the GPU")
     if done.returncode != 0:
-        raise StoryError(f"The reset failed: {done.stderr.strip()}")
+        raise StoryError(f"The release failed: {done.stderr.strip()}")
 
 
 def _replay(stage: Stage) -> None:

@@ -62,10 +62,17 @@ _TRAINING_DATA = re.compile(
 def pod_finder(catalog: Catalog) -> Callable[[str], Finding | None]:
     """Return the function that finds a fault in a pod's line or entry of lines. It raises nothing."""
     anchors = catalog.scan_anchors(Source.POD)
-    every = [(literal, rule) for rule in catalog.rules(Source.POD) for literal in rule.contains]
+    literals = [(literal, rule) for rule in catalog.rules(Source.POD) for literal in rule.contains]
     # A text without the earlier anchors has no literal that contains one of them.
     tried = tuple(
-        (anchor, tuple(each for each in every if not any(absent in each[0] for absent in anchors[:number])))
+        (
+            anchor,
+            tuple(
+                (literal, rule)
+                for literal, rule in literals
+                if not any(absent in literal for absent in anchors[:number])
+            ),
+        )
         for number, anchor in enumerate(anchors)
     )
 

@@ -14,19 +14,17 @@ from urllib.parse import unquote
 import httpx
 import tenacity
 
-from konductor_like import __version__
+from konductor_like import __version__, backoff
+from konductor_like.backoff import Backoff
 from konductor_like.loki.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
     LokiDropped,
-    LokiError,
     LokiMisconfigured,
-    LokiOverloaded,
     LokiStopped,
     LokiTimeout,
     from_exception,
     from_status,
-    shown,
     without_credentials,
 )
 from konductor_like.loki.logql import counting
@@ -40,6 +38,7 @@ from konductor_like.loki.response import (
     parse_volume,
 )
 from konductor_like.loki.window_query import COUNTABLE_NS
+from konductor_like.model.text import excerpt
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, seconds_ahead, span_ns
 from konductor_like.settings import Settings
 
@@ -57,8 +56,7 @@ Answer = TypeVar("Answer")
 
 ATTEMPTS = 4
 TOTAL_SECONDS = 30.0
-
-_backoff = tenacity.wait_exponential(multiplier=0.5, max=8.0) + tenacity.wait_random(0, 0.5)
+BACKOFF = Backoff(first_seconds=1.0, most_seconds=8.0)
 
 Pause = Callable[[float], bool]
 """Waits a number of seconds; True at once when the process shall stop (``threading.Event().wait``)."""
@@ -210,7 +208,7 @@ class LokiClient:
         try:
             return parse_body(body)
         except NotLokisAnswerError as error:
-            start = shown(body[:2048].decode("utf-8", "replace"))
+            start = excerpt(body[:2048].decode("utf-8", "replace"))
             message = f"Loki at {self._base} answered with {error}: {start}".removesuffix(": ")
             raise LokiBadAnswer(message) from error
 
@@ -279,35 +277,23 @@ def retrying(
     """Return a callable that runs a function and repeats it after transient errors.
 
     :attr:`LokiError.transient` says which errors are. A time-out is not repeated: the reader then asks for
-    less, which helps more. The waits grow with jitter and are never shorter than Loki's ``Retry-After``.
-    After ``attempts``, or when the next wait would end later than ``total_seconds`` after the first attempt
-    began, the callable raises the last error. It raises LokiStopped when ``pause`` returns True. Threads may
-    share it.
+    less, which helps more. The callable raises LokiStopped when ``pause`` returns True. For the rest see
+    :func:`konductor_like.backoff.retrying`.
     """
     wait_for = pause or threading.Event().wait
 
-    def sleep(seconds: float) -> None:
+    def wait(seconds: float) -> None:
         if wait_for(seconds):
             raise LokiStopped("Stopped while waiting to ask Loki again")
 
-    def stop(state: tenacity.RetryCallState) -> bool:
-        elapsed = max(state.seconds_since_start or 0.0, state.idle_for)
-        return state.attempt_number >= attempts or elapsed + state.upcoming_sleep > total_seconds
-
-    return tenacity.Retrying(
-        sleep=sleep, stop=stop, wait=_wait, retry=tenacity.retry_if_exception(_transient), reraise=True
+    return backoff.retrying(
+        BACKOFF, wait, attempts=attempts, total_seconds=total_seconds, repeat_after=_repeat_after
     )
 
 
-def _transient(error: BaseException) -> bool:
+def _repeat_after(error: BaseException) -> bool:
     silent = isinstance(error, LokiTimeout) and not isinstance(error, LokiDropped)
-    return isinstance(error, LokiError) and error.transient and not silent
-
-
-def _wait(state: tenacity.RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.retry_after_seconds if isinstance(error, LokiOverloaded) else None
-    return max(_backoff(state), asked or 0.0)
+    return backoff.may_pass(error) and not silent
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | bool:

@@ -26,16 +26,14 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+from collections.abc import Mapping
 
 import httpx
 
-from konductor_like.model.text import clipped
+from konductor_like.model.edge_errors import EdgeError, kind_of
+from konductor_like.model.text import excerpt
 from konductor_like.model.time import retry_after_seconds
 
-BODY_CHARS = 256
-"""Characters of an answer that a message quotes at most."""
-
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 _LIMIT = re.compile(r"max entries limit per query exceeded.*\((\d+) > (\d+)\)")
 _TOO_MUCH = re.compile(
     r"would read too many bytes|too large to execute on a single querier|time range exceeds the limit"
@@ -59,24 +57,10 @@ _DNS_HINT = (
 )
 
 
-def shown(text: str) -> str:
-    """``text`` on one line, without control characters, cut to :data:`BODY_CHARS` characters."""
-    line = _UNPRINTABLE.sub(" ", text[: 4 * BODY_CHARS]).strip()
-    return clipped(line, BODY_CHARS)
-
-
-class LokiError(Exception):
+class LokiError(EdgeError):
     """Anything that kept Loki from answering."""
 
-    transient = False
-    """Whether the same request may succeed later."""
     hint = "Check LOG_ENDPOINT and Loki's log."
-    """What to do."""
-
-    def __init__(self, message: str, hint: str | None = None, *, transient: bool | None = None) -> None:
-        super().__init__(message)
-        self.hint = self.hint if hint is None else hint
-        self.transient = self.transient if transient is None else transient
 
 
 class LokiMisconfigured(LokiError):
@@ -149,10 +133,6 @@ class LokiOverloaded(LokiError):
     transient = True
     hint = "Raise KONDUCTOR_POLL_INTERVAL_SECONDS, or give Loki more queriers."
 
-    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after_seconds = retry_after_seconds
-
 
 class LokiUnavailable(LokiError):
     """Loki failed, or is starting or stopping."""
@@ -188,6 +168,8 @@ class LokiStopped(LokiError):
 
 LOKI_AWAY = (LokiUnreachable, LokiUnauthorized, LokiOverloaded, LokiStopped)
 """Errors after which another query would fail as well, so the poll ends."""
+LOKI_DOWN = (*LOKI_AWAY, LokiUnavailable)
+"""Errors of a Loki that answers nobody, so nothing that waits to be read uses up its tries."""
 
 
 def from_exception(error: Exception, place: str) -> LokiError:
@@ -204,41 +186,43 @@ def from_exception(error: Exception, place: str) -> LokiError:
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return LokiUnreachable(f"{place}: the host name cannot be resolved", _DNS_HINT)
     if isinstance(error, httpx.ProxyError):
-        return LokiUnreachable(f"{place}: the proxy refused: {shown(str(error))}", _PROXY_HINT)
+        return LokiUnreachable(f"{place}: the proxy refused: {excerpt(str(error))}", _PROXY_HINT)
     if isinstance(error, httpx.ConnectError | OSError):
-        return LokiUnreachable(f"{place}: cannot connect: {shown(_reason(causes))}")
+        return LokiUnreachable(f"{place}: cannot connect: {excerpt(_reason(causes))}")
     if isinstance(error, httpx.DecodingError):
-        return LokiBadAnswer(f"{place}: the answer's compression is broken: {shown(str(error))}")
+        return LokiBadAnswer(f"{place}: the answer's compression is broken: {excerpt(str(error))}")
     if isinstance(error, _OUR_REQUEST):
-        return LokiMisconfigured(f"{place}: the settings give no valid request: {shown(str(error))}")
+        return LokiMisconfigured(f"{place}: the settings give no valid request: {excerpt(str(error))}")
     return LokiDropped(f"{place}: the connection was dropped before a complete answer came")
+
+
+_BY_STATUS: Mapping[int, type[LokiError]] = {
+    401: LokiUnauthorized,
+    403: LokiUnauthorized,
+    429: LokiOverloaded,
+    502: LokiDropped,  # a gateway reports that its own connection broke
+    504: LokiTimeout,
+    4: LokiRefused,
+    5: LokiUnavailable,
+    0: LokiBadAnswer,
+}
 
 
 def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -> LokiError:
     """Return the error for a status other than 200; Loki's errors are plain text, so the status decides."""
-    status = response.status_code
+    status, headers = response.status_code, response.headers
     words = body.decode("utf-8", "replace")
-    message = f"{place} answered {status}: {shown(words)}".removesuffix(": ")
-    if status in (401, 403):
-        return LokiUnauthorized(message)
-    if _TOO_LARGE.search(words) or (status == 413 and not _OF_THE_REQUEST.search(words)):
-        return LokiAnswerTooLarge(message)
-    if status == 429:
-        return LokiOverloaded(message, retry_after_seconds(response.headers.get("retry-after")))
-    if status == 504:
-        return LokiTimeout(message)
-    if status == 502:
-        return LokiDropped(message)  # a gateway reports that its own connection broke
-    if status >= 500:
-        return LokiUnavailable(message)
-    if status in (404, 405):
-        return LokiBadAnswer(f"{message} (there is no Loki at this path)")
-    if 400 <= status < 500:
-        return LokiRefused(message)
-    if "location" in response.headers:
-        target = response.headers["location"].partition("?")[0]  # its query may carry a token
-        return LokiBadAnswer(f"{place} redirects ({status}) to {shown(target)}")
-    return LokiBadAnswer(message)
+    message = f"{place} answered {status}: {excerpt(words)}".removesuffix(": ")
+    kind = kind_of(status, _BY_STATUS)
+    too_large = _TOO_LARGE.search(words) or (status == 413 and not _OF_THE_REQUEST.search(words))
+    if too_large and kind is not LokiUnauthorized:
+        kind = LokiAnswerTooLarge
+    elif status in (404, 405):
+        kind, message = LokiBadAnswer, f"{message} (there is no Loki at this path)"
+    elif kind is LokiBadAnswer and "location" in headers:
+        target = headers["location"].partition("?")[0]  # its query may carry a token
+        message = f"{place} redirects ({status}) to {excerpt(target)}"
+    return kind(message, retry_after_seconds=retry_after_seconds(headers.get("retry-after")))
 
 
 def without_credentials(url: httpx.URL) -> str:
@@ -248,10 +232,10 @@ def without_credentials(url: httpx.URL) -> str:
 
 def _tls(error: ssl.SSLError, place: str) -> LokiUnreachable:
     if isinstance(error, ssl.SSLCertVerificationError):
-        message = f"{place}: TLS failed: {shown(error.verify_message)}"
+        message = f"{place}: TLS failed: {excerpt(error.verify_message)}"
         return LokiUnreachable(message, _TLS_HINT, transient=False)
     reason = (error.reason or str(error)).replace("_", " ").lower()
-    return LokiUnreachable(f"{place}: TLS failed: {shown(reason)}", _TLS_HINT)
+    return LokiUnreachable(f"{place}: TLS failed: {excerpt(reason)}", _TLS_HINT)
 
 
 def _reason(causes: list[BaseException]) -> str:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiUnavailable
+from konductor_like.loki.errors import LOKI_DOWN, LokiError
 from konductor_like.loki.logql import heartbeat_query
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import log_lines
@@ -81,11 +81,11 @@ class HeartbeatReader:
     def reread(self, rereads: Iterable[Reread]) -> None:
         """Read these spans too, after the present and in this order; each once."""
         waiting = tuple(self._rereads)
-        self._rereads.extend([one for one in rereads if one not in waiting])
+        self._rereads.extend([new for new in rereads if new not in waiting])
 
     def rereading(self) -> frozenset[str]:
         """Return the nodes with a span that is still to be read again, or could not be."""
-        return self._unreadable.union(*(one.nodes for one in tuple(self._rereads)))
+        return self._unreadable.union(*(reread.nodes for reread in tuple(self._rereads)))
 
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
         """Read the tile that is due; when none is due, read a part of the first reread.
@@ -146,8 +146,7 @@ class HeartbeatReader:
         except LokiError as error:
             # A span that fails must not keep the other spans from being read.
             self._rereads.popleft()
-            # While Loki answers nobody, no span uses up its tries.
-            tries = one.tries + (not isinstance(error, (*LOKI_AWAY, LokiUnavailable)))
+            tries = one.tries + (not isinstance(error, LOKI_DOWN))
             if tries < _TRIES and one.end_ns > now_ns - self._give_up_ns:
                 self._rereads.append(replace(one, tries=tries))
             else:

@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR
-from konductor_like.settings import Matcher, Settings, parse_matchers
+from konductor_like.selectors import Matcher, parse_matchers
+from konductor_like.settings import Settings
 
 _WILDCARDS = re.compile(r"[*?]+")
 _RE2_SPECIAL = re.compile(r"[.+*?()|\[\]{}^$\\]")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from konductor_like.loki.errors import LOKI_AWAY, LokiError, LokiUnavailable
+from konductor_like.loki.errors import LOKI_DOWN, LokiError
 from konductor_like.loki.poll import PollResult
 from konductor_like.loki.response import log_lines
 from konductor_like.loki.window_query import (
@@ -144,8 +144,7 @@ class NodeBackfill:
             self._replace(*self._polled)
 
     def _failed(self, first: _Unread, error: LokiError) -> None:
-        # While Loki answers nobody, no node uses up its tries.
-        tries = first.tries + (not isinstance(error, (*LOKI_AWAY, LokiUnavailable)))
+        tries = first.tries + (not isinstance(error, LOKI_DOWN))
         self._replace(first, replace(first, tries=tries) if tries < TRIES else None)
         if tries >= TRIES:
             self._gave_up(first.node, error)

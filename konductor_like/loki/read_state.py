@@ -289,9 +289,9 @@ class ReadState:
         if len(others) >= UNREAD_MOST:
             others = []
         joined = [span, *(other.span for other in self.unread if other not in others)]
-        whole = TimeWindow(min(one.start_ns for one in joined), max(one.end_ns for one in joined))
+        whole = TimeWindow(min(span.start_ns for span in joined), max(span.end_ns for span in joined))
         unread = (*others, UnreadSpan(whole, now_ns + wait_ns, wait_ns))
-        return replace(self, unread=tuple(sorted(unread, key=lambda one: one.span.start_ns)))
+        return replace(self, unread=tuple(sorted(unread, key=lambda unread: unread.span.start_ns)))
 
 
 def planned(state: ReadState, config: ReaderConfig, gaps: Collection[TimeWindow], now_ns: int) -> ReadState:
@@ -327,15 +327,15 @@ def planned(state: ReadState, config: ReaderConfig, gaps: Collection[TimeWindow]
 def _retrying_unread(state: ReadState, config: ReaderConfig, now_ns: int) -> ReadState:
     """Ask again for the unread spans that are due; give up those that are too old."""
     waiting, given_up = list[UnreadSpan](), list[TimeWindow]()
-    for one in state.unread:
-        if one.span.end_ns <= now_ns - config.give_up_ns:
-            given_up.append(one.span)
-        elif now_ns >= one.retry_ns or one.retry_ns - now_ns > one.waited_ns:  # or the clock was set back
-            half_ns = max(1, one.span.width_ns // 2)
-            again = PendingSpan(Reason.UNREAD, one.span.start_ns, one.span.end_ns, width_ns=half_ns)
-            state = state.with_span(replace(again, waited_ns=one.waited_ns))
+    for unread in state.unread:
+        if unread.span.end_ns <= now_ns - config.give_up_ns:
+            given_up.append(unread.span)
+        elif now_ns >= unread.retry_ns or unread.retry_ns - now_ns > unread.waited_ns:  # or a clock set back
+            half_ns = max(1, unread.span.width_ns // 2)
+            again = PendingSpan(Reason.UNREAD, unread.span.start_ns, unread.span.end_ns, width_ns=half_ns)
+            state = state.with_span(replace(again, waited_ns=unread.waited_ns))
         else:
-            waiting.append(one)
+            waiting.append(unread)
     return replace(state, unread=tuple(waiting), given_up=tuple(given_up))
 
 

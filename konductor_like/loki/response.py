@@ -15,7 +15,8 @@ from pydantic_core import from_json
 from konductor_like.catalog.patterns import fits_whole
 from konductor_like.loki.logql import kernel_matchers
 from konductor_like.model import LogLine, Source
-from konductor_like.settings import Matcher, Settings
+from konductor_like.selectors import Matcher
+from konductor_like.settings import Settings
 
 TEXT_CHARS = 32_768
 """Characters of a line that are kept, its start and its end: each may take four bytes of memory."""
@@ -136,7 +137,7 @@ def parse_count(body: bytes | bytearray) -> Count:
     """
     try:
         series, counts = _result(body, "vector", "a vector")
-        lines = sum(round(float(one["value"][1])) for one in series)
+        lines = sum(round(float(sample["value"][1])) for sample in series)
     except _WRONG_SHAPE as error:
         raise NotLokisAnswerError("JSON that is not the answer to a counting query") from error
     return Count(lines, counts.get("totalBytesProcessed", 0))
@@ -149,7 +150,7 @@ def parse_volume(body: bytes | bytearray, label: str) -> dict[str, int]:
     """
     try:
         series, _ = _result(body, "vector", "a vector")
-        return {one["metric"][label]: int(one["value"][1]) for one in series}
+        return {sample["metric"][label]: int(sample["value"][1]) for sample in series}
     except _WRONG_SHAPE as error:
         raise NotLokisAnswerError("JSON that is not the answer to a volume query") from error
 

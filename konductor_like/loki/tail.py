@@ -8,7 +8,6 @@ message, and a nudge only means "poll now".
 from __future__ import annotations
 
 import logging
-import random
 import re
 import ssl
 import threading
@@ -24,6 +23,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.http11 import Response
 from websockets.sync.client import ClientConnection, connect
 
+from konductor_like.backoff import Backoff
 from konductor_like.loki.client import authorization, fixed_headers, tls_context
 from konductor_like.loki.errors import (
     LokiBadAnswer,
@@ -31,17 +31,18 @@ from konductor_like.loki.errors import (
     LokiUnavailable,
     from_exception,
     from_status,
-    shown,
     without_credentials,
 )
+from konductor_like.model.text import excerpt
 from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
 
 LOOK_BACK_NS = 10 * SECOND_NS
 """Nanoseconds that a tail starts in the past: Loki answers before it listens, but sends this span first."""
-FIRST_WAIT_SECONDS = 1.0
-LONGEST_WAIT_SECONDS = 180.0
-"""The longest wait before another try; the waits double after each failure in a row."""
+BACKOFF = Backoff(first_seconds=1.0, most_seconds=180.0)
+"""The waits before another connection."""
+_MANY = 1000
+"""Failures after which the wait is the longest one."""
 STEADY_SECONDS = 30.0
 """Seconds after which a connection counts as good: after it the waits begin with the first one again."""
 _MOST_BYTES = 8 * 2**20
@@ -140,7 +141,7 @@ class Tail:
                 return None
             # A message that is too large breaks the connection too, and has lines like any other.
             self._watcher.nudged(None)
-            reason = shown(closed.rcvd.reason) if closed.rcvd else ""
+            reason = excerpt(closed.rcvd.reason) if closed.rcvd else ""
             return LokiUnavailable(f"Loki ended its tail: {reason or 'the connection broke'}")
         except LokiError as error:
             return error
@@ -153,8 +154,7 @@ class Tail:
 
 def wait_seconds(error: LokiError, failures: int) -> float:
     """Return the wait after this number of failures in a row, the longest one after a definite refusal."""
-    doubled = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 30))
-    return random.uniform(0.5, 1.0) * (doubled if error.transient else LONGEST_WAIT_SECONDS)  # noqa: S311  # jitter
+    return BACKOFF.seconds(failures if error.transient else _MANY)
 
 
 def oldest_in(message: bytes) -> int | None:
@@ -198,7 +198,7 @@ def open_tail(settings: Settings, query: str, start_ns: int) -> Iterator[ClientC
     except OSError as error:
         raise from_exception(error, place) from error
     except (WebSocketException, EOFError) as error:
-        raise LokiBadAnswer(f"{place} does not speak websocket: {shown(str(error))}") from error
+        raise LokiBadAnswer(f"{place} does not speak websocket: {excerpt(str(error))}") from error
     with connection:
         yield connection
 

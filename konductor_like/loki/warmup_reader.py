@@ -120,7 +120,7 @@ class WarmupReader:
     @property
     def unread_seconds(self) -> float:
         """Return the seconds still to be read of the source with most of them; any thread may call it."""
-        return max((one.span.width_ns for one in self._unread), default=0) / SECOND_NS
+        return max((unread.span.width_ns for unread in self._unread), default=0) / SECOND_NS
 
     def use_query(self, query: str) -> None:
         """Do nothing: the rules in force determine the queries."""

@@ -30,6 +30,15 @@ from konductor_like.model.faults import (
     Source,
 )
 from konductor_like.model.life import HOW_PART, HOW_REBOOT, HOW_TIME, Life, Quarantine, Release
+from konductor_like.model.memory import (
+    Episode,
+    GpuCounts,
+    Growth,
+    NodeGpus,
+    RecentEvidence,
+    Trace,
+    TraceKey,
+)
 from konductor_like.model.nodes import (
     CONDITION_MARK,
     HEALTH_LABEL,
@@ -63,7 +72,6 @@ from konductor_like.model.plans import (
     Change,
     DroppedFault,
     EventReason,
-    Growth,
     Hearing,
     Plan,
     SkippedTaint,
@@ -79,4 +87,3 @@ from konductor_like.model.progress import (
     Misnamed,
     Unparsed,
 )
-from konductor_like.model.window import Episode, RecentEvidence, Trace, TraceKey

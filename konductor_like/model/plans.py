@@ -10,8 +10,8 @@ from enum import StrEnum
 from konductor_like.model.brake import BrakeState, SkipReason
 from konductor_like.model.controls import Controls
 from konductor_like.model.faults import Fault, IncidentKey, Source
+from konductor_like.model.memory import GpuCounts, Growth, RecentEvidence
 from konductor_like.model.nodes import Incident, NodeRecord, NodeState
-from konductor_like.model.window import RecentEvidence
 
 
 class Verb(StrEnum):
@@ -73,22 +73,6 @@ class EventReason(StrEnum):
     """Two machines report under one name."""
     MISNAMED = "NodeNameUnknown"
     """Kernel faults arrive under a name that no Node has; on the Lease."""
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Growth: occurrences of a known incident that are counted but not written to the Node yet (rule 22).
-
-    The controller carries growth from decision to decision until the next write of the record.
-    """
-
-    count: int
-    """The incident's total count with these occurrences: a total cannot be added twice."""
-    latest: Fault
-    """The latest occurrence; its ``times`` is the number of unwritten ones. Its position is the latest of
-    them all, and ``user_written`` is set only if a user wrote all of them."""
-    counted_ns: int
-    """When the latest occurrence was counted, by the controller's clock: before or after a release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +181,8 @@ class Snapshot:
     """By node, the end (a Loki timestamp) of the latest span whose lines may be lost for good."""
     lost_boots: Mapping[str, str] = field(default_factory=dict)
     """See :attr:`Coverage.lost_boots`."""
-    short_of_gpus: Mapping[str, str] = field(default_factory=dict)
-    """By node, how many GPUs it has: ``7 of 8 GPUs``. Nodes with all their GPUs are absent."""
+    gpus: GpuCounts | None = None
+    """The GPUs as the last decision counted them; None if GPUs are not to be counted."""
     labels_needs: bool = True
     """Whether the API server accepts the label for what a node needs; an older admission policy does not."""
     window: RecentEvidence = field(default_factory=RecentEvidence)
@@ -226,6 +210,10 @@ class Plan:
     """By node, the growth to carry to the next decision."""
     window: RecentEvidence = field(default_factory=RecentEvidence)
     """Recent evidence, to be carried to the next decision."""
+    gpus: GpuCounts | None = None
+    """The GPUs as this decision counted them, to be carried to the next one."""
+    shadowed: tuple[Fault, ...] = ()
+    """Missing GPUs that would be a fault, but for the shadow mode of their rule."""
     refused: tuple[SkippedTaint, ...] = ()
     """Nodes that are not tainted although an incident or a line is a reason for a taint."""
     kept_out: Mapping[str, str] = field(default_factory=dict)

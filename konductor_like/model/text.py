@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+EXCERPT_CHARS = 256
+"""Characters of a server's answer that a message quotes at most."""
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 def printable(text: str) -> str:
@@ -20,6 +25,12 @@ def printable(text: str) -> str:
 def clipped(text: str, most: int) -> str:
     """Return the text, cut to ``most`` characters; the last one is ``…`` if something was cut."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a text on one line, without control characters, as a message quotes it."""
+    words = _UNPRINTABLE.sub(" ", text[: 4 * EXCERPT_CHARS]).split()
+    return clipped(" ".join(words), EXCERPT_CHARS)
 
 
 def span_text(seconds: int) -> str:

@@ -192,17 +192,17 @@ def trial_message(now: datetime) -> Message:
 def grouped(news: Iterable[News]) -> list[Message]:
     """Return one message for each failure group, the most urgent kind first."""
     groups: defaultdict[tuple[str | None, ...], list[News]] = defaultdict(list)
-    for each in news:
-        groups[each.together].append(each)
-    found = [_message(same[0].kind, same) for same in groups.values()]
-    return sorted(found, key=lambda message: list(Kind).index(message.kind))
+    for item in news:
+        groups[item.together].append(item)
+    messages = [_message(same[0].kind, same) for same in groups.values()]
+    return sorted(messages, key=lambda message: list(Kind).index(message.kind))
 
 
 def within(messages: Sequence[Message], most: int) -> list[Message]:
     """Return at most ``most`` messages (1 or more): the last one is a summary of those that are too many."""
     if len(messages) <= most:
         return list(messages)
-    rest = [each for message in messages[most - 1 :] for each in message.news]
+    rest = [item for message in messages[most - 1 :] for item in message.news]
     return [*messages[: most - 1], _message(Kind.SUMMARY, rest)]
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from konductor_like import __version__
+from konductor_like.model.edge_errors import EdgeError
 from konductor_like.model.time import retry_after_seconds
 from konductor_like.notify.messages import Message, cloud_event, slack_message
 from konductor_like.settings import Settings
@@ -36,15 +37,8 @@ _SLACK_WORDS = frozenset(
 _Answer = tuple[int, str | None, bytes]
 
 
-class WebhookError(Exception):
+class WebhookError(EdgeError):
     """A message was not taken; the text says why, without the URL."""
-
-    def __init__(self, why: str, *, transient: bool = False, wait_seconds: float | None = None) -> None:
-        super().__init__(why)
-        self.transient = transient
-        """Whether the same message may be taken later."""
-        self.wait_seconds = wait_seconds
-        """What the receiver asks to wait (``Retry-After``), limited."""
 
 
 class WebhookOffError(Exception):
@@ -89,10 +83,8 @@ class Webhook:
             why = f"{why}: {word.decode()}"
         elif status < 300:
             why = f"{why} without Slack's word for success, ok"
-        wait_seconds = retry_after_seconds(retry_after)
-        raise WebhookError(
-            why, transient=status in (408, 425, 429) or status >= 500, wait_seconds=wait_seconds
-        )
+        transient = status in (408, 425, 429) or status >= 500
+        raise WebhookError(why, transient=transient, retry_after_seconds=retry_after_seconds(retry_after))
 
     def _url(self) -> SplitResult:
         """Return the URL in the file. Raises WebhookError, WebhookOffError."""

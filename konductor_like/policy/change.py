@@ -31,9 +31,11 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.covers import COVERED_BY_TIME, COVERED_LATE
 from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
+from konductor_like.policy.gpu_counts import with_count
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
-from konductor_like.policy.incidents import COVERED_BY_TIME, COVERED_LATE, NO_GPU, OPTED_OUT, with_boot
+from konductor_like.policy.machines import NO_GPU, OPTED_OUT, with_boot
 from konductor_like.policy.needs import fault_of, need_of, with_repeats, worse_words, worsening
 from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.release import contest_words, held_longer, marked, returned_record
@@ -107,10 +109,12 @@ def change_of(
     due = bool(update.grown) and is_due(state.record, policy, now)
     has_news = due or update.urgent or loses_suspect_taint
     can_wait = is_over or update.has_ends or record == update.record
-    if not (has_news or update.has_ends or record != update.record or relabels):
+    if not (has_news or update.has_ends or record != update.record or relabels or update.notes_gpus):
         return None
-    if record.empty and state.record.empty and state.as_read.record is None:
+    is_bare = record.empty and not update.notes_gpus
+    if is_bare and state.record.empty and state.as_read.record is None:
         return None
+    record = record if is_bare and record.gpus is None else with_count(record, update.gpus)
     event, message = _announcement(update, record, admission, tainted_for, worse)
     if event is not None and needs is not None:
         message = f"{message} Needs: {needs}."

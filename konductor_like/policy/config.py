@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from konductor_like.model import NO_ESCALATION, Escalation
+from konductor_like.model import NO_ESCALATION, Escalation, Finding
 
 LONGEST_SECONDS = 86_400
 """Seconds of the longest span that a rule may look back: the controller reads this span of Loki again at a
@@ -67,6 +67,8 @@ class PolicyConfig:
     """Seconds after which a test (Xid 14) ends, 0 for never; one by ``konductor-like test`` ends earlier."""
     gpu_count_seconds: float = 1800.0
     """Seconds for which GPUs must be missing before they are a fault; 0 for never."""
+    gpus_missing: Finding | None = None
+    """What missing GPUs mean by the rules in force, without a text; None if they are no fault."""
 
     def under(self, escalations: Mapping[str, Escalation], version: str) -> Self:
         """Return this configuration with a catalogue's escalations and its digest."""

@@ -26,6 +26,29 @@ PART_COVER_MEMORY = timedelta(days=1)
 """Age up to which a release in part covers lines of an earlier boot; no line is read again later."""
 PART_COVERS_MOST = 16
 """Rules and GPUs that releases in part may cover at once; beyond that, only the whole node is released."""
+COVERED = "covered by the last release"
+COVERED_BY_TIME = "only its time, and no position in the kernel log, shows that the last release covers it"
+"""Only clocks show that a line that would taint is no new one, and clocks may be off."""
+COVERED_LATE = "the line precedes the last release in the kernel log, but was read after it"
+"""Either a replay of a line that no record has any more, or a line that arrived after later ones: nothing
+shows which."""
+
+
+def why_covered(record: NodeRecord, fault: Fault, *, names_boot: bool) -> str | None:
+    """Return how the releases in a record cover a fault that it has no incident of; None if they do not."""
+    booted_ns = record.booted_after_ns
+    marks = [
+        mark
+        for mark in (*record.releases, *part_marks(record, fault))
+        if covers(mark, fault, names_boot=names_boot, booted_after_ns=booted_ns)
+    ]
+    if not marks:
+        return None
+    if not fault.severity.taints:
+        return COVERED
+    if not any(decides_by_position(mark, fault) for mark in marks):
+        return COVERED_BY_TIME
+    return COVERED if any(had_been_read(mark, fault) for mark in marks) else COVERED_LATE
 
 
 def covers(mark: Release, fault: Fault, *, names_boot: bool, booted_after_ns: int | None) -> bool:

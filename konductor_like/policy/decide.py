@@ -1,9 +1,9 @@
 """The decision: a snapshot and faults in, a plan out. Pure; ``now`` is an argument.
 
-The reconciler, backtest, dry run and ``explain`` all call :func:`decide`. It has three steps. First it folds
-each node's faults into the node's record. Then it assesses the evidence of all nodes together, because
-several nodes may report the same failure. Last, the brake limits how many of the candidates are tainted, and
-nodes may return by reboot.
+The reconciler, backtest, dry run and ``explain`` all call :func:`decide`. It has three passes. The first is
+about each node alone: its GPUs are counted, and new faults and ends are added to its record. The second is
+about the fleet: several nodes may report the same failure, the brake limits how many of the candidates are
+tainted, and nodes may return by reboot. The third makes the write for each node.
 
 Whether a node is tainted is decided in this order:
 
@@ -21,10 +21,9 @@ Whether a node is tainted is decided in this order:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 
 from konductor_like.model import (
     HOW_REBOOT,
@@ -32,6 +31,7 @@ from konductor_like.model import (
     Change,
     DroppedFault,
     Fault,
+    Incident,
     IncidentState,
     NodeRecord,
     NodeState,
@@ -44,13 +44,13 @@ from konductor_like.policy.change import USER_WRITTEN, change_of, misses_label, 
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.endings import returns_by_time, with_ends
 from konductor_like.policy.escalation import Assessment, assess_fleet
-from konductor_like.policy.guards import first_blocker, kept_out
-from konductor_like.policy.incidents import OPTED_OUT, SEEN_BEFORE, fold_faults
-from konductor_like.policy.machines import leave_boots
+from konductor_like.policy.gpu_counts import counted, faults_of
+from konductor_like.policy.guards import kept_out
+from konductor_like.policy.incidents import SEEN_BEFORE, fold_faults
+from konductor_like.policy.machines import OPTED_OUT
 from konductor_like.policy.needs import need_of
 from konductor_like.policy.recent_evidence import renewed_window
-from konductor_like.policy.release import released_by_hand
-from konductor_like.policy.update import NodeUpdate
+from konductor_like.policy.update import NodeUpdate, unchanged
 
 ENDS_AT_ONCE = 100
 """Nodes of one decision that are decided only because something ends on them."""
@@ -63,6 +63,7 @@ class _Faults:
     by_node: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
     ignored: list[DroppedFault] = field(default_factory=list)
     of_unknown_nodes: list[Fault] = field(default_factory=list)
+    shadowed: list[Fault] = field(default_factory=list)
 
 
 def decide(
@@ -80,39 +81,23 @@ def decide(
     changes nothing. ``past`` are faults that were acted upon before this process began: they are evidence,
     but cause no write by themselves. It is None when the caller has no further ones to add.
     """
-    found = _by_node(snapshot, faults, policy)
-    folded = {
-        state.name: _updated(state, found.by_node.get(state.name, ()), snapshot, policy, now)
-        for state in _nodes_to_decide(snapshot, found, policy, now)
-    }
-    counted = tuple(fault for update in folded.values() for fault in update.counted)
-    again = [
-        item.fault
-        for update in folded.values()
-        for item in update.ignored
-        if _is_first_heard(item, update.record)
-    ]
-    window = renewed_window(counted, past or (), again, snapshot, policy, now)
-    records = {name: update.record for name, update in folded.items()}
+    if snapshot.gpus is not None:
+        gpus = counted(snapshot.gpus, snapshot.nodes, policy, now)
+        faults = [*faults, *faults_of(gpus, snapshot.gpus, policy.gpus_missing, now)]
+        snapshot = replace(snapshot, gpus=gpus)
+    found = _sorted(faults, snapshot, policy)
+    updates = _updates(found.by_node, snapshot, policy, now)
+
+    new = tuple(fault for update in updates.values() for fault in update.counted)
+    window = renewed_window(new, past or (), _first_heard(updates.values()), snapshot, policy, now)
+    records = {name: update.record for name, update in updates.items()}
     fleet = assess_fleet(records, window, snapshot, policy, now, more_past=past is not None)
-    updates = {
-        name: _returned(update) for name, update in _assessed(folded, fleet, snapshot, policy, now).items()
-    }
-    candidates = {
-        name: gravest
-        for name, update in updates.items()
-        if (gravest := update.gravest) is not None
-        and update.excluded is None
-        and not update.state.tainted
-        and name not in snapshot.unwritable
-    }
-    admission = admit(candidates, snapshot, policy, now, fleet.deferred)
+    updates = _assessed(updates, fleet, snapshot)
+    admission = admit(_candidates(updates, snapshot), snapshot, policy, now, fleet.deferred)
     records = {name: update.record for name, update in updates.items()}
     back, kept = kept_out(records, snapshot, policy, now, admission.brake)
-    updates = {
-        name: replace(update, returned=HOW_REBOOT) if name in back else update
-        for name, update in updates.items()
-    }
+    updates |= _returned(updates, back, snapshot)
+
     changes = {
         name: change_of(update, admission, policy, now, labels_needs=snapshot.labels_needs)
         for name, update in updates.items()
@@ -121,21 +106,19 @@ def decide(
     return Plan(
         tuple(sorted((change for change in changes.values() if change is not None), key=_write_order)),
         admission.brake,
-        counted,
+        new,
         ignored,
         tuple(found.of_unknown_nodes),
-        {
-            name: updates[name].grown
-            for name, change in changes.items()
-            if change is None and updates[name].grown
-        },
+        {name: updates[name].grown for name, change in changes.items() if not change and updates[name].grown},
         window=window,
+        gpus=snapshot.gpus,
+        shadowed=tuple(found.shadowed),
         refused=refusals(updates, admission.refused, ignored),
         kept_out={name: blocker.guard for name, blocker in kept.items()},
     )
 
 
-def _by_node(snapshot: Snapshot, faults: Sequence[Fault], policy: PolicyConfig) -> _Faults:
+def _sorted(faults: Iterable[Fault], snapshot: Snapshot, policy: PolicyConfig) -> _Faults:
     found = _Faults()
     for fault in faults:
         if fault.node is None:
@@ -144,127 +127,117 @@ def _by_node(snapshot: Snapshot, faults: Sequence[Fault], policy: PolicyConfig) 
             found.ignored.append(DroppedFault(fault, USER_WRITTEN))
         elif fault.node not in snapshot.nodes:
             found.of_unknown_nodes.append(fault)
+        elif fault.finding.shadow:
+            found.shadowed.append(fault)
         else:
             found.by_node[fault.node].append(fault)
     return found
 
 
-def _nodes_to_decide(
-    snapshot: Snapshot, found: _Faults, policy: PolicyConfig, now: datetime
-) -> list[NodeState]:
-    """Return the nodes to decide: with new faults, unwritten counts, boots that are over, or work left.
+def _updates(
+    faults: Mapping[str, Sequence[Fault]], snapshot: Snapshot, policy: PolicyConfig, now: datetime
+) -> dict[str, NodeUpdate]:
+    """Return the updates of all nodes about which there is something to decide.
 
-    Of the nodes whose only work is an end, a limited number is returned: their writes have to wait anyway.
+    Of the nodes on which something ends or a label is missing, and nothing else, a limited number is
+    returned: their writes have to wait anyway.
     """
-    nodes: list[NodeState] = []
+    asked = {*faults, *snapshot.grown, *snapshot.left}
+    if snapshot.gpus is not None:
+        asked |= snapshot.gpus.unnoted
+    found: dict[str, NodeUpdate] = {}
     ended = 0
     for name, state in snapshot.nodes.items():
-        if (
-            name in found.by_node
-            or name in snapshot.grown
-            or name in snapshot.left
-            or (not state.record.empty and _needs_attention(state, snapshot, policy, now))
-        ):
-            nodes.append(state)
-        elif ended < ENDS_AT_ONCE and not state.record.empty and _has_upkeep(state, snapshot, policy, now):
+        if state.record.empty and name not in asked:
+            continue
+        update = fold_faults(state, faults.get(name, ()), snapshot, now)
+        record = with_ends(update.record, state, snapshot, policy, now)
+        if record is not update.record:
+            update = replace(update, record=record, has_ends=True)
+        if name in asked or _needs_attention(update, now):
+            found[name] = update
+        elif ended < ENDS_AT_ONCE and (update.has_ends or _misses_label(state, snapshot)):
+            found[name] = update
             ended += 1
-            nodes.append(state)
-    return nodes
+    return found
 
 
-def _has_upkeep(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> bool:
-    """Whether a need is met, an incident ends, or a label is missing, although there are no new faults."""
-    if snapshot.labels_needs and misses_label(state, need_of(state.record, tainted=state.tainted)):
+def _misses_label(state: NodeState, snapshot: Snapshot) -> bool:
+    return snapshot.labels_needs and misses_label(state, need_of(state.record, tainted=state.tainted))
+
+
+def _needs_attention(update: NodeUpdate, now: datetime) -> bool:
+    """Whether a node without new faults may need a write that does not wait, or a report."""
+    state, until = update.state, update.state.record.life.probation_until
+    # Once its reason is gone, the suspect taint must be removed.
+    if update.urgent or state.suspect_tainted or (until is not None and now >= until):
         return True
-    return with_ends(state.record, state, snapshot, policy, now) is not state.record
+    # An incident that would taint, but for the brake, its boot or its role, is reported in every decision.
+    reasons = (incident for incident in state.record.incidents if incident.taints)
+    return not state.tainted and any(each.state is not IncidentState.RELEASED for each in reasons)
 
 
-def _needs_attention(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> bool:
-    """Whether a node may need a write although there are no new faults of it."""
-    record, tainted = state.record, state.tainted
-    if (record.life.tainted_at is not None and not tainted) or record.machine != state.machine:
-        return True
-    if state.suspect_tainted:  # once its reason is gone, the suspect taint must be removed
-        return True
-    if record.life.probation_until is not None and now >= record.life.probation_until:
-        return True
-    if tainted and first_blocker(state, snapshot, policy, now) is None:
-        return True
-    for incident in record.incidents:
-        if incident.state is IncidentState.PENDING and incident.last.boot_id == state.machine.boot_id:
-            return True
-        # An incident that would taint, but for the brake, its boot or its role, is reported in every
-        # decision.
-        if not tainted and incident.state is not IncidentState.RELEASED and incident.taints:
-            return True
-    return False
-
-
-def _updated(
-    state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, policy: PolicyConfig, now: datetime
-) -> NodeUpdate:
-    """Return the node's update: new faults and unwritten counts are added to ("folded into") its record."""
-    # One patch writes the taint and the claim (``tainted_at``). So a claim without a taint means that
-    # somebody removed the taint, even while a write of ours has no answer yet.
-    removed = state.record.life.tainted_at is not None and not state.tainted
-    left = snapshot.left.get(state.name)
-    current = replace(state, record=leave_boots(state, left)) if left else state
-    removal = partial(released_by_hand, state=current, now=now, read_ns=snapshot.read_ns) if removed else None
-    update = fold_faults(current, faults, snapshot.grown.get(state.name, ()), now, removal=removal)
-    record = with_ends(update.record, current, snapshot, policy, now)
-    return replace(
-        update,
-        state=state,
-        record=record,
-        urgent=update.urgent or current.record is not state.record,
-        has_ends=record is not update.record,
-        removed_by_hand=removed,
-        ambiguous=state.name in snapshot.ambiguous,
-    )
-
-
-def _is_first_heard(item: DroppedFault, record: NodeRecord) -> bool:
-    """Whether this process reads a line for the first time although the record counts the line already.
+def _first_heard(updates: Iterable[NodeUpdate]) -> list[Fault]:
+    """Return the lines that this process reads for the first time although a record counts them already.
 
     This happens when another process wrote the record and was killed, or when the line arrived after later
     lines of its incident. A replayed line does not qualify: its Loki timestamp is later than the incident's,
     and does not show when the fault happened. On a node that is opted out no record counts the line.
     """
-    fault = item.fault
-    return item.reason == OPTED_OUT or (
-        item.reason == SEEN_BEFORE
-        and any(i.key == fault.key and fault.timestamp_ns <= i.last_ns for i in record.incidents)
-    )
+
+    def is_first(item: DroppedFault, record: NodeRecord) -> bool:
+        fault = item.fault
+        return item.reason == OPTED_OUT or (
+            item.reason == SEEN_BEFORE
+            and any(i.key == fault.key and fault.timestamp_ns <= i.last_ns for i in record.incidents)
+        )
+
+    return [each.fault for update in updates for each in update.ignored if is_first(each, update.record)]
 
 
 def _assessed(
-    updates: Mapping[str, NodeUpdate],
-    fleet: Assessment,
-    snapshot: Snapshot,
-    policy: PolicyConfig,
-    now: datetime,
-) -> Mapping[str, NodeUpdate]:
+    updates: Mapping[str, NodeUpdate], fleet: Assessment, snapshot: Snapshot
+) -> dict[str, NodeUpdate]:
     """Return the updates after the fleet's evidence was assessed, also of nodes without new faults."""
-    found = {name: replace(update, deferred=fleet.deferred.get(name, {})) for name, update in updates.items()}
-    for name, record in fleet.records.items():
-        if name not in updates and name not in fleet.urgent:
-            continue
-        update = updates.get(name) or _updated(snapshot.nodes[name], (), snapshot, policy, now)
-        found[name] = replace(
+    others = [name for name in fleet.records if name in fleet.urgent and name not in updates]
+    more = {name: unchanged(snapshot.nodes[name], snapshot) for name in others}
+    return {
+        name: replace(
             update,
-            record=record,
+            record=fleet.records.get(name, update.record),
             urgent=update.urgent or name in fleet.urgent,
             to_announce=fleet.suspects.get(name, update.to_announce),
             deferred=fleet.deferred.get(name, {}),
         )
-    return found
+        for name, update in {**updates, **more}.items()
+    }
 
 
-def _returned(update: NodeUpdate) -> NodeUpdate:
-    """Return the update with how the controller itself takes the taint off now, if it does."""
-    if update.has_ends and returns_by_time(update.state.record, update.record, update.state):
-        return replace(update, returned=HOW_TIME)
-    return update
+def _candidates(updates: Mapping[str, NodeUpdate], snapshot: Snapshot) -> Mapping[str, Incident]:
+    """Return the nodes for which the brake is asked, and each one's gravest incident."""
+    return {
+        name: gravest
+        for name, update in updates.items()
+        if (gravest := update.gravest) is not None
+        and update.excluded is None
+        and not update.state.tainted
+        and name not in snapshot.unwritable
+    }
+
+
+def _returned(
+    updates: Mapping[str, NodeUpdate], back: Iterable[str], snapshot: Snapshot
+) -> dict[str, NodeUpdate]:
+    """Return the updates of the nodes whose taint the controller takes off: ``back``, and ended tests."""
+    returned = {
+        name: replace(update, returned=HOW_TIME)
+        for name, update in updates.items()
+        if update.has_ends and returns_by_time(update.state.record, update.record, update.state)
+    }
+    for name in back:
+        update = updates.get(name) or unchanged(snapshot.nodes[name], snapshot)
+        returned[name] = replace(update, returned=HOW_REBOOT)
+    return returned
 
 
 def _write_order(change: Change) -> tuple[bool, int, int, str]:

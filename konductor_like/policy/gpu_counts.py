@@ -13,30 +13,29 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 
 from konductor_like.model import (
     NO_GPUS,
-    Change,
     Fault,
     Finding,
+    GpuCounts,
     Incident,
     IncidentKey,
     IncidentState,
     KernelPosition,
     MetBy,
     Needs,
+    NodeGpus,
     NodeRecord,
     NodeState,
-    Plan,
     Severity,
     Source,
-    Verb,
 )
 from konductor_like.model.time import span_ns, unix_ns
-from konductor_like.policy.wording import act_of
+from konductor_like.policy.config import PolicyConfig
 
 Usual = Mapping[tuple[str | None, str], int]
 """By pool and instance type, the count that most nodes have."""
@@ -47,50 +46,16 @@ NOTED_AFTER_NS = span_ns(300)
 """Nanoseconds after a fall until the record gets the highest count: most falls are short restarts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What is known of the GPUs of one node, and of its machine."""
-
-    state: NodeState
-    expected: int
-    """The most GPUs that the machine had, by this memory and by the record, or that it should have."""
-    layout: str
-    """The last ``GpuCount.layout`` with a GPU."""
-    since_ns: int | None
-    """Since when the node, in service and in its present boot, has fewer GPUs than expected; None too if the
-    record says so already."""
-
-    @property
-    def missing(self) -> int:
-        """Return how many GPUs are missing now, whether in service or not."""
-        return self.expected - self.state.gpus.allocatable
-
-    @property
-    def words(self) -> str:
-        """Return ``7 of 8 GPUs``."""
-        return f"{self.state.gpus.allocatable} of {self.expected} GPUs"
-
-
-@dataclass(frozen=True, slots=True)
-class GpuCounts:
-    """The counts of all nodes with GPUs: the controller's memory from reconcile to reconcile."""
-
-    nodes: Mapping[str, Counted] = field(default_factory=dict)
-    short: Mapping[str, str] = field(default_factory=dict)
-    """By node, ``7 of 8 GPUs``: the nodes that miss GPUs now, in service or not."""
-    falls: Mapping[str, int] = field(default_factory=dict)
-    """By node, since when GPUs have been missing; without the nodes in ``together``."""
-    together: frozenset[str] = frozenset()
-    """Nodes that lost GPUs at about the same time, and too many of them to be a fault of each."""
-
-
-def counted(before: GpuCounts, states: Mapping[str, NodeState], seconds: float, now: datetime) -> GpuCounts:
+def counted(
+    before: GpuCounts, states: Mapping[str, NodeState], policy: PolicyConfig, now: datetime
+) -> GpuCounts:
     """Return the counts after these states of the nodes. Parts of GPUs (MIG) are not counted.
 
-    Falls within ``seconds`` of one another count as falls at about the same time.
+    Falls within ``gpu_count_seconds`` of one another count as falls at about the same time.
     """
-    now_ns, span, usual = unix_ns(now), span_ns(seconds), cache(lambda: _usual(states.values()))
-    nodes: dict[str, Counted] = {}
+    now_ns, usual = unix_ns(now), cache(lambda: _usual(states.values()))
+    span = span_ns(policy.gpu_count_seconds)
+    nodes: dict[str, NodeGpus] = {}
     for name, state in states.items():
         known = before.nodes.get(name)
         if known is None or known.state is not state or known.missing:
@@ -103,10 +68,13 @@ def counted(before: GpuCounts, states: Mapping[str, NodeState], seconds: float, 
     times_ns, most = sorted(falls.values()), max(1.0, len(nodes) * FALLING_PERCENT / 100)
     near = {ns: bisect_right(times_ns, ns + span) - bisect_left(times_ns, ns - span) for ns in times_ns}
     alone = {name: ns for name, ns in falls.items() if near[ns] <= most}
-    return GpuCounts(nodes, short, alone, frozenset(falls.keys() - alone.keys()))
+    due = {name for name, ns in alone.items() if policy.gpus_missing and 0 < span <= now_ns - ns}
+    lasting = (name for name, ns in alone.items() if ns <= now_ns - NOTED_AFTER_NS)
+    unnoted = frozenset(name for name in lasting if _lacks_count(nodes[name]))
+    return GpuCounts(nodes, short, alone, frozenset(falls.keys() - alone.keys()), frozenset(due), unnoted)
 
 
-def _seen(known: Counted | None, state: NodeState, usual: Callable[[], Usual], now_ns: int) -> Counted:
+def _seen(known: NodeGpus | None, state: NodeState, usual: Callable[[], Usual], now_ns: int) -> NodeGpus:
     """Return what is known after this state of the node; ``known`` is None at the first one."""
     gpus, record, machine = state.gpus, state.record, state.machine
     is_own = record.machine is not None and record.machine.system_id == machine.system_id
@@ -124,8 +92,8 @@ def _seen(known: Counted | None, state: NodeState, usual: Callable[[], Usual], n
     since_ns = known.since_ns if known and known.state.machine.boot_id == machine.boot_id else None
     is_away = not state.ready or state.unschedulable or state.opted_out or gpus.paused
     if gpus.allocatable >= expected or is_away or open_incidents_of(state):
-        return Counted(state, max(expected, gpus.allocatable), layout, None)
-    return Counted(state, expected, layout, min(since_ns or now_ns, now_ns))
+        return NodeGpus(state, max(expected, gpus.allocatable), layout, None)
+    return NodeGpus(state, expected, layout, min(since_ns or now_ns, now_ns))
 
 
 def why_not_whole(state: NodeState) -> str | None:
@@ -170,56 +138,52 @@ def open_incidents_of(state: NodeState) -> list[Incident]:
     return [i for i in found if i.state is not IncidentState.RELEASED and i.ended_ns is i.met_ns is None]
 
 
-def faults_of(counts: GpuCounts, rule: Finding, seconds: float, now: datetime) -> list[Fault]:
-    """Return the faults of nodes that have missed GPUs for ``seconds``, and the ends where none is missing.
+def faults_of(counts: GpuCounts, before: GpuCounts, rule: Finding | None, now: datetime) -> list[Fault]:
+    """Return the faults of nodes that have missed GPUs for long, and the ends where none is missing.
 
-    A fault is not repeated while its incident is open. ``rule`` is the finding without a text.
+    A fault is not repeated while its incident is open, and in shadow mode not while GPUs are missing.
     """
-    now_ns, span, needs = unix_ns(now), span_ns(seconds), Needs.NONE.value
-    end = rule._replace(severity=Severity.INFO, needs=needs, shadow=False, clears=rule.rule)
-    found = {name: rule for name, since_ns in counts.falls.items() if 0 < span <= now_ns - since_ns}
-    for name, each in counts.nodes.items():
-        state = each.state
-        if state.record.incidents and not (each.missing or state.opted_out) and open_incidents_of(state):
-            found[name] = end
-    return [_fault(finding, counts.nodes[name], now_ns) for name, finding in found.items()]
+    now_ns = unix_ns(now)
+    new = counts.due - before.due if rule and rule.shadow else counts.due
+    found = [_fault(rule, counts.nodes[name], now_ns) for name in sorted(new) if rule]
+    for each in counts.nodes.values():
+        if each.state.record.incidents and not (each.missing or each.state.opted_out):
+            found += [_fault(_end_of(i), each, now_ns) for i in open_incidents_of(each.state)[:1]]
+    return found
 
 
-def _fault(finding: Finding, node: Counted, now_ns: int) -> Fault:
+def _end_of(incident: Incident) -> Finding:
+    rule, said = incident.key.rule, (incident.title, incident.advice, "")
+    return Finding(incident.kind, rule, Severity.INFO, *said, needs=Needs.NONE.value, clears=rule)
+
+
+def _fault(finding: Finding, node: NodeGpus, now_ns: int) -> Fault:
     state = node.state
     text = f"{node.words} are allocatable (capacity {state.gpus.capacity})"
     finding = finding._replace(text=text, position=KernelPosition(state.machine.boot_id))
     return Fault(finding, Source.KERNEL, now_ns, state.name)
 
 
-def with_counts(
-    plan: Plan, counts: GpuCounts, states: Mapping[str, NodeState], rules_version: str, now: datetime
-) -> Plan:
-    """Return the plan with the highest counts in all records that it writes, and a write for each fall.
+def _lacks_count(known: NodeGpus) -> bool:
+    """Whether a node's record is to be written for the highest count alone.
 
-    A fall is written when it has lasted five minutes: after a restart of the controller, the Node alone does
-    not tell what it had. ``states`` are the nodes that the plan was decided on: a node that has changed since
-    it was counted waits.
+    After a restart of the controller, the Node alone does not tell what it had.
     """
-    changes = {change.node: change for change in plan.changes}
-    for name, since_ns in counts.falls.items():
-        state, lasts = counts.nodes[name].state, since_ns <= unix_ns(now) - NOTED_AFTER_NS
-        lasts = lasts and states.get(name) is state and state.record_problem is None
-        known = counts.nodes[name]
-        if lasts and state.record.gpus != known.expected and not _is_kept(state.record, known):
-            act, seen = act_of(state, Verb.RECORD, now, rules_version), state.as_read
-            noted = replace(state.record, machine=state.machine, act=act)
-            note = Change(name, Verb.RECORD, noted, seen.health, needs=seen.needs, upkeep=True)
-            changes.setdefault(name, replace(note, suspect_taint=state.suspect_tainted))
-    for name, change in changes.items():
-        node, record = counts.nodes.get(name), change.record
-        if node and record and record.gpus == node.state.record.gpus and not _is_kept(record, node):
-            record = replace(record, gpus=node.expected, gpu_layout=node.layout)
-            changes[name] = replace(change, record=record)
-    return replace(plan, changes=tuple(changes.values()))
+    record = known.state.record
+    return not (record.gpus == known.expected or known.state.record_problem or _is_kept(record, known))
 
 
-def _is_kept(record: NodeRecord, known: Counted) -> bool:
+def with_count(record: NodeRecord, known: NodeGpus | None) -> NodeRecord:
+    """Return the record with the highest count, as it is to be written.
+
+    A count that a release has just accepted stays.
+    """
+    if known is None or record.gpus != known.state.record.gpus or _is_kept(record, known):
+        return record
+    return replace(record, gpus=known.expected, gpu_layout=known.layout)
+
+
+def _is_kept(record: NodeRecord, known: NodeGpus) -> bool:
     """Whether a tainted node's record keeps its count of before the reboot, or the lack of one.
 
     A count of after the reboot, or in another layout, does not show whether a GPU is gone.

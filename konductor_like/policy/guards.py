@@ -205,7 +205,7 @@ def _of_node(state: NodeState, snapshot: Snapshot) -> Iterator[Blocker]:
             yield Blocker(Guard.CLAIMED, f"the taint {taint.key} shows that another tool repairs the Node")
     if not state.ready:
         yield Blocker(Guard.NOT_READY, "the Node is not Ready")
-    short = snapshot.short_of_gpus.get(state.name)
+    short = snapshot.gpus.short.get(state.name) if snapshot.gpus is not None else None
     if lacks := f"it has only {short}" if short else why_not_whole(state):
         yield Blocker(Guard.GPUS, lacks)
     boot_id = state.machine.boot_id
@@ -282,9 +282,9 @@ def kept_out(
             continue
         record = records.get(name, state.record)
         blocker = first_blocker(replace(state, record=record), snapshot, policy, now, brake)
-        if blocker is None and name in records:
+        if blocker is None:
             free.append((record.life.tainted_at or now, name))
-        elif blocker is not None:
+        else:
             kept[name] = blocker
     left = returns_left(snapshot.controls, policy, now)
     most = left if all(held.is_test for held in brake.held) else min(left, 1)

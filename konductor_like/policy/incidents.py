@@ -3,13 +3,17 @@
 To fold a fault means to add it to its incident: a new incident, or one more occurrence of a known one. A
 fault that is in the record already, or that a release covers, adds nothing.
 
+A line names its GPU and, for an unknown Xid, its rule. One pod or one broken driver can therefore ask for any
+number of incidents. A record has at most ``INCIDENTS_MOST``, and ``GPUS_OF_RULE_MOST`` of one rule: further
+GPUs of the rule share one incident without a GPU, so no line of them is lost.
+
 ``decide`` folds the new faults of each node separately, before it assesses the fleet and asks the brake. Once
 the brake has decided, :func:`with_states` sets the open incidents to active or held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -22,61 +26,62 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     KernelPosition,
-    Needs,
+    MetBy,
     NodeRecord,
     NodeState,
+    Snapshot,
     Source,
 )
+from konductor_like.model.faults import NOWHERE
 from konductor_like.model.time import unix_ns
-from konductor_like.policy.covers import (
-    covered_to,
-    covers,
-    decides_by_position,
-    had_been_read,
-    part_marks,
-    parts_still_needed,
+from konductor_like.policy.covers import COVERED, COVERED_BY_TIME, covered_to, why_covered
+from konductor_like.policy.machines import (
+    BOOT_LEFT,
+    OPTED_OUT,
+    at_present_machine,
+    why_not_of_node,
+    with_boot,
 )
-from konductor_like.policy.folding import IncidentBuilder, RecordBuilder
-from konductor_like.policy.machines import PAST_BOOTS_KEPT
-from konductor_like.policy.update import NodeUpdate
+from konductor_like.policy.release import released_by_hand
+from konductor_like.policy.update import NodeUpdate, unchanged
 
-UPTIME_MARGIN_US = 900_000_000
-"""Microseconds by which a kernel stamp may exceed the boot's longest possible uptime: stamps drift, clocks
-are set."""
-OPTED_OUT = "the node is opted out"
-NO_GPU = "the node has no GPU"
 SEEN_BEFORE = "seen before"
-COVERED = "covered by the last release"
 BEFORE_INSTALL = "a replay from before the first start"
-BOOT_LEFT = "the line is from an earlier boot of the node"
 RECORD_FULL = "the node's record has as many incidents as it may have"
 QUIET_REASONS = frozenset({SEEN_BEFORE, COVERED, OPTED_OUT, BEFORE_INSTALL, BOOT_LEFT})
 """Reasons that are part of normal operation: the dropped line is counted, but not logged."""
-COVERED_BY_TIME = "only its time, and no position in the kernel log, shows that the last release covers it"
-"""Only clocks show that a line that would taint is no new one, and clocks may be off."""
-COVERED_LATE = "the line precedes the last release in the kernel log, but was read after it"
-"""Either a replay of a line that no record has any more, or a line that arrived after later ones: nothing
-shows which."""
+INCIDENTS_MOST = 64
+"""Incidents of one record, those that pods' lines opened among them."""
+INCIDENTS_OF_PODS_MOST = 24
+"""Incidents that pods' lines opened, so that no pod can keep a kernel line out of the record."""
+GPUS_OF_RULE_MOST = 16
+"""Incidents of one rule with a GPU of their own; no machine has more GPUs."""
+
+Key = tuple[str, str | None, bool, str | None]
+"""The incident that a fault belongs to: rule, GPU, whether the fault taints, boot.
+
+A rule may report both faults that taint and faults that do not; these are two incidents.
+"""
 
 
-def fold_faults(
-    state: NodeState,
-    faults: Sequence[Fault],
-    grown: Iterable[Growth],
-    now: datetime,
-    *,
-    removal: Callable[[NodeRecord], NodeRecord] | None,
-) -> NodeUpdate:
-    """Fold ``grown`` (counted earlier, not yet written) and then ``faults`` into the node's record.
+def fold_faults(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> NodeUpdate:
+    """Fold the node's growth (counted earlier, not yet written) and then ``faults`` into its record.
 
-    ``removal``, given when somebody removed the taint by hand, adds the release (rule 23). The release covers
-    what was counted until now, and none of the new faults.
+    If somebody removed the taint by hand, the record gets a release (rule 23). The release covers what was
+    counted until now, and none of the new faults.
     """
-    record = _at_present_machine(state, now)
+    record = at_present_machine(state, snapshot.left.get(state.name, ()), now)
+    grown = snapshot.grown.get(state.name, ())
+    # One patch writes the taint and the claim (``tainted_at``). So a claim without a taint means that
+    # somebody removed the taint, even while a write of ours has no answer yet.
+    is_removed = state.record.life.tainted_at is not None and not state.tainted
+    if record is state.record and not (is_removed or grown or faults):
+        return unchanged(state, snapshot)
     builder = RecordBuilder(record, urgent=record != state.record and not state.record.empty)
     uncovered = [fault for growth in grown for fault in _fold_growth(builder, growth, state)]
-    if removal is not None:
-        builder.load(removal(builder.finish()))
+    if is_removed:
+        folded = builder.finish()
+        builder.load(released_by_hand(folded, state=state, now=now, read_ns=snapshot.read_ns))
         builder.urgent = True
     known: set[IncidentKey] = set()
     for fault in sorted((*uncovered, *faults), key=Fault.order):
@@ -87,66 +92,17 @@ def fold_faults(
             known.add(fault.key)
             builder.ignored.append(DroppedFault(fault, reason))
     entries = builder.entries.values()
-    return NodeUpdate(
-        state,
-        builder.finish(),
-        builder.urgent or any(entry.goes_on for entry in entries),
+    return replace(
+        unchanged(state, snapshot),
+        record=builder.finish(),
+        urgent=builder.urgent or any(entry.goes_on for entry in entries),
         counted=tuple(builder.counted),
         ignored=tuple(builder.ignored),
         grown=tuple(entry.growth(entry.latest) for entry in entries if entry.latest is not None),
         news=tuple(builder.news),
         to_announce=builder.ended,
+        removed_by_hand=is_removed,
     )
-
-
-def _at_present_machine(state: NodeState, now: datetime) -> NodeRecord:
-    """Return the record adapted to the machine and the boot that the Node has now."""
-    record, machine = state.record, state.machine
-    known = record.machine
-    if known is not None and known.node_uid != machine.node_uid and known.system_id != machine.system_id:
-        # Somebody applied a manifest with the annotation of another machine: that record is not this
-        # machine's.
-        return NodeRecord(machine=machine)
-    if known is not None and known.boot_id != machine.boot_id and known.boot_id and machine.boot_id:
-        past = (known.boot_id, *(boot for boot in record.past_boots if boot != known.boot_id))
-        record = replace(
-            record,
-            past_boots=tuple(boot for boot in past if boot != machine.boot_id)[:PAST_BOOTS_KEPT],
-            # Released incidents end with their boot.
-            incidents=tuple(
-                incident
-                for incident in record.incidents
-                if incident.last.boot_id == machine.boot_id or incident.state is not IncidentState.RELEASED
-            ),
-            part_covers=parts_still_needed(record.part_covers, machine.boot_id, now),
-            read=KernelPosition(machine.boot_id),
-            booted_after_ns=None,
-        )
-        if None not in (known.system_id, machine.system_id) and known.system_id != machine.system_id:
-            record = replace(record, incidents=tuple(map(_of_another_machine, record.incidents)))
-    booted_after_ns = record.booted_after_ns or state.booted_after_ns
-    if (record.machine, record.booted_after_ns) != (machine, booted_after_ns):
-        record = replace(record, machine=machine, booted_after_ns=booted_after_ns)
-    if all(incident.state is not IncidentState.PENDING for incident in record.incidents):
-        return record
-    return replace(
-        record,
-        # A pending incident becomes active when the Node reaches its boot.
-        incidents=tuple(
-            replace(incident, state=IncidentState.ACTIVE)
-            if incident.state is IncidentState.PENDING and incident.last.boot_id == machine.boot_id
-            else incident
-            for incident in record.incidents
-        ),
-    )
-
-
-def _of_another_machine(incident: Incident) -> Incident:
-    """Return the incident of a Node that another machine runs now: a person has to look at both machines."""
-    if not incident.taints or incident.by_person:
-        return incident
-    advice = "Another machine has the name of this Node now. Check the machine, then reset the node."
-    return replace(incident, advice=advice, needs=Needs.INSPECTION.value)
 
 
 def _fold_growth(builder: RecordBuilder, growth: Growth, state: NodeState) -> list[Fault]:
@@ -220,18 +176,7 @@ def _why_known(
     if entry is None or (is_released and not entry.before_release(fault)):
         # The last release does not cover an incident that an earlier release closed, nor one that never was
         # recorded.
-        marks = [*builder.record.releases, *part_marks(builder.record, fault)]
-        booted_ns = builder.record.booted_after_ns
-        marks = [
-            mark for mark in marks if covers(mark, fault, names_boot=names_boot, booted_after_ns=booted_ns)
-        ]
-        if not marks:
-            return None
-        if not fault.severity.taints:
-            return COVERED
-        if not any(decides_by_position(mark, fault) for mark in marks):
-            return COVERED_BY_TIME
-        return COVERED if any(had_been_read(mark, fault) for mark in marks) else COVERED_LATE
+        return why_covered(builder.record, fault, names_boot=names_boot)
     if not entry.before_release(fault):
         return None
     if is_released:
@@ -282,29 +227,6 @@ def _close_ended(builder: RecordBuilder, fault: Fault) -> None:
         builder.urgent = True
 
 
-def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
-    """Return why a fault is no evidence about the Node's present machine and boot, or None."""
-    boot_id = fault.finding.position.boot_id
-    if state.opted_out:
-        return OPTED_OUT
-    is_past = boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots
-    if boot_id is None and state.booted_after_ns is not None:
-        is_past = _precedes_boot(state.booted_after_ns, fault.finding.position.stamp_us, now)
-    if is_past:
-        return BOOT_LEFT
-    if fault.timestamp_ns < state.created_ns and (boot_id is None or boot_id != state.machine.boot_id):
-        return "the line is older than this Node"
-    if not state.is_gpu_node and not (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu):
-        return NO_GPU
-    return None
-
-
-def _precedes_boot(booted_after_ns: int, stamp_us: int | None, now: datetime) -> bool:
-    """Whether a stamp without a boot id is higher than the present boot can have reached by now."""
-    uptime_us = max(0, unix_ns(now) - booted_after_ns) // 1000
-    return stamp_us is not None and stamp_us > uptime_us + uptime_us // 1000 + UPTIME_MARGIN_US
-
-
 def _read_again(builder: RecordBuilder, fault: Fault) -> bool:
     """Whether a line without a boot id is evidence of an earlier boot that was read before.
 
@@ -343,9 +265,213 @@ def _new_incident(fault: Fault, state: IncidentState) -> Incident:
     )
 
 
-def with_boot(fault: Fault, boot_id: str | None) -> Fault:
-    """Return the fault with a boot id: a line without one is of the present boot."""
-    position = fault.finding.position
-    if position.boot_id is not None or boot_id is None:
-        return fault
-    return replace(fault, finding=fault.finding._replace(position=replace(position, boot_id=boot_id)))
+def key_of(incident: Incident) -> Key:
+    """Return the key of a recorded incident."""
+    return (incident.key.rule, incident.key.gpu, incident.severity.taints, incident.last.boot_id)
+
+
+class IncidentBuilder:
+    """One incident while occurrences are added to it."""
+
+    def __init__(self, incident: Incident, recorded: Incident | None = None) -> None:
+        self.incident = incident
+        self.recorded = recorded
+        """The incident in the record that this one continues; None for a new incident."""
+        self.count, self.last, self.last_ns = incident.count, incident.last, incident.last_ns
+        self.user_written = incident.user_written
+        self.goes_on = False
+        """Whether it occurred again after it was acknowledged, or after the driver reported its end."""
+        self.latest: Fault | None = None
+        """The latest of the ``unwritten`` occurrences, which the node's annotation does not count yet."""
+        self.unwritten = 0
+        self.reached = NOWHERE
+        """The latest kernel position of the unwritten occurrences."""
+        self.counted_ns = 0
+        """When the latest of them was counted, by the controller's clock."""
+
+    def seen(self, fault: Fault) -> bool:
+        """Whether the incident counts this fault already: the line is a replay, or was read twice."""
+        order = fault.finding.position.at_or_before(self.last)
+        if order is not None:
+            return order
+        if fault.timestamp_ns == self.last_ns and self.count == 1:
+            # The annotation may contain only the beginning of the line. With several occurrences, it quotes
+            # the first line, which does not identify the last.
+            return fault.finding.text.startswith(self.incident.evidence.removesuffix("…"))
+        return fault.timestamp_ns <= self.last_ns
+
+    def repeats_before_install(self, fault: Fault) -> bool:
+        """Whether the fault repeats a kernel line of this incident, which is older than the first start."""
+        return self.incident.before_install and bool(fault.finding.position.at_or_before(self.last))
+
+    def before_release(self, fault: Fault) -> bool:
+        """Whether a release covers the fault by its time, because its position cannot be compared."""
+        if self.incident.released_ns is None or fault.finding.position.at_or_before(self.last) is not None:
+            return False
+        return fault.timestamp_ns <= self.incident.released_ns
+
+    def extend(self, fault: Fault, count: int) -> None:
+        """Add ``count`` occurrences, the latest of which is ``fault``."""
+        self.count += count
+        self.last_ns = max(self.last_ns, fault.timestamp_ns)
+        self.last = self.last.later(fault.finding.position)
+        self.user_written = self.user_written and fault.finding.user_written
+        ack, finding = self.incident.ack, fault.finding
+        if ack is not None and count and not self.incident.taints and fault.timestamp_ns > unix_ns(ack.at):
+            self.incident = replace(self.incident, ack=None)  # so that a person sees the incident again
+            self.goes_on = True
+        if self.incident.ended_ns is not None and count:
+            self.incident = replace(self.incident, ended_ns=None, advice=finding.advice, needs=finding.needs)
+            self.goes_on = True
+
+    def grow(self, fault: Fault, now_ns: int) -> None:
+        """Add an occurrence that may be written later."""
+        self.extend(fault, fault.times)
+        self.latest = fault
+        self.unwritten += fault.times
+        self.reached = self.reached.later(fault.finding.position)
+        self.counted_ns = now_ns
+
+    def catch_up(self, growth: Growth) -> None:
+        """Add the growth: occurrences that earlier decisions counted and did not write."""
+        self.extend(growth.latest, max(0, growth.count - self.count))
+        self.latest, self.unwritten = growth.latest, growth.latest.times
+        self.reached = growth.latest.finding.position
+        self.counted_ns = growth.counted_ns
+
+    def close(self, ended_ns: int) -> None:
+        """Close the incident, which does not taint: a line reported its end."""
+        self.incident = replace(
+            self.incident,
+            state=IncidentState.RELEASED,
+            released_ns=ended_ns,
+            met_ns=ended_ns,
+            met_by=MetBy.HEALTHY_LINE,
+        )
+
+    def end(self, fault: Fault) -> None:
+        """Note the end that the driver reports; an incident that taints stays open until a release."""
+        self.extend(fault, 0)
+        if not self.incident.taints:
+            self.close(fault.timestamp_ns)
+            return
+        advice, needs = fault.finding.advice, fault.finding.needs
+        self.incident = replace(self.incident, ended_ns=fault.timestamp_ns, advice=advice, needs=needs)
+
+    def value(self) -> Incident:
+        """Return the incident with the added occurrences; the identical object if there are none."""
+        added = (self.count, self.last_ns, self.last, self.user_written)
+        before = self.incident
+        if added == (before.count, before.last_ns, before.last, before.user_written):
+            return before
+        return replace(
+            before, count=self.count, last_ns=self.last_ns, last=self.last, user_written=self.user_written
+        )
+
+    def growth(self, latest: Fault) -> Growth:
+        """Return all unwritten occurrences, for the next decision unless the record is written now."""
+        finding = latest.finding._replace(position=self.reached, user_written=self.user_written)
+        return Growth(
+            self.count, replace(latest, finding=finding, times=self.unwritten), counted_ns=self.counted_ns
+        )
+
+
+class RecordBuilder:
+    """One node's record while faults are folded into it."""
+
+    def __init__(self, record: NodeRecord, *, urgent: bool) -> None:
+        """``urgent`` is whether the record is written now, whatever is folded into it."""
+        self.urgent = urgent
+        self.counted: list[Fault] = []
+        self.ignored: list[DroppedFault] = []
+        self.news: list[Fault] = []
+        """The faults that opened or reopened an incident."""
+        self.ended: Incident | None = None
+        """The last incident whose end the driver reported."""
+        self.load(record)
+
+    def load(self, record: NodeRecord) -> None:
+        """Start again from this record."""
+        self.record, self.read = record, record.read
+        self.entries: dict[Key, IncidentBuilder] = {}
+        """The incidents that faults may have changed, and the new ones; most of a record need none."""
+        self.recorded = {key_of(each): each for each in reversed(record.incidents)}
+
+    def entry(self, key: Key) -> IncidentBuilder | None:
+        """Return the builder of the incident with this key; None if there is no such incident."""
+        known = self.entries.get(key)
+        if known is None and (incident := self.recorded.get(key)) is not None:
+            known = self.entries[key] = IncidentBuilder(incident, incident)
+        return known
+
+    def open(self, key: Key, incident: Incident) -> None:
+        """Add a new incident. It is the last, and replaces a released one of its key."""
+        self.remove(key)
+        self.entries[key] = IncidentBuilder(incident)
+
+    def remove(self, key: Key) -> None:
+        """Remove the incident with this key, if there is one."""
+        self.entries.pop(key, None)
+        if (recorded := self.recorded.pop(key, None)) is not None:
+            kept = tuple(i for i in self.record.incidents if i is not recorded)
+            self.record = replace(self.record, incidents=kept)
+
+    def incidents(self) -> dict[Key, Incident]:
+        """Return all incidents, the new ones too; their counts may be out of date."""
+        return self.recorded | {key: each.incident for key, each in self.entries.items()}
+
+    def placed(self, fault: Fault) -> tuple[Fault, Key]:
+        """Return the fault and the key of its incident; without its GPU if its rule has enough others."""
+        rule, gpu, boot_id = fault.finding.rule, fault.finding.gpu, fault.finding.position.boot_id
+        key = (rule, gpu, fault.severity.taints, boot_id)
+        if gpu is None or self.entry(key) is not None:
+            return fault, key
+        gpus = {known[1] for known in self.incidents() if known[0] == rule} - {None, gpu}
+        if len(gpus) < GPUS_OF_RULE_MOST:
+            return fault, key
+        fault = replace(fault, finding=fault.finding._replace(gpu=None))
+        return fault, (rule, None, fault.severity.taints, boot_id)
+
+    def make_room(self, fault: Fault) -> bool:
+        """Whether the record may have one more incident, for this fault; the least needed one gives way.
+
+        A released incident gives way, and for a fault that taints any other that does not.
+        """
+        incidents = self.incidents()
+        if fault.source is Source.POD:
+            incidents = {key: each for key, each in incidents.items() if each.source is Source.POD}
+        if len(incidents) < (INCIDENTS_OF_PODS_MOST if fault.source is Source.POD else INCIDENTS_MOST):
+            return True
+        taints = fault.severity.taints
+        spare = [
+            (
+                each.state is not IncidentState.RELEASED,
+                each.taints,
+                each.source is not Source.POD,
+                each.last_ns,
+                key,
+            )
+            for key, each in incidents.items()
+            if (taints and not each.taints) or each.state is IncidentState.RELEASED
+        ]
+        if spare:
+            self.remove(min(spare, key=lambda each: each[:4])[-1])
+        return bool(spare)
+
+    def read_to(self, position: KernelPosition, own_boot: str | None) -> None:
+        """Note that the kernel log of the Node's own boot was folded up to the position."""
+        if position.boot_id != own_boot:
+            return
+        if self.read.boot_id != position.boot_id:
+            self.read = position
+        elif position.known:
+            self.read = self.read.later(position)
+
+    def finish(self) -> NodeRecord:
+        """Build the record from the incidents."""
+        if self.entries or self.read is not self.record.read:
+            values = {id(each.recorded): each.value() for each in self.entries.values()}
+            kept = (values.get(id(incident), incident) for incident in self.record.incidents)
+            new = (each.value() for each in self.entries.values() if each.recorded is None)
+            self.record = replace(self.record, incidents=(*kept, *new), read=self.read)
+        return self.record

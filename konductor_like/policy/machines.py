@@ -14,8 +14,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import combinations
 
-from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState
-from konductor_like.model.time import SECOND_NS
+from konductor_like.model import (
+    Fault,
+    Incident,
+    IncidentState,
+    KernelPosition,
+    Machine,
+    Needs,
+    NodeRecord,
+    NodeState,
+    Source,
+)
+from konductor_like.model.time import SECOND_NS, unix_ns
+from konductor_like.policy.covers import parts_still_needed
 
 RESTART_OVERLAP_NS = 150 * SECOND_NS
 """Nanoseconds for which heartbeats of two boots may overlap when a machine restarts and its clock is
@@ -24,6 +35,12 @@ UNAMBIGUOUS_AFTER_NS = 900 * SECOND_NS
 """Nanoseconds of silence of one of two boots after which the name is unambiguous again."""
 HEARTBEAT_LEAD_NS = 120 * SECOND_NS
 """Nanoseconds by which a heartbeat must be later than our reading of a line: a node's clock may be fast."""
+UPTIME_MARGIN_US = 900_000_000
+"""Microseconds by which a kernel stamp may exceed the boot's longest possible uptime: stamps drift, clocks
+are set."""
+OPTED_OUT = "the node is opted out"
+NO_GPU = "the node has no GPU"
+BOOT_LEFT = "the line is from an earlier boot of the node"
 BOOTS_KEPT = 4
 PAST_BOOTS_KEPT = 8
 RELEASE_MEMORY = timedelta(days=1)
@@ -96,13 +113,65 @@ def boots_left(state: NodeState, boots: Sequence[HeardBoot], since_ns: Mapping[s
     )
 
 
-def leave_boots(state: NodeState, boots: Collection[str]) -> NodeRecord:
+def at_present_machine(state: NodeState, left: Collection[str], now: datetime) -> NodeRecord:
+    """Return the record adapted to the machine and the boot that the Node has now.
+
+    ``left`` are boots that the Node has left. The record is the identical object if nothing changes.
+    """
+    record, machine = _without_boots(state.record, left, state.machine), state.machine
+    known = record.machine
+    if known is not None and known.node_uid != machine.node_uid and known.system_id != machine.system_id:
+        # Somebody applied a manifest with the annotation of another machine: that record is not this
+        # machine's.
+        return NodeRecord(machine=machine)
+    if known is not None and known.boot_id != machine.boot_id and known.boot_id and machine.boot_id:
+        past = (known.boot_id, *(boot for boot in record.past_boots if boot != known.boot_id))
+        record = replace(
+            record,
+            past_boots=tuple(boot for boot in past if boot != machine.boot_id)[:PAST_BOOTS_KEPT],
+            # Released incidents end with their boot.
+            incidents=tuple(
+                incident
+                for incident in record.incidents
+                if incident.last.boot_id == machine.boot_id or incident.state is not IncidentState.RELEASED
+            ),
+            part_covers=parts_still_needed(record.part_covers, machine.boot_id, now),
+            read=KernelPosition(machine.boot_id),
+            booted_after_ns=None,
+        )
+        if None not in (known.system_id, machine.system_id) and known.system_id != machine.system_id:
+            record = replace(record, incidents=tuple(map(_of_another_machine, record.incidents)))
+    booted_after_ns = record.booted_after_ns or state.booted_after_ns
+    if (record.machine, record.booted_after_ns) != (machine, booted_after_ns):
+        record = replace(record, machine=machine, booted_after_ns=booted_after_ns)
+    if all(incident.state is not IncidentState.PENDING for incident in record.incidents):
+        return record
+    return replace(
+        record,
+        # A pending incident becomes active when the Node reaches its boot.
+        incidents=tuple(
+            replace(incident, state=IncidentState.ACTIVE)
+            if incident.state is IncidentState.PENDING and incident.last.boot_id == machine.boot_id
+            else incident
+            for incident in record.incidents
+        ),
+    )
+
+
+def _of_another_machine(incident: Incident) -> Incident:
+    """Return the incident of a Node that another machine runs now: a person has to look at both machines."""
+    if not incident.taints or incident.by_person:
+        return incident
+    advice = "Another machine has the name of this Node now. Check the machine, then reset the node."
+    return replace(incident, advice=advice, needs=Needs.INSPECTION.value)
+
+
+def _without_boots(record: NodeRecord, boots: Collection[str], machine: Machine) -> NodeRecord:
     """Return the record after the Node left these boots: their pending incidents are removed.
 
-    The record is the identical object if nothing changes. The Node's present boot is never left.
+    The Node's present boot is never left.
     """
-    record = state.record
-    left = sorted(pending_boots(record).intersection(boots) - {state.machine.boot_id})
+    left = sorted(pending_boots(record).intersection(boots) - {machine.boot_id}) if boots else ()
     if not left:
         return record
     return replace(
@@ -114,6 +183,37 @@ def leave_boots(state: NodeState, boots: Collection[str]) -> NodeRecord:
             if not (incident.state is IncidentState.PENDING and incident.last.boot_id in left)
         ),
     )
+
+
+def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
+    """Return why a fault is no evidence about the Node's present machine and boot, or None."""
+    boot_id = fault.finding.position.boot_id
+    if state.opted_out:
+        return OPTED_OUT
+    is_past = boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots
+    if boot_id is None and state.booted_after_ns is not None:
+        is_past = _precedes_boot(state.booted_after_ns, fault.finding.position.stamp_us, now)
+    if is_past:
+        return BOOT_LEFT
+    if fault.timestamp_ns < state.created_ns and (boot_id is None or boot_id != state.machine.boot_id):
+        return "the line is older than this Node"
+    if not state.is_gpu_node and not (fault.source is Source.KERNEL and fault.finding.kind.proves_gpu):
+        return NO_GPU
+    return None
+
+
+def _precedes_boot(booted_after_ns: int, stamp_us: int | None, now: datetime) -> bool:
+    """Whether a stamp without a boot id is higher than the present boot can have reached by now."""
+    uptime_us = max(0, unix_ns(now) - booted_after_ns) // 1000
+    return stamp_us is not None and stamp_us > uptime_us + uptime_us // 1000 + UPTIME_MARGIN_US
+
+
+def with_boot(fault: Fault, boot_id: str | None) -> Fault:
+    """Return the fault with a boot id: a line without one is of the present boot."""
+    position = fault.finding.position
+    if position.boot_id is not None or boot_id is None:
+        return fault
+    return replace(fault, finding=fault.finding._replace(position=replace(position, boot_id=boot_id)))
 
 
 def recent_releases(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 
 from konductor_like.model import (
     EVIDENCE_CHARS,
@@ -25,13 +24,14 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Severity,
+    Snapshot,
     Verb,
 )
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.health import SUSPECT, health_of, with_states
 from konductor_like.policy.incidents import fold_faults
 from konductor_like.policy.needs import need_of
-from konductor_like.policy.release import release_part, released_by_hand
+from konductor_like.policy.release import release_part
 from konductor_like.policy.wording import act_of, name_of
 
 OPERATOR = IncidentKey(OPERATOR_RULE, None)
@@ -165,9 +165,7 @@ def open_to_release(state: NodeState) -> list[Incident]:
 
 def _up_to_date(state: NodeState, at: datetime) -> NodeRecord:
     """Return the record as the controller would write it now, after a reboot or a removal by hand."""
-    removed = state.record.life.tainted_at is not None and not state.tainted
-    removal = partial(released_by_hand, state=state, now=at, read_ns={}) if removed else None
-    return with_states(fold_faults(state, (), (), at, removal=removal).record, tainted=state.tainted)
+    return with_states(fold_faults(state, (), Snapshot({}), at).record, tainted=state.tainted)
 
 
 def _is_open(incident: Incident) -> bool:

@@ -29,7 +29,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.incidents import why_not_of_node
+from konductor_like.policy.machines import why_not_of_node
 
 RECENT_NS = 900 * SECOND_NS
 """Nanoseconds of age below which evidence from before our start may cause a write, as after a crash."""

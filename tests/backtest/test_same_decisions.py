@@ -15,6 +15,7 @@ from konductor_like.backtest.simulation import SimulatedNodes, Simulation
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
 from konductor_like.cluster.node_writer import DryRunWriter
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.observation import Observer
 from konductor_like.controller.ports import DryRunEvents, DryRunNodes, Nodes
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
@@ -161,11 +162,13 @@ def by_the_controller(written: list[WrittenLine], case: Case) -> list[Taint]:
             source: SourceReader(source, client, query, settings, START_NS)
             for source, query in {Source.KERNEL: kernel, Source.POD: pods}.items()
         }
+        report = Report(metrics, dry_run=True)
         reconciler = Reconciler(
             nodes,
+            Observer(nodes, report),
             writer,
             DryRunEvents(),
-            Report(metrics, dry_run=True),
+            report,
             metrics,
             policy=policy,
             start=Checkpoint(dict.fromkeys(readers, START_NS), 0),

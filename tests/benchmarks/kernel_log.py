@@ -7,7 +7,7 @@ from pathlib import Path
 
 from konductor_like.detection import find
 from konductor_like.model import Source
-from tests.detection.corpus import own_cases
+from tools.quality.corpus import own_cases
 
 NOISE = (
     "usb 1-1: new high-speed USB device number {n} using xhci_hcd",

@@ -9,7 +9,7 @@ import pytest
 
 from konductor_like.detection import packaged
 from konductor_like.model import Source
-from tests.detection.corpus import own_cases
+from tools.quality.corpus import own_cases
 
 pytestmark = pytest.mark.bench
 

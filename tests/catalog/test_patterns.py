@@ -10,7 +10,7 @@ import re2
 
 from konductor_like.catalog import PatternRule, load_catalog
 from konductor_like.model import Source
-from tests.detection.corpus import own_cases
+from tools.quality.corpus import own_cases
 
 CATALOG = load_catalog()
 RULES = (*CATALOG.kernel_rules, *CATALOG.pod_rules)

@@ -38,11 +38,6 @@ def _changed(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda real: lambda *args, **more: change(real(*args, **more))
 
 
-def _with_argument(**instead: Any) -> Callable[[Any], Any]:
-    """Replace a function by one that overrides these arguments."""
-    return lambda real: lambda *args, **more: real(*args, **{**more, **instead})
-
-
 def _cursor_moves_before_the_plan(real: Any) -> Any:
     def run(self: Any, lines: Any, read_ns: Any, *rest: Any, **more: Any) -> Any:
         self._checkpoint = Checkpoint({**self._read_ns, **read_ns}, self._act_from_ns)
@@ -267,7 +262,7 @@ MUTANTS: dict[str, Mutant] = {
         example="a fault after a reset taints although the clock of its node is behind",
     ),
     "a taint removed by hand is set again": Mutant(
-        *("policy.fold_faults", _with_argument(removal=None)),
+        *("policy.released_by_hand", _first_argument),
         example="a taint that was removed by hand is not set again",
     ),
     "an acknowledgement is forgotten": Mutant(

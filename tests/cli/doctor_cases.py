@@ -44,7 +44,7 @@ from tests.cli.doctor_damages import (
     warned,
 )
 from tests.cli.doctor_site import GPU_NODES, daemonset, deployment, pod
-from tests.manifests.manifests import documents
+from tools.manifests.manifests import documents
 
 CASES = [
     broken("the API server is down", kube(lambda kube: kube.stop()), "API server", "cannot be reached"),

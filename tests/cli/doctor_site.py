@@ -16,7 +16,7 @@ from konductor_like.cli.doctor.gather import gather
 from konductor_like.cli.session import load_settings
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, Carried, with_act
+from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, LeasePayload, with_act
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings
 from konductor_like.model import Checkpoint, Coverage, Source
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
@@ -29,9 +29,9 @@ from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.loki import LokiServer, shipped
 from konductor_like.sandbox.loki.limits import LokiLimits
 from tests.cli.scenes import settings_of
-from tests.manifests.manifests import documents, only
 from tests.manifests.policy import StoredPolicies
 from tests.manifests.roles import CONTROLLER, rules_of
+from tools.manifests.manifests import documents, only
 
 GPU_NODES = ("gpu-1.example.com", "gpu-2.example.com", "gpu-3.example.com")
 BOOT = "0b1c2d3e-0000-4000-8000-000000000001"
@@ -175,7 +175,7 @@ class Site:
         tried = {**well, **self.attempts}
         attempts = Attempts(self.holder, tried, self.unwritten, taints, heard=heard)
         since = Checkpoint(read, act_from_ns=unix_ns(now - timedelta(days=3)))
-        lease.renew(Carried(since, coverage, attempts=attempts if self.publishes else None))
+        lease.renew(LeasePayload(since, coverage, attempts=attempts if self.publishes else None))
 
 
 def _beat(wall: datetime) -> str:

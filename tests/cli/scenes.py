@@ -12,7 +12,7 @@ from typing import Any
 from konductor_like.build import this_program
 from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_annotations import Carried, annotated
+from konductor_like.cluster.lease_annotations import LeasePayload, annotated
 from konductor_like.cluster.node_record import encode
 from konductor_like.cluster.published import (
     BUILD_ANNOTATION,
@@ -249,7 +249,7 @@ def seed_lease(
     read = Checkpoint({Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}, act_from_ns=ago_ns(86_400))
     coverage = Coverage(ago(20), frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
     well = dict.fromkeys(Doing, Attempt(ago(5))) | {Doing.WRITE: Attempt()}
-    lease.renew(Carried(read, coverage, attempts=Attempts(HOLDER, well, heard=10)))
+    lease.renew(LeasePayload(read, coverage, attempts=Attempts(HOLDER, well, heard=10)))
 
 
 def note_on_the_lease(folder: Path, key: str, value: str | None) -> None:

@@ -19,7 +19,7 @@ from konductor_like.detection import packaged
 from konductor_like.model import Act, Coverage, Gap, Loss, Misnamed
 from tests.cli.conftest import Run
 from tests.cli.scenes import NOW, every_state, failing_jobs, settings_of
-from tests.generate_docs import DOCS
+from tools.generate_docs import DOCS
 
 PAGE = (DOCS / "reference" / "json.md").read_text("utf-8")
 

@@ -30,8 +30,8 @@ from tests.cli.doctor_damages import AUTOSCALER, BINDING, THIRD, Case, remove
 from tests.cli.doctor_site import Site, deployment, facts_of
 from tests.cli.test_docs import described, names
 from tests.cli.transcripts import forget_settings
-from tests.manifests.embed import ADMISSION, admission
 from tests.manifests.roles import CONTROLLER
+from tools.manifests.embed import ADMISSION, admission
 
 
 def by_name(links: tuple[Link, ...]) -> dict[str, Link]:

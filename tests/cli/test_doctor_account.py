@@ -29,8 +29,8 @@ from tests.cli.doctor_damages import (
 )
 from tests.cli.doctor_site import GPU_NODES, Site
 from tests.cli.test_doctor import by_name
-from tests.manifests.manifests import documents, only
 from tests.manifests.roles import rules_of
+from tools.manifests.manifests import documents, only
 
 POLICY_KINDS = {
     "validatingadmissionpolicies": "ValidatingAdmissionPolicy",

@@ -16,7 +16,7 @@ from konductor_like.detection import packaged
 from konductor_like.model import Source
 from tests.catalog.test_descriptions import ENTRIES
 from tests.cli.conftest import Run
-from tests.generate_docs import runbooks as runbooks_in_docs
+from tools.generate_docs import runbooks as runbooks_in_docs
 
 USER_WRITTEN = (
     "<12>NVRM: Xid (PCI:0000:2a:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."

@@ -11,7 +11,7 @@ import pytest
 from konductor_like.sandbox.loki import LokiServer
 from tests.cli.conftest import Cluster
 from tests.docs.shell import our_commands, prompted
-from tests.generate_docs import DOCS
+from tools.generate_docs import DOCS
 
 COMMANDS = [each for line in prompted(DOCS / "start" / "laptop.md") for each in our_commands(line)]
 

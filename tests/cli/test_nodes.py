@@ -268,7 +268,7 @@ def test_a_dry_run_changes_nothing(command: tuple[str, ...], how: str, cluster: 
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (409, "node/gpu-1 keeps changing and was not reset; try again"),
+        (409, "node/gpu-1 keeps changing and was not released; try again"),
         (404, "node/gpu-1 not found"),
     ],
 )
@@ -426,14 +426,16 @@ def test_a_node_that_fails_between_the_question_and_the_write_is_not_released(
 
     assert done.code == 1
     needs = "it needs reboot (xid 79 on GPU 0000:9b:00)"
-    assert f"node/gpu-1 failed meanwhile and was not {'purged' if options else 'reset'}: {needs}" in done.err
+    assert (
+        f"node/gpu-1 failed meanwhile and was not {'purged' if options else 'released'}: {needs}" in done.err
+    )
     assert decode_node(server.node("gpu-1")).tainted
 
 
 @pytest.mark.parametrize(
     ("arguments", "scene", "asked"),
     [
-        ([], "brake full", ["Reset 8 nodes: gpu-1, gpu-2, "]),
+        ([], "brake full", ["Release 8 nodes: gpu-1, gpu-2, "]),
         (["--purge"], "every state", ["Purge 8 nodes: gpu-1, gpu-2, ", "is lost", "may taint them again"]),
     ],
     ids=["reset", "purge"],

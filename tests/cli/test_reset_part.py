@@ -106,7 +106,7 @@ def test_too_many_faults_released_one_by_one_ask_for_a_reset_of_the_whole_node(
     done = run("reset", "gpu-1", "--rule", "79", "--yes")
 
     assert done.code == 1
-    assert "node/gpu-1 has too many faults released one by one: reset without --rule and --gpu" in done.err
+    assert "node/gpu-1 has too many faults released one by one: give neither --rule nor --gpu" in done.err
     assert run("reset", "gpu-1", "--yes").code == 0
     assert not tainted(server)
 
@@ -146,5 +146,5 @@ def test_without_names_only_nodes_with_such_a_fault_are_reset(server: Kubernetes
 
     assert done.out == "node/gpu-1\n"
     assert run("reset", "--rule", "14", "--yes").err == (
-        "Nothing to reset: no node has the taint, and the brake holds no node with such a fault.\n"
+        "Nothing to release: no node has the taint, and the brake holds no node with such a fault.\n"
     )

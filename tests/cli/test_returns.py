@@ -34,6 +34,7 @@ from konductor_like.model import (
     SkipReason,
     Source,
 )
+from konductor_like.model.attempts import Attempts
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import release
 from konductor_like.sandbox.kubernetes.fleet import make_node
@@ -254,6 +255,28 @@ def test_no_return_is_promised_to_a_node_that_was_not_heard_in_full(
     found = explained(rebooted(), coverage=coverage)
 
     assert found == f"does not return by itself now: {why}" if why else found.startswith("returns by itself")
+
+
+@pytest.mark.parametrize(
+    ("kept", "more", "why", "advice"),
+    [
+        ({"gpu-1": "gap"}, 0, "its kernel log has a gap", "Test the node"),
+        ({"gpu-1": "moon"}, 0, "for a reason that this command does not know (moon)", "Test the node"),
+        ({"gpu-2": "gap"}, 3, "keeps more nodes out than its Lease can name", "Test the node"),
+        ({"gpu-1": "replaying"}, 0, "the controller still reads older lines", "returns by itself later"),
+        ({"gpu-1": "too-young"}, 0, None, "returns by itself when its kernel log was heard for 10m"),
+        ({"gpu-2": "gap"}, 0, None, "returns by itself when its kernel log was heard for 10m"),
+    ],
+)
+def test_a_guard_that_only_the_controller_knows_is_shown_from_its_lease(
+    kept: dict[str, str], more: int, why: str | None, advice: str
+) -> None:
+    report = status(rebooted(), attempts=Attempts("holder", kept_out=kept, kept_more=more))
+
+    [node, _] = status_document(report)["nodes"]
+    assert (why in node["whyNotReturned"]) if why else node["whyNotReturned"] is None
+    assert advice in node["advice"]
+    assert (node["action"] == "wait") is advice.startswith("returns")
 
 
 def test_a_held_node_on_probation_is_not_said_to_return_by_itself() -> None:

@@ -22,7 +22,16 @@ from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import Fleet, status_report
 from konductor_like.cli.status.text import View, status_lines
 from konductor_like.cluster.node_condition import wanted
-from konductor_like.model import Change, Coverage, EventReason, Fault, GpuCount, NodeState, Severity
+from konductor_like.model import (
+    Change,
+    Coverage,
+    EventReason,
+    Fault,
+    GpuCount,
+    GpuCounts,
+    NodeState,
+    Severity,
+)
 from konductor_like.notify.messages import KINDS
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.needs import REPEAT_ADVICE, unrepaired
@@ -105,7 +114,7 @@ def short_of_gpus() -> Cluster:
     cluster = rebooted("gpu-1")
     record = replace(cluster.nodes["gpu-1"].record, gpus=8)
     cluster = changed(cluster, gpus=GpuCount(7, 8), record=record)
-    cluster.snapshot = replace(cluster.snapshot, short_of_gpus={"gpu-1": "7 of 8 GPUs"})
+    cluster.snapshot = replace(cluster.snapshot, gpus=GpuCounts())
     cluster.tick()
     return cluster
 

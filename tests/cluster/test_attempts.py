@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from konductor_like.cluster.attempts import (
     ATTEMPTS_ANNOTATION,
     BYTES_MOST,
+    KEPT_BYTES_MOST,
     decode_attempts,
     encode_attempts,
 )
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import read_lease
-from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.lease_annotations import LeasePayload
 from konductor_like.model import Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.sandbox.kubernetes import KubernetesServer
@@ -31,6 +32,7 @@ ATTEMPTS = Attempts(
     taints=1,
     others=1,
     heard=10,
+    kept_out={"gpu-7": "gap", "gpu-8": "too-young"},
 )
 
 
@@ -52,13 +54,16 @@ def test_the_annotation_is_bounded_and_nodes_that_do_not_fit_are_counted(
     unwritten = tuple(Unwritten(name, Verb.TAINT, "xid.79") for name in names)
     latest = dict.fromkeys(Doing, Attempt(NOON, NOON, error))
 
-    text = encode_attempts(Attempts("a", latest, unwritten, taints=len(names)))
+    kept = dict.fromkeys(names, "too-young")
+    attempts = Attempts("a", latest, unwritten, taints=len(names), kept_out=kept)
+    text = encode_attempts(attempts)
     found, _ = decode_attempts(text)
 
-    assert len(text.encode("utf-8", "replace")) <= max(BYTES_MOST, 6 * 4 * 160 + 1000)
+    assert len(text.encode("utf-8", "replace")) <= max(BYTES_MOST, 6 * 4 * 160 + 1000) + KEPT_BYTES_MOST
     assert found is not None
     assert found.taints == len(names)
     assert found.complete == (len(found.unwritten) == len(names))
+    assert len(found.kept_out) + found.kept_more == len(kept)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +85,8 @@ def test_a_mangled_annotation_is_reported_and_the_rest_counts(text: str, kept: A
 def test_the_holder_writes_its_attempts_with_the_renewal(kube: KubeClient) -> None:
     lease = candidate(kube, Clock())
     lease.try_acquire()
-    lease.renew(Carried(attempts=ATTEMPTS))
-    lease.renew(Carried())  # before the first reconcile the annotation stays
+    lease.renew(LeasePayload(attempts=ATTEMPTS))
+    lease.renew(LeasePayload())  # before the first reconcile the annotation stays
 
     seen = read_lease(kube, NAMESPACE, NAME)
 
@@ -92,7 +97,7 @@ def test_the_holder_writes_its_attempts_with_the_renewal(kube: KubeClient) -> No
 def test_the_attempts_of_another_controller_prove_nothing(kube: KubeClient) -> None:
     first, second = candidate(kube, Clock()), candidate(kube, Clock(), "b")
     first.try_acquire()
-    first.release(Carried(attempts=ATTEMPTS))
+    first.release(LeasePayload(attempts=ATTEMPTS))
 
     second.try_acquire()
     seen = read_lease(kube, NAMESPACE, NAME)

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from konductor_like.cluster.errors import (
-    Backoff,
     KubeBadAnswer,
     KubeConflict,
     KubeError,
@@ -118,18 +117,6 @@ def test_after_a_servers_failure_nobody_knows_whether_a_write_was_made(code: int
 )
 def test_the_servers_wish_for_patience_is_understood(header: str | None, seconds: float | None) -> None:
     assert error_of("list nodes", 429, b"", retry_after=header).retry_after_seconds == seconds
-
-
-def test_waits_double_and_are_spread() -> None:
-    backoff = Backoff(first_seconds=1, most_seconds=8)
-
-    for failures, most in [(1, 1), (2, 2), (3, 4), (4, 8), (50, 8), (5000, 8)]:
-        waits = {backoff.seconds(failures) for _ in range(50)}
-        assert most / 2 <= min(waits) < max(waits) <= most
-
-
-def test_waits_are_never_shorter_than_asked_for() -> None:
-    assert Backoff(first_seconds=1).seconds(1, 30.0) == 30.0
 
 
 def test_a_web_page_does_not_say_that_an_object_is_missing() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from dataclasses import replace
 
 import pytest
@@ -9,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.events import LeaseEvents, NodeEvents, event_name, events_of, shortened
+from konductor_like.cluster.events import JobEvents, LeaseEvents, NodeEvents, event_name, events_of, shortened
 from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes
+from konductor_like.cluster.pods import Owner
 from konductor_like.model import Act, Change, EventReason, NodeRecord, NodeState, Release, Verb
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
-from tests.cluster.scenes import NOON, raw_node, state_of, wait_until
+from tests.cluster.scenes import NOON, raw_node, state_of
 
 TAINTED = EventReason.TAINTED
 
@@ -107,6 +107,17 @@ def test_the_server_is_given_the_time_it_asks_for(
     assert slept == [30.0, 30.0]
 
 
+@pytest.mark.parametrize(("status", "tries"), [(500, 2), (403, 1)], ids=["may pass", "stays"])
+def test_an_event_to_the_owner_of_a_job_is_tried_twice_at_most(
+    server: KubernetesServer, client: KubeClient, status: int, tries: int
+) -> None:
+    server.mishaps.add(refusal(status), times=None)
+    events = JobEvents(client, "konductor-like-0", sleep=lambda _: None)
+
+    assert events.send(Owner("batch/v1", "Job", "ml", "train", "uid"), "Node gpu-1 failed.", "x", "act")
+    assert len(server.calls("create", "events")) == tries
+
+
 def test_a_stop_ends_the_waiting(server: KubernetesServer, client: KubeClient, node: NodeState) -> None:
     server.mishaps.add(refusal(429, retry_after_seconds=30), times=None)
 
@@ -167,11 +178,11 @@ def test_a_long_message_keeps_both_ends() -> None:
     assert " … " in text
 
 
-@pytest.fixture
-def about_lease(server: KubernetesServer, client: KubeClient) -> LeaseEvents:
-    """A sender of Events about a Lease that has a holder."""
+def test_an_event_about_the_fleet_shows_in_kubectl_describe_lease_once(
+    server: KubernetesServer, client: KubeClient
+) -> None:
     server.create_namespace("konductor-like")
-    lease = LeaderLease(
+    holder = LeaderLease(
         client,
         "konductor-like",
         "konductor-like",
@@ -180,14 +191,11 @@ def about_lease(server: KubernetesServer, client: KubeClient) -> LeaseEvents:
         renew_deadline_seconds=20,
         renew_interval_seconds=10,
     )
-    assert lease.try_acquire().is_ours
-    return LeaseEvents(client, lambda: lease.reference, "konductor-like-0", lambda: NOON)
+    assert holder.try_acquire().is_ours
+    events = LeaseEvents(client, "konductor-like-0", lambda: NOON)
 
-
-def test_an_event_about_the_fleet_shows_in_kubectl_describe_lease(
-    server: KubernetesServer, about_lease: LeaseEvents
-) -> None:
-    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
+    for _ in range(2):
+        assert events.send(holder.reference, EventReason.SILENT, "600 nodes are silent")
 
     (event,) = server.objects("events", "konductor-like")
     (lease,) = server.objects("leases", "konductor-like")
@@ -199,113 +207,6 @@ def test_an_event_about_the_fleet_shows_in_kubectl_describe_lease(
         "uid": lease["metadata"]["uid"],
     }
     assert (event["type"], event["reason"]) == ("Warning", "KernelLogSilent")
-
-
-def test_the_same_event_about_the_fleet_sent_twice_is_one_event(
-    server: KubernetesServer, about_lease: LeaseEvents
-) -> None:
-    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
-    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
-
-    assert len(server.objects("events", "konductor-like")) == 1
-
-
-def test_an_event_about_the_fleet_that_is_refused_raises_nothing(
-    server: KubernetesServer, about_lease: LeaseEvents
-) -> None:
-    server.access.deny("create", "events", "*")
-
-    assert not about_lease.send(EventReason.SILENT, "600 nodes are silent")
-
-
-def test_of_many_events_about_the_fleet_that_a_slow_server_keeps_waiting_some_are_left_out(
-    about_lease: LeaseEvents, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answering, sent = threading.Event(), []
-
-    def create(_client: KubeClient, _path: str, body: dict[str, object]) -> None:
-        answering.wait(10)
-        sent.append(body["message"])
-
-    monkeypatch.setattr(KubeClient, "create", create)
-    for number in range(300):
-        about_lease.send_soon(EventReason.SILENT, f"news {number}")
-    answering.set()
-
-    wait_until(lambda: len(sent) >= 100)
-    wait_until(about_lease._waiting.empty)
-    assert sent[:100] == [f"news {number}" for number in range(100)]
-    assert len(sent) <= 101
-
-
-def test_a_bug_in_one_event_about_the_fleet_does_not_stop_the_next_ones(
-    server: KubernetesServer,
-    about_lease: LeaseEvents,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    create, failures = KubeClient.create, [ValueError("a bug")]
-
-    def failing_once(client: KubeClient, path: str, body: dict[str, object]) -> object:
-        if failures:
-            raise failures.pop()
-        return create(client, path, body)
-
-    monkeypatch.setattr(KubeClient, "create", failing_once)
-    about_lease.send_soon(EventReason.SILENT, "first")
-    about_lease.send_soon(EventReason.SILENT, "second")
-
-    wait_until(lambda: bool(server.objects("events", "konductor-like")))
-    assert [each["message"] for each in server.objects("events", "konductor-like")] == ["second"]
-    assert "Please report this." in caplog.text
-
-
-def test_an_event_about_the_fleet_is_sent_again_after_an_outage(
-    server: KubernetesServer, client: KubeClient, about_lease: LeaseEvents
-) -> None:
-    server.mishaps.add(refusal(500), times=3)
-    waits: list[float] = []
-    patient = LeaseEvents(
-        client, about_lease._reference, "konductor-like-0", lambda: NOON, sleep=waits.append
-    )
-
-    assert patient.send(EventReason.SILENT, "600 nodes are silent")
-
-    assert len(waits) == 3
-
-
-def test_events_about_the_fleet_that_wait_at_the_end_are_sent(
-    server: KubernetesServer, about_lease: LeaseEvents
-) -> None:
-    for number in range(20):
-        about_lease.send_soon(EventReason.SILENT, f"news {number}")
-
-    about_lease.close()
-
-    assert len(server.objects("events", "konductor-like")) == 20
-    assert not about_lease._thread.is_alive()
-
-
-def test_the_end_does_not_wait_for_a_server_that_does_not_answer(
-    about_lease: LeaseEvents, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answering, sent = threading.Event(), []
-
-    def create(_client: KubeClient, _path: str, body: dict[str, object]) -> None:
-        answering.wait(30)
-        sent.append(body)
-
-    monkeypatch.setattr(KubeClient, "create", create)
-    monkeypatch.setattr("konductor_like.cluster.events.CLOSE_SECONDS", 0.1)
-    for number in range(300):
-        about_lease.send_soon(EventReason.SILENT, f"news {number}")
-
-    about_lease.close()
-
-    assert about_lease._thread.is_alive()
-    answering.set()
-    about_lease._thread.join(10)
-    assert len(sent) == 1
 
 
 def test_the_id_of_the_write_ends_the_message_and_is_in_an_annotation(

@@ -16,9 +16,9 @@ from konductor_like.model import HEALTH_LABEL, NEEDS_LABEL, Change, Needs, NodeR
 from konductor_like.sandbox.kubernetes import KubernetesServer, Review
 from tests.cluster.scenes import OURS, TEAM, raw_node, taint
 from tests.cluster.writer_scenes import Waits, make_writer
-from tests.manifests.manifests import documents
 from tests.manifests.policy import Policy, old_policy
 from tests.manifests.roles import CONTROLLER, rules_of
+from tools.manifests.manifests import documents
 
 DOCS = documents("controller_deployment.yaml")
 OLD, NEW = old_policy(), Policy(DOCS)

@@ -15,7 +15,6 @@ from konductor_like.cluster.node_decoder import (
     decode_node,
     last_writer,
     node_decoder,
-    parse_selector,
     says_gpu,
 )
 from konductor_like.cluster.node_record import encode
@@ -31,6 +30,7 @@ from konductor_like.model import (
     Taint,
 )
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
+from konductor_like.selectors import parse_selector
 from konductor_like.settings import Settings
 from tests.cluster.scenes import BOOT, OURS, TEAM, incident, raw_node, record, state_of
 

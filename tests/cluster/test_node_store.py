@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from konductor_like.backoff import Backoff
 from konductor_like.cluster import node_patch
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import Backoff, KubeForbidden, KubeRejected
+from konductor_like.cluster.errors import KubeForbidden, KubeRejected
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import NodeStore, list_nodes
 from konductor_like.model import Change, NodeState, Verb

@@ -18,7 +18,7 @@ from konductor_like.sandbox.kmsg import written_by
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.fleet import make_reader_pod, reader_pod_name
 from konductor_like.settings import Settings
-from tests.manifests.manifests import documents
+from tools.manifests.manifests import documents
 
 NAME = reader_pod_name("gpu-1")
 

@@ -12,7 +12,7 @@ import pytest
 
 from konductor_like import __version__
 from konductor_like.cluster import auth, transport
-from konductor_like.cluster.client import KubeClient, node_path
+from konductor_like.cluster.client import ACCESS_REVIEWS_PATH, KubeClient, node_path
 from konductor_like.cluster.errors import (
     KubeBadAnswer,
     KubeConfigError,
@@ -69,16 +69,18 @@ def test_a_write_names_its_field_manager(server: KubernetesServer, client: KubeC
     assert "konductor-like" in managers
 
 
-@pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
+@pytest.mark.parametrize(
+    ("method", "path", "write"),
+    [("GET", NODE, False), ("POST", ACCESS_REVIEWS_PATH, False), ("PATCH", NODE, True)],
+    ids=["read", "question", "write"],
+)
 def test_silence_is_a_timeout_whose_outcome_is_unknown_for_a_write(
-    server: KubernetesServer, client: KubeClient, write: bool
+    server: KubernetesServer, client: KubeClient, method: str, path: str, write: bool
 ) -> None:
     server.mishaps.add(Mishap(delay_seconds=5))
 
-    method = "PATCH" if write else "GET"
-
     with pytest.raises(KubeTimeout, match="gave no answer in time") as caught:
-        client._transport.ask("try", method, NODE, timeout_seconds=0.1)
+        client._transport.ask("try", method, path, timeout_seconds=0.1)
 
     assert caught.value.outcome_unknown is write
     server.stop()

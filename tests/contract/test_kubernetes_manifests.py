@@ -21,11 +21,11 @@ from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.resources import RESOURCES
 from tests.contract.kubernetes_target import KUBECONFIG_VARIABLE, Answer, Target, node_path, open_target
 from tests.manifests import node_changes
-from tests.manifests.manifests import documents, kubectl_manifests, only
 from tests.manifests.node_changes import Build
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of
 from tests.manifests.schema import problems
+from tools.manifests.manifests import documents, kubectl_manifests, only
 
 APPLY = "application/apply-patch+yaml"
 DOCS = documents("controller_deployment.yaml")

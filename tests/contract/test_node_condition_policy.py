@@ -29,10 +29,10 @@ from tests.contract.kubernetes_target import (
     refused,
 )
 from tests.contract.test_kubernetes_manifests import AS_CONTROLLER, PATIENCE_SECONDS, collection
-from tests.manifests.manifests import documents, only
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of
 from tests.manifests.schema import problems
+from tools.manifests.manifests import documents, only
 
 DOCS = documents("node_condition.yaml")
 AT = datetime(2026, 11, 2, 10, 4, 11, tzinfo=UTC)

@@ -7,24 +7,26 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from konductor_like.catalog import Catalog, load_catalog
+from konductor_like.catalog import UserRules, load_catalog
 from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
 from konductor_like.cluster.node_writer import DryRunWriter, Outcome, WriteResult
+from konductor_like.controller.active_rules import RulesInForce
 from konductor_like.controller.coverage_report import CoverageReport
 from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.gpu_counts import GpuMemory
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.observation import Observer
 from konductor_like.controller.operator_controls import OperatorControls
 from konductor_like.controller.ports import DryRunEvents, dry_run_fleet_event
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
-from konductor_like.detection import detect
+from konductor_like.detection import Detector, detect
 from konductor_like.model import (
     Change,
     Checkpoint,
     Controls,
     EventReason,
     Fault,
+    GpuCounts,
     LogLine,
     NodeState,
     Source,
@@ -91,29 +93,36 @@ class Scene:
         detect: Callable[[LogLine], Fault | None] = detect,
         *,
         nodes: Mapping[str, NodeState] | None = None,
+        cluster: Cluster | None = None,
         start: Checkpoint | None = None,
         fleet: FleetMonitor | None = None,
         lease: Controls | None = None,
-        catalog: Catalog | None = None,
+        controls: OperatorControls | None = None,
+        rules: UserRules | None = None,
     ) -> None:
-        """With a ``catalog``, the reconciler counts GPUs."""
-        controls = SimpleNamespace(update=lambda _now, **_: lease, unread=False)
-        self.cluster = Cluster(nodes_of(size) if nodes is None else nodes)
+        """With ``rules``, the reconciler counts GPUs."""
+        if lease is not None:
+            read = SimpleNamespace(update=lambda _now, **_: lease, unread=False)
+            controls = cast("OperatorControls", read)
+        policy = PolicyConfig()
+        if rules is not None:
+            policy = RulesInForce(rules, Detector(rules.catalog)).under(policy)
+        self.cluster = cluster or Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
         self.fleet_events: list[tuple[EventReason, str]] = []
+        report = Report(self.metrics, fleet_event=lambda *told: self.fleet_events.append(told))
         self.reconciler = Reconciler(
             self.cluster,
+            Observer(self.cluster, report, controls=controls, fleet=fleet),
             self.cluster,
             self.cluster,
-            Report(self.metrics, fleet_event=lambda *told: self.fleet_events.append(told)),
+            report,
             self.metrics,
-            policy=PolicyConfig(),
+            policy=policy,
             start=start or Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900)),
             unknown_node_seconds=600,
             detect=detect,
-            fleet=fleet,
-            gpus=None if catalog is None else GpuMemory(self.metrics, lambda: catalog),
-            controls=None if lease is None else cast("OperatorControls", controls),
+            gpus=None if rules is None else GpuCounts(),
         )
 
     def run(self, *lines: LogLine, seconds: float, read: float | None = None) -> None:

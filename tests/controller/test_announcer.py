@@ -1,84 +1,42 @@
-"""Events are sent after the writes: in order, a few at once, without delaying a write, until close."""
+"""Events are sent after the writes, beside the reconcile. What side work promises: `test_side_work.py`."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from typing import Any, cast
 
-import pytest
-
-from konductor_like.controller import announcer as module
-from konductor_like.controller.announcer import SENDERS, Announcer
-from konductor_like.model import Change, EventReason, NodeState, Verb
+from konductor_like.controller.announcer import Announcer
+from konductor_like.controller.side_work import running
+from konductor_like.model import Change, EventReason, Verb
 from tests.policy.scenes import node
 
 
 class Sender:
-    """Remembers the Events that were sent; each send waits until the gate opens."""
+    """Remembers the Events that were sent."""
 
     def __init__(self) -> None:
-        self.gate = threading.Event()
-        self.begun: list[str] = []
-        self.lock = threading.Lock()
-        self.busy = threading.Semaphore(0)
+        self.sent: list[tuple[Any, ...]] = []
 
-    def send(self, node: NodeState, reason: EventReason, message: str, about: str, act: str = "") -> bool:
-        del reason, about, act
-        with self.lock:
-            self.begun.append(node.name)
-        self.busy.release()
-        assert self.gate.wait(10)
-        if message == "broken":
-            raise RuntimeError(message)
-        return True
+    def send(self, *event: object) -> bool:
+        self.sent.append(event)
+        return len(self.sent) > 1
 
 
-@pytest.fixture
-def sender() -> Iterator[Sender]:
-    """A sender whose gate opens when the test ends, if not before."""
-    made = Sender()
-    yield made
-    made.gate.set()
+def test_the_events_of_a_change_and_of_the_fleet_are_sent_before_the_end() -> None:
+    nodes, fleet = Sender(), Sender()
+    announcer = Announcer(cast("Any", nodes), cast("Any", fleet), lambda: {"name": "lease"})
+    also = ((EventReason.ENDED, "xid 63 ended"),)
 
+    with running(*announcer.threads):
+        announcer.announce(
+            node(), Change("gpu-1", Verb.RECORD, None, None, EventReason.RECORDED, "x", also=also)
+        )
+        announcer.announce(node(), Change("gpu-1", Verb.RECORD, None, None))
+        announcer.fleet(EventReason.SILENT, "40 nodes are silent", "act-1")
 
-def announce(announcer: Announcer, count: int, message: str = "x") -> None:
-    for number in range(count):
-        name = f"gpu-{number}"
-        change = Change(name, Verb.RECORD, None, None, EventReason.RECORDED, message)
-        announcer.announce(node(name), change)
-
-
-def test_a_few_are_sent_at_once_and_all_before_the_end(sender: Sender) -> None:
-    announcer = Announcer(sender.send)
-    announce(announcer, 20)
-    for _ in range(SENDERS):
-        assert sender.busy.acquire(timeout=10)
-
-    assert sorted(sender.begun) == sorted(f"gpu-{number}" for number in range(SENDERS))
-    sender.gate.set()
-    announcer.close()
-    assert len(sender.begun) == len(set(sender.begun)) == 20
-
-
-def test_after_an_event_that_raises_the_next_one_is_sent(sender: Sender) -> None:
-    sender.gate.set()
-    announcer = Announcer(sender.send)
-
-    announce(announcer, 2 * SENDERS, "broken")
-    announce(announcer, 1)
-    announcer.close()
-
-    assert len(sender.begun) == 2 * SENDERS + 1
-
-
-def test_close_does_not_wait_for_a_server_that_hangs(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CLOSE_SECONDS", 0.05)
-    monkeypatch.setattr(module, "WAITING_AT_MOST", SENDERS)
-    announcer = Announcer(sender.send)
-    announce(announcer, 1)
-    assert sender.busy.acquire(timeout=10)
-    announce(announcer, 50)
-
-    announcer.close()
-
-    assert len(sender.begun) <= 2 * SENDERS
+    assert {(state.name, reason, message) for state, reason, message, *_ in nodes.sent} == {
+        ("gpu-1", EventReason.RECORDED, "x"),
+        ("gpu-1", EventReason.ENDED, "xid 63 ended"),
+    }
+    assert fleet.sent == [({"name": "lease"}, EventReason.SILENT, "40 nodes are silent", "act-1")]
+    names = [thread.name for queue in announcer.threads for thread in queue._threads]
+    assert names == ["events-0", "events-1", "events-2", "lease-events"]

@@ -68,9 +68,9 @@ def test_writes_and_refusals_have_the_same_fields_and_the_page_describes_each() 
     assert [line["outcome"] for line in trail.lines] == ["applied", "applied", "refused"]
     [fields] = {tuple(line) for line in trail.lines}
     for name in fields[3:]:  # behind the log's own: ts, level, msg
-        assert f"| `{name}` |" in PAGE, name
+        assert f"- `{name}`: " in PAGE, name
     for why in SkipReason:
-        assert f"| `{why.value}` |" in PAGE, why
+        assert f"- `{why.value}`: " in PAGE, why
 
 
 def test_the_line_of_a_refusal_has_the_fault() -> None:

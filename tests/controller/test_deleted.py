@@ -14,7 +14,7 @@ from tests.policy.scenes import node
 TOLD = (
     "gpu-1 was deleted with the controller's taint. "
     "The brake counts it as out of service until 2026-03-04T12:05:10Z. "
-    "A machine that registers again is tainted again, until a person resets it."
+    "A machine that registers again is tainted again, until a person releases it."
 )
 
 

@@ -147,13 +147,13 @@ def test_a_boot_that_faults_wait_for_is_left_when_the_present_one_is_heard_and_c
 def test_a_node_made_anew_is_read_since_its_boot_and_where_that_is_unknown_for_a_day() -> None:
     scene = Scene()
     scene.hear(beat("gpu-1", 0, uptime=600), seconds=10)
-    scene.watch.returned(dict(scene.nodes))
+    scene.watch.observe(dict(scene.nodes))
     for name in ("gpu-1", "gpu-2"):
         machine = Machine("uid-anew", f"system-{name}", BOOT_A)
         scene.nodes[name] = replace(scene.nodes[name], machine=machine, created_ns=ns(100))
 
     scene.seconds = 110
-    scene.watch.returned(dict(scene.nodes))
+    scene.watch.observe(dict(scene.nodes))
 
     assert sorted(scene.wanted) == [("gpu-1", ns(-600)), ("gpu-2", ns(110 - 86_400))]
 
@@ -349,7 +349,7 @@ def test_a_node_that_is_still_read_back_is_read_back_by_the_next_controller_too(
     scene = Scene(Coverage(at(0)), at_seconds=600)
     made = replace(scene.nodes["gpu-1"], created_ns=ns(300))
     scene.nodes["gpu-1"] = made
-    scene.watch.returned(dict(scene.nodes))
+    scene.watch.observe(dict(scene.nodes))
     assert [name for name, _ in scene.wanted] == ["gpu-1"]
     coverage = scene.hear(seconds=610)
     assert coverage.backfill_ns == ns(300)
@@ -358,7 +358,7 @@ def test_a_node_that_is_still_read_back_is_read_back_by_the_next_controller_too(
 
     successor = Scene(coverage, at_seconds=700)
     successor.nodes["gpu-1"] = cluster.nodes["gpu-1"]
-    successor.watch.returned(dict(successor.nodes))
+    successor.watch.observe(dict(successor.nodes))
     assert [name for name, _ in successor.wanted] == ["gpu-1"]
 
     successor.backfilling.clear()
@@ -366,7 +366,7 @@ def test_a_node_that_is_still_read_back_is_read_back_by_the_next_controller_too(
     assert coverage.backfill_ns is None
     last = Scene(coverage, at_seconds=800)
     last.nodes["gpu-1"] = cluster.nodes["gpu-1"]
-    last.watch.returned(dict(last.nodes))
+    last.watch.observe(dict(last.nodes))
     assert last.wanted == []
 
 
@@ -376,7 +376,7 @@ def test_a_node_that_has_not_told_its_boot_is_still_to_be_read() -> None:
     machine = replace(state.machine, boot_id=None)
     scene.nodes["gpu-1"] = replace(state, machine=machine, created_ns=ns(300))
 
-    scene.watch.returned(dict(scene.nodes))
+    scene.watch.observe(dict(scene.nodes))
 
     assert scene.wanted == []
     assert scene.hear(seconds=610).backfill_ns == ns(300)
@@ -387,7 +387,7 @@ def test_a_node_for_which_too_many_others_wait_is_counted() -> None:
     scene.nodes["gpu-1"] = replace(scene.nodes["gpu-1"], created_ns=ns(300))
     scene.room = False
 
-    scene.watch.returned(dict(scene.nodes))
+    scene.watch.observe(dict(scene.nodes))
 
     dropped = scene.metrics.registry.get_sample_value("konductor_like_backfills_given_up_total")
     assert dropped == 1

@@ -13,7 +13,7 @@ from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.cluster.node_writer import Outcome, WriteResult
 from konductor_like.controller import logs
 from konductor_like.controller import reconciler as module
-from konductor_like.model import EventReason, GpuCount, IncidentState, NodeRecord, Plan, Snapshot, Verb
+from konductor_like.model import EventReason, GpuCount, IncidentState, NodeRecord, Plan, Verb
 from konductor_like.policy.decide import decide
 from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import fleet
@@ -25,8 +25,7 @@ def scene(size: int = 40, overrides: str = "") -> Scene:
     """Return a fleet whose nodes have eight GPUs each, after its first reconcile."""
     nodes = {name: replace(state, gpus=GpuCount(8, 8)) for name, state in fleet(size).items()}
     text = f"overrides: {{{overrides}}}" if overrides else ""
-    catalog = read_user_rules(text, "rules.yaml", load_catalog()).catalog
-    found = Scene(nodes=nodes, catalog=catalog)
+    found = Scene(nodes=nodes, rules=read_user_rules(text, "rules.yaml", load_catalog()))
     found.run(seconds=0)
     return found
 
@@ -119,18 +118,19 @@ def test_the_write_of_another_fault_has_the_count() -> None:
 
 
 def test_the_decision_knows_at_once_which_nodes_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Snapshot] = []
+    seen: list[Plan] = []
 
-    def watched(snapshot: Snapshot, *arguments: Any, **more: Any) -> Plan:
-        seen.append(snapshot)
-        return decide(snapshot, *arguments, **more)
+    def watched(*arguments: Any, **more: Any) -> Plan:
+        seen.append(decide(*arguments, **more))
+        return seen[-1]
 
     monkeypatch.setattr(module, "decide", watched)
     found = scene()
     has(found, "gpu-7", 6)
     found.run(seconds=60)
 
-    assert seen[-1].short_of_gpus == {"gpu-7": "6 of 8 GPUs"}
+    assert seen[-1].gpus is not None
+    assert seen[-1].gpus.short == {"gpu-7": "6 of 8 GPUs"}
 
 
 def test_in_shadow_mode_a_fall_is_counted_once_and_not_recorded(

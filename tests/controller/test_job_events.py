@@ -6,7 +6,6 @@ The controller's account has the rights of the manifests only, and their admissi
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,25 +14,24 @@ from typing import Any
 import pytest
 
 from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import KubeError, KubeForbidden, KubeUnavailable
+from konductor_like.cluster.errors import KubeError, KubeForbidden
 from konductor_like.cluster.events import JobEvents
 from konductor_like.cluster.pods import NodeJobs, Owner, jobs_on
 from konductor_like.controller.job_events import (
     DENIED_SECONDS,
-    NODES_MOST,
     OWNERS_MOST,
-    WAIT_SECONDS,
     JobOwners,
     message_to_jobs,
 )
 from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.side_work import running
 from konductor_like.model import OPERATOR_RULE, Change, IncidentKey, NodeState, Severity, Verb
 from konductor_like.sandbox.kubernetes import KubernetesServer, Review
 from tests.cluster.scenes import wait_until
-from tests.manifests.manifests import documents
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of
-from tests.policy.scenes import NOON, Cluster, fault, fleet, node
+from tests.policy.scenes import NOON, Cluster, fault, fleet
+from tools.manifests.manifests import documents
 
 MANIFEST = documents("job_events.yaml")
 RIGHTS = rules_of([*documents("controller_deployment.yaml"), *MANIFEST])
@@ -107,10 +105,10 @@ def test_each_owner_of_pods_with_a_gpu_gets_one_event_that_names_node_and_fault(
         between_seconds=0,
     )
 
-    owners.announce(*about)
-    owners.announce(*about)  # after a crash, for example
-    wait_until(lambda: caplog.text.count("3 of 3 owners of jobs there have an Event") == 2)
-    owners.close()
+    with running(owners.queue):
+        owners.announce(*about)
+        owners.announce(*about)  # after a crash, for example
+        wait_until(lambda: caplog.text.count("3 of 3 owners of jobs there have an Event") == 2)
 
     events = server.objects("events", "ml")
     assert {(event["involvedObject"]["kind"], event["involvedObject"]["name"]) for event in events} == {
@@ -146,9 +144,6 @@ class Jobs:
         self.errors = list(errors)
         self.sent: list[str] = []
         self.seconds = 0.0
-        self.gate = threading.Event()
-        self.gate.set()
-        self.asked = threading.Semaphore(0)
         self.metrics = Metrics()
         self.tells = JobOwners(
             Silent(),
@@ -157,39 +152,28 @@ class Jobs:
             self.metrics,
             clock=lambda: self.seconds,
             between_seconds=0,
-            again_seconds=0,
         )
 
     def ask(self, _node: str) -> NodeJobs:
-        self.asked.release()
-        assert self.gate.wait(10)
         return NodeJobs(frozenset(), {}, owners=self.owners)
 
     def send(self, owner: Owner, _message: str, _subject: str, _act: str) -> KubeError | None:
         self.sent.append(owner.name)
         return self.errors.pop(0) if self.errors else None
 
-    def tell(self, times: int = 1) -> None:
-        """Taint a node as often, and wait until its jobs were told."""
-        for _ in range(times):
-            self.tells.announce(*tainting())
-            assert self.asked.acquire(timeout=10)
-        self.gate.set()
-        wait_until(self.tells._waiting.empty)
-
-    def end(self) -> list[str]:
-        """Let the thread end by itself after the node at hand; return the owners of the Events."""
-        self.tells._waiting.put(None)
-        self.tells._thread.join(10)
+    def tell(self, change: Change | None = None) -> list[str]:
+        """Taint a node, or make another change, and tell its jobs. Return the owners of all Events so far."""
+        state, tainted = tainting()
+        self.tells.announce(state, change or tainted)
+        for node in self.tells.queue.rest():
+            self.tells._handle(node)
         return self.sent
 
 
 def test_at_most_twenty_owners_of_a_node_are_told() -> None:
     jobs = Jobs(OWNERS_MOST + 5)
 
-    jobs.tell()
-
-    assert len(jobs.end()) == OWNERS_MOST == 20
+    assert len(jobs.tell()) == OWNERS_MOST == 20
 
 
 def test_a_refused_right_is_one_line_of_the_log_and_ends_the_events_of_that_namespace_for_a_while(
@@ -202,40 +186,13 @@ def test_a_refused_right_is_one_line_of_the_log_and_ends_the_events_of_that_name
 
     jobs.seconds = DENIED_SECONDS
     jobs.errors = [denied]
-    jobs.tell()
+    sent = jobs.tell()
 
-    assert jobs.end() == ["job-0", "job-1", "job-3", "job-1", "job-3", "job-0", "job-1", "job-3"]
+    assert sent == ["job-0", "job-1", "job-3", "job-1", "job-3", "job-0", "job-1", "job-3"]
     [line] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "Apply manifests/job_events.yaml, or set KONDUCTOR_JOB_EVENTS=false" in line
     errors = {"error": "KubeForbidden"}
     assert jobs.metrics.registry.get_sample_value("konductor_like_kube_errors_total", errors) == 2
-
-
-@pytest.mark.parametrize(
-    ("error", "tries"), [(KubeUnavailable("no answer"), 2), (KubeForbidden("no"), 1)], ids=["passes", "stays"]
-)
-def test_an_event_is_tried_twice_at_most(error: KubeError, tries: int) -> None:
-    jobs = Jobs(1, error, error, error)
-
-    jobs.tell()
-
-    assert len(jobs.end()) == tries
-
-
-def test_a_hanging_server_delays_nothing_and_old_or_too_many_nodes_are_dropped() -> None:
-    jobs = Jobs()
-    jobs.gate.clear()
-    jobs.tells.announce(*tainting())
-    assert jobs.asked.acquire(timeout=10)
-
-    for _ in range(NODES_MOST + 5):
-        jobs.tells.announce(*tainting())
-    assert jobs.tells._waiting.full()
-    jobs.seconds = WAIT_SECONDS + 1
-    jobs.gate.set()
-    wait_until(jobs.tells._waiting.empty)
-
-    assert jobs.end() == ["job-0"]
 
 
 def test_jobs_are_told_of_faults_of_the_machine_only() -> None:
@@ -298,7 +255,15 @@ def test_the_policy_admits_no_other_event_outside_the_controllers_namespaces(
 def test_a_node_without_jobs_is_quiet() -> None:
     jobs = Jobs(0)
 
-    jobs.tells.announce(node(), replace(tainting()[1], verb=Verb.RECORD))
-    jobs.tell()
+    assert jobs.tell() == []
 
-    assert jobs.end() == []
+
+def test_a_change_that_is_no_taint_is_told_to_no_job() -> None:
+    assert Jobs().tell(replace(tainting()[1], verb=Verb.RECORD)) == []
+
+
+def test_at_the_end_no_further_job_is_told() -> None:
+    jobs = Jobs()
+    jobs.tells.queue.closing.set()
+
+    assert jobs.tell() == []

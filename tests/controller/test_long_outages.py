@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from konductor_like.backoff import Backoff
 from konductor_like.cluster.errors import KubeUnavailable
 from konductor_like.cluster.node_store import NodeStore
 from konductor_like.controller import leader
@@ -53,7 +54,7 @@ def test_a_reconcile_that_failed_thousands_of_times_does_not_end_the_loop() -> N
 
 
 def test_an_api_server_that_failed_thousands_of_times_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader, "BACKOFF_CAP_SECONDS", 0.5)
+    monkeypatch.setattr(leader, "BACKOFF", Backoff(0.5, 0.5))
     controller = Controller(
         cast("NodeStore", None), None, lambda *_: pytest.fail("no leadership"), list, Metrics(), once=False
     )

@@ -1,4 +1,4 @@
-"""A machine whose Node was deleted while tainted comes back tainted, until a person resets it."""
+"""A machine whose Node was deleted while tainted comes back tainted, until a person releases it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.cluster.lease_annotations import Carried, annotated, encode_carried, view
+from konductor_like.cluster.lease_annotations import LeasePayload, annotated, encode_payload, view
 from konductor_like.controller.metrics import Metrics
 from konductor_like.model import (
     Change,
@@ -56,8 +56,8 @@ class Story:
 
     def restart(self) -> None:
         """Start another controller; it has the Lease as the last renewal left it."""
-        carried = Carried(tainted=self.scene.reconciler.tainted())
-        found = view(annotated({}, encode_carried(carried)))
+        payload = LeasePayload(tainted=self.scene.reconciler.tainted())
+        found = view(annotated({}, encode_payload(payload)))
         assert found.problem is None
         watcher = monitor(Metrics(), self.now_ns, before=Coverage(at(self.seconds)))
         self.scene = Scene(nodes=self.scene.cluster.nodes, fleet=watcher, lease=found.controls)

@@ -1,4 +1,4 @@
-"""Asking for the jobs on nodes: bounded, in its own thread, and not repeated if it is denied."""
+"""Asking for the jobs on nodes: once a minute, beside the reconcile, and not repeated if it is denied."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from konductor_like.controller.pod_jobs import (
     AGAIN_SECONDS,
     ANSWER_SECONDS,
     DENIED_SECONDS,
-    MINUTE_MOST,
     NODES_MOST,
-    QUESTION_SECONDS,
     PodJobs,
 )
+from konductor_like.controller.side_work import running
 
 PATIENCE_SECONDS = 10.0
 JOBS = NodeJobs(frozenset({"ml/Job/a"}), {"ml/a-0": "ml/Job/a"})
@@ -51,11 +50,8 @@ class Server:
 @pytest.fixture
 def server() -> Iterator[Server]:
     made = Server()
-    made.jobs.start()
-    yield made
-    made.jobs.close()
-    made.jobs._thread.join(PATIENCE_SECONDS)
-    assert not made.jobs._thread.is_alive()
+    with running(made.jobs.queue):
+        yield made
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -89,38 +85,6 @@ def test_a_node_is_asked_about_once_a_minute(server: Server) -> None:
     assert server.asked == ["gpu-1", "gpu-1"]
 
 
-def test_at_most_120_questions_are_asked_in_a_minute_and_the_rest_later(server: Server) -> None:
-    names = [f"gpu-{n}" for n in range(MINUTE_MOST + 5)]
-
-    server.jobs.want(names)
-    server.wait(MINUTE_MOST)
-    assert server.asked == names[:MINUTE_MOST]
-    server.seconds = 61
-    server.jobs.want([])
-    server.wait(5)
-
-    assert server.asked == names
-
-
-def test_a_question_that_waited_too_long_is_not_asked(server: Server) -> None:
-    server.jobs.want(f"gpu-{n}" for n in range(MINUTE_MOST + 5))
-    server.wait(MINUTE_MOST)
-
-    server.seconds = QUESTION_SECONDS + 1
-    server.jobs.want(["gpu-new"])
-    server.wait(1)
-
-    assert server.asked[MINUTE_MOST:] == ["gpu-new"]
-
-
-def test_the_number_of_nodes_that_wait_is_bounded() -> None:
-    server = Server()  # not started
-
-    server.jobs.want(f"gpu-{n}" for n in range(NODES_MOST + 100))
-
-    assert len(server.jobs._wanted) == NODES_MOST
-
-
 def test_a_denied_request_is_logged_once_with_the_missing_permission(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,12 +93,12 @@ def test_a_denied_request_is_logged_once_with_the_missing_permission(
     server.wait(1)
     until(lambda: "resources: [pods], verbs: [list]" in caplog.text)
     server.jobs.want(["gpu-3"])
-    assert not server.jobs._wanted
+    assert len(server.jobs.queue) == 0
 
     server.seconds = DENIED_SECONDS + 1
     server.jobs.want(["gpu-4"])
     server.wait(1)
-    until(lambda: server.jobs._denied_until > DENIED_SECONDS + 1)
+    until(lambda: server.jobs.queue._paused_until > DENIED_SECONDS + 1)
 
     assert server.asked == ["gpu-1", "gpu-4"]
     assert caplog.text.count("The controller takes jobs from the labels") == 1
@@ -158,3 +122,22 @@ def test_a_list_of_pods_that_is_too_large_is_logged_once(
     assert set(server.jobs.known()) == {"gpu-1", "gpu-2"}
     assert caplog.text.count("node gpu-1: the list of running pods is too large") == 1
     assert "gpu-2 were" not in caplog.text
+
+
+def test_more_nodes_than_may_wait_do_not_push_out_those_that_wait() -> None:
+    server = Server()
+
+    server.jobs.want(f"gpu-{number}" for number in range(NODES_MOST + 100))
+
+    assert server.jobs.queue.rest() == [f"gpu-{number}" for number in range(NODES_MOST)]
+
+
+def test_at_the_end_nothing_more_is_asked() -> None:
+    server = Server()
+    server.jobs.want(["gpu-1", "gpu-2"])
+
+    server.jobs.queue.close()
+    server.jobs.queue.start()
+    server.jobs.queue.join(PATIENCE_SECONDS)
+
+    assert server.asked == []

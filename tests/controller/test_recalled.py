@@ -56,8 +56,8 @@ class Story:
     def stop(self, seconds: float) -> None:
         """End the controller; its knowledge is on the nodes and on the Lease."""
         self.stopped_seconds = seconds
-        carried = lease_annotations.Carried(self.scene.reconciler.checkpoint())
-        lease = lease_annotations.annotated({}, lease_annotations.encode_carried(carried))
+        payload = lease_annotations.LeasePayload(self.scene.reconciler.checkpoint())
+        lease = lease_annotations.annotated({}, lease_annotations.encode_payload(payload))
         self.start = lease_annotations.view(lease).checkpoint
 
     def begin(self) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -23,10 +23,15 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.guards import to_publish
 from konductor_like.policy.returns import settled_by_resume
-from tests.controller.reconciling import FORBIDDEN, SLOW, UNANSWERED, Scene, xid
+from tests.controller.reconciling import FORBIDDEN, SLOW, UNANSWERED, Cluster, Scene, xid
 from tests.policy.scenes import at, fleet, ns
-from tests.policy.test_returns import HEARD, RECORD, RULES, STATE
+from tests.policy.test_guards import HEARD, RECORD, RULES, STATE
+
+if TYPE_CHECKING:
+    from konductor_like.controller.fleet_monitor import FleetMonitor
+    from konductor_like.controller.operator_controls import OperatorControls
 
 RETURNED, RELAPSED = EventReason.RETURNED, EventReason.RELAPSED
 STOPPED, RESUMED = EventReason.RETURNS_STOPPED, EventReason.RETURNS_RESUMED
@@ -60,16 +65,20 @@ class Story:
             hearing=self.hearing,
             gaps_given_up={},
             lost_boots=self.lost_boots,
-            returned=lambda _: {},
+            observe=lambda _: {},
+            note_written=lambda _: None,
             unparsed=SimpleNamespace(count=lambda _: None),
         )
         start = Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900))
-        found = Scene(nodes=self.nodes, start=start, fleet=fleet, lease=self.lease)  # type: ignore[arg-type]  # stands in for a FleetMonitor
+        found = Scene(
+            start=start,
+            cluster=self.scene.cluster if hasattr(self, "scene") else Cluster(self.nodes),
+            fleet=cast("FleetMonitor", fleet),
+            controls=cast("OperatorControls", self),
+        )
         found.reconciler.policy = self.rules
-        found.reconciler._controls = self  # type: ignore[assignment]  # stands in for OperatorControls
         if hasattr(self, "scene"):
-            found.fleet_events, found.cluster = self.scene.fleet_events, self.scene.cluster
-            found.reconciler._nodes = found.reconciler._writer = found.reconciler._events = found.cluster
+            found.fleet_events = self.scene.fleet_events
         self.scene = found
         return found
 
@@ -143,6 +152,23 @@ def test_a_relapse_is_a_taint_in_log_and_metrics_and_has_its_own_event(
     assert (audits[-1]["verb"], audits[-1]["rule"], audits[-1]["why"]) == ("taint", "xid.79", RELAPSED.value)
     assert "Node gpu-1 tainted." in caplog.messages
     assert [(each.name, each.relapsed_at) for each in story.lease.returned] == [("gpu-1", at(60))]
+
+
+def test_the_guard_that_keeps_a_node_out_is_counted_and_published_only_if_nobody_else_can_know_it() -> None:
+    story = Story(1, 2)
+    story.hearing["gpu-1"] = replace(HEARD, has_gap=True)
+    story.lost_boots["gpu-2"] = "boot-b"
+
+    story.run(seconds=5)
+
+    kept = story.scene.reconciler.kept_out()
+    assert kept == {"gpu-1": "gap", "gpu-2": "lines-lost"}
+    assert to_publish(kept) == {"gpu-1": "gap"}
+    assert story.scene.count("nodes_kept_out", guard="gap") == 1
+    story.hearing["gpu-1"] = HEARD
+    story.run(seconds=6)
+    assert story.scene.reconciler.kept_out() == {"gpu-2": "lines-lost"}
+    assert story.scene.count("nodes_kept_out", guard="gap") == 0
 
 
 def test_a_pause_that_is_written_just_before_the_return_prevents_it() -> None:

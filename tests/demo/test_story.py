@@ -30,7 +30,7 @@ def test_the_demo_comes_true_as_a_user_runs_it() -> None:
 
     assert shown.returncode == 0, shown.stdout + shown.stderr
     assert "gpu-04 is tainted" in shown.stdout
-    assert "the reset stays reset" in shown.stdout
+    assert "the node stays released" in shown.stdout
     assert "All steps passed." in shown.stdout
     assert "audit: taint" not in shown.stdout
     assert max(len(line) for line in shown.stdout.split("$ konductor-like status")[0].splitlines()) <= 90

@@ -7,8 +7,7 @@ import pytest
 from konductor_like.catalog import load_catalog
 from konductor_like.detection import find, packaged
 from konductor_like.model import Source
-
-from .corpus import own_cases
+from tools.quality.corpus import own_cases
 
 
 def test_anchors_are_few() -> None:

@@ -10,8 +10,7 @@ import pytest
 from konductor_like.catalog import load_catalog
 from konductor_like.detection import find
 from konductor_like.model import FaultKind, Source
-
-from .corpus import Case, labels_of, own_cases, read_cases
+from tools.quality.corpus import Case, labels_of, own_cases, read_cases
 
 VARIABLE = "KONDUCTOR_TEST_CORPUS"
 OWN = own_cases()

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from konductor_like.detection import find
 from konductor_like.model import Finding, Severity, Source
 from konductor_like.model.faults import NOWHERE
-
-from .corpus import Case, own_cases
+from tools.quality.corpus import Case, own_cases
 
 CASES = own_cases()
 FILES = sorted({case.name.partition(":")[0] for case in CASES})

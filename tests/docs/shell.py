@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
-from tests.generate_docs import DOCS
+from tools.generate_docs import DOCS
 
 PAGES = sorted(
     [*DOCS.rglob("*.md"), *(page for page in DOCS.parent.glob("*.md") if page.name != "CHANGELOG.md")]

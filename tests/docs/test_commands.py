@@ -10,7 +10,7 @@ import typer
 
 from konductor_like.cli.app import build
 from tests.docs.shell import PAGES, named, our_commands, typed
-from tests.generate_docs import commands
+from tools.generate_docs import commands
 
 ALL = commands()
 GROUPS = {name.split()[0] for name in ALL if " " in name}

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from konductor_like.model import EventReason
-from tests.generate_docs import DOCS, runbooks
-from tests.manifests.manifests import MANIFESTS
+from tools.generate_docs import DOCS, runbooks
+from tools.manifests.manifests import MANIFESTS
 
 INDEX = (DOCS / "runbooks" / "README.md").read_text("utf-8")
 RUNBOOKS = runbooks()

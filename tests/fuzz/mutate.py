@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from konductor_like.model import Source
-from tests.detection.corpus import own_cases
+from tools.quality.corpus import own_cases
 
 HUGE_CHARS = 256 * 1024
 _BLOWN_UP_EVERY = 400

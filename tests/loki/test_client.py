@@ -206,6 +206,7 @@ def test_every_status_is_classified_and_quoted(
     assert body.strip() in str(caught.value)
 
 
+@pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
@@ -218,12 +219,12 @@ def test_every_status_is_classified_and_quoted(
     ],
 )
 def test_the_wait_that_loki_asks_for_is_read(
-    loki: respx.MockRouter, header: str | None, seconds: float | None
+    loki: respx.MockRouter, header: str | None, seconds: float | None, status: int
 ) -> None:
     headers = {} if header is None else {"Retry-After": header}
-    loki.route().mock(return_value=httpx.Response(429, headers=headers, text="busy"))
+    loki.route().mock(return_value=httpx.Response(status, headers=headers, text="busy"))
 
-    with pytest.raises(LokiOverloaded) as caught:
+    with pytest.raises(LokiError) as caught:
         ask(client_of())
 
     assert caught.value.retry_after_seconds == seconds

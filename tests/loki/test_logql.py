@@ -19,7 +19,7 @@ from konductor_like.loki.logql import (
 )
 from konductor_like.loki.response import is_kernel_stream
 from konductor_like.model import Source
-from konductor_like.settings import Matcher, parse_matchers
+from konductor_like.selectors import Matcher, parse_matchers
 from tests.loki.support import kernel_labels, settings
 
 KERNEL_ANCHORS = packaged().anchors(Source.KERNEL)

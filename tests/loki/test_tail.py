@@ -18,6 +18,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
+from konductor_like.backoff import Backoff
 from konductor_like.loki import tail as tails
 from konductor_like.loki.errors import (
     LokiBadAnswer,
@@ -110,8 +111,7 @@ def websocket_server(
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tails, "FIRST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(tails, "LONGEST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(tails, "BACKOFF", Backoff(0.01, 0.05))
 
 
 @pytest.fixture

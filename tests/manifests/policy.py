@@ -12,7 +12,7 @@ from typing import Any
 import cel
 
 from konductor_like.sandbox.kubernetes import Denial, KubernetesServer, Review
-from tests.manifests.manifests import documents, only
+from tools.manifests.manifests import documents, only
 
 WITHOUT_NEEDS = "../tests/manifests/policy_without_needs.yaml"
 """The policy of versions without the label for needs; an upgrade meets it if the controller comes first."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from konductor_like.sandbox.kubernetes import Rule
-from tests.manifests.manifests import only
+from tools.manifests.manifests import only
 
 CONTROLLER = "system:serviceaccount:konductor-like:konductor-like"
 

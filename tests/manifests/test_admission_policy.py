@@ -20,9 +20,9 @@ from konductor_like.model import (
 )
 from konductor_like.sandbox.kubernetes import Review
 from tests.manifests import node_changes
-from tests.manifests.manifests import documents, only
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER
+from tools.manifests.manifests import documents, only
 
 DOCS = documents("controller_deployment.yaml")
 POLICY = only(DOCS, "ValidatingAdmissionPolicy")["spec"]

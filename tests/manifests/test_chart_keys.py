@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.manifests.manifests import documents, helm_values
+from tools.manifests.manifests import documents, helm_values
 
 VARIABLE = "KONDUCTOR_TEST_CHARTS"
 CHARTS: dict[str, dict[str, Any]] = tomllib.loads(

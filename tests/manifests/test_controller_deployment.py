@@ -17,8 +17,8 @@ from konductor_like.cluster.node_decoder import _ACCELERATORS, _COUNTS, _PRESENT
 from konductor_like.cluster.node_patch import OUR_TAINT
 from konductor_like.controller.leadership import JOIN_SECONDS
 from konductor_like.settings import PREFIX, Settings, parse_listen
-from tests.manifests.manifests import MANIFESTS, byte_count, documents, only
 from tests.manifests.roles import CONTROLLER
+from tools.manifests.manifests import MANIFESTS, byte_count, documents, only
 
 NAME = "konductor-like"
 TEXT = (MANIFESTS / "controller_deployment.yaml").read_text(encoding="utf-8")

@@ -8,9 +8,10 @@ import pytest
 
 from konductor_like import kmsg
 from konductor_like.cluster.node_decoder import says_gpu
-from konductor_like.settings import Settings, parse_matchers
-from tests.manifests.embed import HASH, MANIFEST, embedded, script, script_hash
-from tests.manifests.manifests import byte_count, documents, only
+from konductor_like.selectors import parse_matchers
+from konductor_like.settings import Settings
+from tools.manifests.embed import HASH, MANIFEST, embedded, script, script_hash
+from tools.manifests.manifests import byte_count, documents, only
 
 DOCUMENTS = documents(MANIFEST.name)
 DAEMONSET = only(DOCUMENTS, "DaemonSet")

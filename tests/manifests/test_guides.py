@@ -27,8 +27,8 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.settings import Settings
-from tests.generate_docs import DOCS, families
-from tests.manifests.manifests import MANIFESTS, documents, kubectl_manifests
+from tools.generate_docs import DOCS, families
+from tools.manifests.manifests import MANIFESTS, documents, kubectl_manifests
 
 INSTALL = (DOCS / "start" / "cluster.md").read_text(encoding="utf-8")
 UPGRADE = (DOCS / "use" / "upgrade-and-uninstall.md").read_text(encoding="utf-8")

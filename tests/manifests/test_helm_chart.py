@@ -20,7 +20,10 @@ from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.sandbox.kubernetes import Review
 from konductor_like.settings import Settings
-from tests.manifests.helm_chart import (
+from tests.manifests.policy import Policy
+from tests.manifests.schema import problems
+from tests.manifests.test_guides import GUIDES, INSTALL, blocks
+from tools.manifests.helm_chart import (
     AS_TEXT,
     CHART,
     DASHBOARD,
@@ -33,10 +36,7 @@ from tests.manifests.helm_chart import (
     names,
     number_as_text,
 )
-from tests.manifests.manifests import MONITORING, OPTIONAL, documents, kubectl_manifests, only
-from tests.manifests.policy import Policy
-from tests.manifests.schema import problems
-from tests.manifests.test_guides import GUIDES, INSTALL, blocks
+from tools.manifests.manifests import MONITORING, OPTIONAL, documents, kubectl_manifests, only
 
 Key = tuple[str, str | None, str]
 SETTINGS_HASH = "trainy.konduktor.ai/settings-sha256"

@@ -10,7 +10,7 @@ import pytest
 
 from konductor_like import __version__
 from konductor_like.settings import Settings
-from tests.manifests.manifests import MANIFESTS, documents, only
+from tools.manifests.manifests import MANIFESTS, documents, only
 
 ROOT = MANIFESTS.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")

@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from konductor_like.controller.metrics import Metrics
-from tests.generate_docs import DOCS, families
-from tests.manifests.manifests import MANIFESTS, documents, only
+from tools.generate_docs import DOCS, families
+from tools.manifests.manifests import MANIFESTS, documents, only
 
 PROMTOOL = shutil.which("promtool")
 UNIT_TESTS = Path(__file__).with_name("prometheus_rule_test.yaml")

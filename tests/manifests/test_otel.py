@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from konductor_like.sandbox.loki.push import INDEX_ATTRIBUTES
-from konductor_like.settings import Settings, parse_matchers
-from tests.generate_docs import DOCS
-from tests.manifests.manifests import MANIFESTS, byte_count, documents, helm_values, only, seconds
+from konductor_like.selectors import parse_matchers
+from konductor_like.settings import Settings
+from tools.generate_docs import DOCS
+from tools.manifests.manifests import MANIFESTS, byte_count, documents, helm_values, only, seconds
 
 [VALUES] = documents("otel-values.yaml")
 CONFIG = VALUES["config"]

@@ -21,8 +21,8 @@ from konductor_like.sandbox.kubernetes.exec import Command, Outcome
 from konductor_like.sandbox.kubernetes.fleet import make_reader_pod
 from tests.cli.scenes import NOW, SCENES, boot_of, incident, seed_lease, with_record
 from tests.cli.transcripts import forget_settings
-from tests.manifests.manifests import documents, only
 from tests.manifests.roles import rules_of, single
+from tools.manifests.manifests import documents, only
 
 LogIn = Callable[[str], None]
 DOCS = documents("people_rbac.yaml")

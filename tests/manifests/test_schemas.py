@@ -10,9 +10,9 @@ import pytest
 
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.resources import RESOURCES
-from tests.manifests.manifests import MANIFESTS, OPTIONAL, documents, kubectl_manifests
 from tests.manifests.schema import problems
 from tests.sandbox.kubectl import kubectl, needs_kubectl
+from tools.manifests.manifests import MANIFESTS, OPTIONAL, documents, kubectl_manifests
 
 DOCS = {name: documents(name) for name in (*kubectl_manifests(), *OPTIONAL)}
 

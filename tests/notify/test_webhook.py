@@ -156,7 +156,7 @@ def test_an_answer_that_is_not_slacks_is_not_shown(file: Path, text: str) -> Non
 def test_a_receivers_wait_is_respected_within_a_limit(file: Path, asked: str, waits: float | None) -> None:
     error = failure(slack(file), respond(b"", "429 Slow", headers=f"Retry-After: {asked}\r\n"))
 
-    assert error.wait_seconds == waits
+    assert error.retry_after_seconds == waits
 
 
 @pytest.mark.parametrize(

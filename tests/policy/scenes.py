@@ -143,7 +143,7 @@ class Cluster:
         plan = decide(self.snapshot, faults, self.rules, at(seconds), past=past)
         for change in plan.changes:
             self.apply(change)
-        self.snapshot = replace(self.snapshot, grown=plan.grown, window=plan.window)
+        self.snapshot = replace(self.snapshot, grown=plan.grown, window=plan.window, gpus=plan.gpus)
         return plan
 
     def apply(self, change: Change | None) -> None:

@@ -30,7 +30,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.deleted_nodes import updated_tainted_nodes
 from konductor_like.policy.returns import is_stopped, known_returns, returns_left, settled_by_resume
 from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
-from tests.policy.test_returns import HEARD, RECORD, STATE
+from tests.policy.test_guards import HEARD, RECORD, STATE
 
 YEARS = 10 * 365 * 86_400.0
 FURTHEST = 9000.0

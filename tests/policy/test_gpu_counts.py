@@ -14,6 +14,7 @@ from konductor_like.model import (
     FaultKind,
     Finding,
     GpuCount,
+    GpuCounts,
     IncidentState,
     Life,
     Machine,
@@ -28,21 +29,16 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.gpu_counts import (
     GPUS_MISSING,
-    GpuCounts,
-    counted,
-    faults_of,
     open_incidents_of,
     why_not_whole,
-    with_counts,
 )
 from konductor_like.policy.release import release
 from tests.policy.scenes import OURS, at, fault, node
 
-POLICY = PolicyConfig()
-SECONDS = POLICY.gpu_count_seconds
 RULE = Finding(
     FaultKind.NODE, GPUS_MISSING.rule, Severity.SUSPECT, "GPUs are missing", "Reboot.", "", needs="reboot"
 )
+POLICY = PolicyConfig(gpus_missing=RULE)
 MINUTE = 60.0
 
 
@@ -82,16 +78,16 @@ class Fleet:
         found = []
         for _ in range(minutes):
             self.minute += 1
-            self.counts = counted(self.counts, self.nodes, self.policy.gpu_count_seconds, self.now)
-            faults = faults_of(self.counts, RULE, self.policy.gpu_count_seconds, self.now)
-            found += [f"{fault.node}: {fault.finding.text}" for fault in faults]
-            snapshot = Snapshot(self.nodes, short_of_gpus=self.short)
-            self.apply(decide(snapshot, faults, self.policy, self.now))
+            plan = decide(Snapshot(self.nodes, gpus=self.counts), (), self.policy, self.now)
+            assert plan.gpus is not None
+            self.counts = plan.gpus
+            found += [f"{fault.node}: {fault.finding.text}" for fault in plan.counted]
+            self.apply(plan)
         return found
 
     def apply(self, plan: Plan) -> None:
         """Write the plan's records."""
-        for change in with_counts(plan, self.counts, self.nodes, self.policy.version, self.now).changes:
+        for change in plan.changes:
             state, record = self.nodes[change.node], change.record or NodeRecord()
             seen = replace(state.as_read, record="{}", health=change.health, needs=change.needs)
             self.nodes[change.node] = replace(state, record=record, as_read=seen)
@@ -100,7 +96,7 @@ class Fleet:
         """Let the node print an Xid 79: the controller taints it."""
         seconds, boot = self.minute * MINUTE, self.nodes[name].machine.boot_id
         found = fault(name, seconds=seconds, boot=boot, stamp=seconds + 100)
-        self.apply(decide(Snapshot(self.nodes), [found], self.policy, self.now))
+        self.apply(decide(Snapshot(self.nodes, gpus=self.counts), [found], self.policy, self.now))
         assert self.nodes[name].record.life.tainted_at == self.now
         self.change(name, taints=(OURS,))
 
@@ -529,29 +525,21 @@ def test_the_write_of_a_fall_changes_nothing_else() -> None:
     fleet = Fleet(size=2)
     fleet.has("gpu-2", 7)
     fleet.step(4)
-    counts = counted(fleet.counts, fleet.nodes, SECONDS, at(20 * MINUTE))
-    nothing = decide(Snapshot(fleet.nodes), (), POLICY, at(20 * MINUTE))
+    snapshot = Snapshot(fleet.nodes, gpus=fleet.counts)
 
-    changed = fleet.nodes | {"gpu-2": replace(fleet.nodes["gpu-2"], unschedulable=True)}
-    assert with_counts(nothing, counts, changed, POLICY.version, at(20 * MINUTE)).changes == ()
-    [change] = with_counts(nothing, counts, fleet.nodes, POLICY.version, at(20 * MINUTE)).changes
+    assert decide(snapshot, (), POLICY, at(5 * MINUTE)).changes == ()
+    [change] = decide(snapshot, (), POLICY, at(20 * MINUTE)).changes
     assert (change.verb, change.health, change.event, change.upkeep) == (Verb.RECORD, None, None, True)
 
 
 def test_a_fatal_override_taints_and_the_taint_stays_when_the_gpus_are_back() -> None:
-    fleet = Fleet()
+    fleet = Fleet(policy=replace(POLICY, gpus_missing=RULE._replace(severity=Severity.FATAL)))
     fleet.has("gpu-7", 7)
-    fatal = RULE._replace(severity=Severity.FATAL)
-    fleet.counts = counted(fleet.counts, fleet.nodes, SECONDS, at(MINUTE))
-    counts = counted(fleet.counts, fleet.nodes, SECONDS, at(60 * MINUTE))
-    [fault] = faults_of(counts, fatal, SECONDS, at(60 * MINUTE))
-    [change] = decide(Snapshot(fleet.nodes), [fault], POLICY, at(60 * MINUTE)).changes
-    assert change.verb is Verb.TAINT
-    assert change.record is not None
-    fleet.change("gpu-7", record=change.record, taints=(OURS,))
+    fleet.step(31)
+    assert fleet.nodes["gpu-7"].record.life.tainted_at == fleet.now
+    fleet.change("gpu-7", taints=(OURS,))
     fleet.has("gpu-7", 8)
 
-    fleet.minute = 60
     assert fleet.step(3) == ["gpu-7: 8 of 8 GPUs are allocatable (capacity 8)"]
     [incident] = fleet.nodes["gpu-7"].record.incidents
     assert incident.state is IncidentState.ACTIVE

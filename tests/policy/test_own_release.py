@@ -14,6 +14,7 @@ from konductor_like.model import (
     MetBy,
     NodeState,
     Severity,
+    Snapshot,
     Verb,
 )
 from konductor_like.policy.brake import admit
@@ -45,7 +46,7 @@ def returned_cluster(*faults: Fault) -> Cluster:
 
 def give_back(cluster: Cluster, seconds: float = 60) -> None:
     state = cluster.nodes["gpu-1"] = met(cluster.nodes["gpu-1"])
-    update = replace(fold_faults(state, (), (), at(seconds), removal=None), returned=HOW_REBOOT)
+    update = replace(fold_faults(state, (), Snapshot({}), at(seconds)), returned=HOW_REBOOT)
     admission = admit({}, replace(cluster.snapshot, nodes=cluster.nodes), cluster.rules, at(seconds))
     cluster.apply(change_of(update, admission, cluster.rules, at(seconds)))
 

@@ -8,8 +8,12 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.model import Fault, FaultKind, Incident, IncidentState, KernelPosition, Severity, Source
-from konductor_like.policy.folding import GPUS_OF_RULE_MOST, INCIDENTS_MOST, INCIDENTS_OF_PODS_MOST
-from konductor_like.policy.incidents import RECORD_FULL
+from konductor_like.policy.incidents import (
+    GPUS_OF_RULE_MOST,
+    INCIDENTS_MOST,
+    INCIDENTS_OF_PODS_MOST,
+    RECORD_FULL,
+)
 from tests.policy.scenes import Cluster, fault, fleet, ns, reset_node
 
 LOST = "cuda.device_handle"

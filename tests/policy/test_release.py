@@ -22,8 +22,7 @@ from konductor_like.model import (
     Source,
     Verb,
 )
-from konductor_like.policy.covers import covered_to
-from konductor_like.policy.incidents import COVERED_BY_TIME
+from konductor_like.policy.covers import COVERED_BY_TIME, covered_to
 from konductor_like.policy.machines import recent_releases
 from konductor_like.policy.operator import operator_taint
 from konductor_like.policy.release import purge, release

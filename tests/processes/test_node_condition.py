@@ -11,11 +11,11 @@ from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.demo.story import XID_79
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, Review, matching
-from tests.manifests.manifests import documents
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of
 from tests.manifests.schema import problems
 from tests.processes.waiting import logged, until
+from tools.manifests.manifests import documents
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -9,10 +9,10 @@ import pytest
 from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.model import NEEDS_LABEL
 from konductor_like.sandbox.kubernetes import KubernetesServer, Review
-from tests.manifests.manifests import documents
 from tests.manifests.policy import Policy, old_policy
 from tests.manifests.roles import CONTROLLER, rules_of
 from tests.processes.waiting import logged, until
+from tools.manifests.manifests import documents
 
 pytestmark = pytest.mark.processes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konductor_like.model import Source
-from tests.quality.peers import Peer, Reading, gpud, konduktor, nvsentinel
+from tools.quality.peers import Peer, Reading, gpud, konduktor, nvsentinel
 
 LOST = "NVRM: Xid (PCI:0000:5e:00): 79, pid=812, name=python3, GPU has fallen off the bus."
 EXCEPTION = "NVRM: Xid (PCI:0000:5e:00): 13, pid=812, Graphics SM Warp Exception"

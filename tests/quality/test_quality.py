@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from konductor_like.detection import find
-from tests.detection.corpus import read_cases
-from tests.quality.peers import PEERS
-from tests.quality.report import PUBLIC_LINES
-from tests.quality.score import OURS, Result, exact, mistakes, results, share
+from tools.quality.corpus import read_cases
+from tools.quality.peers import PEERS
+from tools.quality.report import PUBLIC_LINES
+from tools.quality.score import OURS, Result, exact, mistakes, results, share
 
 VARIABLE = "KONDUCTOR_TEST_CORPUS"
 

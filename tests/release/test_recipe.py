@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.release.check import ROOT
+from tools.release.check import ROOT
 
 DIGEST = f"sha256:{'4e' * 32}"
 BASE = "docker.io/library/python:3.13-slim"

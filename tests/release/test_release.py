@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from konductor_like import __version__
-from tests.release.check import OWNERS, ROOT, missing, problems, section
-from tests.release.dist import chart_archive, checksums, with_registry
-from tests.release.sbom import Pinned, licence, pinned, sbom
-from tests.release.version import cut, places, with_version
+from tools.release.check import OWNERS, ROOT, missing, problems, section
+from tools.release.dist import chart_archive, checksums, with_registry
+from tools.release.sbom import Pinned, licence, pinned, sbom
+from tools.release.version import cut, places, with_version
 
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n- new\n\n## [0.1.0] - 2026-12-01\n\n- first\n"
 FILLED = "[tool.konductor-like]\n" + "".join(f'{name} = "x"\n' for name in OWNERS)

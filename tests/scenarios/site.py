@@ -38,9 +38,9 @@ from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, RENEW_SECONDS, Process, _shared
 from tests.chaos.wire import LOKI, Exchange, awaited
 from tests.cli.transcripts import forget_settings
-from tests.manifests.manifests import documents
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of
+from tools.manifests.manifests import documents
 
 DOCS = documents("controller_deployment.yaml")
 """The controller's manifest: its rights hold in every scenario."""

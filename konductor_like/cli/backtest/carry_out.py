@@ -26,7 +26,7 @@ from konductor_like.cli.output import tell, warn
 from konductor_like.cli.rules import load
 from konductor_like.cli.session import connected, load_settings
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeConfigError, KubeError
+from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.detection import Detector
@@ -121,7 +121,7 @@ def _nodes(
     try:
         with connected(ReadOnlyKubeClient, kubeconfig, context) as (client, _):
             return list(list_nodes(client, node_decoder(settings, listed_slices(client))).values()), CLUSTER
-    except (KubeConfigError, KubeError) as error:
+    except KubeError as error:
         if context or kubeconfig:
             raise
         warn(f"the cluster's nodes cannot be read ({error}); using the names in the lines instead.")
@@ -153,7 +153,9 @@ def _readers(
 ) -> dict[Source, HistoryReader]:
     """Return a reader per source; its query asks for the lines that any of the rule sets may need."""
     anchors = {
-        source: tuple(dict.fromkeys(a for each in rule_sets for a in each.detector.anchors(source)))
+        source: tuple(
+            dict.fromkeys(anchor for rules in rule_sets for anchor in rules.detector.anchors(source))
+        )
         for source in Source
     }
     queries = {

@@ -41,23 +41,24 @@ def show(result: Result) -> None:
 def summary(result: Result) -> dict[str, list[str]]:
     """Return the totals, the assumptions and the missing parts of a run: sentences by their label."""
     history, verdicts = result.history, result.verdicts
-    found = ", ".join(f"{count(history.lines[source], source.value + ' line')}" for source in Source)
+    lines = ", ".join(f"{count(history.lines[source], source.value + ' line')}" for source in Source)
     if history.kept_lines:
-        found += f", {history.kept_lines} of them cached by an earlier run"
+        lines += f", {history.kept_lines} of them cached by an earlier run"
     if history.waited_seconds >= 1:
-        found += f"; waited {age(history.waited_seconds)} to spare Loki"
-    nodes = count(len({one.node for one in verdicts.outages}), "node")
-    hours = sum((one.end_ns or history.read_upto_ns) - one.start_ns for one in verdicts.outages) / 3.6e12
+        lines += f"; waited {age(history.waited_seconds)} to spare Loki"
+    nodes = count(len({outage.node for outage in verdicts.outages}), "node")
+    out_ns = sum((outage.end_ns or history.read_upto_ns) - outage.start_ns for outage in verdicts.outages)
+    hours = out_ns / 3.6e12
     tainted = f"{nodes}, {count(len(verdicts.outages), 'outage')}, {hours:.1f} node hours"
     if peak := verdicts.peak:
         share = f"{peak.out} of {verdicts.gpu_nodes} ({verdicts.share(peak.out):.1%})"
         tainted += f"; most at once {share} at {stamp_of_ns(peak.at_ns)}"
     return {
         "History": [
-            f"{stamp_of_ns(history.asked.start_ns)} to {stamp_of_ns(history.read_upto_ns)}; {found}",
+            f"{stamp_of_ns(history.asked.start_ns)} to {stamp_of_ns(history.read_upto_ns)}; {lines}",
         ],
         "Tainted": [tainted],
-        "Held back": [count(len({one.node for one in verdicts.held}), "node")],
+        "Held back": [count(len({span.node for span in verdicts.held}), "node")],
         "Assumed": assumptions(result),
         "Missing": missing(result),
     }
@@ -116,24 +117,26 @@ def tables(result: Result) -> Iterator[str]:
     if result.difference is not None:
         yield from _difference("Changes with the rules of --compare", result.difference, result)
     if verdicts.outages:
-        yield from ("", "Outages:", *columns(HEADERS, [_outage_row(one, result) for one in verdicts.outages]))
+        rows = [_outage_row(outage, result) for outage in verdicts.outages]
+        yield from ("", "Outages:", *columns(HEADERS, rows))
     if verdicts.held:
         held = [
-            (*_when(one, result), fault_name(one.incident.key.rule), one.why.value) for one in verdicts.held
+            (*_when(span, result), fault_name(span.incident.key.rule), span.why.value)
+            for span in verdicts.held
         ]
         yield from ("", "Held back:", *columns(HELD_HEADERS, held))
     if result.shadow is not None:
         yield from _difference("Changes if the rules in shadow mode were enforced", result.shadow, result)
 
 
-def _difference(title: str, found: Difference, result: Result) -> Iterator[str]:
+def _difference(title: str, change: Difference, result: Result) -> Iterator[str]:
     yield from ("", f"{title}:")
-    added = f"{len(found.added)} more {'outage' if len(found.added) == 1 else 'outages'}"
-    yield f"{added}, {len(found.gone)} fewer, {found.same} unchanged."
+    added = f"{len(change.added)} more {'outage' if len(change.added) == 1 else 'outages'}"
+    yield f"{added}, {len(change.gone)} fewer, {change.same} unchanged."
     rows = [
-        (sign, *_outage_row(one, result))
-        for sign, outages in (("+", found.added), ("-", found.gone))
-        for one in outages
+        (sign, *_outage_row(outage, result))
+        for sign, outages in (("+", change.added), ("-", change.gone))
+        for outage in outages
     ]
     if rows:
         yield from columns(("", *HEADERS), rows)
@@ -192,38 +195,38 @@ def _verdicts_document(verdicts: Verdicts, result: Result) -> dict[str, Any]:
         **fields_of(verdicts, "rules", "faults", "gpu_nodes"),
         "peak": peak
         and {"at": stamp_of_ns(peak.at_ns), "out": peak.out, "share": round(verdicts.share(peak.out), 4)},
-        "outages": [_outage_document(one, result) for one in verdicts.outages],
-        "held": [{**_span_document(one, result), "why": one.why.value} for one in verdicts.held],
+        "outages": [_outage_document(outage, result) for outage in verdicts.outages],
+        "held": [{**_span_document(span, result), "why": span.why.value} for span in verdicts.held],
     }
 
 
-def _difference_document(found: Difference | None, result: Result) -> dict[str, Any] | None:
-    if found is None:
+def _difference_document(change: Difference | None, result: Result) -> dict[str, Any] | None:
+    if change is None:
         return None
     return {
-        "added": [_outage_document(one, result) for one in found.added],
-        "gone": [_outage_document(one, result) for one in found.gone],
-        "same": found.same,
+        "added": [_outage_document(outage, result) for outage in change.added],
+        "gone": [_outage_document(outage, result) for outage in change.gone],
+        "same": change.same,
     }
 
 
-def _outage_document(one: Outage, result: Result) -> dict[str, Any]:
+def _outage_document(outage: Outage, result: Result) -> dict[str, Any]:
     return {
-        **_span_document(one, result),
-        "severity": one.incident.severity.value,
-        "escalatedBecause": one.incident.escalated_because or None,
-        **fields_of(one.incident, "job", "failure_group", "title", "evidence"),
-        "keptOutBecause": one.why_longer or None,
+        **_span_document(outage, result),
+        "severity": outage.incident.severity.value,
+        "escalatedBecause": outage.incident.escalated_because or None,
+        **fields_of(outage.incident, "job", "failure_group", "title", "evidence"),
+        "keptOutBecause": outage.why_longer or None,
     }
 
 
-def _span_document(one: Outage | HeldSpan, result: Result) -> dict[str, Any]:
-    end_ns = one.end_ns or result.history.read_upto_ns
+def _span_document(span: Outage | HeldSpan, result: Result) -> dict[str, Any]:
+    end_ns = span.end_ns or result.history.read_upto_ns
     return {
-        "node": one.node,
-        "from": stamp_of_ns(one.start_ns),
-        "to": stamp_of_ns(one.end_ns),
-        "seconds": round((end_ns - one.start_ns) / SECOND_NS),
-        "rule": one.incident.key.rule,
-        "gpu": one.incident.key.gpu,
+        "node": span.node,
+        "from": stamp_of_ns(span.start_ns),
+        "to": stamp_of_ns(span.end_ns),
+        "seconds": round((end_ns - span.start_ns) / SECOND_NS),
+        "rule": span.incident.key.rule,
+        "gpu": span.incident.key.gpu,
     }

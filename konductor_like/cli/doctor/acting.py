@@ -6,22 +6,17 @@ impersonate the account, which cluster admins have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from konductor_like.cli.doctor.link import Unseen
-from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.session import ControllerReport, cluster_now
 from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, events_path, node_path
 from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_writer import NoDeadline, NodeWriter, Outcome
-from konductor_like.cluster.preflight import (
-    account_of,
-    controller_permissions,
-    looking_permissions,
-    missing_permissions,
-)
+from konductor_like.cluster.preflight import account_of, all_permissions, missing_permissions, policy_names
 from konductor_like.cluster.transport import STRATEGIC_MERGE_PATCH
 from konductor_like.model import Change, Needs, NodeState, Verb
 
@@ -48,33 +43,24 @@ class Acting:
     """Whether that was admitted only without the label for what a node needs."""
 
 
-def acting(
-    client: ReadOnlyKubeClient,
-    lease: ControllerReport,
-    states: Iterable[NodeState],
-    policies: Iterable[str],
-    now: datetime,
-) -> Acting:
+def acting(client: ReadOnlyKubeClient, lease: ControllerReport, nodes: Mapping[str, NodeState]) -> Acting:
     """Try the account's rights, a write that each policy must deny, and the controller's own taint.
 
     Raises Unseen if the caller may not impersonate the account, or a KubeError.
     """
     account = account_of(lease.namespace)
     api = client.dry_run_as(account)
-    needed = (
-        *controller_permissions(*lease.lease.split("/", 1)),
-        *looking_permissions(pods=lease.settings.ask_for_pods if lease.settings else True),
-    )
-    missing = missing_permissions(api, needed)
+    asks_for_pods = lease.settings.ask_for_pods if lease.settings else True
+    missing = missing_permissions(api, all_permissions(*lease.lease.split("/", 1), pods=asks_for_pods))
     if missing is None:
         raise Unseen(f"you may not act as {account}")
     words = ", ".join(map(str, missing))
-    gpu_nodes = sorted((each for each in states if each.is_gpu_node), key=lambda each: each.tainted)
+    gpu_nodes = sorted((each for each in nodes.values() if each.is_gpu_node), key=lambda each: each.tainted)
     if not gpu_nodes or any(each.resource == "nodes" for each in missing):
         return Acting(account, words)
     state = gpu_nodes[0]
-    refusals = {name: _refusal(_FORBIDDEN[name], api, state) for name in policies}
-    own, label_refused = _own_taint(api, state, now)
+    refusals = {name: _refusal(_FORBIDDEN[name], api, state) for name in policy_names(lease.settings)}
+    own, label_refused = _own_taint(api, state, cluster_now(client))
     return Acting(account, words, state.name, refusals, own, label_refused)
 
 

@@ -13,6 +13,7 @@ from konductor_like.cli.doctor.controller_links import gpu_nodes_of
 from konductor_like.cli.doctor.facts import Facts, Workload
 from konductor_like.cli.doctor.link import APPLY, Link, after, broken, few, known, ok, seen, some_of, warn
 from konductor_like.cluster.reader_pods import reader_place
+from konductor_like.model import SUSPECT_TAINT_KEY, TAINT_KEY
 
 _COLLECTORS = re.compile(r"opentelemetry-collector|otelcol|otel-collector|/alloy|promtail|fluent|vector")
 
@@ -105,5 +106,6 @@ def _traces(tool: Mapping[str, Any], facts: Facts) -> Iterator[tuple[str, bool]]
             yield f"{each.namespace}/{each.name}", harmless in ("*", *each.arguments)
     yield from ((f"API group {each}", harmless == "*") for each in tool.get("groups", ()) if each in groups)
     for name, node in sorted(known(facts.nodes, {}).items()):
-        mine = (key for key in node.taints if key.startswith(tuple(tool.get("taints", ()))))
+        keys = {each.key for each in node.taints} - {TAINT_KEY, SUSPECT_TAINT_KEY}
+        mine = (key for key in sorted(keys) if key.startswith(tuple(tool.get("taints", ()))))
         yield from ((f"taint {key} on {name}", harmless == "*") for key in mine)

@@ -50,7 +50,7 @@ def controller(facts: Facts) -> Link:
     if not lease.alive(facts.now):
         return _not_running(facts, lease, namespace)
     words = f"{lease.holder} holds the Lease {lease.lease}"
-    if pause and (pause.until is None or pause.until > facts.now):
+    if pause and pause.holds(facts.now):
         return warn(f"{pause_words(pause)}: no node is tainted", "konductor-like resume", words)
     if lease.policy.brake_max_nodes == 0:
         return warn(

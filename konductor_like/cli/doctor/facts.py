@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -14,17 +14,17 @@ from konductor_like.cli.doctor.acting import Acting
 from konductor_like.cli.doctor.link import State, Unseen
 from konductor_like.cluster.client import ReadOnlyKubeClient, namespace_path
 from konductor_like.cluster.errors import KubeForbidden, KubeNotFound
-from konductor_like.cluster.events import NAMESPACE as EVENTS_NAMESPACE
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
-from konductor_like.cluster.preflight import LEASES, Permission
+from konductor_like.cluster.preflight import denied_permissions, people_permissions
+from konductor_like.cluster.published import Published
 from konductor_like.cluster.transport import JsonObject, json_object
 from konductor_like.detection.heartbeat import parse_heartbeat
 from konductor_like.loki.client import LokiClient
 from konductor_like.loki.errors import LokiError, LokiRefused
 from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_matchers, selector
 from konductor_like.loki.window_query import TimeWindow, WindowQuery
-from konductor_like.model import SUSPECT_TAINT_KEY, TAINT_KEY, NodeState
+from konductor_like.model import NodeState
 from konductor_like.model.time import SECOND_NS, moment_of, span_ns
 from konductor_like.settings import Settings
 
@@ -56,23 +56,6 @@ class Workload:
     names: tuple[str, ...]
     """Its name, and the images of its containers."""
     arguments: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A Node of the cluster."""
-
-    state: NodeState
-
-    @property
-    def is_gpu_node(self) -> bool:
-        """Whether it counts as a GPU node."""
-        return self.state.is_gpu_node
-
-    @property
-    def taints(self) -> tuple[str, ...]:
-        """The keys of taints that other tools set."""
-        return tuple(each.key for each in self.state.taints if each.key not in (TAINT_KEY, SUSPECT_TAINT_KEY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +104,7 @@ class Facts:
     """The answers to dry runs in the name of the controller's account."""
     policies: Mapping[str, tuple[JsonObject, JsonObject]] | Unseen
     """By name, each policy that the controller needs and its binding; empty objects for missing ones."""
-    nodes: Mapping[str, Node] | Unseen
+    nodes: Mapping[str, NodeState] | Unseen
     readers: Mapping[str, bool] | Unseen
     """By Node, whether the reader's pod there is ready."""
     groups: frozenset[str] | Unseen
@@ -154,30 +137,14 @@ def cluster(client: ReadOnlyKubeClient) -> Cluster:
 
 def rights(client: ReadOnlyKubeClient, settings: Settings) -> Mapping[str, str]:
     """Ask for each right that a command of this program needs; return the missing ones."""
-    lease = (LEASES, session.lease_namespace(client, settings), settings.lease_name)
-    needed = {
-        "status, explain NODE": (
-            Permission("list", "nodes"),
-            Permission("get", "nodes"),
-            Permission("get", "leases", *lease),
-        ),
-        "reset, taint, ack": (
-            Permission("patch", "nodes"),
-            Permission("create", "events", namespace=EVENTS_NAMESPACE),
-        ),
-        "pause, resume, brake reset": (Permission("update", "leases", *lease),),
-    }
-    lacks = {
-        commands: ", ".join(str(each) for each in permissions if not client.review_access(each.attributes))
-        for commands, permissions in needed.items()
-    }
-    return {commands: words for commands, words in lacks.items() if words}
+    needed = people_permissions(session.lease_namespace(client, settings), settings.lease_name)
+    lacks = {commands: denied_permissions(client, each) for commands, each in needed.items()}
+    return {commands: ", ".join(map(str, denied)) for commands, denied in lacks.items() if denied}
 
 
-def nodes(client: ReadOnlyKubeClient, report: session.ControllerReport | None) -> Mapping[str, Node]:
+def nodes(client: ReadOnlyKubeClient, settings: Published | None) -> Mapping[str, NodeState]:
     """List the Nodes; without the controller's settings, GPU nodes are those with the usual labels."""
-    found = list_nodes(client, node_decoder(report.settings if report else None, listed_slices(client)))
-    return {name: Node(state) for name, state in found.items()}
+    return list_nodes(client, node_decoder(settings, listed_slices(client)))
 
 
 def workloads(client: ReadOnlyKubeClient, kind: str) -> tuple[Workload, ...]:
@@ -199,16 +166,6 @@ def _workload(item: JsonObject) -> Workload:
         names=(name, *(str(each.get("image", "")) for each in containers)),
         arguments=tuple(map(str, words)),
     )
-
-
-def policy_names(report: session.ControllerReport | None) -> Sequence[str]:
-    """Return the names of the admission policies that the controller needs with its settings."""
-    known = report.settings if report else None
-    optional = {
-        "konductor-like-node-condition": known is not None and known.node_condition,
-        "konductor-like-job-events": known is not None and known.job_events,
-    }
-    return ("konductor-like", *(name for name, is_on in optional.items() if is_on))
 
 
 def policies(client: ReadOnlyKubeClient, names: Iterable[str]) -> Mapping[str, tuple[JsonObject, JsonObject]]:

@@ -10,14 +10,17 @@ from typing import Any
 
 from konductor_like.cli import session
 from konductor_like.cli.doctor import facts
-from konductor_like.cli.doctor.acting import Acting, acting
+from konductor_like.cli.doctor.acting import acting
 from konductor_like.cli.doctor.link import State, Unseen, after, known, seen
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeBadAnswer, KubeError, KubeForbidden, KubeTimeout, refused_right
+from konductor_like.cluster.errors import KubeBadAnswer, KubeForbidden, KubeTimeout, refused_right
+from konductor_like.cluster.preflight import policy_names
+from konductor_like.cluster.published import Published
 from konductor_like.cluster.reader_pods import reader_place
 from konductor_like.loki.client import LokiClient, retrying
-from konductor_like.loki.errors import LokiError, LokiRefused, LokiTimeout, LokiUnauthorized
+from konductor_like.loki.errors import LokiRefused, LokiTimeout, LokiUnauthorized
 from konductor_like.loki.logql import heartbeat_query, kernel_query
+from konductor_like.model.edge_errors import EdgeError
 from konductor_like.settings import Settings
 
 VIEWER = "ask for the ClusterRole konductor-like-viewer (manifests/people_rbac.yaml)"
@@ -49,11 +52,11 @@ class Requests:
             return Unseen(f"no answer within {self._seconds:g} s", LONGER)
         except Unseen as why:
             return why
-        except (KubeError, LokiError) as error:
+        except EdgeError as error:
             return unseen(error)
 
 
-def unseen(error: KubeError | LokiError) -> Unseen:
+def unseen(error: EdgeError) -> Unseen:
     """Return a failed request as a fact."""
     match error:
         case KubeForbidden():
@@ -66,7 +69,7 @@ def unseen(error: KubeError | LokiError) -> Unseen:
         case LokiUnauthorized():
             return Unseen(str(error), error.hint, State.BROKEN, refused=True)
         case _:
-            return Unseen(str(error), error.hint or KubeBadAnswer.default_hint, State.BROKEN)
+            return Unseen(str(error), error.hint or KubeBadAnswer.hint, State.BROKEN)
 
 
 def gather(
@@ -95,11 +98,12 @@ def gather(
             raise why
         return ask(seen(asked.get(client)))
 
-    def report() -> session.ControllerReport | None:
-        return known(asked.get("controller"), None)  # type: ignore[no-any-return]  # as `asks` says
+    def settings_of_controller() -> Published | None:
+        lease = known(asked.get("controller"), None)
+        return lease.settings if lease else None
 
     def watching() -> Settings:
-        of_controller = lease.settings if (lease := report()) else None
+        of_controller = settings_of_controller()
         names = of_controller.namespaces if of_controller else settings.watched_namespaces
         return settings.model_copy(update={"watched_namespaces": names})
 
@@ -117,11 +121,11 @@ def gather(
         "controller": lambda api: session.known_controller(api, settings),
         "deployments": lambda api: facts.workloads(api, "deployments"),
         "daemonsets": lambda api: facts.workloads(api, "daemonsets"),
-        "policies": lambda api: facts.policies(api, facts.policy_names(report())),
-        "acting": lambda api: _acting(api, asked),
+        "policies": lambda api: facts.policies(api, policy_names(settings_of_controller())),
+        "acting": lambda api: acting(api, seen(asked.get("controller")), known(asked.get("nodes"), {})),
         "groups": lambda api: frozenset(api.group_names()),
         "readers": lambda api: facts.readers(api, reader_place(settings)[0]),
-        "nodes": lambda api: facts.nodes(api, report()),
+        "nodes": lambda api: facts.nodes(api, settings_of_controller()),
         "running": lambda api: facts.running(api, watching(), seen(asked.get("streams"))),
     }
     of_loki: dict[str, Callable[[LokiClient], object]] = {
@@ -149,10 +153,3 @@ def gather(
     for each in filter(None, (api, logs)):
         each.close()
     return found
-
-
-def _acting(api: ReadOnlyKubeClient, asked: Requests) -> Acting:
-    """Try what the controller's account may do, when Lease and Nodes are read. Raises Unseen or KubeError."""
-    lease, nodes = seen(asked.get("controller")), known(asked.get("nodes"), {})
-    states = [node.state for node in nodes.values()]
-    return acting(api, lease, states, facts.policy_names(lease), session.cluster_now(api))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,34 +17,41 @@ from konductor_like.cli.output import API_VERSION, Screen, fields_of
 from konductor_like.exits import Exit
 from konductor_like.model.text import clipped, printable
 
-LINKS: Mapping[str, Callable[[Facts], Link]] = {
-    "API server": cluster_links.cluster,
-    "rights": cluster_links.rights,
-    "controller": controller_links.controller,
-    "account": controller_links.account,
-    "reading": controller_links.reading,
-    "admission policy": policy,
-    "GPU nodes": cluster_links.nodes,
-    "readers": cluster_links.readers,
-    "collector": cluster_links.collector,
-    "Loki": log_links.loki,
-    "tenant and login": log_links.login,
-    "limits": log_links.limits,
-    "kernel stream": log_links.stream,
-    "node label": log_links.label,
-    "node names": log_links.names,
-    "heartbeats": log_links.beats,
-    "namespaces": log_links.watched,
-    "clocks": log_links.clocks,
-    "retention": log_links.retention,
-    "other tools": cluster_links.tools,
-}
-"""Every link of the chain, in the order from the caller to the taint."""
-_FROM_HERE = (
-    *("Loki", "tenant and login", "limits", "kernel stream", "node label", "node names", "heartbeats"),
-    *("namespaces", "retention"),
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One link: its name, and the function that checks it, which raises Unseen for a missing fact."""
+
+    name: str
+    link_of: Callable[[Facts], Link]
+    from_here: bool = False
+    """Whether this machine's own queries show the link. They prove nothing while the controller does not
+    read."""
+
+
+CHECKS = (
+    Check("API server", cluster_links.cluster),
+    Check("rights", cluster_links.rights),
+    Check("controller", controller_links.controller),
+    Check("account", controller_links.account),
+    Check("reading", controller_links.reading),
+    Check("admission policy", policy),
+    Check("GPU nodes", cluster_links.nodes),
+    Check("readers", cluster_links.readers),
+    Check("collector", cluster_links.collector),
+    Check("Loki", log_links.loki, from_here=True),
+    Check("tenant and login", log_links.login, from_here=True),
+    Check("limits", log_links.limits, from_here=True),
+    Check("kernel stream", log_links.stream, from_here=True),
+    Check("node label", log_links.label, from_here=True),
+    Check("node names", log_links.names, from_here=True),
+    Check("heartbeats", log_links.beats, from_here=True),
+    Check("namespaces", log_links.watched, from_here=True),
+    Check("clocks", log_links.clocks),
+    Check("retention", log_links.retention, from_here=True),
+    Check("other tools", cluster_links.tools),
 )
-"""Links that this machine's own queries show. They prove nothing while the controller does not read."""
+"""Every link of the chain, in the order from the caller to the taint."""
 _NAME_CHARS, _STATE_CHARS = 18, 9
 _INDENT = _NAME_CHARS + _STATE_CHARS
 _STYLES = {State.OK: "32", State.WARN: "33", State.BROKEN: "31", State.UNKNOWN: "35"}
@@ -53,22 +60,18 @@ _RESULTS = {Exit.OK: "whole", Exit.FOUND: "broken", Exit.UNKNOWN: "unknown"}
 
 def checkup(facts: Facts) -> tuple[Link, ...]:
     """Return every link."""
-    links = [replace(_link(check, facts), name=name) for name, check in LINKS.items()]
-    if controller_links.is_reading(facts):
-        return tuple(links)
-    return tuple(
-        replace(link, state=State.UNKNOWN, seen=f"seen from here only: {link.seen}")
-        if link.state is State.OK and link.name in _FROM_HERE
-        else link
-        for link in links
-    )
+    is_reading = controller_links.is_reading(facts)
+    return tuple(_link(check, facts, is_reading=is_reading) for check in CHECKS)
 
 
-def _link(check: Callable[[Facts], Link], facts: Facts) -> Link:
+def _link(check: Check, facts: Facts, *, is_reading: bool) -> Link:
     try:
-        return check(facts)
+        link = check.link_of(facts)
     except Unseen as why:
-        return why.link
+        link = why.link
+    if link.state is State.OK and check.from_here and not is_reading:
+        link = replace(link, state=State.UNKNOWN, seen=f"seen from here only: {link.seen}")
+    return replace(link, name=check.name)
 
 
 def exit_of(links: Iterable[Link]) -> Exit:

@@ -74,13 +74,13 @@ class _Releases(NodeWrites):
 
 
 class Reset(_Releases):
-    """One reset of any number of nodes; it releases the faults that the controller has read so far.
+    """One release of any number of nodes: it covers the faults that the controller has read so far.
 
     With ``rules`` or ``gpu`` it releases only the recorded faults that fit both.
     """
 
     kind = "Reset"
-    done_word = "reset"
+    done_word = "released"
     unchanged = "no taint"
     rules: Sequence[str] = ()
     """The rules whose faults are released (``xid.79``); empty for all rules."""
@@ -88,7 +88,7 @@ class Reset(_Releases):
     """The PCI bus id of the GPU whose faults are released; None for all faults."""
 
     def affected(self, selector: str | None) -> list[NodeState]:
-        """Return the nodes that a reset without names resets: those that ``status`` calls faulty or held.
+        """Return the nodes that a reset without names releases: those that ``status`` calls faulty or held.
 
         With ``rules`` or ``gpu``, only those with such a fault.
         """
@@ -136,11 +136,13 @@ class Reset(_Releases):
         if change is None:
             wanted = " or ".join(clipped(fault_name(rule), 60) for rule in self.rules) or "fault"
             where = f" on GPU {self.gpu}" if self.gpu else ""
-            there = [name_of(each) for each in open_to_release(state)]
-            known = f"; open are: {listed(there, FAULTS_NAMED)}" if there else "; no fault is open"
+            open_faults = [name_of(incident) for incident in open_to_release(state)]
+            known = (
+                f"; open are: {listed(open_faults, FAULTS_NAMED)}" if open_faults else "; no fault is open"
+            )
             raise CannotWriteError(f"has no open {wanted}{where} on record{known}")
         if change.record is not None and len(change.record.part_covers) > PART_COVERS_MOST:
-            raise CannotWriteError("has too many faults released one by one: reset without --rule and --gpu")
+            raise CannotWriteError("has too many faults released one by one: give neither --rule nor --gpu")
         return change
 
     def done_text(self, change: Change) -> str:
@@ -164,7 +166,7 @@ class Reset(_Releases):
 
 
 class Purge(_Releases):
-    """A reset that removes every taint, label and annotation of Konductor-like."""
+    """A release that also removes every taint, label and annotation of Konductor-like."""
 
     kind = "Purge"
     done_word = "purged"
@@ -249,8 +251,8 @@ class OperatorTaint(NodeWrites):
         controller, nodes = self.controller, list_nodes(self.client, self.decode)
         ambiguous = controller.coverage.ambiguous if controller.coverage else frozenset()
         snapshot = Snapshot(nodes, controls=controller.controls, ambiguous=ambiguous)
-        there = {name: incident for name, incident in wanted.items() if name in nodes}
-        admission = admit(there, snapshot, controller.policy, self.at())
+        existing = {name: incident for name, incident in wanted.items() if name in nodes}
+        admission = admit(existing, snapshot, controller.policy, self.at())
         return {
             name: why_held(why, admission.brake, nodes[name].pool)
             for name, why in admission.refused.items()
@@ -310,9 +312,9 @@ class Acknowledgement(NodeWrites):
 
     def done_text(self, change: Change) -> str:
         """See :meth:`NodeWrites.done_text`."""
-        mine = change.incident.ack if change.incident else None
+        new_ack = change.incident.ack if change.incident else None
         incidents = change.record.incidents if change.record else ()
-        names = [name_of(each) for each in incidents if each.ack is not None and each.ack == mine]
+        names = [name_of(i) for i in incidents if i.ack is not None and i.ack == new_ack]
         distinct = list(dict.fromkeys(names))  # one fault with two severities is two incidents
         return f"acknowledged: {listed(distinct, 3)}" + (
             "; the taint stays" if change.health == "faulty" else ""

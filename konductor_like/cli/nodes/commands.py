@@ -43,7 +43,7 @@ NAMES_ASKED_ABOUT = 10
 """Number of nodes that the question names; it counts the others."""
 _OWN_RULE = re.compile(r"(?!(?:xid|sxid|cuda|fm)[. ])[a-z][a-z0-9_]*([. ][a-z0-9_]+)+")
 """A rule of the user's own file, as its id or as words: ``site.nic_down``, ``site nic down``; no code."""
-_NOTHING_TO_RESET = "Nothing to reset: no node has the taint, and the brake holds no node"
+_NOTHING_TO_RELEASE = "Nothing to release: no node has the taint, and the brake holds no node"
 
 
 def bus_id(typed: str | None) -> str | None:
@@ -99,12 +99,12 @@ def reset(
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Untaint nodes and release their faults.
+    """Release nodes: remove the taint, and close the faults so far. No GPU is reset.
 
-    The command resets the named nodes. Without names it resets every node that has the taint or that the
-    brake holds: it asks on the terminal first, and without a terminal it needs --yes. With names it does so
-    only for a node with a fault of its present boot that still needs a repair, such as a reboot. Faults that
-    the controller has read so far never taint again. A new fault taints at once. With --rule or --gpu only
+    The command releases the named nodes. Without names it releases every node that has the taint or that the
+    brake holds, and asks first. With names it asks only about a node whose fault, of its present boot, still
+    needs a repair, such as a reboot. Without a terminal it needs --yes instead of an answer. Faults that the
+    controller has read so far never taint again. A new fault taints at once. With --rule or --gpu only
     those faults are released: the others stay as they are, and the taint goes if none of them is a reason
     for it.
     """
@@ -120,9 +120,9 @@ def reset(
     rules = [rule_of(each) for each in rule or ()]
     fleet_wide = not nodes and dry_run is DryRun.NONE
     if fleet_wide and not yes and not can_answer():
-        danger = "purge without names may free the whole fleet and deletes its records"
+        danger = "purge without names may release the whole fleet and deletes its records"
         raise CommandError(
-            f"a {danger if purge else 'reset without names may free the whole fleet'}, and there is no "
+            f"a {danger if purge else 'reset without names may release the whole fleet'}, and there is no "
             "terminal to ask on",
             hint="name the nodes (is a shell variable empty?), or give --yes; --dry-run lists the nodes",
             status=Exit.USAGE,
@@ -136,7 +136,7 @@ def reset(
         states = writes.named(nodes) if nodes else writes.affected(selector)
         if not states and not nodes:
             such = " with such a fault" if rules or gpu else ""
-            tell("Nothing to purge." if purge else f"{_NOTHING_TO_RESET}{such}.")
+            tell("Nothing to purge." if purge else f"{_NOTHING_TO_RELEASE}{such}.")
         elif not yes and dry_run is DryRun.NONE:
             _ask_first(writes, states, fleet_wide=fleet_wide, purge=purge)
         writes.carry_out(states)
@@ -165,7 +165,7 @@ def taint(
 ) -> None:
     """Taint nodes for a reason of your own.
 
-    The node's record shows your name, and the node counts as out of service; `reset` brings it back. The
+    The node's record shows your name, and the node counts as out of service; `reset` releases it. The
     brake does not stop a person's taint: the command warns if the brake would have held it back.
     """
     from konductor_like.cli.nodes.acts import OperatorTaint
@@ -209,7 +209,8 @@ def ack(
     """Acknowledge the recorded faults of a node.
 
     An acknowledged fault no longer makes the node suspect, and its lines up to now count towards no
-    threshold. If the fault occurs again, the node is suspect again. A taint stays: `reset` removes it.
+    threshold. If the fault occurs again, the node is suspect again. A taint stays until `reset` releases
+    the node.
     """
     from konductor_like.cli.nodes.acts import Acknowledgement
     from konductor_like.cli.nodes.writes import connected
@@ -251,15 +252,15 @@ def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide
     """
     from konductor_like.cli.nodes.acts import needs_words
 
-    found = {state.name: faults for state in states if (faults := writes.unrepaired(state))}
-    writes.may_release = {(name, each.key) for name, faults in found.items() for each in faults}
+    unrepaired = {state.name: faults for state in states if (faults := writes.unrepaired(state))}
+    writes.may_release = {(name, fault.key) for name, faults in unrepaired.items() for fault in faults}
     told = [
         f"node/{name} still needs: {needs_words(faults)}"
-        for name, faults in list(found.items())[:NAMES_ASKED_ABOUT]
+        for name, faults in list(unrepaired.items())[:NAMES_ASKED_ABOUT]
     ]
-    if len(found) > NAMES_ASKED_ABOUT:
-        told.append(f"and {count(len(found) - NAMES_ASKED_ABOUT, 'more node')}: `konductor-like status`")
-    if found and not can_answer():
+    if len(unrepaired) > NAMES_ASKED_ABOUT:
+        told.append(f"and {count(len(unrepaired) - NAMES_ASKED_ABOUT, 'more node')}: `konductor-like status`")
+    if unrepaired and not can_answer():
         raise CommandError(
             *told,
             "nothing was changed: there is no terminal to ask on",
@@ -268,7 +269,7 @@ def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide
         )
     for line in told:
         warn(line)
-    if (fleet_wide or found) and not _confirmed(states, purge=purge):
+    if (fleet_wide or unrepaired) and not _confirmed(states, purge=purge):
         raise CommandError("nothing was changed")
 
 
@@ -277,7 +278,7 @@ def _confirmed(states: Sequence[NodeState], *, purge: bool) -> bool:
     names = listed([state.name for state in states], NAMES_ASKED_ABOUT)
     nodes = f"{count(len(states), 'node')}: {names}"
     if not purge:
-        return ask(f"Reset {nodes}? [y/N] ")
+        return ask(f"Release {nodes}? [y/N] ")
     return ask(
         f"Purge {nodes}? Their record of faults and releases is lost, and old kernel-log lines may taint "
         "them again. [y/N] "

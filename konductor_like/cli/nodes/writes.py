@@ -52,7 +52,7 @@ class NodeWrites(ABC):
     """One kind of write to any number of nodes; ``done`` and ``failed`` count the nodes."""
 
     done_word: ClassVar[str]
-    """The participle for messages: ``reset``, as in *was not reset*."""
+    """The participle for messages: ``released``, as in *was not released*."""
     kind: ClassVar[str]
     """The kind of the JSON document."""
     unchanged: ClassVar[str]

@@ -58,7 +58,7 @@ def streams_of(export: Any, promoted: frozenset[str], now_ns: int) -> list[Pushe
     """Return the streams of one export request. Raises ``LokiError`` if Loki could not read all of it."""
     try:
         resources = export.get("resourceLogs", [])
-        return [pushed for one in resources for pushed in _resource(one, promoted, now_ns)]
+        return [pushed for resource in resources for pushed in _resource(resource, promoted, now_ns)]
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise LokiError(400, f"ReadObject: {error}") from None
 

@@ -1,0 +1,1 @@
+"""Tools that measure, generate and release. They import the product; neither product nor image has them."""
