@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from konductor_like.model import (
@@ -23,7 +22,6 @@ from konductor_like.model import (
     NodeState,
     Source,
 )
-from konductor_like.model.faults import NOWHERE
 from tests.chaos.machines import Occurrence
 
 Node = dict[str, Any]
@@ -79,17 +77,6 @@ def lost_ack(old: NodeRecord, new: NodeRecord) -> Incident | None:
         if i.state is not IncidentState.RELEASED and now is not None and now.ack != i.ack:
             return now
     return None
-
-
-def grew_only(old: NodeRecord, new: NodeRecord) -> bool:
-    """Whether nothing but counts and the places of the last lines differs between two records."""
-    counts = [sum(i.count for i in record.incidents) for record in (old, new)]
-    return counts[0] < counts[1] and _uncounted(old) == _uncounted(new)
-
-
-def _uncounted(record: NodeRecord) -> NodeRecord:
-    alike = (replace(i, count=1, last=NOWHERE, last_ns=0, user_written=False) for i in record.incidents)
-    return replace(record, act=None, read=NOWHERE, incidents=tuple(alike))
 
 
 def recorded(o: Occurrence, record: NodeRecord) -> bool:

@@ -124,5 +124,10 @@ BESIDE: dict[Guard, tuple[Guard, ...]] = {
 }
 """The guards that hold wherever this one does, so that a mutant has to break them too: a reboot does not meet
 what a person, an inspection or a replacement is needed for."""
+GUARDED: dict[Guard, str] = {
+    Guard.OTHER_MACHINE: "a decision adapts the record first, and the faults then need an inspection",
+    Guard.RETURN_LIMIT: "no more nodes are chosen than the hour still allows",
+}
+"""The other mechanism that keeps the node out where the guard does not hold."""
 OF_THE_COMMAND_LINE = (Guard.NOT_RUNNING, Guard.NOT_PUBLISHED)
 """The guards that no controller has."""

@@ -28,7 +28,6 @@ from konductor_like.policy.brake import bound, share
 from konductor_like.policy.health import only_tests
 from tests.chaos.evidence import (
     Node,
-    grew_only,
     is_key,
     is_open_in,
     listed,
@@ -47,8 +46,8 @@ from tests.chaos.returns import BY_REBOOT, Returns, how_of, is_timed
 if TYPE_CHECKING:
     from tests.chaos.world import World
 
-RECORD_MINUTES = 10.0
-"""Minutes between two writes of a record in which only counts have grown (rule 22)."""
+GPUS_MOST = 16
+"""The most GPUs that a machine has, whatever a log says."""
 MARGIN_NS = seconds(2)
 """Nanoseconds within which the order of two times is not checked."""
 
@@ -292,13 +291,14 @@ class Ledger:
             self._cover(name, old.machine.node_uid, old.record)
         if is_timed(old.record, new.record):
             self.timed[name] += 1
-        elif grew_only(old.record, new.record) and _minutes(old.record, new.record) < RECORD_MINUTES:
-            self.break_(f"{process.name} writes counts of {name} too often")
         if lost := lost_ack(old.record, new.record):
             self.break_(f"{process.name} forgets that {lost.key.rule} on {name} was acknowledged")
         for i in new.record.incidents:  # rule 17
             if i.role is Role.COLLATERAL and i.severity.taints and i.key.rule not in DEFERRING_RULES:
                 self.break_(f"{process.name} calls {i.key.rule} on {name} collateral")
+        gpus = Counter(i.key.rule for i in new.record.incidents if i.key.gpu is not None)
+        if gpus and max(gpus.values()) > GPUS_MOST:
+            self.break_(f"{process.name} notes {max(gpus.values())} GPUs of one rule on {name}")
         if new.tainted and not old.tainted:
             self.tainted_once += 1
             self._check_taint(process, name, old, new)
@@ -428,8 +428,3 @@ class Ledger:
     def break_(self, sentence: str) -> None:
         self._world.log(f"!! {sentence}")
         self.broken.append(sentence)
-
-
-def _minutes(old: NodeRecord, new: NodeRecord) -> float:
-    """Return the minutes between the writes of two records, by the clocks of their writers."""
-    return abs(new.act.at - old.act.at).total_seconds() / 60 if new.act and old.act else RECORD_MINUTES
