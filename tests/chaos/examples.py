@@ -73,6 +73,15 @@ _RELAPSES: tuple[Step, ...] = tuple(
 )
 """Three nodes return and fail again, and then a fourth would return."""
 _ALL_NODES: tuple[Step, ...] = tuple(Xid(node, 79) for node in range(12))
+_EXPLAINED: tuple[Step, ...] = tuple(
+    step
+    for job in (1, 2, 3)
+    for step in (
+        *(Xid(1, 79), PodLine(1, 0.0, job), Xid(0, 31), PodLine(0, 0.0, job)),
+        *(ROUND, Wait(420.0), ROUND),
+    )
+)
+
 EXAMPLES: dict[str, Schedule] = {
     # Nothing is lost
     "a fault whose write failed is found by the next process": case(
@@ -157,6 +166,7 @@ EXAMPLES: dict[str, Schedule] = {
         *(Wait(60.0), Xid(0, 79), Wait(1.0), Xid(1, 145), Xid(2, 149), ROUND, Wait(6.0)),
         setup=RACK,
     ),
+    "page faults that failures of another node explain taint only that node": case((1,), *_EXPLAINED),
     "two GPUs of a rack that fail one after the other both taint": case(
         (0, 1), Wait(60.0), Xid(0, 79), Wait(1.0), Xid(1, 48), ROUND, Wait(6.0), setup=RACK
     ),

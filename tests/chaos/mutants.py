@@ -357,6 +357,13 @@ MUTANTS: dict[str, Mutant] = {
         *("policy.Evidence.is_deferrable", lambda _: property(lambda each: each.severity.taints)),
         example="two GPUs of a rack that fail one after the other both taint",
     ),
+    "a fault that a failure elsewhere explains counts": Mutant(
+        *(
+            "policy.evidence_that_counts",
+            lambda _: lambda found, *_rest: [each for each in found if not each.recorded],
+        ),
+        example="page faults that failures of another node explain taint only that node",
+    ),
     "nothing is deferred": Mutant(
         *("policy.deferred_of", _returns({})),
         example="a link failure is deferred until lines of other nodes may have arrived",
