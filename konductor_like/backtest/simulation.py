@@ -17,6 +17,7 @@ from konductor_like.controller.observation import Observer
 from konductor_like.controller.ports import DryRunEvents
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
+from konductor_like.controller.writes import Writes
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import (
@@ -77,19 +78,18 @@ class Simulation:
         self._nodes = nodes
         self._writer = DryRunWriter(shorten=False)
         metrics = Metrics()
-        report = Report(metrics, dry_run=True)
+        report, events = Report(metrics, dry_run=True), DryRunEvents()
         self._reconciler = Reconciler(
             nodes,
             Observer(nodes, report),
-            self._writer,
-            DryRunEvents(),
+            Writes(nodes, self._writer, events, report, metrics, records_at_once=None),
+            events,
             report,
             metrics,
             policy=policy,
             start=Checkpoint(dict.fromkeys(Source, start_ns), start_ns),
             unknown_node_seconds=0.0,
             detect=self._detect,
-            records_at_once=None,
         )
         self._returns: list[tuple[int, str]] = []
         self._reconcile_at_ns: int | None = None
@@ -201,7 +201,7 @@ class Simulation:
         why = may_return(state.record, now, self._rules)
         if why is not None:
             self._out[name] = replace(outage, why_longer=why)
-            if state.record.life.replace_since is None and state.record.life.hold_until is not None:
+            if not state.record.life.marked and state.record.life.hold_until is not None:
                 self._return_at(unix_ns(state.record.life.hold_until), name)
             return
         change = release(
@@ -209,7 +209,6 @@ class Simulation:
             at=now,
             by="backtest",
             reason="assumed",
-            how="reset",
             read_ns=self._reconciler.checkpoint().read_ns,
             policy=self._rules,
         )

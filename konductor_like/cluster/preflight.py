@@ -89,7 +89,7 @@ def people_permissions(namespace: str, lease_name: str) -> dict[str, tuple[Permi
     }
 
 
-def testing_permissions(reader_namespace: str) -> tuple[Permission, ...]:
+def chain_test_permissions(reader_namespace: str) -> tuple[Permission, ...]:
     """Return what ``test`` needs: to write a line through the reader's pod, and to release the node."""
     by_exec = (Permission(verb, "pods/exec", namespace=reader_namespace) for verb in ("get", "create"))
     return (*by_exec, Permission("patch", "nodes"))

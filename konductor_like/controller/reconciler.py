@@ -6,28 +6,24 @@ it keeps (rule 9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from konductor_like.cluster.node_writer import Outcome, WriteResult
-from konductor_like.controller import logs
-from konductor_like.controller.attempts import error_words
 from konductor_like.controller.metrics import Latency, Metrics
 from konductor_like.controller.observation import Observer
-from konductor_like.controller.ports import EventSink, Nodes, Writer
+from konductor_like.controller.ports import EventSink, Nodes
 from konductor_like.controller.report import Report
-from konductor_like.controller.retries import THIN_ABOVE, FailedWrites, UnknownNodes, Upkeep, thinned
+from konductor_like.controller.retries import THIN_ABOVE, UnknownNodes, thinned
+from konductor_like.controller.writes import Writes
 from konductor_like.detection import detect
 from konductor_like.model import (
-    Change,
     Checkpoint,
     Fault,
     GpuCounts,
     Growth,
     LogLine,
     Misnamed,
-    NodeState,
     Plan,
     RecentEvidence,
     ReturnedNode,
@@ -44,8 +40,6 @@ from konductor_like.policy.machines import recent_releases
 
 ROUNDS = 5
 """Decisions in one reconcile. It decides again when another client changed a node before the write."""
-RECORDS_AT_ONCE = 32
-"""Writes of records without a taint in one reconcile, so that they do not delay the next taint for long."""
 
 
 class Reconciler:
@@ -55,7 +49,7 @@ class Reconciler:
         self,
         nodes: Nodes,
         observer: Observer,
-        writer: Writer,
+        writes: Writes,
         events: EventSink,
         report: Report,
         metrics: Metrics,
@@ -67,25 +61,21 @@ class Reconciler:
         detect: Callable[[LogLine], Fault | None] = detect,
         gpus: GpuCounts | None = None,
         latency: Latency | None = None,
-        records_at_once: int | None = RECORDS_AT_ONCE,
     ) -> None:
         """Prepare to reconcile.
 
         ``start`` is the checkpoint until the first reconcile is done. ``misnamed`` are the names without a
-        Node that the last controller has reported. Without ``gpus``, GPUs are not counted. A backtest has no
-        ``gpus`` and ``latency``; its ``records_at_once`` is None, because its writes take no time.
+        Node that the last controller has reported. Without ``gpus``, GPUs are not counted. A backtest has
+        neither ``gpus`` nor ``latency``.
         """
         self.policy = policy
         """The rules in force; may be set between two reconciles."""
-        self.more_to_write = False
-        """Whether writes of records were left for the next reconcile."""
         self._observer = observer
         self._gpus = gpus
         self._latency = latency
-        self._records_at_once = records_at_once
         self._detect = detect
         self._nodes = nodes
-        self._writer = writer
+        self._writes = writes
         self._events = events
         self._report = report
         self._metrics = metrics
@@ -93,17 +83,16 @@ class Reconciler:
         self._checkpoint = start
         self._open: list[Fault] = []
         self._unknown_nodes = UnknownNodes(unknown_node_seconds, misnamed)
-        self._failed_writes = FailedWrites()
-        self._upkeep = Upkeep()
-        self._in_flight: dict[str, tuple[Change, Sequence[Fault]]] = {}
-        """By node, a taint or release whose write got no answer, so it may be on the Node, and its faults."""
         self._grown: Mapping[str, tuple[Growth, ...]] = {}
         self._read_ns = dict(start.read_ns)
         self._released = start.released
         self._window = RecentEvidence()
-        self._wrote_at: datetime | None = None
-        self._writes: tuple[Attempt, tuple[Unwritten, ...]] = (Attempt(), ())
         self._kept_out: Mapping[str, str] = {}
+
+    @property
+    def more_to_write(self) -> bool:
+        """Whether writes of records were left for the next reconcile."""
+        return self._writes.more
 
     @property
     def unfinished(self) -> int:
@@ -131,7 +120,7 @@ class Reconciler:
 
     def writes(self) -> tuple[Attempt, tuple[Unwritten, ...]]:
         """Return how writes went, and the Nodes that could not be written. May be called from any thread."""
-        return self._writes
+        return self._writes.attempts
 
     def kept_out(self) -> Mapping[str, str]:
         """Return, by tainted node, the guard for which it does not return now. For any thread."""
@@ -177,8 +166,7 @@ class Reconciler:
                 if not conflicted or rounds == ROUNDS:
                     break
             self._keep([*self._open, *faults], unknown, now)
-            self._confirm(plan, now)
-            self._note_writes(plan, now)
+            self._writes.settle(plan, now)
             self._kept_out = plan.kept_out
             self._tell(plan, shadowed, others, now)
         except BaseException:
@@ -206,16 +194,12 @@ class Reconciler:
 
     def _observe(self, now: datetime, *, replaying: bool) -> Snapshot:
         """Return all that a decision depends on: what is seen now, and what was remembered."""
-        resting = self._failed_writes.resting(now)
+        seen = self._observer.observe(self.policy, self._writes.taints_in_flight, now)
         return replace(
-            self._observer.observe(self.policy, self._taints_in_flight(), now),
-            in_flight=self._taints_in_flight(),
-            unwritable=frozenset(name for name, verb in resting.items() if verb is Verb.TAINT),
-            failing=self._failed_writes.failing(now),
+            self._writes.known(seen, now),
             grown=self._grown,
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             gpus=self._gpus,
-            labels_needs=self._writer.labels_needs,
             window=self._window,
             replaying=replaying,
         )
@@ -239,75 +223,13 @@ class Reconciler:
 
     def _write(self, plan: Plan, snapshot: Snapshot, faults: Sequence[Fault], now: datetime) -> set[str]:
         """Apply the plan. Return the nodes that another client changed meanwhile."""
-        due = self._due(plan, {fault.node for fault in faults}, now)
-        unwritten = {change.node for change in plan.changes} - {change.node for change in due}
-        conflicted: set[str] = set()
-        written: list[tuple[NodeState, Change]] = []
-        results = self._writer.write_all([(snapshot.nodes[each.node], each) for each in due])
-        for change, result in zip(due, results, strict=True):
-            if result.state is not None:
-                self._nodes.apply(result.state)
-            if result.outcome is Outcome.APPLIED and result.state is not None:
-                self._applied(change, now)
-                written.append((result.state, change))
-            elif result.outcome is Outcome.CONFLICT:
-                self._report.not_written(change, result.outcome)
-                conflicted.add(change.node)
-            else:
-                self._not_written(change, result, plan, now)
-                unwritten.add(change.node)
-        self._observer.note_written(written, snapshot, self.policy, self._taints_in_flight(), now)
-        self._carry_over(plan, faults, unwritten | conflicted, unwritten, now)
-        for state, change in written:
+        found = self._writes.apply(plan, snapshot, {fault.node for fault in faults}, now)
+        in_flight = self._writes.taints_in_flight
+        self._observer.note_written(found.written, snapshot, self.policy, in_flight, now)
+        self._carry_over(plan, faults, found.unwritten | found.conflicted, found.unwritten, now)
+        for state, change in found.written:
             self._events.announce(state, change)
-        return conflicted
-
-    def _due(self, plan: Plan, with_lines: Set[str | None], now: datetime) -> list[Change]:
-        """Return the changes to write now: all taints whose retry is due, and a limited number of records.
-
-        A change of a node ``with_lines`` never waits as upkeep, because the cursor would wait with it.
-        """
-        resting = self._failed_writes.resting(now)
-        taints = [each for each in plan.changes if each.verb is Verb.TAINT]
-        # A failed write of the node's record does not delay its taint.
-        taints = [each for each in taints if resting.get(each.node) is not Verb.TAINT]
-        records = [each for each in plan.changes if each.verb is not Verb.TAINT]
-        records = [each for each in records if each.node not in resting]
-        upkeep = [each for each in records if each.upkeep and each.node not in with_lines]
-        urgent = [each for each in records if not each.upkeep or each.node in with_lines]
-        written = urgent[: self._records_at_once]
-        self.more_to_write = len(written) < len(urgent)
-        return [*taints, *written, *self._upkeep.due(upkeep, now)]
-
-    def _applied(self, change: Change, now: datetime) -> None:
-        self._wrote_at = now.replace(microsecond=0)
-        self._report_applied(change, now)
-        self._recovered(change.node)
-
-    def _report_applied(self, change: Change, now: datetime) -> None:
-        self._report.applied(change, now)
-        if self._latency and change.verb is Verb.TAINT and change.evidence is not None:
-            self._latency.tainted(change.evidence)
-
-    def _not_written(self, change: Change, result: WriteResult, plan: Plan, now: datetime) -> None:
-        """Report a write that failed or got no answer yet, and plan the next attempt.
-
-        A taint or release without an answer stays in flight until the Node shows whether it was written.
-        """
-        error = result.error
-        self._report.not_written(change, result.outcome, "" if error is None else logs.error_text(error))
-        if error is not None:
-            self._metrics.kube_errors.labels(type(error).__name__).inc()
-        if result.outcome_unknown and change.verb in (Verb.TAINT, Verb.UNTAINT):
-            counted = [fault for fault in plan.counted if fault.node == change.node]
-            self._in_flight.setdefault(change.node, (change, counted))
-        asked = None if error is None else error.retry_after_seconds
-        words = "" if error is None else error_words(error)
-        self._failed_writes.failed(change, now, words, at_least_seconds=asked or 0.0)
-
-    def _note_writes(self, plan: Plan, now: datetime) -> None:
-        self._failed_writes.keep({(change.node, change.verb) for change in plan.changes}, now)
-        self._writes = self._failed_writes.attempt(self._wrote_at)
+        return found.conflicted
 
     def _carry_over(
         self, plan: Plan, faults: Sequence[Fault], again: set[str], unwritten: set[str], now: datetime
@@ -329,34 +251,6 @@ class Reconciler:
         undone += kept
         self._open = thinned(undone) if len(undone) > THIN_ABOVE else undone
 
-    def _confirm(self, plan: Plan, now: datetime) -> None:
-        """Forget a write without an answer once its Node shows it, needs it no more, or is gone."""
-        if not self._in_flight:
-            return
-        nodes = self._nodes.snapshot()
-        wanted = {(change.node, change.verb) for change in plan.changes}
-        resting = self._failed_writes.resting(now)
-        for name, (change, counted) in list(self._in_flight.items()):
-            state = nodes.get(name)
-            decided = change.record.machine if change.record else None
-            if state is None or (decided is not None and decided.node_uid != state.machine.node_uid):
-                self._recovered(name)  # the patch tests the UID: it cannot take effect any more
-            elif _shows(state, change):
-                self._report_applied(change, now)
-                self._report.faults(counted, (), now)
-                self._events.announce(state, change)
-                self._recovered(name)
-            elif (name, change.verb) not in wanted and resting.get(name) is not change.verb:
-                self._recovered(name)
-
-    def _taints_in_flight(self) -> frozenset[str]:
-        """Return the nodes whose taint may be written although no answer came."""
-        return frozenset(name for name, (change, _) in self._in_flight.items() if change.verb is Verb.TAINT)
-
-    def _recovered(self, node: str) -> None:
-        self._failed_writes.recovered(node)
-        self._in_flight.pop(node, None)
-
     def _tell(self, plan: Plan, shadowed: Sequence[Fault], others: Sequence[LogLine], now: datetime) -> None:
         """Report the plan as a whole, and the taints that rules in shadow mode would have written."""
         nodes, version = self._nodes.snapshot(), self.policy.version
@@ -375,11 +269,3 @@ class Reconciler:
             if fault.source in read_ns:
                 read_ns[fault.source] = min(read_ns[fault.source], fault.timestamp_ns)
         return Checkpoint(read_ns, self._act_from_ns, self._released)
-
-
-def _shows(state: NodeState, change: Change) -> bool:
-    """Whether the Node shows that this taint or release was written."""
-    if change.verb is Verb.TAINT:
-        return state.tainted
-    act = state.record.act
-    return not state.tainted and act is not None and act.id == change.act_id

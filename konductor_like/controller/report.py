@@ -39,7 +39,6 @@ from konductor_like.policy.deleted_nodes import MACHINES_MOST
 from konductor_like.policy.guards import Guard
 from konductor_like.policy.incidents import QUIET_REASONS
 from konductor_like.policy.needs import need_of
-from konductor_like.policy.release import is_reset
 from konductor_like.policy.returns import is_stopped, stop_words
 from konductor_like.policy.wording import why_held
 
@@ -92,7 +91,7 @@ class Report:
         record = change.record
         if record is not None and record.act and record.life.contested_at == record.act.at:
             self._metrics.contested.inc()
-        if change.verb is Verb.UNTAINT and record is not None and record.life.probation_until is not None:
+        if change.verb is Verb.UNTAINT and record is not None and record.life.on_probation:
             self._metrics.returns.inc()
         elif change.event is EventReason.RELAPSED:
             self._metrics.relapses.inc()
@@ -267,8 +266,8 @@ class Report:
         self._log_oddities(nodes)
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
         self._metrics.tainted.set(len(tainted))
-        self._metrics.marked.set(sum(state.record.life.replace_since is not None for state in nodes.values()))
-        on_probation = sum(state.record.life.probation_until is not None for state in nodes.values())
+        self._metrics.marked.set(sum(state.record.life.marked for state in nodes.values()))
+        on_probation = sum(state.record.life.on_probation for state in nodes.values())
         self._metrics.on_probation.set(on_probation)
         recorded = (state for state in nodes.values() if not state.record.empty)
         needing = Counter(need_of(state.record, tainted=state.tainted) for state in recorded)
@@ -280,7 +279,7 @@ class Report:
                 record = nodes[name].record
                 releases = record.releases
                 by = f" By {releases[0].by}." if releases else ""
-                if releases and record.life.tainted_at is None and is_reset(releases[0]):
+                if releases and not record.life.claimed and releases[0].how.is_reset:
                     self._on_reset(nodes[name])
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted

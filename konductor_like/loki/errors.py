@@ -214,8 +214,7 @@ def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -
     words = body.decode("utf-8", "replace")
     message = f"{place} answered {status}: {excerpt(words)}".removesuffix(": ")
     kind = kind_of(status, _BY_STATUS)
-    too_large = _TOO_LARGE.search(words) or (status == 413 and not _OF_THE_REQUEST.search(words))
-    if too_large and kind is not LokiUnauthorized:
+    if _TOO_LARGE.search(words) or (status == 413 and not _OF_THE_REQUEST.search(words)):
         kind = LokiAnswerTooLarge
     elif status in (404, 405):
         kind, message = LokiBadAnswer, f"{message} (there is no Loki at this path)"

@@ -291,7 +291,7 @@ def count_fleet(
         record = state.record
         is_out = state.tainted or name in snapshot.in_flight
         is_gpu_node = state.is_gpu_node or name in candidates
-        was_out = record.life.tainted_at is not None or bool(record.life.quarantines)
+        was_out = record.life.claimed or bool(record.life.quarantines)
         if not (is_out or is_gpu_node or was_out):
             continue
         is_unavailable = (

@@ -129,7 +129,7 @@ def _with_met(record: NodeRecord, ends: Mapping[int, MetBy], at_ns: int) -> Node
 def returns_by_time(before: NodeRecord, record: NodeRecord, state: NodeState) -> bool:
     """Whether the taint ends with the tests that ended between two records, as its only reasons."""
     has_ended = any(each.met_by is MetBy.TIME for each in newly_ended(before, record))
-    return state.tainted and has_ended and record.life.tainted_at is not None and not tainting(record)
+    return state.tainted and has_ended and record.life.claimed and not tainting(record)
 
 
 def newly_ended(before: NodeRecord, record: NodeRecord) -> list[Incident]:

@@ -32,7 +32,8 @@ from konductor_like.model.time import moment_of, span_ns, stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.gpu_counts import why_not_whole
 from konductor_like.policy.health import is_suspicious
-from konductor_like.policy.release import is_failure, may_return
+from konductor_like.policy.lifecycle import is_failure
+from konductor_like.policy.release import may_return
 from konductor_like.policy.returns import is_stopped, returns_left, stop_words
 from konductor_like.policy.wording import name_of, pause_words, why_held
 
@@ -176,8 +177,8 @@ def _of_record(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterato
         words = f"it failed again on probation, after its return at {stamp(relapse)}: it stays out"
         yield Blocker(Guard.RELAPSED, words)
     if held := may_return(record, now, policy):
-        yield Blocker(Guard.HOLD if record.life.replace_since is None else Guard.REPLACE, held)
-    if record.life.tainted_at is None or not any(map(is_failure, open_ones)):
+        yield Blocker(Guard.REPLACE if record.life.marked else Guard.HOLD, held)
+    if not record.life.claimed or not any(map(is_failure, open_ones)):
         yield Blocker(Guard.NO_FAULT, "its record has no fault that a reboot repairs")
     for incident in open_ones:
         if incident.needs not in MET_BY_REBOOT:

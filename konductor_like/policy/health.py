@@ -40,7 +40,7 @@ def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
         return "held"
     if any(map(is_suspicious, record.incidents)):
         return SUSPECT
-    return PROBATION if record.life.probation_until is not None else None
+    return PROBATION if record.life.on_probation else None
 
 
 def suspicious(record: NodeRecord) -> list[Incident]:

@@ -104,7 +104,7 @@ def asked_of(record: NodeRecord, *, tainted: bool) -> Asked | None:
     found = counting(record, tainted=tainted)
     if not tainted and not found:
         return None
-    if tainted and record.life.replace_since is not None:
+    if tainted and record.life.marked:
         return Asked(Needs.REPLACEMENT, None, "the node failed too often")
     if not found:
         return Asked(Needs.INSPECTION, None, "no recorded fault explains the taint")
@@ -121,7 +121,7 @@ def fault_of(record: NodeRecord, *, tainted: bool) -> Incident | None:
     a person's, then the most urgent one. None for a node without incidents that matter, and for a taint that
     no recorded incident explains.
     """
-    is_marked, found = tainted and record.life.replace_since is not None, counting(record, tainted=tainted)
+    is_marked, found = tainted and record.life.marked, counting(record, tainted=tainted)
     unmet = [each for each in found if each.met_by is None]
     if found and not unmet:
         unmet = [each for each in suspicious(record) if each.met_by is None]
@@ -170,7 +170,7 @@ def met_words(incident: Incident | None) -> str:
 
 def needs_on(incident: Incident, state: NodeState) -> Needs:
     """Return what an incident still needs on this node as it is now."""
-    if state.tainted and state.record.life.replace_since is not None and not incident.by_person:
+    if state.tainted and state.record.life.marked and not incident.by_person:
         return Needs.REPLACEMENT
     return need_of_incident(incident) if incident.met_by is None else Needs.NONE
 

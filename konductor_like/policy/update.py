@@ -14,6 +14,7 @@ from konductor_like.model import (
     NodeGpus,
     NodeRecord,
     NodeState,
+    ReleaseHow,
     SkipReason,
     Snapshot,
 )
@@ -50,8 +51,8 @@ class NodeUpdate:
     """The node's GPUs as they were counted; None if GPUs are not counted."""
     notes_gpus: bool = False
     """Whether the record is written for the count of GPUs alone."""
-    returned: str = ""
-    """How the controller itself takes the taint off (:attr:`Release.how`); empty if it does not."""
+    returned: ReleaseHow | None = None
+    """How the controller itself takes the taint off; None if it does not."""
 
     @property
     def gravest(self) -> Incident | None:

@@ -117,9 +117,7 @@ def _next(
         return Action.WAIT, _waits(blockers, policy)
     if refused:
         return Action.FIX_CONTROLLER, refused
-    is_unexplained = (
-        state.tainted and not counting(record, tainted=True) and record.life.replace_since is None
-    )
+    is_unexplained = state.tainted and not counting(record, tainted=True) and not record.life.marked
     if fault is not None and not is_unexplained:
         return action_on(fault, state)
     if state.tainted:
@@ -145,7 +143,7 @@ def action_on(incident: Incident, state: NodeState) -> tuple[Action, str]:
     """Return what to do about a fault on this node as it is now, and the words."""
     if follows := follows_from(incident):
         return Action.FIND_ROOT_CAUSE, follows
-    if state.tainted and state.record.life.replace_since is not None and incident.needs != Needs.REPLACEMENT:
+    if state.tainted and state.record.life.marked and incident.needs != Needs.REPLACEMENT:
         return Action.REPLACE, f"The node failed too often. {REPLACE_ADVICE}"
     if met := met_words(incident):
         words = f"Its need was {met}. Test the node, then `konductor-like reset {state.name}`."

@@ -19,6 +19,7 @@ from konductor_like.controller.observation import Observer
 from konductor_like.controller.ports import DryRunEvents, DryRunNodes, Nodes
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
+from konductor_like.controller.writes import Writes
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.client import LokiClient
@@ -88,7 +89,7 @@ class Case:
         )
 
     def policy(self) -> PolicyConfig:
-        return self.full_settings().policy().under(self.book.catalog.escalations, "1")
+        return self.full_settings().policy().with_escalations(self.book.catalog.escalations, "1")
 
 
 CASES = {
@@ -162,12 +163,12 @@ def by_the_controller(written: list[WrittenLine], case: Case) -> list[Taint]:
             source: SourceReader(source, client, query, settings, START_NS)
             for source, query in {Source.KERNEL: kernel, Source.POD: pods}.items()
         }
-        report = Report(metrics, dry_run=True)
+        report, events = Report(metrics, dry_run=True), DryRunEvents()
         reconciler = Reconciler(
             nodes,
             Observer(nodes, report),
-            writer,
-            DryRunEvents(),
+            Writes(nodes, writer, events, report, metrics),
+            events,
             report,
             metrics,
             policy=policy,

@@ -251,7 +251,7 @@ class Process:
 
     def waits_for(self, name: str) -> bool:
         """Whether it tries a write to the node again that may have taken effect."""
-        return self._reconciler is not None and name in self._reconciler._in_flight
+        return self._reconciler is not None and name in self._reconciler._writes.in_flight
 
     def reads_lease(self) -> bool:
         """Whether it sees what people write on the Lease: after a failed read it waits before the next."""
@@ -259,7 +259,7 @@ class Process:
 
     def maybe_tainted(self) -> Collection[str]:
         """Return the nodes with unanswered writes: they may be tainted, and the brake counts them already."""
-        return () if self._reconciler is None else self._reconciler._in_flight.keys()
+        return () if self._reconciler is None else self._reconciler._writes.in_flight.keys()
 
     def kept_out(self) -> Mapping[str, str]:
         """Return the tainted nodes that its last decision kept out of service, each with its first guard."""

@@ -40,6 +40,7 @@ from konductor_like.model import (
     Machine,
     NodeRecord,
     Release,
+    ReleaseHow,
     Role,
     Severity,
     Source,
@@ -155,7 +156,7 @@ def every_state() -> list[dict[str, Any]]:
     )
     with_record(pending, incident(state=IncidentState.PENDING, boot=OTHER_BOOT))
     warned = Release(
-        ago(3_600), "kim@laptop", "swapped the riser", "reset", KernelPosition(boot_of(released)),
+        ago(3_600), "kim@laptop", "swapped the riser", ReleaseHow.RESET, KernelPosition(boot_of(released)),
         warning="The node has not rebooted since: xid 79 on GPU 0000:9b:00: Drain the node and reboot it.",
     )  # fmt: skip
     with_record(released, incident(state=IncidentState.RELEASED, boot=boot_of(released)), release=warned)

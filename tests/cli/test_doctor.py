@@ -173,6 +173,16 @@ def test_every_link_that_is_late_says_so(whole: Facts) -> None:
     assert exit_of(links) is Exit.UNKNOWN
 
 
+def test_what_only_this_machine_sees_is_no_proof_while_the_controller_does_not_read(whole: Facts) -> None:
+    links = checkup(replace(whole, controller=Unseen("you may not get leases")))
+
+    from_here = [link.name for link in links if link.seen.startswith("seen from here only: ")]
+    assert from_here == [
+        *("Loki", "tenant and login", "limits", "kernel stream", "node label", "node names", "heartbeats"),
+        *("namespaces", "retention"),
+    ]
+
+
 def test_names_cannot_control_the_terminal(whole: Facts) -> None:
     evil = "gpu-\x1b[2J\u202e\n9"
     ours = replace(whole, heard=Heard({evil: whole.now}), groups=frozenset({evil}), labels=(evil,))

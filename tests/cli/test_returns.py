@@ -30,6 +30,7 @@ from konductor_like.model import (
     NodeState,
     Quarantine,
     Release,
+    ReleaseHow,
     ReturnedNode,
     SkipReason,
     Source,
@@ -66,9 +67,9 @@ def returned(**changes: Any) -> NodeState:
     record = replace(
         rebooted().record,
         incidents=(),
-        releases=(Release(ago(600), "konductor-like", "a reboot", "reboot"),),
+        releases=(Release(ago(600), "konductor-like", "a reboot", ReleaseHow.REBOOT),),
         life=Life(
-            quarantines=(Quarantine(ago(7200), ago(600), "xid.79", "reboot"),),
+            quarantines=(Quarantine(ago(7200), ago(600), "xid.79", ReleaseHow.REBOOT),),
             probation_until=ago(-85_800),
         ),
         **changes,
@@ -289,7 +290,7 @@ def test_a_held_node_on_probation_is_not_said_to_return_by_itself() -> None:
 
 
 def test_a_reset_without_a_reason_warns_of_a_relapse() -> None:
-    at, relapse = ago(60), Quarantine(ago(7200), ago(600), "xid.79", "reboot", relapse=True)
+    at, relapse = ago(60), Quarantine(ago(7200), ago(600), "xid.79", ReleaseHow.REBOOT, relapse=True)
     record = replace(rebooted().record, life=Life(at, quarantines=(relapse,)))
     state = replace(rebooted(), record=record)
     known: dict[str, Any] = {"at": NOW, "by": "kim", "how": "reset", "read_ns": READ}

@@ -223,8 +223,8 @@ class Surfaces:
     def offers(self) -> Iterator[str]:
         """Yield what offers a return of the node."""
         for surface, text in self.told().items():
-            if OFFERS.search(text):
-                yield f"{surface}: {OFFERS.search(text)}"
+            if offer := OFFERS.search(text):
+                yield f"{surface}: {offer[0]}"
         if self.json["tainted"] and self.json["whyNotReturned"] is None:
             yield "json whyNotReturned: null"
 

@@ -13,7 +13,7 @@ from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes
 from konductor_like.cluster.pods import Owner
-from konductor_like.model import Act, Change, EventReason, NodeRecord, NodeState, Release, Verb
+from konductor_like.model import Act, Change, EventReason, NodeRecord, NodeState, Release, ReleaseHow, Verb
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import NOON, raw_node, state_of
@@ -131,7 +131,7 @@ def test_one_write_has_an_event_for_each_incident_that_ended_and_a_later_write_h
     """A node that was released before: the release must not name the Events of later ends."""
 
     def names(act: str) -> list[str]:
-        record = NodeRecord(releases=(Release(NOON, "kim", "", "reset"),), act=Act(act, NOON))
+        record = NodeRecord(releases=(Release(NOON, "kim", "", ReleaseHow.RESET),), act=Act(act, NOON))
         ended = [(EventReason.ENDED, f"xid {code} ended: the machine has rebooted.") for code in (63, 94)]
         change = Change("gpu-1", Verb.RECORD, record, None, *ended[0], also=tuple(ended[1:]))
         return [event_name(node, reason, subject) for reason, _, subject in events_of(change)]

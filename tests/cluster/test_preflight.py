@@ -8,6 +8,7 @@ import pytest
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.errors import KubeBadAnswer, KubeConfigError, KubeUnavailable
 from konductor_like.cluster.preflight import (
+    chain_test_permissions,
     controller_permissions,
     ensure_namespace,
     missing_permissions,
@@ -44,6 +45,13 @@ def namespaces(server: KubernetesServer) -> set[str]:
 
 def test_the_least_rights_are_enough(as_manifest: KubeClient) -> None:
     assert ready_to_write(as_manifest, "gpu-health") == []
+
+
+def test_a_subresource_is_asked_for_apart_from_its_resource() -> None:
+    [get, *_] = chain_test_permissions("dmesg-logging")
+
+    where = {"resource": "pods", "subresource": "exec", "namespace": "dmesg-logging"}
+    assert get.attributes == {"verb": "get", **where}
 
 
 def test_a_lease_of_another_name_needs_other_rights(as_manifest: KubeClient) -> None:

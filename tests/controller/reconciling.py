@@ -19,6 +19,7 @@ from konductor_like.controller.operator_controls import OperatorControls
 from konductor_like.controller.ports import DryRunEvents, dry_run_fleet_event
 from konductor_like.controller.reconciler import Reconciler
 from konductor_like.controller.report import Report
+from konductor_like.controller.writes import Writes
 from konductor_like.detection import Detector, detect
 from konductor_like.model import (
     Change,
@@ -106,7 +107,7 @@ class Scene:
             controls = cast("OperatorControls", read)
         policy = PolicyConfig()
         if rules is not None:
-            policy = RulesInForce(rules, Detector(rules.catalog)).under(policy)
+            policy = RulesInForce(rules, Detector(rules.catalog)).complete(policy)
         self.cluster = cluster or Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
         self.fleet_events: list[tuple[EventReason, str]] = []
@@ -114,7 +115,7 @@ class Scene:
         self.reconciler = Reconciler(
             self.cluster,
             Observer(self.cluster, report, controls=controls, fleet=fleet),
-            self.cluster,
+            Writes(self.cluster, self.cluster, self.cluster, report, self.metrics),
             self.cluster,
             report,
             self.metrics,

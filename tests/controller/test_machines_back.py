@@ -69,7 +69,7 @@ class Story:
 
     def reset(self) -> None:
         now = at(self.seconds)
-        self.wrote(release(self.state, at=now, by="ann", reason="swapped", how="reset", read_ns={}))
+        self.wrote(release(self.state, at=now, by="ann", reason="swapped", read_ns={}))
 
     def delete(self, name: str = "gpu-1") -> None:
         del self.scene.cluster.nodes[name]

@@ -47,7 +47,7 @@ class Story:
         """Run ``konductor-like reset NAME``."""
         state = self.scene.cluster.nodes[name]
         read_ns = {Source.KERNEL: ns(seconds)}
-        change = release(state, at=at(seconds), by="ann", reason="swapped", how="reset", read_ns=read_ns)
+        change = release(state, at=at(seconds), by="ann", reason="swapped", read_ns=read_ns)
         assert change is not None
         self.scene.cluster.write_all([(state, change)])
         released = self.scene.cluster.nodes[name]

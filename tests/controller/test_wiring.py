@@ -18,7 +18,7 @@ from konductor_like.controller.wiring import Options, open_controller, starting_
 from konductor_like.loki.errors import LokiTimeout
 from konductor_like.loki.node_backfill import NodeBackfill
 from konductor_like.loki.reader import SourceReader
-from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, Source
+from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, ReleaseHow, Source
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
 
@@ -60,7 +60,7 @@ def test_an_unusable_cursor_counts_as_none_and_act_from_never_moves_forward(
 
 
 def test_the_releases_are_taken_over_with_the_cursors() -> None:
-    mark = Release(datetime(2026, 3, 4, tzinfo=UTC), "ann", "", "reset")
+    mark = Release(datetime(2026, 3, 4, tzinfo=UTC), "ann", "", ReleaseHow.RESET)
     released = (NodeRecord(Machine("uid", "system", "boot"), releases=(mark,)),)
 
     assert starting_checkpoint(replace(SAVED, released=released), Settings(), NOW).released == released
@@ -101,7 +101,7 @@ def test_a_changed_node_and_an_answer_about_jobs_wake_the_controller(tmp_path: P
     with open_controller(Settings(), Options(kubeconfig=kubeconfig), Metrics(), threading.Event()) as made:
         leadership = made._make_leadership(None, None, threading.Event())
 
-    jobs = leadership._reconciler._jobs
+    jobs = leadership._reconciler._observer._jobs
     assert jobs is not None
     assert made._store.on_change == jobs.answered == made.nodes_changed
 

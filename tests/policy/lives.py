@@ -36,7 +36,6 @@ from tests.policy.answers import (
     GPUS_MISSING,
     NAME,
     OURS,
-    RESET,
     SUSPECTS,
     fault_of,
     planned,
@@ -209,9 +208,7 @@ class Life:
 
     def do_reset(self) -> bool:
         reason = self.random.choice(["", "new riser"])
-        return self.apply(
-            release(self.state, at=self.now, by="ann", reason=reason, how=RESET, read_ns=self._read_ns())
-        )
+        return self.apply(release(self.state, at=self.now, by="ann", reason=reason, read_ns=self._read_ns()))
 
     def do_part(self) -> bool:
         chosen = [each.key for each in open_to_release(self.state)]

@@ -69,7 +69,9 @@ def carry_out(
     release = None if release_after == NEVER else span_of(release_after, "--release-after").total_seconds()
     users = [load(rules or settings.rules_file), *([load(compare)] if compare else [])]
     rule_sets = [
-        RuleSet(Detector(each.catalog), settings.policy().under(each.catalog.escalations, each.digest))
+        RuleSet(
+            Detector(each.catalog), settings.policy().with_escalations(each.catalog.escalations, each.digest)
+        )
         for each in users
     ]
     states, nodes_from = _nodes(nodes, settings, kubeconfig, context)

@@ -104,7 +104,7 @@ def _checked(
 
 
 def _reader_stops(client: ReadOnlyKubeClient, settings: Settings, reader: ReaderPod | None) -> list[str]:
-    from konductor_like.cluster.preflight import denied_permissions, testing_permissions
+    from konductor_like.cluster.preflight import chain_test_permissions, denied_permissions
     from konductor_like.cluster.reader_pods import reader_place
 
     namespace, container = reader_place(settings)
@@ -113,7 +113,7 @@ def _reader_stops(client: ReadOnlyKubeClient, settings: Settings, reader: Reader
         stops.append(f"no kernel-log reader runs on it: no pod with the container {container} in {namespace}")
     elif reader.problem:
         stops.append(f"its kernel-log reader, pod {reader.name} in {namespace}, {reader.problem}")
-    denied = denied_permissions(client, testing_permissions(namespace))
+    denied = denied_permissions(client, chain_test_permissions(namespace))
     stops += [f"you may not {permission} (docs/use/permissions.md)" for permission in denied]
     return stops
 

@@ -237,7 +237,7 @@ class Fleet:
         if any(incident.first_ns > since_ns for state in states for incident in tainting(state.record)):
             from konductor_like.catalog import load_catalog
 
-            return self.controller.policy.under(load_catalog().escalations, "")
+            return self.controller.policy.with_escalations(load_catalog().escalations, "")
         return self.controller.policy
 
     def brake(self) -> BrakeState:
@@ -350,7 +350,7 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "ambiguous name"
     elif health is Health.HELD and node.refused:
         yield "not written"
-    elif health is Health.FAULTY and state.record.life.replace_since is not None:
+    elif health is Health.FAULTY and state.record.life.marked:
         yield "replace"
     elif health is Health.PROBATION:
         yield f"until {stamp(state.record.life.probation_until)}"
@@ -362,6 +362,8 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "test"
     if fault is not None and (short := short_of_gpus(state)):
         yield short
+    if state.opted_out:
+        yield "ignored"
     if node.not_rebooted:
         yield "not rebooted"
     open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
@@ -395,9 +397,9 @@ def _alarms(state: NodeState) -> Iterator[str]:
 
 def _notes(node: NodeReport) -> Iterator[str]:
     state, fault = node.state, node.fault
-    if node.health is Health.FAULTY and state.record.life.tainted_at is None:
+    if node.health is Health.FAULTY and not state.record.life.claimed:
         yield CLAIMED_BY_NOBODY
-    if state.record.life.replace_since is not None:
+    if state.record.life.marked:
         yield f"failed too often: to be replaced, since {stamp(state.record.life.replace_since)}"
     elif state.record.life.hold_until is not None:
         yield f"failed before: should stay out until {stamp(state.record.life.hold_until)}"
