@@ -25,6 +25,7 @@ from konductor_like.model import (
     Role,
     SkippedTaint,
     SkipReason,
+    Snapshot,
     Source,
     Verb,
 )
@@ -65,18 +66,11 @@ RETURN_REASONS = {HOW_REBOOT: "a reboot met all needs of the node", HOW_TIME: "t
 
 
 def change_of(
-    update: NodeUpdate,
-    admission: Admission,
-    policy: PolicyConfig,
-    now: datetime,
-    *,
-    labels_needs: bool = True,
+    update: NodeUpdate, admission: Admission, snapshot: Snapshot, policy: PolicyConfig, now: datetime
 ) -> Change | None:
-    """Return the write for one node; None if nothing needs to be written now.
-
-    Without ``labels_needs``, the API server refuses the label for what the node needs: it stays as it is.
-    """
-    state = update.state
+    """Return the write for one node; None if nothing needs to be written now."""
+    state, gpus = update.state, snapshot.gpus
+    lacks_count = gpus is not None and state.name in gpus.unnoted
     admitted = state.name in admission.admitted
     newly_tainted = admitted and not state.tainted
     tainted = (state.tainted or admitted) and not update.returned
@@ -103,18 +97,18 @@ def change_of(
     needs = need_of(record, tainted=tainted)
     tainted_for = fault_of(record, tainted=True) if newly_tainted else None
     worse = worsening(state.record, record) if tainted and not newly_tainted else None
-    relabels = labels_needs and misses_label(state, needs)
+    relabels = snapshot.labels_needs and misses_label(state, needs)
     suspect_taint = bears_suspect_taint(state, health, policy, news=bool(update.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
     due = bool(update.grown) and is_due(state.record, policy, now)
     has_news = due or update.urgent or loses_suspect_taint
     can_wait = is_over or update.has_ends or record == update.record
-    if not (has_news or update.has_ends or record != update.record or relabels or update.notes_gpus):
+    if not (has_news or update.has_ends or record != update.record or relabels or lacks_count):
         return None
-    is_bare = record.empty and not update.notes_gpus
+    is_bare = record.empty and not lacks_count
     if is_bare and state.record.empty and state.as_read.record is None:
         return None
-    record = record if is_bare and record.gpus is None else with_count(record, update.gpus)
+    record = record if is_bare and record.gpus is None else with_count(record, state, gpus)
     event, message = _announcement(update, record, admission, tainted_for, worse)
     if event is not None and needs is not None:
         message = f"{message} Needs: {needs}."
@@ -131,7 +125,7 @@ def change_of(
         verb=verb,
         record=None if record.empty and record.gpus is None else record,
         health=health,
-        needs=needs if labels_needs else state.as_read.needs,
+        needs=needs if snapshot.labels_needs else state.as_read.needs,
         suspect_taint=suspect_taint,
         event=event,
         message=message,
