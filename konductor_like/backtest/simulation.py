@@ -209,7 +209,6 @@ class Simulation:
             at=now,
             by="backtest",
             reason="assumed",
-            how="reset",
             read_ns=self._reconciler.checkpoint().read_ns,
             policy=self._rules,
         )

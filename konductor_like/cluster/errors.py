@@ -42,24 +42,10 @@ _MISSING_VERB = re.compile(
 
 
 class KubeError(EdgeError):
-    """A request to the API server that failed.
+    """A request to the API server that failed."""
 
-    ``outcome_unknown``: the request was a write, and the server may have carried it out although no usable
-    answer came. ``by_admission``: a policy or a webhook of the server denied the request.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        hint: str | None = None,
-        *,
-        retry_after_seconds: float | None = None,
-        outcome_unknown: bool = False,
-        by_admission: bool = False,
-    ) -> None:
-        super().__init__(message, hint, retry_after_seconds=retry_after_seconds)
-        self.outcome_unknown = outcome_unknown
-        self.by_admission = by_admission
+    by_admission = False
+    """Whether a policy or a webhook of the server denied the request."""
 
 
 class KubeConfigError(KubeError):
@@ -178,13 +164,14 @@ def error_of(
     # A web page is no answer of an API server: its 404 does not mean that the object is missing.
     kind = KubeBadAnswer if status == 404 and body.lstrip().startswith(b"<") else kind_of(status, _BY_STATUS)
     hint = _forbidden_hint(message) if kind is KubeForbidden else None
-    return kind(
+    error = kind(
         f"cannot {what}: {excerpt(message) if message else f'HTTP status {status}'}",
         hint=hint,
         outcome_unknown=write and kind in (KubeUnavailable, KubeBadAnswer),
         retry_after_seconds=retry_after_seconds(retry_after),
-        by_admission=400 <= status < 500 and any(word in message for word in _BY_ADMISSION),
     )
+    error.by_admission = 400 <= status < 500 and any(word in message for word in _BY_ADMISSION)
+    return error
 
 
 def refused_right(error: KubeForbidden) -> str:

@@ -142,29 +142,16 @@ class JobEvents(_Events):
 class LeaseEvents(_Events):
     """Sends Events about the fleet, on the Lease: ``kubectl describe lease`` shows them."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        reference: Callable[[], dict[str, str]],
-        instance: str,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        *,
-        sleep: Callable[[float], object] = time.sleep,
-    ) -> None:
-        """``reference`` returns the Lease as an Event's ``involvedObject``."""
-        super().__init__(client, instance, now, sleep=sleep)
-        self._reference = reference
-
-    def send(self, reason: EventReason, message: str, act: str = "") -> bool:
+    def send(self, lease: Mapping[str, str], reason: EventReason, message: str, act: str = "") -> bool:
         """Send one Event, with retries. Return whether the server has it. Never raises a KubeError.
 
-        ``act`` is the id of the operator's act that the Event reports, if any. Events of the same reason and
-        ``act`` (without an ``act``, of the same message) are one Event.
+        ``lease`` is the Lease as an Event's ``involvedObject``. ``act`` is the id of the operator's act that
+        the Event reports, if any. Events of the same reason and ``act`` (without an ``act``, of the same
+        message) are one Event.
         """
-        involved = self._reference()
-        identity = digest(involved.get("uid", ""), reason.value, act or message)
-        name = f"{involved['name']}.{reason.value.lower()}.{identity}"
-        return self._create(name, involved, reason, message, act) is None
+        identity = digest(lease.get("uid", ""), reason.value, act or message)
+        name = f"{lease['name']}.{reason.value.lower()}.{identity}"
+        return self._create(name, lease, reason, message, act) is None
 
 
 def event_name(node: NodeState, reason: EventReason, subject: str) -> str:

@@ -28,12 +28,12 @@ from konductor_like.cluster.errors import (
     LeadershipLost,
 )
 from konductor_like.cluster.lease_annotations import (
-    Carried,
     LeaseControls,
+    LeasePayload,
     LeaseView,
     annotated,
     controls_of,
-    encode_carried,
+    encode_payload,
     view,
 )
 from konductor_like.cluster.preflight import namespace_missing
@@ -165,7 +165,7 @@ class LeaderLease:
             self._term = _Term(found.acquired, sent_at)
             return replace(found, is_ours=True, program=before.program)
 
-    def renew(self, carried: Carried) -> None:
+    def renew(self, payload: LeasePayload) -> None:
         """Renew the Lease and save what it carries, such as the cursor, in one write.
 
         Raises LeadershipLost if the Lease is no longer ours or the deadline has passed; otherwise the
@@ -173,12 +173,12 @@ class LeaderLease:
         """
         with self._lock:
             try:
-                self._renew(carried)
+                self._renew(payload)
             except LeadershipLost:
                 self._term = None
                 raise
 
-    def release(self, carried: Carried) -> bool:
+    def release(self, payload: LeasePayload) -> bool:
         """Save what the Lease carries, and make it free for the next holder. Return whether that worked.
 
         No write may start once this call has begun. A Lease that could not be released expires.
@@ -189,7 +189,7 @@ class LeaderLease:
                 return False
             try:
                 # Like client-go: some candidates wait for the duration to pass even if there is no holder.
-                self._save(term, carried, holderIdentity="", leaseDurationSeconds=1)
+                self._save(term, payload, holderIdentity="", leaseDurationSeconds=1)
             except KubeError:
                 return False
             return True
@@ -223,43 +223,43 @@ class LeaderLease:
             "leaseTransitions": before.transitions + (1 if changed_hands else 0),
         }
         if lease is not None:
-            wanted = self._wanted(lease, Carried(), spec)
+            wanted = self._wanted(lease, LeasePayload(), spec)
             return self._client.replace(self._path, wanted, timeout_seconds=self._patience_seconds)
         metadata = {"name": self._name, "namespace": self._namespace}
         new = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
         try:
-            return self._create(self._wanted(new, Carried(), spec))
+            return self._create(self._wanted(new, LeasePayload(), spec))
         except KubeNotFound as error:
             raise namespace_missing(self._namespace) from error
 
-    def _wanted(self, lease: JsonObject, carried: Carried, spec: JsonObject) -> JsonObject:
+    def _wanted(self, lease: JsonObject, payload: LeasePayload, spec: JsonObject) -> JsonObject:
         """Return the Lease with a new renew time and these fields of its spec, and else unchanged."""
         spec = {**json_object(lease, "spec"), "renewTime": micro_time(self._now()), **spec}
-        return annotated({**lease, "spec": spec}, {**encode_carried(carried), **self._notes()})
+        return annotated({**lease, "spec": spec}, {**encode_payload(payload), **self._notes()})
 
-    def _renew(self, carried: Carried) -> None:
+    def _renew(self, payload: LeasePayload) -> None:
         self.budget_seconds()
         term, sent_at = self._term, self._clock()
         if term is None:
             raise LeadershipLost("this process does not hold the Lease")
         try:
-            self._save(term, carried)
+            self._save(term, payload)
         except (KubeNotFound, KubeUnavailable):
             # For the update of a deleted Lease some servers answer 404 and others 500.
             if read_lease(self._client, self._namespace, self._name) is not None:
                 raise
-            self._recreate(carried)
+            self._recreate(payload)
         self._term = _Term(term.acquired, sent_at)
 
-    def _save(self, term: _Term, carried: Carried, **spec: object) -> None:
+    def _save(self, term: _Term, payload: LeasePayload, **spec: object) -> None:
         """Replace the Lease. If somebody changed it meanwhile, read it and, if still ours, try again."""
         timeout = self._patience_seconds
         try:
-            wanted = self._wanted(self._lease, carried, spec)
+            wanted = self._wanted(self._lease, payload, spec)
             self._lease = self._client.replace(self._path, wanted, timeout_seconds=timeout)
         except KubeConflict:
             self._read_again(term)
-            wanted = self._wanted(self._lease, carried, spec)
+            wanted = self._wanted(self._lease, payload, spec)
             self._lease = self._client.replace(self._path, wanted, timeout_seconds=timeout)
 
     def _read_again(self, term: _Term) -> None:
@@ -273,9 +273,9 @@ class LeaderLease:
             raise LeadershipLost(f"the Lease is now held by {seen.holder or 'nobody'}")
         self._lease = lease
 
-    def _recreate(self, carried: Carried) -> None:
+    def _recreate(self, payload: LeasePayload) -> None:
         """Create the deleted Lease again, with the cursor. Raises LeadershipLost if another process did."""
-        wanted = self._wanted(self._lease, carried, {})
+        wanted = self._wanted(self._lease, payload, {})
         server_set = ("resourceVersion", "uid", "creationTimestamp", "managedFields")
         metadata = {name: value for name, value in wanted["metadata"].items() if name not in server_set}
         try:
@@ -293,7 +293,7 @@ class LeaseKeeper:
     def __init__(
         self,
         lease: LeaderLease,
-        newest: Callable[[], Carried],
+        newest: Callable[[], LeasePayload],
         on_loss: Callable[[str], object],
     ) -> None:
         """``on_loss`` is called once, with the reason, in the keeper's thread; then the keeper ends."""

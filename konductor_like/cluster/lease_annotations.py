@@ -101,7 +101,7 @@ class LeaseControls:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class LeasePayload:
     """What the holder writes to the Lease with each renewal; None leaves an annotation as it is."""
 
     checkpoint: Checkpoint | None = None
@@ -182,20 +182,20 @@ def annotated(lease: JsonObject, notes: Mapping[str, str | None]) -> JsonObject:
     return {**lease, "metadata": {**json_object(lease, "metadata"), "annotations": kept}}
 
 
-def encode_carried(carried: Carried) -> dict[str, str | None]:
+def encode_payload(payload: LeasePayload) -> dict[str, str | None]:
     """Return the annotations that the holder writes; None for an annotation to remove."""
     notes: dict[str, str | None] = {}
-    if carried.checkpoint is not None:
-        notes[CURSOR_ANNOTATION] = encode_checkpoint(carried.checkpoint)
-        notes[RELEASES_ANNOTATION] = encode_releases(carried.checkpoint.released)
-    if carried.coverage is not None:
-        notes[COVERAGE_ANNOTATION] = encode_coverage(carried.coverage)
-    if carried.tainted is not None:
-        notes[TAINTED_ANNOTATION] = encode_tainted(carried.tainted) if carried.tainted else None
-    if carried.returned:
-        notes[RETURNED_ANNOTATION] = encode_returned(carried.returned)
-    if carried.attempts is not None:
-        notes[ATTEMPTS_ANNOTATION] = encode_attempts(carried.attempts)
+    if payload.checkpoint is not None:
+        notes[CURSOR_ANNOTATION] = encode_checkpoint(payload.checkpoint)
+        notes[RELEASES_ANNOTATION] = encode_releases(payload.checkpoint.released)
+    if payload.coverage is not None:
+        notes[COVERAGE_ANNOTATION] = encode_coverage(payload.coverage)
+    if payload.tainted is not None:
+        notes[TAINTED_ANNOTATION] = encode_tainted(payload.tainted) if payload.tainted else None
+    if payload.returned:
+        notes[RETURNED_ANNOTATION] = encode_returned(payload.returned)
+    if payload.attempts is not None:
+        notes[ATTEMPTS_ANNOTATION] = encode_attempts(payload.attempts)
     return notes
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar, cast
 
+from konductor_like.model import ReleaseHow
 from konductor_like.model.time import moment_of_text, ns_of_text
 
 T = TypeVar("T")
@@ -166,6 +167,7 @@ _KINDS: Mapping[type, Kind] = {
     bool: (bool, "is not true or false", bool),
     datetime: (str, "is not a time", moment_of_text),
     Ns: ((str, int), "is not a time", _ns),
+    ReleaseHow: (str, "is not text", lambda text: ReleaseHow(_clean(text))),
     dict: (dict, "is not an object", dict),
     list: (list, "is not a list", list),
 }

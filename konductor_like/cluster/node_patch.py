@@ -119,7 +119,7 @@ def _tests(state: NodeState, change: Change, operations: list[Operation]) -> lis
         tests[_RECORD] = seen.record
     releases = change.record.releases[:1] if change.record and change.verb is Verb.UNTAINT else ()
     makes_maps = any(each["path"] in (_ANNOTATIONS, _LABELS) for each in operations)
-    if makes_maps or _RECORD not in tests or any(each.by_controller for each in releases):
+    if makes_maps or _RECORD not in tests or any(each.how.by_controller for each in releases):
         tests["/metadata/resourceVersion"] = seen.resource_version
     if change.verb is Verb.TAINT and boot_id is not None:
         tests["/status/nodeInfo/bootID"] = boot_id

@@ -66,7 +66,7 @@ class Codec(Generic[T]):
     For example ``Codec(Incident, "count", first="first_ns")`` writes ``Incident(count=3, first_ns=…)`` as
     ``{"count": 3, "first": "2026-01-31T12:00:00Z"}``: ``count`` has one name in both, and ``first`` is the
     JSON name of the attribute ``first_ns``. Integers whose attribute ends in ``_ns`` are times in the JSON.
-    None and default values are not written.
+    An attribute ``life.hold_until`` is one of an inner value. None and default values are not written.
 
     A field that is missing in the JSON gets its default. If the dataclass has no default, the field gets
     ``""``, and the caller must test for it.
@@ -74,29 +74,22 @@ class Codec(Generic[T]):
 
     def __init__(self, kind: type[T], *same: str, **renamed: str) -> None:
         """``same``: attributes that have the same name in the JSON. ``renamed``: JSON name = attribute."""
-        hints = get_type_hints(kind)
         self.kind = kind
         self.attributes = {**{name: name for name in same}, **renamed}
-        self._kinds = {
-            name: Ns if attribute.endswith("_ns") else (get_args(hints[attribute]) or (hints[attribute],))[0]
-            for name, attribute in self.attributes.items()
-        }
+        self._kinds, self._defaults = dict[str, type](), dict[str, Any]()
+        for name, attribute in self.attributes.items():
+            self._kinds[name], self._defaults[attribute] = _field(kind, attribute)
         self._times = [each for name, each in self.attributes.items() if self._kinds[name] is datetime]
-        self._defaults: dict[str, Any] = {
-            name: "" if each.default is each.empty else each.default
-            for name, each in signature(kind).parameters.items()
-        }
         self._values = attrgetter(*self.attributes.values())
         self._written = [
-            (name, attribute, self._defaults[attribute], _AS_JSON.get(self._kinds[name]))
+            (name, self._defaults[attribute], _AS_JSON.get(self._kinds[name]))
             for name, attribute in self.attributes.items()
         ]
 
     def parts(self, value: T) -> dict[str, Any]:
         """Return the fields of a value as JSON, by their JSON names."""
         parts: dict[str, Any] = {}
-        for name, attribute, default, as_json in self._written:
-            found = getattr(value, attribute)
+        for (name, default, as_json), found in zip(self._written, self._values(value), strict=True):
             if found is not None and found != default:
                 parts[name] = as_json(found) if as_json else found
         return parts
@@ -119,21 +112,29 @@ class Codec(Generic[T]):
         return None if any(values[attribute] == "" for attribute in self._times) else self.kind(**values)
 
 
-_RECORD = Codec(NodeRecord, "gpus", "gpu_layout", "quiet_since", booted_after="booted_after_ns")
-_LIFE = Codec(
-    Life,
-    "hold_until",
-    tainted="tainted_at",
-    replace="replace_since",
-    contested="contested_at",
-    probation="probation_until",
-    failed="failed_rule",
+def _field(kind: Any, path: str) -> tuple[type, Any]:
+    """Return the type of an attribute, without its ``None``, and the default; ``""`` if it has none."""
+    *inner, name = path.split(".")
+    for each in inner:
+        kind = get_type_hints(kind)[each]
+    hint, field = get_type_hints(kind)[name], signature(kind).parameters[name]
+    as_type = Ns if name.endswith("_ns") else (get_args(hint) or (hint,))[0]
+    return as_type, "" if field.default is field.empty else field.default
+
+
+_RECORD = Codec(
+    NodeRecord,
+    hold_until="life.hold_until",
+    gpus="gpus",
+    gpu_layout="gpu_layout",
+    quiet_since="quiet_since",
+    tainted="life.tainted_at",
+    booted_after="booted_after_ns",
+    replace="life.replace_since",
+    contested="life.contested_at",
+    probation="life.probation_until",
+    failed="life.failed_rule",
 )
-_PLAIN_FIELDS = (
-    *("hold_until", "gpus", "gpu_layout", "quiet_since", "tainted", "booted_after", "replace"),
-    *("contested", "probation", "failed"),
-)
-"""The fields of both, in the order in which they are written."""
 _COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice", "needs")
 _INCIDENT = Codec(
     Incident,
@@ -155,7 +156,7 @@ _QUARANTINE = Codec(Quarantine, "rule", "how", "relapse", out="tainted_at", back
 _PART_COVER = Codec(PartCover, "rule", "at", "gpu", boot="boot_id", seq="sequence", us="stamp_us")
 _RECORD_FIELDS = frozenset(
     {"v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act", "truncated"}
-    | {"part_covers", *_PLAIN_FIELDS}
+    | {"part_covers", *_RECORD.attributes}
 )
 _INCIDENT_FIELDS = frozenset({*_COMMON.attributes, *_INCIDENT.attributes, "rule", "gpu", "at", "ack"})
 _RELEASE_FIELDS = frozenset({*_RELEASE.attributes, "read", "until"})
@@ -185,18 +186,21 @@ def record_in(found: Fields) -> NodeRecord:
     machine = Machine(**parts) if any(parts.values()) else None
     boot_id = parts["boot_id"]
     rules = found.inner("rules")
-    return NodeRecord(
+    record = NodeRecord(
         machine=machine,
         incidents=found.decoded("incidents", lambda item: _incident(item, rules, boot_id)),
         releases=found.decoded("releases", lambda item: _release(item, boot_id)),
         read=_position(found, "read", boot_id),
         past_boots=found.texts("boots"),
+        life=Life(quarantines=found.decoded("quarantines", _QUARANTINE.made)),
         part_covers=found.decoded("part_covers", _PART_COVER.made),
         act=_ACT.made(found.inner("act")),
         unknown=found.unknown(_RECORD_FIELDS),
-        **_RECORD.values(found),
-        life=Life(quarantines=found.decoded("quarantines", _QUARANTINE.made), **_LIFE.values(found)),
     )
+    values = _RECORD.values(found)
+    life = {name.removeprefix("life."): value for name, value in values.items() if "." in name}
+    own = {name: value for name, value in values.items() if "." not in name}
+    return replace(record, life=replace(record.life, **life), **own)
 
 
 def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | None:
@@ -288,9 +292,7 @@ def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int]
         "act": _ACT.parts(record.act) if record.act else None,
         "truncated": truncated,
     }
-    plain = _RECORD.parts(record) | _LIFE.parts(record.life)
-    parts = {name: part for name, part in parts.items() if part}
-    parts |= {name: plain[name] for name in _PLAIN_FIELDS if name in plain}
+    parts = {name: part for name, part in parts.items() if part} | _RECORD.parts(record)
     parts |= _position_json("read", record.read, boot_id) | _unknown(record)
     found = _cut(parts, most_chars) if most_chars else parts
     text = json.dumps(found, separators=(",", ":"))

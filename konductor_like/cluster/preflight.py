@@ -1,7 +1,8 @@
-"""Check before the first write that we have the permissions we need (rule 27).
+"""All permissions that this program needs, and the check of them before the first write (rule 27).
 
-Only a definite denial stops the program. If the server cannot be asked, or does not answer this question, the
-program goes on, and a missing permission shows as the error of a later request.
+The controller asks for its own at its start and while it runs; ``doctor`` and ``test`` ask for a person's.
+Only a definite denial stops the controller. If the server cannot be asked, or does not answer this question,
+the controller goes on, and a missing permission shows as the error of a later request.
 """
 
 from __future__ import annotations

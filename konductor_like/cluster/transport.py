@@ -114,11 +114,11 @@ class Connection:
         target: str,
         body: object,
         content_type: str | None,
-        left: Callable[[], float],
+        remaining_seconds: Callable[[], float],
         accept: str = JSON,
         further: Mapping[str, str] | None = None,
     ) -> Any:
-        """Send one request; return urllib3's answer, unread. ``left`` returns the seconds left, or raises.
+        """Send one request; return urllib3's answer, unread. ``remaining_seconds`` raises after the deadline.
 
         ``further`` are more headers.
         """
@@ -128,7 +128,7 @@ class Connection:
         authorization = self.authorization()
         if authorization is not None:
             headers["Authorization"] = authorization
-        timeout = left()  # called last, because the renewal of the login may have taken time
+        timeout = remaining_seconds()  # called last, because the renewal of the login may have taken time
         timeouts = (min(timeout, _CONNECT_SECONDS), timeout)
         url = self.host + target
         return self._client.call_api(method, url, headers, body, _request_timeout=timeouts).response
@@ -253,7 +253,7 @@ class Transport:
         write = _stores(method, path)
         target = f"{path}?{urlencode(params, quote_via=quote)}" if params else path
 
-        def left() -> float:
+        def remaining_seconds() -> float:
             seconds = end - self._clock() if write else timeout
             if seconds <= 0:
                 raise KubeTimeout(
@@ -262,10 +262,14 @@ class Transport:
             return seconds
 
         with self._mapped(what, write=write, sent=False):
-            answer = connection.send(method, target, body, content_type, left, accept, self.headers)
+            answer = connection.send(
+                method, target, body, content_type, remaining_seconds, accept, self.headers
+            )
             if answer.status == 401 and self._log_in_again(connection):
                 answer.drain_conn()
-                answer = self.connection.send(method, target, body, content_type, left, accept, self.headers)
+                answer = self.connection.send(
+                    method, target, body, content_type, remaining_seconds, accept, self.headers
+                )
         return answer
 
     def _log_in_again(self, refused: Connection) -> bool:

@@ -36,15 +36,15 @@ class RulesInForce:
         """Return the digest that names the rules in log lines and records."""
         return self.user_rules.digest
 
-    def under(self, policy: PolicyConfig) -> PolicyConfig:
-        """Return the policy's configuration with what these rules say of thresholds and missing GPUs."""
+    def complete(self, policy: PolicyConfig) -> PolicyConfig:
+        """Return the policy, completed with the escalations of these rules and the fault of missing GPUs."""
         catalog = self.user_rules.catalog
         entry, missing = catalog.named_entries[GPUS_MISSING.rule], None
         if entry.mode is not Mode.OFF:
             said = (entry.title, entry.advice.text, "")
             needs, is_shadow = entry.advice.needs.value, entry.mode is Mode.SHADOW
             missing = Finding(entry.kind, entry.rule, entry.severity, *said, needs=needs, shadow=is_shadow)
-        return replace(policy.under(catalog.escalations, self.digest), gpus_missing=missing)
+        return replace(policy.with_escalations(catalog.escalations, self.digest), gpus_missing=missing)
 
 
 class ActiveRules:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from konductor_like.cluster.events import LeaseEvents, NodeEvents, events_of
 from konductor_like.controller import logs
 from konductor_like.controller.side_work import SideQueue
@@ -20,18 +22,19 @@ FLEET_CLOSE_SECONDS = 2.0
 class Announcer:
     """Queues Events and sends them in order. Its methods return at once and raise nothing."""
 
-    def __init__(self, nodes: NodeEvents, fleet: LeaseEvents) -> None:
+    def __init__(self, nodes: NodeEvents, fleet: LeaseEvents, lease: Callable[[], Mapping[str, str]]) -> None:
+        """``lease`` returns the Lease as an Event's ``involvedObject``."""
         self._nodes = SideQueue[tuple[NodeState, EventReason, str, str, str]](
-            "events",
-            lambda item: _check(nodes.send(*item), item[2]),
+            name="events",
+            handle=lambda item: _check(nodes.send(*item), item[2]),
             what="Events about Nodes",
             most=NODES_MOST,
             threads=SENDERS,
             close_seconds=CLOSE_SECONDS,
         )
         self._fleet = SideQueue[tuple[EventReason, str, str]](
-            "lease-events",
-            lambda item: _check(fleet.send(*item), item[1]),
+            name="lease-events",
+            handle=lambda item: _check(fleet.send(lease(), *item), item[1]),
             what="Events about the fleet",
             most=FLEET_MOST,
             close_seconds=FLEET_CLOSE_SECONDS,

@@ -141,7 +141,7 @@ class CoverageTracker:
         self.revisit_spans: tuple[Span, ...] = ()
         """The spans that the fault readers should read again: all gaps, without overlaps, in order."""
 
-    def heard(self, node: str, timestamp_ns: int) -> None:
+    def note_heartbeat(self, node: str, timestamp_ns: int) -> None:
         """Note a heartbeat of the node by its Loki timestamp. Order and repetition do not matter."""
         known = self._nodes.get(node) or self._adopt(node)
         if known is None:

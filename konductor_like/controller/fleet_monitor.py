@@ -149,8 +149,8 @@ class FleetMonitor:
         self._tracker.read_up_to(upto_ns, self._now_ns())
 
     def _hear_heartbeat(self, node: str, heartbeat: Heartbeat, at_ns: int) -> None:
-        self._tracker.heard(node, at_ns)
-        self._starts.heard(node, heartbeat, at_ns)
+        self._tracker.note_heartbeat(node, at_ns)
+        self._starts.note_heartbeat(node, heartbeat, at_ns)
         boot, until_ns = self._looked_back.get(node, ("", 0))
         if boot != heartbeat.boot_id or at_ns >= until_ns:  # a silence between those and ours is not known
             boots = self._heard.get(node, ())

@@ -68,8 +68,8 @@ class JobOwners:
         """By namespace, until when no Event is sent there."""
         self._logged_denial = False
         self.queue = SideQueue[_Tainted](
-            "job-events",
-            self._handle,
+            name="job-events",
+            handle=self._handle,
             what="tainted nodes whose jobs were to be told",
             most=NODES_MOST,
             patience_seconds=WAIT_SECONDS,

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from konductor_like.backoff import Backoff
-from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.lease_annotations import LeasePayload
 from konductor_like.controller import logs
 from konductor_like.controller.attempts import AttemptLog
 from konductor_like.controller.fleet_monitor import FleetMonitor
@@ -127,7 +127,7 @@ class Leadership:
                 self._tail.start(self.pollers["kernel"].nudge)
                 exits.callback(self._tail.close, JOIN_SECONDS)
             if self._conditions is not None:
-                exits.enter_context(running(self._conditions.thread))
+                exits.enter_context(running(self._conditions))
             while not self._stop.is_set():
                 self._reconcile(self._next_deliveries(IDLE_SECONDS))
 
@@ -147,11 +147,11 @@ class Leadership:
         """Reconcile soon, because something other than a line changed. May be called from any thread."""
         self._inbox.put(None)
 
-    def lease_content(self) -> Carried:
+    def lease_content(self) -> LeasePayload:
         """Return what the next renewal writes on the Lease. May be called from any thread."""
         coverage = self._coverage and replace(self._coverage, read_ns=self._read_ns())
         reconciler = self._reconciler
-        return Carried(
+        return LeasePayload(
             reconciler.checkpoint(), coverage, reconciler.tainted(), reconciler.returned(), self._tried()
         )
 

@@ -30,7 +30,7 @@ class LogStarts:
         self._decided: dict[str, tuple[str, int]] = {}
         """By node, a boot, and the last record of the gaps at its beginning that were decided."""
 
-    def heard(self, node: str, heartbeat: Heartbeat, at_ns: int) -> None:
+    def note_heartbeat(self, node: str, heartbeat: Heartbeat, at_ns: int) -> None:
         """Note a heartbeat by its Loki timestamp."""
         boot, beats = self._beats.get(node, ("", ()))
         if boot != heartbeat.boot_id:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter as Counted
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import islice
+from typing import Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
@@ -46,262 +48,262 @@ _SOURCES = ("kernel", "pod", "heartbeat", "backfill", "warmup")
 _LAGS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 
+_Kind = TypeVar("_Kind", Counter, Gauge, Histogram)
+
+
+class _Family(Generic[_Kind]):
+    """Declares a family of metrics. Each object of :class:`Metrics` makes its own."""
+
+    def __init__(self, kind: type[_Kind], name: str, text: str, *labels: str, **options: Any) -> None:
+        self.make: Callable[..., _Kind] = partial(kind, f"konductor_like_{name}", text, labels, **options)
+
+    def __get__(self, metrics: object, owner: type) -> _Kind:
+        """Tell the type of the attribute. An object's own attribute hides this one."""
+        raise AttributeError(f"only an object of {owner.__name__} has families")
+
+
+counter = partial(_Family[Counter], Counter)
+gauge = partial(_Family[Gauge], Gauge)
+histogram = partial(_Family[Histogram], Histogram, buckets=_LAGS)
+
+
 class Metrics:
     """Every family that ``/metrics`` shows; ``docs/reference/metrics.md`` is generated from it."""
 
+    # The controller, and faults
+    build_info = gauge("build_info", "Version and build of the controller; always 1.", "version", "build")
+    leader = gauge("leader", "Leadership: 1 while this process has the Lease, else 0.")
+    faults = counter(
+        "faults_total",
+        "Faults, by source, kind, code and severity. A replayed line does not count.",
+        *("source", "kind", "code", "severity"),
+    )
+    ignored = counter(
+        "faults_ignored_total", "Detected faults that the controller ignored, by reason.", "reason"
+    )
+    shadowed = counter(
+        "faults_shadow_total",
+        "Faults that rules in shadow mode found, by source, rule and severity. They never taint.",
+        *("source", "rule", "severity"),
+    )
+    rules_info = gauge("rules_info", "User's rules in force, by the hash of their content; always 1.", "hash")
+    rules_rejected = gauge(
+        "rules_rejected", "Refusal of the user's rules file: 1 while earlier rules stay in force, else 0."
+    )
+    faults_waiting = gauge(
+        "faults_waiting", "Faults that wait for their Node to register, or for a write to succeed."
+    )
+
+    # Reading Loki
+    lines = counter("lines_read_total", "Lines read from Loki, by source.", "source")
+    duplicates = counter(
+        "lines_duplicate_total", "Lines that were read again and dropped, by source.", "source"
+    )
+    nodeless = counter("lines_without_node_total", "Lines without a node name, by source.", "source")
+    foreign = counter(
+        "lines_foreign_total",
+        "Lines dropped because their labels belong to another source, by source.",
+        "source",
+    )
+    incomplete = counter(
+        "windows_incomplete_total",
+        "Timestamps at which Loki returned only some of the lines, by source. The controller misses "
+        "the others.",
+        "source",
+    )
+    unreadable = gauge(
+        "unreadable_seconds",
+        "Seconds of log that Loki could not return yet, by source. The controller retries and reads "
+        "later lines.",
+        "source",
+    )
+    queries = counter("loki_queries_total", "Queries to Loki, without retries, by source.", "source")
+    bytes_processed = counter(
+        "loki_bytes_processed_total", "Bytes that Loki processed for the controller, by source.", "source"
+    )
+    budget_used = gauge(
+        "loki_budget_used_ratio",
+        "Bytes that Loki processed in the last minute, divided by the budget (1 = all of it).",
+    )
+    slowed = gauge(
+        "polls_slowed", "Slow polling: 1 while the byte budget is used up, else 0, by source.", "source"
+    )
+    loud_nodes = gauge(
+        "loud_nodes",
+        "Nodes that are read separately because they print very many lines, by source.",
+        "source",
+    )
+    loki_errors = counter(
+        "loki_errors_total", "Failed polls of Loki, by source and error.", "source", "error"
+    )
+    kube_errors = counter("kube_errors_total", "Failed requests to the API server, by error.", "error")
+    conditions_waiting = gauge(
+        "node_conditions_waiting", "Nodes whose Node condition is still to be written or removed."
+    )
+    read_until = gauge(
+        "read_until_timestamp_seconds",
+        "Unix time up to which all lines were read and reconciled, by source.",
+        "source",
+    )
+    unread = gauge(
+        "unread_seconds",
+        "Seconds by which reading a source is behind, by source. If kernel is above "
+        "KONDUCTOR_HEARTBEAT_STALE_SECONDS, every node without a recorded fault is UNKNOWN. Absent while "
+        "the controller does not read.",
+        "source",
+    )
+    history_unread = gauge(
+        "history_unread_seconds",
+        "Seconds of older lines that the controller still has to read after a start. Above 0, a "
+        "threshold may be reached late.",
+    )
+    backfill_nodes = gauge(
+        "backfill_nodes", "Nodes that registered again and whose earlier kernel lines are still to be read."
+    )
+    backfills_given_up = counter(
+        "backfills_given_up_total",
+        "Nodes that registered again and whose earlier kernel lines the controller could not read.",
+    )
+    last_success = gauge(
+        "last_success_timestamp_seconds", "Unix time of the last successful poll, by source.", "source"
+    )
+    tails_connected = gauge(
+        "tails_connected",
+        "Open connections to Loki's tail of the kernel log. At 0, only polling reads new lines.",
+    )
+    tail_connections = counter(
+        "tail_connections_total", "Connections opened to Loki's tail of the kernel log."
+    )
+    tail_nudges = counter("tail_nudges_total", "Messages of Loki's tail that started a poll.")
+    evidence_dropped = counter(
+        "evidence_dropped_total",
+        "Faults dropped from the recent evidence because it was full. Thresholds may miss them.",
+    )
+
+    # Writes, and how long a taint takes
+    actions = counter("actions_total", "Writes of Nodes, by verb and result.", "verb", "result")
+    fault_to_taint = histogram(
+        "fault_to_taint_seconds", "Seconds from the Loki timestamp of a fault's line to the taint."
+    )
+    kernel_to_entry = histogram(
+        "kernel_to_entry_seconds",
+        "Seconds from the kernel's stamp of a fault's line to its Loki timestamp. Needs a heartbeat of "
+        "the boot.",
+    )
+    entry_to_read = histogram(
+        "entry_to_read_seconds",
+        "Seconds from the Loki timestamp of a fault's line until the controller read the line, by source.",
+        "source",
+    )
+    read_to_taint = histogram("read_to_taint_seconds", "Seconds from reading a fault's line to the taint.")
+    reconcile_seconds = histogram(
+        "reconcile_seconds",
+        "Seconds of one reconcile, including its writes.",
+        buckets=Histogram.DEFAULT_BUCKETS,
+    )
+
+    # The brake
+    tainted = gauge("nodes_tainted", "Nodes with the controller's taint.")
+    gpu_nodes = gauge("gpu_nodes", "GPU nodes. The brake's percentage refers to them.")
+    brake_bound = gauge(
+        "brake_bound", "Maximum number of nodes that the controller may have tainted at a time."
+    )
+    brake_held = gauge("brake_held", "Nodes that the brake holds back although a fault would taint them.")
+    refusals = counter(
+        "refusals_total",
+        "Nodes that were not tainted although a fault would taint them, by reason. Each counts once "
+        "while it lasts.",
+        "why",
+    )
+    held_by = gauge("nodes_held", "Nodes that the brake holds back, by reason.", "why")
+    paused = gauge("paused", "Pause: 1 while an operator has paused tainting, else 0.")
+    cooling = gauge(
+        "brake_cooling",
+        "Released or deleted nodes that still count as out of service, because of the brake's cool-down.",
+    )
+    deleted = counter("tainted_nodes_deleted_total", "Nodes that were deleted with the controller's taint.")
+    pool_gpu_nodes = gauge(
+        "brake_pool_gpu_nodes", "GPU nodes, by pool. Absent without KONDUCTOR_BRAKE_POOL_MAX_PERCENT.", "pool"
+    )
+    pool_out = gauge("brake_pool_out", "Nodes that the controller has tainted, by pool.", "pool")
+    pool_bound = gauge(
+        "brake_pool_bound",
+        "Maximum number of nodes that the controller may have tainted at a time, by pool.",
+        "pool",
+    )
+    pace_taints = gauge("brake_rate_taints", "Taints within the rate limit's window; 0 without a rate limit.")
+    pace_most = gauge(
+        "brake_rate_bound",
+        "Maximum number of taints within the rate limit's window; +Inf without a rate limit.",
+    )
+
+    # Getting nodes back
+    marked = gauge(
+        "nodes_marked_for_replacement", "Nodes marked for replacement because they failed too often."
+    )
+    gpus_missing = gauge(
+        "gpus_missing", "GPUs that are not allocatable, although their machines had them before."
+    )
+    returns = counter("returns_total", "Nodes that the controller returned to service by itself.")
+    relapses = counter(
+        "relapses_total", "Nodes that failed again on probation, after a return by the controller."
+    )
+    on_probation = gauge("nodes_on_probation", "Nodes on probation after a return by the controller.")
+    returns_stopped = gauge(
+        "returns_stopped", "Stop of automatic returns after too many relapses: 1 while it lasts, else 0."
+    )
+    kept_out = gauge(
+        "nodes_kept_out",
+        "Tainted nodes that do not return by themselves now, by the first guard that keeps each one out.",
+        "guard",
+    )
+    reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
+    needing = gauge("nodes_needing", "Nodes that are faulty, held or suspect, by what they need.", "needs")
+    contested = counter(
+        "taints_contested_total",
+        "Removals of the controller's taint by another controller, or three times within an hour.",
+    )
+
+    # The kernel log of each node
+    coverage = gauge(
+        "nodes_coverage",
+        "GPU nodes, by the state of their kernel log (measured, unknown, not measured).",
+        "state",
+    )
+    gaps_open = gauge(
+        "gaps_open", "Gaps: spans of time without a node's heartbeats that may still be filled."
+    )
+    nodes_with_gaps = gauge("nodes_with_gaps", "GPU nodes with at least one gap in their kernel log.")
+    nodes_ambiguous = gauge(
+        "nodes_ambiguous", "Node names under which two machines report. The controller does not taint them."
+    )
+    pending = gauge(
+        "boots_pending",
+        "Boots with faults pending for more than ten minutes, because the Node has another boot id.",
+    )
+    records_lost = counter(
+        "kernel_records_lost_total",
+        "Kernel-log records that the kernel overwrote before the reader read them.",
+    )
+    notifications = counter(
+        "notifications_total",
+        "Notifications, by sink and result: messages that were sent or failed, and single notifications "
+        "that were dropped from a full queue.",
+        *("sink", "result"),
+    )
+    unparsed = counter(
+        "kernel_lines_unparsed_total", "Kernel lines that name an Xid or SXid in an unknown form."
+    )
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        prefix = "konductor_like_"
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(prefix + name, text, labels, registry=self.registry)
-
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(prefix + name, text, labels, registry=self.registry)
-
-        def histogram(name: str, text: str, *labels: str, buckets: Sequence[float] = _LAGS) -> Histogram:
-            return Histogram(prefix + name, text, labels, buckets=buckets, registry=self.registry)
-
-        program = this_program()
-        build_info = gauge("build_info", "Version and build of the controller; always 1.", "version", "build")
-        build_info.labels(program.version, program.build).set(1)
-        self.leader = gauge("leader", "Leadership: 1 while this process has the Lease, else 0.")
-        self.faults = counter(
-            "faults_total",
-            "Faults, by source, kind, code and severity. A replayed line does not count.",
-            *("source", "kind", "code", "severity"),
-        )
-        self.ignored = counter(
-            "faults_ignored_total", "Detected faults that the controller ignored, by reason.", "reason"
-        )
-        self.shadowed = counter(
-            "faults_shadow_total",
-            "Faults that rules in shadow mode found, by source, rule and severity. They never taint.",
-            *("source", "rule", "severity"),
-        )
-        self.rules_info = gauge(
-            "rules_info", "User's rules in force, by the hash of their content; always 1.", "hash"
-        )
-        self.rules_rejected = gauge(
-            "rules_rejected", "Refusal of the user's rules file: 1 while earlier rules stay in force, else 0."
-        )
-        self.faults_waiting = gauge(
-            "faults_waiting", "Faults that wait for their Node to register, or for a write to succeed."
-        )
-        self.lines = counter("lines_read_total", "Lines read from Loki, by source.", "source")
-        self.duplicates = counter(
-            "lines_duplicate_total", "Lines that were read again and dropped, by source.", "source"
-        )
-        self.nodeless = counter("lines_without_node_total", "Lines without a node name, by source.", "source")
-        self.foreign = counter(
-            "lines_foreign_total",
-            "Lines dropped because their labels belong to another source, by source.",
-            "source",
-        )
-        self.incomplete = counter(
-            "windows_incomplete_total",
-            "Timestamps at which Loki returned only some of the lines, by source. The controller misses "
-            "the others.",
-            "source",
-        )
-        self.unreadable = gauge(
-            "unreadable_seconds",
-            "Seconds of log that Loki could not return yet, by source. The controller retries and reads "
-            "later lines.",
-            "source",
-        )
-        self.queries = counter("loki_queries_total", "Queries to Loki, without retries, by source.", "source")
-        self.bytes_processed = counter(
-            "loki_bytes_processed_total",
-            "Bytes that Loki processed for the controller, by source.",
-            "source",
-        )
-        self.budget_used = gauge(
-            "loki_budget_used_ratio",
-            "Bytes that Loki processed in the last minute, divided by the budget (1 = all of it).",
-        )
-        self.slowed = gauge(
-            "polls_slowed", "Slow polling: 1 while the byte budget is used up, else 0, by source.", "source"
-        )
-        self.loud_nodes = gauge(
-            "loud_nodes",
-            "Nodes that are read separately because they print very many lines, by source.",
-            "source",
-        )
-        self.loki_errors = counter(
-            "loki_errors_total", "Failed polls of Loki, by source and error.", "source", "error"
-        )
-        self.kube_errors = counter(
-            "kube_errors_total", "Failed requests to the API server, by error.", "error"
-        )
-        self.conditions_waiting = gauge(
-            "node_conditions_waiting", "Nodes whose Node condition is still to be written or removed."
-        )
-        self.read_until = gauge(
-            "read_until_timestamp_seconds",
-            "Unix time up to which all lines were read and reconciled, by source.",
-            "source",
-        )
-        self.unread = gauge(
-            "unread_seconds",
-            "Seconds by which reading a source is behind, by source. If kernel is above "
-            "KONDUCTOR_HEARTBEAT_STALE_SECONDS, every node without a recorded fault is UNKNOWN. Absent while "
-            "the controller does not read.",
-            "source",
-        )
-        self.history_unread = gauge(
-            "history_unread_seconds",
-            "Seconds of older lines that the controller still has to read after a start. Above 0, a "
-            "threshold may be reached late.",
-        )
-        self.backfill_nodes = gauge(
-            "backfill_nodes",
-            "Nodes that registered again and whose earlier kernel lines are still to be read.",
-        )
-        self.backfills_given_up = counter(
-            "backfills_given_up_total",
-            "Nodes that registered again and whose earlier kernel lines the controller could not read.",
-        )
-        self.last_success = gauge(
-            "last_success_timestamp_seconds", "Unix time of the last successful poll, by source.", "source"
-        )
-        self.tails_connected = gauge(
-            "tails_connected",
-            "Open connections to Loki's tail of the kernel log. At 0, only polling reads new lines.",
-        )
-        self.tail_connections = counter(
-            "tail_connections_total", "Connections opened to Loki's tail of the kernel log."
-        )
-        self.tail_nudges = counter("tail_nudges_total", "Messages of Loki's tail that started a poll.")
-        self.evidence_dropped = counter(
-            "evidence_dropped_total",
-            "Faults dropped from the recent evidence because it was full. Thresholds may miss them.",
-        )
-        self.actions = counter("actions_total", "Writes of Nodes, by verb and result.", "verb", "result")
-        self.fault_to_taint = histogram(
-            "fault_to_taint_seconds", "Seconds from the Loki timestamp of a fault's line to the taint."
-        )
-        self.kernel_to_entry = histogram(
-            "kernel_to_entry_seconds",
-            "Seconds from the kernel's stamp of a fault's line to its Loki timestamp. Needs a heartbeat of "
-            "the boot.",
-        )
-        self.entry_to_read = histogram(
-            "entry_to_read_seconds",
-            "Seconds from the Loki timestamp of a fault's line until the controller read the line, by "
-            "source.",
-            "source",
-        )
-        self.read_to_taint = histogram(
-            "read_to_taint_seconds", "Seconds from reading a fault's line to the taint."
-        )
-        self.reconcile_seconds = histogram(
-            "reconcile_seconds",
-            "Seconds of one reconcile, including its writes.",
-            buckets=Histogram.DEFAULT_BUCKETS,
-        )
-        self.tainted = gauge("nodes_tainted", "Nodes with the controller's taint.")
-        self.gpu_nodes = gauge("gpu_nodes", "GPU nodes. The brake's percentage refers to them.")
-        self.brake_bound = gauge(
-            "brake_bound", "Maximum number of nodes that the controller may have tainted at a time."
-        )
-        self.brake_held = gauge(
-            "brake_held", "Nodes that the brake holds back although a fault would taint them."
-        )
-        self.refusals = counter(
-            "refusals_total",
-            "Nodes that were not tainted although a fault would taint them, by reason. Each counts once "
-            "while it lasts.",
-            "why",
-        )
-        self.held_by = gauge("nodes_held", "Nodes that the brake holds back, by reason.", "why")
-        self.paused = gauge("paused", "Pause: 1 while an operator has paused tainting, else 0.")
-        self.cooling = gauge(
-            "brake_cooling",
-            "Released or deleted nodes that still count as out of service, because of the brake's cool-down.",
-        )
-        self.deleted = counter(
-            "tainted_nodes_deleted_total", "Nodes that were deleted with the controller's taint."
-        )
-        self.pool_gpu_nodes = gauge(
-            "brake_pool_gpu_nodes",
-            "GPU nodes, by pool. Absent without KONDUCTOR_BRAKE_POOL_MAX_PERCENT.",
-            "pool",
-        )
-        self.pool_out = gauge("brake_pool_out", "Nodes that the controller has tainted, by pool.", "pool")
-        self.pool_bound = gauge(
-            "brake_pool_bound",
-            "Maximum number of nodes that the controller may have tainted at a time, by pool.",
-            "pool",
-        )
-        self.pace_taints = gauge(
-            "brake_rate_taints", "Taints within the rate limit's window; 0 without a rate limit."
-        )
-        self.pace_most = gauge(
-            "brake_rate_bound",
-            "Maximum number of taints within the rate limit's window; +Inf without a rate limit.",
-        )
-        self._pools: frozenset[str] = frozenset()
-        self.marked = gauge(
-            "nodes_marked_for_replacement", "Nodes marked for replacement because they failed too often."
-        )
-        self.gpus_missing = gauge(
-            "gpus_missing", "GPUs that are not allocatable, although their machines had them before."
-        )
-        self.returns = counter("returns_total", "Nodes that the controller returned to service by itself.")
-        self.relapses = counter(
-            "relapses_total", "Nodes that failed again on probation, after a return by the controller."
-        )
-        self.on_probation = gauge(
-            "nodes_on_probation", "Nodes on probation after a return by the controller."
-        )
-        self.returns_stopped = gauge(
-            "returns_stopped", "Stop of automatic returns after too many relapses: 1 while it lasts, else 0."
-        )
-        self.reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
-        self.needing = gauge(
-            "nodes_needing",
-            "Nodes that are faulty, held or suspect, by what they need.",
-            "needs",
-        )
-        self.contested = counter(
-            "taints_contested_total",
-            "Removals of the controller's taint by another controller, or three times within an hour.",
-        )
-        self.coverage = gauge(
-            "nodes_coverage",
-            "GPU nodes, by the state of their kernel log (measured, unknown, not measured).",
-            "state",
-        )
-        self.gaps_open = gauge(
-            "gaps_open", "Gaps: spans of time without a node's heartbeats that may still be filled."
-        )
-        self.nodes_with_gaps = gauge(
-            "nodes_with_gaps", "GPU nodes with at least one gap in their kernel log."
-        )
-        self.nodes_ambiguous = gauge(
-            "nodes_ambiguous",
-            "Node names under which two machines report. The controller does not taint them.",
-        )
-        self.pending = gauge(
-            "boots_pending",
-            "Boots with faults pending for more than ten minutes, because the Node has another boot id.",
-        )
-        self.records_lost = counter(
-            "kernel_records_lost_total",
-            "Kernel-log records that the kernel overwrote before the reader read them.",
-        )
-        self.notifications = counter(
-            "notifications_total",
-            "Notifications, by sink and result: messages that were sent or failed, and single notifications "
-            "that were dropped from a full queue.",
-            *("sink", "result"),
-        )
-        self.unparsed = counter(
-            "kernel_lines_unparsed_total",
-            "Kernel lines that name an Xid or SXid in an unknown form.",
-        )
+        for attribute, family in vars(Metrics).items():
+            if isinstance(family, _Family):
+                setattr(self, attribute, family.make(registry=self.registry))
         self.nodes = NodeMetrics(self.registry)
+        self._pools: frozenset[str] = frozenset()
+        program = this_program()
+        self.build_info.labels(program.version, program.build).set(1)
         self._start_at_zero()
 
     def show_brake(self, brake: BrakeState) -> None:

@@ -48,7 +48,7 @@ WriteCondition = Callable[[NodeState, Condition | None, datetime], NodeState]
 """Writes a node's condition (None removes it) and returns its state then, or raises a KubeError."""
 
 
-class NodeConditions:
+class NodeConditions(SideThread):
     """Writes the conditions of one leadership."""
 
     def __init__(
@@ -65,6 +65,7 @@ class NodeConditions:
 
         ``clock`` returns seconds.
         """
+        super().__init__(name="conditions", what="Node conditions", close_seconds=CLOSE_SECONDS)
         self._kind = kind
         self._nodes = nodes
         self._write = write
@@ -81,22 +82,18 @@ class NodeConditions:
         """The conditions whose removal was logged."""
         self._paused_until = float("-inf")
         self._failures = 0
-        self._idle = False
-        self.thread = SideThread(
-            "conditions",
-            self._step,
-            what="Node conditions",
-            close_seconds=CLOSE_SECONDS,
-            after_bug_seconds=AGAIN_SECONDS,
-        )
+        self._idle, self._wait_seconds = False, ROUND_SECONDS
 
     def hear(self, coverage: Coverage, silent: frozenset[str]) -> None:
         """Take over whose kernel log arrives; ``silent`` are the nodes that fell silent alone."""
         self._heard = (coverage, silent)
 
-    def _step(self) -> None:
-        if not self.thread.closing.wait(IDLE_SECONDS if self._idle else ROUND_SECONDS):
+    def step(self) -> None:
+        """Wait, and write the next few conditions."""
+        if not self.closing.wait(self._wait_seconds):
+            self._wait_seconds = AGAIN_SECONDS  # after a bug
             self.round()
+            self._wait_seconds = IDLE_SECONDS if self._idle else ROUND_SECONDS
 
     def round(self) -> None:
         """Write the next few conditions."""
@@ -112,7 +109,7 @@ class NodeConditions:
             logs.info(f"By its settings, the controller removes the Node condition {names} of before.")
         may_send = sorted(filter(self._may_send, waiting), key=self._turn)
         for state, condition in may_send[:WRITES_A_ROUND]:
-            if self.thread.closing.is_set() or not self._send(state, condition):
+            if self.closing.is_set() or not self._send(state, condition):
                 return
 
     def _waiting(

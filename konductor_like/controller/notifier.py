@@ -111,8 +111,8 @@ class Notifier:
             for result in ("sent", "failed", "dropped")
         }
         self.queue = SideQueue[_Make](
-            f"notify-{webhook.name}",
-            self._handle,
+            name=f"notify-{webhook.name}",
+            handle=self._handle,
             what=f"notifications to {self._name}",
             most=WAITING_MOST,
             close_seconds=CLOSE_SECONDS,

@@ -49,8 +49,8 @@ class PodJobs:
         self._known: dict[str, tuple[float, NodeJobs]] = {}
         self._logged = ""
         self.queue = SideQueue[str](
-            "pods",
-            self._handle,
+            name="pods",
+            handle=self._handle,
             what="questions about the jobs of nodes",
             most=NODES_MOST,
             patience_seconds=QUESTION_SECONDS,
@@ -69,12 +69,15 @@ class PodJobs:
 
     def known(self) -> Mapping[str, NodeJobs]:
         """Return the answers of the last two minutes, by node."""
-        since = self._clock() - ANSWER_SECONDS
-        return {node: jobs for node, (at, jobs) in self._known.items() if at >= since}
+        return {node: jobs for node, (_, jobs) in self._fresh().items()}
 
     def of(self, node: str) -> NodeJobs:
         """Return the jobs of one node, by a recent answer or a new one. Raises a KubeError."""
         return self.known().get(node) or self._ask(node)
+
+    def _fresh(self) -> dict[str, tuple[float, NodeJobs]]:
+        since = self._clock() - ANSWER_SECONDS
+        return {node: known for node, known in self._known.items() if known[0] >= since}
 
     def _handle(self, node: str) -> None:
         if self.queue.closing.is_set():
@@ -86,10 +89,8 @@ class PodJobs:
         except KubeError as error:
             self._failed(error)
             return
-        # Another dict, because another thread may read the one that was.
-        since = self._clock() - ANSWER_SECONDS
-        kept = {name: known for name, known in self._known.items() if known[0] >= since}
-        self._known = {**kept, node: (self._clock(), jobs)}
+        # A new dict, because another thread may be reading the old one.
+        self._known = {**self._fresh(), node: (self._clock(), jobs)}
         if not jobs.complete and self._logged != TOO_LARGE:
             logs.warning(f"node {node}: {TOO_LARGE}", node=node)
         self._logged = "" if jobs.complete else TOO_LARGE

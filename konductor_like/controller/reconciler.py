@@ -257,6 +257,7 @@ class Reconciler:
         self._observer.note_unparsed(others)
         self._report.audit.refused(plan.refused, version, now)
         self._report.fleet(nodes, plan.brake, len(self._open), now)
+        self._report.kept_out(plan.kept_out)
         for fault in self._report.shadowed(shadowed, version, now) if shadowed else ():
             state = nodes.get(str(fault.node))
             if state is not None and would_taint(state, fault):

@@ -36,9 +36,9 @@ from konductor_like.model.text import listed
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.brake import held_back
 from konductor_like.policy.deleted_nodes import MACHINES_MOST
+from konductor_like.policy.guards import Guard
 from konductor_like.policy.incidents import QUIET_REASONS
 from konductor_like.policy.needs import need_of
-from konductor_like.policy.release import is_reset
 from konductor_like.policy.returns import is_stopped, stop_words
 from konductor_like.policy.wording import why_held
 
@@ -279,10 +279,16 @@ class Report:
                 record = nodes[name].record
                 releases = record.releases
                 by = f" By {releases[0].by}." if releases else ""
-                if releases and record.life.tainted_at is None and is_reset(releases[0]):
+                if releases and not record.life.claimed and releases[0].how.is_reset:
                     self._on_reset(nodes[name])
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted
+
+    def kept_out(self, kept: Mapping[str, str]) -> None:
+        """Count the tainted nodes that stay out, by the guard that keeps each one out."""
+        counts = Counter(kept.values())
+        for guard in Guard:
+            self._metrics.kept_out.labels(guard.value).set(counts[guard])
 
     def gpus(self, counts: GpuCounts, before: GpuCounts) -> None:
         """Report how many GPUs are missing, and nodes that lost GPUs together since the last counts."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from konductor_like.controller import logs
@@ -40,32 +42,30 @@ class Rate:
         return 0.0 if self.left() else max(0.0, self._used[0] + self._seconds - self._clock())
 
 
-class SideThread:
+@dataclass(eq=False, kw_only=True)
+class SideThread(ABC):
     """One or more threads that make steps until they are closed. A bug costs one step, and is logged."""
 
-    def __init__(
-        self,
-        name: str,
-        step: Callable[[], object],
-        *,
-        what: str,
-        close_seconds: float,
-        threads: int = 1,
-        after_bug_seconds: float = 0.0,
-    ) -> None:
-        """``what`` names what the steps are about, in the plural. The threads begin with :meth:`start`."""
+    name: str
+    what: str
+    """What the steps are about, in the plural, for the log."""
+    close_seconds: float
+    """Seconds for which the end waits for the step under way."""
+    threads: int = 1
+
+    def __post_init__(self) -> None:
         self.closing = threading.Event()
         """Set when the threads shall end."""
-        self.close_seconds = close_seconds
-        self._step = step
-        self._what = what
-        self._after_bug_seconds = after_bug_seconds
-        names = [name] if threads == 1 else [f"{name}-{number}" for number in range(threads)]
-        self.threads = [threading.Thread(target=self._run, name=each, daemon=True) for each in names]
+        names = [self.name] if self.threads == 1 else [f"{self.name}-{n}" for n in range(self.threads)]
+        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for name in names]
+
+    @abstractmethod
+    def step(self) -> object:
+        """Make one step. It waits until there is one to make, or until the end."""
 
     def start(self) -> None:
         """Start the threads."""
-        for thread in self.threads:
+        for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
@@ -75,95 +75,77 @@ class SideThread:
     def join(self, seconds: float) -> None:
         """Wait until the threads have ended, at most so long."""
         end = time.monotonic() + seconds
-        for thread in self.threads:
+        for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
 
     def _over(self) -> bool:
-        """Whether there is no further step."""
         return self.closing.is_set()
 
     def _run(self) -> None:
         while not self._over():
             try:
-                self._step()
+                self.step()
             except Exception:  # noqa: BLE001  # the thread must go on with the next step; logged in full
-                logs.LOGGER.exception("Work on %s failed. Please report this.", self._what)
-                self.closing.wait(self._after_bug_seconds)
+                logs.LOGGER.exception("Work on %s failed. Please report this.", self.what)
 
 
+@dataclass(eq=False, kw_only=True)
 class SideQueue(SideThread, Generic[T]):
     """A bounded queue, and one or more threads that hand its items on, the urgent ones first.
 
     At the end the items that wait are handed on without regard to the rate, for ``close_seconds`` at most.
     """
 
-    def __init__(
-        self,
-        name: str,
-        handle: Callable[[T], object],
-        *,
-        what: str,
-        most: int,
-        close_seconds: float,
-        threads: int = 1,
-        patience_seconds: float = math.inf,
-        rate: Rate | None = None,
-        lost: Callable[[int], object] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """``handle`` takes one item; ``what`` names the items. At most ``most`` items wait.
+    handle: Callable[[T], object]
+    """Hands one item on."""
+    most: int
+    """Items that may wait. When there are more, the oldest is dropped, one that is not urgent first."""
+    patience_seconds: float = math.inf
+    """Seconds after which an item that waits is forgotten."""
+    rate: Rate | None = None
+    lost: Callable[[int], object] = lambda _: None
+    """Called with the number of items that were dropped: too many waited, or the process ends."""
+    clock: Callable[[], float] = time.monotonic
 
-        An item that waits longer than ``patience_seconds`` is forgotten. ``lost`` is called with the number
-        of items that were dropped, because too many waited or because the process ends. ``clock`` returns
-        seconds.
-        """
-        super().__init__(name, self._hand_on, what=what, close_seconds=close_seconds, threads=threads)
-        self._handle = handle
-        self._most = most
-        self._patience_seconds = patience_seconds
-        self._rate = rate
-        self._lost = lost
-        self._clock = clock
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._changed = threading.Condition()
         self._urgent: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
         self._others: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
         self._paused_until = -math.inf
         self._dropped = 0
         """Items dropped since the last one was taken."""
-        self._ended = False
 
     def __len__(self) -> int:
         """Return the number of items that wait."""
         return len(self._urgent) + len(self._others)
 
     def put(self, item: T, *, key: Hashable = None, urgent: bool = False) -> None:
-        """Add an item and return at once. If too many wait, drop the oldest, those not urgent first.
-
-        An item whose ``key`` waits already is not added; without a key every item is.
-        """
+        """Add an item and return at once. An item whose ``key`` waits already is not added."""
         with self._changed:
-            if self._clock() < self._paused_until:
+            if self.clock() < self._paused_until:
                 return
             waiting = self._urgent if urgent else self._others
-            waiting.setdefault(object() if key is None else key, (self._clock(), item))
-            if len(self) > self._most:
+            waiting.setdefault(object() if key is None else key, (self.clock(), item))
+            if len(self) > self.most:
                 (self._others or self._urgent).popitem(last=False)
                 self._dropped += 1
-                self._lost(1)
+                self.lost(1)
             self._changed.notify()
 
     def rest(self) -> list[T]:
         """Take all items that wait, for a ``handle`` that hands on several at once."""
         with self._changed:
             items = [item for waiting in (self._urgent, self._others) for _, item in waiting.values()]
-            self._clear()
+            self._urgent.clear()
+            self._others.clear()
             return items
 
     def pause(self, seconds: float) -> None:
         """Forget what waits, and take nothing for so long: a right is missing, for example."""
         with self._changed:
-            self._paused_until = self._clock() + seconds
-            self._clear()
+            self._paused_until = self.clock() + seconds
+            self.rest()
 
     def close(self) -> None:
         """Tell the threads to end after the items that wait. It does not wait for them."""
@@ -174,50 +156,36 @@ class SideQueue(SideThread, Generic[T]):
     def join(self, seconds: float) -> None:
         """Wait until the threads have ended, at most so long; then drop what still waits."""
         super().join(seconds)
+        if left := len(self.rest()):
+            self.lost(left)
+            logs.warning(f"The controller stops before all {self.what} were handled: {left:,} waited.")
+
+    def step(self) -> None:
+        """Wait until an item may be handed on, and hand it on."""
         with self._changed:
-            left = len(self)
-            self._ended = True
-            self._clear()
-        if left:
-            self._lost(left)
-            logs.warning(f"The controller stops before all {self._what} were handled: {left:,} waited.")
+            while not (waiting := self._due()):
+                if self._over():
+                    return
+                self._changed.wait(self.rate.wait_seconds() if self.rate and len(self) else None)
+            if self.rate:
+                self.rate.use()
+            _, (_, item) = waiting.popitem(last=False)
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            logs.warning(f"{dropped:,} {self.what} were dropped: too many waited.", dropped=dropped)
+        self.handle(item)
 
     def _over(self) -> bool:
-        return self._ended or (self.closing.is_set() and not len(self))
+        return self.closing.is_set() and not len(self)
 
-    def _clear(self) -> None:
-        self._urgent.clear()
-        self._others.clear()
-
-    def _hand_on(self) -> None:
-        for item in self._next():
-            self._handle(item)
-
-    def _next(self) -> list[T]:
-        """Wait until an item may be handed on, and take it; none when the threads shall end."""
-        with self._changed:
-            while not self._over():
-                self._forget_old()
-                waiting = self._urgent or self._others
-                wait = self._rate.wait_seconds() if self._rate and not self.closing.is_set() else 0.0
-                if waiting and not wait:
-                    if self._rate:
-                        self._rate.use()
-                    _, (_, item) = waiting.popitem(last=False)
-                    dropped, self._dropped = self._dropped, 0
-                    if dropped:
-                        logs.warning(
-                            f"{dropped:,} {self._what} were dropped: too many waited.", dropped=dropped
-                        )
-                    return [item]
-                self._changed.wait(wait if waiting else None)
-        return []
-
-    def _forget_old(self) -> None:
-        oldest = self._clock() - self._patience_seconds
+    def _due(self) -> OrderedDict[Hashable, tuple[float, T]] | None:
+        """Forget what waited too long. Return the part of the queue whose first item may be handed on."""
+        oldest = self.clock() - self.patience_seconds
         for waiting in (self._urgent, self._others):
             while waiting and next(iter(waiting.values()))[0] < oldest:
                 waiting.popitem(last=False)
+        may = not self.rate or self.closing.is_set() or self.rate.left()
+        return (self._urgent or self._others) if may else None
 
 
 @contextmanager

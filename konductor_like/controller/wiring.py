@@ -115,81 +115,72 @@ def open_controller(
         loki = exits.enter_context(closing(LokiClient(settings, patience)))
         client = kind.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
         exits.enter_context(closing(client))
-        controller, threads = _built(settings, options, metrics, stop, active_rules, loki, client)
-        with running(*threads):
-            yield controller
-
-
-def _built(
-    settings: Settings,
-    options: Options,
-    metrics: Metrics,
-    stop: threading.Event,
-    active_rules: ActiveRules,
-    loki: LokiClient,
-    client: ReadOnlyKubeClient,
-) -> tuple[Controller, Sequence[SideThread]]:
-    """Build the controller and the threads beside it. No thread starts before all parts know each other."""
-    slices, attempts = ResourceSlices(client), AttemptLog()
-    decode = node_decoder(settings, slices.nodes)
-    namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
-    needed = all_permissions(namespace, settings.lease_name, pods=settings.ask_for_pods)
-    needed = needed if isinstance(client, KubeClient) else ()  # a dry run has no Lease to show them on
-    store = NodeStore(client, decode, slices=slices, between=lambda: note_rights(attempts, client, needed))
-    settings = settings.model_copy(update={"namespace": namespace})  # no pattern selects our own pod
-    if isinstance(client, KubeClient):
-        cluster = _real_cluster_ports(settings, client, namespace, store, decode, active_rules, stop, metrics)
-    else:
-        cluster = _ClusterPorts(DryRunNodes(store), DryRunWriter(), DryRunEvents(), dry_run_fleet_event)
-    events, threads = cluster.events, [*cluster.threads]
-    jobs = None
-    if settings.ask_for_pods:
-        jobs = PodJobs(lambda node: jobs_on(client, node, datetime.now(UTC)), metrics)
-        threads.append(jobs.queue)
-    if jobs is not None and settings.job_events and isinstance(client, KubeClient):
-        send = JobEvents(client, own_identity(), sleep=stop.wait).send
-        events = owners = JobOwners(events, jobs.of, send, metrics)
-        threads.append(owners.queue)
-    metrics.nodes.most = settings.node_metrics_most
-    factory = LeadershipFactory(
-        settings=settings,
-        metrics=metrics,
-        loki=loki,
-        active_rules=active_rules,
-        nodes=cluster.nodes,
-        writer=cluster.writer,
-        events=events,
-        report=Report(
-            metrics,
-            dry_run=options.dry_run,
+        slices, attempts = ResourceSlices(client), AttemptLog()
+        decode = node_decoder(settings, slices.nodes)
+        namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
+        needed = all_permissions(namespace, settings.lease_name, pods=settings.ask_for_pods)
+        needed = needed if isinstance(client, KubeClient) else ()  # a dry run has no Lease to show them on
+        store = NodeStore(
+            client, decode, slices=slices, between=lambda: note_rights(attempts, client, needed)
+        )
+        settings = settings.model_copy(update={"namespace": namespace})  # no pattern selects our own pod
+        if isinstance(client, KubeClient):
+            cluster = _real_cluster_ports(
+                settings, client, namespace, store, decode, active_rules, stop, metrics
+            )
+        else:
+            cluster = _ClusterPorts(DryRunNodes(store), DryRunWriter(), DryRunEvents(), dry_run_fleet_event)
+        events, threads = cluster.events, [*cluster.threads]
+        jobs = None
+        if settings.ask_for_pods:
+            jobs = PodJobs(lambda node: jobs_on(client, node, datetime.now(UTC)), metrics)
+            threads.append(jobs.queue)
+        if jobs is not None and settings.job_events and isinstance(client, KubeClient):
+            send = JobEvents(client, own_identity(), sleep=stop.wait).send
+            events = owners = JobOwners(events, jobs.of, send, metrics)
+            threads.append(owners.queue)
+        metrics.nodes.most = settings.node_metrics_most
+        factory = LeadershipFactory(
+            settings=settings,
+            metrics=metrics,
+            loki=loki,
+            active_rules=active_rules,
+            nodes=cluster.nodes,
+            writer=cluster.writer,
+            events=events,
+            report=Report(
+                metrics,
+                dry_run=options.dry_run,
+                fleet_event=cluster.fleet_event,
+                on_reset=cluster.on_reset,
+            ),
             fleet_event=cluster.fleet_event,
-            on_reset=cluster.on_reset,
-        ),
-        fleet_event=cluster.fleet_event,
-        operator_controls=OperatorControls(
-            lambda: read_controls(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
-            cluster.fleet_event,
+            operator_controls=OperatorControls(
+                lambda: read_controls(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
+                cluster.fleet_event,
+                metrics,
+                interval_seconds=READ_LEASE_RENEWALS * settings.lease_renew_interval_seconds,
+                renewed=cluster.lease.renewal_since if cluster.lease else lambda _: None,
+            ),
+            jobs=jobs,
+            write_condition=cluster.write_condition,
+            attempts=attempts,
+        )
+        controller = Controller(
+            store,
+            cluster.lease,
+            factory.make,
+            cluster.prepare,
             metrics,
-            interval_seconds=READ_LEASE_RENEWALS * settings.lease_renew_interval_seconds,
-            renewed=cluster.lease.renewal_since if cluster.lease else lambda _: None,
-        ),
-        jobs=jobs,
-        write_condition=cluster.write_condition,
-        attempts=attempts,
-    )
-    controller = Controller(
-        store,
-        cluster.lease,
-        factory.make,
-        cluster.prepare,
-        metrics,
-        once=options.once,
-        finish_writes=cluster.finish_writes,
-    )
-    store.on_change = controller.nodes_changed
-    if jobs is not None:
-        jobs.answered = controller.nodes_changed
-    return controller, threads
+            once=options.once,
+            finish_writes=cluster.finish_writes,
+        )
+        store.on_change = controller.nodes_changed
+        if jobs is not None:
+            jobs.answered = controller.nodes_changed
+        # Only now does a thread start: all parts know each other.
+        exits.enter_context(running(*threads))
+        yield controller
 
 
 class _FleetEvent(Protocol):
@@ -249,7 +240,8 @@ def _real_cluster_ports(
     )
     announcer = Announcer(
         NodeEvents(client, identity, sleep=stop.wait),
-        LeaseEvents(client, lambda: lease.reference, identity, sleep=stop.wait),
+        LeaseEvents(client, identity, sleep=stop.wait),
+        lambda: lease.reference,
     )
     notifications = Notifications(announcer, announcer.fleet, webhooks(settings), metrics)
     return _ClusterPorts(
@@ -335,7 +327,7 @@ class LeadershipFactory:
 
         def scope() -> WarmupScope:
             rules = self.active_rules.in_force  # once, because another thread may replace it
-            queries, seconds = self._queries(rules), rules.under(self.settings.policy()).window_seconds
+            queries, seconds = self._queries(rules), rules.complete(self.settings.policy()).window_seconds
             return WarmupScope(rules.digest, queries["kernel"], queries.get("pod"), seconds)
 
         reader = WarmupReader(
@@ -369,7 +361,7 @@ class LeadershipFactory:
             self.events,
             self.report,
             self.metrics,
-            policy=self.active_rules.in_force.under(self.settings.policy()),
+            policy=self.active_rules.in_force.complete(self.settings.policy()),
             start=start,
             unknown_node_seconds=self.settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
@@ -421,7 +413,7 @@ class LeadershipFactory:
 
     def _new_queries(self, reconciler: Reconciler) -> dict[str, str]:
         """Put the new rules into the reconciler and return the queries that follow from them."""
-        reconciler.policy = self.active_rules.in_force.under(self.settings.policy())
+        reconciler.policy = self.active_rules.in_force.complete(self.settings.policy())
         return self._queries(self.active_rules.in_force)
 
     def _readers(

@@ -29,7 +29,7 @@ from konductor_like.model.faults import (
     Severity,
     Source,
 )
-from konductor_like.model.life import HOW_PART, HOW_REBOOT, HOW_TIME, Life, Quarantine, Release
+from konductor_like.model.life import NEVER_OUT, Covers, Life, Quarantine, Release, ReleaseHow, Stage
 from konductor_like.model.memory import (
     Episode,
     GpuCounts,

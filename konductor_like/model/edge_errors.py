@@ -26,15 +26,18 @@ class EdgeError(Exception):
         *,
         transient: bool | None = None,
         retry_after_seconds: float | None = None,
+        outcome_unknown: bool = False,
     ) -> None:
         """Without ``hint`` and ``transient``, those of the class count.
 
-        ``retry_after_seconds``: the wait that the server asked for.
+        ``retry_after_seconds``: the wait that the server asked for. ``outcome_unknown``: the request was a
+        write, and the server may have carried it out although no usable answer came.
         """
         super().__init__(message)
         self.hint = self.hint if hint is None else hint
         self.transient = self.transient if transient is None else transient
         self.retry_after_seconds = retry_after_seconds
+        self.outcome_unknown = outcome_unknown
 
 
 def kind_of(status: int, kinds: Mapping[int, type[Kind]]) -> type[Kind]:

@@ -8,15 +8,77 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum, StrEnum, auto
 
 from konductor_like.model.faults import NOWHERE, KernelPosition, Source
 
-HOW_REBOOT = "reboot"
-"""The ``how`` of a release by the controller: a reboot met all needs of the node."""
-HOW_TIME = "time"
-"""The ``how`` of a release by the controller: a test (Xid 14) ended."""
-HOW_PART = "reset of "
-"""The beginning of the ``how`` of a release in part; the names of the released incidents follow."""
+
+class Covers(Enum):
+    """What evidence a release covers (rule 4)."""
+
+    READ = auto()
+    """All that had been read. Such a release is of the whole node."""
+    NAMED = auto()
+    """The incidents that a person named."""
+    MET = auto()
+    """The incidents whose needs are met, and no line that is read later: nobody looked at the machine."""
+
+
+class ReleaseHow(StrEnum):
+    """How a node was released. The value is the text in the record.
+
+    The text of a newer version is a value of its own, so it is written back unchanged. It counts as a
+    person's release of the whole node, and never as an automatic return. That is safe, because the release
+    itself says up to where it covers evidence (:attr:`Release.read`), and one by a controller covers none.
+    """
+
+    RESET = "reset"
+    """``konductor-like reset``."""
+    PART = "reset of "
+    """``konductor-like reset`` of some incidents. Their names follow, see :meth:`part`."""
+    BY_HAND = "taint removed"
+    """Somebody removed our taint by other means."""
+    REBOOT = "reboot"
+    """The controller: a reboot met all needs of the node."""
+    TEST_ENDED = "time"
+    """The controller: a test (Xid 14) ended."""
+    UNKNOWN = ""
+    """An older version wrote none."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> ReleaseHow | None:
+        if not isinstance(value, str):
+            return None
+        how = str.__new__(cls, value)
+        how._name_, how._value_ = "", value
+        return how
+
+    @classmethod
+    def part(cls, names: str) -> ReleaseHow:
+        """Return how a node was released whose incidents of these names were released."""
+        return cls(f"{cls.PART}{names}")
+
+    @property
+    def names(self) -> str:
+        """The names of the released incidents, of a release in part."""
+        return self.removeprefix(self.PART)
+
+    @property
+    def by_controller(self) -> bool:
+        """Whether the controller itself took the taint off; else a person did, or another tool."""
+        return self in (ReleaseHow.REBOOT, ReleaseHow.TEST_ENDED)
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether a person used our command."""
+        return not self.by_controller and self is not ReleaseHow.BY_HAND
+
+    @property
+    def covers(self) -> Covers:
+        """What the release covers."""
+        if self.startswith(self.PART):
+            return Covers.NAMED
+        return Covers.MET if self.by_controller else Covers.READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +88,7 @@ class Release:
     at: datetime
     by: str
     reason: str
-    how: str
-    """``reset`` (our command), ``reset of NAMES`` (in part), ``taint removed`` (by hand), ``reboot``
-    or ``time`` (the controller)."""
+    how: ReleaseHow = ReleaseHow.UNKNOWN
     read: KernelPosition = NOWHERE
     """Kernel evidence of this position's boot is covered up to the position, whatever its key."""
     read_ns: Mapping[Source, int] = field(default_factory=dict)
@@ -37,16 +97,6 @@ class Release:
     """What the advice still asks for (a reboot) although the node was released."""
     unknown: tuple[tuple[str, str], ...] = ()
     """See :attr:`NodeRecord.unknown`."""
-
-    @property
-    def by_controller(self) -> bool:
-        """Whether the controller itself took the taint off. Such a release covers no unread evidence."""
-        return self.how in (HOW_REBOOT, HOW_TIME)
-
-    @property
-    def in_part(self) -> bool:
-        """Whether a person released some incidents only. Such a release covers no other evidence."""
-        return self.how.startswith(HOW_PART)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +110,24 @@ class Quarantine:
     released_at: datetime
     rule: str
     """The rule of the gravest incident of that time."""
-    how: str = ""
-    """How it ended (:attr:`Release.how`); empty if an older version wrote it."""
+    how: ReleaseHow = ReleaseHow.UNKNOWN
+    """How it ended."""
     relapse: bool = False
     """Whether the node failed again while it was on probation after this time out."""
+
+
+class Stage(StrEnum):
+    """Where a node is in its life. It follows from the life and from our taint, also if these disagree."""
+
+    IN_SERVICE = "in service"
+    PROBATION = "on probation"
+    """The controller returned the node a short time ago (rule 37)."""
+    OUT = "out of service"
+    """The node has our taint, and the record claims it."""
+    UNCLAIMED = "tainted by somebody"
+    """The node has our taint without a claim: a person's, another tool's, or older than a damaged record."""
+    REMOVED = "taint removed"
+    """The record claims a taint that the node has no more: somebody removed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +139,7 @@ class Life:
     """
 
     tainted_at: datetime | None = None
-    """The claim: set exactly while the record claims the node's taint as the controller's, so a claim without
-    a taint shows that somebody removed the taint."""
+    """The claim: since when the node has our taint. One patch writes the taint and the claim."""
     failed_rule: str | None = None
     """The rule of this time out's gravest failure, if one was released in part and the taint stays."""
     hold_until: datetime | None = None
@@ -89,6 +152,29 @@ class Life:
     """When the probation ends of a node that returned by itself; None for no probation."""
     quarantines: tuple[Quarantine, ...] = ()
     """Past times out of service, the latest first; they show which nodes keep failing."""
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the record claims the taint as the controller's."""
+        return self.tainted_at is not None
+
+    @property
+    def marked(self) -> bool:
+        """Whether the node is marked for replacement."""
+        return self.replace_since is not None
+
+    @property
+    def on_probation(self) -> bool:
+        """Whether a probation has not ended; the node may be tainted for a test meanwhile."""
+        return self.probation_until is not None
+
+    def stage(self, *, tainted: bool) -> Stage:
+        """Return the stage; ``tainted``: whether the node has our taint."""
+        if tainted:
+            return Stage.OUT if self.claimed else Stage.UNCLAIMED
+        if self.claimed:
+            return Stage.REMOVED
+        return Stage.PROBATION if self.on_probation else Stage.IN_SERVICE
 
 
 NEVER_OUT = Life()

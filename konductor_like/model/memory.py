@@ -1,6 +1,6 @@
 """What the controller remembers from one decision to the next, and stores nowhere.
 
-After a restart it reads the lines from Loki again, and counts the GPUs anew.
+After a restart it reads the lines from Loki again, and begins to count the GPUs.
 """
 
 from __future__ import annotations

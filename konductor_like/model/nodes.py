@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelPosition, Severity, Source
-from konductor_like.model.life import NEVER_OUT, Life, Release
+from konductor_like.model.life import NEVER_OUT, Covers, Life, Release, Stage
 
 TAINT_KEY = "trainy.konduktor.ai/faulty"
 TAINT_VALUE = "true"
@@ -224,7 +224,7 @@ class NodeRecord:
     @property
     def last_by_person(self) -> Release | None:
         """The latest release of the whole node by a person."""
-        return next((mark for mark in self.releases if not (mark.by_controller or mark.in_part)), None)
+        return next((mark for mark in self.releases if mark.how.covers is Covers.READ), None)
 
     def incident(self, key: IncidentKey) -> Incident | None:
         """Return the incident of the key; None without one."""
@@ -343,6 +343,11 @@ class NodeState:
         return bool(self.taints) and any(
             taint.ours for taint in self.taints
         )  # every reconcile asks it of every node
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of the node's life, as the record and the taint have it."""
+        return self.record.life.stage(tainted=self.tainted)
 
     @property
     def suspect_tainted(self) -> bool:

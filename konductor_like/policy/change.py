@@ -9,24 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from konductor_like.model import (
-    HOW_REBOOT,
-    HOW_TIME,
     Change,
     DroppedFault,
     EventReason,
     Fault,
     Incident,
     IncidentState,
+    Life,
     Needs,
     NodeRecord,
     NodeState,
+    Release,
+    ReleaseHow,
     Role,
     SkippedTaint,
     SkipReason,
     Snapshot,
     Source,
+    Stage,
     Verb,
 )
 from konductor_like.model.time import stamp
@@ -36,17 +39,23 @@ from konductor_like.policy.covers import COVERED_BY_TIME, COVERED_LATE
 from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
 from konductor_like.policy.gpu_counts import with_count
 from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
+from konductor_like.policy.lifecycle import (
+    TABLE,
+    Became,
+    Facts,
+    Happening,
+    become,
+    failed_rule,
+    is_first_failure,
+    is_probation_over,
+    marked,
+    what_failed,
+)
 from konductor_like.policy.machines import NO_GPU, OPTED_OUT, with_boot
 from konductor_like.policy.needs import fault_of, need_of, with_repeats, worse_words, worsening
 from konductor_like.policy.operator import with_found_taint
-from konductor_like.policy.release import contest_words, held_longer, marked, returned_record
-from konductor_like.policy.returns import (
-    RELAPSE_WORDS,
-    on_probation,
-    relapsed,
-    return_words,
-    without_ended_probation,
-)
+from konductor_like.policy.release import CONTROLLER, contest_words, released_record
+from konductor_like.policy.returns import RELAPSE_WORDS, return_words
 from konductor_like.policy.update import NodeUpdate
 from konductor_like.policy.verdict import action_on
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
@@ -61,8 +70,23 @@ _SKIP_REASONS = {
 }
 """By the reason of a dropped fault, why its node is not tainted. Other reasons mean that the line was no new
 evidence."""
-RETURN_REASONS = {HOW_REBOOT: "a reboot met all needs of the node", HOW_TIME: "the test has ended"}
-"""By how the controller returns a node, the reason of its release."""
+_RETURNS = {
+    ReleaseHow.REBOOT: (Happening.REBOOTED, "a reboot met all needs of the node"),
+    ReleaseHow.TEST_ENDED: (Happening.TEST_ENDED, "the test has ended"),
+}
+"""By how the controller returns a node, what happened, and the reason of its release."""
+
+
+class _Outcome(NamedTuple):
+    """What becomes of a node in this decision."""
+
+    record: NodeRecord
+    tainted: bool
+    verb: Verb
+    event: EventReason | None
+    """The Event about the node's life; None if nothing happened to it that is worth one."""
+    about: Incident | None
+    """The fault that taints the node, or with which the tainted node needs more than before."""
 
 
 def change_of(
@@ -71,55 +95,36 @@ def change_of(
     """Return the write for one node; None if nothing needs to be written now."""
     state, gpus = update.state, snapshot.gpus
     lacks_count = gpus is not None and state.name in gpus.unnoted
-    admitted = state.name in admission.admitted
-    newly_tainted = admitted and not state.tainted
-    tainted = (state.tainted or admitted) and not update.returned
-    before = without_ended_probation(update.record, now)
-    is_over = before is not update.record
-    if update.returned:
-        reason = RETURN_REASONS[update.returned]
-        before = returned_record(replace(state, record=before), at=now, how=update.returned, reason=reason)
-    if update.returned == HOW_REBOOT:
-        before = on_probation(before, policy, now)
-    record = with_states(before, tainted=tainted)
-    if tainted and update.gravest is not None:
-        record = with_found_taint(record, state, now)
-        life = replace(record.life, tainted_at=record.life.tainted_at or now)
-        record = replace(record, life=life)
-        if record.life.quarantines or policy.repeat_count == 1:
-            # If the folding removed the claim (``tainted_at``), somebody had removed the taint: this is a new
-            # time out.
-            claimed = state.record if update.record.life.tainted_at is not None else NodeRecord()
-            record = relapsed(held_longer(claimed, record, policy, now), policy, now)
-    record = with_repeats(record)
-    record = marked(record) if tainted else record
-    health = health_of(record, tainted=tainted)
-    needs = need_of(record, tainted=tainted)
-    tainted_for = fault_of(record, tainted=True) if newly_tainted else None
-    worse = worsening(state.record, record) if tainted and not newly_tainted else None
-    relabels = snapshot.labels_needs and misses_label(state, needs)
+    outcome = _outcome(update, policy, now, admitted=state.name in admission.admitted)
+    record, verb, about = outcome.record, outcome.verb, outcome.about
+    health = health_of(record, tainted=outcome.tainted)
+    needs = need_of(record, tainted=outcome.tainted)
     suspect_taint = bears_suspect_taint(state, health, policy, news=bool(update.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
+
     due = bool(update.grown) and is_due(state.record, policy, now)
     has_news = due or update.urgent or loses_suspect_taint
-    can_wait = is_over or update.has_ends or record == update.record
-    if not (has_news or update.has_ends or record != update.record or relabels or lacks_count):
+    has_ends = update.has_ends or is_probation_over(update.record, now)
+    is_same = record == update.record
+    relabels = snapshot.labels_needs and misses_label(state, needs)
+    if is_same and not (has_news or has_ends or relabels or lacks_count):
         return None
     is_bare = record.empty and not lacks_count
     if is_bare and state.record.empty and state.as_read.record is None:
         return None
-    record = record if is_bare and record.gpus is None else with_count(record, state, gpus)
-    event, message = _announcement(update, record, admission, tainted_for, worse)
+    if not is_bare or record.gpus is not None:
+        record = with_count(record, state, gpus)
+
+    event, message = _announcement(update, outcome, admission)
     if event is not None and needs is not None:
         message = f"{message} Needs: {needs}."
     also = _further_events(update, record, policy)
     if event is None and also:
         (event, message), *also = also
-    verb = Verb.TAINT if newly_tainted else Verb.UNTAINT if update.returned else Verb.RECORD
-    if newly_tainted or loses_suspect_taint or record != state.record:
+    if verb is Verb.TAINT or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
-    about = tainted_for or worse
     evidence = [fault for fault in update.news if about is None or fault.key == about.key]
+    is_urgent = has_news or verb is Verb.TAINT or update.returned is ReleaseHow.REBOOT
     return Change(
         node=state.name,
         verb=verb,
@@ -130,12 +135,104 @@ def change_of(
         event=event,
         message=message,
         also=tuple(also),
-        upkeep=verb is not Verb.TAINT and update.returned != HOW_REBOOT and can_wait and not has_news,
+        upkeep=(has_ends or is_same) and not is_urgent,
         incident=about,
-        evidence=evidence[0 if newly_tainted else -1] if evidence else None,
+        evidence=evidence[0 if verb is Verb.TAINT else -1] if evidence else None,
         news=update.news,
         grown=update.grown,
     )
+
+
+def _outcome(update: NodeUpdate, policy: PolicyConfig, now: datetime, *, admitted: bool) -> _Outcome:
+    """Return what becomes of the node. The table of ``lifecycle`` decides what becomes of its life."""
+    state, record, removal = update.state, update.record, None
+    if update.removed_by_hand:
+        removal = TABLE[Stage.REMOVED, Happening.CONTESTED if contest_words(record) else Happening.REMOVED]
+    stage = record.life.stage(tainted=state.tainted)
+    if is_probation_over(record, now):
+        life, *_ = become(record.life, stage, Happening.PROBATION_OVER, Facts(now))
+        record = replace(record, life=life)
+    became = Became(record.life)
+    if update.returned is not None:
+        happening, reason = _RETURNS[update.returned]
+        mark = Release(now, CONTROLLER, reason, update.returned)
+        became = become(record.life, stage, happening, Facts(now, policy, mark.how, failed_rule(record)))
+        record = released_record(replace(state, record=record), became.life, mark)
+    elif (admitted or state.tainted) and update.gravest is not None:
+        facts = Facts(now, policy, is_first=is_first_failure(state.record, record))
+        became = become(record.life, stage, what_failed(record, facts), facts)
+        record = replace(with_found_taint(record, state, now), life=became.life)
+    verb, event = became.verb, became.event or (removal and removal.event)
+    tainted = verb is Verb.TAINT or (state.tainted and verb is not Verb.UNTAINT)
+    record = with_repeats(with_states(record, tainted=tainted))
+    if not tainted:
+        return _Outcome(record, tainted, verb, event, None)
+    record = marked(record, state.record.life, policy, now)
+    about = fault_of(record, tainted=True) if verb is Verb.TAINT else worsening(state.record, record)
+    return _Outcome(record, tainted, verb, event, about)
+
+
+def _announcement(
+    update: NodeUpdate, outcome: _Outcome, admission: Admission
+) -> tuple[EventReason | None, str]:
+    """Return the write's Event, None for no Event, and its message."""
+    if outcome.event is not None and (words := _words_of_life(update, outcome)):
+        return outcome.event, words
+    if outcome.about is not None:
+        words = f"{worse_words(outcome.about, outcome.record)} {describe(outcome.about)}"
+        return EventReason.WORSENED, words
+    return _news(update, outcome.record, admission)
+
+
+def _words_of_life(update: NodeUpdate, outcome: _Outcome) -> str:
+    """Return the message of the Event about the node's life; empty if another Event is the write's first."""
+    record = outcome.record
+    match outcome.event:
+        case EventReason.TAINTED | EventReason.RELAPSED if outcome.about is not None:
+            fault = replace(outcome.about, advice=action_on(outcome.about, update.state)[1])
+            relapse = RELAPSE_WORDS if outcome.event is EventReason.RELAPSED else ""
+            contest = contest_words(record) if update.removed_by_hand else ""
+            parts = (describe(fault), relapse, _hold_words(record.life), contest)
+            return " ".join(filter(None, parts))
+        case EventReason.CONTESTED:
+            return contest_words(record)
+        case EventReason.RETURNED if update.returned is ReleaseHow.REBOOT:
+            return return_words(update.record, record)
+        case EventReason.RELEASED if update.gravest is None:
+            by = record.releases[0].by
+            return f"{by} removed the taint. The evidence so far does not taint again."
+    return ""
+
+
+def _hold_words(life: Life) -> str:
+    if life.marked:
+        return "The node failed too often and is marked for replacement."
+    if life.hold_until is None:
+        return ""
+    return (
+        f"The node failed before and should stay out of service until {stamp(life.hold_until)}; "
+        "the controller does not return it before."
+    )
+
+
+def _news(update: NodeUpdate, record: NodeRecord, admission: Admission) -> tuple[EventReason | None, str]:
+    """Return the Event about what was found, None for no Event, and its message."""
+    gravest, state = update.gravest, update.state
+    if all(fault.finding.clears is not None for fault in update.news) and newly_ended(state.record, record):
+        return None, ""  # the Event about the end says it all
+    if not update.news:
+        to_announce = update.to_announce
+        return (None, "") if to_announce is None else (EventReason.RECORDED, describe(to_announce))
+    if gravest is not None and not state.tainted:
+        why = update.excluded or admission.refused.get(state.name, SkipReason.BRAKE)
+        refused = SkippedTaint(state.name, gravest.key, why)
+        reason, how = (EventReason.RECORDED, "Not tainted") if update.excluded else (EventReason.HELD, "Held")
+        fault = fault_of(record, tainted=False) or gravest
+        return reason, f"{describe(fault)} {how}: {why_not_tainted(refused, state, admission.brake)}."
+    newest = record.incidents[-1]
+    deferred_until_ns = update.deferred.get(newest.key)
+    deferral = "" if deferred_until_ns is None else f" Not tainted yet: {deferral_words(deferred_until_ns)}."
+    return EventReason.RECORDED, f"{describe(newest)}{deferral}"
 
 
 def _further_events(
@@ -144,7 +241,7 @@ def _further_events(
     """Return the Events about a return, a reboot, and every suspicion and test that ended."""
     words = reboot_words(update.state, record, returns=policy.returns_by_reboot)
     events = [(EventReason.REBOOTED, words)] if words else []
-    if update.returned == HOW_TIME:
+    if update.returned is ReleaseHow.TEST_ENDED:
         message = f"The controller removed the taint: {record.releases[0].reason}."
         events.insert(0, (EventReason.RETURNED, message))
     ended = newly_ended(update.state.record, record)
@@ -162,58 +259,6 @@ def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:
         return True
     # A time in the future was written before the controller's clock was set back.
     return abs(now - record.act.at) >= timedelta(seconds=policy.record_interval_seconds)
-
-
-def _announcement(
-    update: NodeUpdate,
-    record: NodeRecord,
-    admission: Admission,
-    tainted_for: Incident | None,
-    worse: Incident | None,
-) -> tuple[EventReason | None, str]:
-    """Return the write's Event, None for no Event, and its message."""
-    gravest, state = update.gravest, update.state
-    contest = contest_words(record) if update.removed_by_hand else ""
-    if tainted_for is not None:
-        parts = [describe(replace(tainted_for, advice=action_on(tainted_for, state)[1]))]
-        was_on_probation = update.record.life.probation_until is not None
-        is_relapse = was_on_probation and record.life.probation_until is None
-        if is_relapse:
-            parts.append(RELAPSE_WORDS)
-        if record.life.replace_since is not None:
-            parts.append("The node failed too often and is marked for replacement.")
-        elif record.life.hold_until is not None:
-            until = stamp(record.life.hold_until)
-            parts.append(
-                f"The node failed before and should stay out of service until {until}; "
-                "the controller does not return it before."
-            )
-        reason = EventReason.RELAPSED if is_relapse else EventReason.TAINTED
-        return reason, " ".join((*parts, contest)).rstrip()
-    if worse is not None:
-        return EventReason.WORSENED, f"{worse_words(worse, record)} {describe(worse)}"
-    if contest:
-        return EventReason.CONTESTED, contest
-    if update.returned == HOW_REBOOT:
-        return EventReason.RETURNED, return_words(update.record, record)
-    if update.removed_by_hand and not state.tainted and gravest is None:
-        by = record.releases[0].by
-        return EventReason.RELEASED, f"{by} removed the taint. The evidence so far does not taint again."
-    if all(fault.finding.clears is not None for fault in update.news) and newly_ended(state.record, record):
-        return None, ""  # the Event about the end says it all
-    if not update.news:
-        to_announce = update.to_announce
-        return (None, "") if to_announce is None else (EventReason.RECORDED, describe(to_announce))
-    if gravest is not None and not state.tainted:
-        why = update.excluded or admission.refused.get(state.name, SkipReason.BRAKE)
-        refused = SkippedTaint(state.name, gravest.key, why)
-        reason, how = (EventReason.RECORDED, "Not tainted") if update.excluded else (EventReason.HELD, "Held")
-        fault = fault_of(record, tainted=False) or gravest
-        return reason, f"{describe(fault)} {how}: {why_not_tainted(refused, state, admission.brake)}."
-    newest = record.incidents[-1]
-    deferred_until_ns = update.deferred.get(newest.key)
-    deferral = "" if deferred_until_ns is None else f" Not tainted yet: {deferral_words(deferred_until_ns)}."
-    return EventReason.RECORDED, f"{describe(newest)}{deferral}"
 
 
 def bears_suspect_taint(state: NodeState, health: str | None, policy: PolicyConfig, *, news: bool) -> bool:

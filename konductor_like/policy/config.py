@@ -70,7 +70,7 @@ class PolicyConfig:
     gpus_missing: Finding | None = None
     """What missing GPUs mean by the rules in force, without a text; None if they are no fault."""
 
-    def under(self, escalations: Mapping[str, Escalation], version: str) -> Self:
+    def with_escalations(self, escalations: Mapping[str, Escalation], version: str) -> Self:
         """Return this configuration with a catalogue's escalations and its digest."""
         return replace(self, escalations=escalations, version=version)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
-    HOW_PART,
+    Covers,
     Fault,
     Incident,
     KernelPosition,
@@ -19,6 +19,7 @@ from konductor_like.model import (
     NodeState,
     PartCover,
     Release,
+    ReleaseHow,
 )
 from konductor_like.model.time import unix_ns
 
@@ -81,7 +82,7 @@ def decides_by_position(mark: Release, fault: Fault) -> bool:
 def part_marks(record: NodeRecord, fault: Fault) -> list[Release]:
     """Return what releases in part cover of a fault's rule and GPU, as releases."""
     return [
-        Release(each.at, "", "", HOW_PART, each, {fault.source: unix_ns(each.at)})
+        Release(each.at, "", "", ReleaseHow.PART, each, {fault.source: unix_ns(each.at)})
         for each in record.part_covers
         if (each.rule, each.gpu) == fault.key
     ]
@@ -116,7 +117,11 @@ def covered_to(record: NodeRecord, fault: Fault, released_ns: int | None) -> Nod
         return record
 
     def whole(mark: Release) -> Release:
-        is_it = unix_ns(mark.at) == released_ns and not mark.in_part and mark.read.boot_id == place.boot_id
+        is_it = (
+            unix_ns(mark.at) == released_ns
+            and mark.how.covers is not Covers.NAMED
+            and mark.read.boot_id == place.boot_id
+        )
         return replace(mark, read=mark.read.later(place)) if is_it else mark
 
     def part(cover: PartCover) -> PartCover:

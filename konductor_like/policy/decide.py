@@ -26,8 +26,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from konductor_like.model import (
-    HOW_REBOOT,
-    HOW_TIME,
     Change,
     DroppedFault,
     Fault,
@@ -36,6 +34,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
+    ReleaseHow,
     Snapshot,
     Verb,
 )
@@ -233,13 +232,13 @@ def _returned(
 ) -> dict[str, NodeUpdate]:
     """Return the updates of the nodes whose taint the controller takes off: ``back``, and ended tests."""
     returned = {
-        name: replace(update, returned=HOW_TIME)
+        name: replace(update, returned=ReleaseHow.TEST_ENDED)
         for name, update in updates.items()
         if update.has_ends and returns_by_time(update.state.record, update.record, update.state)
     }
     for name in back:
         update = updates.get(name) or _unchanged(name, snapshot)
-        returned[name] = replace(update, returned=HOW_REBOOT)
+        returned[name] = replace(update, returned=ReleaseHow.REBOOT)
     return returned
 
 

@@ -32,7 +32,8 @@ from konductor_like.model.time import moment_of, span_ns, stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.gpu_counts import why_not_whole
 from konductor_like.policy.health import is_suspicious
-from konductor_like.policy.release import is_failure, may_return
+from konductor_like.policy.lifecycle import is_failure
+from konductor_like.policy.release import may_return
 from konductor_like.policy.returns import is_stopped, returns_left, stop_words
 from konductor_like.policy.wording import name_of, pause_words, why_held
 

@@ -31,6 +31,7 @@ from konductor_like.model import (
     NodeState,
     Snapshot,
     Source,
+    Stage,
 )
 from konductor_like.model.faults import NOWHERE
 from konductor_like.model.time import unix_ns
@@ -72,9 +73,9 @@ def fold_faults(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, n
     """
     record = at_present_machine(state, snapshot.left.get(state.name, ()), now)
     grown = snapshot.grown.get(state.name, ())
-    # One patch writes the taint and the claim (``tainted_at``). So a claim without a taint means that
-    # somebody removed the taint, even while a write of ours has no answer yet.
-    is_removed = state.record.life.tainted_at is not None and not state.tainted
+    # One patch writes the taint and the claim. So a claim without a taint means that somebody removed the
+    # taint, even while a write of ours has no answer yet.
+    is_removed = state.stage is Stage.REMOVED
     if record is state.record and not (is_removed or grown or faults):
         return NodeUpdate(state, record, ambiguous=state.name in snapshot.ambiguous)
     builder = RecordBuilder(record, urgent=record != state.record and not state.record.empty)

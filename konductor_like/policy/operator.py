@@ -30,6 +30,7 @@ from konductor_like.model import (
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.health import SUSPECT, health_of, with_states
 from konductor_like.policy.incidents import fold_faults
+from konductor_like.policy.lifecycle import Facts, Happening, become
 from konductor_like.policy.needs import need_of
 from konductor_like.policy.release import release_part
 from konductor_like.policy.wording import act_of, name_of
@@ -56,17 +57,16 @@ def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> C
     if known is not None:
         incident = replace(incident, count=known.count + 1, first_ns=known.first_ns)
     others = tuple(each for each in record.incidents if each.key != OPERATOR)
-    record = with_states(replace(record, incidents=(*others, incident)), tainted=True)
-    life = replace(record.life, tainted_at=record.life.tainted_at or at, probation_until=None)
-    record = replace(record, life=life)
-    verb = Verb.RECORD if state.tainted else Verb.TAINT
+    stage = record.life.stage(tainted=state.tainted)
+    life, verb, event = become(record.life, stage, Happening.TAINTED_BY_PERSON, Facts(at))
+    record = with_states(replace(record, life=life, incidents=(*others, incident)), tainted=True)
     return Change(
         node=state.name,
         verb=verb,
         record=replace(record, act=act_of(state, verb, at)),
         health=health_of(record, tainted=True),
         needs=need_of(record, tainted=True),
-        event=EventReason.TAINTED,
+        event=event,
         message=f"Tainted by {by}: {reason.rstrip('.')}.",
         incident=incident,
     )
@@ -83,7 +83,7 @@ def with_found_taint(record: NodeRecord, state: NodeState, at: datetime) -> Node
         return record
     if state.record_problem is not None:
         reason = "the controller could not read all of the node's record"
-    elif record.life.tainted_at is None:
+    elif not record.life.claimed:
         reason = "the taint was on the node before the controller had a reason for it"
     else:
         return record

@@ -1,13 +1,10 @@
-"""Releases and what they cover (rule 4); nodes that keep failing; contested taints.
+"""Releases and what they cover (rule 4); contested taints.
 
 ``reset`` makes a release. ``decide`` makes one when our taint was removed by other means. A release covers
 incidents, not a span of time: every recorded incident up to the release, and other evidence only as far as it
 had been read by then. Covered evidence never taints again; new evidence taints at once.
 
-A node that keeps failing gets a longer hold each time, and in the end is marked for replacement. Until a
-person releases it, a node with either mark does not return by itself. ``reset`` reports the marks that it
-overrides, and clears them. The quarantines (past times out of service) stay in the record, so the next fault
-sets the marks again.
+``reset`` reports the hold and the mark for replacement that it overrides, and clears them.
 
 If somebody else keeps removing our taint (rule 23), each removal is a release, because two controllers that
 fight over a node help nobody. An Event reports the contest, and a person can end it.
@@ -21,21 +18,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
-    HOW_PART,
-    HOW_TIME,
     Change,
-    EventReason,
+    Covers,
     Incident,
     IncidentState,
     KernelPosition,
+    Life,
     Needs,
     NodeRecord,
     NodeState,
-    Quarantine,
     Release,
-    Role,
-    Severity,
+    ReleaseHow,
     Source,
+    Stage,
     Verb,
 )
 from konductor_like.model.text import listed
@@ -44,7 +39,16 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.covers import with_part_covers
 from konductor_like.policy.gpu_counts import with_accepted
 from konductor_like.policy.health import SUSPECT, health_of, tainting
-from konductor_like.policy.needs import REPLACE_ADVICE, need_of
+from konductor_like.policy.lifecycle import (
+    DEFAULTS,
+    Facts,
+    Happening,
+    become,
+    failed_rule,
+    is_failure,
+    times_out,
+)
+from konductor_like.policy.needs import need_of
 from konductor_like.policy.wording import act_of, name_of
 
 RELEASES_KEPT = 5
@@ -52,14 +56,10 @@ NOT_REBOOTED = "The node has not rebooted since"
 """A release's warning contains these words if a fault needs a reboot that has not happened yet."""
 CONTROLLER = "konductor-like"
 """The ``by`` of a release that the controller made itself."""
-BY_HAND = "taint removed"
-"""The ``how`` of a release that follows from a removal of our taint by other means than ``reset``."""
 CONTEST_REMOVALS = 3
 CONTEST_SPAN = timedelta(hours=1)
 _PEOPLE = re.compile(r"(kubectl|k9s|(open)?lens|mozilla|node-fetch|headlamp|curl)\b|oc$", re.IGNORECASE)
 """Field managers of tools with which people edit Nodes."""
-DEFAULTS = PolicyConfig()
-QUARANTINES_KEPT = 10
 
 
 def release(
@@ -68,7 +68,6 @@ def release(
     at: datetime,
     by: str,
     reason: str,
-    how: str,
     read_ns: Mapping[Source, int],
     policy: PolicyConfig | None = DEFAULTS,
 ) -> Change | None:
@@ -81,37 +80,23 @@ def release(
     """
     open_incidents = [i for i in state.record.incidents if i.state is not IncidentState.RELEASED]
     marked = state.tainted or state.suspect_tainted
-    if not marked and not open_incidents and state.record.life.tainted_at is None:
+    if not marked and not open_incidents and not state.record.life.claimed:
         return None
     overridden = may_return(state.record, at, policy)
-    record = released_record(
-        state,
-        at=at,
-        by=by,
-        reason=reason,
-        how=how,
-        read_ns=read_ns,
-        until_ns=unix_ns(at),
-        warning=(f"The node was {overridden}. " if overridden else "")
-        + (_relapse_warning(state.record) if not reason else "")
-        + _loss_warning(state),
-    )
-    record = replace(record, life=replace(record.life, contested_at=None))
-    verb = Verb.UNTAINT if state.tainted else Verb.RECORD
-    record = replace(record, act=act_of(state, verb, at))
+    warning = f"The node was {overridden}. " if overridden else ""
+    warning += _relapse_warning(state.record) if not reason else ""
+    mark = Release(at, by, reason, ReleaseHow.RESET, warning=warning + _loss_warning(state))
+    facts = Facts(at, how=mark.how, rule=failed_rule(state.record))
+    released = become(state.record.life, state.stage, Happening.RESET, facts)
+    record = released_record(state, released.life, mark, read_ns=read_ns, until_ns=unix_ns(at))
     return Change(
         node=state.name,
-        verb=verb,
-        record=record,
+        verb=released.verb,
+        record=replace(record, act=act_of(state, released.verb, at)),
         health=None,
-        event=EventReason.RELEASED,
+        event=released.event,
         message=reset_words(record.releases[0]),
     )
-
-
-def is_reset(mark: Release) -> bool:
-    """Whether a person made the release with ``konductor-like reset``."""
-    return not mark.by_controller and mark.how != BY_HAND
 
 
 def reset_words(mark: Release) -> str:
@@ -122,41 +107,38 @@ def reset_words(mark: Release) -> str:
 
 def released_record(
     state: NodeState,
+    life: Life,
+    mark: Release,
     *,
-    at: datetime,
-    by: str,
-    reason: str,
-    how: str,
-    read_ns: Mapping[Source, int],
-    until_ns: int | None,
-    warning: str = "",
+    read_ns: Mapping[Source, int] | None = None,
+    until_ns: int | None = None,
 ) -> NodeRecord:
     """Return the record after a release: every incident released, the new release first.
 
     Recorded incidents are covered up to Loki timestamp ``until_ns``; with None, only what is counted is
-    covered. ``warning`` is put before the advice that nobody has followed yet. A release by the controller
-    itself (``how`` is ``reboot`` or ``time``) covers the incidents whose need is met, and no other evidence.
+    covered. The advice that nobody has followed yet is added to the warning of ``mark``. A release by the
+    controller itself covers the incidents whose need is met, and no other evidence: nobody looked at the
+    machine, so a line that is read later is new evidence.
     """
-    record = with_quarantine(state.record, at, how)
+    record, by_controller = state.record, mark.how.by_controller
     read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
-    warning = f"{warning}{_reboot_warning(state)}".rstrip()
-    mark = Release(at, by, reason, how, read, _read_at_least(record, read_ns, unix_ns(at)), warning or None)
-    if mark.by_controller:  # nobody looked at the machine, so a line that is read later is new evidence
-        mark = Release(at, by, reason, how)
-    else:
+    if not by_controller:
+        warning = f"{mark.warning or ''}{_reboot_warning(state)}".rstrip() or None
+        read_to = _read_at_least(record, read_ns or {}, unix_ns(mark.at))
+        mark = replace(mark, read=read, read_ns=read_to, warning=warning)
         record = with_accepted(record, state)
     return replace(
         record,
         machine=record.machine or state.machine,
-        life=replace(record.life, tainted_at=None),
+        life=life,
         incidents=tuple(
             incident
-            if mark.by_controller and incident.met_ns is None
+            if by_controller and incident.met_ns is None
             else _released(incident, state.machine.boot_id, until_ns)
             for incident in record.incidents
         ),
         releases=_latest((mark, *record.releases)),
-        part_covers=record.part_covers if mark.by_controller else (),
+        part_covers=record.part_covers if by_controller else (),
         read=read,
     )
 
@@ -175,26 +157,24 @@ def release_part(
         _released(each, boot_id, unix_ns(at)) if id(each) in ours else each for each in state.record.incidents
     )
     reasons = tainting(replace(state.record, incidents=rest))
-    untaints, how = state.tainted and not reasons, f"{HOW_PART}{names}"
+    untaints, how = state.tainted and not reasons, ReleaseHow.part(names)
     record, part = state.record, replace(state, record=replace(state.record, incidents=tuple(chosen)))
+    is_failed = untaints or any(map(is_failure, chosen))
+    facts = Facts(at, how=how, rule=failed_rule(record) if is_failed else None)
+    happening = Happening.RESET_LAST if untaints else Happening.RESET_PART
+    released = become(record.life, state.stage, happening, facts)
     overridden = may_return(record, at, None) if untaints else None
-    if untaints:
-        record = with_quarantine(record, at, how)
-        record = replace(record, life=replace(record.life, tainted_at=None, contested_at=None))
-    elif state.tainted and any(map(is_failure, chosen)):
-        record = replace(record, life=replace(record.life, failed_rule=_failed_rule(record)))
-    record = with_accepted(record, part)
     warning = f"The node was {overridden}. " if overridden else ""
-    warning += _relapse_warning(state.record) if untaints and not reason else ""
+    warning += _relapse_warning(record) if untaints and not reason else ""
     warning = f"{warning}{_loss_warning(part)}{_reboot_warning(part)}".rstrip()
     mark = Release(at, by, reason, how, KernelPosition(boot_id), warning=warning or None)
-    verb = Verb.UNTAINT if untaints else Verb.RECORD
     record = replace(
-        record,
+        with_accepted(record, part),
+        life=released.life,
         incidents=rest,
         releases=_latest((mark, *record.releases)),
         part_covers=with_part_covers(state, chosen, at),
-        act=act_of(state, verb, at),
+        act=act_of(state, released.verb, at),
     )
     tainted = state.tainted and not untaints
     health = health_of(record, tainted=tainted)
@@ -202,26 +182,21 @@ def release_part(
     message = f"{names} released by {by}" + (f": {reason}" if reason else "") + f".{stays}"
     return Change(
         node=state.name,
-        verb=verb,
+        verb=released.verb,
         record=record,
         health=health,
         needs=need_of(record, tainted=tainted),
         suspect_taint=state.suspect_tainted and health == SUSPECT,
-        event=EventReason.RELEASED,
+        event=released.event,
         message=f"{message} {warning}" if warning else message,
     )
 
 
 def _latest(marks: tuple[Release, ...]) -> tuple[Release, ...]:
     """Return the latest releases; a person's last whole one is among them, because it covers the most."""
-    person = next((mark for mark in marks if not (mark.by_controller or mark.in_part)), marks[0])
+    person = next((mark for mark in marks if mark.how.covers is Covers.READ), marks[0])
     kept = marks[:RELEASES_KEPT]
     return kept if person in kept else (*kept[:-1], person)
-
-
-def returned_record(state: NodeState, *, at: datetime, how: str, reason: str) -> NodeRecord:
-    """Return the record after the controller itself took the taint off; ``how`` is ``reboot`` or ``time``."""
-    return released_record(state, at=at, by=CONTROLLER, reason=reason, how=how, read_ns={}, until_ns=None)
 
 
 def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int], now_ns: int) -> dict[Source, int]:
@@ -275,7 +250,7 @@ def _reboot_warning(state: NodeState) -> str:
     Silence is no proof that such a fault is gone: a dead GPU logs nothing more. A reboot is not enough for a
     node that is marked for replacement.
     """
-    if state.record.life.replace_since is not None:
+    if state.record.life.marked:
         return ""
     open_faults = [
         f"{name_of(incident)}: {incident.advice}"
@@ -297,11 +272,11 @@ def reminder(state: NodeState) -> str:
     if state.tainted:
         return ""
     for mark in state.record.releases:
-        if mark.by_controller:
+        if mark.how.by_controller:
             continue
         if mark.warning and mark.read.boot_id in (None, state.machine.boot_id):
             return mark.warning
-        if not mark.in_part:
+        if mark.how.covers is Covers.READ:
             break
     return ""
 
@@ -313,25 +288,22 @@ def released_by_hand(
 
     The release is contested if a controller removed the taint, or anybody did so three times in an hour.
     """
-    released = released_record(
-        replace(state, record=record),
-        at=now,
-        by=state.last_writer or "somebody",
-        reason="",
-        how=BY_HAND,
-        read_ns=read_ns,
-        # The controller may see the removal late: it covers only what was counted, not the time in between.
-        until_ns=None,
-    )
-    is_contested = is_controller(state.last_writer) or len(_removals_by_hand(released)) >= CONTEST_REMOVALS
-    return replace(released, life=replace(released.life, contested_at=now)) if is_contested else released
+    state = replace(state, record=record)
+    mark = Release(now, state.last_writer or "somebody", "", ReleaseHow.BY_HAND)
+    facts = Facts(now, how=mark.how, rule=failed_rule(record))
+    removals = _removals_by_hand(_latest((mark, *record.releases)))
+    is_contested = is_controller(state.last_writer) or len(removals) >= CONTEST_REMOVALS
+    happening = Happening.CONTESTED if is_contested else Happening.REMOVED
+    released = become(record.life, Stage.REMOVED, happening, facts)
+    # The controller may see the removal late: it covers only what was counted, not the time in between.
+    return released_record(state, released.life, mark, read_ns=read_ns)
 
 
 def contest_words(record: NodeRecord) -> str:
     """Return a sentence about the contest of the latest release; empty if that is not contested."""
     if not record.releases or record.life.contested_at != record.releases[0].at:
         return ""
-    by, times = record.releases[0].by, len(_removals_by_hand(record))
+    by, times = record.releases[0].by, len(_removals_by_hand(record.releases))
     often = f" {times} times in an hour, the last time by {by}" if times >= CONTEST_REMOVALS else f" by {by}"
     return (
         f"Contested: the controller's taint was removed{often}. Find out why: the controller does not taint "
@@ -344,78 +316,9 @@ def is_controller(manager: str | None) -> bool:
     return manager is not None and not _PEOPLE.match(manager)
 
 
-def _removals_by_hand(record: NodeRecord) -> list[Release]:
-    latest = record.releases[0].at
-    return [mark for mark in record.releases if mark.how == BY_HAND and latest - mark.at < CONTEST_SPAN]
-
-
-def with_quarantine(record: NodeRecord, released_at: datetime, how: str = "") -> NodeRecord:
-    """Return the record of a node that returns at ``released_at``: one more quarantine, and no marks.
-
-    ``how`` is the release's (:attr:`Release.how`).
-
-    A quarantine is one past time out of service. A test (Xid 14) and a person's own taint are no failures:
-    they add none.
-    """
-    rule = _failed_rule(record)
-    is_test = rule is None and how.startswith((HOW_TIME, HOW_PART))
-    until = record.life.probation_until if is_test else None  # a test interrupts no probation
-    life = replace(record.life, hold_until=None, replace_since=None, failed_rule=None, probation_until=until)
-    if record.life.tainted_at is None or rule is None:
-        return replace(record, life=life)
-    quarantine = Quarantine(record.life.tainted_at, released_at, rule, how)
-    quarantines = (quarantine, *record.life.quarantines)[:QUARANTINES_KEPT]
-    return replace(record, life=replace(life, quarantines=quarantines))
-
-
-def _failed_rule(record: NodeRecord) -> str | None:
-    """Return the rule of the gravest failure of this time out; None without a failure."""
-    failures = [i for i in record.incidents if is_failure(i) and i.state is not IncidentState.RELEASED]
-    gravest = min(failures, key=lambda incident: incident.urgency, default=None)
-    return record.life.failed_rule or (gravest.key.rule if gravest else None)
-
-
-def held_longer(before: NodeRecord, record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
-    """Return a tainted node's record with its hold or mark for replacement, if a new time out begins.
-
-    ``before`` is the record as it was read; a node with an active failure there keeps its marks. The first
-    time out within ``repeat_days`` sets no hold, the second ``hold_base_seconds``, and each further one twice
-    the last: 30, 60, 120 minutes. On a node marked for replacement, the advice becomes to check or replace
-    the hardware.
-    """
-    if before.life.tainted_at is not None and any(_is_active_failure(i) for i in before.incidents):
-        return record
-    if not any(_is_active_failure(i) for i in record.incidents):
-        return record
-    earlier = times_out(record, policy, now)
-    hold_until = None
-    if earlier:  # the record keeps only QUARANTINES_KEPT, which limits the exponent
-        seconds = min(policy.hold_max_seconds, policy.hold_base_seconds * 2 ** (earlier - 1))
-        hold_until = now + timedelta(seconds=seconds)
-    if not 0 < policy.repeat_count <= earlier + 1:
-        return replace(record, life=replace(record.life, hold_until=hold_until, replace_since=None))
-    times = f"The node failed {earlier + 1} times in {policy.repeat_days:g} days."
-    life = replace(record.life, hold_until=hold_until, replace_since=now)
-    return marked(replace(record, life=life), times)
-
-
-def marked(record: NodeRecord, times: str = "The node failed too often.") -> NodeRecord:
-    """Return the record with one advice for all active failures of a node marked for replacement.
-
-    Faults that come after the mark get this advice too: a reboot or a reset of the GPU is not enough.
-    """
-    if record.life.replace_since is None or all(map(_asks_for_replacement, record.incidents)):
-        return record
-    advice, needs = f"{times} {REPLACE_ADVICE}", Needs.REPLACEMENT.value
-    incidents = (
-        each if _asks_for_replacement(each) else replace(each, advice=advice, needs=needs)
-        for each in record.incidents
-    )
-    return replace(record, incidents=tuple(incidents))
-
-
-def _asks_for_replacement(incident: Incident) -> bool:
-    return incident.needs == Needs.REPLACEMENT or not _is_active_failure(incident)
+def _removals_by_hand(marks: Sequence[Release]) -> list[Release]:
+    hand = [mark for mark in marks if mark.how is ReleaseHow.BY_HAND]
+    return [mark for mark in hand if marks[0].at - mark.at < CONTEST_SPAN]
 
 
 def may_return(record: NodeRecord, now: datetime, policy: PolicyConfig | None = DEFAULTS) -> str | None:
@@ -425,30 +328,10 @@ def may_return(record: NodeRecord, now: datetime, policy: PolicyConfig | None = 
     """
     failed = "it failed before"
     if policy is not None:
-        times = times_out(record, policy, now) + (record.life.tainted_at is not None)
+        times = times_out(record.life, policy, now) + record.life.claimed
         failed = f"it failed {times} times in {policy.repeat_days:g} days"
-    if record.life.replace_since is not None:
+    if record.life.marked:
         return f"marked for replacement: {failed}"
     if record.life.hold_until is not None and now < record.life.hold_until:
         return f"meant to stay out of service until {stamp(record.life.hold_until)}: {failed}"
     return None
-
-
-def times_out(record: NodeRecord, policy: PolicyConfig, now: datetime) -> int:
-    """Return how many quarantines ended within the last ``repeat_days``; those further ahead do not count."""
-    span = timedelta(days=policy.repeat_days)
-    return sum(abs(now - quarantine.released_at) < span for quarantine in record.life.quarantines)
-
-
-def _is_active_failure(incident: Incident) -> bool:
-    return is_failure(incident) and incident.state is IncidentState.ACTIVE
-
-
-def is_failure(incident: Incident) -> bool:
-    return (
-        incident.taints
-        and incident.severity is not Severity.TEST
-        and incident.role is not Role.COLLATERAL
-        and not incident.by_person
-        and incident.state is not IncidentState.PENDING
-    )

@@ -10,21 +10,18 @@ the relapses that no longer count.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from konductor_like.model import (
-    HOW_REBOOT,
     Controls,
     IncidentState,
     NodeRecord,
     NodeState,
+    ReleaseHow,
     ReturnedNode,
 )
-from konductor_like.model.time import moment_of, stamp, unix_ns
+from konductor_like.model.time import moment_of, stamp
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.health import tainting
-from konductor_like.policy.release import is_failure
 from konductor_like.policy.wording import name_of
 
 RETURNS_KEPT = 10
@@ -32,12 +29,6 @@ RELAPSES_STOP = 3
 """Number of relapses among the last ``RETURNS_KEPT`` returns that stops automatic returns for the fleet."""
 _HOUR = timedelta(hours=1)
 RELAPSE_WORDS = "The node failed again on probation. It does not return by itself any more."
-
-
-def on_probation(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
-    """Return the record of a node that returns now, with its probation."""
-    until = now + timedelta(seconds=policy.probation_seconds)
-    return replace(record, life=replace(record.life, probation_until=until))
 
 
 def return_words(before: NodeRecord, record: NodeRecord) -> str:
@@ -52,37 +43,6 @@ def return_words(before: NodeRecord, record: NodeRecord) -> str:
     )
 
 
-def without_ended_probation(record: NodeRecord, now: datetime) -> NodeRecord:
-    """Return the record without a probation that is over; the identical object if nothing changes.
-
-    While the brake holds a fault of the probation back, the probation goes on.
-    """
-    until = record.life.probation_until
-    if until is None or now < until or tainting(record):
-        return record
-    return replace(record, life=replace(record.life, probation_until=None))
-
-
-def relapsed(record: NodeRecord, policy: PolicyConfig, now: datetime) -> NodeRecord:
-    """Return a tainted node's record after a relapse; the identical object without one.
-
-    A fault that happened on probation is a relapse even if it is read, or admitted by the brake, later.
-    """
-    until = record.life.probation_until
-    if until is None or not any(
-        is_failure(i) and i.state is IncidentState.ACTIVE and i.first_ns < unix_ns(until)
-        for i in record.incidents
-    ):
-        return record
-    ordinary = max(timedelta(seconds=policy.hold_base_seconds), (record.life.hold_until or now) - now)
-    hold_until = now + min(2 * ordinary, timedelta(seconds=policy.hold_max_seconds))
-    # Probation began with the latest quarantine, and ends before another.
-    latest = (replace(each, relapse=True) for each in record.life.quarantines[:1])
-    quarantines = (*latest, *record.life.quarantines[1:])
-    life = replace(record.life, probation_until=None, hold_until=hold_until, quarantines=quarantines)
-    return replace(record, life=life)
-
-
 def known_returns(
     before: Iterable[ReturnedNode], nodes: Iterable[NodeState], now: datetime
 ) -> tuple[ReturnedNode, ...]:
@@ -95,7 +55,7 @@ def known_returns(
     for state in nodes:
         out_at = state.record.life.tainted_at
         for each in state.record.life.quarantines:
-            if each.how == HOW_REBOOT:
+            if each.how is ReleaseHow.REBOOT:
                 relapsed_at = (out_at or each.released_at) if each.relapse else None
                 found.append(ReturnedNode(state.name, each.released_at, relapsed_at))
             out_at = each.tainted_at

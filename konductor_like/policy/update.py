@@ -13,6 +13,7 @@ from konductor_like.model import (
     IncidentKey,
     NodeRecord,
     NodeState,
+    ReleaseHow,
     SkipReason,
 )
 from konductor_like.policy.health import tainting
@@ -44,8 +45,8 @@ class NodeUpdate:
     """Two machines report under the node's name, so a fault cannot be attributed to either (rule 3)."""
     deferred: Mapping[IncidentKey, int] = field(default_factory=dict)
     """The deferred incidents, and until when (a Loki timestamp)."""
-    returned: str = ""
-    """How the controller itself takes the taint off (:attr:`Release.how`); empty if it does not."""
+    returned: ReleaseHow | None = None
+    """How the controller itself takes the taint off; None if it does not."""
 
     @property
     def gravest(self) -> Incident | None:

@@ -89,7 +89,7 @@ class Case:
         )
 
     def policy(self) -> PolicyConfig:
-        return self.full_settings().policy().under(self.book.catalog.escalations, "1")
+        return self.full_settings().policy().with_escalations(self.book.catalog.escalations, "1")
 
 
 CASES = {

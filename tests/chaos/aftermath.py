@@ -103,7 +103,7 @@ class Aftermath:
             *self._ledger.released_ns[state.name],
             *self._ledger.acked_ns[state.name],
             # A taint that is removed by hand ends the count when the controller sees the removal.
-            *(unix_ns(mark.at) for mark in state.record.releases if not mark.by_controller),
+            *(unix_ns(mark.at) for mark in state.record.releases if not mark.how.by_controller),
             *(i.met_ns or 0 for i in state.record.incidents if i.met_by is MetBy.QUIET),
         )
         own = (

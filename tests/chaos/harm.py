@@ -24,6 +24,7 @@ from konductor_like.model import (
     NodeRecord,
     Quarantine,
     Release,
+    ReleaseHow,
     ReturnedNode,
     TaintedNode,
 )
@@ -90,11 +91,11 @@ class Overwritten:
 # Times that a wrong clock wrote, or the kubelet of one node
 
 _RECORDS: dict[str, Callable[[NodeRecord, datetime], NodeRecord]] = {
-    "quarantines": lambda record, at: _lived(record, quarantines=_past(at, "reset")),
-    "returns": lambda record, at: _lived(record, quarantines=_past(at, "reboot")),
-    "relapses": lambda record, at: _lived(record, quarantines=_past(at, "reboot", relapse=True)),
+    "quarantines": lambda record, at: _lived(record, quarantines=_past(at, ReleaseHow.RESET)),
+    "returns": lambda record, at: _lived(record, quarantines=_past(at, ReleaseHow.REBOOT)),
+    "relapses": lambda record, at: _lived(record, quarantines=_past(at, ReleaseHow.REBOOT, relapse=True)),
     "releases": lambda record, at: replace(
-        record, releases=(Release(at, "kubelet", "", "reset"), *record.releases)[:5]
+        record, releases=(Release(at, "kubelet", "", ReleaseHow.RESET), *record.releases)[:5]
     ),
     "probation": lambda record, at: _lived(record, probation_until=at),
     "tainted": lambda record, at: _lived(record, tainted_at=at),
@@ -107,7 +108,7 @@ def _lived(record: NodeRecord, **changes: Any) -> NodeRecord:
     return replace(record, life=replace(record.life, **changes))
 
 
-def _past(at: datetime, how: str, *, relapse: bool = False) -> tuple[Quarantine, ...]:
+def _past(at: datetime, how: ReleaseHow, *, relapse: bool = False) -> tuple[Quarantine, ...]:
     """Return ten times out of service, each for a second, the latest until ``at``."""
     times = (at - timedelta(seconds=number) for number in range(10))
     return tuple(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from konductor_like.model import (
     MET_BY_REBOOT,
     Checkpoint,
+    Covers,
     IncidentKey,
     IncidentState,
     NodeRecord,
@@ -215,7 +216,7 @@ class Ledger:
         """Note a command's write: a reset releases, a taint and an acknowledgement do not."""
         self.allowed[name] += 2
         marks, purged = new.record.releases, new.as_read.record is None
-        if marks[:1] != old.record.releases[:1] and marks and marks[0].in_part:
+        if marks[:1] != old.record.releases[:1] and marks and marks[0].how.covers is Covers.NAMED:
             self._cover_part(name, old, new)
         elif purged or marks[:1] != old.record.releases[:1]:
             self._cover(name, new.machine.node_uid, old.record)

@@ -16,6 +16,7 @@ from typing import Any
 
 from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role, Source
 from konductor_like.policy.guards import Guard
+from konductor_like.policy.lifecycle import Happening
 from tests.chaos.examples import EXAMPLES
 from tests.chaos.examples_of_guards import BESIDE, GUARD_EXAMPLES, KEPT_BY, OF_THE_COMMAND_LINE
 from tests.chaos.examples_of_harm import HARM_EXAMPLES
@@ -304,11 +305,14 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # The way back
     "a return covers unread lines": Mutant(
-        *("model.Release.by_controller", lambda _: property(lambda _mark: False)),
+        *("model.ReleaseHow.by_controller", lambda _: property(lambda _how: False)),
         example="a fault of the new boot whose line comes after the return taints",
     ),
     "a relapse is forgotten": Mutant(
-        *("policy.relapsed", _first_argument),
+        *(
+            "policy.what_failed",
+            _changed(lambda what: what if what is not Happening.RELAPSED else Happening.FAILED_AGAIN),
+        ),
         example="a node that fails on probation does not return by itself again",
     ),
     "the relapses of the fleet are forgotten": Mutant(

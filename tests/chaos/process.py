@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from konductor_like.cluster.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents, events_of
 from konductor_like.cluster.lease import LeaderLease, read_controls
-from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.lease_annotations import LeasePayload
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import NodeStore
 from konductor_like.cluster.node_writer import NodeWriter, WriteResult
@@ -372,7 +372,7 @@ class Process:
         reconciler, self._leadership, self._reconciler = self._reconciler, None, None
         if reconciler is not None:
             with self._leasing():
-                self.lease.release(Carried(reconciler.checkpoint(), tainted=reconciler.tainted()))
+                self.lease.release(LeasePayload(reconciler.checkpoint(), tainted=reconciler.tainted()))
 
     def _follow(self) -> None:
         if not self._in_store:

@@ -16,7 +16,7 @@ from konductor_like.cli.doctor.gather import gather
 from konductor_like.cli.session import load_settings
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, Carried, with_act
+from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, LeasePayload, with_act
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings
 from konductor_like.model import Checkpoint, Coverage, Source
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
@@ -175,7 +175,7 @@ class Site:
         tried = {**well, **self.attempts}
         attempts = Attempts(self.holder, tried, self.unwritten, taints, heard=heard)
         since = Checkpoint(read, act_from_ns=unix_ns(now - timedelta(days=3)))
-        lease.renew(Carried(since, coverage, attempts=attempts if self.publishes else None))
+        lease.renew(LeasePayload(since, coverage, attempts=attempts if self.publishes else None))
 
 
 def _beat(wall: datetime) -> str:

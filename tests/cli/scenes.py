@@ -12,7 +12,7 @@ from typing import Any
 from konductor_like.build import this_program
 from konductor_like.cluster.client import KubeClient, lease_path
 from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_annotations import Carried, annotated
+from konductor_like.cluster.lease_annotations import LeasePayload, annotated
 from konductor_like.cluster.node_record import encode
 from konductor_like.cluster.published import (
     BUILD_ANNOTATION,
@@ -40,6 +40,7 @@ from konductor_like.model import (
     Machine,
     NodeRecord,
     Release,
+    ReleaseHow,
     Role,
     Severity,
     Source,
@@ -155,7 +156,7 @@ def every_state() -> list[dict[str, Any]]:
     )
     with_record(pending, incident(state=IncidentState.PENDING, boot=OTHER_BOOT))
     warned = Release(
-        ago(3_600), "kim@laptop", "swapped the riser", "reset", KernelPosition(boot_of(released)),
+        ago(3_600), "kim@laptop", "swapped the riser", ReleaseHow.RESET, KernelPosition(boot_of(released)),
         warning="The node has not rebooted since: xid 79 on GPU 0000:9b:00: Drain the node and reboot it.",
     )  # fmt: skip
     with_record(released, incident(state=IncidentState.RELEASED, boot=boot_of(released)), release=warned)
@@ -249,7 +250,7 @@ def seed_lease(
     read = Checkpoint({Source.KERNEL: ago_ns(9), Source.POD: ago_ns(11)}, act_from_ns=ago_ns(86_400))
     coverage = Coverage(ago(20), frozenset({"gpu-11"}), frozenset({"gpu-12"}), listed_are_measured=False)
     well = dict.fromkeys(Doing, Attempt(ago(5))) | {Doing.WRITE: Attempt()}
-    lease.renew(Carried(read, coverage, attempts=Attempts(HOLDER, well, heard=10)))
+    lease.renew(LeasePayload(read, coverage, attempts=Attempts(HOLDER, well, heard=10)))
 
 
 def note_on_the_lease(folder: Path, key: str, value: str | None) -> None:

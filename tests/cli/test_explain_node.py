@@ -29,6 +29,7 @@ from konductor_like.model import (
     NodeState,
     Quarantine,
     Release,
+    ReleaseHow,
     Severity,
     Source,
 )
@@ -116,7 +117,7 @@ def test_earlier_outages_and_their_releases_are_shown() -> None:
                 replace_since=ago(100),
                 quarantines=tuple(Quarantine(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
             ),
-            releases=(Release(ago(8_000), "kim@laptop", "riser swapped", "reset"),),
+            releases=(Release(ago(8_000), "kim@laptop", "riser swapped", ReleaseHow.RESET),),
         )
     )
 

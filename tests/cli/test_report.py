@@ -18,6 +18,7 @@ from konductor_like.model import (
     KernelPosition,
     NodeState,
     Release,
+    ReleaseHow,
     Severity,
 )
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
@@ -117,11 +118,22 @@ def test_a_taint_removed_by_hand_is_noted_until_the_controller_records_it() -> N
     assert "the taint was removed by hand" in report_of(node).notes
 
 
+def test_a_node_that_the_controller_ignores_is_not_plainly_healthy() -> None:
+    state = replace(decode_node(make_node("gpu-1")), opted_out=True)
+
+    assert (reported(state).health, reported(state).qualifier) == (Health.HEALTHY, "ignored")
+
+
 @pytest.mark.parametrize(("rebooted", "warned"), [(False, True), (True, False)])
 def test_the_warning_of_a_release_stays_until_the_boot_changes(rebooted: bool, warned: bool) -> None:
     node = make_node("gpu-1")
     release = Release(
-        ago(60), "kim", "", "reset", KernelPosition(boot_of(node)), warning="It still needs a reboot."
+        ago(60),
+        "kim",
+        "",
+        ReleaseHow.RESET,
+        KernelPosition(boot_of(node)),
+        warning="It still needs a reboot.",
     )
     with_record(node, incident(state=IncidentState.RELEASED), release=release)
     state = decode_node(node)

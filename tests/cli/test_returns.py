@@ -30,10 +30,12 @@ from konductor_like.model import (
     NodeState,
     Quarantine,
     Release,
+    ReleaseHow,
     ReturnedNode,
     SkipReason,
     Source,
 )
+from konductor_like.model.attempts import Attempts
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.release import release
 from konductor_like.sandbox.kubernetes.fleet import make_node
@@ -65,9 +67,9 @@ def returned(**changes: Any) -> NodeState:
     record = replace(
         rebooted().record,
         incidents=(),
-        releases=(Release(ago(600), "konductor-like", "a reboot", "reboot"),),
+        releases=(Release(ago(600), "konductor-like", "a reboot", ReleaseHow.REBOOT),),
         life=Life(
-            quarantines=(Quarantine(ago(7200), ago(600), "xid.79", "reboot"),),
+            quarantines=(Quarantine(ago(7200), ago(600), "xid.79", ReleaseHow.REBOOT),),
             probation_until=ago(-85_800),
         ),
         **changes,
@@ -256,6 +258,28 @@ def test_no_return_is_promised_to_a_node_that_was_not_heard_in_full(
     assert found == f"does not return by itself now: {why}" if why else found.startswith("returns by itself")
 
 
+@pytest.mark.parametrize(
+    ("kept", "more", "why", "advice"),
+    [
+        ({"gpu-1": "gap"}, 0, "its kernel log has a gap", "Test the node"),
+        ({"gpu-1": "moon"}, 0, "for a reason that this command does not know (moon)", "Test the node"),
+        ({"gpu-2": "gap"}, 3, "keeps more nodes out than its Lease can name", "Test the node"),
+        ({"gpu-1": "replaying"}, 0, "the controller still reads older lines", "returns by itself later"),
+        ({"gpu-1": "too-young"}, 0, None, "returns by itself when its kernel log was heard for 10m"),
+        ({"gpu-2": "gap"}, 0, None, "returns by itself when its kernel log was heard for 10m"),
+    ],
+)
+def test_a_guard_that_only_the_controller_knows_is_shown_from_its_lease(
+    kept: dict[str, str], more: int, why: str | None, advice: str
+) -> None:
+    report = status(rebooted(), attempts=Attempts("holder", kept_out=kept, kept_more=more))
+
+    [node, _] = status_document(report)["nodes"]
+    assert (why in node["whyNotReturned"]) if why else node["whyNotReturned"] is None
+    assert advice in node["advice"]
+    assert (node["action"] == "wait") is advice.startswith("returns")
+
+
 def test_a_held_node_on_probation_is_not_said_to_return_by_itself() -> None:
     state = returned()
     held = incident(state=IncidentState.HELD, seconds_ago=60)
@@ -266,7 +290,7 @@ def test_a_held_node_on_probation_is_not_said_to_return_by_itself() -> None:
 
 
 def test_a_reset_without_a_reason_warns_of_a_relapse() -> None:
-    at, relapse = ago(60), Quarantine(ago(7200), ago(600), "xid.79", "reboot", relapse=True)
+    at, relapse = ago(60), Quarantine(ago(7200), ago(600), "xid.79", ReleaseHow.REBOOT, relapse=True)
     record = replace(rebooted().record, life=Life(at, quarantines=(relapse,)))
     state = replace(rebooted(), record=record)
     known: dict[str, Any] = {"at": NOW, "by": "kim", "how": "reset", "read_ns": READ}

@@ -12,7 +12,7 @@ from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import Health, StatusReport, node_reports
 from konductor_like.cli.status.text import Order, View, status_lines
 from konductor_like.cluster.node_decoder import decode_node
-from konductor_like.model import BrakeState, Coverage, KernelPosition, Release
+from konductor_like.model import BrakeState, Coverage, KernelPosition, Release, ReleaseHow
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import (
@@ -45,7 +45,7 @@ def names(nodes: list[dict[str, object]], view: View) -> list[str]:
 def reset(name: str, *, tainted: bool = False) -> dict[str, object]:
     """Return a node that was reset and has not rebooted."""
     node = make_node(name)
-    mark = Release(ago(60), "kim", "", "reset", KernelPosition(boot_of(node)), warning=REMINDER)
+    mark = Release(ago(60), "kim", "", ReleaseHow.RESET, KernelPosition(boot_of(node)), warning=REMINDER)
     return with_record(node, *([incident()] if tainted else []), tainted=tainted, release=mark)
 
 

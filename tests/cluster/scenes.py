@@ -23,6 +23,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Release,
+    ReleaseHow,
     Severity,
     Source,
     Verb,
@@ -86,7 +87,7 @@ def release(seconds: int = 0, *, reason: str = "replaced the board") -> Release:
         at=NOON.replace(minute=seconds // 60, second=seconds % 60),
         by="kim",
         reason=reason,
-        how="reset",
+        how=ReleaseHow.RESET,
         read=KernelPosition(BOOT, 900, 4_000_000),
         read_ns={Source.KERNEL: NOON_NS, Source.POD: NOON_NS - 5},
     )

@@ -17,7 +17,7 @@ from konductor_like.cluster.attempts import (
 )
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import read_lease
-from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.lease_annotations import LeasePayload
 from konductor_like.model import Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.sandbox.kubernetes import KubernetesServer
@@ -85,8 +85,8 @@ def test_a_mangled_annotation_is_reported_and_the_rest_counts(text: str, kept: A
 def test_the_holder_writes_its_attempts_with_the_renewal(kube: KubeClient) -> None:
     lease = candidate(kube, Clock())
     lease.try_acquire()
-    lease.renew(Carried(attempts=ATTEMPTS))
-    lease.renew(Carried())  # before the first reconcile the annotation stays
+    lease.renew(LeasePayload(attempts=ATTEMPTS))
+    lease.renew(LeasePayload())  # before the first reconcile the annotation stays
 
     seen = read_lease(kube, NAMESPACE, NAME)
 
@@ -97,7 +97,7 @@ def test_the_holder_writes_its_attempts_with_the_renewal(kube: KubeClient) -> No
 def test_the_attempts_of_another_controller_prove_nothing(kube: KubeClient) -> None:
     first, second = candidate(kube, Clock()), candidate(kube, Clock(), "b")
     first.try_acquire()
-    first.release(Carried(attempts=ATTEMPTS))
+    first.release(LeasePayload(attempts=ATTEMPTS))
 
     second.try_acquire()
     seen = read_lease(kube, NAMESPACE, NAME)

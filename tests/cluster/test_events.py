@@ -13,7 +13,7 @@ from konductor_like.cluster.lease import LeaderLease
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes
 from konductor_like.cluster.pods import Owner
-from konductor_like.model import Act, Change, EventReason, NodeRecord, NodeState, Release, Verb
+from konductor_like.model import Act, Change, EventReason, NodeRecord, NodeState, Release, ReleaseHow, Verb
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import NOON, raw_node, state_of
@@ -131,7 +131,7 @@ def test_one_write_has_an_event_for_each_incident_that_ended_and_a_later_write_h
     """A node that was released before: the release must not name the Events of later ends."""
 
     def names(act: str) -> list[str]:
-        record = NodeRecord(releases=(Release(NOON, "kim", "", "reset"),), act=Act(act, NOON))
+        record = NodeRecord(releases=(Release(NOON, "kim", "", ReleaseHow.RESET),), act=Act(act, NOON))
         ended = [(EventReason.ENDED, f"xid {code} ended: the machine has rebooted.") for code in (63, 94)]
         change = Change("gpu-1", Verb.RECORD, record, None, *ended[0], also=tuple(ended[1:]))
         return [event_name(node, reason, subject) for reason, _, subject in events_of(change)]
@@ -178,11 +178,11 @@ def test_a_long_message_keeps_both_ends() -> None:
     assert " … " in text
 
 
-@pytest.fixture
-def about_lease(server: KubernetesServer, client: KubeClient) -> LeaseEvents:
-    """A sender of Events about a Lease that has a holder."""
+def test_an_event_about_the_fleet_shows_in_kubectl_describe_lease_once(
+    server: KubernetesServer, client: KubeClient
+) -> None:
     server.create_namespace("konductor-like")
-    lease = LeaderLease(
+    holder = LeaderLease(
         client,
         "konductor-like",
         "konductor-like",
@@ -191,14 +191,11 @@ def about_lease(server: KubernetesServer, client: KubeClient) -> LeaseEvents:
         renew_deadline_seconds=20,
         renew_interval_seconds=10,
     )
-    assert lease.try_acquire().is_ours
-    return LeaseEvents(client, lambda: lease.reference, "konductor-like-0", lambda: NOON)
+    assert holder.try_acquire().is_ours
+    events = LeaseEvents(client, "konductor-like-0", lambda: NOON)
 
-
-def test_an_event_about_the_fleet_shows_in_kubectl_describe_lease(
-    server: KubernetesServer, about_lease: LeaseEvents
-) -> None:
-    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
+    for _ in range(2):
+        assert events.send(holder.reference, EventReason.SILENT, "600 nodes are silent")
 
     (event,) = server.objects("events", "konductor-like")
     (lease,) = server.objects("leases", "konductor-like")
@@ -210,37 +207,6 @@ def test_an_event_about_the_fleet_shows_in_kubectl_describe_lease(
         "uid": lease["metadata"]["uid"],
     }
     assert (event["type"], event["reason"]) == ("Warning", "KernelLogSilent")
-
-
-def test_the_same_event_about_the_fleet_sent_twice_is_one_event(
-    server: KubernetesServer, about_lease: LeaseEvents
-) -> None:
-    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
-    assert about_lease.send(EventReason.SILENT, "600 nodes are silent")
-
-    assert len(server.objects("events", "konductor-like")) == 1
-
-
-def test_an_event_about_the_fleet_that_is_refused_raises_nothing(
-    server: KubernetesServer, about_lease: LeaseEvents
-) -> None:
-    server.access.deny("create", "events", "*")
-
-    assert not about_lease.send(EventReason.SILENT, "600 nodes are silent")
-
-
-def test_an_event_about_the_fleet_is_sent_again_after_an_outage(
-    server: KubernetesServer, client: KubeClient, about_lease: LeaseEvents
-) -> None:
-    server.mishaps.add(refusal(500), times=3)
-    waits: list[float] = []
-    patient = LeaseEvents(
-        client, about_lease._reference, "konductor-like-0", lambda: NOON, sleep=waits.append
-    )
-
-    assert patient.send(EventReason.SILENT, "600 nodes are silent")
-
-    assert len(waits) == 3
 
 
 def test_the_id_of_the_write_ends_the_message_and_is_in_an_annotation(

@@ -11,7 +11,7 @@ from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION
 from konductor_like.cluster.client import KubeClient, leases_path
 from konductor_like.cluster.errors import KubeConfigError
 from konductor_like.cluster.lease import LeaderLease, own_identity, read_lease
-from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.lease_annotations import LeasePayload
 from konductor_like.model import Coverage
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (
@@ -57,7 +57,7 @@ def test_if_two_processes_take_the_lease_over_at_once_one_gets_it(
 ) -> None:
     first = candidate(client, clock)
     first.try_acquire()
-    first.release(Carried())
+    first.release(LeasePayload())
     server.mishaps.add(refusal(409), when=WRITES)
 
     assert not candidate(client, clock, "b").try_acquire().is_ours
@@ -75,7 +75,7 @@ def test_a_mangled_cursor_is_reported_and_does_not_prevent_the_take_over(
 ) -> None:
     first = candidate(client, clock)
     first.try_acquire()
-    first.release(Carried(cursor(5)))
+    first.release(LeasePayload(cursor(5)))
     note(client, CURSOR_ANNOTATION, "yesterday")
 
     status = candidate(client, clock, "b").try_acquire()
@@ -137,7 +137,7 @@ def test_a_renewal_starts_the_wait_again(client: KubeClient, clock: Clock) -> No
     for _ in range(6):
         assert not second.try_acquire().is_ours
         clock.seconds += 10
-        first.renew(Carried())
+        first.renew(LeasePayload())
 
 
 def test_a_persons_note_on_the_lease_is_no_renewal(client: KubeClient, clock: Clock) -> None:
@@ -197,7 +197,7 @@ def test_a_lease_that_does_not_exist_reads_as_none(client: KubeClient) -> None:
 
 
 def test_the_content_of_a_lease_can_be_read(lease: LeaderLease, client: KubeClient, clock: Clock) -> None:
-    lease.renew(Carried(cursor(5), Coverage(NOON, frozenset({"gpu-3"}))))
+    lease.renew(LeasePayload(cursor(5), Coverage(NOON, frozenset({"gpu-3"}))))
 
     seen = read_lease(client, NAMESPACE, NAME)
 

@@ -17,10 +17,10 @@ from konductor_like.cluster.lease_annotations import (
     RETURNED_ANNOTATION,
     TAINTED_ANNOTATION,
     TAINTED_BYTES,
-    Carried,
+    LeasePayload,
     LeaseView,
     add_control_act,
-    encode_carried,
+    encode_payload,
     encode_returned,
     encode_tainted,
     view,
@@ -93,8 +93,8 @@ def test_returns_are_read_as_they_were_written() -> None:
     returns = (ReturnedNode("gpu-8", NOON + HOURS), RELAPSED)
 
     assert read(returned=encode_returned(returns)) == (Controls(returned=returns), None)
-    assert encode_carried(Carried(returned=returns)) == {RETURNED_ANNOTATION: encode_returned(returns)}
-    assert encode_carried(Carried()) == {}  # the annotation stays as it is
+    assert encode_payload(LeasePayload(returned=returns)) == {RETURNED_ANNOTATION: encode_returned(returns)}
+    assert encode_payload(LeasePayload()) == {}  # the annotation stays as it is
 
 
 def test_a_resume_keeps_the_relapses_that_no_longer_count() -> None:
@@ -234,9 +234,9 @@ def test_if_not_all_tainted_nodes_fit_the_latest_deletions_are_kept() -> None:
 def test_the_holder_saves_which_nodes_are_tainted_and_whoever_follows_finds_them(kube: KubeClient) -> None:
     lease = candidate(kube, Clock())
     assert lease.try_acquire().is_ours
-    lease.renew(Carried(cursor(5), None, (OUT,)))
-    lease.renew(Carried(cursor(6)))  # before its first reconcile it keeps the annotation
-    assert lease.release(Carried(cursor(7), None, (GONE,)))
+    lease.renew(LeasePayload(cursor(5), None, (OUT,)))
+    lease.renew(LeasePayload(cursor(6)))  # before its first reconcile it keeps the annotation
+    assert lease.release(LeasePayload(cursor(7), None, (GONE,)))
 
     seen = read_lease(kube, NAMESPACE, NAME)
 

@@ -12,7 +12,7 @@ from konductor_like.cluster.lease import (
     LeaderLease,
     LeaseKeeper,
 )
-from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, Carried
+from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, LeasePayload
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (
@@ -39,7 +39,7 @@ def test_one_write_renews_and_saves_the_cursor(
     before = spec(server)["renewTime"]
     clock.seconds += 10
 
-    lease.renew(Carried(cursor(5)))
+    lease.renew(LeasePayload(cursor(5)))
 
     assert [call.verb for call in server.calls()] == ["update"]
     assert spec(server)["renewTime"] > before
@@ -53,11 +53,11 @@ def test_the_releases_are_saved_with_the_cursor_and_removed_when_there_are_none(
     lease = candidate(client, clock)
     lease.try_acquire()
 
-    lease.renew(Carried(replace(cursor(5), released=(covered,))))
+    lease.renew(LeasePayload(replace(cursor(5), released=(covered,))))
     assert saved(client) == replace(cursor(5), released=(covered,))
-    lease.renew(Carried())
+    lease.renew(LeasePayload())
     assert saved(client) == replace(cursor(5), released=(covered,))
-    lease.release(Carried(cursor(6)))
+    lease.release(LeasePayload(cursor(6)))
     assert saved(client) == cursor(6)
 
 
@@ -69,16 +69,16 @@ def test_who_lost_the_lease_can_neither_renew_it_nor_move_the_cursor(
     second.try_acquire()
     clock.seconds += 31
     assert second.try_acquire().is_ours
-    second.renew(Carried(cursor(7)))
+    second.renew(LeasePayload(cursor(7)))
     clock.seconds -= 31  # the first process was suspended, and its clock did not move
 
     with pytest.raises(LeadershipLost, match="now held by b"):
-        first.renew(Carried(cursor(99)))
+        first.renew(LeasePayload(cursor(99)))
 
     assert saved(client) == cursor(7)
     with pytest.raises(LeadershipLost, match="does not hold the Lease"):
         first.budget_seconds()
-    assert not first.release(Carried(cursor(99)))
+    assert not first.release(LeasePayload(cursor(99)))
     assert saved(client) == cursor(7)
 
 
@@ -91,8 +91,8 @@ def test_a_second_process_with_the_same_identity_takes_the_lease_from_the_first(
     second.try_acquire()
 
     with pytest.raises(LeadershipLost):
-        first.renew(Carried(cursor(99)))
-    second.renew(Carried(cursor(1)))
+        first.renew(LeasePayload(cursor(99)))
+    second.renew(LeasePayload(cursor(1)))
     assert saved(client) == cursor(1)
 
 
@@ -101,7 +101,7 @@ def test_a_note_on_the_lease_does_not_cost_it_and_is_kept(
 ) -> None:
     note(client, "ticket", "1234")
 
-    lease.renew(Carried(cursor(5)))
+    lease.renew(LeasePayload(cursor(5)))
 
     (found,) = server.objects("leases", NAMESPACE)
     assert found["metadata"]["annotations"]["ticket"] == "1234"
@@ -117,7 +117,7 @@ def test_a_renewal_reads_the_controls_that_people_wrote_meanwhile(client: KubeCl
     clock.seconds += 10
 
     assert lease.renewal_since(taken_at) is None
-    lease.renew(Carried(cursor(5)))
+    lease.renew(LeasePayload(cursor(5)))
 
     news = lease.renewal_since(taken_at)
     assert news is not None
@@ -135,9 +135,9 @@ def test_a_renewal_that_took_effect_without_an_answer_does_not_cost_the_lease(
 ) -> None:
     server.mishaps.add(mishap, when=WRITES)
     with pytest.raises(KubeError):
-        lease.renew(Carried(cursor(5)))
+        lease.renew(LeasePayload(cursor(5)))
 
-    lease.renew(Carried(cursor(6)))
+    lease.renew(LeasePayload(cursor(6)))
 
     assert saved(client) == cursor(6)
 
@@ -156,13 +156,13 @@ def test_a_take_over_that_took_effect_without_an_answer_is_found(
 def test_a_lease_that_somebody_deleted_is_put_back_with_its_cursor(
     server: KubernetesServer, lease: LeaderLease, client: KubeClient
 ) -> None:
-    lease.renew(Carried(cursor(5)))
+    lease.renew(LeasePayload(cursor(5)))
     delete(server)
 
-    lease.renew(Carried(cursor(6)))
+    lease.renew(LeasePayload(cursor(6)))
 
     assert saved(client) == cursor(6)
-    lease.renew(Carried(cursor(7)))
+    lease.renew(LeasePayload(cursor(7)))
     assert saved(client) == cursor(7)
 
 
@@ -173,7 +173,7 @@ def test_a_deleted_lease_that_another_process_created_again_is_lost(
     candidate(client, clock, "b").try_acquire()
 
     with pytest.raises(LeadershipLost, match="held by b"):
-        lease.renew(Carried(cursor(6)))
+        lease.renew(LeasePayload(cursor(6)))
 
 
 def test_a_lease_that_another_process_creates_between_two_requests_is_lost(
@@ -187,7 +187,7 @@ def test_a_lease_that_another_process_creates_between_two_requests_is_lost(
         server.mishaps.add(refusal(404), when=when)
 
     with pytest.raises(LeadershipLost, match="another process created it again"):
-        lease.renew(Carried())
+        lease.renew(LeasePayload())
 
 
 # Releasing.
@@ -196,7 +196,7 @@ def test_a_lease_that_another_process_creates_between_two_requests_is_lost(
 def test_after_a_release_the_next_holder_starts_at_once(
     server: KubernetesServer, lease: LeaderLease, client: KubeClient, clock: Clock
 ) -> None:
-    assert lease.release(Carried(cursor(5)))
+    assert lease.release(LeasePayload(cursor(5)))
 
     assert spec(server)["holderIdentity"] == ""
     assert not may_write(lease)
@@ -207,13 +207,13 @@ def test_after_a_release_the_next_holder_starts_at_once(
 def test_a_release_is_not_hindered_by_a_note(lease: LeaderLease, client: KubeClient) -> None:
     note(client, "ticket", "1234")
 
-    assert lease.release(Carried(cursor(5)))
+    assert lease.release(LeasePayload(cursor(5)))
 
 
 def test_a_release_that_fails_is_left_to_expire(server: KubernetesServer, lease: LeaderLease) -> None:
     server.mishaps.add(refusal(503), when=WRITES)
 
-    assert not lease.release(Carried(cursor(5)))
+    assert not lease.release(LeasePayload(cursor(5)))
     assert not may_write(lease)
     assert spec(server)["holderIdentity"] == "a"
 
@@ -229,7 +229,7 @@ def test_the_budget_runs_from_before_the_renewal_was_sent(
         return answer
 
     monkeypatch.setattr(client, "replace", slowly)
-    lease.renew(Carried())
+    lease.renew(LeasePayload())
 
     assert lease.budget_seconds() == pytest.approx(16.0)
 
@@ -246,7 +246,7 @@ def test_after_the_deadline_nothing_may_be_written(
     with pytest.raises(LeadershipLost, match="could not be renewed for 20 s"):
         lease.budget_seconds()
     with pytest.raises(LeadershipLost):
-        lease.renew(Carried(cursor(5)))
+        lease.renew(LeasePayload(cursor(5)))
     assert saved(client) is None
 
 
@@ -254,7 +254,7 @@ def test_before_the_lease_is_taken_nothing_may_be_written(client: KubeClient, cl
     with pytest.raises(LeadershipLost, match="does not hold the Lease"):
         candidate(client, clock).budget_seconds()
     with pytest.raises(LeadershipLost, match="does not hold the Lease"):
-        candidate(client, clock).renew(Carried())
+        candidate(client, clock).renew(LeasePayload())
 
 
 def test_two_processes_compete_for_hours_and_never_both_may_write(client: KubeClient, clock: Clock) -> None:
@@ -265,7 +265,7 @@ def test_two_processes_compete_for_hours_and_never_both_may_write(client: KubeCl
         asleep = (step // 40) % 2  # in turns, one of the two sends nothing for a while
         awake = rivals[1 - asleep]
         try:
-            awake.renew(Carried(cursor(step)))
+            awake.renew(LeasePayload(cursor(step)))
         except LeadershipLost:
             awake.try_acquire()
         able = [name for name, rival in zip("ab", rivals, strict=True) if may_write(rival)]
@@ -275,7 +275,7 @@ def test_two_processes_compete_for_hours_and_never_both_may_write(client: KubeCl
     assert len(terms) >= 9
 
 
-def kept(lease: LeaderLease, losses: list[str], newest: Any = lambda: Carried(cursor(5))) -> LeaseKeeper:
+def kept(lease: LeaderLease, losses: list[str], newest: Any = lambda: LeasePayload(cursor(5))) -> LeaseKeeper:
     """Start a keeper; ``losses`` gets the reasons why the Lease was lost."""
     keeper = LeaseKeeper(lease, newest, losses.append)
     keeper.start()
@@ -292,7 +292,7 @@ def fast(client: KubeClient, clock: Clock) -> LeaderLease:
 def test_the_keeper_saves_the_newest_cursor(client: KubeClient, clock: Clock) -> None:
     counted = iter(range(1_000_000))
     losses: list[str] = []
-    keeper = kept(fast(client, clock), losses, lambda: Carried(cursor(next(counted))))
+    keeper = kept(fast(client, clock), losses, lambda: LeasePayload(cursor(next(counted))))
     try:
         wait_until(lambda: saved(client) == cursor(0))
         wait_until(lambda: saved(client) != cursor(0))

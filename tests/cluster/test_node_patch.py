@@ -14,14 +14,13 @@ from konductor_like.cluster.node_patch import OUR_TAINT, SUSPECT_TAINT
 from konductor_like.cluster.node_record import encode
 from konductor_like.model import (
     HEALTH_LABEL,
-    HOW_REBOOT,
-    HOW_TIME,
     RECORD_ANNOTATION,
     TAINT_KEY,
     Change,
     NodeRecord,
     NodeState,
     Release,
+    ReleaseHow,
     Verb,
 )
 from konductor_like.sandbox.kubernetes.patches import PatchFailedError, apply_json_patch
@@ -113,21 +112,21 @@ def test_a_text_with_two_written_forms_is_guarded_by_the_resource_version(odd: s
     }
 
 
-def released(how: str) -> Change:
+def released(how: ReleaseHow) -> Change:
     """Return a release of the node's record, made in this way."""
     mark = Release(NOON, "konductor-like", "", how)
     return Change("gpu-1", Verb.UNTAINT, record(tainted=False, releases=(mark,)), None)
 
 
-@pytest.mark.parametrize("how", [HOW_REBOOT, HOW_TIME])
-def test_a_release_by_the_controller_itself_tests_the_whole_node(how: str) -> None:
+@pytest.mark.parametrize("how", [ReleaseHow.REBOOT, ReleaseHow.TEST_ENDED])
+def test_a_release_by_the_controller_itself_tests_the_whole_node(how: ReleaseHow) -> None:
     operations = node_patch.build(state_of(recorded()), released(how))
 
     assert {"op": "test", "path": "/metadata/resourceVersion", "value": "7"} in operations
 
 
 def test_a_persons_reset_does_not_fail_because_the_kubelet_wrote_its_status() -> None:
-    operations = node_patch.build(state_of(recorded()), released("reset"))
+    operations = node_patch.build(state_of(recorded()), released(ReleaseHow.RESET))
 
     assert "/metadata/resourceVersion" not in {each["path"] for each in operations}
 

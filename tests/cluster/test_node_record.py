@@ -32,6 +32,7 @@ from konductor_like.model import (
     PartCover,
     Quarantine,
     Release,
+    ReleaseHow,
     Role,
     Severity,
     Snapshot,
@@ -48,6 +49,7 @@ NUMBERS = st.integers(0, (1 << 64) - 1)
 STAMPS = st.integers(0, 253_402_300_799 * 10**9)
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 -- hypothesis wants bare bounds
 NAMES = TEXTS.filter(bool)
+HOWS = st.sampled_from(ReleaseHow) | TEXTS.map(ReleaseHow) | NAMES.map(ReleaseHow.part)
 BOOTS = st.none() | st.sampled_from([BOOT, "b"])
 UNKNOWN = st.dictionaries(
     st.sampled_from(["later", "mîne"]),
@@ -92,7 +94,7 @@ RELEASES = st.builds(
     at=MOMENTS,
     by=TEXTS,
     reason=TEXTS,
-    how=TEXTS,
+    how=HOWS,
     read=POSITIONS,
     read_ns=st.dictionaries(st.sampled_from(Source), STAMPS),
     warning=st.none() | NAMES,
@@ -115,9 +117,9 @@ LIVES = st.builds(
     replace_since=st.none() | MOMENTS,
     contested_at=st.none() | MOMENTS,
     probation_until=st.none() | MOMENTS,
-    quarantines=st.lists(
-        st.builds(Quarantine, MOMENTS, MOMENTS, TEXTS, TEXTS, st.booleans()), max_size=3
-    ).map(tuple),
+    quarantines=st.lists(st.builds(Quarantine, MOMENTS, MOMENTS, TEXTS, HOWS, st.booleans()), max_size=3).map(
+        tuple
+    ),
 )
 RECORDS = st.builds(
     NodeRecord,
@@ -389,7 +391,7 @@ def test_neither_the_controller_nor_a_reset_drops_fields_of_a_later_version() ->
     fault = Fault(finding, Source.KERNEL, NOON_NS + 10**10, state.name)
 
     (ours,) = decide(Snapshot({state.name: state}), [fault], PolicyConfig(), NOON).changes
-    theirs = let_go(state, at=NOON, by="kim", reason="", how="reset", read_ns={})
+    theirs = let_go(state, at=NOON, by="kim", reason="", read_ns={})
 
     for change in (ours, theirs):
         assert change is not None

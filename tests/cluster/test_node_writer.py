@@ -16,13 +16,12 @@ from konductor_like.cluster.node_store import list_nodes
 from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter, Outcome
 from konductor_like.model import (
     HEALTH_LABEL,
-    HOW_REBOOT,
-    HOW_TIME,
     RECORD_ANNOTATION,
     TAINT_KEY,
     Change,
     NodeState,
     Release,
+    ReleaseHow,
     Verb,
 )
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
@@ -82,7 +81,7 @@ def test_who_was_faster_is_not_written_over(
     assert server.node("gpu-1") == before
 
 
-@pytest.mark.parametrize("how", [HOW_REBOOT, HOW_TIME])
+@pytest.mark.parametrize("how", [ReleaseHow.REBOOT, ReleaseHow.TEST_ENDED])
 @pytest.mark.parametrize(
     "meddle",
     [
@@ -97,7 +96,7 @@ def test_a_node_that_changes_after_the_decision_does_not_return_by_itself(
     client: KubeClient,
     writer: NodeWriter,
     meddle: Callable[[dict[str, Any]], None],
-    how: str,
+    how: ReleaseHow,
 ) -> None:
     server.put_node(raw_node(taints=[OURS], annotations={RECORD_ANNOTATION: encode(record(incident()))}))
     state = list_nodes(client, node_decoder())["gpu-1"]

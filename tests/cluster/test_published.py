@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from konductor_like.build import Program
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.lease import LeaderLease, read_lease
-from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.lease_annotations import LeasePayload
 from konductor_like.cluster.published import (
     BUILD_ANNOTATION,
     BYTES_MOST,
@@ -148,7 +148,7 @@ def test_no_secret_of_any_setting_reaches_the_lease(client: KubeClient, clock: C
     lease = lease_with(client, clock, of(settings_with(SECRETS.keys() - PUBLISHED_NAMES)))
 
     assert lease.try_acquire().is_ours
-    lease.renew(Carried())
+    lease.renew(LeasePayload())
 
     stored = json.dumps(client.get(PATH))
     assert "s3cret" not in stored
@@ -226,7 +226,7 @@ def test_a_new_leader_reads_the_program_of_the_leader_before_it(client: KubeClie
     assert first.try_acquire().program is None
 
     assert second.try_acquire().program == old  # stands by
-    first.release(Carried())
+    first.release(LeasePayload())
     assert second.try_acquire().program == old
     seen = read_lease(client, NAMESPACE, NAME)
     assert seen is not None
@@ -258,7 +258,7 @@ def test_the_settings_are_written_with_each_write_of_the_lease(
 
     digests.append("00000000")  # the rules file was read again
     server.clear_calls()
-    lease.renew(Carried())
+    lease.renew(LeasePayload())
 
     assert [call.verb for call in server.calls()] == ["update"]
     assert on_the_lease(client) == replace(of(Settings()), rules_digest="00000000")

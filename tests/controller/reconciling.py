@@ -107,7 +107,7 @@ class Scene:
             controls = cast("OperatorControls", read)
         policy = PolicyConfig()
         if rules is not None:
-            policy = RulesInForce(rules, Detector(rules.catalog)).under(policy)
+            policy = RulesInForce(rules, Detector(rules.catalog)).complete(policy)
         self.cluster = cluster or Cluster(nodes_of(size) if nodes is None else nodes)
         self.metrics = Metrics()
         self.fleet_events: list[tuple[EventReason, str]] = []

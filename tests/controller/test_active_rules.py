@@ -172,7 +172,7 @@ def test_rules_that_a_task_has_read_do_not_change_when_others_come_into_force(tm
 
     assert scene.rules.reload() is True
     assert taken.detector.find(XID_63, Source.KERNEL) is None
-    assert (taken.digest, taken.under(PolicyConfig()).version) == (digest, digest)
+    assert (taken.digest, taken.complete(PolicyConfig()).version) == (digest, digest)
     assert scene.rules.in_force.digest != digest
 
 

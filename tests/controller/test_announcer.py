@@ -23,7 +23,7 @@ class Sender:
 
 def test_the_events_of_a_change_and_of_the_fleet_are_sent_before_the_end() -> None:
     nodes, fleet = Sender(), Sender()
-    announcer = Announcer(cast("Any", nodes), cast("Any", fleet))
+    announcer = Announcer(cast("Any", nodes), cast("Any", fleet), lambda: {"name": "lease"})
     also = ((EventReason.ENDED, "xid 63 ended"),)
 
     with running(*announcer.threads):
@@ -37,6 +37,6 @@ def test_the_events_of_a_change_and_of_the_fleet_are_sent_before_the_end() -> No
         ("gpu-1", EventReason.RECORDED, "x"),
         ("gpu-1", EventReason.ENDED, "xid 63 ended"),
     }
-    assert fleet.sent == [(EventReason.SILENT, "40 nodes are silent", "act-1")]
-    names = [thread.name for queue in announcer.threads for thread in queue.threads]
+    assert fleet.sent == [({"name": "lease"}, EventReason.SILENT, "40 nodes are silent", "act-1")]
+    names = [thread.name for queue in announcer.threads for thread in queue._threads]
     assert names == ["events-0", "events-1", "events-2", "lease-events"]

@@ -161,6 +161,13 @@ def test_a_poll_that_fails_goes_onto_the_lease_with_the_next_renewal() -> None:
     assert found.of(Doing.NODES).ok is not None
 
 
+def test_the_lease_names_the_guards_that_only_the_controller_knows() -> None:
+    leadership = leading()
+    leadership._reconciler._kept_out = {"gpu-1": "gap", "gpu-2": "cordoned"}
+
+    assert tried(leadership).kept_out == {"gpu-1": "gap"}
+
+
 def test_a_part_that_loki_cannot_return_is_a_failure_although_the_rest_was_read() -> None:
     failure = LokiUnreachable("Loki at http://loki: cannot connect: refused")
     leadership = leading(PollResult(upto_ns=1, queries=1, failure=failure))

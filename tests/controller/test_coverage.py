@@ -25,7 +25,7 @@ def tracker(before: Coverage | None = None) -> CoverageTracker:
 
 def test_a_heartbeat_makes_a_node_measured_and_its_end_makes_it_unknown() -> None:
     watch = tracker()
-    watch.heard("gpu-1", START)
+    watch.note_heartbeat("gpu-1", START)
 
     coverage = watch.coverage(FLEET, START + 300 * SECOND)
     assert coverage.of("gpu-1") is CoverageState.MEASURED
@@ -35,8 +35,8 @@ def test_a_heartbeat_makes_a_node_measured_and_its_end_makes_it_unknown() -> Non
 
 def test_an_old_heartbeat_that_arrives_late_makes_no_node_older() -> None:
     watch = tracker()
-    watch.heard("gpu-1", START + 100 * SECOND)
-    watch.heard("gpu-1", START)
+    watch.note_heartbeat("gpu-1", START + 100 * SECOND)
+    watch.note_heartbeat("gpu-1", START)
 
     assert watch.coverage(FLEET, START + 390 * SECOND).of("gpu-1") is CoverageState.MEASURED
 
@@ -44,9 +44,9 @@ def test_an_old_heartbeat_that_arrives_late_makes_no_node_older() -> None:
 def test_only_the_exceptions_are_listed_either_way() -> None:
     mostly = tracker()
     for name in ("gpu-1", "gpu-2"):
-        mostly.heard(name, START)
+        mostly.note_heartbeat(name, START)
     hardly = tracker()
-    hardly.heard("gpu-3", START)
+    hardly.note_heartbeat("gpu-3", START)
 
     assert mostly.coverage(FLEET, START).listed == {"gpu-3"}
     assert hardly.coverage(FLEET, START).listed == {"gpu-3"}
@@ -68,7 +68,7 @@ def test_a_new_controller_expects_the_nodes_that_the_last_one_heard() -> None:
 
 def test_a_node_that_left_the_cluster_is_forgotten() -> None:
     watch = tracker()
-    watch.heard("gpu-1", START)
+    watch.note_heartbeat("gpu-1", START)
     watch.coverage({"gpu-2": 0}, START)
 
     assert watch.coverage(FLEET, START).of("gpu-1") is CoverageState.NOT_MEASURED
@@ -102,7 +102,7 @@ class Fleet:
             self.at += 1
             if readable:
                 for name in self.names.keys() - set(silent):
-                    self.watch.heard(name, self.now)
+                    self.watch.note_heartbeat(name, self.now)
                 self.watch.read_up_to(self.now, self.now)
             self.last = self.watch.coverage(self.names, self.now)
         return self.last
@@ -110,7 +110,7 @@ class Fleet:
     def deliver(self, name: str, first: int, last: int) -> Coverage:
         """Read the heartbeats of these minutes late."""
         for minute in range(first, last + 1):
-            self.watch.heard(name, START + minute * MINUTE)
+            self.watch.note_heartbeat(name, START + minute * MINUTE)
         self.last = self.watch.coverage(self.names, self.now)
         return self.last
 

@@ -260,3 +260,10 @@ def test_a_node_without_jobs_is_quiet() -> None:
 
 def test_a_change_that_is_no_taint_is_told_to_no_job() -> None:
     assert Jobs().tell(replace(tainting()[1], verb=Verb.RECORD)) == []
+
+
+def test_at_the_end_no_further_job_is_told() -> None:
+    jobs = Jobs()
+    jobs.tells.queue.closing.set()
+
+    assert jobs.tell() == []

@@ -27,26 +27,26 @@ def test_a_boot_that_was_never_heard_has_lost_all_records_before_the_first_one()
 
 def test_of_a_boot_that_was_heard_only_later_records_are_lost() -> None:
     starts = LogStarts()
-    starts.heard("gpu-1", beat(100), 5)
+    starts.note_heartbeat("gpu-1", beat(100), 5)
 
     assert starts.lost("gpu-1", gap(4_999), 10) == Overrun(BOOT, 101, 4_999, 4_899)
-    starts.heard("gpu-1", beat(6_000), 15)
+    starts.note_heartbeat("gpu-1", beat(6_000), 15)
     assert starts.lost("gpu-1", gap(5_999), 20) is None  # the next reader finds nothing new to be missing
 
 
 def test_a_reader_that_prints_what_was_heard_already_has_lost_nothing() -> None:
     for sequence in (4_999, 5_200):
         starts = LogStarts()
-        starts.heard("gpu-1", beat(sequence), 5)
+        starts.note_heartbeat("gpu-1", beat(sequence), 5)
 
         assert starts.lost("gpu-1", gap(4_999), 10) is None
 
 
 def test_heartbeats_of_the_new_reader_or_of_another_boot_or_node_prove_nothing() -> None:
     others, own = LogStarts(), LogStarts()
-    others.heard("gpu-1", beat(90_000, OTHER), 4)
-    others.heard("gpu-2", beat(90_000), 5)
-    own.heard("gpu-1", beat(40_007), 10)  # read before the gap's line, and printed after it
+    others.note_heartbeat("gpu-1", beat(90_000, OTHER), 4)
+    others.note_heartbeat("gpu-2", beat(90_000), 5)
+    own.note_heartbeat("gpu-1", beat(40_007), 10)  # read before the gap's line, and printed after it
 
     for starts in (others, own):
         assert starts.lost("gpu-1", gap(39_999), 10) == Overrun(BOOT, 0, 39_999, 40_000)
@@ -74,7 +74,7 @@ def test_no_loss_is_missed_however_often_readers_are_replaced(readers: list[tupl
         truly_lost += skipped
         printed = first + 5
         if beats:
-            starts.heard("gpu-1", beat(printed - 1), 10 * number + 1)
+            starts.note_heartbeat("gpu-1", beat(printed - 1), 10 * number + 1)
 
     assert lost >= truly_lost  # a reader without a heartbeat was not heard
     if all(beats for _, beats in readers):

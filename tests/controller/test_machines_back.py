@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.cluster.lease_annotations import Carried, annotated, encode_carried, view
+from konductor_like.cluster.lease_annotations import LeasePayload, annotated, encode_payload, view
 from konductor_like.controller.metrics import Metrics
 from konductor_like.model import (
     Change,
@@ -56,8 +56,8 @@ class Story:
 
     def restart(self) -> None:
         """Start another controller; it has the Lease as the last renewal left it."""
-        carried = Carried(tainted=self.scene.reconciler.tainted())
-        found = view(annotated({}, encode_carried(carried)))
+        payload = LeasePayload(tainted=self.scene.reconciler.tainted())
+        found = view(annotated({}, encode_payload(payload)))
         assert found.problem is None
         watcher = monitor(Metrics(), self.now_ns, before=Coverage(at(self.seconds)))
         self.scene = Scene(nodes=self.scene.cluster.nodes, fleet=watcher, lease=found.controls)
@@ -69,7 +69,7 @@ class Story:
 
     def reset(self) -> None:
         now = at(self.seconds)
-        self.wrote(release(self.state, at=now, by="ann", reason="swapped", how="reset", read_ns={}))
+        self.wrote(release(self.state, at=now, by="ann", reason="swapped", read_ns={}))
 
     def delete(self, name: str = "gpu-1") -> None:
         del self.scene.cluster.nodes[name]

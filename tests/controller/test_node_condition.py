@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import cast
 
 import pytest
 
@@ -235,7 +236,8 @@ def test_a_missing_right_is_logged_once_with_the_manifest_and_tried_again_every_
     assert len(cluster.rounds(2)) == 3  # all nodes, once the right is there
 
 
-POLICY = KubeForbidden("ValidatingAdmissionPolicy denied the request", by_admission=True)
+POLICY = KubeForbidden("ValidatingAdmissionPolicy denied the request")
+POLICY.by_admission = True
 FOREIGN = Condition("GPUBroken", "True", "X", f"{CONDITION_MARK}by another program", "2026-03-04T11:00:00Z")
 
 
@@ -351,7 +353,18 @@ def test_its_thread_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("konductor_like.controller.node_condition.ROUND_SECONDS", 0.01)
     cluster = Cluster()
 
-    with running(cluster.conditions.thread):
+    with running(cluster.conditions):
         wait_until(lambda: all(state.conditions for state in cluster.nodes.values()))
 
-    assert [each.name for each in cluster.conditions.thread.threads] == ["conditions"]
+    assert [each.name for each in cluster.conditions._threads] == ["conditions"]
+
+
+def test_after_a_bug_its_thread_rests_for_a_minute() -> None:
+    cluster = Cluster()
+    cluster.conditions._wait_seconds = 0
+    cluster.nodes = {"gpu-1": cast("NodeState", None)}
+
+    with pytest.raises(AttributeError):
+        cluster.conditions.step()
+
+    assert cluster.conditions._wait_seconds == AGAIN_SECONDS

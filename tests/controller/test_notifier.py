@@ -245,7 +245,7 @@ def test_a_persons_reset_is_notified_of_and_a_removal_by_hand_is_left_to_its_eve
     scene.reconciler._report._on_reset = sender.reset
     scene.run(xid("gpu-1"), xid("gpu-2"), seconds=2)
     nodes = scene.cluster.nodes
-    change = release(nodes["gpu-1"], at=at(3), by="ann", reason="new riser", how="reset", read_ns={})
+    change = release(nodes["gpu-1"], at=at(3), by="ann", reason="new riser", read_ns={})
     assert change is not None
     assert change.record is not None
     as_read = replace(nodes["gpu-1"].as_read, record="…")

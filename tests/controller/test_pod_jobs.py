@@ -130,3 +130,14 @@ def test_more_nodes_than_may_wait_do_not_push_out_those_that_wait() -> None:
     server.jobs.want(f"gpu-{number}" for number in range(NODES_MOST + 100))
 
     assert server.jobs.queue.rest() == [f"gpu-{number}" for number in range(NODES_MOST)]
+
+
+def test_at_the_end_nothing_more_is_asked() -> None:
+    server = Server()
+    server.jobs.want(["gpu-1", "gpu-2"])
+
+    server.jobs.queue.close()
+    server.jobs.queue.start()
+    server.jobs.queue.join(PATIENCE_SECONDS)
+
+    assert server.asked == []

@@ -47,7 +47,7 @@ class Story:
         """Run ``konductor-like reset NAME``."""
         state = self.scene.cluster.nodes[name]
         read_ns = {Source.KERNEL: ns(seconds)}
-        change = release(state, at=at(seconds), by="ann", reason="swapped", how="reset", read_ns=read_ns)
+        change = release(state, at=at(seconds), by="ann", reason="swapped", read_ns=read_ns)
         assert change is not None
         self.scene.cluster.write_all([(state, change)])
         released = self.scene.cluster.nodes[name]
@@ -56,8 +56,8 @@ class Story:
     def stop(self, seconds: float) -> None:
         """End the controller; its knowledge is on the nodes and on the Lease."""
         self.stopped_seconds = seconds
-        carried = lease_annotations.Carried(self.scene.reconciler.checkpoint())
-        lease = lease_annotations.annotated({}, lease_annotations.encode_carried(carried))
+        payload = lease_annotations.LeasePayload(self.scene.reconciler.checkpoint())
+        lease = lease_annotations.annotated({}, lease_annotations.encode_payload(payload))
         self.start = lease_annotations.view(lease).checkpoint
 
     def begin(self) -> None:

@@ -26,7 +26,7 @@ def log() -> io.StringIO:
 def released(state: NodeState, *, seconds: float) -> NodeState:
     """Return the node after ``konductor-like reset``; everything before that was read."""
     read_ns = {Source.KERNEL: ns(seconds)}
-    change = release(state, at=at(seconds), by="ann", reason="", how="reset", read_ns=read_ns)
+    change = release(state, at=at(seconds), by="ann", reason="", read_ns=read_ns)
     assert change is not None
     assert change.record is not None
     return replace(state, taints=(), record=change.record)

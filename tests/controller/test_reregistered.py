@@ -9,11 +9,11 @@ from itertools import pairwise
 import pytest
 
 from konductor_like.controller.fleet_monitor import ReregisteredNodes
-from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState, Release
+from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState, Release, ReleaseHow
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node, ns
 
 RELEASED = NodeRecord(
-    Machine("uid", "system-gpu-1", "boot-a"), releases=(Release(at(200), "ann", "", "reset"),)
+    Machine("uid", "system-gpu-1", "boot-a"), releases=(Release(at(200), "ann", "", ReleaseHow.RESET),)
 )
 Nodes = Mapping[str, NodeState]
 

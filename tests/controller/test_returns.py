@@ -23,6 +23,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.guards import to_publish
 from konductor_like.policy.returns import settled_by_resume
 from tests.controller.reconciling import FORBIDDEN, SLOW, UNANSWERED, Cluster, Scene, xid
 from tests.policy.scenes import at, fleet, ns
@@ -151,6 +152,23 @@ def test_a_relapse_is_a_taint_in_log_and_metrics_and_has_its_own_event(
     assert (audits[-1]["verb"], audits[-1]["rule"], audits[-1]["why"]) == ("taint", "xid.79", RELAPSED.value)
     assert "Node gpu-1 tainted." in caplog.messages
     assert [(each.name, each.relapsed_at) for each in story.lease.returned] == [("gpu-1", at(60))]
+
+
+def test_the_guard_that_keeps_a_node_out_is_counted_and_published_only_if_nobody_else_can_know_it() -> None:
+    story = Story(1, 2)
+    story.hearing["gpu-1"] = replace(HEARD, has_gap=True)
+    story.lost_boots["gpu-2"] = "boot-b"
+
+    story.run(seconds=5)
+
+    kept = story.scene.reconciler.kept_out()
+    assert kept == {"gpu-1": "gap", "gpu-2": "lines-lost"}
+    assert to_publish(kept) == {"gpu-1": "gap"}
+    assert story.scene.count("nodes_kept_out", guard="gap") == 1
+    story.hearing["gpu-1"] = HEARD
+    story.run(seconds=6)
+    assert story.scene.reconciler.kept_out() == {"gpu-2": "lines-lost"}
+    assert story.scene.count("nodes_kept_out", guard="gap") == 0
 
 
 def test_a_pause_that_is_written_just_before_the_return_prevents_it() -> None:

@@ -11,13 +11,14 @@ import pytest
 from pydantic import ValidationError
 
 from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.controller import wiring
 from konductor_like.controller.job_events import JobOwners
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.wiring import Options, open_controller, starting_checkpoint
 from konductor_like.loki.errors import LokiTimeout
 from konductor_like.loki.node_backfill import NodeBackfill
 from konductor_like.loki.reader import SourceReader
-from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, Source
+from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, ReleaseHow, Source
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
 
@@ -59,7 +60,7 @@ def test_an_unusable_cursor_counts_as_none_and_act_from_never_moves_forward(
 
 
 def test_the_releases_are_taken_over_with_the_cursors() -> None:
-    mark = Release(datetime(2026, 3, 4, tzinfo=UTC), "ann", "", "reset")
+    mark = Release(datetime(2026, 3, 4, tzinfo=UTC), "ann", "", ReleaseHow.RESET)
     released = (NodeRecord(Machine("uid", "system", "boot"), releases=(mark,)),)
 
     assert starting_checkpoint(replace(SAVED, released=released), Settings(), NOW).released == released
@@ -77,6 +78,32 @@ def test_all_readers_share_one_budget_which_the_metric_shows(tmp_path: Path) -> 
     assert len(set(map(id, budgets.values()))) == 1
     budgets["heartbeat"].spend(2**19)
     assert metrics.registry.get_sample_value("konductor_like_loki_budget_used_ratio") == 0.5
+
+
+def test_no_thread_starts_before_all_parts_are_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubeconfig, before = str(KubernetesServer().kubeconfig(tmp_path / "config")), {*threading.enumerate()}
+    monkeypatch.setattr(wiring, "Controller", {}.pop)
+
+    with (
+        pytest.raises(TypeError),
+        open_controller(
+            Settings(job_events=True), Options(kubeconfig=kubeconfig), Metrics(), threading.Event()
+        ),
+    ):
+        pass
+
+    assert {*threading.enumerate()} == before
+
+
+def test_a_changed_node_and_an_answer_about_jobs_wake_the_controller(tmp_path: Path) -> None:
+    kubeconfig = str(KubernetesServer().kubeconfig(tmp_path / "config"))
+
+    with open_controller(Settings(), Options(kubeconfig=kubeconfig), Metrics(), threading.Event()) as made:
+        leadership = made._make_leadership(None, None, threading.Event())
+
+    jobs = leadership._reconciler._observer._jobs
+    assert jobs is not None
+    assert made._store.on_change == jobs.answered == made.nodes_changed
 
 
 def test_a_node_whose_older_lines_cannot_be_read_is_logged_and_counted(

@@ -15,7 +15,7 @@ from konductor_like.cli.app import execute
 from konductor_like.cluster.client import KubeClient
 from konductor_like.cluster.events import LeaseEvents
 from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_annotations import Carried
+from konductor_like.cluster.lease_annotations import LeasePayload
 from konductor_like.cluster.preflight import controller_permissions
 from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.demo.story import XID_31, XID_79
@@ -109,9 +109,9 @@ def fleet_event(stage: Stage) -> None:
             renew_interval_seconds=10,
         )
         assert lease.try_acquire().is_ours
-        events = LeaseEvents(client, lambda: lease.reference, "third")
-        assert events.send(EventReason.SILENT, "Not heard: gpu-01, gpu-02.")
-        assert lease.release(Carried())
+        events = LeaseEvents(client, "third")
+        assert events.send(lease.reference, EventReason.SILENT, "Not heard: gpu-01, gpu-02.")
+        assert lease.release(LeasePayload())
 
 
 @pytest.fixture(scope="module")

@@ -69,8 +69,6 @@ KINDS = {
 GPUS_MISSING = Finding(
     FaultKind.NODE, "node.gpus_missing", Severity.SUSPECT, "GPUs are missing", "Reboot.", "", needs="reboot"
 )
-RESET: Any = getattr(model, "ReleaseHow", str)("reset")
-"""The ``how`` of a person's release: a text in the earlier build."""
 
 
 def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +80,7 @@ def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
     match ask.get("by"):
         case "reset":
             person = {"at": now, "by": "ann", "reason": ask.get("reason", "")}
-            return shown(release(state, **person, how=RESET, read_ns=read_ns))
+            return shown(release(state, **person, read_ns=read_ns))
         case "part":
             keys = [each.key for each in open_to_release(state)][:1]
             change = release_selected(state, lambda i: i.key in keys, at=now, by="ann", reason="seen")

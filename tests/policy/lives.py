@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from konductor_like.cluster.node_record import decode, encode
 from konductor_like.model import (
@@ -36,7 +36,6 @@ from tests.policy.answers import (
     GPUS_MISSING,
     NAME,
     OURS,
-    RESET,
     SUSPECTS,
     fault_of,
     planned,
@@ -88,6 +87,7 @@ EVENTS = {
 class Life:
     """One node's life so far. ``state`` is the Node as the API server has it."""
 
+    events: ClassVar[Mapping[str, int]] = EVENTS
     seed: int
     state: NodeState = field(default_factory=lambda: state_of({}, NodeRecord(), None, None))
     now: datetime = START
@@ -113,7 +113,7 @@ class Life:
         """Let some time pass, then let one thing happen; seed and number determine both."""
         self.random = Random(f"{self.seed} {number}")
         pause = self.random.choice(PAUSES)
-        what = self.random.choices([*EVENTS], [*EVENTS.values()])[0]
+        what = self.random.choices([*self.events], [*self.events.values()])[0]
         self.pass_time(pause)
         if getattr(self, f"do_{what.replace(' ', '_')}")() is not False:
             self.happened[what] += 1
@@ -195,19 +195,20 @@ class Life:
 
     def do_repair(self) -> None:
         """Everything around the machine is in order again, it reboots, and its log is heard."""
+        self.put_in_order()
+        self.do_reboot()
+        self.do_quiet()
+
+    def put_in_order(self) -> None:
         self.ask |= {"gap": False, "pause": False, "brake": False}
         self.state = replace(
             self.state, ready=True, unschedulable=False, gpus=GpuCount(8, 8),
             taints=tuple(each for each in self.state.taints if each.ours or each.suspects),
         )  # fmt: skip
-        self.do_reboot()
-        self.do_quiet()
 
     def do_reset(self) -> bool:
         reason = self.random.choice(["", "new riser"])
-        return self.apply(
-            release(self.state, at=self.now, by="ann", reason=reason, how=RESET, read_ns=self._read_ns())
-        )
+        return self.apply(release(self.state, at=self.now, by="ann", reason=reason, read_ns=self._read_ns()))
 
     def do_part(self) -> bool:
         chosen = [each.key for each in open_to_release(self.state)]

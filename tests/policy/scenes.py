@@ -79,9 +79,7 @@ def reset_node(
 ) -> Change:
     """Reset a node as ``konductor-like reset NAME`` does, with both sources read up to ``read``."""
     read_ns = {} if read is None else {Source.KERNEL: ns(read), Source.POD: ns(read)}
-    change = release(
-        cluster.nodes[name], at=at(seconds), by=who, reason="new riser", how="reset", read_ns=read_ns
-    )
+    change = release(cluster.nodes[name], at=at(seconds), by=who, reason="new riser", read_ns=read_ns)
     assert change is not None
     cluster.apply(change)
     return change

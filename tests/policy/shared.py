@@ -9,7 +9,7 @@ from konductor_like.model import Fault, FaultKind, IncidentState, NodeState, Rol
 from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import GPU, Cluster, fault, fleet
 
-RULES = PolicyConfig(brake_max_percent=100).under(load_catalog().escalations, "test")
+RULES = PolicyConfig(brake_max_percent=100).with_escalations(load_catalog().escalations, "test")
 """The built-in escalations, with a brake that allows every taint."""
 
 

@@ -146,7 +146,6 @@ def test_no_order_of_faults_and_releases_exceeds_the_bound_or_stops_a_release(
                 at=at(second),
                 by="ann",
                 reason="",
-                how="reset",
                 read_ns={Source.KERNEL: 0},
             )
             if change is not None:

@@ -20,6 +20,7 @@ from konductor_like.model import (
     NodeState,
     PoolBrake,
     Quarantine,
+    ReleaseHow,
     Severity,
     SkipReason,
     Verb,
@@ -177,7 +178,7 @@ def test_taints_with_a_time_in_the_future_do_not_count_for_the_rate() -> None:
 
 def with_times_out(name: str, *seconds: float) -> NodeState:
     """A node whose record says that it was tainted at these times, as its own kubelet may write."""
-    times = (Quarantine(at(each), at(each + 1), "xid.79", "reset") for each in seconds)
+    times = (Quarantine(at(each), at(each + 1), "xid.79", ReleaseHow.RESET) for each in seconds)
     return replace(node(name), record=NodeRecord(life=Life(quarantines=tuple(times))))
 
 

@@ -16,6 +16,7 @@ from konductor_like.model import (
     EventReason,
     Machine,
     Quarantine,
+    ReleaseHow,
     Severity,
     SkipReason,
     TaintedNode,
@@ -99,7 +100,9 @@ YEARS = 10 * 365 * 86_400.0
 def released_by_its_own_kubelet(cluster: Cluster, seconds: float) -> None:
     """The kubelet of gpu-5 writes into its record that it returned at this time."""
     state = cluster.nodes["gpu-5"]
-    life = replace(state.record.life, quarantines=(Quarantine(at(-60), at(seconds), "xid.79", "reset"),))
+    life = replace(
+        state.record.life, quarantines=(Quarantine(at(-60), at(seconds), "xid.79", ReleaseHow.RESET),)
+    )
     record = replace(state.record, life=life)
     cluster.nodes["gpu-5"] = replace(state, record=record)
 

@@ -20,6 +20,7 @@ from konductor_like.model import (
     NodeRecord,
     Plan,
     Quarantine,
+    ReleaseHow,
     ReturnedNode,
     SkipReason,
     Source,
@@ -120,7 +121,7 @@ def take(world: World, what: str, number: int, offset: float) -> None:
     elif what == "release":
         world.reset(f"gpu-{1 + number % 3}")
     elif what == "record":
-        how, relapse = ("reset", "reboot")[number % 2], number > 4
+        how, relapse = (ReleaseHow.RESET, ReleaseHow.REBOOT)[number % 2], number > 4
         past = (Quarantine(at(when - n - 1), at(when - n), "xid.79", how, relapse=relapse) for n in range(10))
         world.forge(NodeRecord(life=Life(quarantines=tuple(past))))
     elif what == "claim":

@@ -21,6 +21,8 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Plan,
+    Release,
+    ReleaseHow,
     Severity,
     Snapshot,
     Verb,
@@ -32,7 +34,7 @@ from konductor_like.policy.gpu_counts import (
     open_incidents_of,
     why_not_whole,
 )
-from konductor_like.policy.release import release
+from konductor_like.policy.release import release, released_record
 from tests.policy.scenes import OURS, at, fault, node
 
 RULE = Finding(
@@ -106,7 +108,7 @@ class Fleet:
 
     def resets(self, name: str) -> None:
         """Let a person release the node."""
-        change = release(self.nodes[name], at=self.now, by="ann", reason="", how="reset", read_ns={})
+        change = release(self.nodes[name], at=self.now, by="ann", reason="", read_ns={})
         assert change is not None
         assert change.record is not None
         self.change(name, record=change.record, taints=())
@@ -430,9 +432,7 @@ def test_a_person_who_resets_the_node_accepts_the_loss(capacity: int) -> None:
     fleet = Fleet()
     fleet.has("gpu-7", 7, capacity)
     fleet.step(60)
-    change = release(
-        fleet.nodes["gpu-7"], at=fleet.now, by="ann", reason="vendor informed", how="reset", read_ns={}
-    )
+    change = release(fleet.nodes["gpu-7"], at=fleet.now, by="ann", reason="vendor informed", read_ns={})
     assert change is not None
     assert change.record is not None
     assert change.record.releases[0].read_ns == {}  # the fault is no line, so its time covers no line
@@ -473,23 +473,22 @@ def test_a_reset_while_the_device_plugin_is_away_accepts_nothing() -> None:
     fleet.has("gpu-7", 7)
     fleet.step(60)
     fleet.change("gpu-7", gpus=NO_GPUS)
-    change = release(fleet.nodes["gpu-7"], at=fleet.now, by="ann", reason="", how="reset", read_ns={})
+    change = release(fleet.nodes["gpu-7"], at=fleet.now, by="ann", reason="", read_ns={})
 
     assert change is not None
     assert change.record is not None
     assert change.record.gpus == 8
 
 
-@pytest.mark.parametrize("how", ["reboot", "time"])
-def test_a_release_by_the_controller_does_not_accept_missing_gpus(how: str) -> None:
+@pytest.mark.parametrize("how", [ReleaseHow.REBOOT, ReleaseHow.TEST_ENDED])
+def test_a_release_by_the_controller_does_not_accept_missing_gpus(how: ReleaseHow) -> None:
     fleet = Fleet()
     fleet.has("gpu-7", 7)
     fleet.step(60)
-    change = release(fleet.nodes["gpu-7"], at=fleet.now, by="", reason="", how=how, read_ns={})
 
-    assert change is not None
-    assert change.record is not None
-    assert change.record.gpus == 8
+    found = released_record(fleet.nodes["gpu-7"], Life(), Release(fleet.now, "", "", how))
+
+    assert found.gpus == 8
 
 
 def test_a_reset_for_another_fault_does_not_accept_missing_gpus() -> None:
@@ -497,7 +496,7 @@ def test_a_reset_for_another_fault_does_not_accept_missing_gpus() -> None:
     fleet.has("gpu-7", 7)
     fleet.step(10)
     tainted = replace(fleet.nodes["gpu-7"], record=replace(fleet.nodes["gpu-7"].record, life=Life(at(0))))
-    change = release(tainted, at=fleet.now, by="ann", reason="", how="reset", read_ns={})
+    change = release(tainted, at=fleet.now, by="ann", reason="", read_ns={})
     assert change is not None
     fleet.change("gpu-7", record=change.record)
 

@@ -31,6 +31,7 @@ from konductor_like.model import (
     NodeRecord,
     PoolBrake,
     Quarantine,
+    ReleaseHow,
     ReturnedNode,
     Severity,
     SkipReason,
@@ -194,7 +195,7 @@ GUARDS: dict[str, tuple[Callable[[], Blocker | None], str]] = {
     ),
     "relapsed before": (
         lambda: first(
-            record=lived(quarantines=(Quarantine(at(-9), at(-8), "xid.79", "reboot", relapse=True),))
+            record=lived(quarantines=(Quarantine(at(-9), at(-8), "xid.79", ReleaseHow.REBOOT, relapse=True),))
         ),
         "failed again on probation, after its return at 2026-03-04T11:59:52Z",
     ),

@@ -7,9 +7,18 @@ from datetime import timedelta
 
 import pytest
 
-from konductor_like.model import EventReason, IncidentState, Life, NodeRecord, Quarantine, Severity
+from konductor_like.model import (
+    EventReason,
+    IncidentState,
+    Life,
+    NodeRecord,
+    Quarantine,
+    ReleaseHow,
+    Severity,
+)
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.release import QUARANTINES_KEPT, may_return
+from konductor_like.policy.lifecycle import QUARANTINES_KEPT
+from konductor_like.policy.release import may_return
 from tests.policy.scenes import Cluster, at, fault, fleet, reset_node
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -87,8 +96,8 @@ def test_past_quarantines_are_recorded_with_the_latest_first() -> None:
     cluster = failed_times(3)
 
     assert record(cluster).life.quarantines == (
-        Quarantine(at(4 * HOUR), at(5 * HOUR), "xid.79", "reset"),
-        Quarantine(at(0), at(HOUR), "xid.79", "reset"),
+        Quarantine(at(4 * HOUR), at(5 * HOUR), "xid.79", ReleaseHow.RESET),
+        Quarantine(at(0), at(HOUR), "xid.79", ReleaseHow.RESET),
     )
 
 
@@ -103,7 +112,7 @@ def test_old_quarantines_do_not_count() -> None:
 
 def test_quarantines_that_a_wrong_clock_dated_years_ahead_do_not_count() -> None:
     cluster = Cluster(fleet(5))
-    ahead = (Quarantine(at(1000 * DAY), at(1001 * DAY + n), "xid.79", "reset") for n in range(3))
+    ahead = (Quarantine(at(1000 * DAY), at(1001 * DAY + n), "xid.79", ReleaseHow.RESET) for n in range(3))
     state = cluster.nodes["gpu-1"]
     cluster.nodes["gpu-1"] = replace(state, record=replace(state.record, life=Life(quarantines=tuple(ahead))))
 

@@ -12,6 +12,7 @@ from konductor_like.model import (
     IncidentState,
     Life,
     Quarantine,
+    ReleaseHow,
     Severity,
     Source,
     Verb,
@@ -65,7 +66,7 @@ def test_a_return_is_one_write_that_says_why_and_until_when_probation_lasts() ->
     record = cluster.nodes["gpu-1"].record
     assert (record.life.probation_until, record.life.tainted_at) == (at(DAY), None)
     assert (record.releases[0].how, record.releases[0].by) == ("reboot", "konductor-like")
-    assert record.life.quarantines == (Quarantine(at(-3600), at(0), "xid.79", "reboot"),)
+    assert record.life.quarantines == (Quarantine(at(-3600), at(0), "xid.79", ReleaseHow.REBOOT),)
     assert cluster.tick(seconds=60).changes == ()
 
 
@@ -245,7 +246,7 @@ def test_the_hold_after_a_relapse_doubles_the_ordinary_one_but_not_beyond_the_lo
 def test_a_relapse_doubles_the_longer_hold_of_a_node_that_failed_before() -> None:
     cluster = on_probation(replace(RULES, repeat_count=0))
     state = cluster.nodes["gpu-1"]
-    earlier = Quarantine(at(-DAY), at(-DAY + 60), "xid.79", "reset")
+    earlier = Quarantine(at(-DAY), at(-DAY + 60), "xid.79", ReleaseHow.RESET)
     life = replace(state.record.life, quarantines=(*state.record.life.quarantines, earlier))
     record = replace(state.record, life=life)
     cluster.nodes["gpu-1"] = replace(state, record=record)

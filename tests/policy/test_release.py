@@ -8,7 +8,6 @@ import pytest
 
 from konductor_like.catalog import Needs
 from konductor_like.model import (
-    HOW_PART,
     EventReason,
     Fault,
     IncidentState,
@@ -17,6 +16,7 @@ from konductor_like.model import (
     NodeState,
     PartCover,
     Release,
+    ReleaseHow,
     Severity,
     SkipReason,
     Source,
@@ -139,8 +139,10 @@ def test_a_reset_covers_lines_that_are_only_counted_in_memory() -> None:
 
 def test_a_fault_that_was_counted_before_a_release_moves_only_what_that_release_covers() -> None:
     """Otherwise a release in part, or an older one, would hide faults that it does not cover."""
-    older, newer = (Release(at(n), "ann", "", "reset", KernelPosition("boot-a", n, n)) for n in (10, 60))
-    part = Release(at(60), "ann", "", f"{HOW_PART}xid 79", KernelPosition("boot-a"))
+    older, newer = (
+        Release(at(n), "ann", "", ReleaseHow.RESET, KernelPosition("boot-a", n, n)) for n in (10, 60)
+    )
+    part = Release(at(60), "ann", "", ReleaseHow.part("xid 79"), KernelPosition("boot-a"))
     places = {"same": 60, "other time": 10, "further": 60}
     covers = tuple(
         PartCover("boot-a", 90 if name == "further" else 20, 20, rule="xid.79", gpu=GPU, at=at(seconds))
@@ -225,7 +227,7 @@ def test_a_reset_of_a_taint_without_a_record_is_recorded() -> None:
     """Konduktor's own taints are the same key, value and effect."""
     from tests.policy.scenes import OURS
 
-    change = release(replace(node(), taints=(OURS,)), at=at(0), by="ann", reason="", how="reset", read_ns={})
+    change = release(replace(node(), taints=(OURS,)), at=at(0), by="ann", reason="", read_ns={})
 
     assert change is not None
     assert change.verb is Verb.UNTAINT
@@ -241,7 +243,7 @@ def test_a_purge_removes_the_record_and_a_healthy_node_needs_no_reset() -> None:
     assert not cluster.nodes["gpu-1"].tainted
     assert cluster.nodes["gpu-1"].record.empty
     assert purge(cluster.nodes["gpu-1"]) is None
-    assert release(node(), at=at(0), by="ann", reason="", how="reset", read_ns={}) is None
+    assert release(node(), at=at(0), by="ann", reason="", read_ns={}) is None
 
 
 def test_a_taint_removed_by_hand_is_a_release() -> None:

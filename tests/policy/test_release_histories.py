@@ -110,9 +110,7 @@ class History:
 
     def do_reset(self) -> bool:
         read = {Source.KERNEL: ns(self.now)}
-        change = release(
-            self.cluster.nodes[NODE], at=at(self.now), by="ann", reason="seen", how="reset", read_ns=read
-        )
+        change = release(self.cluster.nodes[NODE], at=at(self.now), by="ann", reason="seen", read_ns=read)
         if change is None:
             return False
         self.write(change)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from konductor_like.catalog import Needs
 from konductor_like.model import (
     Change,
+    Covers,
     Escalation,
     EventReason,
     Fault,
@@ -23,6 +24,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Quarantine,
+    ReleaseHow,
     Severity,
     SkipReason,
     Source,
@@ -63,7 +65,7 @@ def on_probation(rules: PolicyConfig | None = None) -> Cluster:
     """A fleet whose ``gpu-1`` returned by itself, and is on probation for ten days."""
     cluster = Cluster(fleet(10), rules)
     state = cluster.nodes["gpu-1"]
-    before = Quarantine(at(-7200), at(-3600), "xid.79", "reboot")
+    before = Quarantine(at(-7200), at(-3600), "xid.79", ReleaseHow.REBOOT)
     record = NodeRecord(state.machine, Life(quarantines=(before,), probation_until=at(10 * 86_400)))
     cluster.nodes["gpu-1"] = replace(state, record=record)
     return cluster
@@ -201,7 +203,7 @@ def test_many_releases_in_part_push_no_whole_release_out_of_the_record() -> None
         release_rules(cluster, 130 + 100 * number, "xid.14")
 
     record = cluster.nodes["gpu-1"].record
-    assert [mark.how for mark in record.releases if not mark.in_part] == ["reset"]
+    assert [mark.how for mark in record.releases if mark.how.covers is Covers.READ] == ["reset"]
     cluster.tick(fault(stamp=90, seconds=50), seconds=2000)
     assert cluster.tainted == set()
 
@@ -397,7 +399,9 @@ def test_a_failure_that_is_released_first_is_a_quarantine_when_the_taint_goes() 
     release_rules(cluster, 70, "operator")
 
     record = cluster.nodes["gpu-1"].record
-    assert record.life.quarantines == (Quarantine(at(2), at(70), "xid.79", "reset of a person's taint"),)
+    assert record.life.quarantines == (
+        Quarantine(at(2), at(70), "xid.79", ReleaseHow.part("a person's taint")),
+    )
     assert record.life.failed_rule is None
 
 
@@ -526,7 +530,7 @@ def _fault_of(rule: str, boot: str | None, seconds: float) -> Fault:
 def _release(state: NodeState, rule: str, seconds: float) -> Change | None:
     """Release the rule's incidents, or the whole node without a rule."""
     if not rule:
-        return release(state, at=at(seconds), by="ann", reason="seen", how="reset", read_ns={})
+        return release(state, at=at(seconds), by="ann", reason="seen", read_ns={})
     return release_selected(
         state, lambda each: each.key.rule == rule, at=at(seconds), by="ann", reason="seen"
     )

@@ -16,6 +16,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Quarantine,
+    ReleaseHow,
     ReturnedNode,
 )
 from konductor_like.policy import returns
@@ -112,7 +113,9 @@ def test_a_resume_ends_a_stop_whose_returns_and_relapses_have_times_in_the_futur
 
 
 def test_one_node_alone_does_not_stop_the_returns_of_the_fleet() -> None:
-    times = [Quarantine(at(-9 * n), at(-9 * n + 1), "xid.79", "reboot", relapse=True) for n in range(1, 9)]
+    times = [
+        Quarantine(at(-9 * n), at(-9 * n + 1), "xid.79", ReleaseHow.REBOOT, relapse=True) for n in range(1, 9)
+    ]
     state = replace(node("gpu-1"), record=NodeRecord(life=Life(quarantines=tuple(times))))
 
     assert counted(Controls(returned=known_returns((), [state], NOON))) == ["gpu-1"]
@@ -140,7 +143,7 @@ def test_returns_older_than_an_hour_make_room() -> None:
 
 def back(name: str, seconds: float, *, relapse: bool, out_again: float | None = None) -> NodeState:
     """A node whose record shows a return by reboot at ``seconds``."""
-    quarantines = (Quarantine(at(seconds - 60), at(seconds), "xid.79", "reboot", relapse=relapse),)
+    quarantines = (Quarantine(at(seconds - 60), at(seconds), "xid.79", ReleaseHow.REBOOT, relapse=relapse),)
     tainted_at = None if out_again is None else at(out_again)
     return replace(node(name), record=NodeRecord(life=Life(tainted_at, quarantines=quarantines)))
 
@@ -166,7 +169,7 @@ def test_a_deleted_or_purged_node_stays_among_the_last_returns() -> None:
 
 def test_only_the_last_ten_returns_are_kept_and_other_ways_back_are_no_returns() -> None:
     nodes = [back(f"gpu-{n}", n, relapse=False) for n in range(12)]
-    by_hand = replace(nodes[0].record.life.quarantines[0], how="reset")
+    by_hand = replace(nodes[0].record.life.quarantines[0], how=ReleaseHow.RESET)
     nodes[0] = replace(nodes[0], record=NodeRecord(life=Life(quarantines=(by_hand,))))
 
     found = known_returns((), nodes, NOON)
@@ -185,7 +188,7 @@ def test_a_return_an_hour_or_more_ahead_uses_up_nothing_of_the_hour(ahead: float
 
 def forged(name: str, *seconds: float) -> NodeState:
     """A node whose record shows returns at these times, as its own kubelet may write."""
-    times = (Quarantine(at(each - 1), at(each), "xid.79", "reboot") for each in seconds)
+    times = (Quarantine(at(each - 1), at(each), "xid.79", ReleaseHow.REBOOT) for each in seconds)
     return replace(node(name), record=NodeRecord(life=Life(quarantines=tuple(times))))
 
 

@@ -62,9 +62,7 @@ def test_the_fault_taint_replaces_the_suspect_taint() -> None:
     "act",
     [
         pytest.param(
-            lambda state: release(
-                state, at=at(60), by="kim", reason="", how="reset", read_ns={Source.KERNEL: 0}
-            ),
+            lambda state: release(state, at=at(60), by="kim", reason="", read_ns={Source.KERNEL: 0}),
             id="reset",
         ),
         pytest.param(purge, id="purge"),

@@ -26,7 +26,7 @@ from konductor_like.cli.output import tell, warn
 from konductor_like.cli.rules import load
 from konductor_like.cli.session import connected, load_settings
 from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeConfigError, KubeError
+from konductor_like.cluster.errors import KubeError
 from konductor_like.cluster.node_decoder import node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.detection import Detector
@@ -69,7 +69,9 @@ def carry_out(
     release = None if release_after == NEVER else span_of(release_after, "--release-after").total_seconds()
     users = [load(rules or settings.rules_file), *([load(compare)] if compare else [])]
     rule_sets = [
-        RuleSet(Detector(each.catalog), settings.policy().under(each.catalog.escalations, each.digest))
+        RuleSet(
+            Detector(each.catalog), settings.policy().with_escalations(each.catalog.escalations, each.digest)
+        )
         for each in users
     ]
     states, nodes_from = _nodes(nodes, settings, kubeconfig, context)
@@ -121,7 +123,7 @@ def _nodes(
     try:
         with connected(ReadOnlyKubeClient, kubeconfig, context) as (client, _):
             return list(list_nodes(client, node_decoder(settings, listed_slices(client))).values()), CLUSTER
-    except (KubeConfigError, KubeError) as error:
+    except KubeError as error:
         if context or kubeconfig:
             raise
         warn(f"the cluster's nodes cannot be read ({error}); using the names in the lines instead.")

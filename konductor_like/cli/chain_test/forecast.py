@@ -98,7 +98,7 @@ def _decide(found: Forecast, state: NodeState, fleet: Fleet, rules: UserRules) -
     finding = finding._replace(position=position, user_written=True)
     fault = Fault(finding, Source.KERNEL, unix_ns(fleet.now), state.name)
     snapshot = Snapshot(fleet.nodes, controls=fleet.controller.controls, ambiguous=fleet.ambiguous)
-    policy = fleet.controller.policy.under(rules.catalog.escalations, rules.digest)
+    policy = fleet.controller.policy.with_escalations(rules.catalog.escalations, rules.digest)
     plan = decide(snapshot, [fault], policy, fleet.now)
     if any(each.node == state.name and each.verb is Verb.TAINT for each in plan.changes):
         return

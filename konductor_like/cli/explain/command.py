@@ -124,7 +124,7 @@ def _explain_word(
     hint, status = no_fault.hint, no_fault.status
     try:
         return _explain_node(word, kubeconfig, context, CommandError(missing, hint=hint, status=status))
-    except (KubeConfigError, KubeError) as error:
+    except KubeError as error:
         if isinstance(error, KubeConfigError) and not (kubeconfig or context):  # most likely a typing mistake
             message = f"{no_fault}; to look for a node of that name, a working kubeconfig is needed"
         else:

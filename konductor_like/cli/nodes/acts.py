@@ -17,7 +17,6 @@ from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
 from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node_store import list_nodes, listed_slices
 from konductor_like.model import (
-    HOW_PART,
     OPT_OUT_LABEL,
     Change,
     Control,
@@ -126,7 +125,6 @@ class Reset(_Releases):
             at=self.at(),
             by=self.by,
             reason=self.reason,
-            how="reset",
             read_ns=self.controller.read_ns,
             policy=self.controller.settings.policy if self.controller.settings else None,
         )
@@ -149,7 +147,7 @@ class Reset(_Releases):
         """See :meth:`NodeWrites.done_text`."""
         if not self._in_part or change.record is None:
             return "untainted" if change.verb is Verb.UNTAINT else "released (no taint)"
-        names = change.record.releases[0].how.removeprefix(HOW_PART)
+        names = change.record.releases[0].how.names
         if change.verb is Verb.UNTAINT:
             return f"untainted: {names} released"
         if change.health != "faulty":

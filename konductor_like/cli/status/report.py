@@ -237,7 +237,7 @@ class Fleet:
         if any(incident.first_ns > since_ns for state in states for incident in tainting(state.record)):
             from konductor_like.catalog import load_catalog
 
-            return self.controller.policy.under(load_catalog().escalations, "")
+            return self.controller.policy.with_escalations(load_catalog().escalations, "")
         return self.controller.policy
 
     def brake(self) -> BrakeState:
@@ -362,6 +362,8 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "test"
     if fault is not None and (short := short_of_gpus(state)):
         yield short
+    if state.opted_out:
+        yield "ignored"
     if node.not_rebooted:
         yield "not rebooted"
     open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
