@@ -27,6 +27,7 @@ from konductor_like.model import (
     Role,
     SkippedTaint,
     SkipReason,
+    Snapshot,
     Source,
     Stage,
     Verb,
@@ -89,18 +90,11 @@ class _Outcome(NamedTuple):
 
 
 def change_of(
-    update: NodeUpdate,
-    admission: Admission,
-    policy: PolicyConfig,
-    now: datetime,
-    *,
-    labels_needs: bool = True,
+    update: NodeUpdate, admission: Admission, snapshot: Snapshot, policy: PolicyConfig, now: datetime
 ) -> Change | None:
-    """Return the write for one node; None if nothing needs to be written now.
-
-    Without ``labels_needs``, the API server refuses the label for what the node needs: it stays as it is.
-    """
-    state = update.state
+    """Return the write for one node; None if nothing needs to be written now."""
+    state, gpus = update.state, snapshot.gpus
+    lacks_count = gpus is not None and state.name in gpus.unnoted
     outcome = _outcome(update, policy, now, admitted=state.name in admission.admitted)
     record, verb, about = outcome.record, outcome.verb, outcome.about
     health = health_of(record, tainted=outcome.tainted)
@@ -112,14 +106,14 @@ def change_of(
     has_news = due or update.urgent or loses_suspect_taint
     has_ends = update.has_ends or is_probation_over(update.record, now)
     is_same = record == update.record
-    relabels = labels_needs and misses_label(state, needs)
-    if is_same and not (has_news or has_ends or relabels or update.notes_gpus):
+    relabels = snapshot.labels_needs and misses_label(state, needs)
+    if is_same and not (has_news or has_ends or relabels or lacks_count):
         return None
-    is_bare = record.empty and not update.notes_gpus
+    is_bare = record.empty and not lacks_count
     if is_bare and state.record.empty and state.as_read.record is None:
         return None
     if not is_bare or record.gpus is not None:
-        record = with_count(record, update.gpus)
+        record = with_count(record, state, gpus)
 
     event, message = _announcement(update, outcome, admission)
     if event is not None and needs is not None:
@@ -136,7 +130,7 @@ def change_of(
         verb=verb,
         record=None if record.empty and record.gpus is None else record,
         health=health,
-        needs=needs if labels_needs else state.as_read.needs,
+        needs=needs if snapshot.labels_needs else state.as_read.needs,
         suspect_taint=suspect_taint,
         event=event,
         message=message,
