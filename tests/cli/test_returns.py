@@ -293,7 +293,7 @@ def test_a_reset_without_a_reason_warns_of_a_relapse() -> None:
     at, relapse = ago(60), Quarantine(ago(7200), ago(600), "xid.79", ReleaseHow.REBOOT, relapse=True)
     record = replace(rebooted().record, life=Life(at, quarantines=(relapse,)))
     state = replace(rebooted(), record=record)
-    known: dict[str, Any] = {"at": NOW, "by": "kim", "how": "reset", "read_ns": READ}
+    known: dict[str, Any] = {"at": NOW, "by": "kim", "read_ns": READ}
 
     warned = release(state, reason="", **known)
     told = release(state, reason="GPU replaced", **known)
