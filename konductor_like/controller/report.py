@@ -120,10 +120,11 @@ class Report:
     def not_written(self, change: Change, outcome: Outcome, why: str = "") -> None:
         """Report a write that did not happen, or that got no answer."""
         node, verb = change.node, change.verb.value
+        write = "release" if change.verb is Verb.UNTAINT else verb
         self.audit.written(change, outcome.value, why)
         if outcome is Outcome.UNDER_WAY:
             logs.warning(
-                f"node {node}: the API server has not answered the {verb} yet; the controller continues.",
+                f"node {node}: the API server has not answered the {write} yet; the controller continues.",
                 node=node,
             )
             return
@@ -133,7 +134,7 @@ class Report:
         elif outcome is Outcome.GONE:
             logs.info(f"node {node} no longer exists.", node=node)
         else:
-            logs.error(f"Could not {verb} node {node}: {why} The controller retries.", node=node)
+            logs.error(f"Could not {write} node {node}: {why} The controller retries.", node=node)
 
     def faults(self, counted: Iterable[Fault], ignored: Iterable[DroppedFault], now: datetime) -> None:
         """Report faults that will not be decided again: the counted ones and the ignored ones."""

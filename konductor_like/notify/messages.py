@@ -128,7 +128,9 @@ class Message:
         """``Tainted: gpu-7`` or ``Held: 18 nodes: gpu-1, gpu-2 and 16 more``."""
         names = self.nodes
         count = f"{len(names)} nodes: " if len(names) > 1 else ""
-        return f"{self.kind.label}: {count}{listed(names, _NAMES)}" if names else self.kind.label
+        by_person = self.kind is Kind.RETURNED and self.news[0].reason is EventReason.RELEASED
+        label = "Released" if by_person else self.kind.label
+        return f"{label}: {count}{listed(names, _NAMES)}" if names else label
 
 
 def news_of_node(

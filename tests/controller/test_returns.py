@@ -296,7 +296,7 @@ def test_four_nodes_whose_return_is_refused_keep_no_other_node_out(
 
     story.run(seconds=5)
     assert len(story.scene.cluster.tainted) == 8
-    assert "Could not untaint node gpu-1: Cannot patch nodes/gpu-1" in caplog.text
+    assert "Could not release node gpu-1: Cannot patch nodes/gpu-1" in caplog.text
     story.run(seconds=6)
     assert story.scene.cluster.tainted == refused
 

@@ -180,7 +180,7 @@ def test_the_reset_of_thirty_nodes_is_one_message() -> None:
 
     [message] = grouped(news_in(cluster))
 
-    assert message.title == "Returned: 30 nodes: gpu-1, gpu-10, gpu-11, gpu-12, gpu-13 and 25 more"
+    assert message.title == "Released: 30 nodes: gpu-1, gpu-10, gpu-11, gpu-12, gpu-13 and 25 more"
     assert "Released by ann: new riser." in text_of(message)
 
 
