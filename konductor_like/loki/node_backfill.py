@@ -111,9 +111,11 @@ class NodeBackfill:
             return PollResult(upto_ns=now_ns)
         if not self._budget.allows_history:
             return PollResult(upto_ns=now_ns, more=True, wait_seconds=HISTORY_WAIT_SECONDS)
-        end_ns = now_ns if first.end_ns is None else first.end_ns
-        # A node's clock may be ahead of ours, so that its boot has yet to begin.
-        start_ns = min(max(first.start_ns, end_ns - LONGEST_NS), end_ns - SECOND_NS)
+        start_ns, end_ns = first.start_ns, first.end_ns
+        if end_ns is None:
+            end_ns = now_ns
+            # A node's clock may be ahead of ours, so that its boot has yet to begin.
+            start_ns = min(max(start_ns, end_ns - LONGEST_NS), end_ns - SECOND_NS)
         began = self._clock()
         try:
             (piece,) = self._query.read(TimeWindow(start_ns, end_ns), first.width_ns, only=(first.node,))

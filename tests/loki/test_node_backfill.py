@@ -66,6 +66,19 @@ def test_the_lines_of_one_node_since_its_boot_are_read_oldest_first_and_once() -
     assert len(loki.queries) < 10
 
 
+def test_a_flood_in_the_last_second_is_read_once_and_to_the_end() -> None:
+    lines = [entry(NOW - SECOND + n * 1000, f"line {n}", "gpu-1") for n in range(90)]
+    life = Life(MemoryLoki(lines, allowed_limit=10))
+    life.reader.request("gpu-1", NOW - HOUR)
+
+    found: list[str] = []
+    for _ in range(200):
+        found += texts_of(life.poll())
+
+    assert found == [f"line {n}" for n in range(90)]
+    assert life.reader.waiting() == frozenset()
+
+
 def test_lines_of_other_nodes_are_left_out_whatever_loki_answers() -> None:
     class Unfiltered(MemoryLoki):
         """Answer as if the label filter selected everything."""
