@@ -1,4 +1,4 @@
-"""Invariants at the end of a schedule: every fault was acted upon, no sign is left over, writes were few."""
+"""Invariants at the end of a schedule: every fault was acted upon, no sign is left over, no write goes on."""
 
 from __future__ import annotations
 
@@ -19,10 +19,6 @@ LATE_SECONDS = 0.2
 """Seconds by which a line must be earlier than the configured lateness, to be on time for certain."""
 ACT_SECONDS = 900.0
 """Seconds of the past on which a controller without a cursor acts (rule 5)."""
-RECORD_SECONDS = 600.0
-"""Seconds between two writes of a record in which only counts have grown (rule 22)."""
-UPKEEP_NS = seconds(1200)
-"""Nanoseconds within which a write that is due by the time alone is made, when everything works."""
 LONGEST_NS = seconds(330)
 """Nanoseconds that the faults of one failure group are apart at most."""
 PROVABLE = (13, 31, 94)
@@ -86,7 +82,7 @@ class Aftermath:
         return any(belongs_to(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
 
     def _check_signs(self, state: NodeState) -> None:
-        """Check that no suspect taint is left over, and that nothing but a return began a probation."""
+        """Check that no suspect taint is left over."""
         if state.suspect_tainted and state.as_read.health != "suspect":
             self._ledger.break_(f"{state.name} keeps the suspect taint, and is not suspect")
         if state.suspect_tainted and not self._world.setup.suspect_taint:

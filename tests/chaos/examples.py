@@ -45,7 +45,7 @@ BACK = Setup(
 )
 """Nodes return by themselves after a reboot, and neither holds nor marks for replacement delay that."""
 TESTS = Setup(plain=(False,), test_seconds=200.0)
-GPUS = Setup(plain=(False, False), gpu_seconds=200.0, suspect_days=0.01)
+GPUS = Setup(plain=(False, False), gpu_seconds=200.0)
 SLOW = Setup(plain=(False,) * 5, brake_percent=20.0, cooldown_seconds=300.0)
 """The brake allows one tainted node of five, and cools down for five minutes after its release."""
 
@@ -257,9 +257,6 @@ EXAMPLES: dict[str, Schedule] = {
     # GPUs that are missing
     "the time of missing GPUs begins again after a reboot": case(
         (), *HEARD[:2], Gpus(0, 7), ROUND, *HEARD[:4], Reboot(0), ROUND, *HEARD[:4], setup=GPUS, suspect=()
-    ),
-    "missing GPUs do not end by quiet": case(
-        (), *HEARD[:2], Gpus(0, 7), ROUND, *HEARD, *(Wait(300.0), ROUND) * 4, setup=GPUS, suspect=(0,)
     ),
     "GPUs that many nodes lost earlier do not excuse a node that loses some now": case(
         (),

@@ -297,9 +297,10 @@ class Ledger:
         for i in new.record.incidents:  # rule 17
             if i.role is Role.COLLATERAL and i.severity.taints and i.key.rule not in DEFERRING_RULES:
                 self.break_(f"{process.name} calls {i.key.rule} on {name} collateral")
-        gpus = Counter(i.key.rule for i in new.record.incidents if i.key.gpu is not None)
+        named = (i for i in new.record.incidents if i.key.gpu is not None)
+        gpus = Counter((i.key.rule, i.last.boot_id) for i in named)
         if gpus and max(gpus.values()) > GPUS_MOST:
-            self.break_(f"{process.name} notes {max(gpus.values())} GPUs of one rule on {name}")
+            self.break_(f"{process.name} notes {max(gpus.values())} GPUs of one rule and boot on {name}")
         if new.tainted and not old.tainted:
             self.tainted_once += 1
             self._check_taint(process, name, old, new)

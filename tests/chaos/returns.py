@@ -1,7 +1,7 @@
 """The invariants of nodes that return by themselves: after a reboot, or after a test.
 
-A return is allowed only if all its conditions hold in the world itself. What people and kubelets did counts
-from the moment at which the controller saw it, because its decision may be older.
+A return is allowed only if all its conditions hold in the world itself, and on the Node as it was right
+before the write: the patch tests that nothing of the Node has changed since the decision.
 """
 
 from __future__ import annotations
@@ -134,6 +134,8 @@ class Returns:
             yield "a person tainted it"
         if record.life.replace_since is not None:
             yield "it is marked for replacement"
+        if record.life.contested_at is not None:
+            yield "its taint is contested"
         if record.life.hold_until is not None and unix_ns(record.life.hold_until) > now_ns + MARGIN_NS:
             yield "its hold has not ended"
         yield from self._unmet(old)

@@ -34,8 +34,8 @@ from tests.chaos.steps import (
     Xid,
 )
 
-BATCH = 15
-FIXED = 30
+BATCH = 12
+FIXED = 24
 """Number of seeds that always run; ``make chaos`` runs 20,000."""
 
 
