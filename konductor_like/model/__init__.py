@@ -86,4 +86,5 @@ from konductor_like.model.progress import (
     Loss,
     Misnamed,
     Unparsed,
+    coverage_of,
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.report import Health, NodeReport, node_report, node_reports
+from konductor_like.cli.status.report import NodeReport, node_report, node_reports
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import (
     BrakeState,
@@ -21,6 +21,7 @@ from konductor_like.model import (
     ReleaseHow,
     Severity,
 )
+from konductor_like.policy.health import Health
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, faulty, incident, with_record
 

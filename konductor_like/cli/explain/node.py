@@ -18,7 +18,6 @@ from konductor_like.cli.status.document import failure_document, node_document
 from konductor_like.cli.status.report import (
     CLAIMED_BY_NOBODY,
     Fleet,
-    Health,
     NodeReport,
     marks_of,
     node_report,
@@ -41,6 +40,7 @@ from konductor_like.model import (
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
+from konductor_like.policy.health import Health
 from konductor_like.policy.needs import met_words, need_in_words, unrepaired
 from konductor_like.policy.release import may_return
 from konductor_like.policy.verdict import Action, follows_from

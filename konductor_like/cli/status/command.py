@@ -15,8 +15,9 @@ from konductor_like.cli.output import Screen, say, say_document, tell, warn
 from konductor_like.exits import Exit
 
 if TYPE_CHECKING:
-    from konductor_like.cli.status.report import Health, StatusReport
+    from konductor_like.cli.status.report import StatusReport
     from konductor_like.cli.status.text import View
+    from konductor_like.policy.health import Health
 
 Output = Literal["table", "wide", "json", "yaml", "name"]
 SortBy = Literal["state", "name", "age", "fault"]
@@ -112,7 +113,7 @@ def status(
 
 def _states(text: str | None) -> frozenset[Health]:
     """Return the states of ``faulty,held``; ``not-measured`` needs no quotes. Raises CommandError."""
-    from konductor_like.cli.status.report import Health
+    from konductor_like.policy.health import Health
 
     words = [word.strip().lower().replace("-", " ") for word in (text or "").split(",") if word.strip()]
     for word in words:
@@ -124,7 +125,7 @@ def _states(text: str | None) -> frozenset[Health]:
 
 def _by_health(report: StatusReport, found: Exit) -> Exit:
     """Return the exit status for ``--exit-code``; ``found`` is the status without that option."""
-    from konductor_like.cli.status.report import Health
+    from konductor_like.policy.health import Health
 
     healths = {node.health for node in report.nodes}
     if healths & {Health.FAULTY, Health.HELD}:

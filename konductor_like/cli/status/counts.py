@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from konductor_like.cli.columns import count, fault_name
-from konductor_like.cli.status.report import Health, NodeReport, StatusReport
+from konductor_like.cli.status.report import NodeReport, StatusReport
 from konductor_like.model import Severity
 from konductor_like.model.time import moment_of
+from konductor_like.policy.health import Health
 from konductor_like.policy.needs import RANK, needs_on
 from konductor_like.policy.verdict import GRAVEST_FIRST
 

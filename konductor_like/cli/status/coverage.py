@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from konductor_like.cli.columns import age, age_of, count, natural, stamp, stamp_of_ns
-from konductor_like.model import Coverage, CoverageState, Gap, Misnamed
+from konductor_like.model import Coverage, CoverageState, Gap, Misnamed, coverage_of
 from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of
 
@@ -37,13 +37,6 @@ class CoverageSummary:
         return [(gap, nodes) for gap, nodes in gaps if nodes]
 
 
-def state_of(name: str, coverage: Coverage | None, *, unread: bool) -> CoverageState:
-    """Return the coverage of one node; it is UNKNOWN while kernel logs are ``unread``."""
-    if unread:
-        return CoverageState.UNKNOWN
-    return CoverageState.NOT_MEASURED if coverage is None else coverage.of(name)
-
-
 def coverage_report(
     gpu_nodes: Iterable[str], coverage: Coverage | None, unread_since: datetime | None
 ) -> CoverageSummary | None:
@@ -52,7 +45,7 @@ def coverage_report(
         return None
     names = sorted(gpu_nodes, key=natural)
     unread = unread_since is not None
-    states = {name: state_of(name, coverage, unread=unread) for name in names}
+    states = {name: coverage_of(name, coverage, unread=unread) for name in names}
     return CoverageSummary(coverage, states, unread_since)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from konductor_like.cli.columns import natural, stamp
 from konductor_like.cli.session import ControllerReport, cluster_now, read_controller
@@ -17,7 +16,6 @@ from konductor_like.cli.status.coverage import (
     CoverageSummary,
     coverage_report,
     notes_on,
-    state_of,
     warnings_on,
 )
 from konductor_like.cli.status.returning import known_blockers, short_of_gpus
@@ -39,36 +37,18 @@ from konductor_like.model import (
     Severity,
     SkipReason,
     Verb,
+    coverage_of,
 )
 from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.health import health_of, tainting
+from konductor_like.policy.health import Health, state_of, tainting
 from konductor_like.policy.release import NOT_REBOOTED, reminder
 from konductor_like.policy.returns import is_stopped, stop_words
 from konductor_like.policy.verdict import GRAVEST_FIRST, Verdict, accusing, verdict
 from konductor_like.policy.wording import name_of
 from konductor_like.settings import Settings
-
-
-class Health(StrEnum):
-    """The state of a node; the list shows the worst state first, in this order."""
-
-    FAULTY = "faulty"
-    """The node has our taint."""
-    HELD = "held"
-    """The node has a fault that taints, but the brake holds the taint back, or it cannot be written."""
-    SUSPECT = "suspect"
-    """The node has a recorded fault that is not enough for a taint."""
-    PROBATION = "probation"
-    """The controller returned the node after a reboot; a fault taints it at once."""
-    UNKNOWN = "unknown"
-    """The kernel log stopped arriving or is not read, or the record cannot be read: silence means nothing."""
-    NOT_MEASURED = "not measured"
-    """No heartbeat of the node's kernel log was ever seen: silence means little."""
-    HEALTHY = "healthy"
-
 
 WORST_FIRST = {health: place for place, health in enumerate(Health)}
 CLAIMED_BY_NOBODY = "tainted by another tool or person: the node's record does not explain the taint"
@@ -315,13 +295,8 @@ def node_report(
 ) -> NodeReport:
     """Return the report on one node; see :func:`node_reports`."""
     unread_since, coverage = controller.unread_since(now), controller.coverage
-    heard = state_of(state.name, coverage, unread=unread_since is not None)
-    if recorded := health_of(state.record, tainted=state.tainted):
-        health = Health(recorded)
-    elif state.record_problem or heard is CoverageState.UNKNOWN:
-        health = Health.UNKNOWN
-    else:
-        health = Health.HEALTHY if heard is CoverageState.MEASURED else Health.NOT_MEASURED
+    heard = coverage_of(state.name, coverage, unread=unread_since is not None)
+    health = state_of(state, heard)
     failed, refused = refusal_of(state.name, controller.attempts)
     if failed is Verb.TAINT and health is not Health.FAULTY:
         health = Health.HELD
@@ -333,10 +308,9 @@ def node_report(
         state,
         known_blockers(state, controller, brake, now),
         controller.policy,
+        health,
         refused=refused,
-        held=health is Health.HELD,
-        silent=health is Health.UNKNOWN,
-        unread=health is Health.UNKNOWN and unread_since is not None,
+        unread=unread_since is not None,
     )
     return NodeReport(
         state, health, heard, tuple(accusing(state)), coverage, unread_since, found, refused=refused

@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.coverage import state_of
-from konductor_like.model import BrakeState, CoverageState, Hearing, MetBy, NodeState, Snapshot, Source
+from konductor_like.model import (
+    BrakeState,
+    CoverageState,
+    Hearing,
+    MetBy,
+    NodeState,
+    Snapshot,
+    Source,
+    coverage_of,
+)
 from konductor_like.model.time import span_ns, unix_ns
 from konductor_like.policy.guards import Blocker, Guard, blockers, published
 
@@ -39,7 +47,7 @@ def _known(state: NodeState, controller: ControllerReport, now: datetime) -> Sna
     The snapshot takes the node as heard for long enough: how long, only the controller knows.
     """
     name, coverage, now_ns = state.name, controller.coverage, unix_ns(now)
-    is_heard = state_of(name, coverage, unread=controller.unread_since(now) is not None)
+    is_heard = coverage_of(name, coverage, unread=controller.unread_since(now) is not None)
     since_ns = max(
         (each.met_ns or 0 for each in state.record.incidents if each.met_by is MetBy.REBOOT), default=0
     )

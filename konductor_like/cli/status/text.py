@@ -30,11 +30,12 @@ from konductor_like.cli.status.counts import (
     fleet_text,
 )
 from konductor_like.cli.status.coverage import coverage_lines, first_few
-from konductor_like.cli.status.report import Health, NodeReport, StatusReport
+from konductor_like.cli.status.report import NodeReport, StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
 from konductor_like.model import BrakeState, Pace, Source
 from konductor_like.model.text import printable
 from konductor_like.model.time import moment_of
+from konductor_like.policy.health import Health
 
 _LABEL_CHARS = 13
 _STYLES = {
