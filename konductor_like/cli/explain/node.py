@@ -76,11 +76,6 @@ class NodeExplanation:
     """A sentence if the controller's rules differ from this machine's; empty if not, or if not known."""
 
     @property
-    def unread_since(self) -> datetime | None:
-        """See :meth:`ControllerReport.unread_since`, for kernel logs."""
-        return self.controller.unread_since(self.now)
-
-    @property
     def problem(self) -> str:
         """Why the Lease cannot be read; empty if it can be."""
         controller = self.controller
@@ -112,19 +107,20 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
     ``own_rules`` is the digest of this machine's rules. If the controller's settings are not known, the
     explanation leaves out everything that depends on them.
     """
-    state, controller, policy = fleet.nodes[name], fleet.controller, fleet.policy()
-    known = controller.settings is not None
-    snapshot = Snapshot(fleet.nodes, controls=controller.controls, ambiguous=fleet.ambiguous)
-    plan = decide(snapshot, (), policy, fleet.now)
-    mine = (each for each in plan.refused if each.node == name and (known or each.why not in _BY_SETTINGS))
-    failures = shared_failures(fleet.nodes, fleet.now)
+    state, controller, now = fleet.nodes[name], fleet.controller, fleet.now
+    policy = controller.policy if controller.settings is not None else None
+    snapshot = Snapshot(fleet.nodes, controls=controller.controls, ambiguous=controller.ambiguous)
+    plan = decide(snapshot, (), fleet.policy(), now)
+    known = (each for each in plan.refused if policy is not None or each.why not in _BY_SETTINGS)
+    mine = (each for each in known if each.node == name)
+    failures = shared_failures(fleet.nodes, now)
     return NodeExplanation(
-        now=fleet.now,
-        report=node_report(state, controller, plan.brake, fleet.now),
+        now=now,
+        report=node_report(state, controller, plan.brake, now),
         controller=controller,
         held_back=tuple((each, why_not_tainted(each, state, plan.brake)) for each in mine),
         failures=tuple(each for each in failures if name in (*each.nodes, *each.gone)),
-        stays_out=may_return(state.record, fleet.now, policy if known else None) if state.tainted else None,
+        stays_out=may_return(state.record, now, policy) if state.tainted else None,
         other_rules=controller.other_rules(own_rules),
     )
 
@@ -186,7 +182,7 @@ def document(node: NodeExplanation) -> dict[str, Any]:
         "act": act and {"id": act.id, "at": stamp(act.at), "rules": act.rules or None},
         "staysOut": node.stays_out,
         "next": node.next_commands,
-        "unreadSince": stamp(node.unread_since),
+        "unreadSince": stamp(node.report.unread_since),
         "problem": node.problem or None,
     }
 
@@ -220,11 +216,10 @@ def _return(node: NodeExplanation) -> str:
 
 
 def _decided(node: NodeExplanation) -> str:
+    """Return what the controller decided last, and why."""
     report, state = node.report, node.report.state
     if state.tainted:
-        if state.record.life.tainted_at is None:
-            return CLAIMED_BY_NOBODY
-        return _tainted(report, state.record.life.tainted_at, node.now)
+        return _tainted(report, node.now)
     if state.opted_out:
         return f"not tainted: the node has the label {OPT_OUT_LABEL}"
     if report.refused:
@@ -232,22 +227,28 @@ def _decided(node: NodeExplanation) -> str:
     if report.health is Health.HELD:
         still = "" if node.held_back else f"; {why_still_held(node.controller, node.now)}"
         return f"to be tainted, but held back{still}"
-    if report.fault is not None and (reason := follows_from(report.fault)):
-        return f"not tainted: {reason}"
+    if report.verdict.action is Action.FIND_ROOT_CAUSE:
+        return f"not tainted: {report.advice}"
     if node.held_back:
         return "not tainted: the fault is held back"
-    open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
-    if open_ones:
-        reasons = [follows_from(each) for each in open_ones]
+    return _recorded(report)
+
+
+def _recorded(report: NodeReport) -> str:
+    """Return that no recorded fault taints the node; empty if only old faults or warnings are left."""
+    if report.open:
+        reasons = [follows_from(each) for each in report.open]
         return f"recorded only: {reasons[0] if all(reasons) else 'no fault reaches its threshold'}"
-    if state.record.incidents or report.warnings:
+    if report.state.record.incidents or report.warnings:
         return ""
-    until = f" up to {stamp(node.unread_since)}" if node.unread_since else ""
-    return f"no faults recorded{until}"
+    return "no faults recorded" + (f" up to {stamp(report.unread_since)}" if report.unread_since else "")
 
 
-def _tainted(report: NodeReport, at: datetime, now: datetime) -> str:
+def _tainted(report: NodeReport, now: datetime) -> str:
     """Return when the node was tainted and for which fault, or by which person."""
+    at = report.state.record.life.tainted_at
+    if at is None:
+        return CLAIMED_BY_NOBODY
     fault = next((each for each in report.accusing if not each.by_person), None)
     person = next((each for each in report.accusing if each.by_person), None)
     # The record may round its times to a second.
@@ -316,12 +317,10 @@ def _release(mark: Release, now: datetime) -> str:
 
 
 def _coverage(node: NodeExplanation) -> str:
-    if node.unread_since is None:
+    if (since := node.report.unread_since) is None:
         return _COVERAGE[node.report.coverage]
-    return (
-        f"unknown: its kernel log has not been read since {stamp(node.unread_since)} "
-        f"({age_of(node.unread_since, node.now)} ago), so later faults are not known"
-    )
+    log = f"its kernel log has not been read since {stamp(since)} ({age_of(since, node.now)} ago)"
+    return f"unknown: {log}, so later faults are not known"
 
 
 def _when(then: datetime, now: datetime) -> str:

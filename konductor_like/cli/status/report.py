@@ -112,10 +112,14 @@ class NodeReport:
         return self.verdict.needs
 
     @property
+    def open(self) -> list[Incident]:
+        """The incidents that are not released."""
+        return [each for each in self.state.record.incidents if each.state is not IncidentState.RELEASED]
+
+    @property
     def severity(self) -> Severity | None:
         """The severity of the gravest open incident; None without one."""
-        open_ones = (each for each in self.state.record.incidents if each.state is not IncidentState.RELEASED)
-        return min((each.severity for each in open_ones), key=GRAVEST_FIRST.__getitem__, default=None)
+        return min((each.severity for each in self.open), key=GRAVEST_FIRST.__getitem__, default=None)
 
     @property
     def alarms(self) -> list[str]:
@@ -196,16 +200,6 @@ class Fleet:
     selected: Collection[str]
     """The names of the nodes that match the selector; all names without a selector."""
 
-    @property
-    def ambiguous(self) -> frozenset[str]:
-        """The names under which two machines report at once."""
-        return self.controller.coverage.ambiguous if self.controller.coverage else frozenset()
-
-    @property
-    def unread_since(self) -> datetime | None:
-        """See :meth:`ControllerReport.unread_since`, for kernel logs."""
-        return self.controller.unread_since(self.now)
-
     def policy(self) -> PolicyConfig:
         """Return the controller's policy; with the catalogue's rules if a fault may be deferred now.
 
@@ -222,8 +216,8 @@ class Fleet:
 
     def brake(self) -> BrakeState:
         """Return the brake's state; without the controller's settings, only what is known without them."""
-        controls = self.controller.controls
-        state = brake_state(self.nodes, self.policy(), self.ambiguous, controls=controls, now=self.now)
+        controls, ambiguous = self.controller.controls, self.controller.ambiguous
+        state = brake_state(self.nodes, self.policy(), ambiguous, controls=controls, now=self.now)
         if self.controller.settings is not None:
             return state
         held = tuple(
@@ -248,19 +242,19 @@ def collect(client: ReadOnlyKubeClient, settings: Settings, selector: str | None
 
 def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
     """Return the report on the nodes of these names; without names, on the nodes that match the selector."""
-    nodes, coverage, unread_since = fleet.nodes, fleet.controller.coverage, fleet.unread_since
+    nodes, controller, now = fleet.nodes, fleet.controller, fleet.now
     chosen = set(names or fleet.selected)
     states = [state for name, state in nodes.items() if name in chosen]
     gpu_nodes = [name for name, state in nodes.items() if state.is_gpu_node]
     brake = fleet.brake()
     return StatusReport(
-        now=fleet.now,
+        now=now,
         brake=brake,
-        controller=fleet.controller,
-        nodes=node_reports(states, fleet.controller, brake, fleet.now),
+        controller=controller,
+        nodes=node_reports(states, controller, brake, now),
         fleet_size=sum(map(worth_reporting, nodes.values())),
-        coverage=coverage_report(gpu_nodes, coverage, unread_since),
-        failures=shared_failures(nodes, fleet.now),
+        coverage=coverage_report(gpu_nodes, controller.coverage, controller.unread_since(now)),
+        failures=shared_failures(nodes, now),
         missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
         ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),
     )
@@ -340,9 +334,8 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "ignored"
     if node.not_rebooted:
         yield "not rebooted"
-    open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
-    about = [fault] if fault else open_ones
-    roles = {each.role for each in about} | {each.role for each in open_ones if each.role is Role.ROOT_CAUSE}
+    about = [fault] if fault else node.open
+    roles = {each.role for each in about} | {each.role for each in node.open if each.role is Role.ROOT_CAUSE}
     yield from [role.value for role in Role if role in roles][:1]
     if any(each.ack for each in about):
         yield "acked"
