@@ -13,16 +13,7 @@ from konductor_like.controller.coverage import FLEET_PERCENT, CoverageChanges, O
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.ports import EventSink, FleetEvent
 from konductor_like.detection import Overrun
-from konductor_like.model import (
-    Change,
-    Coverage,
-    CoverageState,
-    EventReason,
-    IncidentState,
-    NodeState,
-    Verb,
-    coverage_of,
-)
+from konductor_like.model import Change, Coverage, CoverageState, EventReason, IncidentState, NodeState, Verb
 from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of, stamp
 from konductor_like.policy.endings import is_grave
@@ -188,7 +179,7 @@ class CoverageReport:
 
     def _measure(self, coverage: Coverage, nodes: Mapping[str, NodeState], *, unread: bool) -> None:
         metrics = self._metrics
-        states = Counter(coverage_of(name, coverage, unread=unread) for name in nodes)
+        states = Counter(CoverageState.UNKNOWN if unread else coverage.of(name) for name in nodes)
         for state in CoverageState:
             metrics.coverage.labels(state.value).set(states[state])
         metrics.gaps_open.set(len(coverage.gaps))

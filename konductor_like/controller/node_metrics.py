@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from konductor_like.model import Coverage, CoverageState, NodeState, coverage_of
-from konductor_like.policy.health import Health, state_of
+from konductor_like.model import Coverage, CoverageState, NodeState
+from konductor_like.policy.health import Health, coverage_of, state_of
 from konductor_like.policy.needs import counting, needs_on
 
 _NO_SERIES = (Health.HEALTHY, Health.NOT_MEASURED)

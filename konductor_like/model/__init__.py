@@ -86,5 +86,4 @@ from konductor_like.model.progress import (
     Loss,
     Misnamed,
     Unparsed,
-    coverage_of,
 )

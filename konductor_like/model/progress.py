@@ -129,10 +129,3 @@ class Coverage:
             return CoverageState.UNKNOWN
         measured = (node in self.listed) == self.listed_are_measured
         return CoverageState.MEASURED if measured else CoverageState.NOT_MEASURED
-
-
-def coverage_of(node: str, coverage: Coverage | None, *, unread: bool) -> CoverageState:
-    """Return the coverage of one node; it is UNKNOWN while kernel logs are ``unread``."""
-    if unread:
-        return CoverageState.UNKNOWN
-    return CoverageState.NOT_MEASURED if coverage is None else coverage.of(node)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from konductor_like.model import (
+    Coverage,
     CoverageState,
     Incident,
     IncidentState,
@@ -74,6 +75,13 @@ def state_of(state: NodeState, coverage: CoverageState) -> Health:
     if state.record_problem or coverage is CoverageState.UNKNOWN:
         return Health.UNKNOWN
     return Health.HEALTHY if coverage is CoverageState.MEASURED else Health.NOT_MEASURED
+
+
+def coverage_of(node: str, coverage: Coverage | None, *, unread: bool) -> CoverageState:
+    """Return the coverage of one node; it is UNKNOWN while kernel logs are ``unread``."""
+    if unread:
+        return CoverageState.UNKNOWN
+    return CoverageState.NOT_MEASURED if coverage is None else coverage.of(node)
 
 
 def suspicious(record: NodeRecord) -> list[Incident]:

@@ -37,13 +37,12 @@ from konductor_like.model import (
     Severity,
     SkipReason,
     Verb,
-    coverage_of,
 )
 from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.health import Health, state_of, tainting
+from konductor_like.policy.health import Health, coverage_of, state_of, tainting
 from konductor_like.policy.release import NOT_REBOOTED, reminder
 from konductor_like.policy.returns import is_stopped, stop_words
 from konductor_like.policy.verdict import GRAVEST_FIRST, Verdict, accusing, verdict

@@ -6,18 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from konductor_like.cli.session import ControllerReport
-from konductor_like.model import (
-    BrakeState,
-    CoverageState,
-    Hearing,
-    MetBy,
-    NodeState,
-    Snapshot,
-    Source,
-    coverage_of,
-)
+from konductor_like.model import BrakeState, CoverageState, Hearing, MetBy, NodeState, Snapshot, Source
 from konductor_like.model.time import span_ns, unix_ns
 from konductor_like.policy.guards import Blocker, Guard, blockers, published
+from konductor_like.policy.health import coverage_of
 
 
 def known_blockers(
