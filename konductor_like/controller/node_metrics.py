@@ -13,11 +13,10 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from konductor_like.model import Coverage, CoverageState, NodeState
-from konductor_like.policy.health import Health, coverage_of, state_of
+from konductor_like.policy.health import WORST_FIRST, Health, coverage_of, state_of
 from konductor_like.policy.needs import counting, needs_on
 
 _NO_SERIES = (Health.HEALTHY, Health.NOT_MEASURED)
-_WORST_FIRST = {health: place for place, health in enumerate(Health)}
 
 
 class View(NamedTuple):
@@ -76,7 +75,7 @@ class NodeMetrics:
         view = self.view() if self.view is not None and self.most else View({}, None, unread=False)
         found = [(_health_of(node, view), node) for node in view.nodes.values()]
         ranked = (each for each in found if each[0] not in _NO_SERIES)
-        return sorted(ranked, key=lambda each: (_WORST_FIRST[each[0]], each[1].name))
+        return sorted(ranked, key=lambda each: (WORST_FIRST[each[0]], each[1].name))
 
     def _bounded(self, metric: str, rows: Iterable[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
         every = list(dict.fromkeys(rows))  # Prometheus refuses two series with the same labels

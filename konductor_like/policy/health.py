@@ -38,6 +38,7 @@ class Health(StrEnum):
     HEALTHY = "healthy"
 
 
+WORST_FIRST = {health: place for place, health in enumerate(Health)}
 _ACTIVE_OR_HELD = (IncidentState.ACTIVE, IncidentState.HELD)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.report import NodeReport, node_report, node_reports
+from konductor_like.cli.status.node import NodeReport, node_report
+from konductor_like.cli.status.report import node_reports
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import (
     BrakeState,

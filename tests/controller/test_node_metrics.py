@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.report import node_report
+from konductor_like.cli.status.node import node_report
 from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.node_metrics import View
 from konductor_like.model import BrakeState, Coverage, Life, NodeRecord, NodeState

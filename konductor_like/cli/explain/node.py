@@ -15,14 +15,8 @@ from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import notes_on
 from konductor_like.cli.status.document import failure_document, node_document
-from konductor_like.cli.status.report import (
-    CLAIMED_BY_NOBODY,
-    Fleet,
-    NodeReport,
-    marks_of,
-    node_report,
-    why_still_held,
-)
+from konductor_like.cli.status.node import CLAIMED_BY_NOBODY, NodeReport, marks_of, node_report
+from konductor_like.cli.status.report import Fleet, why_still_held
 from konductor_like.cli.status.shared_failures import FailureReport, failure_sentence, shared_failures
 from konductor_like.cli.status.text import state_text
 from konductor_like.model import (

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from konductor_like.cli.columns import count, fault_name
-from konductor_like.cli.status.report import NodeReport, StatusReport
+from konductor_like.cli.status.node import NodeReport
+from konductor_like.cli.status.report import StatusReport
 from konductor_like.model import Severity
 from konductor_like.model.time import moment_of
 from konductor_like.policy.health import Health

@@ -16,7 +16,8 @@ from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.attempts import attempts_document
 from konductor_like.cli.status.counts import state_counts
 from konductor_like.cli.status.coverage import CoverageSummary, by_name, latest_first
-from konductor_like.cli.status.report import NodeReport, StatusReport
+from konductor_like.cli.status.node import NodeReport
+from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
 from konductor_like.model import BrakeState, CoverageState, Incident, Source

@@ -30,7 +30,8 @@ from konductor_like.cli.status.counts import (
     fleet_text,
 )
 from konductor_like.cli.status.coverage import coverage_lines, first_few
-from konductor_like.cli.status.report import NodeReport, StatusReport
+from konductor_like.cli.status.node import NodeReport
+from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
 from konductor_like.model import BrakeState, ControlAct, Pace, Source
 from konductor_like.model.text import printable
