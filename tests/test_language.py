@@ -43,6 +43,9 @@ WORDS = {
     r"(?-i:we|us|ours?)": "the controller, the catalogue",
     r"lied to": "chaos test",
     r"last act": "last write",
+    r"resets? (?:the|a|this|each|every) nodes?|nodes? (?:is|are|was|were) reset": "release; a GPU is reset",
+    r"test (?:the|its|such a) (?:node|machine|GPUs?)": "run diagnostics (`dcgmi diag -r 3`)",
+    r"br(?:ings|ought) (?:it|the node|a node|this one|nodes) back": "release",
 }
 """Banned words, as regular expressions, and the plain word for each."""
 DEVELOPERS_MAY_SAY = "ours"
@@ -258,6 +261,8 @@ def test_a_bad_sentence_is_named_with_its_place_and_the_plain_word(text: str, to
         "one line out of a pod accuses nobody: doubt must repeat or be confirmed to taint",
         "What only settles is not held by the brake, and trips nothing.",
         "nothing any more; it passes at the next look",
+        "The need was met: test the node, then reset the node.",
+        "`reset` brings the node back.",
         "Whose fleet: the cluster's, whom the lines name, or of a file: a name per line.",
     ],
 )

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from konductor_like.model import Coverage, CoverageState, NodeState
+from konductor_like.model import Coverage, CoverageState, Incident, Needs, NodeState
 from konductor_like.policy.health import WORST_FIRST, Health, coverage_of, state_of
-from konductor_like.policy.needs import counting, needs_on
+from konductor_like.policy.needs import counting, fault_of, need_of, needs_on
 
 _NO_SERIES = (Health.HEALTHY, Health.NOT_MEASURED)
 
@@ -64,9 +64,9 @@ class NodeMetrics:
 
     def _faults(self) -> Sequence[tuple[str, ...]]:
         rows = (
-            (state.name, each.key.rule, each.key.gpu or "", each.severity.value, needs_on(each, state))
+            (state.name, each.key.rule, each.key.gpu or "", each.severity.value, needs.value)
             for _, state in self._ranked()
-            for each in counting(state.record, tainted=state.tainted)
+            for each, needs in faults_of(state)
         )
         return self._bounded("node_fault_info", rows)
 
@@ -81,6 +81,16 @@ class NodeMetrics:
         every = list(dict.fromkeys(rows))  # Prometheus refuses two series with the same labels
         self.left_out.labels(metric).set(max(0, len(every) - self.most))
         return every[: self.most]
+
+
+def faults_of(node: NodeState) -> Iterator[tuple[Incident, Needs]]:
+    """Yield the faults behind the state of the node, each with its need; the node's own fault comes first."""
+    fault, needs = fault_of(node.record, tainted=node.tainted), need_of(node.record, tainted=node.tainted)
+    if fault is not None and needs is not None:
+        yield fault, needs
+    for each in counting(node.record, tainted=node.tainted):
+        if each is not fault:
+            yield each, needs_on(each, node)
 
 
 def _health_of(node: NodeState, view: View) -> Health:

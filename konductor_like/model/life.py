@@ -143,9 +143,9 @@ class Life:
     failed_rule: str | None = None
     """The rule of this time out's gravest failure, if one was released in part and the taint stays."""
     hold_until: datetime | None = None
-    """The hold of a tainted node: before this time only a person brings it back."""
+    """The hold of a tainted node: before this time only a person releases it."""
     replace_since: datetime | None = None
-    """When the node was marked for replacement because it failed too often; only a person brings it back."""
+    """When the node was marked for replacement because it failed too often; only a person releases it."""
     contested_at: datetime | None = None
     """When somebody last removed our taint in a contest (rule 23)."""
     probation_until: datetime | None = None

@@ -27,6 +27,7 @@ from konductor_like.model import (
     Role,
     SkippedTaint,
     SkipReason,
+    Snapshot,
     Source,
     Stage,
     Verb,
@@ -35,7 +36,7 @@ from konductor_like.model.time import stamp
 from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.covers import COVERED_BY_TIME, COVERED_LATE
-from konductor_like.policy.endings import end_words, is_grave, newly_ended, reboot_words
+from konductor_like.policy.endings import end_words, is_grave, newly_ended
 from konductor_like.policy.gpu_counts import with_count
 from konductor_like.policy.health import Health, health_of, tainting, with_states
 from konductor_like.policy.lifecycle import (
@@ -56,7 +57,7 @@ from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.release import CONTROLLER, contest_words, released_record
 from konductor_like.policy.returns import RELAPSE_WORDS, return_words
 from konductor_like.policy.update import NodeUpdate
-from konductor_like.policy.verdict import action_on
+from konductor_like.policy.verdict import action_on, reboot_words
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
@@ -89,18 +90,11 @@ class _Outcome(NamedTuple):
 
 
 def change_of(
-    update: NodeUpdate,
-    admission: Admission,
-    policy: PolicyConfig,
-    now: datetime,
-    *,
-    labels_needs: bool = True,
+    update: NodeUpdate, admission: Admission, snapshot: Snapshot, policy: PolicyConfig, now: datetime
 ) -> Change | None:
-    """Return the write for one node; None if nothing needs to be written now.
-
-    Without ``labels_needs``, the API server refuses the label for what the node needs: it stays as it is.
-    """
-    state = update.state
+    """Return the write for one node; None if nothing needs to be written now."""
+    state, gpus = update.state, snapshot.gpus
+    lacks_count = gpus is not None and state.name in gpus.unnoted
     outcome = _outcome(update, policy, now, admitted=state.name in admission.admitted)
     record, verb, about = outcome.record, outcome.verb, outcome.about
     health = health_of(record, tainted=outcome.tainted)
@@ -112,19 +106,19 @@ def change_of(
     has_news = due or update.urgent or loses_suspect_taint
     has_ends = update.has_ends or is_probation_over(update.record, now)
     is_same = record == update.record
-    relabels = labels_needs and misses_label(state, needs)
-    if is_same and not (has_news or has_ends or relabels or update.notes_gpus):
+    relabels = snapshot.labels_needs and misses_label(state, needs)
+    if is_same and not (has_news or has_ends or relabels or lacks_count):
         return None
-    is_bare = record.empty and not update.notes_gpus
+    is_bare = record.empty and not lacks_count
     if is_bare and state.record.empty and state.as_read.record is None:
         return None
     if not is_bare or record.gpus is not None:
-        record = with_count(record, update.gpus)
+        record = with_count(record, state, gpus)
 
     event, message = _announcement(update, outcome, admission)
     if event is not None and needs is not None:
         message = f"{message} Needs: {needs}."
-    also = _further_events(update, record, policy)
+    also = _further_events(update, record, policy, now)
     if event is None and also:
         (event, message), *also = also
     if verb is Verb.TAINT or loses_suspect_taint or record != state.record:
@@ -136,7 +130,7 @@ def change_of(
         verb=verb,
         record=None if record.empty and record.gpus is None else record,
         health=health,
-        needs=needs if labels_needs else state.as_read.needs,
+        needs=needs if snapshot.labels_needs else state.as_read.needs,
         suspect_taint=suspect_taint,
         event=event,
         message=message,
@@ -242,10 +236,10 @@ def _news(update: NodeUpdate, record: NodeRecord, admission: Admission) -> tuple
 
 
 def _further_events(
-    update: NodeUpdate, record: NodeRecord, policy: PolicyConfig
+    update: NodeUpdate, record: NodeRecord, policy: PolicyConfig, now: datetime
 ) -> list[tuple[EventReason, str]]:
     """Return the Events about a return, a reboot, and every suspicion and test that ended."""
-    words = reboot_words(update.state, record, returns=policy.returns_by_reboot)
+    words = reboot_words(update.state, record, policy, now)
     events = [(EventReason.REBOOTED, words)] if words else []
     if update.returned is ReleaseHow.TEST_ENDED:
         message = f"The controller removed the taint: {record.releases[0].reason}."

@@ -49,7 +49,7 @@ from konductor_like.policy.incidents import SEEN_BEFORE, fold_faults
 from konductor_like.policy.machines import OPTED_OUT
 from konductor_like.policy.needs import need_of
 from konductor_like.policy.recent_evidence import renewed_window
-from konductor_like.policy.update import NodeUpdate, unchanged
+from konductor_like.policy.update import NodeUpdate
 
 ENDS_AT_ONCE = 100
 """Nodes of one decision that are decided only because something ends on them."""
@@ -97,10 +97,7 @@ def decide(
     back, kept = kept_out(records, snapshot, policy, now, admission.brake)
     updates |= _returned(updates, back, snapshot)
 
-    changes = {
-        name: change_of(update, admission, policy, now, labels_needs=snapshot.labels_needs)
-        for name, update in updates.items()
-    }
+    changes = {name: change_of(update, admission, snapshot, policy, now) for name, update in updates.items()}
     ignored = (*found.ignored, *(item for update in updates.values() for item in update.ignored))
     return Plan(
         tuple(sorted((change for change in changes.values() if change is not None), key=_write_order)),
@@ -199,7 +196,7 @@ def _assessed(
 ) -> dict[str, NodeUpdate]:
     """Return the updates after the fleet's evidence was assessed, also of nodes without new faults."""
     others = [name for name in fleet.records if name in fleet.urgent and name not in updates]
-    more = {name: unchanged(snapshot.nodes[name], snapshot) for name in others}
+    more = {name: _unchanged(name, snapshot) for name in others}
     return {
         name: replace(
             update,
@@ -210,6 +207,12 @@ def _assessed(
         )
         for name, update in {**updates, **more}.items()
     }
+
+
+def _unchanged(name: str, snapshot: Snapshot) -> NodeUpdate:
+    """Return the update of a node with nothing new of its own."""
+    state = snapshot.nodes[name]
+    return NodeUpdate(state, state.record, ambiguous=name in snapshot.ambiguous)
 
 
 def _candidates(updates: Mapping[str, NodeUpdate], snapshot: Snapshot) -> Mapping[str, Incident]:
@@ -234,7 +237,7 @@ def _returned(
         if update.has_ends and returns_by_time(update.state.record, update.record, update.state)
     }
     for name in back:
-        update = updates.get(name) or unchanged(snapshot.nodes[name], snapshot)
+        update = updates.get(name) or _unchanged(name, snapshot)
         returned[name] = replace(update, returned=ReleaseHow.REBOOT)
     return returned
 

@@ -2,7 +2,7 @@
 
 A Node's record and taint are deleted with it. Its machine may register again, in another boot, and would come
 back healthy without a repair. So the Lease lists the tainted Nodes, with the reason in words. A machine that
-comes back under its name is tainted again. If only the Lease still has the reason, a person has to reset it.
+comes back under its name is tainted again. If only the Lease still has the reason, a person must release it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import tainting
 from konductor_like.policy.needs import need_of
-from konductor_like.policy.wording import name_of
+from konductor_like.policy.wording import check_and_release, name_of
 
 KEPT = timedelta(days=30)
 """Time for which a machine out of service is remembered without a Node. Later it comes back clean."""
@@ -142,6 +142,6 @@ def _incident(gone: TaintedNode, state: NodeState, now: datetime) -> Incident:
         last=KernelPosition(state.machine.boot_id),
         title="This machine was out of service when its Node was deleted",
         evidence=f"Out of service since {stamp(gone.tainted_at)} for {gone.why}, deleted at {deleted_at}",
-        advice=f"Test the machine, then `konductor-like reset {gone.name}`.",
+        advice=check_and_release(gone.name),
         needs=gone.needs if is_graver else Needs.INSPECTION.value,
     )

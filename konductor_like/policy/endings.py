@@ -9,7 +9,7 @@ opens a new incident.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -26,7 +26,7 @@ from konductor_like.model import (
 from konductor_like.model.time import moment_of, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.health import tainting
-from konductor_like.policy.needs import is_met_by_boot, need_of_incident, unrepaired
+from konductor_like.policy.needs import is_met_by_boot
 from konductor_like.policy.release import may_return
 from konductor_like.policy.wording import name_of
 
@@ -35,7 +35,7 @@ COMMAND_TEST = "konductor-like test"
 COMMAND_TEST_SECONDS = 120.0
 """After these seconds a test by the command ends, whatever became of the command."""
 _DAY_SECONDS = 86_400
-_OPEN = (IncidentState.ACTIVE, IncidentState.HELD)
+OPEN = (IncidentState.ACTIVE, IncidentState.HELD)
 
 
 def is_grave(incident: Incident) -> bool:
@@ -93,7 +93,7 @@ def with_ends(
     for each in record.incidents:
         if _ends_by_quiet(each) and each.last_ns <= quiet_ns:
             ends[id(each)] = MetBy.QUIET
-        elif each.severity is Severity.TEST and each.state in _OPEN:
+        elif each.severity is Severity.TEST and each.state in OPEN:
             limit_ns = span_ns(seconds_of_test(each.evidence, policy))
             is_over = 0 < limit_ns <= now_ns - _test_began_ns(each, record)
             if is_over and _may_end_tests(record, state, snapshot, now):
@@ -134,8 +134,8 @@ def returns_by_time(before: NodeRecord, record: NodeRecord, state: NodeState) ->
 
 def newly_ended(before: NodeRecord, record: NodeRecord) -> list[Incident]:
     """Return the suspicions and tests that ended between two records."""
-    known = {_identity(each) for each in before.incidents if _has_ended(each)}
-    return [each for each in record.incidents if _has_ended(each) and _identity(each) not in known]
+    known = {identity(each) for each in before.incidents if _has_ended(each)}
+    return [each for each in record.incidents if _has_ended(each) and identity(each) not in known]
 
 
 def end_words(incident: Incident, policy: PolicyConfig) -> str:
@@ -149,44 +149,6 @@ def end_words(incident: Incident, policy: PolicyConfig) -> str:
         MetBy.TIME: "a test ends by itself",
     }
     return f"{name_of(incident)} ended: {why[incident.met_by or MetBy.TIME]}."
-
-
-def reboot_words(state: NodeState, record: NodeRecord, *, returns: bool) -> str:
-    """Return what a reboot means for a node with open incidents; empty without either.
-
-    ``state`` has the record as it was read, ``record`` is the one after the boot. ``returns``: nodes may
-    return by themselves after a reboot.
-    """
-    known = state.record.machine
-    if known is None or not state.machine.rebooted_since(known):
-        return ""
-    if not any(each.state in _OPEN and is_grave(each) for each in state.record.incidents):
-        return ""
-    return " ".join(("The machine has rebooted.", *_consequences(state, record, returns=returns)))
-
-
-def _consequences(state: NodeState, record: NodeRecord, *, returns: bool) -> Iterator[str]:
-    boot_id = state.machine.boot_id
-    reasons = [each for each in tainting(record) if each.last.boot_id != boot_id] if state.tainted else []
-    by_reboot = [name_of(each) for each in reasons if each.met_by is MetBy.REBOOT]
-    if by_reboot:
-        yield f"That meets the needs of {', '.join(by_reboot)}."
-    unmet = [f"{name_of(each)} ({need_of_incident(each)})" for each in reasons if each.met_by is None]
-    if unmet:
-        yield f"It does not meet the needs of {', '.join(unmet)}."
-    elif again := unrepaired(replace(state, record=record)):
-        yield f"It has failed again since: {', '.join(map(name_of, again))}."
-    elif returns and any(each.severity is not Severity.TEST for each in reasons):
-        explain = f"`konductor-like explain node {state.name}`"
-        yield f"The node returns by itself, on probation, if nothing speaks against it: {explain}."
-    elif reasons:
-        yield f"The taint stays: test the node, then `konductor-like reset {state.name}`."
-    before = {_identity(each) for each in state.record.incidents if each.state is IncidentState.HELD}
-    held = [each for each in record.incidents if _identity(each) in before]
-    if over := [name_of(each) for each in held if each.state is IncidentState.RELEASED]:
-        yield f"Held back until now, and ended by the reboot: {', '.join(over)}."
-    if held := [each for each in held if each.state is IncidentState.HELD]:
-        yield f"Still held back, because a reboot does not repair it: {', '.join(map(name_of, held))}."
 
 
 def _with_quiet_clock(record: NodeRecord, gap_end_ns: int) -> NodeRecord:
@@ -229,5 +191,5 @@ def _has_ended(incident: Incident) -> bool:
     return not is_reason or incident.met_by is MetBy.TIME
 
 
-def _identity(incident: Incident) -> tuple[object, ...]:
+def identity(incident: Incident) -> tuple[object, ...]:
     return (incident.key, incident.last.boot_id, incident.taints, incident.first_ns)

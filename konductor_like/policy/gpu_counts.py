@@ -173,11 +173,12 @@ def _lacks_count(known: NodeGpus) -> bool:
     return not (record.gpus == known.expected or known.state.record_problem or _is_kept(record, known))
 
 
-def with_count(record: NodeRecord, known: NodeGpus | None) -> NodeRecord:
-    """Return the record with the highest count, as it is to be written.
+def with_count(record: NodeRecord, state: NodeState, counts: GpuCounts | None) -> NodeRecord:
+    """Return the node's record as it is to be written, with its highest count.
 
     A count that a release has just accepted stays.
     """
+    known = counts.nodes.get(state.name) if counts is not None else None
     if known is None or record.gpus != known.state.record.gpus or _is_kept(record, known):
         return record
     return replace(record, gpus=known.expected, gpu_layout=known.layout)

@@ -113,6 +113,9 @@ class Blocker(NamedTuple):
     words: str
 
 
+_RETURNS_OFF = Blocker(Guard.RETURNS_OFF, "KONDUCTOR_RETURN is ask, so a person returns it")
+
+
 def first_blocker(
     state: NodeState,
     snapshot: Snapshot,
@@ -142,11 +145,18 @@ def blockers(
     yield from _of_log(state, snapshot, policy)
 
 
+def lasting_blocker(state: NodeState, policy: PolicyConfig, now: datetime) -> Blocker | None:
+    """Return the first guard that keeps a rebooted node out until a person acts; None without one."""
+    if not policy.returns_by_reboot:
+        return _RETURNS_OFF
+    return next((found for found in _of_record(state, policy, now) if found.guard is not Guard.HOLD), None)
+
+
 def _of_settings(
     state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime
 ) -> Iterator[Blocker]:
     if not policy.returns_by_reboot:
-        yield Blocker(Guard.RETURNS_OFF, "KONDUCTOR_RETURN is ask, so a person returns it")
+        yield _RETURNS_OFF
     if state.opted_out:
         yield Blocker(Guard.OPTED_OUT, f"the node has the label {OPT_OUT_LABEL}")
     if not state.selected:

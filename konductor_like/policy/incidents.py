@@ -44,7 +44,7 @@ from konductor_like.policy.machines import (
     with_boot,
 )
 from konductor_like.policy.release import released_by_hand
-from konductor_like.policy.update import NodeUpdate, unchanged
+from konductor_like.policy.update import NodeUpdate
 
 SEEN_BEFORE = "seen before"
 BEFORE_INSTALL = "a replay from before the first start"
@@ -77,7 +77,7 @@ def fold_faults(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, n
     # taint, even while a write of ours has no answer yet.
     is_removed = state.stage is Stage.REMOVED
     if record is state.record and not (is_removed or grown or faults):
-        return unchanged(state, snapshot)
+        return NodeUpdate(state, record, ambiguous=state.name in snapshot.ambiguous)
     builder = RecordBuilder(record, urgent=record != state.record and not state.record.empty)
     uncovered = [fault for growth in grown for fault in _fold_growth(builder, growth, state)]
     if is_removed:
@@ -93,9 +93,9 @@ def fold_faults(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, n
             known.add(fault.key)
             builder.ignored.append(DroppedFault(fault, reason))
     entries = builder.entries.values()
-    return replace(
-        unchanged(state, snapshot),
-        record=builder.finish(),
+    return NodeUpdate(
+        state,
+        builder.finish(),
         urgent=builder.urgent or any(entry.goes_on for entry in entries),
         counted=tuple(builder.counted),
         ignored=tuple(builder.ignored),
@@ -103,6 +103,7 @@ def fold_faults(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, n
         news=tuple(builder.news),
         to_announce=builder.ended,
         removed_by_hand=is_removed,
+        ambiguous=state.name in snapshot.ambiguous,
     )
 
 

@@ -1,7 +1,7 @@
 """What becomes of a node: one table from its stage and what happened.
 
 :data:`TABLE` has, for a stage of a node's life and a thing that happened to the node, what the life becomes,
-the kind of the write, and the Event. What is not in the table changes nothing. Two examples: a node on
+the kind of the write, and the Event. A pair that it does not have changes nothing. Two examples: a node on
 probation that fails has a relapse, so it is tainted, its hold is doubled, and a relapse is recorded with its
 last time out; a reset of a node that is in service writes the record and an Event, and takes off no taint.
 

@@ -162,7 +162,7 @@ def _of_another_machine(incident: Incident) -> Incident:
     """Return the incident of a Node that another machine runs now: a person has to look at both machines."""
     if not incident.taints or incident.by_person:
         return incident
-    advice = "Another machine has the name of this Node now. Check the machine, then reset the node."
+    advice = "Another machine has the name of this Node now. Check the machine, then release the node."
     return replace(incident, advice=advice, needs=Needs.INSPECTION.value)
 
 

@@ -105,7 +105,7 @@ def _incident(state: NodeState, at: datetime, evidence: str, title: str, advice:
         last=KernelPosition(state.machine.boot_id),
         evidence=evidence,
         title=title,
-        advice=f"{advice} `konductor-like reset {state.name}` removes the taint.",
+        advice=f"{advice} `konductor-like reset {state.name}` releases the node.",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from konductor_like.model import (
     DroppedFault,
@@ -11,12 +11,10 @@ from konductor_like.model import (
     Growth,
     Incident,
     IncidentKey,
-    NodeGpus,
     NodeRecord,
     NodeState,
     ReleaseHow,
     SkipReason,
-    Snapshot,
 )
 from konductor_like.policy.health import tainting
 
@@ -47,10 +45,6 @@ class NodeUpdate:
     """Two machines report under the node's name, so a fault cannot be attributed to either (rule 3)."""
     deferred: Mapping[IncidentKey, int] = field(default_factory=dict)
     """The deferred incidents, and until when (a Loki timestamp)."""
-    gpus: NodeGpus | None = None
-    """The node's GPUs as they were counted; None if GPUs are not counted."""
-    notes_gpus: bool = False
-    """Whether the record is written for the count of GPUs alone."""
     returned: ReleaseHow | None = None
     """How the controller itself takes the taint off; None if it does not."""
 
@@ -70,12 +64,3 @@ class NodeUpdate:
         if self.state.blocked:
             return SkipReason.BLOCKED
         return SkipReason.AMBIGUOUS if self.ambiguous else None
-
-
-def unchanged(state: NodeState, snapshot: Snapshot) -> NodeUpdate:
-    """Return the update of a node with nothing new."""
-    name, gpus = state.name, snapshot.gpus
-    update = NodeUpdate(state, state.record, ambiguous=name in snapshot.ambiguous)
-    if gpus is None:
-        return update
-    return replace(update, gpus=gpus.nodes.get(name), notes_gpus=name in gpus.unnoted)

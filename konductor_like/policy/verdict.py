@@ -7,15 +7,17 @@ written, and whether its kernel log is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 
-from konductor_like.model import Incident, IncidentState, Needs, NodeState, Role, Severity
+from konductor_like.model import Incident, IncidentState, MetBy, Needs, NodeRecord, NodeState, Role, Severity
 from konductor_like.model.text import span_text
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.guards import ORDER, PASSING, Blocker, Guard
-from konductor_like.policy.health import Health
+from konductor_like.policy.endings import OPEN, identity, is_grave
+from konductor_like.policy.guards import ORDER, PASSING, Blocker, Guard, lasting_blocker
+from konductor_like.policy.health import Health, tainting
 from konductor_like.policy.needs import (
     REPLACE_ADVICE,
     counting,
@@ -25,7 +27,7 @@ from konductor_like.policy.needs import (
     need_of_incident,
     unrepaired,
 )
-from konductor_like.policy.wording import name_of
+from konductor_like.policy.wording import check_and_release, name_of
 
 GRAVEST_FIRST = {severity: place for place, severity in enumerate(Severity)}
 _UNREAD = "check that the controller runs; its log and /readyz show why it does not read the kernel logs"
@@ -114,10 +116,10 @@ def _next(
 ) -> tuple[Action, str]:
     """Return the next action, and its words; the first that applies."""
     name, record = state.name, state.record
-    if state.tainted and all(blocker.guard in PASSING for blocker in blockers):
-        return Action.WAIT, _waits(blockers, policy)
     if refused:
         return Action.FIX_CONTROLLER, refused
+    if state.tainted and all(blocker.guard in PASSING for blocker in blockers):
+        return Action.WAIT, _waits(blockers, policy)
     is_unexplained = state.tainted and not counting(record, tainted=True) and not record.life.marked
     if fault is not None and not is_unexplained:
         return action_on(fault, state)
@@ -126,7 +128,7 @@ def _next(
     if state.record_problem:
         return (
             Action.CLEAR_RECORD,
-            f"somebody edited its record; `konductor-like reset {name} --purge` clears it",
+            f"somebody edited its record; `konductor-like reset {name} --purge` removes the record",
         )
     return Action.NONE, ""
 
@@ -147,8 +149,7 @@ def action_on(incident: Incident, state: NodeState) -> tuple[Action, str]:
     if state.tainted and state.record.life.marked and incident.needs != Needs.REPLACEMENT:
         return Action.REPLACE, f"The node failed too often. {REPLACE_ADVICE}"
     if met := met_words(incident):
-        words = f"Its need was {met}. Test the node, then `konductor-like reset {state.name}`."
-        return Action.CHECK_AND_RELEASE, words
+        return Action.CHECK_AND_RELEASE, f"Its need was {met}. {check_and_release(state.name)}"
     own = unrepaired(state) if incident.by_person else []
     if own:
         words = f"Before that the node needs: {need_of_incident(own[0])} ({name_of(own[0])})."
@@ -174,7 +175,7 @@ def accusing(state: NodeState) -> list[Incident]:
         if incident.state is IncidentState.RELEASED:
             return False
         if incident.state is IncidentState.PENDING:
-            return not state.tainted
+            return not state.tainted and incident.ack is None
         explained = incident.ack is not None or incident.role is Role.COLLATERAL
         return incident.taints or (incident.severity in _ACCUSING and not explained)
 
@@ -183,3 +184,44 @@ def accusing(state: NodeState) -> list[Incident]:
         # The incident that taints the node comes first, before any suspicion.
         key=lambda incident: (not incident.taints, GRAVEST_FIRST[incident.severity], incident.first_ns),
     )
+
+
+def reboot_words(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: datetime) -> str:
+    """Return what a reboot means for a node with open incidents; empty without either.
+
+    ``state`` has the record as it was read, ``record`` is the one after the boot.
+    """
+    known = state.record.machine
+    if known is None or not state.machine.rebooted_since(known):
+        return ""
+    if not any(each.state in OPEN and is_grave(each) for each in state.record.incidents):
+        return ""
+    return " ".join(("The machine has rebooted.", *_consequences(state, record, policy, now)))
+
+
+def _consequences(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: datetime) -> Iterator[str]:
+    after, boot_id = replace(state, record=record), state.machine.boot_id
+    reasons = [each for each in tainting(record) if each.last.boot_id != boot_id] if state.tainted else []
+    by_reboot = [name_of(each) for each in reasons if each.met_by is MetBy.REBOOT]
+    if by_reboot:
+        yield f"That meets the needs of {', '.join(by_reboot)}."
+    unmet = [f"{name_of(each)} ({need_of_incident(each)})" for each in reasons if each.met_by is None]
+    if unmet:
+        yield f"It does not meet the needs of {', '.join(unmet)}."
+    elif again := unrepaired(after):
+        yield f"It has failed again since: {', '.join(map(name_of, again))}."
+    elif reasons:
+        blocker, release = lasting_blocker(after, policy, now), check_and_release(state.name)
+        if blocker is None:
+            explain = f"`konductor-like explain node {state.name}`"
+            yield f"The node returns by itself, on probation, if nothing speaks against it: {explain}."
+        elif blocker.guard is Guard.RETURNS_OFF:
+            yield f"The taint stays. {release}"
+        else:
+            yield f"The taint stays, because {blocker.words}. {release}"
+    before = {identity(each) for each in state.record.incidents if each.state is IncidentState.HELD}
+    held = [each for each in record.incidents if identity(each) in before]
+    if over := [name_of(each) for each in held if each.state is IncidentState.RELEASED]:
+        yield f"Held back until now, and ended by the reboot: {', '.join(over)}."
+    if held := [each for each in held if each.state is IncidentState.HELD]:
+        yield f"Still held back, because a reboot does not repair it: {', '.join(map(name_of, held))}."

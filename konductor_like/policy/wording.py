@@ -51,6 +51,11 @@ def describe(incident: Incident) -> str:
     return f"{name}{test}{by_user}: {incident.title}.{escalated_because} {incident.advice}{evidence}"
 
 
+def check_and_release(node: str) -> str:
+    """Return what a person does with a node that is repaired."""
+    return f"Run diagnostics (`dcgmi diag -r 3`), then release the node: `konductor-like reset {node}`."
+
+
 def why_not_tainted(refused: SkippedTaint, state: NodeState, brake: BrakeState) -> str:
     """Return why the controller does not taint a node that has a reason for a taint.
 

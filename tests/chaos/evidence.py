@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from konductor_like.model import (
@@ -22,7 +22,7 @@ from konductor_like.model import (
     NodeState,
     Source,
 )
-from tests.chaos.machines import Occurrence, seconds
+from tests.chaos.machines import Occurrence
 
 Node = dict[str, Any]
 _OUR_NAMES = (HEALTH_LABEL, NEEDS_LABEL, RECORD_ANNOTATION)
@@ -108,36 +108,8 @@ def without_ours(node: Mapping[str, Any]) -> Node:
 
 # Taints that no fatal line explains
 
-CONTAINED = 94
-TIMES = 3
-"""Number of failures of one GPU that taint its node; fewer do not."""
-APART_NS = seconds(60)
-"""Nanoseconds within which two lines are one failure."""
-
 
 def may_justify_taint(uncovered: Sequence[Occurrence]) -> bool:
-    """Whether a threshold may be reached: by lines of one GPU, or by kernel and pod lines together."""
-    jobs = {o.job for o in uncovered if o.job is not None}
-    groups = _by_gpu(uncovered).values()
-    return any(len(group) >= TIMES for group in groups) or bool(groups and jobs)
-
-
-def must_taint(sure: Iterable[Occurrence]) -> Iterator[str]:
-    """Describe each GPU whose contained memory errors have certainly reached the threshold (3 failures)."""
-    for (code, gpu), group in _by_gpu(sure).items():
-        if code != CONTAINED or any(len(o.timestamps) > 1 for o in group):
-            continue
-        times, last_ns = 0, -APART_NS
-        for at_ns in sorted(o.first_ns for o in group):
-            times += at_ns - last_ns > APART_NS
-            last_ns = at_ns
-        if times >= TIMES:
-            yield f"{times} times Xid {code} on {gpu}"
-
-
-def _by_gpu(occurrences: Iterable[Occurrence]) -> dict[tuple[int | None, str | None], list[Occurrence]]:
-    found: defaultdict[tuple[int | None, str | None], list[Occurrence]] = defaultdict(list)
-    for o in occurrences:
-        if o.source is Source.KERNEL:
-            found[o.finding.code, o.finding.gpu].append(o)
-    return found
+    """Whether lines may reach a threshold together: three of one GPU, or a kernel line and a pod's."""
+    gpus = Counter(o.finding.gpu for o in uncovered if o.source is Source.KERNEL)
+    return any(times >= 3 for times in gpus.values()) or bool(gpus and len(gpus) < len(uncovered))

@@ -30,7 +30,7 @@ _BOOTED: tuple[Step, ...] = (*OUT, Reboot(0), ROUND)
 """A fault, and the boot that meets its need."""
 _BACK_SOON: tuple[Step, ...] = (*_BOOTED, *HEARD[:6])
 """One more minute, and the node returns."""
-_REMOVED: tuple[Step, ...] = (Untaint(0), ROUND, Wait(61.0))
+_REMOVED = (Untaint(0), ROUND, Wait(61.0))
 
 GUARD_EXAMPLES: dict[str, Schedule] = {
     "a node that is opted out after its reboot stays tainted": case(
@@ -124,5 +124,10 @@ BESIDE: dict[Guard, tuple[Guard, ...]] = {
 }
 """The guards that hold wherever this one does, so that a mutant has to break them too: a reboot does not meet
 what a person, an inspection or a replacement is needed for."""
+GUARDED: dict[Guard, str] = {
+    Guard.OTHER_MACHINE: "a decision adapts the record first, and the faults then need an inspection",
+    Guard.RETURN_LIMIT: "no more nodes are chosen than the hour still allows",
+}
+"""The other mechanism that keeps the node out where the guard does not hold."""
 OF_THE_COMMAND_LINE = (Guard.NOT_RUNNING, Guard.NOT_PUBLISHED)
 """The guards that no controller has."""

@@ -9,7 +9,7 @@ from tests.chaos.examples import BACK, HEARD, OUT, ROUND, SLOW, case
 from tests.chaos.harm import ForgeLease, ForgeRecord, Overwritten, RefuseReturns
 from tests.chaos.people import Reset
 from tests.chaos.schedule import Schedule
-from tests.chaos.steps import Kill, Reboot, Step, Wait, Xid
+from tests.chaos.steps import Flood, Kill, Reboot, Step, Wait, Xid
 
 _BOTH_OUT: tuple[Step, ...] = (Xid(0, 79), ROUND, Xid(1, 48), ROUND)
 _BOTH_BACK: tuple[Step, ...] = (Reboot(0), Reboot(1), ROUND, *HEARD)
@@ -17,6 +17,7 @@ _NEXT: tuple[Step, ...] = (Kill(0), ROUND)
 """Another controller, which reads the Lease."""
 
 HARM_EXAMPLES: dict[str, Schedule] = {
+    "a driver that names ever new GPUs does not fill the record": case((1,), Flood(0), Xid(1, 79), ROUND),
     "a return that is refused for good keeps no other node out": case(
         (0,),
         *(*_BOTH_OUT, RefuseReturns(0), *_BOTH_BACK, *HEARD),

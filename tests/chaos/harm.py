@@ -158,7 +158,6 @@ class ForgeLease:
                 return
             if self.part == Control.RESUME:
                 world.ledger.brake.person_resumes()
-                world.ledger.returns.person_resumes()
         else:
             lease = stored.load()
             notes = lease["metadata"].setdefault("annotations", {})

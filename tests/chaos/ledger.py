@@ -47,6 +47,8 @@ from tests.chaos.returns import BY_REBOOT, Returns, how_of, is_timed
 if TYPE_CHECKING:
     from tests.chaos.world import World
 
+GPUS_MOST = 16
+"""The most GPUs that a machine has, whatever a log says."""
 MARGIN_NS = seconds(2)
 """Nanoseconds within which the order of two times is not checked."""
 
@@ -130,8 +132,6 @@ class Ledger:
         """Occurrences that a release covers, by the uid of the Node."""
         self._ever_recorded: set[Occurrence] = set()
         """Occurrences that were in the record of a node at any time."""
-        self.acked_ns: defaultdict[str, list[int]] = defaultdict(list)
-        """When a person acknowledged incidents, by node."""
         self.released_ns: defaultdict[str, list[int]] = defaultdict(list)
         """When a node was released, by node."""
         self.parts_ns: defaultdict[tuple[str, IncidentKey], list[int]] = defaultdict(list)
@@ -142,14 +142,8 @@ class Ledger:
         self.writes: Counter[str] = Counter()
         self.timed: Counter[str] = Counter()
         """Number of writes that follow from the time alone, such as the end of a probation, by node."""
-        self.allowed: Counter[str] = Counter()
-        """Number of additional writes that edits, releases and reboots justify, by node."""
-        self.terms = 0
-        """Number of times that a process started to lead."""
         self.clock_ahead_ns = 0
         """The most nanoseconds by which the clock of a controller was ahead of true time."""
-        self.touched: set[str] = set()
-        """Nodes that a person wrote to, or that somebody deleted."""
         self.left_alone: set[str] = set()
         """Nodes that a person had the controller leave alone for a while: faults of then taint nothing."""
         self._kept: dict[str, str] = {}
@@ -163,14 +157,13 @@ class Ledger:
         """Note that a process leads; without a checkpoint it acts on the last 15 minutes only (rule 5)."""
         if checkpoint is None or set(checkpoint.read_ns) != set(Source):
             self.starts_without_cursor_ns.append(self._world.clock.true_ns)
-        self.terms += 1
         self._world.log(f"   {process.name} leads")
 
     def lease_touched(self) -> None:
         """Note that a person deleted the Lease or damaged it."""
         self._lease_lost_seconds = self._world.clock.seconds()
         self.brake.person_resumes()
-        self.returns.lease_lost()
+        self.returns.forgotten()
         self.starts_without_cursor_ns.append(self._world.clock.true_ns)
 
     def starts_write(self, process: Process) -> None:
@@ -196,7 +189,6 @@ class Ledger:
             self.break_(f"a write to {name} changes fields that are not ours")
         old, new = self._world.decode(before), self._world.decode(after)
         if process is None:
-            self.touched.add(name)
             self._written_by_person(name, old, new)
         else:
             self._written_by(process, name, old, new, late=late, step=step)
@@ -208,20 +200,16 @@ class Ledger:
         if after is None:
             return
         old, new = self._world.decode(before), self._world.decode(after)
-        self.allowed[name] += 2
         if old.tainted and not new.tainted and old.record.life.tainted_at is not None:
             self._cover(name, old.machine.node_uid, old.record)
 
     def _written_by_person(self, name: str, old: NodeState, new: NodeState) -> None:
         """Note a command's write: a reset releases, a taint and an acknowledgement do not."""
-        self.allowed[name] += 2
         marks, purged = new.record.releases, new.as_read.record is None
         if marks[:1] != old.record.releases[:1] and marks and marks[0].how.covers is Covers.NAMED:
             self._cover_part(name, old, new)
         elif purged or marks[:1] != old.record.releases[:1]:
             self._cover(name, new.machine.node_uid, old.record)
-        if {i.ack for i in new.record.incidents} - {i.ack for i in old.record.incidents}:
-            self.acked_ns[name].append(self._world.clock.true_ns)
         if any(i.by_person and i.state is IncidentState.ACTIVE for i in new.record.incidents):
             self._tainted_by_person[name] = self._world.machines[name]
             self.brake.person_taints(name)
@@ -233,14 +221,11 @@ class Ledger:
         node had before: it counts as released. It can hide no later fault, and nothing of another node.
         """
         self.forgers.add(name)
-        self.touched.add(name)
-        self.allowed[name] += 4
         self.released_ns[name].append(self._world.clock.true_ns)
-        self.returns.forged(name)
+        self.returns.forgotten(name)
 
     def deleted(self, name: str, before: Node) -> None:
         """Note that a Node is deleted; a taint that it had counts as not removed."""
-        self.touched.add(name)
         state, machine = self._world.decode(before), self._world.machines[name]
         if state.tainted and state.record.life.tainted_at is not None:
             self._deleted_tainted[name] = machine
@@ -307,16 +292,17 @@ class Ledger:
             self._cover(name, old.machine.node_uid, old.record)
         if is_timed(old.record, new.record):
             self.timed[name] += 1
-            self.allowed[name] += 1
         if lost := lost_ack(old.record, new.record):
             self.break_(f"{process.name} forgets that {lost.key.rule} on {name} was acknowledged")
         for i in new.record.incidents:  # rule 17
             if i.role is Role.COLLATERAL and i.severity.taints and i.key.rule not in DEFERRING_RULES:
                 self.break_(f"{process.name} calls {i.key.rule} on {name} collateral")
+        gpus = Counter(i.key.rule for i in new.record.incidents if i.key.gpu is not None)
+        if gpus and max(gpus.values()) > GPUS_MOST:
+            self.break_(f"{process.name} notes {max(gpus.values())} GPUs of one rule on {name}")
         if new.tainted and not old.tainted:
             self.tainted_once += 1
             self._check_taint(process, name, old, new)
-            self.returns.tainted(new)
             for sentence in self.brake.broken_by(process, old, new, step):
                 self.break_(sentence)
 
@@ -370,8 +356,6 @@ class Ledger:
         self._tainted_by_person.pop(name, None)
         self._deleted_tainted.pop(name, None)
         self.released_ns[name].append(now_ns)
-        self.returns.person_released(name)
-        self.allowed[name] += 2
         known = [i for i in record.incidents if i.state is not IncidentState.PENDING]
         for o in self.of(name):
             if read_by(o, record.read) or recorded_in(o, known):
@@ -387,16 +371,12 @@ class Ledger:
         for i in closed:
             self.parts_ns[name, i.key].append(now_ns)
             self._covered[uid].update(o for o in self.of(name) if recorded_in(o, [i]))
-        self.allowed[name] += 2 + 2 * len(closed)
-        if old.tainted and not new.tainted:
-            self.returns.person_released(name)
         plain = self._world.machines[name].plain
         self.happened[f"release in part, {'plain dmesg' if plain else 'kernel-log reader'}"] += 1
 
     def _cover_by_controller(self, old: NodeState, new: NodeState) -> None:
         """Note a release by the controller: of a test, or of what is recorded of earlier boots."""
         self._deleted_tainted.pop(old.name, None)
-        self.allowed[old.name] += 2
         known = [i for i in old.record.incidents if i.state is not IncidentState.PENDING]
         for o in self.of(old.name):
             tested = o.finding.severity is Severity.TEST and recorded_in(o, known)

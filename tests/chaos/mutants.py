@@ -14,11 +14,11 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role, Source
+from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role
 from konductor_like.policy.guards import Guard
 from konductor_like.policy.lifecycle import Happening
 from tests.chaos.examples import EXAMPLES
-from tests.chaos.examples_of_guards import BESIDE, GUARD_EXAMPLES, KEPT_BY, OF_THE_COMMAND_LINE
+from tests.chaos.examples_of_guards import BESIDE, GUARD_EXAMPLES, GUARDED, KEPT_BY, OF_THE_COMMAND_LINE
 from tests.chaos.examples_of_harm import HARM_EXAMPLES
 from tests.chaos.mutant import Mutant
 from tests.chaos.schedule import play, schedule_of
@@ -248,9 +248,6 @@ MUTANTS: dict[str, Mutant] = {
         _returns(None),
         example="a node that was released is tainted by its next fault",
     ),
-    "every grown count is written at once": Mutant(
-        "policy.is_due", _returns(True), example="a count that grows is written once in ten minutes"
-    ),
     # Nothing acts twice
     "kernel positions recognise no replay": Mutant(
         "model.KernelPosition.at_or_before", _returns(None), seed=11
@@ -280,6 +277,10 @@ MUTANTS: dict[str, Mutant] = {
         "policy.bears_suspect_taint",
         lambda real: lambda state, *rest, **more: bool(state.suspect_tainted or real(state, *rest, **more)),
         seed=10,
+    ),
+    "a record has any number of GPUs": Mutant(
+        *("policy.GPUS_OF_RULE_MOST", lambda _: 1000),
+        example="a driver that names ever new GPUs does not fill the record",
     ),
     # The brake
     "the brake allows no taint": Mutant(
@@ -357,7 +358,15 @@ MUTANTS: dict[str, Mutant] = {
         example="link failures of a rack after a GPU's failure are collateral",
     ),
     "every fatal fault may be collateral": Mutant(
-        "policy.Evidence.is_deferrable", lambda _: property(lambda each: each.severity.taints), seed=25
+        *("policy.Evidence.is_deferrable", lambda _: property(lambda each: each.severity.taints)),
+        example="two GPUs of a rack that fail one after the other both taint",
+    ),
+    "a fault that a failure elsewhere explains counts": Mutant(
+        *(
+            "policy.evidence_that_counts",
+            lambda _: lambda found, *_rest: [each for each in found if not each.recorded],
+        ),
+        example="page faults that failures of another node explain taint only that node",
     ),
     "nothing is deferred": Mutant(
         *("policy.deferred_of", _returns({})),
@@ -370,66 +379,15 @@ MUTANTS: dict[str, Mutant] = {
         *("policy.named", _no_failure_group_keeps_its_name),
         guarded="another name alone causes no write",
     ),
-    # Repeated faults of one GPU
-    "a threshold is one too low": Mutant(
-        "policy._threshold_reached", _threshold_off_by(-1), example="two failures of a GPU do not taint"
-    ),
+    # Evidence from before a restart, or that is read late
     "a threshold is one too high": Mutant(
         *("policy._threshold_reached", _threshold_off_by(1)),
         example="three failures of a GPU taint, even with a restart between them",
-    ),
-    "lines of one failure count one by one": Mutant(
-        "policy.EPISODE_NS", lambda _: 0, example="many lines of one failure count once"
-    ),
-    "a release does not end the count": Mutant(
-        *("policy.dealt_with_until_ns", _returns(0)),
-        example="a link failure right after a reset is deferred again",
-    ),
-    "a reboot does not end the count": Mutant(
-        "policy.boot_in", _returns(None), example="a reboot ends the count"
     ),
     "the past is forgotten at a restart": Mutant(
         "policy.with_past",
         _first_argument,
         example="three failures of a GPU taint, even with a restart between them",
-    ),
-    # Page faults of a GPU, of a job, or of another node
-    "all the jobs of one failure count": Mutant(
-        *("policy._distinct_jobs", lambda _: lambda own: len({job for each in own for job in each.jobs})),
-        example="page faults that may be of any of three jobs do not taint",
-    ),
-    "one job counts once per fault": Mutant(
-        "policy._distinct_jobs",
-        lambda _: lambda own: sum(bool(each.jobs) for each in own),
-        example="page faults in one job are the job's and do not taint",
-    ),
-    "page faults get no job from pods": Mutant(
-        "policy._with_jobs", _first_argument, example="page faults in three jobs are the GPU's and taint"
-    ),
-    "a fault that a failure elsewhere explains counts": Mutant(
-        *(
-            "policy.evidence_that_counts",
-            lambda _: lambda found, *_rest: [each for each in found if not each.recorded],
-        ),
-        example="page faults that failures of another node explain taint only that node",
-    ),
-    # Memory errors that a pod prints
-    "a pod's memory error alone taints": Mutant(
-        "policy._confirmed_by", _returns("a pod says so"), example="a pod's memory error alone does not taint"
-    ),
-    "no kernel line confirms a memory error": Mutant(
-        "policy._confirmed_by", _returns(""), example="a pod's memory error and the kernel's taint"
-    ),
-    "an Xid of a job's end confirms a memory error": Mutant(
-        *("policy._confirms", lambda _: lambda _rule, other: other.source is Source.KERNEL),
-        example="an Xid that any end of a job prints confirms no memory error",
-    ),
-    "a memory error is confirmed at any later time": Mutant(
-        *(
-            "policy._confirmed_by",
-            lambda real: lambda rule, *rest: real(replace(rule, within_seconds=86_400), *rest),
-        ),
-        example="a kernel line twelve minutes later confirms no memory error",
     ),
     "a kernel line that comes late confirms nothing": Mutant(
         *("policy._confirmed_by", _only_pod_lines_confirm),
@@ -437,10 +395,6 @@ MUTANTS: dict[str, Mutant] = {
     ),
 }
 
-GUARDED: dict[Guard, str] = {
-    Guard.OTHER_MACHINE: "a decision adapts the record first, and the faults then need an inspection",
-    Guard.RETURN_LIMIT: "no more nodes are chosen than the hour still allows",
-}
 MUTANTS |= {
     f"the guard {guard} never holds": Mutant(
         "policy.guards.blockers",

@@ -79,7 +79,6 @@ class Resume:
     def take(self, world: World) -> None:
         if write_control(world, model.ControlAct(model.Control.RESUME, world.clock.moment(), "ann")):
             world.ledger.brake.person_resumes()
-            world.ledger.returns.person_resumes()
 
 
 @dataclass(frozen=True, slots=True)

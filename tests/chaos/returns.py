@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,6 @@ HOUR_NS = seconds(3600)
 MARGIN_NS = seconds(2)
 BEHIND_NS = seconds(120)
 """Nanoseconds by which a decision may be older than its write, and heartbeats later than the lines."""
-RETURNS_WATCHED, RELAPSES_MOST = 10, 3
 
 
 def how_of(record: NodeRecord) -> str:
@@ -61,33 +59,13 @@ def _facts(record: NodeRecord) -> set[tuple[str, str]]:
     return {(i.key.rule, i.state.value) for i in record.incidents if not (i.has_line or i.by_person)}
 
 
-@dataclass(slots=True)
-class Return:
-    """One return by the controller."""
-
-    name: str
-    uid: str
-    at_ns: int
-    """When a controller decided it."""
-    on_probation: bool = True
-    """Whether neither a fault nor a person ended the probation."""
-    relapsed_ns: int | None = None
-    """When the node failed on probation; None if it did not."""
-
-
 class Returns:
     """Checks every taint that a controller removes."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.made: list[Return] = []
-        """All returns after a reboot, the latest last."""
-        self.relapses = 0
-        """Number of returned nodes that failed on probation, which shows that schedules do something."""
-        self._resumed_ns = 0
-        """When a person last resumed."""
-        self._relapsed: set[str] = set()
-        """Uids of the Nodes that relapsed and that no person has released since."""
+        self.made: list[tuple[str, int]] = []
+        """The node and the time of each return after a reboot, the latest last."""
         self._heartbeats: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
         """The Loki timestamps of all heartbeats, by node and boot."""
         self._printed: set[tuple[str, str]] = set()
@@ -120,40 +98,9 @@ class Returns:
         """Note that this line of a kernel-log reader tells of records that nobody heard."""
         self._losing.add(text)
 
-    def person_resumes(self) -> None:
-        """Note that relapses until now no longer count for the fleet."""
-        self._resumed_ns = self._world.clock.true_ns
-
-    def lease_lost(self) -> None:
-        """Note that the Lease was deleted or damaged: only the nodes themselves still remember returns."""
-        self.made = [each for each in self.made if self._uid_now(each.name) == each.uid]
-
-    def forged(self, name: str) -> None:
-        """Note that a node's own record no longer tells of its returns."""
-        self.person_released(name)
-        self.made = [each for each in self.made if each.name != name or each.relapsed_ns]
-
-    def person_released(self, name: str) -> None:
-        """Note a person's release: it ends a probation, and only the controller's rules say more."""
-        self._relapsed.discard(self._uid_now(name))
-        for each in self.made:
-            each.on_probation = each.on_probation and each.name != name
-
-    def tainted(self, new: NodeState) -> None:
-        """Note a taint by a controller: on probation it is a relapse."""
-        uid, now_ns = new.machine.node_uid, self._world.clock.true_ns
-        last = next((each for each in reversed(self.made) if each.uid == uid), None)
-        if last is None or not last.on_probation or not any(map(_is_fault, new.record.incidents)):
-            return
-        last.on_probation = False
-        if now_ns < last.at_ns + seconds(self._world.setup.probation_seconds) - self._slack_ns():
-            last.relapsed_ns = now_ns
-            self.relapses += 1
-            self._relapsed.add(uid)
-
-    def last_of(self, name: str) -> Return | None:
-        """Return the latest return of a node by itself; None if there was none."""
-        return next((each for each in reversed(self.made) if each.name == name), None)
+    def forgotten(self, name: str | None = None) -> None:
+        """Note that the Lease, or a node's own record, no longer tells of returns."""
+        self.made = [each for each in self.made if name not in (None, each[0])]
 
     # What is checked
 
@@ -169,7 +116,7 @@ class Returns:
                 yield f"{who}, although {why}"
             # A process that was stopped, or whose answer is lost, writes later than it decides.
             at_ns = min(unix_ns(new.record.releases[0].at), self._world.clock.true_ns)
-            self.made.append(Return(new.name, new.machine.node_uid, at_ns))
+            self.made.append((new.name, at_ns))
         elif how == BY_TIME:
             for why in self._test_goes_on(old):
                 yield f"{who}, although {why}"
@@ -195,7 +142,7 @@ class Returns:
         is_paused = self._world.ledger.brake.pauses(step) and process.reads_lease()
         if is_paused and not (late or process.waits_for(old.name)):
             yield "tainting is paused"
-        yield from self._fleet_against(old, now_ns)
+        yield from self._rate_against(now_ns)
         if self._world.setup.probation_seconds and new.record.life.probation_until is None:
             yield "it is not on probation"
 
@@ -253,28 +200,18 @@ class Returns:
         }
         yield from (why for why, holds in against.items() if holds)
 
-    def _fleet_against(self, old: NodeState, now_ns: int) -> Iterator[str]:
-        if old.machine.node_uid in self._relapsed:
-            yield "it relapsed before"
-        counted_ns = self._resumed_ns + self._slack_ns()
-        last = self.made[-RETURNS_WATCHED:]
-        if len({each.name for each in last if (each.relapsed_ns or 0) > counted_ns}) >= RELAPSES_MOST:
-            yield f"{RELAPSES_MOST} of the last returned nodes relapsed"
-        lately = {each.name for each in self.made if each.at_ns > now_ns - HOUR_NS + self._slack_ns()}
+    def _rate_against(self, now_ns: int) -> Iterator[str]:
+        lately = {name for name, at_ns in self.made if at_ns > now_ns - HOUR_NS + self._slack_ns()}
         most = self._world.settings.returns_per_hour
         if len(lately) >= most:
             yield f"{len(lately)} nodes returned in the last hour, and {most} may"
 
     def _test_goes_on(self, old: NodeState) -> Iterator[str]:
         """Describe what forbids the end of a test."""
-        limit_seconds = self._world.settings.test_seconds
-        if not limit_seconds:
+        if not self._world.setup.test_seconds:
             yield "tests do not end"
         reasons = [i for i in old.record.incidents if i.taints and _is_open(i)]
         yield from (f"{i.key.rule} is no test" for i in reasons if i.severity is not Severity.TEST)
-        now_ns = self._world.clock.true_ns + self._slack_ns()
-        if any(i.last_ns + seconds(limit_seconds) > now_ns for i in reasons):
-            yield "the test has not ended"
 
     # Helpers
 
@@ -284,16 +221,6 @@ class Returns:
         nodes_ns = max((seconds(300) for machine in machines if machine.clock_was_set), default=0)
         return MARGIN_NS + self._world.ledger.clock_ahead_ns + nodes_ns
 
-    def _uid_now(self, name: str) -> str:
-        stored = self._world.nodes.stored(name)
-        return "" if stored is None else self._world.decode(stored).machine.node_uid
-
 
 def _is_open(incident: Incident) -> bool:
     return incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
-
-
-def _is_fault(incident: Incident) -> bool:
-    """Whether an incident is a reason for a taint, and neither a test nor a person's taint."""
-    test = incident.severity is Severity.TEST or incident.by_person
-    return incident.taints and incident.state is IncidentState.ACTIVE and not test

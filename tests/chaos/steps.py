@@ -310,7 +310,6 @@ class Reboot:
             world.machines[name].system_id = f"system-{name}-{world.uuid()}"
         world.machines[name].reboot(world.uuid(), world.clock.true_ns)
         world.later(self.posted_after, lambda: world.nodes.post_boot(name))
-        world.ledger.allowed[name] += 4
         world.advance(0.001)
 
 
@@ -346,7 +345,6 @@ class Register:
             world.lines.files[name] = []
             world.machines[name] = Machine(system, old.plain, world.uuid(), world.clock.true_ns)
         world.nodes.put(name)
-        world.ledger.allowed[name] += 2
 
 
 # Servers

@@ -131,7 +131,7 @@ def test_a_fault_whose_end_the_driver_reported_is_shown_with_the_time() -> None:
     one = recorded(incidents=(replace(incident("xid.154"), ended_ns=ago_ns(60)),))
 
     assert "ended: the driver reported it 60s ago (" in shown(one)["Fault"]
-    assert "the fault stays open until `konductor-like reset`" in shown(one)["Fault"]
+    assert "it stays open until `konductor-like reset` releases it" in shown(one)["Fault"]
     [fault] = document(one)["node"]["faults"]
     assert fault["endedAt"] == "2026-05-06T11:59:00Z"
 

@@ -70,7 +70,7 @@ def test_a_met_need_is_shown_with_its_time_and_asks_for_a_test_and_a_reset(
 
     text, page = run("status").out, run("explain", "gpu-1").out
     for shown in (text, page):
-        assert f"Its need was met by the reboot seen at {at}. Test the node, then" in " ".join(shown.split())
+        assert f"Its need was met by the reboot seen at {at}. Run diagnostics" in " ".join(shown.split())
         assert "Drain the node and reboot it." not in shown
     assert f"none: met by the reboot seen at {at}" in page
     assert f"its need, reboot, was met by the reboot seen at {at}" in page

@@ -263,9 +263,9 @@ def test_no_return_is_promised_to_a_node_that_was_not_heard_in_full(
 @pytest.mark.parametrize(
     ("kept", "more", "why", "advice"),
     [
-        ({"gpu-1": "gap"}, 0, "its kernel log has a gap", "Test the node"),
-        ({"gpu-1": "moon"}, 0, "for a reason that this command does not know (moon)", "Test the node"),
-        ({"gpu-2": "gap"}, 3, "keeps more nodes out than its Lease can name", "Test the node"),
+        ({"gpu-1": "gap"}, 0, "its kernel log has a gap", "Run diagnostics"),
+        ({"gpu-1": "moon"}, 0, "for a reason that this command does not know (moon)", "Run diagnostics"),
+        ({"gpu-2": "gap"}, 3, "keeps more nodes out than its Lease can name", "Run diagnostics"),
         ({"gpu-1": "replaying"}, 0, "the controller still reads older lines", "returns by itself later"),
         ({"gpu-1": "too-young"}, 0, None, "returns by itself when its kernel log was heard for 10m"),
         ({"gpu-2": "gap"}, 0, None, "returns by itself when its kernel log was heard for 10m"),

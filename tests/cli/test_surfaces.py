@@ -44,7 +44,7 @@ from tests.policy.test_probation import on_probation, rebooted
 
 OTHER_GPU = "0000:1b:00"
 THIRD_GPU = "0000:9a:00"
-TO_TEST = "Test the node, then `konductor-like reset gpu-1`."
+TO_TEST = "Run diagnostics (`dcgmi diag -r 3`), then release the node: `konductor-like reset gpu-1`."
 NEEDS = {14: "none", 48: "gpu-reset", 63: "gpu-reset", 79: "reboot", 95: "gpu-reset"}
 SEVERITIES = {14: Severity.TEST, 63: Severity.SUSPECT}
 
@@ -308,7 +308,7 @@ def _named(shown: dict[str, Any]) -> str:
 def _is_silent_on_a_return(state: NodeState, texts: list[str]) -> bool:
     """Whether no text recommends a return while a fault of the present boot is open."""
     return not unrepaired(state) or not any(
-        words in text for text in texts for words in ("Test the node", "returns by itself")
+        words in text for text in texts for words in ("then release the node", "returns by itself")
     )
 
 

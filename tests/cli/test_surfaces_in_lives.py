@@ -33,6 +33,8 @@ from konductor_like.model import Change, Coverage, EventReason, Gap, Loss, Needs
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.time import SECOND_NS, unix_ns
 from konductor_like.notify.messages import KINDS, grouped, news_of_node, text_of
+from konductor_like.policy.decide import decide
+from konductor_like.policy.guards import to_publish
 from tests.cli.scenes import settings_of
 from tests.policy.answers import NAME, policy_of
 from tests.policy.lives import EVENTS, Life
@@ -41,16 +43,9 @@ LIVES = int(os.environ.get("KONDUCTOR_TEST_LIVES", "20"))
 STEPS = 24
 PARTS = 2
 OFFERS = re.compile(
-    r"[Tt]est the (node|machine)|(?<!no node )(?<!not )returns? by itself(?! any)|[Rr]eturned to service"
+    r"[Rr]un diagnostics|(?<!no node )(?<!not )returns? by itself(?! any)|[Rr]eturned to service"
 )
 """Words with which a surface offers or reports a return."""
-NOT_YET = {
-    "metric": "it leaves out a suspicion that is the fault of a tainted node",
-    "ambiguous": "status promises a return although two machines use the name",
-    "refused": "status promises a return although the API server refuses the write",
-    "given up": "status promises a return although the log of this boot has a gap soon after the reboot",
-}
-"""Surfaces, and facts that only the controller knows, for which the test fails today. It should be empty."""
 PROMISE = re.compile("returns by itself when")
 RANK = {needs.value: place for place, needs in enumerate(Needs)}
 
@@ -141,14 +136,15 @@ class WatchedLife(Life):
         )
 
     def attempts(self) -> Attempts:
-        """Return what the controller publishes of its writes."""
+        """Return what the controller publishes of its writes, and of guards that only it knows."""
+        kept = to_publish(decide(self.snapshot(), (), policy_of(self.ask), self.now).kept_out)
         if not self.ask.get("refused"):
-            return Attempts()
+            return Attempts("pod", kept_out=kept)
         failed, verb = (
             Attempt(since=self.now, error="denied"),
             Verb.UNTAINT if self.state.tainted else Verb.RECORD,
         )
-        return Attempts("pod", {Doing.WRITE: failed}, (Unwritten(NAME, verb),), others=1)
+        return Attempts("pod", {Doing.WRITE: failed}, (Unwritten(NAME, verb),), others=1, kept_out=kept)
 
     def keeps_promise(self) -> bool:
         """Whether the node returns within the next half hour if nothing happens."""
@@ -240,8 +236,9 @@ def broken_by(life: WatchedLife, told: Sequence[Change], seen: Counter[str] | No
     """Return what is wrong with the surfaces now, and with the Events of the last writes."""
     surfaces, state, seen = Surfaces(life), life.state, Counter() if seen is None else seen
     wrong = [wrong for change in told for wrong in _wrong_events(life, change)]
-    needs = {name: need for name, need in surfaces.needs().items() if name not in NOT_YET}
-    if state.as_read.record is not None or not state.tainted:  # a Node without a record gets no label
+    needs = surfaces.needs()
+    # A Node without a record gets no label, and a refused write changes none.
+    if (state.as_read.record is not None or not state.tainted) and not life.ask.get("refused"):
         needs["label"] = state.as_read.needs
     if len({*needs.values()}) > 1:
         wrong.append(f"needs: {needs}")
@@ -250,7 +247,7 @@ def broken_by(life: WatchedLife, told: Sequence[Change], seen: Counter[str] | No
         wrong += [f"{each}, and {failed} is unmet" for each in offers]
     is_promised = any(map(PROMISE.search, surfaces.told().values()))
     # While a gap is open, the promise says by itself that it does not hold yet.
-    if is_promised and not (life.ask.get("gap") or any(map(life.ask.get, NOT_YET))):
+    if is_promised and not life.ask.get("gap"):
         seen["promise"] += 1
         if not life.keeps_promise():
             wrong.append(f"a return is promised, and the controller keeps the node: {life.ask}")

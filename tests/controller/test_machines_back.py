@@ -161,7 +161,10 @@ def test_after_a_restart_of_the_controller_the_lease_tells_why_the_machine_was_o
         "Out of service since 2026-03-04T12:00:10Z for xid 79 on GPU 0000:4e:00, "
         "a person's taint (RMA 4711), deleted at 2026-03-04T12:01:00Z"
     )
-    assert incident.advice == "Test the machine, then `konductor-like reset gpu-1`."
+    assert (
+        incident.advice
+        == "Run diagnostics (`dcgmi diag -r 3`), then release the node: `konductor-like reset gpu-1`."
+    )
     assert (incident.needs, story.state.as_read.needs) == (Needs.INSPECTION, Needs.INSPECTION)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from konductor_like.cluster.errors import KubeTimeout
+from konductor_like.cluster.node_writer import Outcome, WriteResult
+from konductor_like.controller.fleet_monitor import FleetMonitor
+from konductor_like.controller.metrics import Metrics
 from konductor_like.controller.retries import thinned
 from konductor_like.detection import detect
-from konductor_like.model import EventReason, LogLine, Misnamed, Source, Verb
-from tests.controller.reconciling import Scene, xid
+from konductor_like.model import EventReason, LogLine, Misnamed, NodeRecord, NodeState, Source, Verb
+from tests.controller.reconciling import ANY, Scene, monitor, xid
 from tests.policy.scenes import at, fleet, ns
 
 
@@ -83,6 +87,25 @@ def test_of_the_names_that_no_node_has_the_newest_few_are_kept() -> None:
     known = scene.reconciler.misnamed(at(800))
 
     assert list(known) == ["x" * 253, *names[1:50]]
+
+
+def test_the_fleet_is_observed_once_before_each_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def observe(_self: FleetMonitor, nodes: Mapping[str, NodeState]) -> Mapping[str, NodeRecord]:
+        seen.append(len(nodes))
+        return {}
+
+    monkeypatch.setattr(FleetMonitor, "observe", observe)
+    scene = Scene(fleet=monitor(Metrics()))
+
+    scene.run(xid(), seconds=2)
+    assert seen == [10]
+
+    scene.cluster.moods["gpu-2"] = [WriteResult(ANY, Outcome.CONFLICT)]
+    scene.run(xid("gpu-2", seconds=3), seconds=4)
+    assert seen == [10, 10, 10]
+    assert scene.cluster.tainted == {"gpu-1", "gpu-2"}
 
 
 def test_an_exception_in_a_reconcile_loses_no_line() -> None:

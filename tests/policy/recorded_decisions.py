@@ -8,7 +8,9 @@ The file has questions and answers (see ``answers.py``). Answers occur many time
 nodes are those of ``odd_records.jsonl``, made by hand (each kind of record, and those that only damage or
 forgery explain), and of random lives.
 
-Changed since, on purpose: the five answers on ``more GPUs``, because each write of a record has its own act.
+Changed since, on purpose: five answers on ``more GPUs``, because each write of a record has its own act; the
+words for the release of a node; messages of ``GPUNodeRebooted`` that promised a return although a lasting
+guard keeps the node out.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def test_a_met_need_leaves_none_and_the_words_say_by_what_and_when() -> None:
     [incident] = state.record.incidents
     assert action_on(incident, state)[1] == (
         "Its need was met by the reboot seen at 2026-03-04T13:00:00Z. "
-        "Test the node, then `konductor-like reset gpu-1`."
+        "Run diagnostics (`dcgmi diag -r 3`), then release the node: `konductor-like reset gpu-1`."
     )
 
 

@@ -47,8 +47,9 @@ def returned_cluster(*faults: Fault) -> Cluster:
 def give_back(cluster: Cluster, seconds: float = 60) -> None:
     state = cluster.nodes["gpu-1"] = met(cluster.nodes["gpu-1"])
     update = replace(fold_faults(state, (), Snapshot({}), at(seconds)), returned=ReleaseHow.REBOOT)
-    admission = admit({}, replace(cluster.snapshot, nodes=cluster.nodes), cluster.rules, at(seconds))
-    cluster.apply(change_of(update, admission, cluster.rules, at(seconds)))
+    snapshot = replace(cluster.snapshot, nodes=cluster.nodes)
+    admission = admit({}, snapshot, cluster.rules, at(seconds))
+    cluster.apply(change_of(update, admission, snapshot, cluster.rules, at(seconds)))
 
 
 def test_the_controller_removes_its_taint_and_the_record_says_how() -> None:

@@ -91,9 +91,7 @@ def test_one_event_tells_of_the_reboot_what_it_meets_and_what_is_left() -> None:
     )
 
     assert (
-        rebooted("reboot")
-        .writes[-1]
-        .message.endswith("The taint stays: test the node, then `konductor-like reset gpu-1`.")
+        rebooted("reboot").writes[-1].message.endswith("then release the node: `konductor-like reset gpu-1`.")
     )
 
 

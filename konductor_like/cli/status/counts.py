@@ -13,7 +13,7 @@ from konductor_like.cli.status.report import StatusReport
 from konductor_like.model import Severity
 from konductor_like.model.time import moment_of
 from konductor_like.policy.health import Health
-from konductor_like.policy.needs import RANK, needs_on
+from konductor_like.policy.needs import RANK
 from konductor_like.policy.verdict import GRAVEST_FIRST
 
 ADVICES_SHOWN = 3
@@ -100,7 +100,7 @@ def fault_groups(nodes: Iterable[NodeReport]) -> list[FaultGroup]:
 def _group(rule: str, nodes: Sequence[NodeReport]) -> FaultGroup:
     faults = [node.fault for node in nodes if node.fault is not None]
     gravest = min(faults, key=lambda fault: GRAVEST_FIRST[fault.severity])
-    all_needs = {node.needs or needs_on(node.fault, node.state) for node in nodes if node.fault}
+    all_needs = {node.needs for node in nodes if node.needs is not None}
     needs = ", ".join(each.value for each in sorted(all_needs, key=RANK.__getitem__, reverse=True))
     since = moment_of(min(fault.first_ns for fault in faults))
     return FaultGroup(rule, gravest.title, gravest.severity, nodes, needs, since)
