@@ -121,15 +121,25 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
 
 def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     """Yield the text for people: the state and its reasons, the history, what to do."""
-    report, record, now = node.report, node.report.state.record, node.now
+    yield from _state(node)
+    yield from _history(node)
+    yield from _what_now(node)
+
+
+def _state(node: NodeExplanation) -> Iterator[Paragraph]:
+    report, state, now = node.report, node.report.state, node.now
     since = f" since {stamp(report.since)}, {age_of(report.since, now)}" if report.since else ""
     is_on = "is on" if report.health is Health.PROBATION else "is"
     yield "Node", f"{report.name} {is_on} {state_text(report)}{since}"
     yield "Decision", _decided(node)
     yield "Held back", [f"{_name(node, refused)}: {why}" for refused, why in node.held_back]
     yield "Stays out", _stays_out(node)
-    yield "Needs", need_in_words(record, tainted=report.state.tainted)
+    yield "Needs", need_in_words(state.record, tainted=state.tainted)
     yield "Return", _return(node)
+
+
+def _history(node: NodeExplanation) -> Iterator[Paragraph]:
+    report, record, now = node.report, node.report.state.record, node.now
     faults = sorted(
         record.incidents,
         key=lambda each: (
@@ -151,7 +161,10 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     if (act := record.act) is not None:
         by = f"by the controller with the rules {act.rules}" if act.rules else "by a person"
         yield "Last write", f"{_when(act.at, now)} {by}, audit id {act.id}"
-    stopped = node.controller.why_not_running(now)
+
+
+def _what_now(node: NodeExplanation) -> Iterator[Paragraph]:
+    report, stopped = node.report, node.controller.why_not_running(node.now)
     yield "Warning", [*report.warnings, stopped] if stopped else report.warnings
     yield "Rules", node.other_rules
     yield "Unknown", node.problem

@@ -104,7 +104,7 @@ def warnings_on(name: str, coverage: Coverage | None) -> Iterable[str]:
 
 
 def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
-    """Yield the notes on one node's kernel log, for the wide table."""
+    """Yield the notes on one node's kernel log."""
     if coverage is None:
         return
     for gap in coverage.gaps:

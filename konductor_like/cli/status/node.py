@@ -1,6 +1,6 @@
-"""The status of one node: everything that ``status`` and ``explain`` tell about it. Pure.
+"""The status of one node: a value with all that ``status`` and ``explain`` tell about it. Pure.
 
-The document and the texts are made of one value, so that no text knows a fact that another one lacks.
+The document and the texts render this value and derive no fact of their own.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def node_report(
         refused = ""
     found = verdict(
         state,
-        _known_blockers(state, controller, brake, now),
+        _known_blockers(state, heard, controller, brake, now),
         controller.policy,
         health,
         refused=refused,
@@ -157,7 +157,7 @@ def node_report(
 
 
 def _known_blockers(
-    state: NodeState, controller: ControllerReport, brake: BrakeState, now: datetime
+    state: NodeState, heard: CoverageState, controller: ControllerReport, brake: BrakeState, now: datetime
 ) -> Iterator[Blocker]:
     """Yield the guards that keep a tainted node out: those that the command sees, and what the Lease adds.
 
@@ -166,7 +166,7 @@ def _known_blockers(
     if controller.settings is None:
         yield Blocker(Guard.NOT_RUNNING, controller.why_settings_unknown)
         return
-    yield from blockers(state, _known(state, controller, now), controller.policy, now, brake)
+    yield from blockers(state, _known(state, heard, controller, now), controller.policy, now, brake)
     if stopped := controller.why_not_running(now):
         yield Blocker(Guard.NOT_RUNNING, stopped)
     attempts = controller.attempts
@@ -177,26 +177,25 @@ def _known_blockers(
         yield Blocker(Guard.NOT_PUBLISHED, words)
 
 
-def _known(state: NodeState, controller: ControllerReport, now: datetime) -> Snapshot:
+def _known(state: NodeState, heard: CoverageState, controller: ControllerReport, now: datetime) -> Snapshot:
     """Return what the Node and the Lease tell of what speaks against the node's return.
 
     The snapshot takes the node as heard for long enough: how long, only the controller knows.
     """
     name, coverage, now_ns = state.name, controller.coverage, unix_ns(now)
-    is_heard = coverage_of(name, coverage, unread=controller.unread_since(now) is not None)
     since_ns = max(
         (each.met_ns or 0 for each in state.record.incidents if each.met_by is MetBy.REBOOT), default=0
     )
     since_ns += span_ns(controller.stale_seconds)  # the reboot itself is no gap
     gaps = coverage.gaps if coverage is not None else ()
     has_gap = any(gap.concerns(name) and (gap.end_ns or now_ns) > since_ns for gap in gaps)
-    heard = Hearing(state.machine.boot_id or "", 0, now_ns, has_gap)
+    hearing = Hearing(state.machine.boot_id or "", 0, now_ns, has_gap)
     return Snapshot(
         {},
         controls=controller.controls,
         lost_boots=coverage.lost_boots if coverage is not None else {},
         read_ns={Source.KERNEL: now_ns},
-        hearing={name: heard} if is_heard is CoverageState.MEASURED else {},
+        hearing={name: hearing} if heard is CoverageState.MEASURED else {},
     )
 
 
