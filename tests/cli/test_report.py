@@ -74,7 +74,7 @@ def test_a_node_shows_the_fault_that_taints_and_its_advice_before_a_suspicion() 
     report = report_of(recorded(doubt, grounds, tainted=True))
 
     assert report.fault == grounds
-    assert report.advice == "Drain the node and run diagnostics on this GPU."
+    assert report.verdict.advice == "Drain the node and run diagnostics on this GPU."
 
 
 def test_the_notes_mark_a_line_that_a_user_wrote_into_the_kernel_log() -> None:

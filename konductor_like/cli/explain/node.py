@@ -168,7 +168,7 @@ def _what_now(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Warning", [*report.warnings, stopped] if stopped else report.warnings
     yield "Rules", node.other_rules
     yield "Unknown", node.problem
-    yield "To do", report.advice
+    yield "To do", report.verdict.advice
     yield "Commands", [_with_condition(command, report) for command in node.next_commands]
 
 
@@ -217,7 +217,7 @@ def _return(node: NodeExplanation) -> str:
     if not report.state.tainted or not node.controller.policy.returns_by_reboot:
         return ""
     if report.verdict.action is Action.WAIT:
-        return report.advice
+        return report.verdict.advice
     why = report.verdict.why_not_returned
     return "" if why == node.stays_out else f"does not return by itself now: {why}"
 
@@ -235,7 +235,7 @@ def _decided(node: NodeExplanation) -> str:
         still = "" if node.held_back else f"; {why_still_held(node.controller, node.now)}"
         return f"to be tainted, but held back{still}"
     if report.verdict.action is Action.FIND_ROOT_CAUSE:
-        return f"not tainted: {report.advice}"
+        return f"not tainted: {report.verdict.advice}"
     if node.held_back:
         return "not tainted: the fault is held back"
     return _recorded(report)

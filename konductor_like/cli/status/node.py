@@ -22,7 +22,6 @@ from konductor_like.model import (
     Incident,
     IncidentState,
     MetBy,
-    Needs,
     NodeState,
     Role,
     Severity,
@@ -86,16 +85,6 @@ class NodeReport:
     def qualifier(self) -> str:
         """Further words on the state: ``test``, ``before install``, ``not rebooted``, ``acked``."""
         return ", ".join(_qualifiers(self))
-
-    @property
-    def advice(self) -> str:
-        """What to do; empty if there is nothing to do."""
-        return self.verdict.advice
-
-    @property
-    def needs(self) -> Needs | None:
-        """See :attr:`Verdict.needs`."""
-        return self.verdict.needs
 
     @property
     def open(self) -> list[Incident]:

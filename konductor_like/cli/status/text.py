@@ -325,7 +325,7 @@ def node_row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[st
         "AGE": age_of(node.since, now) if node.since else "",
         "SINCE": stamp(node.since) or "",
         "COVERAGE": node.coverage.value,
-        "NEEDS": node.needs or "",
+        "NEEDS": node.verdict.needs or "",
     }
     if (fault := node.fault) is not None:
         further = f" (+{node.further})" if node.further else ""
