@@ -190,7 +190,7 @@ def brake_lines(brake: BrakeState, controller: ControllerReport, now: datetime) 
 
 
 def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime) -> Iterator[tuple[str, str]]:
-    from konductor_like.cli.status.text import controller_sentence, pace_sentence
+    from konductor_like.cli.status.text import controller_sentence, pace_sentence, pause_sentence
 
     are = "is" if brake.out == 1 else "are"
     held = f"{len(brake.held) or 'none'} held"
@@ -203,10 +203,8 @@ def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime)
         tests = f"; {brake.tests} of them for a test alone ({_NO_PLACE})" if brake.tests else ""
         of_most = f"{brake.out} of at most {brake.bound} ({share}) {are} out of service"
         yield "Brake", f"{of_most}{tests}{also}; {held}"
-    if pause := brake.pause:
-        until = f"until {stamp(pause.until)}" if pause.until else "without an end"
-        ends = "`konductor-like resume` ends the pause"
-        yield "Paused", f"no node is tainted, {until}: {pause.reason} ({pause.by}); {ends}"
+    if brake.pause:
+        yield "Paused", pause_sentence(brake.pause)
     if not controller.alive(now):
         yield (
             "Controller",

@@ -80,6 +80,11 @@ class ControllerReport:
         return self.problem is None or self.renewed is not None
 
     @property
+    def ambiguous(self) -> frozenset[str]:
+        """The names under which two machines report at once; empty if they are not known."""
+        return self.coverage.ambiguous if self.coverage else frozenset()
+
+    @property
     def policy(self) -> PolicyConfig:
         """Return the policy's settings of the controller; the defaults if they are not known."""
         return self.settings.policy if self.settings else PolicyConfig()

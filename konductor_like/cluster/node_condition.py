@@ -13,7 +13,7 @@ from typing import Any, Literal
 from konductor_like.model import CONDITION_MARK, Condition, FaultKind, Incident, NodeState, Severity
 from konductor_like.model.text import clipped
 from konductor_like.model.time import moment_of, stamp
-from konductor_like.policy.health import PROBATION, SUSPECT, health_of
+from konductor_like.policy.health import Health, health_of
 from konductor_like.policy.needs import fault_of, need_of
 from konductor_like.policy.wording import name_of
 
@@ -33,8 +33,8 @@ _BY_KIND: Mapping[FaultKind, _Faulty] = {
 }
 _IN_SERVICE: Mapping[str | None, tuple[_NotFaulty, str]] = {
     None: ("NoFault", "no open fault"),
-    SUSPECT: ("Suspect", "in service, but suspect"),
-    PROBATION: ("Probation", "in service, on probation"),
+    Health.SUSPECT: ("Suspect", "in service, but suspect"),
+    Health.PROBATION: ("Probation", "in service, on probation"),
     "held": ("TaintHeld", "the node has a fault that taints, and the taint is held back"),
 }
 """By health label. A held node is in service: a tool that repairs nodes must not do what the brake holds

@@ -13,11 +13,10 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from konductor_like.model import Coverage, CoverageState, Incident, Needs, NodeState
-from konductor_like.policy.health import PROBATION, SUSPECT, health_of
+from konductor_like.policy.health import WORST_FIRST, Health, coverage_of, state_of
 from konductor_like.policy.needs import counting, fault_of, need_of, needs_on
 
-WORST_FIRST = ("faulty", "held", SUSPECT, PROBATION, CoverageState.UNKNOWN.value)
-"""The states of nodes with series, in the words of ``status``."""
+_NO_SERIES = (Health.HEALTHY, Health.NOT_MEASURED)
 
 
 class View(NamedTuple):
@@ -61,7 +60,7 @@ class NodeMetrics:
         )
 
     def _states(self) -> Sequence[tuple[str, ...]]:
-        return self._bounded("node_state", ((state.name, word) for word, state in self._ranked()))
+        return self._bounded("node_state", ((state.name, health) for health, state in self._ranked()))
 
     def _faults(self) -> Sequence[tuple[str, ...]]:
         rows = (
@@ -71,11 +70,12 @@ class NodeMetrics:
         )
         return self._bounded("node_fault_info", rows)
 
-    def _ranked(self) -> list[tuple[str, NodeState]]:
+    def _ranked(self) -> list[tuple[Health, NodeState]]:
         """Return state and node of all nodes that are not plainly healthy: the worst first, then by name."""
         view = self.view() if self.view is not None and self.most else View({}, None, unread=False)
-        found = [(word, node) for node in view.nodes.values() if (word := state_of(node, view))]
-        return sorted(found, key=lambda each: (WORST_FIRST.index(each[0]), each[1].name))
+        found = [(_health_of(node, view), node) for node in view.nodes.values()]
+        ranked = (each for each in found if each[0] not in _NO_SERIES)
+        return sorted(ranked, key=lambda each: (WORST_FIRST[each[0]], each[1].name))
 
     def _bounded(self, metric: str, rows: Iterable[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
         every = list(dict.fromkeys(rows))  # Prometheus refuses two series with the same labels
@@ -93,13 +93,10 @@ def faults_of(node: NodeState) -> Iterator[tuple[Incident, Needs]]:
             yield each, needs_on(each, node)
 
 
-def state_of(node: NodeState, view: View) -> str:
-    """Return the state of the node in the words of ``status``; empty for a healthy or not measured one."""
-    if recorded := health_of(node.record, tainted=node.tainted):
-        return recorded
-    silent = view.unread or (view.coverage is not None and node.name in view.coverage.unknown)
-    unknown = node.record_problem is not None or (silent and node.is_gpu_node)
-    return CoverageState.UNKNOWN.value if unknown else ""
+def _health_of(node: NodeState, view: View) -> Health:
+    """Return the state that ``status`` shows; no kernel log is missed of a node without a GPU."""
+    coverage = coverage_of(node.name, view.coverage, unread=view.unread)
+    return state_of(node, coverage if node.is_gpu_node else CoverageState.NOT_MEASURED)
 
 
 class _Family(Collector):

@@ -38,7 +38,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.covers import COVERED_BY_TIME, COVERED_LATE
 from konductor_like.policy.endings import end_words, is_grave, newly_ended
 from konductor_like.policy.gpu_counts import with_count
-from konductor_like.policy.health import SUSPECT, health_of, tainting, with_states
+from konductor_like.policy.health import Health, health_of, tainting, with_states
 from konductor_like.policy.lifecycle import (
     TABLE,
     Became,
@@ -267,9 +267,9 @@ def bears_suspect_taint(state: NodeState, health: str | None, policy: PolicyConf
     The controller adds it when the node becomes suspect, or when a new incident opens (``news``) while it is.
     If a person removes it, the controller adds it again only at one of these occasions.
     """
-    if health != SUSPECT or not policy.suspect_taint or state.opted_out or not state.selected:
+    if health != Health.SUSPECT or not policy.suspect_taint or state.opted_out or not state.selected:
         return False
-    return state.suspect_tainted or news or state.as_read.health != SUSPECT
+    return state.suspect_tainted or news or state.as_read.health != Health.SUSPECT
 
 
 def refusals(

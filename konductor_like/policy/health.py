@@ -1,4 +1,4 @@
-"""The health of one node by its record: which incidents are open, which of them taint, and the health label.
+"""The health of one node: which incidents are open, which of them taint, the node's state, the health label.
 
 All of the policy and the command line ask these functions, so that they never disagree about a node.
 """
@@ -6,13 +6,39 @@ All of the policy and the command line ask these functions, so that they never d
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 
-from konductor_like.model import Incident, IncidentState, NodeRecord, NodeState, Role, Severity
+from konductor_like.model import (
+    Coverage,
+    CoverageState,
+    Incident,
+    IncidentState,
+    NodeRecord,
+    NodeState,
+    Role,
+    Severity,
+)
 
-SUSPECT = "suspect"
-"""Health label of a suspect node: it has incidents, but none that taints."""
-PROBATION = "probation"
-"""Health label of a node that the controller returned to service a short time ago (rule 37)."""
+
+class Health(StrEnum):
+    """The state of a node, the worst first. The first four are also the values of the health label."""
+
+    FAULTY = "faulty"
+    """The node has our taint."""
+    HELD = "held"
+    """The node has a fault that taints, but the brake holds the taint back, or it cannot be written."""
+    SUSPECT = "suspect"
+    """The node has a recorded fault that is not enough for a taint."""
+    PROBATION = "probation"
+    """The controller returned the node after a reboot; a fault taints it at once (rule 37)."""
+    UNKNOWN = "unknown"
+    """The kernel log stopped arriving or is not read, or the record cannot be read: silence means nothing."""
+    NOT_MEASURED = "not measured"
+    """No heartbeat of the node's kernel log was ever seen: silence means little."""
+    HEALTHY = "healthy"
+
+
+WORST_FIRST = {health: place for place, health in enumerate(Health)}
 _ACTIVE_OR_HELD = (IncidentState.ACTIVE, IncidentState.HELD)
 
 
@@ -32,15 +58,31 @@ def only_tests(record: NodeRecord) -> bool:
     return bool(reasons) and are_tests and record.life.failed_rule is None
 
 
-def health_of(record: NodeRecord, *, tainted: bool) -> str | None:
+def health_of(record: NodeRecord, *, tainted: bool) -> Health | None:
     """Return the value of the health label; None for a node without incidents that matter."""
     if tainted:
-        return "faulty"
+        return Health.FAULTY
     if tainting(record):
-        return "held"
+        return Health.HELD
     if any(map(is_suspicious, record.incidents)):
-        return SUSPECT
-    return PROBATION if record.life.on_probation else None
+        return Health.SUSPECT
+    return Health.PROBATION if record.life.on_probation else None
+
+
+def state_of(state: NodeState, coverage: CoverageState) -> Health:
+    """Return the state of a node by its record, or else by the ``coverage`` of its kernel log."""
+    if recorded := health_of(state.record, tainted=state.tainted):
+        return recorded
+    if state.record_problem or coverage is CoverageState.UNKNOWN:
+        return Health.UNKNOWN
+    return Health.HEALTHY if coverage is CoverageState.MEASURED else Health.NOT_MEASURED
+
+
+def coverage_of(node: str, coverage: Coverage | None, *, unread: bool) -> CoverageState:
+    """Return the coverage of one node; it is UNKNOWN while kernel logs are ``unread``."""
+    if unread:
+        return CoverageState.UNKNOWN
+    return CoverageState.NOT_MEASURED if coverage is None else coverage.of(node)
 
 
 def suspicious(record: NodeRecord) -> list[Incident]:

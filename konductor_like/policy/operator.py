@@ -28,7 +28,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import unix_ns
-from konductor_like.policy.health import SUSPECT, health_of, with_states
+from konductor_like.policy.health import Health, health_of, with_states
 from konductor_like.policy.incidents import fold_faults
 from konductor_like.policy.lifecycle import Facts, Happening, become
 from konductor_like.policy.needs import need_of
@@ -137,7 +137,7 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
         record=replace(record, act=act_of(state, Verb.RECORD, at)),
         health=health,
         needs=need_of(record, tainted=state.tainted),
-        suspect_taint=state.suspect_tainted and health == SUSPECT,
+        suspect_taint=state.suspect_tainted and health is Health.SUSPECT,
         event=EventReason.ACKNOWLEDGED,
         message=f"{', '.join(dict.fromkeys(map(name_of, seen)))} acknowledged by {by}: {reason.rstrip('.')}.",
         incident=replace(seen[0], ack=ack),

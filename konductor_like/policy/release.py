@@ -38,7 +38,7 @@ from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.covers import with_part_covers
 from konductor_like.policy.gpu_counts import with_accepted
-from konductor_like.policy.health import SUSPECT, health_of, tainting
+from konductor_like.policy.health import Health, health_of, tainting
 from konductor_like.policy.lifecycle import (
     DEFAULTS,
     Facts,
@@ -186,7 +186,7 @@ def release_part(
         record=record,
         health=health,
         needs=need_of(record, tainted=tainted),
-        suspect_taint=state.suspect_tainted and health == SUSPECT,
+        suspect_taint=state.suspect_tainted and health is Health.SUSPECT,
         event=released.event,
         message=f"{message} {warning}" if warning else message,
     )

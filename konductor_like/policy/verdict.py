@@ -17,7 +17,7 @@ from konductor_like.model.text import span_text
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.endings import OPEN, identity, is_grave
 from konductor_like.policy.guards import ORDER, PASSING, Blocker, Guard, lasting_blocker
-from konductor_like.policy.health import tainting
+from konductor_like.policy.health import Health, tainting
 from konductor_like.policy.needs import (
     REPLACE_ADVICE,
     counting,
@@ -84,25 +84,25 @@ def verdict(
     state: NodeState,
     blockers: Iterable[Blocker],
     policy: PolicyConfig,
+    health: Health,
     *,
     refused: str = "",
-    held: bool = False,
-    silent: bool = False,
     unread: bool = False,
 ) -> Verdict:
     """Return the verdict on a node.
 
     ``blockers`` keep a tainted node out. ``refused``: why the controller cannot write the node, empty if it
-    can. ``held``: the node should be tainted and is not. ``silent``: the node's kernel log does not arrive.
-    ``unread``: it does not, because the controller reads none.
+    can. ``unread``: the controller reads no kernel log.
     """
     in_order = tuple(sorted(set(blockers), key=lambda blocker: ORDER[blocker.guard])) if state.tainted else ()
     fault = fault_of(state.record, tainted=state.tainted) or next(iter(accusing(state)), None)
     if refused:
         cordon = f"; until then `kubectl cordon {state.name}` keeps new jobs away"
-        refused = f"{refused}; `konductor-like doctor` names the cause{cordon if held else ''}"
+        refused = (
+            f"{refused}; `konductor-like doctor` names the cause{cordon if health is Health.HELD else ''}"
+        )
     action, advice = _next(state, fault, in_order, policy, refused)
-    if action is Action.NONE and not advice and silent:
+    if action is Action.NONE and not advice and health is Health.UNKNOWN:
         action, advice = (Action.FIX_CONTROLLER, _UNREAD) if unread else (Action.FIX_READER, _SILENT)
     return Verdict(fault, need_of(state.record, tainted=state.tainted), in_order, action, advice)
 

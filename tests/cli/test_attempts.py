@@ -72,9 +72,9 @@ def test_a_node_that_cannot_be_written_is_not_healthy_and_says_why() -> None:
     assert first.qualifier == "not written"
     why = "it should be tainted for xid 79 and cannot be: patch nodes is forbidden"
     doctor = f"{why}; `konductor-like doctor` names the cause"
-    assert first.advice == f"{doctor}; until then `kubectl cordon gpu-1` keeps new jobs away"
+    assert first.verdict.advice == f"{doctor}; until then `kubectl cordon gpu-1` keeps new jobs away"
     assert first.notes[0] == why
-    assert report.nodes[1].advice.endswith("names the cause"), "this node needs no taint"
+    assert report.nodes[1].verdict.advice.endswith("names the cause"), "this node needs no taint"
     assert any("cannot be" in line and "doctor" in line for line in status_lines(report)[5:])
 
 

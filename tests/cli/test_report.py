@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.report import Health, NodeReport, node_report, node_reports
+from konductor_like.cli.status.node import NodeReport, node_report
+from konductor_like.cli.status.report import node_reports
 from konductor_like.cluster.node_decoder import decode_node
 from konductor_like.model import (
     BrakeState,
@@ -21,6 +22,7 @@ from konductor_like.model import (
     ReleaseHow,
     Severity,
 )
+from konductor_like.policy.health import Health
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, faulty, incident, with_record
 
@@ -72,7 +74,7 @@ def test_a_node_shows_the_fault_that_taints_and_its_advice_before_a_suspicion() 
     report = report_of(recorded(doubt, grounds, tainted=True))
 
     assert report.fault == grounds
-    assert report.advice == "Drain the node and run diagnostics on this GPU."
+    assert report.verdict.advice == "Drain the node and run diagnostics on this GPU."
 
 
 def test_the_notes_mark_a_line_that_a_user_wrote_into_the_kernel_log() -> None:

@@ -1,5 +1,7 @@
 """Over random lives of a node all surfaces agree: on what it needs, and on whether it may return.
 
+No text shows a moment, a GPU or a fault that the JSON lacks.
+
 ``test_surfaces.py`` has chosen stories; here the stories are random (``tests/policy/lives.py``). The test
 finds unmet faults in the record's JSON, not with the code under test. A failure names the seed and the events
 of a short history. ``KONDUCTOR_TEST_LIVES=2000`` makes the test longer.
@@ -46,6 +48,8 @@ OFFERS = re.compile(
     r"[Rr]un diagnostics|(?<!no node )(?<!not )returns? by itself(?! any)|[Rr]eturned to service"
 )
 """Words with which a surface offers or reports a return."""
+FACT = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z|\b[\da-f]{4}:[\da-f]{2}:[\da-f]{2}\b|\bxid \d+")
+"""A moment, a GPU or a fault, as the texts for people write it."""
 PROMISE = re.compile("returns by itself when")
 RANK = {needs.value: place for place, needs in enumerate(Needs)}
 
@@ -176,10 +180,8 @@ class Surfaces:
             each for each in status_lines(report, View(wide=True)) if not each.startswith("Returns:")
         ]
         explained = explain_node(NAME, fleet, "")
-        self.json: dict[str, Any] = next(
-            each for each in status_document(report)["nodes"] if each["name"] == NAME
-        )
-        self.explained = document(explained)
+        self.status, self.explained = status_document(report), document(explained)
+        self.json: dict[str, Any] = next(each for each in self.status["nodes"] if each["name"] == NAME)
         self.text = {
             label: said if isinstance(said, str) else "\n".join(said) for label, said in paragraphs(explained)
         }
@@ -216,6 +218,10 @@ class Surfaces:
         told = {f"explain {label}": text for label, text in self.text.items()}
         return told | {"status": "\n".join(self.lines), "json advice": self.json["advice"] or ""}
 
+    def facts(self) -> set[str]:
+        """Return the moments, GPUs and faults in the texts."""
+        return {fact for text in self.told().values() for fact in FACT.findall(text)}
+
     def offers(self) -> Iterator[str]:
         """Yield what offers a return of the node."""
         for surface, text in self.told().items():
@@ -242,6 +248,9 @@ def broken_by(life: WatchedLife, told: Sequence[Change], seen: Counter[str] | No
         needs["label"] = state.as_read.needs
     if len({*needs.values()}) > 1:
         wrong.append(f"needs: {needs}")
+    documents = json.dumps([surfaces.status, surfaces.explained]).replace("xid.", "xid ")
+    facts = surfaces.facts()
+    wrong += [f"a text shows {fact}, and no JSON has it" for fact in facts if fact not in documents]
     offers = [*surfaces.offers()]
     if failed := unmet(state.as_read.record, state.machine.boot_id):
         wrong += [f"{each}, and {failed} is unmet" for each in offers]
@@ -251,7 +260,9 @@ def broken_by(life: WatchedLife, told: Sequence[Change], seen: Counter[str] | No
         seen["promise"] += 1
         if not life.keeps_promise():
             wrong.append(f"a return is promised, and the controller keeps the node: {life.ask}")
-    seen.update({"unmet": bool(failed), "offer": bool(offers), "need": needs["json"] is not None})
+    seen.update(
+        {"unmet": bool(failed), "offer": bool(offers), "need": needs["json"] is not None, "fact": bool(facts)}
+    )
     return wrong
 
 
@@ -315,4 +326,4 @@ def test_all_surfaces_agree_on_needs_and_returns(part: int) -> None:
         if wrong:
             short, wrong = shortest(seed, range(STEPS))
             pytest.fail("\n".join([f"seed {seed}", *short.history, *wrong]))
-    assert min(seen[each] for each in ("unmet", "offer", "promise", "need")) > 0, seen
+    assert min(seen[each] for each in ("unmet", "offer", "promise", "need", "fact")) > 0, seen

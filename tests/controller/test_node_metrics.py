@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.report import Health, node_report
+from konductor_like.cli.status.node import node_report
 from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.node_metrics import WORST_FIRST, View, state_of
+from konductor_like.controller.node_metrics import View
 from konductor_like.model import BrakeState, Coverage, Life, NodeRecord, NodeState
+from konductor_like.policy.health import Health
 from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import GPU, OURS, fleet, node
 
@@ -30,11 +31,13 @@ def states(metrics: Metrics) -> dict[str, str]:
     return {labels["node"]: labels["state"] for labels in series(metrics, "node_state")}
 
 
-def showing(nodes: Mapping[str, NodeState], *, most: int = 2000, unread: bool = False) -> Metrics:
+def showing(
+    nodes: Mapping[str, NodeState], coverage: Coverage = HEARD, *, most: int = 2000, unread: bool = False
+) -> Metrics:
     """Return the metrics of a leader with these nodes."""
     metrics = Metrics()
     metrics.nodes.most = most
-    metrics.nodes.view = lambda: View(nodes, HEARD, unread)
+    metrics.nodes.view = lambda: View(nodes, coverage, unread)
     return metrics
 
 
@@ -54,10 +57,6 @@ def test_a_node_has_its_series_from_the_taint_until_the_taint_is_gone() -> None:
     assert series(scene.metrics, "node_fault_info") == []
 
 
-def test_the_states_are_the_words_of_status_in_the_same_order() -> None:
-    assert tuple(health.value for health in Health)[: len(WORST_FIRST)] == WORST_FIRST
-
-
 @pytest.mark.parametrize("unread", [False, True], ids=["read", "unread"])
 @pytest.mark.parametrize(
     "one",
@@ -75,13 +74,13 @@ def test_a_node_has_the_state_that_status_shows(one: NodeState, unread: bool) ->
     controller = ControllerReport("ns/lease", coverage=coverage)
     shown = node_report(one, controller, BrakeState(1, 0, 1), now).health
 
-    found = state_of(one, View({}, coverage, unread))
+    found = states(showing({one.name: one}, coverage, unread=unread))
 
-    assert found == ("" if shown is Health.HEALTHY else shown)
+    assert found == ({} if shown is Health.HEALTHY else {one.name: shown})
 
 
 def test_a_node_without_a_gpu_is_never_unknown() -> None:
-    assert state_of(node(gpu=False), View({}, HEARD, unread=True)) == ""
+    assert states(showing({"gpu-1": node(gpu=False)}, unread=True)) == {}
 
 
 def test_the_bound_keeps_the_gravest_nodes_and_counts_the_others() -> None:

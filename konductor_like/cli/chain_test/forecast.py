@@ -83,8 +83,8 @@ def _controller_stops(fleet: Fleet) -> Iterator[str]:
         yield f"whether the controller runs is not known: {controller.problem}"
     if stopped := controller.why_not_running(fleet.now):
         yield stopped
-    elif fleet.unread_since is not None:
-        yield f"the controller has not read the kernel logs since {stamp(fleet.unread_since)}"
+    elif (since := controller.unread_since(fleet.now)) is not None:
+        yield f"the controller has not read the kernel logs since {stamp(since)}"
 
 
 def _decide(found: Forecast, state: NodeState, fleet: Fleet, rules: UserRules) -> None:
@@ -97,7 +97,7 @@ def _decide(found: Forecast, state: NodeState, fleet: Fleet, rules: UserRules) -
     position = replace(_LATE, boot_id=state.machine.boot_id)
     finding = finding._replace(position=position, user_written=True)
     fault = Fault(finding, Source.KERNEL, unix_ns(fleet.now), state.name)
-    snapshot = Snapshot(fleet.nodes, controls=fleet.controller.controls, ambiguous=fleet.ambiguous)
+    snapshot = Snapshot(fleet.nodes, controls=fleet.controller.controls, ambiguous=fleet.controller.ambiguous)
     policy = fleet.controller.policy.with_escalations(rules.catalog.escalations, rules.digest)
     plan = decide(snapshot, [fault], policy, fleet.now)
     if any(each.node == state.name and each.verb is Verb.TAINT for each in plan.changes):

@@ -15,15 +15,8 @@ from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import notes_on
 from konductor_like.cli.status.document import failure_document, node_document
-from konductor_like.cli.status.report import (
-    CLAIMED_BY_NOBODY,
-    Fleet,
-    Health,
-    NodeReport,
-    marks_of,
-    node_report,
-    why_still_held,
-)
+from konductor_like.cli.status.node import CLAIMED_BY_NOBODY, NodeReport, marks_of, node_report
+from konductor_like.cli.status.report import Fleet, why_still_held
 from konductor_like.cli.status.shared_failures import FailureReport, failure_sentence, shared_failures
 from konductor_like.cli.status.text import state_text
 from konductor_like.model import (
@@ -41,6 +34,7 @@ from konductor_like.model import (
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
+from konductor_like.policy.health import Health
 from konductor_like.policy.needs import met_words, need_in_words, unrepaired
 from konductor_like.policy.release import may_return
 from konductor_like.policy.verdict import Action, follows_from
@@ -76,11 +70,6 @@ class NodeExplanation:
     """A sentence if the controller's rules differ from this machine's; empty if not, or if not known."""
 
     @property
-    def unread_since(self) -> datetime | None:
-        """See :meth:`ControllerReport.unread_since`, for kernel logs."""
-        return self.controller.unread_since(self.now)
-
-    @property
     def problem(self) -> str:
         """Why the Lease cannot be read; empty if it can be."""
         controller = self.controller
@@ -112,34 +101,45 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
     ``own_rules`` is the digest of this machine's rules. If the controller's settings are not known, the
     explanation leaves out everything that depends on them.
     """
-    state, controller, policy = fleet.nodes[name], fleet.controller, fleet.policy()
-    known = controller.settings is not None
-    snapshot = Snapshot(fleet.nodes, controls=controller.controls, ambiguous=fleet.ambiguous)
-    plan = decide(snapshot, (), policy, fleet.now)
-    mine = (each for each in plan.refused if each.node == name and (known or each.why not in _BY_SETTINGS))
-    failures = shared_failures(fleet.nodes, fleet.now)
+    state, controller, now = fleet.nodes[name], fleet.controller, fleet.now
+    policy = controller.policy if controller.settings is not None else None
+    snapshot = Snapshot(fleet.nodes, controls=controller.controls, ambiguous=controller.ambiguous)
+    plan = decide(snapshot, (), fleet.policy(), now)
+    known = (each for each in plan.refused if policy is not None or each.why not in _BY_SETTINGS)
+    mine = (each for each in known if each.node == name)
+    failures = shared_failures(fleet.nodes, now)
     return NodeExplanation(
-        now=fleet.now,
-        report=node_report(state, controller, plan.brake, fleet.now),
+        now=now,
+        report=node_report(state, controller, plan.brake, now),
         controller=controller,
         held_back=tuple((each, why_not_tainted(each, state, plan.brake)) for each in mine),
         failures=tuple(each for each in failures if name in (*each.nodes, *each.gone)),
-        stays_out=may_return(state.record, fleet.now, policy if known else None) if state.tainted else None,
+        stays_out=may_return(state.record, now, policy) if state.tainted else None,
         other_rules=controller.other_rules(own_rules),
     )
 
 
 def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     """Yield the text for people: the state and its reasons, the history, what to do."""
-    report, record, now = node.report, node.report.state.record, node.now
+    yield from _state(node)
+    yield from _history(node)
+    yield from _what_now(node)
+
+
+def _state(node: NodeExplanation) -> Iterator[Paragraph]:
+    report, state, now = node.report, node.report.state, node.now
     since = f" since {stamp(report.since)}, {age_of(report.since, now)}" if report.since else ""
     is_on = "is on" if report.health is Health.PROBATION else "is"
     yield "Node", f"{report.name} {is_on} {state_text(report)}{since}"
     yield "Decision", _decided(node)
     yield "Held back", [f"{_name(node, refused)}: {why}" for refused, why in node.held_back]
     yield "Stays out", _stays_out(node)
-    yield "Needs", need_in_words(record, tainted=report.state.tainted)
+    yield "Needs", need_in_words(state.record, tainted=state.tainted)
     yield "Return", _return(node)
+
+
+def _history(node: NodeExplanation) -> Iterator[Paragraph]:
+    report, record, now = node.report, node.report.state.record, node.now
     faults = sorted(
         record.incidents,
         key=lambda each: (
@@ -161,11 +161,14 @@ def paragraphs(node: NodeExplanation) -> Iterator[Paragraph]:
     if (act := record.act) is not None:
         by = f"by the controller with the rules {act.rules}" if act.rules else "by a person"
         yield "Last write", f"{_when(act.at, now)} {by}, audit id {act.id}"
-    stopped = node.controller.why_not_running(now)
+
+
+def _what_now(node: NodeExplanation) -> Iterator[Paragraph]:
+    report, stopped = node.report, node.controller.why_not_running(node.now)
     yield "Warning", [*report.warnings, stopped] if stopped else report.warnings
     yield "Rules", node.other_rules
     yield "Unknown", node.problem
-    yield "To do", report.advice
+    yield "To do", report.verdict.advice
     yield "Commands", [_with_condition(command, report) for command in node.next_commands]
 
 
@@ -186,7 +189,7 @@ def document(node: NodeExplanation) -> dict[str, Any]:
         "act": act and {"id": act.id, "at": stamp(act.at), "rules": act.rules or None},
         "staysOut": node.stays_out,
         "next": node.next_commands,
-        "unreadSince": stamp(node.unread_since),
+        "unreadSince": stamp(node.report.unread_since),
         "problem": node.problem or None,
     }
 
@@ -214,17 +217,16 @@ def _return(node: NodeExplanation) -> str:
     if not report.state.tainted or not node.controller.policy.returns_by_reboot:
         return ""
     if report.verdict.action is Action.WAIT:
-        return report.advice
+        return report.verdict.advice
     why = report.verdict.why_not_returned
     return "" if why == node.stays_out else f"does not return by itself now: {why}"
 
 
 def _decided(node: NodeExplanation) -> str:
+    """Return what the controller decided last, and why."""
     report, state = node.report, node.report.state
     if state.tainted:
-        if state.record.life.tainted_at is None:
-            return CLAIMED_BY_NOBODY
-        return _tainted(report, state.record.life.tainted_at, node.now)
+        return _tainted(report, node.now)
     if state.opted_out:
         return f"not tainted: the node has the label {OPT_OUT_LABEL}"
     if report.refused:
@@ -232,22 +234,28 @@ def _decided(node: NodeExplanation) -> str:
     if report.health is Health.HELD:
         still = "" if node.held_back else f"; {why_still_held(node.controller, node.now)}"
         return f"to be tainted, but held back{still}"
-    if report.fault is not None and (reason := follows_from(report.fault)):
-        return f"not tainted: {reason}"
+    if report.verdict.action is Action.FIND_ROOT_CAUSE:
+        return f"not tainted: {report.verdict.advice}"
     if node.held_back:
         return "not tainted: the fault is held back"
-    open_ones = [each for each in state.record.incidents if each.state is not IncidentState.RELEASED]
-    if open_ones:
-        reasons = [follows_from(each) for each in open_ones]
+    return _recorded(report)
+
+
+def _recorded(report: NodeReport) -> str:
+    """Return that no recorded fault taints the node; empty if only old faults or warnings are left."""
+    if report.open:
+        reasons = [follows_from(each) for each in report.open]
         return f"recorded only: {reasons[0] if all(reasons) else 'no fault reaches its threshold'}"
-    if state.record.incidents or report.warnings:
+    if report.state.record.incidents or report.warnings:
         return ""
-    until = f" up to {stamp(node.unread_since)}" if node.unread_since else ""
-    return f"no faults recorded{until}"
+    return "no faults recorded" + (f" up to {stamp(report.unread_since)}" if report.unread_since else "")
 
 
-def _tainted(report: NodeReport, at: datetime, now: datetime) -> str:
+def _tainted(report: NodeReport, now: datetime) -> str:
     """Return when the node was tainted and for which fault, or by which person."""
+    at = report.state.record.life.tainted_at
+    if at is None:
+        return CLAIMED_BY_NOBODY
     fault = next((each for each in report.accusing if not each.by_person), None)
     person = next((each for each in report.accusing if each.by_person), None)
     # The record may round its times to a second.
@@ -316,12 +324,10 @@ def _release(mark: Release, now: datetime) -> str:
 
 
 def _coverage(node: NodeExplanation) -> str:
-    if node.unread_since is None:
+    if (since := node.report.unread_since) is None:
         return _COVERAGE[node.report.coverage]
-    return (
-        f"unknown: its kernel log has not been read since {stamp(node.unread_since)} "
-        f"({age_of(node.unread_since, node.now)} ago), so later faults are not known"
-    )
+    log = f"its kernel log has not been read since {stamp(since)} ({age_of(since, node.now)} ago)"
+    return f"unknown: {log}, so later faults are not known"
 
 
 def _when(then: datetime, now: datetime) -> str:

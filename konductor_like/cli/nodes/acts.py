@@ -247,8 +247,7 @@ class OperatorTaint(NodeWrites):
         Without the controller's settings only a pause is a known reason.
         """
         controller, nodes = self.controller, list_nodes(self.client, self.decode)
-        ambiguous = controller.coverage.ambiguous if controller.coverage else frozenset()
-        snapshot = Snapshot(nodes, controls=controller.controls, ambiguous=ambiguous)
+        snapshot = Snapshot(nodes, controls=controller.controls, ambiguous=controller.ambiguous)
         existing = {name: incident for name, incident in wanted.items() if name in nodes}
         admission = admit(existing, snapshot, controller.policy, self.at())
         return {

@@ -13,11 +13,11 @@ from konductor_like.cli.help import examples
 from konductor_like.cli.options import Context, Kubeconfig, Names, Verbose, not_empty, one_line
 from konductor_like.cli.output import Screen, say, say_document, tell, warn
 from konductor_like.exits import Exit
+from konductor_like.policy.health import Health
 
 if TYPE_CHECKING:
-    from konductor_like.cli.status.report import Health, StatusReport
+    from konductor_like.cli.status.report import StatusReport
     from konductor_like.cli.status.text import View
-
 Output = Literal["table", "wide", "json", "yaml", "name"]
 SortBy = Literal["state", "name", "age", "fault"]
 _NO_GPU_NODES = (
@@ -112,8 +112,6 @@ def status(
 
 def _states(text: str | None) -> frozenset[Health]:
     """Return the states of ``faulty,held``; ``not-measured`` needs no quotes. Raises CommandError."""
-    from konductor_like.cli.status.report import Health
-
     words = [word.strip().lower().replace("-", " ") for word in (text or "").split(",") if word.strip()]
     for word in words:
         if word not in tuple(Health):
@@ -124,8 +122,6 @@ def _states(text: str | None) -> frozenset[Health]:
 
 def _by_health(report: StatusReport, found: Exit) -> Exit:
     """Return the exit status for ``--exit-code``; ``found`` is the status without that option."""
-    from konductor_like.cli.status.report import Health
-
     healths = {node.health for node in report.nodes}
     if healths & {Health.FAULTY, Health.HELD}:
         return Exit.FOUND

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from konductor_like.cli.columns import count, fault_name
-from konductor_like.cli.status.report import Health, NodeReport, StatusReport
+from konductor_like.cli.status.node import NodeReport
+from konductor_like.cli.status.report import StatusReport
 from konductor_like.model import Severity
 from konductor_like.model.time import moment_of
+from konductor_like.policy.health import Health
 from konductor_like.policy.needs import RANK
 from konductor_like.policy.verdict import GRAVEST_FIRST
 
@@ -98,7 +100,7 @@ def fault_groups(nodes: Iterable[NodeReport]) -> list[FaultGroup]:
 def _group(rule: str, nodes: Sequence[NodeReport]) -> FaultGroup:
     faults = [node.fault for node in nodes if node.fault is not None]
     gravest = min(faults, key=lambda fault: GRAVEST_FIRST[fault.severity])
-    all_needs = {node.needs for node in nodes if node.needs is not None}
+    all_needs = {node.verdict.needs for node in nodes if node.verdict.needs is not None}
     needs = ", ".join(each.value for each in sorted(all_needs, key=RANK.__getitem__, reverse=True))
     since = moment_of(min(fault.first_ns for fault in faults))
     return FaultGroup(rule, gravest.title, gravest.severity, nodes, needs, since)
@@ -109,7 +111,7 @@ def advice_by_fault(groups: Sequence[FaultGroup], nodes: Iterable[NodeReport]) -
     told = [(fault_name(group.rule), _advices(group.nodes)) for group in groups]
     others: defaultdict[str, list[NodeReport]] = defaultdict(list)
     for node in nodes:
-        if node.fault is None and node.advice:
+        if node.fault is None and node.verdict.advice:
             others[node.health.value].append(node)
     return [*told, *((state, _advices(members)) for state, members in others.items())]
 
@@ -118,9 +120,10 @@ def _advices(nodes: Sequence[NodeReport]) -> list[str]:
     """Return the different advices, the most frequent first, with the nodes that the rarer ones are for."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     for node in nodes:
-        if node.advice:
-            by_person = node.fault if node.fault and node.fault.by_person else None
-            names[node.advice + (f" Reason: {by_person.evidence}" if by_person else "")].append(node.name)
+        if advice := node.verdict.advice:
+            if node.fault and node.fault.by_person:
+                advice += f" Reason: {node.fault.evidence}"
+            names[advice].append(node.name)
     ordered = sorted(names.items(), key=lambda item: -len(item[1]))
     if len(ordered) == 1:
         return [ordered[0][0]]

@@ -11,6 +11,7 @@ from konductor_like.cli.columns import age, age_of, count, natural, stamp, stamp
 from konductor_like.model import Coverage, CoverageState, Gap, Misnamed
 from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of
+from konductor_like.policy.health import coverage_of
 
 Fact = TypeVar("Fact")
 NAMES_SHOWN = 5
@@ -37,13 +38,6 @@ class CoverageSummary:
         return [(gap, nodes) for gap, nodes in gaps if nodes]
 
 
-def state_of(name: str, coverage: Coverage | None, *, unread: bool) -> CoverageState:
-    """Return the coverage of one node; it is UNKNOWN while kernel logs are ``unread``."""
-    if unread:
-        return CoverageState.UNKNOWN
-    return CoverageState.NOT_MEASURED if coverage is None else coverage.of(name)
-
-
 def coverage_report(
     gpu_nodes: Iterable[str], coverage: Coverage | None, unread_since: datetime | None
 ) -> CoverageSummary | None:
@@ -52,7 +46,7 @@ def coverage_report(
         return None
     names = sorted(gpu_nodes, key=natural)
     unread = unread_since is not None
-    states = {name: state_of(name, coverage, unread=unread) for name in names}
+    states = {name: coverage_of(name, coverage, unread=unread) for name in names}
     return CoverageSummary(coverage, states, unread_since)
 
 
@@ -110,7 +104,7 @@ def warnings_on(name: str, coverage: Coverage | None) -> Iterable[str]:
 
 
 def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
-    """Yield the notes on one node's kernel log, for the wide table."""
+    """Yield the notes on one node's kernel log."""
     if coverage is None:
         return
     for gap in coverage.gaps:

@@ -16,10 +16,12 @@ from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.attempts import attempts_document
 from konductor_like.cli.status.counts import state_counts
 from konductor_like.cli.status.coverage import CoverageSummary, by_name, latest_first
-from konductor_like.cli.status.report import Health, NodeReport, StatusReport
+from konductor_like.cli.status.node import NodeReport
+from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
 from konductor_like.model import BrakeState, CoverageState, Incident, Source
+from konductor_like.policy.health import Health
 from konductor_like.policy.needs import latest_met
 
 
@@ -144,11 +146,12 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "state": node.health.value,
         "qualifier": node.qualifier or None,
         "tainted": node.state.tainted,
-        **fields_of(node, "needs", "severity"),
+        **fields_of(node.verdict, "needs"),
+        **fields_of(node, "severity"),
         "needsMet": met and {"by": met.met_by, "at": stamp_of_ns(met.met_ns)},
         **fields_of(node, "coverage", "since"),
         "fault": incident_document(node.fault) if node.fault else None,
-        "advice": node.advice or None,
+        "advice": node.verdict.advice or None,
         "action": node.verdict.action.value,
         "faults": [incident_document(incident) for incident in record.incidents],
         "releases": [

@@ -30,11 +30,13 @@ from konductor_like.cli.status.counts import (
     fleet_text,
 )
 from konductor_like.cli.status.coverage import coverage_lines, first_few
-from konductor_like.cli.status.report import Health, NodeReport, StatusReport
+from konductor_like.cli.status.node import NodeReport
+from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
-from konductor_like.model import BrakeState, Pace, Source
+from konductor_like.model import BrakeState, ControlAct, Pace, Source
 from konductor_like.model.text import printable
 from konductor_like.model.time import moment_of
+from konductor_like.policy.health import Health
 
 _LABEL_CHARS = 13
 _STYLES = {
@@ -215,14 +217,11 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
     if report.stale:
         yield "Not live", f"this shows an earlier state of the cluster: {report.stale}"
     for source, means in _UNREAD.items():
-        since = controller.unread_since(now, source)
-        if since is not None:
+        if (since := controller.unread_since(now, source)) is not None:
             yield "Unread", f"{source.value} logs since {stamp(since)} ({age_of(since, now)} ago): {means}"
     yield from (("Loki", words) for words in failing_reads(controller.attempts, now))
-    if pause := brake.pause:
-        until = f"until {stamp(pause.until)}" if pause.until else "without an end"
-        by = f"{pause.reason} ({pause.by})"
-        yield "Paused", f"no node is tainted, {until}: {by}; `konductor-like resume` ends the pause"
+    if brake.pause:
+        yield "Paused", pause_sentence(brake.pause)
     yield "Brake", brake_sentence(brake, now, controller.why_settings_unknown)
     if report.returns_stopped:
         yield "Returns", f"stopped: {report.returns_stopped}"
@@ -233,6 +232,13 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
         yield "Builds", f"not the same: {other}"
     yield from coverage_lines(report.coverage, now)
     yield from failure_lines(report.failures, now)
+
+
+def pause_sentence(pause: ControlAct) -> str:
+    """Return until when no node is tainted, why, and what ends the pause."""
+    until = f"until {stamp(pause.until)}" if pause.until else "without an end"
+    ends = "`konductor-like resume` ends the pause"
+    return f"no node is tainted, {until}: {pause.reason} ({pause.by}); {ends}"
 
 
 def brake_sentence(brake: BrakeState, now: datetime, unknown: str = "") -> str:
@@ -319,7 +325,7 @@ def node_row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[st
         "AGE": age_of(node.since, now) if node.since else "",
         "SINCE": stamp(node.since) or "",
         "COVERAGE": node.coverage.value,
-        "NEEDS": node.needs or "",
+        "NEEDS": node.verdict.needs or "",
     }
     if (fault := node.fault) is not None:
         further = f" (+{node.further})" if node.further else ""

@@ -1,0 +1,281 @@
+"""The status of one node: a value with all that ``status`` and ``explain`` tell about it. Pure.
+
+The document and the texts render this value and derive no fact of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from konductor_like.cli.columns import stamp
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.status.attempts import refusal_of
+from konductor_like.cli.status.coverage import notes_on, warnings_on
+from konductor_like.model import (
+    OPT_OUT_LABEL,
+    BrakeState,
+    Coverage,
+    CoverageState,
+    Hearing,
+    Incident,
+    IncidentState,
+    MetBy,
+    NodeState,
+    Role,
+    Severity,
+    Snapshot,
+    Source,
+    Verb,
+)
+from konductor_like.model.time import moment_of, span_ns, unix_ns
+from konductor_like.policy.guards import Blocker, Guard, blockers, published
+from konductor_like.policy.health import Health, coverage_of, state_of
+from konductor_like.policy.release import NOT_REBOOTED, reminder
+from konductor_like.policy.verdict import GRAVEST_FIRST, Verdict, accusing, verdict
+from konductor_like.policy.wording import name_of
+
+CLAIMED_BY_NOBODY = "tainted by another tool or person: the node's record does not explain the taint"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """The state of one node and the reasons for it."""
+
+    state: NodeState
+    health: Health
+    coverage: CoverageState
+    accusing: tuple[Incident, ...]
+    """The incidents that may explain a state other than healthy, the gravest first."""
+    logs: Coverage | None
+    """Which kernel logs of the fleet arrive; None if no controller has published this yet."""
+    unread_since: datetime | None
+    """See :meth:`ControllerReport.unread_since`, for kernel logs."""
+    verdict: Verdict
+    """The fault, the need, the guards and the next action."""
+    refused: str = ""
+    """Why the controller cannot write the node; empty if it can."""
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.state.name
+
+    @property
+    def fault(self) -> Incident | None:
+        """See :attr:`Verdict.fault`."""
+        return self.verdict.fault
+
+    @property
+    def further(self) -> int:
+        """The number of further incidents that may explain the state."""
+        return sum(each is not self.fault for each in self.accusing)
+
+    @property
+    def since(self) -> datetime | None:
+        """When the node was tainted, returned, or its fault first seen, in UTC; None without any of these."""
+        if self.health is Health.FAULTY and self.state.record.life.tainted_at:
+            return self.state.record.life.tainted_at
+        if self.health is Health.PROBATION and self.state.record.releases:
+            return self.state.record.releases[0].at
+        return moment_of(self.fault.first_ns) if self.fault else None
+
+    @property
+    def qualifier(self) -> str:
+        """Further words on the state: ``test``, ``before install``, ``not rebooted``, ``acked``."""
+        return ", ".join(_qualifiers(self))
+
+    @property
+    def open(self) -> list[Incident]:
+        """The incidents that are not released."""
+        return [each for each in self.state.record.incidents if each.state is not IncidentState.RELEASED]
+
+    @property
+    def severity(self) -> Severity | None:
+        """The severity of the gravest open incident; None without one."""
+        return min((each.severity for each in self.open), key=GRAVEST_FIRST.__getitem__, default=None)
+
+    @property
+    def alarms(self) -> list[str]:
+        """Warnings that ``status`` prints on standard error."""
+        return [*_alarms(self.state), *warnings_on(self.name, self.logs)]
+
+    @property
+    def warnings(self) -> list[str]:
+        """The alarms, and the warning of a release that was not followed by a reboot."""
+        reminded = reminder(self.state)
+        return [*self.alarms, reminded] if reminded else self.alarms
+
+    @property
+    def not_rebooted(self) -> bool:
+        """Whether the node was released from a fault that needs a reboot, and has not rebooted since."""
+        return self.health not in (Health.FAULTY, Health.HELD) and NOT_REBOOTED in reminder(self.state)
+
+    @property
+    def notes(self) -> list[str]:
+        """Further facts about the node."""
+        return [*filter(None, [self.refused]), *_notes(self), *notes_on(self.name, self.logs)]
+
+
+def node_report(
+    state: NodeState, controller: ControllerReport, brake: BrakeState, now: datetime
+) -> NodeReport:
+    """Return the report on one node; see :func:`node_reports`."""
+    unread_since, coverage = controller.unread_since(now), controller.coverage
+    heard = coverage_of(state.name, coverage, unread=unread_since is not None)
+    health = state_of(state, heard)
+    failed, refused = refusal_of(state.name, controller.attempts)
+    if failed is Verb.TAINT and health is not Health.FAULTY:
+        health = Health.HELD
+    elif refused and health in (Health.HEALTHY, Health.NOT_MEASURED):
+        health = Health.UNKNOWN
+    elif failed is None:
+        refused = ""
+    found = verdict(
+        state,
+        _known_blockers(state, heard, controller, brake, now),
+        controller.policy,
+        health,
+        refused=refused,
+        unread=unread_since is not None,
+    )
+    return NodeReport(
+        state, health, heard, tuple(accusing(state)), coverage, unread_since, found, refused=refused
+    )
+
+
+def _known_blockers(
+    state: NodeState, heard: CoverageState, controller: ControllerReport, brake: BrakeState, now: datetime
+) -> Iterator[Blocker]:
+    """Yield the guards that keep a tainted node out: those that the command sees, and what the Lease adds.
+
+    These may be more than the controller's first guard, never fewer.
+    """
+    if controller.settings is None:
+        yield Blocker(Guard.NOT_RUNNING, controller.why_settings_unknown)
+        return
+    yield from blockers(state, _known(state, heard, controller, now), controller.policy, now, brake)
+    if stopped := controller.why_not_running(now):
+        yield Blocker(Guard.NOT_RUNNING, stopped)
+    attempts = controller.attempts
+    if state.name in attempts.kept_out:
+        yield published(attempts.kept_out[state.name])
+    elif attempts.kept_more:
+        words = "the controller keeps more nodes out than its Lease can name: this may be one of them"
+        yield Blocker(Guard.NOT_PUBLISHED, words)
+
+
+def _known(state: NodeState, heard: CoverageState, controller: ControllerReport, now: datetime) -> Snapshot:
+    """Return what the Node and the Lease tell of what speaks against the node's return.
+
+    The snapshot takes the node as heard for long enough: how long, only the controller knows.
+    """
+    name, coverage, now_ns = state.name, controller.coverage, unix_ns(now)
+    since_ns = max(
+        (each.met_ns or 0 for each in state.record.incidents if each.met_by is MetBy.REBOOT), default=0
+    )
+    since_ns += span_ns(controller.stale_seconds)  # the reboot itself is no gap
+    gaps = coverage.gaps if coverage is not None else ()
+    has_gap = any(gap.concerns(name) and (gap.end_ns or now_ns) > since_ns for gap in gaps)
+    hearing = Hearing(state.machine.boot_id or "", 0, now_ns, has_gap)
+    return Snapshot(
+        {},
+        controls=controller.controls,
+        lost_boots=coverage.lost_boots if coverage is not None else {},
+        read_ns={Source.KERNEL: now_ns},
+        hearing={name: hearing} if heard is CoverageState.MEASURED else {},
+    )
+
+
+def _qualifiers(node: NodeReport) -> Iterator[str]:
+    """Yield a word on the state or fault, the role in a failure group, and ``acked``."""
+    state, health, fault = node.state, node.health, node.fault
+    if health is Health.HELD and node.logs is not None and node.name in node.logs.ambiguous:
+        yield "ambiguous name"
+    elif health is Health.HELD and node.refused:
+        yield "not written"
+    elif health is Health.FAULTY and state.record.life.marked:
+        yield "replace"
+    elif health is Health.PROBATION:
+        yield f"until {stamp(state.record.life.probation_until)}"
+    elif fault is not None and fault.state is IncidentState.PENDING:
+        yield "other boot"
+    elif fault is not None and fault.before_install:
+        yield "before install"
+    elif fault is not None and fault.severity is Severity.TEST:
+        yield "test"
+    if fault is not None and (short := _short_of_gpus(state)):
+        yield short
+    if state.opted_out:
+        yield "ignored"
+    if node.not_rebooted:
+        yield "not rebooted"
+    about = [fault] if fault else node.open
+    roles = {each.role for each in about} | {each.role for each in node.open if each.role is Role.ROOT_CAUSE}
+    yield from [role.value for role in Role if role in roles][:1]
+    if any(each.ack for each in about):
+        yield "acked"
+
+
+def _short_of_gpus(state: NodeState) -> str:
+    """Return ``7 of 8 GPUs`` for a node with fewer than its machine had; empty if none is known to miss."""
+    expected = state.gpus.capacity if state.record.gpus is None else state.record.gpus
+    is_alike = state.gpus.comparable and state.gpus.layout in ("", state.record.gpu_layout)
+    is_short = is_alike and state.gpus.allocatable < expected
+    return f"{state.gpus.allocatable} of {expected} GPUs" if is_short else ""
+
+
+def _alarms(state: NodeState) -> Iterator[str]:
+    if state.record_problem:
+        yield f"its record cannot be read: {state.record_problem}"
+    for taint in state.taints:
+        if taint.foreign_twin:
+            shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
+            yield f"it has another tool's taint {shown}, which the controller does not remove"
+    if state.record.life.contested_at is not None:
+        at = state.record.life.contested_at
+        by = next((mark.by for mark in state.record.releases if mark.at == at), "somebody")
+        yield f"contested: {by} removed the controller's taint at {stamp(at)}; find out why"
+
+
+def _notes(node: NodeReport) -> Iterator[str]:
+    state, fault = node.state, node.fault
+    if node.health is Health.FAULTY and not state.record.life.claimed:
+        yield CLAIMED_BY_NOBODY
+    if state.record.life.marked:
+        yield f"failed too often: to be replaced, since {stamp(state.record.life.replace_since)}"
+    elif state.record.life.hold_until is not None:
+        yield f"failed before: should stay out until {stamp(state.record.life.hold_until)}"
+    if state.record.life.tainted_at and not state.tainted:
+        yield "the taint was removed by hand"
+    if state.opted_out:
+        yield f"opted out by the label {OPT_OUT_LABEL}"
+    if node.unread_since is not None:
+        yield f"its kernel log has not been read since {stamp(node.unread_since)}"
+    elif node.coverage is CoverageState.UNKNOWN and node.health is not Health.UNKNOWN:
+        yield "its kernel-log heartbeat stopped"
+    if fault is not None and fault.user_written:
+        yield f"{name_of(fault)} was written by a user, not by the driver"
+    for incident in state.record.incidents:
+        if incident is not fault:
+            yield _incident_note(incident)
+    for last in state.record.releases[:1]:
+        why = f": {last.reason}" if last.reason else ""
+        yield f"released by {last.by} at {stamp(last.at)}{why}"
+
+
+def marks_of(incident: Incident) -> list[str]:
+    """Return the words on an incident: ``fatal``, ``held``, ``collateral``, ``before install``."""
+    role = incident.role.value if incident.role else ""
+    before = "before install" if incident.before_install else ""
+    return [mark for mark in (incident.severity.value, incident.state.value, role, before) if mark]
+
+
+def _incident_note(incident: Incident) -> str:
+    marks = [mark for mark in marks_of(incident) if mark != IncidentState.ACTIVE.value]
+    if incident.user_written:
+        marks.append("written by a user")
+    if incident.ack:
+        marks.append(f"acked by {incident.ack.by}")
+    return f"{name_of(incident)} x{incident.count} ({', '.join(marks)})"
