@@ -124,7 +124,7 @@ def change_of(
     if verb is Verb.TAINT or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
     evidence = [fault for fault in update.news if about is None or fault.key == about.key]
-    is_urgent = has_news or verb is Verb.TAINT or update.returned is ReleaseHow.REBOOT
+    is_urgent = has_news or verb is Verb.TAINT or update.return_how is ReleaseHow.REBOOT
     return Change(
         node=state.name,
         verb=verb,
@@ -153,9 +153,9 @@ def _outcome(update: NodeUpdate, policy: PolicyConfig, now: datetime, *, admitte
         life, *_ = become(record.life, stage, Happening.PROBATION_OVER, Facts(now))
         record = replace(record, life=life)
     became = Became(record.life)
-    if update.returned is not None:
-        happening, reason = _RETURNS[update.returned]
-        mark = Release(now, CONTROLLER, reason, update.returned)
+    if update.return_how is not None:
+        happening, reason = _RETURNS[update.return_how]
+        mark = Release(now, CONTROLLER, reason, update.return_how)
         became = become(record.life, stage, happening, Facts(now, policy, mark.how, failed_rule(record)))
         record = released_record(replace(state, record=record), became.life, mark)
     elif (admitted or state.tainted) and update.gravest is not None:
@@ -196,7 +196,7 @@ def _words_of_life(update: NodeUpdate, outcome: _Outcome) -> str:
             return " ".join(filter(None, parts))
         case EventReason.CONTESTED:
             return contest_words(record)
-        case EventReason.RETURNED if update.returned is ReleaseHow.REBOOT:
+        case EventReason.RETURNED if update.return_how is ReleaseHow.REBOOT:
             return return_words(update.record, record)
         case EventReason.RELEASED if update.gravest is None:
             by = record.releases[0].by
@@ -241,7 +241,7 @@ def _further_events(
     """Return the Events about a return, a reboot, and every suspicion and test that ended."""
     words = reboot_words(update.state, record, policy, now)
     events = [(EventReason.REBOOTED, words)] if words else []
-    if update.returned is ReleaseHow.TEST_ENDED:
+    if update.return_how is ReleaseHow.TEST_ENDED:
         message = f"The controller removed the taint: {record.releases[0].reason}."
         events.insert(0, (EventReason.RETURNED, message))
     ended = newly_ended(update.state.record, record)

@@ -232,13 +232,13 @@ def _returned(
 ) -> dict[str, NodeUpdate]:
     """Return the updates of the nodes whose taint the controller takes off: ``back``, and ended tests."""
     returned = {
-        name: replace(update, returned=ReleaseHow.TEST_ENDED)
+        name: replace(update, return_how=ReleaseHow.TEST_ENDED)
         for name, update in updates.items()
         if update.has_ends and returns_by_time(update.state.record, update.record, update.state)
     }
     for name in back:
         update = updates.get(name) or _unchanged(name, snapshot)
-        returned[name] = replace(update, returned=ReleaseHow.REBOOT)
+        returned[name] = replace(update, return_how=ReleaseHow.REBOOT)
     return returned
 
 

@@ -36,7 +36,7 @@ _MET_BY = {
 }
 
 
-class Asked(NamedTuple):
+class NodeNeed(NamedTuple):
     """The need of a node, and the incident that asks for it."""
 
     needs: Needs
@@ -92,11 +92,11 @@ def with_repeats(record: NodeRecord) -> NodeRecord:
 
 def need_of(record: NodeRecord, *, tainted: bool) -> Needs | None:
     """Return what the node needs, the value of its label; None for a node without a health label."""
-    asked = asked_of(record, tainted=tainted)
+    asked = node_need(record, tainted=tainted)
     return None if asked is None else asked.needs
 
 
-def asked_of(record: NodeRecord, *, tainted: bool) -> Asked | None:
+def node_need(record: NodeRecord, *, tainted: bool) -> NodeNeed | None:
     """Return what the node needs, and why; None for a node without a health label.
 
     The tainting incidents count on a node that is faulty or held, the suspicious ones on any other.
@@ -105,13 +105,13 @@ def asked_of(record: NodeRecord, *, tainted: bool) -> Asked | None:
     if not tainted and not found:
         return None
     if tainted and record.life.marked:
-        return Asked(Needs.REPLACEMENT, None, "the node failed too often")
+        return NodeNeed(Needs.REPLACEMENT, None, "the node failed too often")
     if not found:
-        return Asked(Needs.INSPECTION, None, "no recorded fault explains the taint")
+        return NodeNeed(Needs.INSPECTION, None, "no recorded fault explains the taint")
     fault = fault_of(record, tainted=tainted)
     if fault is None or fault.met_by is not None:
-        return Asked(Needs.NONE)
-    return Asked(need_of_incident(fault), fault)
+        return NodeNeed(Needs.NONE)
+    return NodeNeed(need_of_incident(fault), fault)
 
 
 def fault_of(record: NodeRecord, *, tainted: bool) -> Incident | None:
@@ -144,11 +144,11 @@ def counting(record: NodeRecord, *, tainted: bool) -> list[Incident]:
 
 def need_in_words(record: NodeRecord, *, tainted: bool) -> str:
     """Return ``reboot (xid 79 on GPU 0000:4e:00)``, or which reboot met the need; empty without a label."""
-    asked = asked_of(record, tainted=tainted)
+    asked = node_need(record, tainted=tainted)
     if asked is None:
         return ""
     met = met_words(latest_met(record, tainted=tainted))
-    if asked == Asked(Needs.NONE) and met:
+    if asked == NodeNeed(Needs.NONE) and met:
         return f"{asked.needs}: {met}"
     why = f"{name_of(asked.by)}{asked.why}" if asked.by else asked.why
     return f"{asked.needs} ({why})" + (f"; another need was {met}" if met else "")

@@ -45,7 +45,7 @@ class NodeUpdate:
     """Two machines report under the node's name, so a fault cannot be attributed to either (rule 3)."""
     deferred: Mapping[IncidentKey, int] = field(default_factory=dict)
     """The deferred incidents, and until when (a Loki timestamp)."""
-    returned: ReleaseHow | None = None
+    return_how: ReleaseHow | None = None
     """How the controller itself takes the taint off; None if it does not."""
 
     @property

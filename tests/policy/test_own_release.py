@@ -46,7 +46,7 @@ def returned_cluster(*faults: Fault) -> Cluster:
 
 def give_back(cluster: Cluster, seconds: float = 60) -> None:
     state = cluster.nodes["gpu-1"] = met(cluster.nodes["gpu-1"])
-    update = replace(fold_faults(state, (), Snapshot({}), at(seconds)), returned=ReleaseHow.REBOOT)
+    update = replace(fold_faults(state, (), Snapshot({}), at(seconds)), return_how=ReleaseHow.REBOOT)
     snapshot = replace(cluster.snapshot, nodes=cluster.nodes)
     admission = admit({}, snapshot, cluster.rules, at(seconds))
     cluster.apply(change_of(update, admission, snapshot, cluster.rules, at(seconds)))
