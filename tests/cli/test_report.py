@@ -168,3 +168,11 @@ def test_no_node_is_healthy_by_an_old_report() -> None:
     assert [report.health for report in reports] == [Health.FAULTY, Health.UNKNOWN, Health.UNKNOWN]
     assert "its kernel log has not been read since 2026-05-06T09:30:00Z" in reports[0].notes
     assert {reported(node, None).health for node in nodes} == {Health.NOT_MEASURED}
+
+
+def test_a_name_that_two_machines_use_is_a_warning_on_that_node_alone() -> None:
+    coverage = replace(ALL_MEASURED, ambiguous=frozenset({"gpu-1"}))
+
+    alarms = [reported(decode_node(make_node(name)), coverage).alarms for name in ("gpu-1", "gpu-2")]
+
+    assert [len(each) for each in alarms] == [1, 0]

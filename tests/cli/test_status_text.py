@@ -10,7 +10,7 @@ import pytest
 
 from konductor_like.build import Program, this_program
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.coverage import coverage_lines, coverage_report, notes_on, warnings_on
+from konductor_like.cli.status.coverage import coverage_lines, coverage_report, notes_on
 from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.text import brake_sentence, controller_sentence, summary
@@ -201,7 +201,6 @@ def test_the_notes_on_a_node_have_the_start_and_end_of_a_gap() -> None:
             Gap(ago_ns(720), None, frozenset({"gpu-1"})),
         ),
         lost={"gpu-1": Loss(41, ago_ns(60))},
-        ambiguous=frozenset({"gpu-1"}),
     )
 
     assert list(notes_on("gpu-1", coverage)) == [
@@ -210,5 +209,3 @@ def test_the_notes_on_a_node_have_the_start_and_end_of_a_gap() -> None:
         "41 records overwritten in its kernel log before they were read",
     ]
     assert list(notes_on("gpu-2", coverage)) == []
-    assert len(list(warnings_on("gpu-1", coverage))) == 1
-    assert list(warnings_on("gpu-2", coverage)) == []

@@ -97,12 +97,6 @@ def coverage_lines(report: CoverageSummary | None, now: datetime) -> Iterator[tu
         yield "Misnamed", _misnamed_text(latest_first(coverage.misnamed), now)
 
 
-def warnings_on(name: str, coverage: Coverage | None) -> Iterable[str]:
-    """Yield the warnings about one node's kernel log."""
-    if coverage is not None and name in coverage.ambiguous:
-        yield "two machines report under this name at once; it is not tainted until only one reports"
-
-
 def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
     """Yield the notes on one node's kernel log."""
     if coverage is None:

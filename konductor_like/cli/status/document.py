@@ -162,13 +162,9 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "whyNotReturned": node.verdict.why_not_returned,
         "guards": list(dict.fromkeys(blocker.guard.value for blocker in node.verdict.blockers)),
         "timesOut": [
-            {
-                "from": stamp(each.tainted_at),
-                "to": stamp(each.released_at),
-                "rule": each.rule,
-                "how": each.how or None,
-                "relapse": each.relapse,
-            }
+            {"from": stamp(each.tainted_at), "to": stamp(each.released_at)}
+            | fields_of(each, "rule", "how", "relapse")
+            | {"how": each.how or None}
             for each in record.life.quarantines
         ],
         **fields_of(node, "warnings", "notes"),

@@ -12,7 +12,7 @@ from datetime import datetime
 from konductor_like.cli.columns import stamp
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.attempts import refusal_of
-from konductor_like.cli.status.coverage import notes_on, warnings_on
+from konductor_like.cli.status.coverage import notes_on
 from konductor_like.model import (
     OPT_OUT_LABEL,
     BrakeState,
@@ -97,9 +97,14 @@ class NodeReport:
         return min((each.severity for each in self.open), key=GRAVEST_FIRST.__getitem__, default=None)
 
     @property
+    def is_ambiguous(self) -> bool:
+        """Whether two machines report under the node's name."""
+        return self.logs is not None and self.name in self.logs.ambiguous
+
+    @property
     def alarms(self) -> list[str]:
         """Warnings that ``status`` prints on standard error."""
-        return [*_alarms(self.state), *warnings_on(self.name, self.logs)]
+        return [*_alarms(self)]
 
     @property
     def warnings(self) -> list[str]:
@@ -191,7 +196,7 @@ def _known(state: NodeState, heard: CoverageState, controller: ControllerReport,
 def _qualifiers(node: NodeReport) -> Iterator[str]:
     """Yield a word on the state or fault, the role in a failure group, and ``acked``."""
     state, health, fault = node.state, node.health, node.fault
-    if health is Health.HELD and node.logs is not None and node.name in node.logs.ambiguous:
+    if health is Health.HELD and node.is_ambiguous:
         yield "ambiguous name"
     elif health is Health.HELD and node.refused:
         yield "not written"
@@ -226,7 +231,8 @@ def _short_of_gpus(state: NodeState) -> str:
     return f"{state.gpus.allocatable} of {expected} GPUs" if is_short else ""
 
 
-def _alarms(state: NodeState) -> Iterator[str]:
+def _alarms(node: NodeReport) -> Iterator[str]:
+    state = node.state
     if state.record_problem:
         yield f"its record cannot be read: {state.record_problem}"
     for taint in state.taints:
@@ -237,6 +243,8 @@ def _alarms(state: NodeState) -> Iterator[str]:
         at = state.record.life.contested_at
         by = next((mark.by for mark in state.record.releases if mark.at == at), "somebody")
         yield f"contested: {by} removed the controller's taint at {stamp(at)}; find out why"
+    if node.is_ambiguous:
+        yield "two machines report under this name at once; it is not tainted until only one reports"
 
 
 def _notes(node: NodeReport) -> Iterator[str]:
