@@ -64,6 +64,22 @@ def test_the_layers_are_those_that_the_import_linter_holds() -> None:
     assert packages <= set(shown)
 
 
+def test_the_folders_are_those_that_the_import_linter_holds() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    held = [
+        {f"{container.removeprefix('konductor_like.')}/{name.strip()}" for name in layer.split("|")}
+        for one in contracts
+        for container in one.get("containers", ())
+        for layer in one["layers"]
+    ]
+    table = PAGE.split("\n### Folders\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
+
+    assert [set(re.findall(r"`(\w+/\w+)(?:/|\.py)`", row)) for row in rows] == held
+
+
 def test_the_places_that_decide_are_in_the_modules_that_the_page_names() -> None:
     table = PAGE.split("\n## The decision to taint\n")[1].split("\n## ")[0]
     places = re.findall(r"^\| `(\w+)`[^|]*\(`([\w/]+\.py)`\)", table, re.MULTILINE)

@@ -11,7 +11,7 @@ import pytest
 
 import konductor_like
 from konductor_like.build import SUFFIXES, Program, build_of, this_program
-from konductor_like.controller.leader import _log_other_build
+from konductor_like.controller.loop.leader import _log_other_build
 
 PACKAGE = Path(konductor_like.__file__).parent
 

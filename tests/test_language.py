@@ -19,7 +19,7 @@ import typer.main
 
 from konductor_like.catalog import load_catalog
 from konductor_like.cli.app import build
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.settings import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -277,5 +277,7 @@ def test_every_kind_of_text_is_checked(tmp_path: Path) -> None:
 
     assert [each.text for each in prose(page)] == ["# What it means", "A [word.", "one", "two", "a", "b"]
     assert [kind for kind, least in kinds.items() if len(list(SOURCES[kind]())) < least] == []
-    assert any("Node X tainted" in each.text for each in SOURCES["konductor_like/controller/report.py"]())
+    assert any(
+        "Node X tainted" in each.text for each in SOURCES["konductor_like/controller/reporting/report.py"]()
+    )
     assert any("one pod" in each.text for each in SOURCES["manifests/controller_deployment.yaml"]())

@@ -21,7 +21,7 @@ from konductor_like.catalog import Catalog, Entry, Mode, PatternRule, load_catal
 from konductor_like.catalog.escalation_text import texts_of
 from konductor_like.cli.app import build
 from konductor_like.cluster.events import _NORMAL
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.exits import Exit
 from konductor_like.model import EventReason, FaultKind, Severity
 from konductor_like.settings import EVERYDAY, PREFIX, Settings
@@ -158,7 +158,7 @@ def _metrics() -> Mapping[str, str]:
 
 
 def _events() -> Mapping[str, str]:
-    sources = "".join(path.read_text("utf-8") for path in SOURCE.glob("controller/*.py"))
+    sources = "".join(path.read_text("utf-8") for path in SOURCE.glob("controller/**/*.py"))
     fleet = set(re.findall(r"_fleet_event\(\s*EventReason\.(\w+)", sources))
     nodes = set(re.findall(r"_announce\([^()]*?EventReason\.(\w+)", sources))
     items = []

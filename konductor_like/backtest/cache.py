@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import TimeWindow
+from konductor_like.loki.query.response import Entry
+from konductor_like.loki.query.window_query import TimeWindow
 
 BYTES_MOST = 512 * 2**20
 """Bytes of all histories under one directory: about 20 million lines."""

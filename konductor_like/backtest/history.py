@@ -14,9 +14,16 @@ from operator import attrgetter, itemgetter
 
 from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.result import History
-from konductor_like.loki.errors import LokiError, LokiTimeout
-from konductor_like.loki.response import Entry, log_line
-from konductor_like.loki.window_query import ByteBudget, Piece, Queries, TimeWindow, WindowQuery, read_span
+from konductor_like.loki.query.errors import LokiError, LokiTimeout
+from konductor_like.loki.query.response import Entry, log_line
+from konductor_like.loki.query.window_query import (
+    ByteBudget,
+    Piece,
+    Queries,
+    TimeWindow,
+    WindowQuery,
+    read_span,
+)
 from konductor_like.model import LogLine, Source
 from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from konductor_like.loki.window_query import TimeWindow
+from konductor_like.loki.query.window_query import TimeWindow
 from konductor_like.model import Incident, LogLine, SkipReason, Source
 
 

@@ -10,8 +10,8 @@ from konductor_like.backtest.result import History, Result, difference
 from konductor_like.backtest.simulation import SimulatedNodes, Simulation
 from konductor_like.catalog import Catalog, Mode
 from konductor_like.detection import Detector
-from konductor_like.loki.errors import LokiError
-from konductor_like.loki.window_query import TimeWindow
+from konductor_like.loki.query.errors import LokiError
+from konductor_like.loki.query.window_query import TimeWindow
 from konductor_like.model import NodeState, Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.policy.config import PolicyConfig

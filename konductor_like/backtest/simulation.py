@@ -8,16 +8,16 @@ from dataclasses import replace
 
 from konductor_like.backtest.history import round_up
 from konductor_like.backtest.result import HeldSpan, Outage, Peak, Verdicts
-from konductor_like.cluster import node_patch
-from konductor_like.cluster.node_writer import DryRunWriter
+from konductor_like.cluster.node import patch as node_patch
+from konductor_like.cluster.node.writer import DryRunWriter
 from konductor_like.controller import logs
-from konductor_like.controller.leadership import IDLE_SECONDS
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.observation import Observer
+from konductor_like.controller.loop.leadership import IDLE_SECONDS
+from konductor_like.controller.loop.observation import Observer
+from konductor_like.controller.loop.reconciler import Reconciler
+from konductor_like.controller.loop.writes import Writes
 from konductor_like.controller.ports import DryRunEvents
-from konductor_like.controller.reconciler import Reconciler
-from konductor_like.controller.report import Report
-from konductor_like.controller.writes import Writes
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.reporting.report import Report
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import (
@@ -38,8 +38,8 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import moment_of, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.endings import seconds_of_test
-from konductor_like.policy.release import may_return, purge, release
+from konductor_like.policy.node.endings import seconds_of_test
+from konductor_like.policy.node.release import may_return, purge, release
 
 _WAITING = frozenset(
     {SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.OPTED_OUT, SkipReason.NOT_SELECTED}

@@ -102,7 +102,7 @@ class Inspection:
 
     def measure(self, settings: Settings) -> None:
         """Ask Loki for the cost of the watched namespaces. Raises a LokiError."""
-        from konductor_like.loki.window_query import PODS_UPTO
+        from konductor_like.loki.query.window_query import PODS_UPTO
 
         self.pod_logs = logs = pod_logs(settings)
         if not logs.bytes_a_minute:
@@ -142,8 +142,8 @@ class PodLogs:
 
 def pod_logs(settings: Settings) -> PodLogs:
     """Ask Loki how many bytes the watched namespaces send. Raises a LokiError."""
-    from konductor_like.loki.client import LokiClient
-    from konductor_like.loki.logql import pod_matchers, selector
+    from konductor_like.loki.query.client import LokiClient
+    from konductor_like.loki.query.logql import pod_matchers, selector
     from konductor_like.model.time import SECOND_NS
 
     found: dict[str, int] = {}
@@ -161,8 +161,8 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     """Check the environment, the settings and the rules."""
     from pydantic import ValidationError
 
-    from konductor_like.loki.client import LokiClient
-    from konductor_like.loki.errors import LokiMisconfigured
+    from konductor_like.loki.query.client import LokiClient
+    from konductor_like.loki.query.errors import LokiMisconfigured
     from konductor_like.settings import Settings
     from konductor_like.settings_report import effective, explain_settings_error, without_effect
 

@@ -19,8 +19,8 @@ def complete_nodes(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     found: list[str] = []
 
     def read() -> None:
-        from konductor_like.cluster.client import NODES_PATH, ReadOnlyKubeClient
-        from konductor_like.cluster.errors import KubeError
+        from konductor_like.cluster.api.client import NODES_PATH, ReadOnlyKubeClient
+        from konductor_like.cluster.api.errors import KubeError
 
         kubeconfig, context = ctx.params.get("kubeconfig"), ctx.params.get("context")
         try:

@@ -28,8 +28,8 @@ from konductor_like.model.time import moment_of
 
 if TYPE_CHECKING:
     from konductor_like.cli.session import ControllerReport
-    from konductor_like.cluster.client import KubeClient
-    from konductor_like.cluster.lease_annotations import LeaseView
+    from konductor_like.cluster.api.client import KubeClient
+    from konductor_like.cluster.lease.annotations import LeaseView
     from konductor_like.model import BrakeState, Control, ControlAct, Controls
     from konductor_like.settings import Settings
 
@@ -62,7 +62,7 @@ def pause(
     When the command returns, the pause is in force for every taint except one that is being written.
     """
     from konductor_like.cli import session
-    from konductor_like.cluster.client import KubeClient
+    from konductor_like.cluster.api.client import KubeClient
     from konductor_like.model import Control
     from konductor_like.policy.wording import pause_words
 
@@ -96,9 +96,9 @@ def resume(
     The command prints how many nodes the brake still holds, and why.
     """
     from konductor_like.cli import session
-    from konductor_like.cluster.client import KubeClient
+    from konductor_like.cluster.api.client import KubeClient
     from konductor_like.model import Control
-    from konductor_like.policy.returns import is_stopped, relapses
+    from konductor_like.policy.recovery.returns import is_stopped, relapses
 
     with session.connected(KubeClient, kubeconfig, context) as (client, settings):
         resumed, before = _write_act(client, settings, Control.RESUME, by)
@@ -117,7 +117,7 @@ def resume(
 def _still_held(client: KubeClient, settings: Settings) -> Iterator[str]:
     """Yield the line that counts the nodes that the brake holds without a pause, if it holds any."""
     from konductor_like.cli.status.report import collect
-    from konductor_like.cluster.errors import KubeError
+    from konductor_like.cluster.api.errors import KubeError
     from konductor_like.policy.wording import why_held
 
     try:
@@ -145,7 +145,7 @@ def brake_status(
     from konductor_like.cli import session
     from konductor_like.cli.status.document import brake_document
     from konductor_like.cli.status.report import collect, status_report
-    from konductor_like.cluster.client import ReadOnlyKubeClient
+    from konductor_like.cluster.api.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         report = status_report(collect(client, settings))
@@ -244,7 +244,7 @@ def brake_reset(
     until the setting allows more.
     """
     from konductor_like.cli import session
-    from konductor_like.cluster.client import KubeClient
+    from konductor_like.cluster.api.client import KubeClient
     from konductor_like.model import Control
 
     with session.connected(KubeClient, kubeconfig, context) as (client, settings):
@@ -278,10 +278,10 @@ def _write_act(
     CommandError if there is no Lease, or another KubeError.
     """
     from konductor_like.cli import session
-    from konductor_like.cluster.errors import KubeNotFound
-    from konductor_like.cluster.lease_annotations import add_control_act
+    from konductor_like.cluster.api.errors import KubeNotFound
+    from konductor_like.cluster.lease.annotations import add_control_act
     from konductor_like.model import Control, ControlAct
-    from konductor_like.policy.returns import settled_by_resume
+    from konductor_like.policy.recovery.returns import settled_by_resume
     from konductor_like.policy.wording import control_act_id
 
     namespace, name = session.lease_namespace(client, settings), settings.lease_name

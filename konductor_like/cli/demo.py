@@ -127,7 +127,7 @@ def reboot(
     from uuid import uuid4
 
     from konductor_like.cli import session
-    from konductor_like.cluster.client import KubeClient, node_path
+    from konductor_like.cluster.api.client import KubeClient, node_path
 
     boot_id = str(uuid4())
     change = {"op": "replace", "path": "/status/nodeInfo/bootID", "value": boot_id}

@@ -72,8 +72,8 @@ def describe(error: Exception) -> str:
 def status_of(error: Exception) -> Exit | None:
     """Return the exit status of an expected error; None for an unexpected error."""
     from konductor_like.catalog.rules_file import CatalogError
-    from konductor_like.cluster.errors import KubeConfigError, KubeSelectorInvalid
-    from konductor_like.loki.errors import LokiMisconfigured
+    from konductor_like.cluster.api.errors import KubeConfigError, KubeSelectorInvalid
+    from konductor_like.loki.query.errors import LokiMisconfigured
 
     match error:
         case CommandError():

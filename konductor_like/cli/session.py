@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from konductor_like.build import Program, this_program
 from konductor_like.cli.errors import CommandError
-from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.lease import read_lease
+from konductor_like.cluster.api.client import ReadOnlyKubeClient
+from konductor_like.cluster.api.errors import KubeError
+from konductor_like.cluster.lease.election import read_lease
 from konductor_like.cluster.published import Published
 from konductor_like.exits import Exit
 from konductor_like.model import Controls, Coverage, Source

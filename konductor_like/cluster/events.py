@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import ClassVar
 
 from konductor_like.backoff import Backoff, retrying
-from konductor_like.cluster.client import KubeClient, events_path
-from konductor_like.cluster.errors import KubeConflict, KubeError
+from konductor_like.cluster.api.client import KubeClient, events_path
+from konductor_like.cluster.api.errors import KubeConflict, KubeError
 from konductor_like.cluster.pods import Owner
 from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.model.time import stamp

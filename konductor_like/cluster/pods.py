@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from konductor_like.cluster.client import PODS_PATH, ReadOnlyKubeClient
+from konductor_like.cluster.api.client import PODS_PATH, ReadOnlyKubeClient
 from konductor_like.jobs import BY_NAME, by_name, job_of_pod
 from konductor_like.model.time import moment_of_text
 

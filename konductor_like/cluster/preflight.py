@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 
-from konductor_like.cluster.client import NAMESPACES_PATH, KubeClient, ReadOnlyKubeClient, namespace_path
-from konductor_like.cluster.errors import KubeConfigError, KubeConflict, KubeForbidden, KubeNotFound
+from konductor_like.cluster.api.client import NAMESPACES_PATH, KubeClient, ReadOnlyKubeClient, namespace_path
+from konductor_like.cluster.api.errors import KubeConfigError, KubeConflict, KubeForbidden, KubeNotFound
+from konductor_like.cluster.api.transport import JsonObject
 from konductor_like.cluster.events import NAMESPACE as EVENTS_NAMESPACE
 from konductor_like.cluster.published import Published
-from konductor_like.cluster.transport import JsonObject
 
 LEASES = "coordination.k8s.io"
 ACCOUNT = "konductor-like"

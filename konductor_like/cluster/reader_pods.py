@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, pods_path
-from konductor_like.cluster.exec import Executed, execute
-from konductor_like.cluster.transport import JsonObject, json_object
+from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, pods_path
+from konductor_like.cluster.api.exec import Executed, execute
+from konductor_like.cluster.api.transport import JsonObject, json_object
 from konductor_like.selectors import parse_matchers
 from konductor_like.settings import Settings
 

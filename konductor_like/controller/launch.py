@@ -20,14 +20,14 @@ from pydantic import ValidationError
 
 from konductor_like.build import this_program
 from konductor_like.catalog import RulesError
-from konductor_like.cluster.errors import KubeConfigError
+from konductor_like.cluster.api.errors import KubeConfigError
 from konductor_like.controller import logs
-from konductor_like.controller.health_server import HealthServer
-from konductor_like.controller.leader import Controller
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.loop.leader import Controller
+from konductor_like.controller.reporting.health_server import HealthServer
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.wiring import Options, open_controller
 from konductor_like.exits import Exit
-from konductor_like.loki.errors import LokiMisconfigured
+from konductor_like.loki.query.errors import LokiMisconfigured
 from konductor_like.settings import Settings
 from konductor_like.settings_report import explain_settings_error, without_effect
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from konductor_like.cluster.events import events_of
-from konductor_like.cluster.node_writer import WriteResult
+from konductor_like.cluster.node.writer import WriteResult
 from konductor_like.controller import logs
 from konductor_like.model import Change, EventReason, NodeState
 

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from konductor_like.build import this_program
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.events import JobEvents, LeaseEvents, NodeEvents
-from konductor_like.cluster.lease import LeaderLease, own_identity, read_controls
-from konductor_like.cluster.node_decoder import NodeDecoder, node_decoder
-from konductor_like.cluster.node_store import NodeStore, ResourceSlices
-from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter
+from konductor_like.cluster.lease.election import LeaderLease, own_identity, read_controls
+from konductor_like.cluster.node.decoder import NodeDecoder, node_decoder
+from konductor_like.cluster.node.store import NodeStore, ResourceSlices
+from konductor_like.cluster.node.writer import DryRunWriter, NodeWriter
 from konductor_like.cluster.pods import jobs_on
 from konductor_like.cluster.preflight import all_permissions, ready_to_write
 from konductor_like.cluster.published import (
@@ -26,21 +26,15 @@ from konductor_like.cluster.published import (
     published,
 )
 from konductor_like.controller import logs
-from konductor_like.controller.active_rules import ActiveRules, RulesInForce
-from konductor_like.controller.announcer import Announcer
-from konductor_like.controller.attempts import AttemptLog, note_rights
-from konductor_like.controller.coverage_report import CoverageReport
-from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.job_events import JobOwners
-from konductor_like.controller.leader import Controller
-from konductor_like.controller.leadership import SOURCE_BY_READER, Leadership
-from konductor_like.controller.metrics import Latency, Metrics
-from konductor_like.controller.node_condition import NodeConditions, WriteCondition
-from konductor_like.controller.notifier import Notifications
-from konductor_like.controller.observation import Observer
-from konductor_like.controller.operator_controls import TIMEOUT_SECONDS, OperatorControls
-from konductor_like.controller.pod_jobs import PodJobs
-from konductor_like.controller.poller import Reader
+from konductor_like.controller.fleet.coverage_report import CoverageReport
+from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
+from konductor_like.controller.loop.active_rules import ActiveRules, RulesInForce
+from konductor_like.controller.loop.leader import Controller
+from konductor_like.controller.loop.leadership import SOURCE_BY_READER, Leadership
+from konductor_like.controller.loop.observation import Observer
+from konductor_like.controller.loop.operator_controls import TIMEOUT_SECONDS, OperatorControls
+from konductor_like.controller.loop.reconciler import Reconciler
+from konductor_like.controller.loop.writes import Writes
 from konductor_like.controller.ports import (
     DryRunEvents,
     DryRunNodes,
@@ -50,20 +44,26 @@ from konductor_like.controller.ports import (
     Writer,
     dry_run_fleet_event,
 )
-from konductor_like.controller.reconciler import Reconciler
-from konductor_like.controller.report import Report
-from konductor_like.controller.side_work import SideThread, running
-from konductor_like.controller.wakeups import TailWatcher
-from konductor_like.controller.writes import Writes
+from konductor_like.controller.reading.poller import Reader
+from konductor_like.controller.reading.wakeups import TailWatcher
+from konductor_like.controller.reporting.attempts import AttemptLog, note_rights
+from konductor_like.controller.reporting.metrics import Latency, Metrics
+from konductor_like.controller.reporting.report import Report
+from konductor_like.controller.side.announcer import Announcer
+from konductor_like.controller.side.job_events import JobOwners
+from konductor_like.controller.side.node_condition import NodeConditions, WriteCondition
+from konductor_like.controller.side.notifier import Notifications
+from konductor_like.controller.side.pod_jobs import PodJobs
+from konductor_like.controller.side.work import SideThread, running
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.client import LokiClient, retrying
-from konductor_like.loki.errors import LokiError
-from konductor_like.loki.heartbeat_reader import TILE_SECONDS, HeartbeatReader
-from konductor_like.loki.logql import kernel_query, pod_query
-from konductor_like.loki.node_backfill import READ_SECONDS, NodeBackfill
-from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.warmup_reader import RECHECK_SECONDS, WarmupReader, WarmupScope, WarmupTotals
-from konductor_like.loki.window_query import ByteBudget
+from konductor_like.loki.query.client import LokiClient, retrying
+from konductor_like.loki.query.errors import LokiError
+from konductor_like.loki.query.logql import kernel_query, pod_query
+from konductor_like.loki.query.window_query import ByteBudget
+from konductor_like.loki.readers.backfill import READ_SECONDS, NodeBackfill
+from konductor_like.loki.readers.heartbeat import TILE_SECONDS, HeartbeatReader
+from konductor_like.loki.readers.source import SourceReader
+from konductor_like.loki.readers.warmup import RECHECK_SECONDS, WarmupReader, WarmupScope, WarmupTotals
 from konductor_like.model import Checkpoint, Coverage, EventReason, GpuCounts, NodeState, Source
 from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from konductor_like.cluster.checkpoint import COVERAGE_ANNOTATION, decode_coverage
+from konductor_like.cluster.lease.checkpoint import COVERAGE_ANNOTATION, decode_coverage
 from konductor_like.cluster.preflight import admission_objects
 from konductor_like.cluster.reader_pods import DEVICE, NAMESPACE, WRITE
 from konductor_like.demo.kept import KeptDemo

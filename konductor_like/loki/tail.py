@@ -24,8 +24,8 @@ from websockets.http11 import Response
 from websockets.sync.client import ClientConnection, connect
 
 from konductor_like.backoff import Backoff
-from konductor_like.loki.client import authorization, fixed_headers, tls_context
-from konductor_like.loki.errors import (
+from konductor_like.loki.query.client import authorization, fixed_headers, tls_context
+from konductor_like.loki.query.errors import (
     LokiBadAnswer,
     LokiError,
     LokiUnavailable,

@@ -62,7 +62,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class RecentEvidence:
-    """Recent evidence: traces by node. Its limits are in :mod:`konductor_like.policy.recent_evidence`."""
+    """Recent evidence: traces by node. :mod:`konductor_like.policy.fleet.recent_evidence` has its limits."""
 
     traces: Mapping[str, Mapping[TraceKey, Trace]] = field(default_factory=dict)
     heard_ns: Mapping[str, int] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Notifications: which Events become one, how several become one message, and the text of a message.
 
-This module is pure. ``controller/notifier.py`` queues the news, and ``webhook.py`` posts the messages.
+This module is pure. ``controller/side/notifier.py`` queues the news, and ``webhook.py`` posts the messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import quote
 from konductor_like.model import Change, EventReason, Incident, NodeRecord, NodeState, Role
 from konductor_like.model.text import clipped, listed, printable
 from konductor_like.model.time import stamp
-from konductor_like.policy.needs import fault_of
+from konductor_like.policy.node.needs import fault_of
 
 TYPE_PREFIX = "ai.trainy.konduktor."
 NODES_MOST = 100

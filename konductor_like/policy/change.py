@@ -33,13 +33,13 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import stamp
-from konductor_like.policy.brake import Admission
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.covers import COVERED_BY_TIME, COVERED_LATE
-from konductor_like.policy.endings import end_words, is_grave, newly_ended
-from konductor_like.policy.gpu_counts import with_count
-from konductor_like.policy.health import Health, health_of, tainting, with_states
-from konductor_like.policy.lifecycle import (
+from konductor_like.policy.fleet.brake import Admission
+from konductor_like.policy.node.covers import COVERED_BY_TIME, COVERED_LATE
+from konductor_like.policy.node.endings import end_words, is_grave, newly_ended
+from konductor_like.policy.node.gpu_counts import with_count
+from konductor_like.policy.node.health import Health, health_of, tainting, with_states
+from konductor_like.policy.node.lifecycle import (
     TABLE,
     Became,
     Facts,
@@ -51,13 +51,13 @@ from konductor_like.policy.lifecycle import (
     marked,
     what_failed,
 )
-from konductor_like.policy.machines import NO_GPU, OPTED_OUT, with_boot
-from konductor_like.policy.needs import fault_of, need_of, with_repeats, worse_words, worsening
+from konductor_like.policy.node.machines import NO_GPU, OPTED_OUT, with_boot
+from konductor_like.policy.node.needs import fault_of, need_of, with_repeats, worse_words, worsening
+from konductor_like.policy.node.release import CONTROLLER, contest_words, released_record
+from konductor_like.policy.node.update import NodeUpdate
 from konductor_like.policy.operator import with_found_taint
-from konductor_like.policy.release import CONTROLLER, contest_words, released_record
-from konductor_like.policy.returns import RELAPSE_WORDS, return_words
-from konductor_like.policy.update import NodeUpdate
-from konductor_like.policy.verdict import action_on, reboot_words
+from konductor_like.policy.recovery.returns import RELAPSE_WORDS, return_words
+from konductor_like.policy.recovery.verdict import action_on, reboot_words
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
 USER_WRITTEN = "a user wrote the line into the kernel log"

@@ -38,18 +38,18 @@ from konductor_like.model import (
     Snapshot,
     Verb,
 )
-from konductor_like.policy.brake import admit
 from konductor_like.policy.change import USER_WRITTEN, change_of, misses_label, refusals
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.endings import returns_by_time, with_ends
-from konductor_like.policy.escalation import Assessment, assess_fleet
-from konductor_like.policy.gpu_counts import counted, faults_of
-from konductor_like.policy.guards import kept_out
-from konductor_like.policy.incidents import SEEN_BEFORE, fold_faults
-from konductor_like.policy.machines import OPTED_OUT
-from konductor_like.policy.needs import need_of
-from konductor_like.policy.recent_evidence import renewed_window
-from konductor_like.policy.update import NodeUpdate
+from konductor_like.policy.fleet.brake import admit
+from konductor_like.policy.fleet.escalation import Assessment, assess_fleet
+from konductor_like.policy.fleet.recent_evidence import renewed_window
+from konductor_like.policy.node.endings import returns_by_time, with_ends
+from konductor_like.policy.node.gpu_counts import counted, faults_of
+from konductor_like.policy.node.incidents import SEEN_BEFORE, fold_faults
+from konductor_like.policy.node.machines import OPTED_OUT
+from konductor_like.policy.node.needs import need_of
+from konductor_like.policy.node.update import NodeUpdate
+from konductor_like.policy.recovery.guards import kept_out
 
 ENDS_AT_ONCE = 100
 """Nodes of one decision that are decided only because something ends on them."""

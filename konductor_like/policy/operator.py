@@ -28,11 +28,11 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import unix_ns
-from konductor_like.policy.health import Health, health_of, with_states
-from konductor_like.policy.incidents import fold_faults
-from konductor_like.policy.lifecycle import Facts, Happening, become
-from konductor_like.policy.needs import need_of
-from konductor_like.policy.release import release_part
+from konductor_like.policy.node.health import Health, health_of, with_states
+from konductor_like.policy.node.incidents import fold_faults
+from konductor_like.policy.node.lifecycle import Facts, Happening, become
+from konductor_like.policy.node.needs import need_of
+from konductor_like.policy.node.release import release_part
 from konductor_like.policy.wording import act_of, name_of
 
 OPERATOR = IncidentKey(OPERATOR_RULE, None)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from konductor_like.backtest.cache import HistoryCache, cache_name
-from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import TimeWindow
+from konductor_like.loki.query.response import Entry
+from konductor_like.loki.query.window_query import TimeWindow
 
 LABELS = {"k8s_node_name": "gpu-1", "k8s_namespace_name": "dmesg-logging"}
 NAME = cache_name("http://loki:3100", "tenant", "{}")

@@ -11,9 +11,9 @@ import pytest
 from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.history import FAILURES_MOST, HistoryReader
 from konductor_like.backtest.result import History
-from konductor_like.loki.errors import LokiError, LokiRefused, LokiUnavailable
-from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window_query import ByteBudget, TimeWindow
+from konductor_like.loki.query.errors import LokiError, LokiRefused, LokiUnavailable
+from konductor_like.loki.query.response import Count, Entry, QueryResult
+from konductor_like.loki.query.window_query import ByteBudget, TimeWindow
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 from tests.backtest.histories import KERNEL, SECOND_NS, START_NS

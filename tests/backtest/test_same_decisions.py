@@ -13,18 +13,18 @@ import pytest
 from konductor_like.backtest.history import Page, polls
 from konductor_like.backtest.simulation import SimulatedNodes, Simulation
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
-from konductor_like.cluster.node_writer import DryRunWriter
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.observation import Observer
+from konductor_like.cluster.node.writer import DryRunWriter
+from konductor_like.controller.loop.observation import Observer
+from konductor_like.controller.loop.reconciler import Reconciler
+from konductor_like.controller.loop.writes import Writes
 from konductor_like.controller.ports import DryRunEvents, DryRunNodes, Nodes
-from konductor_like.controller.reconciler import Reconciler
-from konductor_like.controller.report import Report
-from konductor_like.controller.writes import Writes
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.reporting.report import Report
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.logql import kernel_query, pod_query
-from konductor_like.loki.reader import SourceReader
+from konductor_like.loki.query.client import LokiClient
+from konductor_like.loki.query.logql import kernel_query, pod_query
+from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Checkpoint, LogLine, Machine, NodeState, Source, Verb
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.loki import LokiServer

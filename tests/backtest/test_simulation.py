@@ -11,9 +11,9 @@ from konductor_like.backtest.result import Peak, difference
 from konductor_like.backtest.run import poll_intervals
 from konductor_like.backtest.simulation import SimulatedNodes, Simulation, healthy_node
 from konductor_like.catalog import load_catalog, read_user_rules
-from konductor_like.cluster.node_writer import DryRunWriter
+from konductor_like.cluster.node.writer import DryRunWriter
 from konductor_like.detection import Detector
-from konductor_like.loki.window_query import TimeWindow
+from konductor_like.loki.query.window_query import TimeWindow
 from konductor_like.model import Change, Life, LogLine, NodeRecord, SkipReason, Source, Verb
 from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig

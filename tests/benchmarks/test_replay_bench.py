@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION
+from konductor_like.cluster.lease.checkpoint import CURSOR_ANNOTATION
 from konductor_like.demo.story import XID_79
 from konductor_like.model.time import ns_of_text
 from tests.benchmarks.history import history

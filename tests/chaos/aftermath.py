@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from konductor_like.model import IncidentState, NodeState, Severity
-from konductor_like.policy.brake import bound, share
+from konductor_like.policy.fleet.brake import bound, share
 from tests.chaos.evidence import belongs_to
 from tests.chaos.ledger import MARGIN_NS
 from tests.chaos.machines import Machine, Occurrence, apart_ns, seconds

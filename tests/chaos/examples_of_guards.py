@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from konductor_like.policy.guards import Guard
+from konductor_like.policy.recovery.guards import Guard
 from tests.chaos.examples import BACK, HEARD, OUT, ROUND, case
 from tests.chaos.people import Claim, Cordon, Label, Reset, SpoilRecord, Untaint
 from tests.chaos.schedule import Schedule

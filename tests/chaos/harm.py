@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from konductor_like.cluster.lease_annotations import (
+from konductor_like.cluster.lease.annotations import (
     RETURNED_ANNOTATION,
     TAINTED_ANNOTATION,
     controls_of,
     encode_returned,
     encode_tainted,
 )
-from konductor_like.cluster.node_record import encode
+from konductor_like.cluster.node.record import encode
 from konductor_like.model import (
     RECORD_ANNOTATION,
     Control,

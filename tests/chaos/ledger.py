@@ -25,8 +25,8 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.model.time import unix_ns
-from konductor_like.policy.brake import bound, share
-from konductor_like.policy.health import only_tests
+from konductor_like.policy.fleet.brake import bound, share
+from konductor_like.policy.node.health import only_tests
 from tests.chaos.evidence import (
     Node,
     is_key,

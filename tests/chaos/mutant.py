@@ -71,8 +71,9 @@ def _places(path: str) -> list[tuple[Any, str]]:
 def _split(path: str) -> tuple[str, str, list[str]]:
     """Split a path into its package or module, the name defined there, and an attribute of a class."""
     parts = path.split(".")
-    in_module = len(parts) > 2 and parts[1].islower() and find_spec(f"{PRODUCT}.{parts[0]}.{parts[1]}")
-    at = 2 if in_module else 1
+    at = 1
+    while len(parts) > at + 1 and parts[at].islower() and find_spec(".".join([PRODUCT, *parts[: at + 1]])):
+        at += 1
     return ".".join([PRODUCT, *parts[:at]]), parts[at], parts[at + 1 :]
 
 

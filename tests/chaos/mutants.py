@@ -16,8 +16,8 @@ from typing import Any
 
 from konductor_like.model import BrakeState, Checkpoint, KernelPosition, Role
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.guards import Guard
-from konductor_like.policy.lifecycle import Happening
+from konductor_like.policy.node.lifecycle import Happening
+from konductor_like.policy.recovery.guards import Guard
 from tests.chaos.examples import EXAMPLES
 from tests.chaos.examples_of_guards import BESIDE, GUARD_EXAMPLES, GUARDED, KEPT_BY, OF_THE_COMMAND_LINE
 from tests.chaos.examples_of_harm import HARM_EXAMPLES
@@ -403,7 +403,7 @@ MUTANTS: dict[str, Mutant] = {
 
 MUTANTS |= {
     f"the guard {guard} never holds": Mutant(
-        "policy.guards.blockers",
+        "policy.recovery.guards.blockers",
         _never(guard, *BESIDE.get(guard, ())),
         example=KEPT_BY.get(guard),
         guarded=GUARDED.get(guard, ""),

@@ -16,12 +16,12 @@ from konductor_like.cli.nodes import acts
 from konductor_like.cli.nodes.acts import Acknowledgement, OperatorTaint
 from konductor_like.cli.nodes.writes import NodeWrites
 from konductor_like.cli.options import DryRun
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
-from konductor_like.cluster.node_writer import NoDeadline, NodeWriter
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import KubeError
+from konductor_like.cluster.lease.annotations import LeaseView, add_control_act
+from konductor_like.cluster.node.writer import NoDeadline, NodeWriter
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
-from konductor_like.policy.returns import settled_by_resume
+from konductor_like.policy.recovery.returns import settled_by_resume
 from konductor_like.sandbox.kubernetes.store import Key
 from tests.chaos import wire
 from tests.chaos.machines import GPUS

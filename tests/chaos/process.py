@@ -13,20 +13,20 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, Protocol
 
-from konductor_like.cluster.errors import KubeError, LeadershipLost
+from konductor_like.cluster.api.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents, events_of
-from konductor_like.cluster.lease import LeaderLease, read_controls
-from konductor_like.cluster.lease_annotations import LeasePayload
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_store import NodeStore
-from konductor_like.cluster.node_writer import NodeWriter, WriteResult
-from konductor_like.controller.active_rules import ActiveRules
-from konductor_like.controller.leadership import Leadership
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.operator_controls import AGAIN_SECONDS, TIMEOUT_SECONDS, OperatorControls
-from konductor_like.controller.poller import Delivery
-from konductor_like.controller.reconciler import Reconciler
-from konductor_like.controller.report import Report
+from konductor_like.cluster.lease.annotations import LeasePayload
+from konductor_like.cluster.lease.election import LeaderLease, read_controls
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import NodeStore
+from konductor_like.cluster.node.writer import NodeWriter, WriteResult
+from konductor_like.controller.loop.active_rules import ActiveRules
+from konductor_like.controller.loop.leadership import Leadership
+from konductor_like.controller.loop.operator_controls import AGAIN_SECONDS, TIMEOUT_SECONDS, OperatorControls
+from konductor_like.controller.loop.reconciler import Reconciler
+from konductor_like.controller.reading.poller import Delivery
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.reporting.report import Report
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, LeadershipFactory, _notes
 from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.settings import Settings

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from konductor_like.policy.guards import Guard
+from konductor_like.policy.recovery.guards import Guard
 from tests.chaos.examples_of_guards import OF_THE_COMMAND_LINE
 from tests.chaos.schedule import Schedule, play, schedule_of, shrunk
 

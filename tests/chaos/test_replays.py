@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import IncidentState, NodeState
 from tests.chaos.machines import Machine
 from tests.chaos.people import DeleteLease, Reset, SpoilCursor

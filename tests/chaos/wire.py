@@ -18,9 +18,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx
 from urllib3 import exceptions as broken
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.transport import Connection, Transport
-from konductor_like.loki.client import LokiClient, fixed_headers
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.transport import Connection, Transport
+from konductor_like.loki.query.client import LokiClient, fixed_headers
 from konductor_like.sandbox.http import Reply, Request
 from konductor_like.settings import Settings
 

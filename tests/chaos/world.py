@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from email.utils import format_datetime
 from typing import TYPE_CHECKING
 
-from konductor_like.cluster.lease_annotations import view
-from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.lease.annotations import view
+from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.sandbox.kubernetes.server import KubernetesServer
 from konductor_like.sandbox.kubernetes.store import Key
 from konductor_like.sandbox.loki.limits import LokiLimits

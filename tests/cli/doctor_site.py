@@ -14,9 +14,9 @@ from typing import Any
 from konductor_like.cli.doctor.facts import Facts
 from konductor_like.cli.doctor.gather import gather
 from konductor_like.cli.session import load_settings
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, LeasePayload, with_act
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.lease.annotations import CONTROLS_ANNOTATION, LeasePayload, with_act
+from konductor_like.cluster.lease.election import LeaderLease
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings
 from konductor_like.model import Checkpoint, Coverage, Source
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from konductor_like.build import this_program
-from konductor_like.cluster.client import KubeClient, lease_path
-from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_annotations import LeasePayload, annotated
-from konductor_like.cluster.node_record import encode
+from konductor_like.cluster.api.client import KubeClient, lease_path
+from konductor_like.cluster.lease.annotations import LeasePayload, annotated
+from konductor_like.cluster.lease.election import LeaderLease
+from konductor_like.cluster.node.record import encode
 from konductor_like.cluster.published import (
     BUILD_ANNOTATION,
     SETTINGS_ANNOTATION,

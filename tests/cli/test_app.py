@@ -18,10 +18,10 @@ import typer
 from konductor_like import cli
 from konductor_like.cli.app import build, display_name, execute
 from konductor_like.cli.errors import CommandError
-from konductor_like.cluster.errors import KubeForbidden
+from konductor_like.cluster.api.errors import KubeForbidden
 from konductor_like.controller import launch
 from konductor_like.exits import MEANINGS, Exit
-from konductor_like.loki.errors import LokiUnreachable
+from konductor_like.loki.query.errors import LokiUnreachable
 from konductor_like.settings import Settings
 from tests.cli.transcripts import forget_settings
 

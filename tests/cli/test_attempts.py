@@ -10,8 +10,8 @@ import pytest
 from konductor_like.cli.explain.node import explain_node, paragraphs
 from konductor_like.cli.status.report import Fleet, StatusReport, status_report
 from konductor_like.cli.status.text import status_lines
-from konductor_like.cluster.attempts import ATTEMPTS_ANNOTATION, encode_attempts
-from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.lease.attempts import ATTEMPTS_ANNOTATION, encode_attempts
+from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.exits import Exit
 from konductor_like.model import Coverage, Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten

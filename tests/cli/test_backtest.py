@@ -17,10 +17,10 @@ import pytest
 from konductor_like.backtest.result import HeldSpan, History, Outage, Peak, Result, Verdicts, difference
 from konductor_like.cli import session
 from konductor_like.cli.backtest.report import show
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.errors import LokiUnavailable
-from konductor_like.loki.response import QueryResult
-from konductor_like.loki.window_query import TimeWindow
+from konductor_like.loki.query.client import LokiClient
+from konductor_like.loki.query.errors import LokiUnavailable
+from konductor_like.loki.query.response import QueryResult
+from konductor_like.loki.query.window_query import TimeWindow
 from konductor_like.model import SkipReason
 from konductor_like.model.time import moment_of
 from konductor_like.sandbox.loki import LokiServer
@@ -226,7 +226,7 @@ def test_a_wrong_command_line_is_an_error_with_status_2(
 def test_a_loki_that_cannot_be_reached_is_an_error_and_no_empty_report(
     loki: LokiServer, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konductor_like.loki.client.TOTAL_SECONDS", 0)
+    monkeypatch.setattr("konductor_like.loki.query.client.TOTAL_SECONDS", 0)
     loki.stop()
 
     done = run(*BACKTEST)

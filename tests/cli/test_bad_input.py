@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.api.client import KubeClient
 from konductor_like.controller import launch
 from konductor_like.exits import Exit
 from konductor_like.sandbox.kubernetes import KubernetesServer

@@ -12,12 +12,12 @@ import pytest
 
 from konductor_like.cli import session
 from konductor_like.cli.chain_test.forecast import line_of
-from konductor_like.cluster.client import KubeClient, lease_path
-from konductor_like.cluster.node_record import decode, encode
+from konductor_like.cluster.api.client import KubeClient, lease_path
+from konductor_like.cluster.node.record import decode, encode
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings
 from konductor_like.model import OPT_OUT_LABEL, Severity
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.endings import seconds_of_test
+from konductor_like.policy.node.endings import seconds_of_test
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.exec import Outcome
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node, make_reader_pod

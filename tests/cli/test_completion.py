@@ -13,8 +13,8 @@ import typer
 from konductor_like.catalog import load_catalog
 from konductor_like.cli import completion, kubectl_complete
 from konductor_like.cli.completion import complete_nodes, complete_rules, complete_rules_or_nodes
-from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeTimeout
+from konductor_like.cluster.api.client import ReadOnlyKubeClient
+from konductor_like.cluster.api.errors import KubeTimeout
 from tests.cli.conftest import Cluster
 
 TITLE = load_catalog().xid(79).title

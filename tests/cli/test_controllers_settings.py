@@ -11,9 +11,9 @@ import pytest
 
 from konductor_like.cli.controls import brake_lines
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cluster.client import KubeClient, lease_path
-from konductor_like.cluster.node_decoder import decode_node
-from konductor_like.cluster.node_record import encode
+from konductor_like.cluster.api.client import KubeClient, lease_path
+from konductor_like.cluster.node.decoder import decode_node
+from konductor_like.cluster.node.record import encode
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
 from konductor_like.model import RECORD_ANNOTATION, BrakeState, Pace, Quarantine
 from konductor_like.policy.config import PolicyConfig

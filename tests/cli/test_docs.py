@@ -14,10 +14,10 @@ from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import Fleet, status_report
 from konductor_like.cli.status.text import WIDE_HEADERS
-from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.detection import packaged
 from konductor_like.model import Act, Coverage, Gap, Loss, Misnamed
-from konductor_like.policy.health import Health
+from konductor_like.policy.node.health import Health
 from tests.cli.conftest import Run
 from tests.cli.scenes import NOW, every_state, failing_jobs, settings_of
 from tools.generate_docs import DOCS

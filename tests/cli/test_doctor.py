@@ -21,7 +21,7 @@ from konductor_like.cli.doctor.link import Link, State, Unseen, seen
 from konductor_like.cli.doctor.log_links import seconds_of
 from konductor_like.cli.doctor.report import checkup, exit_of, report_lines
 from konductor_like.cli.output import PIPE, Screen
-from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.exits import Exit
 from konductor_like.settings import Settings
 from tests.cli.conftest import Run

@@ -17,7 +17,7 @@ from konductor_like.cli.explain.node import (
 )
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import Fleet
-from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import (
     OPT_OUT_LABEL,
     Control,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from konductor_like.cluster.node_decoder import decode_node
-from konductor_like.cluster.node_record import encode
+from konductor_like.cluster.node.decoder import decode_node
+from konductor_like.cluster.node.record import encode
 from konductor_like.model import (
     HEALTH_LABEL,
     NEEDS_LABEL,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from konductor_like.cli.options import with_plain_dry_run
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.lease_annotations import view
-from konductor_like.cluster.node_decoder import decode_node
-from konductor_like.cluster.node_record import decode
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.lease.annotations import view
+from konductor_like.cluster.node.decoder import decode_node
+from konductor_like.cluster.node.record import decode
 from konductor_like.model import (
     HEALTH_LABEL,
     RECORD_ANNOTATION,

@@ -10,7 +10,7 @@ import pytest
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.node import NodeReport, node_report
 from konductor_like.cli.status.report import node_reports
-from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import (
     BrakeState,
     Coverage,
@@ -22,7 +22,7 @@ from konductor_like.model import (
     ReleaseHow,
     Severity,
 )
-from konductor_like.policy.health import Health
+from konductor_like.policy.node.health import Health
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, faulty, incident, with_record
 

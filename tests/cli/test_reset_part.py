@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from konductor_like.model import RECORD_ANNOTATION, TAINT_KEY, IncidentState, Severity
-from konductor_like.policy.covers import PART_COVERS_MOST
+from konductor_like.policy.node.covers import PART_COVERS_MOST
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
@@ -31,7 +31,7 @@ def server(cluster: Cluster) -> KubernetesServer:
 
 
 def open_rules(server: KubernetesServer, name: str = "gpu-1") -> set[str]:
-    from konductor_like.cluster.node_record import decode
+    from konductor_like.cluster.node.record import decode
 
     record, _ = decode(server.node(name)["metadata"]["annotations"][RECORD_ANNOTATION])
     return {each.key.rule for each in record.incidents if each.state is not IncidentState.RELEASED}

@@ -14,8 +14,8 @@ from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.node import node_report
 from konductor_like.cli.status.report import Fleet, StatusReport, status_report
 from konductor_like.cli.status.text import status_lines, warnings
-from konductor_like.cluster.lease_annotations import RETURNED_ANNOTATION, encode_returned
-from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.lease.annotations import RETURNED_ANNOTATION, encode_returned
+from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import (
     BrakeState,
     Control,
@@ -38,8 +38,8 @@ from konductor_like.model import (
 )
 from konductor_like.model.attempts import Attempts
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.health import Health
-from konductor_like.policy.release import release
+from konductor_like.policy.node.health import Health
+from konductor_like.policy.node.release import release
 from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import NOW, OTHER_BOOT, RULES, ago, ago_ns, incident, settings_of, with_record

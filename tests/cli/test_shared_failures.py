@@ -14,7 +14,7 @@ from konductor_like.cli.status.shared_failures import (
     failure_sentence,
     shared_failures,
 )
-from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import IncidentState, NodeState, Role, Severity, Source
 from tests.cli.scenes import NOW, failing_jobs, incident
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from konductor_like.cli import session
-from konductor_like.cluster.checkpoint import (
+from konductor_like.cluster.lease.checkpoint import (
     COVERAGE_ANNOTATION,
     CURSOR_ANNOTATION,
     encode_checkpoint,

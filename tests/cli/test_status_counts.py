@@ -11,9 +11,9 @@ from konductor_like.cli.status.counts import advice_by_fault, fault_groups
 from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import StatusReport, node_reports
 from konductor_like.cli.status.text import Order, View, status_lines
-from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import BrakeState, Coverage, KernelPosition, Release, ReleaseHow
-from konductor_like.policy.health import Health
+from konductor_like.policy.node.health import Health
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import (

@@ -13,9 +13,9 @@ from konductor_like.cli.output import Screen
 from konductor_like.cli.status import watch
 from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.text import View
-from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeForbidden
-from konductor_like.policy.health import Health
+from konductor_like.cluster.api.client import ReadOnlyKubeClient
+from konductor_like.cluster.api.errors import KubeForbidden
+from konductor_like.policy.node.health import Health
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import faulty

@@ -21,7 +21,7 @@ from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import Fleet, status_report
 from konductor_like.cli.status.text import View, status_lines
-from konductor_like.cluster.node_condition import wanted
+from konductor_like.cluster.node.condition import wanted
 from konductor_like.model import (
     Change,
     Coverage,
@@ -34,7 +34,7 @@ from konductor_like.model import (
 )
 from konductor_like.notify.messages import KINDS
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.needs import REPEAT_ADVICE, unrepaired
+from konductor_like.policy.node.needs import REPEAT_ADVICE, unrepaired
 from konductor_like.policy.operator import operator_taint
 from tests.cli.scenes import settings_of
 from tests.notify.scenes import news_of

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.controller.node_metrics import faults_of
+from konductor_like.controller.reporting.node_metrics import faults_of
 from konductor_like.model import OPERATOR_RULE, FaultKind, IncidentKey, Life, NodeRecord
 from konductor_like.model.time import SECOND_NS, unix_ns
-from konductor_like.policy.needs import need_of
+from konductor_like.policy.node.needs import need_of
 from tests.cli.scenes import incident
 from tests.cli.test_surfaces_in_lives import WatchedLife, broken_by
 from tests.policy.lives import GPUS

@@ -28,15 +28,15 @@ from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import Fleet, status_report
 from konductor_like.cli.status.text import FAULT_HEADERS, WIDE_HEADERS, View, status_lines
 from konductor_like.cluster.events import events_of
-from konductor_like.cluster.node_condition import wanted
-from konductor_like.cluster.node_record import encode
-from konductor_like.controller import node_metrics
+from konductor_like.cluster.node.condition import wanted
+from konductor_like.cluster.node.record import encode
+from konductor_like.controller.reporting import node_metrics
 from konductor_like.model import Change, Coverage, EventReason, Gap, Loss, Needs, Snapshot, Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.time import SECOND_NS, unix_ns
 from konductor_like.notify.messages import KINDS, grouped, news_of_node, text_of
 from konductor_like.policy.decide import decide
-from konductor_like.policy.guards import to_publish
+from konductor_like.policy.recovery.guards import to_publish
 from tests.cli.scenes import settings_of
 from tests.policy.answers import NAME, policy_of
 from tests.policy.lives import EVENTS, Life

@@ -15,7 +15,7 @@ from konductor_like.cli.output import Screen, colourful, is_terminal, plain_para
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.report import StatusReport, node_reports
 from konductor_like.cli.status.text import View, status_lines
-from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.detection import packaged
 from konductor_like.model import BrakeState, Coverage, Severity
 from konductor_like.sandbox.kubernetes.fleet import make_node

@@ -18,7 +18,7 @@ COMMANDS = ("status", "status -o json", "explain gpu-1", "brake status -o json",
 def be_behind(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Put this machine's clock back, or with a negative number ahead; the server's Date shows it."""
     monkeypatch.setattr(session, "now", lambda: NOW - timedelta(seconds=seconds))
-    monkeypatch.setattr("konductor_like.cluster.transport.seconds_ahead", lambda *_: seconds)
+    monkeypatch.setattr("konductor_like.cluster.api.transport.seconds_ahead", lambda *_: seconds)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -52,7 +52,7 @@ def test_a_controller_that_died_is_not_running_on_a_laptop_that_is_an_hour_behin
 ) -> None:
     cluster("healthy")
     monkeypatch.setattr(session, "now", lambda: NOW - timedelta(seconds=HOUR - 400))
-    monkeypatch.setattr("konductor_like.cluster.transport.seconds_ahead", lambda *_: HOUR)
+    monkeypatch.setattr("konductor_like.cluster.api.transport.seconds_ahead", lambda *_: HOUR)
 
     done = run("status")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_store import list_nodes
-from konductor_like.cluster.node_writer import NodeWriter
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.lease.election import LeaderLease
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import list_nodes
+from konductor_like.cluster.node.writer import NodeWriter
 from konductor_like.model import NodeState
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from tests.cluster.lease_scenes import NAMESPACE, Clock, candidate

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from konductor_like.cluster.client import KubeClient, lease_path
-from konductor_like.cluster.errors import LeadershipLost
-from konductor_like.cluster.lease import (
+from konductor_like.cluster.api.client import KubeClient, lease_path
+from konductor_like.cluster.api.errors import LeadershipLost
+from konductor_like.cluster.lease.annotations import annotated
+from konductor_like.cluster.lease.election import (
     LeaderLease,
     read_lease,
 )
-from konductor_like.cluster.lease_annotations import annotated
 from konductor_like.model import Checkpoint, Source
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching
 from konductor_like.sandbox.kubernetes.store import Key

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import (
     TAINT_EFFECT,
     TAINT_KEY,

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster.attempts import (
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.lease.annotations import LeasePayload
+from konductor_like.cluster.lease.attempts import (
     ATTEMPTS_ANNOTATION,
     BYTES_MOST,
     KEPT_BYTES_MOST,
     decode_attempts,
     encode_attempts,
 )
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.lease import read_lease
-from konductor_like.cluster.lease_annotations import LeasePayload
+from konductor_like.cluster.lease.election import read_lease
 from konductor_like.model import Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.sandbox.kubernetes import KubernetesServer

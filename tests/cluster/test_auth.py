@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import auth, transport
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import KubeConfigError, KubeUnauthorized
-from konductor_like.cluster.transport import Connection
+from konductor_like.cluster.api import auth, transport
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import KubeConfigError, KubeUnauthorized
+from konductor_like.cluster.api.transport import Connection
 from konductor_like.sandbox.kubernetes import KubernetesServer
 
 CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster.checkpoint import (
+from konductor_like.cluster.lease.checkpoint import (
     decode_checkpoint,
     decode_coverage,
     decode_releases,

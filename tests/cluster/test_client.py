@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster import client as module
-from konductor_like.cluster.client import (
+from konductor_like.cluster.api import client as module
+from konductor_like.cluster.api.client import (
     FRAME_BYTES_MOST,
     NODES_PATH,
     KubeClient,
@@ -26,8 +26,14 @@ from konductor_like.cluster.client import (
     node_path,
     path_words,
 )
-from konductor_like.cluster.errors import KubeBadAnswer, KubeConflict, KubeForbidden, KubeGone, KubeNotFound
-from konductor_like.cluster.transport import STRATEGIC_MERGE_PATCH
+from konductor_like.cluster.api.errors import (
+    KubeBadAnswer,
+    KubeConflict,
+    KubeForbidden,
+    KubeGone,
+    KubeNotFound,
+)
+from konductor_like.cluster.api.transport import STRATEGIC_MERGE_PATCH
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer, Rule, matching, refusal
@@ -166,8 +172,9 @@ def test_a_person_without_the_right_acts_in_nobodys_name(
 
 
 def test_the_official_client_is_not_imported_before_it_is_needed() -> None:
-    modules = "client, events, lease, node_decoder, node_store, node_writer, preflight"
-    program = f"from konductor_like.cluster import {modules}; import sys; print('kubernetes' in sys.modules)"
+    names = "api.client events lease.election node.decoder node.store node.writer preflight"
+    modules = ", ".join(f"konductor_like.cluster.{name}" for name in names.split())
+    program = f"import {modules}; import sys; print('kubernetes' in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from konductor_like.cluster.errors import (
+from konductor_like.cluster.api.errors import (
     KubeBadAnswer,
     KubeConflict,
     KubeError,

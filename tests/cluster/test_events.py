@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.events import JobEvents, LeaseEvents, NodeEvents, event_name, events_of, shortened
-from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_store import list_nodes
+from konductor_like.cluster.lease.election import LeaderLease
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import list_nodes
 from konductor_like.cluster.pods import Owner
 from konductor_like.model import Act, Change, EventReason, NodeRecord, NodeState, Release, ReleaseHow, Verb
 from konductor_like.sandbox.fault_injection import Drop, Mishap

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import (
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import (
     KubeBadAnswer,
     KubeError,
     KubeForbidden,
@@ -17,7 +17,7 @@ from konductor_like.cluster.errors import (
     KubeUnavailable,
     KubeUnreachable,
 )
-from konductor_like.cluster.exec import MESSAGE_BYTES, OUTPUT_BYTES, READ_BYTES, Executed, execute
+from konductor_like.cluster.api.exec import MESSAGE_BYTES, OUTPUT_BYTES, READ_BYTES, Executed, execute
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching
 from konductor_like.sandbox.kubernetes.exec import PROTOCOLS, Command, Outcome
@@ -49,7 +49,7 @@ def test_the_command_arrives_word_by_word_and_its_result_comes_back(
         return Outcome(3, b"out\n", "é".encode())
 
     server.exec.run = ran
-    monkeypatch.setattr("konductor_like.cluster.exec.PROTOCOLS", (protocol,))
+    monkeypatch.setattr("konductor_like.cluster.api.exec.PROTOCOLS", (protocol,))
 
     assert run(client) == Executed(3, "out\né")
     assert asked == [Command("dmesg-logging", POD, "dmesg", list(WORDS))]
@@ -119,7 +119,7 @@ def test_a_command_that_cannot_run_was_certainly_not_run(
     client: KubeClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("konductor_like.cluster.exec.PROTOCOLS", (protocol,))
+    monkeypatch.setattr("konductor_like.cluster.api.exec.PROTOCOLS", (protocol,))
     server.exec.run = lambda _: Outcome()
     spoil(server)
 

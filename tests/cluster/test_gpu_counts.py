@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster.client import RESOURCE_SLICES_PATHS, KubeClient
-from konductor_like.cluster.gpu_counts import COUNT_LABELS, gpus_of_slice
-from konductor_like.cluster.node_decoder import Reading, decode_node, node_decoder
-from konductor_like.cluster.node_store import list_nodes, listed_slices
-from konductor_like.cluster.transport import JsonObject
+from konductor_like.cluster.api.client import RESOURCE_SLICES_PATHS, KubeClient
+from konductor_like.cluster.api.transport import JsonObject
+from konductor_like.cluster.node.decoder import Reading, decode_node, node_decoder
+from konductor_like.cluster.node.gpu_counts import COUNT_LABELS, gpus_of_slice
+from konductor_like.cluster.node.store import list_nodes, listed_slices
 from konductor_like.model import NO_GPUS, GpuCount
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cluster import lease
-from konductor_like.cluster.lease import is_dead, own_identity
+from konductor_like.cluster.lease import election as lease
+from konductor_like.cluster.lease.election import is_dead, own_identity
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/ns/pid").exists(), reason="needs the process table of Linux"

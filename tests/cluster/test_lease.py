@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION
-from konductor_like.cluster.client import KubeClient, leases_path
-from konductor_like.cluster.errors import KubeConfigError
-from konductor_like.cluster.lease import LeaderLease, own_identity, read_lease
-from konductor_like.cluster.lease_annotations import LeasePayload
+from konductor_like.cluster.api.client import KubeClient, leases_path
+from konductor_like.cluster.api.errors import KubeConfigError
+from konductor_like.cluster.lease.annotations import LeasePayload
+from konductor_like.cluster.lease.checkpoint import CURSOR_ANNOTATION
+from konductor_like.cluster.lease.election import LeaderLease, own_identity, read_lease
 from konductor_like.model import Coverage
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (
@@ -173,7 +173,9 @@ def test_the_same_identity_takes_over_at_once(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the process table of Linux")
 def test_a_killed_process_of_this_machine_is_not_waited_for(client: KubeClient, clock: Clock) -> None:
-    program = "from konductor_like.cluster import lease as i; print(i.own_identity({}), flush=True); input()"
+    program = (
+        "import konductor_like.cluster.lease.election as i; print(i.own_identity({}), flush=True); input()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -8,10 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import KubeConflict, KubeNotFound
-from konductor_like.cluster.lease import read_lease
-from konductor_like.cluster.lease_annotations import (
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import KubeConflict, KubeNotFound
+from konductor_like.cluster.lease.annotations import (
     CONTROLS_ANNOTATION,
     PURGED_MOST,
     RETURNED_ANNOTATION,
@@ -26,6 +25,7 @@ from konductor_like.cluster.lease_annotations import (
     view,
     with_act,
 )
+from konductor_like.cluster.lease.election import read_lease
 from konductor_like.model import Control, ControlAct, Controls, Machine, ReturnedNode, TaintedNode
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from tests.cluster.lease_scenes import NAME, NAMESPACE, Clock, candidate, cursor

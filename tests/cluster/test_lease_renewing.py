@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import KubeError, KubeUnavailable, LeadershipLost
-from konductor_like.cluster.lease import (
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import KubeError, KubeUnavailable, LeadershipLost
+from konductor_like.cluster.lease.annotations import CONTROLS_ANNOTATION, LeasePayload
+from konductor_like.cluster.lease.election import (
     LeaderLease,
     LeaseKeeper,
 )
-from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION, LeasePayload
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_store import list_nodes
-from konductor_like.cluster.node_writer import LABEL_REFUSED_SECONDS, NodeWriter, Outcome
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import list_nodes
+from konductor_like.cluster.node.writer import LABEL_REFUSED_SECONDS, NodeWriter, Outcome
 from konductor_like.model import HEALTH_LABEL, NEEDS_LABEL, Change, Needs, NodeRecord, NodeState, Verb
 from konductor_like.sandbox.kubernetes import KubernetesServer, Review
 from tests.cluster.scenes import OURS, TEAM, raw_node, taint

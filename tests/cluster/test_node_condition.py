@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import LeadershipLost
-from konductor_like.cluster.node_condition import significant, wanted
-from konductor_like.cluster.node_decoder import decode_node, last_writer, node_decoder
-from konductor_like.cluster.node_store import list_nodes
-from konductor_like.cluster.node_writer import NoDeadline, NodeWriter
-from konductor_like.cluster.transport import FIELD_MANAGER
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import LeadershipLost
+from konductor_like.cluster.api.transport import FIELD_MANAGER
+from konductor_like.cluster.node.condition import significant, wanted
+from konductor_like.cluster.node.decoder import decode_node, last_writer, node_decoder
+from konductor_like.cluster.node.store import list_nodes
+from konductor_like.cluster.node.writer import NoDeadline, NodeWriter
 from konductor_like.model import (
     CONDITION_MARK,
     OPERATOR_RULE,

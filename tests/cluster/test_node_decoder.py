@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster.node_decoder import (
+from konductor_like.cluster.api.transport import FIELD_MANAGER
+from konductor_like.cluster.node.decoder import (
     PageDecoder,
     Reading,
     decode_node,
@@ -17,8 +18,7 @@ from konductor_like.cluster.node_decoder import (
     node_decoder,
     says_gpu,
 )
-from konductor_like.cluster.node_record import encode
-from konductor_like.cluster.transport import FIELD_MANAGER
+from konductor_like.cluster.node.record import encode
 from konductor_like.model import (
     HEALTH_LABEL,
     OPT_OUT_LABEL,

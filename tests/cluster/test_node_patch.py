@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.cluster import node_patch
-from konductor_like.cluster.node_patch import OUR_TAINT, SUSPECT_TAINT
-from konductor_like.cluster.node_record import encode
+from konductor_like.cluster.node import patch as node_patch
+from konductor_like.cluster.node.patch import OUR_TAINT, SUSPECT_TAINT
+from konductor_like.cluster.node.record import encode
 from konductor_like.model import (
     HEALTH_LABEL,
     RECORD_ANNOTATION,

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konductor_like.cluster.lenient_json import dumps
-from konductor_like.cluster.node_decoder import decode_node
-from konductor_like.cluster.node_record import RECORD_BYTES, decode, encode
+from konductor_like.cluster.node.decoder import decode_node
+from konductor_like.cluster.node.record import RECORD_BYTES, decode, encode
 from konductor_like.detection import find
 from konductor_like.model import (
     RECORD_ANNOTATION,
@@ -39,9 +39,9 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.covers import PART_COVERS_MOST
 from konductor_like.policy.decide import decide
-from konductor_like.policy.release import release as let_go
+from konductor_like.policy.node.covers import PART_COVERS_MOST
+from konductor_like.policy.node.release import release as let_go
 from tests.cluster.scenes import BOOT, NOON, NOON_NS, OURS, incident, raw_node, record, release
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from konductor_like.backoff import Backoff
-from konductor_like.cluster import node_patch
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import KubeForbidden, KubeRejected
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_store import NodeStore, list_nodes
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import KubeForbidden, KubeRejected
+from konductor_like.cluster.node import patch as node_patch
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import NodeStore, list_nodes
 from konductor_like.model import Change, NodeState, Verb
 from konductor_like.model.time import ns_of_text
 from konductor_like.sandbox.fault_injection import Drop, Mishap

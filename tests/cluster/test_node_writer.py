@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import (
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import (
     KubeInvalid,
 )
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_record import encode
-from konductor_like.cluster.node_store import list_nodes
-from konductor_like.cluster.node_writer import DryRunWriter, NodeWriter, Outcome
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.record import encode
+from konductor_like.cluster.node.store import list_nodes
+from konductor_like.cluster.node.writer import DryRunWriter, NodeWriter, Outcome
 from konductor_like.model import (
     HEALTH_LABEL,
     RECORD_ANNOTATION,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeBadAnswer
+from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster.api.errors import KubeBadAnswer
 from konductor_like.cluster.pods import OTHERS_BYTES, PODS_MOST, RUNNING_BYTES, jobs_on
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import JSON

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import KubeBadAnswer, KubeConfigError, KubeUnavailable
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import KubeBadAnswer, KubeConfigError, KubeUnavailable
 from konductor_like.cluster.preflight import (
     chain_test_permissions,
     controller_permissions,

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from konductor_like.build import Program
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.lease import LeaderLease, read_lease
-from konductor_like.cluster.lease_annotations import LeasePayload
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.lease.annotations import LeasePayload
+from konductor_like.cluster.lease.election import LeaderLease, read_lease
 from konductor_like.cluster.published import (
     BUILD_ANNOTATION,
     BYTES_MOST,

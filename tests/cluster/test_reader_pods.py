@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.reader_pods import (
     CONTAINER,
     DEVICE,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster import node_store
-from konductor_like.cluster.client import RESOURCE_SLICES_PATHS, KubeClient
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_store import (
+from konductor_like.cluster.api.client import RESOURCE_SLICES_PATHS, KubeClient
+from konductor_like.cluster.node import store as node_store
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import (
     SLICES_AGAIN_SECONDS,
     SLICES_SECONDS,
     NodeStore,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from konductor_like import __version__
-from konductor_like.cluster import auth, transport
-from konductor_like.cluster.client import ACCESS_REVIEWS_PATH, KubeClient, node_path
-from konductor_like.cluster.errors import (
+from konductor_like.cluster.api import auth, transport
+from konductor_like.cluster.api.client import ACCESS_REVIEWS_PATH, KubeClient, node_path
+from konductor_like.cluster.api.errors import (
     KubeBadAnswer,
     KubeConfigError,
     KubeError,
@@ -23,7 +23,7 @@ from konductor_like.cluster.errors import (
     KubeUnavailable,
     KubeUnreachable,
 )
-from konductor_like.cluster.transport import Connection, Transport
+from konductor_like.cluster.api.transport import Connection, Transport
 from konductor_like.model.time import seconds_ahead
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.http import HTML, JSON

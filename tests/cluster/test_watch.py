@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cluster.client import NODES_PATH, KubeClient
-from konductor_like.cluster.errors import (
+from konductor_like.cluster.api.client import NODES_PATH, KubeClient
+from konductor_like.cluster.api.errors import (
     KubeBadAnswer,
     KubeError,
     KubeGone,
     KubeUnavailable,
     KubeUnreachable,
 )
-from konductor_like.cluster.watch import WatchStream
+from konductor_like.cluster.api.watch import WatchStream
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.http import JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer, expired_watch

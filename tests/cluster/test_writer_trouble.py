@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import (
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import (
     KubeForbidden,
     KubeOverloaded,
     KubeUnavailable,
     LeadershipLost,
 )
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_store import list_nodes
-from konductor_like.cluster.node_writer import NodeWriter, Outcome
-from konductor_like.cluster.transport import JsonObject
+from konductor_like.cluster.api.transport import JsonObject
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import list_nodes
+from konductor_like.cluster.node.writer import NodeWriter, Outcome
 from konductor_like.model import NodeState
 from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import (
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import (
     LeadershipLost,
 )
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_writer import NoDeadline, NodeWriter
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.writer import NoDeadline, NodeWriter
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching
 
 PATCHES = matching("PATCH", "nodes")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.node_patch import OUR_TAINT
+from konductor_like.cluster.node.patch import OUR_TAINT
 from konductor_like.model import RECORD_ANNOTATION
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.resources import RESOURCES

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from konductor_like.loki.logql import pod_query
+from konductor_like.loki.query.logql import pod_query
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
 from tests.contract.loki_target import (

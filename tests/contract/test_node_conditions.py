@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.node_condition import patch_of
-from konductor_like.cluster.node_decoder import decode_node
+from konductor_like.cluster.node.condition import patch_of
+from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import CONDITION_MARK, Condition
 from tests.contract.kubernetes_target import (
     JSON_PATCH,

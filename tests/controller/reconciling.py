@@ -8,18 +8,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from konductor_like.catalog import UserRules, load_catalog
-from konductor_like.cluster.errors import KubeForbidden, KubeTimeout
-from konductor_like.cluster.node_writer import DryRunWriter, Outcome, WriteResult
-from konductor_like.controller.active_rules import RulesInForce
-from konductor_like.controller.coverage_report import CoverageReport
-from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.observation import Observer
-from konductor_like.controller.operator_controls import OperatorControls
+from konductor_like.cluster.api.errors import KubeForbidden, KubeTimeout
+from konductor_like.cluster.node.writer import DryRunWriter, Outcome, WriteResult
+from konductor_like.controller.fleet.coverage_report import CoverageReport
+from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
+from konductor_like.controller.loop.active_rules import RulesInForce
+from konductor_like.controller.loop.observation import Observer
+from konductor_like.controller.loop.operator_controls import OperatorControls
+from konductor_like.controller.loop.reconciler import Reconciler
+from konductor_like.controller.loop.writes import Writes
 from konductor_like.controller.ports import DryRunEvents, dry_run_fleet_event
-from konductor_like.controller.reconciler import Reconciler
-from konductor_like.controller.report import Report
-from konductor_like.controller.writes import Writes
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.reporting.report import Report
 from konductor_like.detection import Detector, detect
 from konductor_like.model import (
     Change,

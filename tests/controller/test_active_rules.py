@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from konductor_like.catalog import RulesError
-from konductor_like.controller import active_rules, logs
-from konductor_like.controller.active_rules import ActiveRules
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller import logs
+from konductor_like.controller.loop import active_rules
+from konductor_like.controller.loop.active_rules import ActiveRules
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection.validate_rules import load_rules
 from konductor_like.model import Source
 from konductor_like.policy.config import PolicyConfig

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from konductor_like.controller.announcer import Announcer
-from konductor_like.controller.side_work import running
+from konductor_like.controller.side.announcer import Announcer
+from konductor_like.controller.side.work import running
 from konductor_like.model import Change, EventReason, Verb
 from tests.policy.scenes import node
 

@@ -11,15 +11,15 @@ from typing import cast
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import KubeForbidden, KubeUnreachable
-from konductor_like.cluster.node_writer import Outcome, WriteResult
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import KubeForbidden, KubeUnreachable
+from konductor_like.cluster.node.writer import Outcome, WriteResult
 from konductor_like.cluster.preflight import controller_permissions, looking_permissions
-from konductor_like.controller.attempts import AttemptLog, error_words, note_rights
-from konductor_like.controller.leadership import Leadership
-from konductor_like.controller.poller import Delivery, Reader
-from konductor_like.loki.errors import LokiUnauthorized, LokiUnreachable
-from konductor_like.loki.poll import PollResult
+from konductor_like.controller.loop.leadership import Leadership
+from konductor_like.controller.reading.poller import Delivery, Reader
+from konductor_like.controller.reporting.attempts import AttemptLog, error_words, note_rights
+from konductor_like.loki.query.errors import LokiUnauthorized, LokiUnreachable
+from konductor_like.loki.readers.poll import PollResult
 from konductor_like.model import Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal

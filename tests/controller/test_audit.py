@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from konductor_like.controller import audit, logs
-from konductor_like.controller.audit import Audit
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller import logs
+from konductor_like.controller.reporting import audit
+from konductor_like.controller.reporting.audit import Audit
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.model import IncidentKey, Severity, SkippedTaint, SkipReason
 from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import Cluster, at, fault, fleet, node

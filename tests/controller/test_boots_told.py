@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.cluster.events import events_of
-from konductor_like.controller.coverage_report import CoverageReport
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.fleet.coverage_report import CoverageReport
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.model import Change, EventReason, NodeState, Severity
 from tests.policy.scenes import OURS, Cluster, fault, fleet, ns
 

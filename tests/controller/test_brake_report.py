@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konductor_like.controller.report import BrakeReport
+from konductor_like.controller.reporting.report import BrakeReport
 from konductor_like.model import EventReason
 from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import Cluster, at, fault, fleet, reset_node

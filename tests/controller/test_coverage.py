@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.controller.coverage import GAPS_MOST, LOSSES_MOST, CoverageTracker, grouped, joined
-from konductor_like.loki.heartbeat_reader import Reread
+from konductor_like.controller.fleet.coverage import GAPS_MOST, LOSSES_MOST, CoverageTracker, grouped, joined
+from konductor_like.loki.readers.heartbeat import Reread
 from konductor_like.model import Coverage, CoverageState, Loss
 
 SECOND = 1_000_000_000

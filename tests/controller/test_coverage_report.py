@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from konductor_like.controller.coverage import CoverageChanges, OpenSpan
-from konductor_like.controller.coverage_report import CoverageReport
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.fleet.coverage import CoverageChanges, OpenSpan
+from konductor_like.controller.fleet.coverage_report import CoverageReport
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection import Overrun
 from konductor_like.model import Change, Coverage, EventReason, Gap, NodeState
 from tests.policy.scenes import NOON, fleet, ns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konductor_like.cluster.node_writer import DryRunWriter
+from konductor_like.cluster.node.writer import DryRunWriter
 from konductor_like.controller.ports import DryRunNodes
 from konductor_like.model import Severity, Snapshot
 from konductor_like.policy.config import PolicyConfig

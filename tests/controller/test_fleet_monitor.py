@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from konductor_like.controller.metrics import Metrics
-from konductor_like.loki.heartbeat_reader import Reread
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.loki.readers.heartbeat import Reread
 from konductor_like.model import (
     Coverage,
     CoverageState,

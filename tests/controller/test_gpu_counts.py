@@ -10,9 +10,9 @@ import pytest
 
 from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
-from konductor_like.cluster.node_writer import Outcome, WriteResult
+from konductor_like.cluster.node.writer import Outcome, WriteResult
 from konductor_like.controller import logs
-from konductor_like.controller import reconciler as module
+from konductor_like.controller.loop import reconciler as module
 from konductor_like.model import EventReason, GpuCount, IncidentState, NodeRecord, Plan, Verb
 from konductor_like.policy.decide import decide
 from tests.controller.reconciling import Scene, xid

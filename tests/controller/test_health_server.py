@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from konductor_like.controller.health_server import HealthServer
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.reporting.health_server import HealthServer
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.settings import parse_listen
 
 

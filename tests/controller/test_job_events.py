@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import KubeError, KubeForbidden
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import KubeError, KubeForbidden
 from konductor_like.cluster.events import JobEvents
 from konductor_like.cluster.pods import NodeJobs, Owner, jobs_on
-from konductor_like.controller.job_events import (
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.side.job_events import (
     DENIED_SECONDS,
     OWNERS_MOST,
     JobOwners,
     message_to_jobs,
 )
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.side_work import running
+from konductor_like.controller.side.work import running
 from konductor_like.model import OPERATOR_RULE, Change, IncidentKey, NodeState, Severity, Verb
 from konductor_like.sandbox.kubernetes import KubernetesServer, Review
 from tests.cluster.scenes import wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from konductor_like.controller.metrics import OBSERVED_MOST, Latency, Metrics
+from konductor_like.controller.reporting.metrics import OBSERVED_MOST, Latency, Metrics
 from konductor_like.model import Fault, Source
 from tests.policy.scenes import fault, ns
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.controller.log_starts import LogStarts
+from konductor_like.controller.fleet.log_starts import LogStarts
 from konductor_like.detection import Heartbeat, Overrun
 
 BOOT, OTHER = "boot-b", "boot-a"

@@ -8,15 +8,15 @@ from typing import cast
 import pytest
 
 from konductor_like.backoff import Backoff
-from konductor_like.cluster.errors import KubeUnavailable
-from konductor_like.cluster.node_store import NodeStore
-from konductor_like.controller import leader
-from konductor_like.controller.leader import Controller
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.poller import BACKOFF_CAP_SECONDS, Delivery, Poller
-from konductor_like.controller.retries import FailedWrites
-from konductor_like.loki.errors import LokiUnavailable
-from konductor_like.loki.poll import PollResult
+from konductor_like.cluster.api.errors import KubeUnavailable
+from konductor_like.cluster.node.store import NodeStore
+from konductor_like.controller.loop import leader
+from konductor_like.controller.loop.leader import Controller
+from konductor_like.controller.loop.retries import FailedWrites
+from konductor_like.controller.reading.poller import BACKOFF_CAP_SECONDS, Delivery, Poller
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.loki.query.errors import LokiUnavailable
+from konductor_like.loki.readers.poll import PollResult
 from konductor_like.model import Change, Verb
 from tests.controller.reconciling import Scene
 from tests.controller.test_poller import ScriptedReader

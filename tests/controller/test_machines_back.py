@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.cluster.lease_annotations import LeasePayload, annotated, encode_payload, view
-from konductor_like.controller.metrics import Metrics
+from konductor_like.cluster.lease.annotations import LeasePayload, annotated, encode_payload, view
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.model import (
     Change,
     Coverage,
@@ -20,9 +20,9 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
 )
-from konductor_like.policy.deleted_nodes import KEPT, MACHINES_MOST
+from konductor_like.policy.fleet.deleted_nodes import KEPT, MACHINES_MOST
+from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.operator import operator_taint
-from konductor_like.policy.release import purge, release
 from tests.controller.reconciling import Scene, monitor, xid
 from tests.policy.scenes import at, fleet, node, ns
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from konductor_like.controller.metrics import OTHER_POOLS, POOLS_MOST, Metrics
+from konductor_like.controller.reporting.metrics import OTHER_POOLS, POOLS_MOST, Metrics
 from konductor_like.model import BrakeState, Pace, PoolBrake
 
 OUT = "konductor_like_brake_pool_out"

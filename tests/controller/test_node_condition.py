@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from konductor_like.cluster.errors import (
+from konductor_like.cluster.api.errors import (
     KubeError,
     KubeForbidden,
     KubeInvalid,
@@ -18,14 +18,14 @@ from konductor_like.cluster.errors import (
     KubeUnavailable,
     LeadershipLost,
 )
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.node_condition import (
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.side.node_condition import (
     AGAIN_SECONDS,
     DENIED_SECONDS,
     WRITES_A_ROUND,
     NodeConditions,
 )
-from konductor_like.controller.side_work import running
+from konductor_like.controller.side.work import running
 from konductor_like.model import (
     CONDITION_MARK,
     TAINT_EFFECT,
@@ -350,7 +350,7 @@ def test_nodes_that_are_gone_are_forgotten() -> None:
 
 
 def test_its_thread_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konductor_like.controller.node_condition.ROUND_SECONDS", 0.01)
+    monkeypatch.setattr("konductor_like.controller.side.node_condition.ROUND_SECONDS", 0.01)
     cluster = Cluster()
 
     with running(cluster.conditions):

@@ -10,10 +10,10 @@ import pytest
 
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.node import node_report
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.node_metrics import View
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.reporting.node_metrics import View
 from konductor_like.model import BrakeState, Coverage, Life, NodeRecord, NodeState
-from konductor_like.policy.health import Health
+from konductor_like.policy.node.health import Health
 from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import GPU, OURS, fleet, node
 

@@ -13,9 +13,9 @@ from typing import cast
 import pytest
 
 from konductor_like.controller import logs
-from konductor_like.controller import notifier as module
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.notifier import (
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.side import notifier as module
+from konductor_like.controller.side.notifier import (
     MESSAGES_MOST,
     REMEMBERED_SECONDS,
     TRIES,
@@ -27,7 +27,7 @@ from konductor_like.controller.wiring import Options, open_controller
 from konductor_like.model import Change, EventReason
 from konductor_like.notify.messages import Kind, Message, News, text_of
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
-from konductor_like.policy.release import release
+from konductor_like.policy.node.release import release
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
 from tests.controller.reconciling import Scene, xid

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from konductor_like.cluster.errors import KubeUnavailable
-from konductor_like.cluster.lease_annotations import LeaseControls
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.operator_controls import AGAIN_SECONDS, OperatorControls
+from konductor_like.cluster.api.errors import KubeUnavailable
+from konductor_like.cluster.lease.annotations import LeaseControls
+from konductor_like.controller.loop.operator_controls import AGAIN_SECONDS, OperatorControls
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.model import Control, ControlAct, Controls, EventReason
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.cluster.errors import KubeError, KubeForbidden, KubeUnavailable
+from konductor_like.cluster.api.errors import KubeError, KubeForbidden, KubeUnavailable
 from konductor_like.cluster.pods import NodeJobs
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.pod_jobs import (
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.side.pod_jobs import (
     AGAIN_SECONDS,
     ANSWER_SECONDS,
     DENIED_SECONDS,
     NODES_MOST,
     PodJobs,
 )
-from konductor_like.controller.side_work import running
+from konductor_like.controller.side.work import running
 
 PATIENCE_SECONDS = 10.0
 JOBS = NodeJobs(frozenset({"ml/Job/a"}), {"ml/a-0": "ml/Job/a"})

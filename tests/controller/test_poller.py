@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.poller import Delivery, Poller, PollThread, poll_threads
-from konductor_like.loki.errors import LokiError, LokiUnavailable
-from konductor_like.loki.poll import PollResult
+from konductor_like.controller.reading.poller import Delivery, Poller, PollThread, poll_threads
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.loki.query.errors import LokiError, LokiUnavailable
+from konductor_like.loki.readers.poll import PollResult
 
 PATIENCE_SECONDS = 10.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from konductor_like.cluster import lease_annotations
-from konductor_like.controller.metrics import Metrics
+from konductor_like.cluster.lease import annotations as lease_annotations
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.model import (
     Coverage,
     EventReason,
@@ -16,7 +16,7 @@ from konductor_like.model import (
     Source,
     Verb,
 )
-from konductor_like.policy.release import release
+from konductor_like.policy.node.release import release
 from tests.controller.reconciling import Scene, monitor, xid
 from tests.policy.scenes import at, node, ns
 

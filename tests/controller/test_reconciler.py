@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.cluster.errors import KubeTimeout
-from konductor_like.cluster.node_writer import Outcome, WriteResult
-from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.retries import thinned
+from konductor_like.cluster.api.errors import KubeTimeout
+from konductor_like.cluster.node.writer import Outcome, WriteResult
+from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
+from konductor_like.controller.loop.retries import thinned
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection import detect
 from konductor_like.model import EventReason, LogLine, Misnamed, NodeRecord, NodeState, Source, Verb
 from tests.controller.reconciling import ANY, Scene, monitor, xid

@@ -10,8 +10,8 @@ import pytest
 from konductor_like.controller import logs
 from konductor_like.detection import Detector
 from konductor_like.model import EventReason, LogLine, Needs, NodeState, Source, Verb
-from konductor_like.policy.recent_evidence import TRACES_OF_NODE_MOST
-from konductor_like.policy.release import release
+from konductor_like.policy.fleet.recent_evidence import TRACES_OF_NODE_MOST
+from konductor_like.policy.node.release import release
 from tests.catalog.user_files import POD_RULE, read
 from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import at, fleet, ns

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.cluster.errors import KubeOverloaded
-from konductor_like.cluster.node_writer import DryRunWriter, Outcome, WriteResult
+from konductor_like.cluster.api.errors import KubeOverloaded
+from konductor_like.cluster.node.writer import DryRunWriter, Outcome, WriteResult
 from konductor_like.model import Change, EventReason, KernelPosition, LogLine, NodeState, Source, Verb
 from tests.controller.reconciling import ANY, FORBIDDEN, GONE, SLOW, UNANSWERED, Scene, xid
 from tests.policy.scenes import OURS, ns

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from konductor_like.controller.fleet_monitor import ReregisteredNodes
+from konductor_like.controller.fleet.fleet_monitor import ReregisteredNodes
 from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState, Release, ReleaseHow
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node, ns
 

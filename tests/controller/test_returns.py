@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from konductor_like.cluster.node_patch import OUR_TAINT
-from konductor_like.cluster.node_writer import DryRunWriter, WriteResult
+from konductor_like.cluster.node.patch import OUR_TAINT
+from konductor_like.cluster.node.writer import DryRunWriter, WriteResult
 from konductor_like.model import (
     Checkpoint,
     Control,
@@ -23,15 +23,15 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.guards import to_publish
-from konductor_like.policy.returns import settled_by_resume
+from konductor_like.policy.recovery.guards import to_publish
+from konductor_like.policy.recovery.returns import settled_by_resume
 from tests.controller.reconciling import FORBIDDEN, SLOW, UNANSWERED, Cluster, Scene, xid
 from tests.policy.scenes import at, fleet, ns
 from tests.policy.test_guards import HEARD, RECORD, RULES, STATE
 
 if TYPE_CHECKING:
-    from konductor_like.controller.fleet_monitor import FleetMonitor
-    from konductor_like.controller.operator_controls import OperatorControls
+    from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
+    from konductor_like.controller.loop.operator_controls import OperatorControls
 
 RETURNED, RELAPSED = EventReason.RETURNED, EventReason.RELAPSED
 STOPPED, RESUMED = EventReason.RETURNS_STOPPED, EventReason.RETURNS_RESUMED

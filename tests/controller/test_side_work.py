@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from konductor_like.controller.announcer import Announcer
-from konductor_like.controller.job_events import JobOwners
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.notifier import Notifier
-from konductor_like.controller.pod_jobs import PodJobs
-from konductor_like.controller.side_work import Rate, SideQueue, SideThread, running
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.side.announcer import Announcer
+from konductor_like.controller.side.job_events import JobOwners
+from konductor_like.controller.side.notifier import Notifier
+from konductor_like.controller.side.pod_jobs import PodJobs
+from konductor_like.controller.side.work import Rate, SideQueue, SideThread, running
 from konductor_like.notify.webhook import Webhook
 from tests.cluster.scenes import wait_until
 

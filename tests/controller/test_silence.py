@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.node_condition import NodeConditions
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.side.node_condition import NodeConditions
 from konductor_like.model import Coverage
 from tests.controller.test_coverage import Fleet
 from tests.controller.test_node_condition import KIND, Cluster

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.catalog import Catalog, Mode, load_catalog
-from konductor_like.controller.fleet_monitor import UNPARSED_MOST, UnparsedLines
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.fleet.fleet_monitor import UNPARSED_MOST, UnparsedLines
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection import Detector
 from konductor_like.model import Fault, LogLine, Source, Unparsed
 

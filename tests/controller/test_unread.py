@@ -11,11 +11,11 @@ from typing import cast
 
 import pytest
 
-from konductor_like.cluster.node_store import NodeStore
-from konductor_like.controller.leader import Controller
-from konductor_like.controller.leadership import Leadership
-from konductor_like.controller.poller import Delivery, Reader
-from konductor_like.loki.poll import PollResult
+from konductor_like.cluster.node.store import NodeStore
+from konductor_like.controller.loop.leader import Controller
+from konductor_like.controller.loop.leadership import Leadership
+from konductor_like.controller.reading.poller import Delivery, Reader
+from konductor_like.loki.readers.poll import PollResult
 from konductor_like.model import LogLine, Source
 from tests.controller.reconciling import Scene, monitor, xid
 from tests.controller.test_fleet_monitor import beat
@@ -30,7 +30,7 @@ class Turning:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 0.0
         self.scene = Scene(3)
-        monkeypatch.setattr("konductor_like.controller.leadership.COVERAGE_SECONDS", 0.0)
+        monkeypatch.setattr("konductor_like.controller.loop.leadership.COVERAGE_SECONDS", 0.0)
         self.leadership = Leadership(
             self.scene.reconciler,
             self.scene.cluster,

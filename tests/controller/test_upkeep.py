@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.retries import UPKEEP_A_MINUTE, Upkeep
+from konductor_like.controller.loop.retries import UPKEEP_A_MINUTE, Upkeep
+from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.model import Change, Hearing, LogLine, NodeState, Severity, Source, Verb
 from tests.controller.reconciling import FORBIDDEN, UNANSWERED, Scene, monitor, xid
 from tests.policy.scenes import Cluster, at, fault, fleet, ns

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from konductor_like.controller import logs
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.wakeups import PollSchedule, TailWatcher
-from konductor_like.loki.errors import LokiError, LokiRefused, LokiUnreachable
+from konductor_like.controller.reading.wakeups import PollSchedule, TailWatcher
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.loki.query.errors import LokiError, LokiRefused, LokiUnreachable
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
 

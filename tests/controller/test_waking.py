@@ -11,15 +11,15 @@ from typing import cast
 
 import pytest
 
-from konductor_like.controller import leadership as leaderships
 from konductor_like.controller import logs
-from konductor_like.controller.fleet_monitor import FleetMonitor
-from konductor_like.controller.leadership import Leadership
-from konductor_like.controller.metrics import Metrics
-from konductor_like.controller.poller import Delivery
+from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
+from konductor_like.controller.loop import leadership as leaderships
+from konductor_like.controller.loop.leadership import Leadership
+from konductor_like.controller.loop.reconciler import Reconciler
 from konductor_like.controller.ports import Nodes
-from konductor_like.controller.reconciler import Reconciler
-from konductor_like.loki.poll import PollResult
+from konductor_like.controller.reading.poller import Delivery
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.loki.readers.poll import PollResult
 from konductor_like.model import Coverage, Misnamed
 from tests.controller.reconciling import Scene, xid
 from tests.policy.scenes import at, ns

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from konductor_like.cluster.client import ReadOnlyKubeClient
+from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.controller import wiring
-from konductor_like.controller.job_events import JobOwners
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.side.job_events import JobOwners
 from konductor_like.controller.wiring import Options, open_controller, starting_checkpoint
-from konductor_like.loki.errors import LokiTimeout
-from konductor_like.loki.node_backfill import NodeBackfill
-from konductor_like.loki.reader import SourceReader
+from konductor_like.loki.query.errors import LokiTimeout
+from konductor_like.loki.readers.backfill import NodeBackfill
+from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, ReleaseHow, Source
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings

@@ -9,12 +9,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from konductor_like.loki.client import LokiClient, retrying
-from konductor_like.loki.errors import LokiError, LokiRefused, LokiTimeout
-from konductor_like.loki.poll import PollResult
-from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.response import Count, Entry, QueryResult
-from konductor_like.loki.window_query import COUNTABLE_NS, TimeWindow
+from konductor_like.loki.query.client import LokiClient, retrying
+from konductor_like.loki.query.errors import LokiError, LokiRefused, LokiTimeout
+from konductor_like.loki.query.response import Count, Entry, QueryResult
+from konductor_like.loki.query.window_query import COUNTABLE_NS, TimeWindow
+from konductor_like.loki.readers.poll import PollResult
+from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Source
 from konductor_like.settings import Settings
 

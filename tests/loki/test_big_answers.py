@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.loki.errors import (
+from konductor_like.loki.query.errors import (
     LokiAnswerTooLarge,
     LokiDropped,
     LokiError,
@@ -12,9 +12,9 @@ from konductor_like.loki.errors import (
     LokiTimeout,
     LokiUnavailable,
 )
-from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import PAGE_BYTES, TimeWindow, WindowQuery
+from konductor_like.loki.query.response import Entry
+from konductor_like.loki.query.window_query import PAGE_BYTES, TimeWindow, WindowQuery
+from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Source
 from tests.loki.support import (
     ENTRY_BYTES,

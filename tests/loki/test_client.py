@@ -12,7 +12,7 @@ import pytest
 import respx
 
 from konductor_like import __version__
-from konductor_like.loki.errors import (
+from konductor_like.loki.query.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
     LokiDropped,

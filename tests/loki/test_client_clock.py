@@ -10,9 +10,9 @@ import httpx
 import pytest
 import respx
 
-from konductor_like.loki import client as clients
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.reader import SourceReader
+from konductor_like.loki.query import client as clients
+from konductor_like.loki.query.client import LokiClient
+from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Source
 from tests.chaos.clock import SECOND_NS, Clock, moment_of
 from tests.loki.support import (

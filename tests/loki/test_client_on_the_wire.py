@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from konductor_like.loki.client import LokiClient, retrying
-from konductor_like.loki.errors import (
+from konductor_like.loki.query.client import LokiClient, retrying
+from konductor_like.loki.query.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
     LokiDropped,
@@ -23,7 +23,7 @@ from konductor_like.loki.errors import (
     LokiTimeout,
     LokiUnreachable,
 )
-from konductor_like.loki.response import QueryResult
+from konductor_like.loki.query.response import QueryResult
 from tests.loki.scripted_server import Act, ScriptedServer, hang_up, reset, respond
 from tests.loki.support import NOW, QUERY, answer_bytes, kernel_labels, settings
 
@@ -115,7 +115,7 @@ def test_a_server_that_drips_is_given_up_in_time() -> None:
 def test_an_endless_answer_is_cut_off(
     monkeypatch: pytest.MonkeyPatch, status: str, kind: type[LokiError], says: str
 ) -> None:
-    monkeypatch.setattr("konductor_like.loki.client.MAX_ANSWER_BYTES", 1_000_000)
+    monkeypatch.setattr("konductor_like.loki.query.client.MAX_ANSWER_BYTES", 1_000_000)
 
     def act(connection: socket.socket, _head: bytes) -> None:
         connection.sendall(f"HTTP/1.1 {status}\r\nConnection: close\r\n\r\nparse error ".encode())

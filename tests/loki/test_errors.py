@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from konductor_like.loki import errors
-from konductor_like.loki.client import retrying
-from konductor_like.loki.errors import (
+from konductor_like.loki.query import errors
+from konductor_like.loki.query.client import retrying
+from konductor_like.loki.query.errors import (
     LokiAnswerTooLarge,
     LokiBadAnswer,
     LokiDropped,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.loki.errors import LokiTimeout, LokiUnavailable
-from konductor_like.loki.heartbeat_reader import NAMES_MOST, HeartbeatReader, Reread
-from konductor_like.loki.poll import PollResult
-from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import ByteBudget
+from konductor_like.loki.query.errors import LokiTimeout, LokiUnavailable
+from konductor_like.loki.query.response import Entry
+from konductor_like.loki.query.window_query import ByteBudget
+from konductor_like.loki.readers.heartbeat import NAMES_MOST, HeartbeatReader, Reread
+from konductor_like.loki.readers.poll import PollResult
 from tests.loki.support import NOW, SECOND, MemoryLoki, entry, settings
 
 BOOT = "0b6f3c1e-7d52-4a8e-9a53-1f2e3d4c5b6a"

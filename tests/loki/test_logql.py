@@ -8,7 +8,7 @@ import re
 import pytest
 
 from konductor_like.detection import HEARTBEAT_ANCHOR, OVERRUN_ANCHOR, packaged
-from konductor_like.loki.logql import (
+from konductor_like.loki.query.logql import (
     heartbeat_query,
     kernel_matchers,
     kernel_query,
@@ -17,7 +17,7 @@ from konductor_like.loki.logql import (
     pod_query,
     quote,
 )
-from konductor_like.loki.response import is_kernel_stream
+from konductor_like.loki.query.response import is_kernel_stream
 from konductor_like.model import Source
 from konductor_like.selectors import Matcher, parse_matchers
 from tests.loki.support import kernel_labels, settings

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
-from konductor_like.loki.node_backfill import NODES_MOST, TRIES, NodeBackfill
-from konductor_like.loki.poll import PollResult
-from konductor_like.loki.response import QueryResult
-from konductor_like.loki.window_query import STORM_LINES, ByteBudget
+from konductor_like.loki.query.errors import LokiError, LokiTimeout, LokiUnavailable
+from konductor_like.loki.query.response import QueryResult
+from konductor_like.loki.query.window_query import STORM_LINES, ByteBudget
+from konductor_like.loki.readers.backfill import NODES_MOST, TRIES, NodeBackfill
+from konductor_like.loki.readers.poll import PollResult
 from tests.loki.support import HOUR, NOW, QUERY, SECOND, Call, MemoryLoki, entry, settings, texts_of
 
 MINUTE_BYTES = 6144 * 2**20

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.loki.read_state import (
+from konductor_like.loki.query.response import Entry
+from konductor_like.loki.query.window_query import TimeWindow
+from konductor_like.loki.readers.read_state import (
     UNREAD_MOST,
     DeliveredLines,
     NoisyRead,
@@ -20,8 +22,6 @@ from konductor_like.loki.read_state import (
     noisy_nodes,
     planned,
 )
-from konductor_like.loki.response import Entry
-from konductor_like.loki.window_query import TimeWindow
 from tests.loki.support import HOUR, NOW, SECOND, entry, settings
 
 CONFIG = ReaderConfig(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from konductor_like.loki.errors import LokiError, LokiTimeout, LokiUnavailable
-from konductor_like.loki.read_state import ReaderConfig
-from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.response import Entry
+from konductor_like.loki.query.errors import LokiError, LokiTimeout, LokiUnavailable
+from konductor_like.loki.query.response import Entry
+from konductor_like.loki.readers.read_state import ReaderConfig
+from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Source
 from tests.loki.support import (
     HOUR,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from konductor_like.detection import packaged
-from konductor_like.loki.client import LokiClient, retrying
-from konductor_like.loki.logql import heartbeat_query, kernel_query, of_nodes, pod_query
-from konductor_like.loki.reader import SourceReader
+from konductor_like.loki.query.client import LokiClient, retrying
+from konductor_like.loki.query.logql import heartbeat_query, kernel_query, of_nodes, pod_query
+from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Source
 from konductor_like.sandbox.loki import (
     LokiServer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.loki.reader import SourceReader
+from konductor_like.loki.readers.source import SourceReader
 from tests.loki.support import (
     LATENESS,
     NOW,

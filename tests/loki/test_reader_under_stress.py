@@ -7,7 +7,7 @@ from sys import getsizeof
 
 import pytest
 
-from konductor_like.loki.errors import (
+from konductor_like.loki.query.errors import (
     LokiAnswerTooLarge,
     LokiError,
     LokiRefused,
@@ -15,7 +15,7 @@ from konductor_like.loki.errors import (
     LokiTimeout,
     LokiUnavailable,
 )
-from konductor_like.loki.window_query import TimeWindow
+from konductor_like.loki.query.window_query import TimeWindow
 from tests.loki.support import (
     HOUR,
     NOW,

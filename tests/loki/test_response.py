@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.loki.response import TEXT_CHARS, Entry, NotLokisAnswerError, log_line, parse
+from konductor_like.loki.query.response import TEXT_CHARS, Entry, NotLokisAnswerError, log_line, parse
 from konductor_like.model import Source
 from tests.loki.support import NOW, answer, answer_bytes, kernel_labels, settings
 

@@ -20,7 +20,7 @@ from websockets.sync.server import ServerConnection, serve
 
 from konductor_like.backoff import Backoff
 from konductor_like.loki import tail as tails
-from konductor_like.loki.errors import (
+from konductor_like.loki.query.errors import (
     LokiBadAnswer,
     LokiError,
     LokiRefused,

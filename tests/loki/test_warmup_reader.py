@@ -9,11 +9,11 @@ from itertools import pairwise
 import pytest
 
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.errors import LokiTimeout, LokiUnavailable
-from konductor_like.loki.poll import PollResult
-from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.warmup_reader import LINES_MOST, WarmupReader, WarmupScope, WarmupTotals
-from konductor_like.loki.window_query import ByteBudget
+from konductor_like.loki.query.errors import LokiTimeout, LokiUnavailable
+from konductor_like.loki.query.response import Entry, QueryResult
+from konductor_like.loki.query.window_query import ByteBudget
+from konductor_like.loki.readers.poll import PollResult
+from konductor_like.loki.readers.warmup import LINES_MOST, WarmupReader, WarmupScope, WarmupTotals
 from konductor_like.model import Fault, Source
 from tests.loki.support import HOUR, NOW, QUERY, SECOND, SKEW, MemoryLoki, entry, settings
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.loki.reader import SourceReader
-from konductor_like.loki.response import Entry, QueryResult
-from konductor_like.loki.window_query import ByteBudget, Piece, TimeWindow, is_complete, read_span
+from konductor_like.loki.query.response import Entry, QueryResult
+from konductor_like.loki.query.window_query import ByteBudget, Piece, TimeWindow, is_complete, read_span
+from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Source
 from tests.loki.support import NOW, QUERY, SECOND, MemoryLoki, entry, poll, settings
 

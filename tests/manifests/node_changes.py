@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from konductor_like.cluster.node_patch import OUR_TAINT, SUSPECT_TAINT
+from konductor_like.cluster.node.patch import OUR_TAINT, SUSPECT_TAINT
 from konductor_like.model import HEALTH_LABEL, NEEDS_LABEL, RECORD_ANNOTATION
 
 Operations = list[dict[str, Any]]

@@ -12,10 +12,10 @@ import yaml
 
 from konductor_like import __version__
 from konductor_like.cli.app import build
-from konductor_like.cluster.lease import own_identity
-from konductor_like.cluster.node_decoder import _ACCELERATORS, _COUNTS, _PRESENT
-from konductor_like.cluster.node_patch import OUR_TAINT
-from konductor_like.controller.leadership import JOIN_SECONDS
+from konductor_like.cluster.lease.election import own_identity
+from konductor_like.cluster.node.decoder import _ACCELERATORS, _COUNTS, _PRESENT
+from konductor_like.cluster.node.patch import OUR_TAINT
+from konductor_like.controller.loop.leadership import JOIN_SECONDS
 from konductor_like.settings import PREFIX, Settings, parse_listen
 from tests.manifests.roles import CONTROLLER
 from tools.manifests.manifests import MANIFESTS, byte_count, documents, only

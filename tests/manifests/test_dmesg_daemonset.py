@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from konductor_like import kmsg
-from konductor_like.cluster.node_decoder import says_gpu
+from konductor_like.cluster.node.decoder import says_gpu
 from konductor_like.selectors import parse_matchers
 from konductor_like.settings import Settings
 from tools.manifests.embed import HASH, MANIFEST, embedded, script, script_hash

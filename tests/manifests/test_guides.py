@@ -12,8 +12,8 @@ import yaml
 
 from konductor_like import __version__
 from konductor_like.cluster.events import ACT_ANNOTATION
-from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION
-from konductor_like.cluster.node_decoder import says_gpu
+from konductor_like.cluster.lease.annotations import CONTROLS_ANNOTATION
+from konductor_like.cluster.node.decoder import says_gpu
 from konductor_like.detection import find, parse_heartbeat
 from konductor_like.model import (
     HEALTH_LABEL,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from konductor_like.controller.metrics import Metrics
+from konductor_like.controller.reporting.metrics import Metrics
 from tools.generate_docs import DOCS, families
 from tools.manifests.manifests import MANIFESTS, documents, only
 

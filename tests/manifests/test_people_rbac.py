@@ -13,7 +13,7 @@ import pytest
 from konductor_like.cli import session
 from konductor_like.cli.app import execute
 from konductor_like.cli.status.watch import reports
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, events_path
+from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, events_path
 from konductor_like.model import Severity
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.access import Attempt

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pytest
 
 from konductor_like.cli.app import execute
-from konductor_like.cluster.client import KubeClient
+from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.events import LeaseEvents
-from konductor_like.cluster.lease import LeaderLease
-from konductor_like.cluster.lease_annotations import LeasePayload
+from konductor_like.cluster.lease.annotations import LeasePayload
+from konductor_like.cluster.lease.election import LeaderLease
 from konductor_like.cluster.preflight import controller_permissions
 from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.demo.story import XID_31, XID_79

@@ -20,7 +20,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from konductor_like import model
-from konductor_like.cluster.node_record import decode, encode
+from konductor_like.cluster.node.record import decode, encode
 from konductor_like.model import (
     NO_GPUS,
     AsRead,
@@ -44,11 +44,11 @@ from konductor_like.model import (
     Taint,
 )
 from konductor_like.model.time import unix_ns
-from konductor_like.policy import gpu_counts
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
+from konductor_like.policy.node import gpu_counts
+from konductor_like.policy.node.release import release
 from konductor_like.policy.operator import open_to_release, operator_taint, release_selected
-from konductor_like.policy.release import release
 
 NAME = "gpu-1"
 NODES = 4

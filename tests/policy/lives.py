@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any, ClassVar
 
-from konductor_like.cluster.node_record import decode, encode
+from konductor_like.cluster.node.record import decode, encode
 from konductor_like.model import (
     NO_GPUS,
     Change,
@@ -30,8 +30,8 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import unix_ns
+from konductor_like.policy.node.release import release
 from konductor_like.policy.operator import acknowledge, open_to_release, operator_taint, release_selected
-from konductor_like.policy.release import release
 from tests.policy.answers import (
     GPUS_MISSING,
     NAME,

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from konductor_like.cluster.node_record import decode, encode
+from konductor_like.cluster.node.record import decode, encode
 from tests.policy.answers import answer
 from tests.policy.lives import Life
 

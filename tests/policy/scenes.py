@@ -30,10 +30,10 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import unix_ns
-from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
-from konductor_like.policy.release import release
+from konductor_like.policy.fleet.brake import brake_state
+from konductor_like.policy.node.release import release
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 GPU = "0000:4e:00"

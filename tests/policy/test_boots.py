@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.model import IncidentState, Machine, MetBy, Severity, SkipReason, Source
-from konductor_like.policy.covers import COVERED_BY_TIME
+from konductor_like.policy.node.covers import COVERED_BY_TIME
 from tests.policy.scenes import GPU, Cluster, fault, fleet, node, ns, reset_node
 
 

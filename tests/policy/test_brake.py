@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konductor_like.model import EventReason, Fault, IncidentState, NodeState, Severity, Source, Verb
-from konductor_like.policy.brake import bound, brake_state
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.release import release
+from konductor_like.policy.fleet.brake import bound, brake_state
+from konductor_like.policy.node.release import release
 from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node
 
 

@@ -26,8 +26,8 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.health import only_tests
-from konductor_like.policy.release import release_part
+from konductor_like.policy.node.health import only_tests
+from konductor_like.policy.node.release import release_part
 from tests.policy.scenes import Cluster, at, fault, fleet, node, ns, reset_node, why
 
 HOUR = 3600.0

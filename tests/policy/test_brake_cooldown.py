@@ -24,7 +24,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
-from konductor_like.policy.release import purge
+from konductor_like.policy.node.release import purge
 from tests.policy.scenes import Cluster, at, fault, fleet, reset_node, why
 
 COOLDOWN = 300.0

@@ -19,9 +19,9 @@ from konductor_like.model import (
     SkipReason,
     TaintedNode,
 )
-from konductor_like.policy.brake import bound, brake_state
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.deleted_nodes import KEPT, updated_tainted_nodes
+from konductor_like.policy.fleet.brake import bound, brake_state
+from konductor_like.policy.fleet.deleted_nodes import KEPT, updated_tainted_nodes
 from konductor_like.policy.wording import why_held
 from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node, why
 

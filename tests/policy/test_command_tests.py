@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from konductor_like.model import EventReason, Fault, Incident, IncidentState, MetBy, Severity, Verb
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.endings import seconds_of_test
+from konductor_like.policy.node.endings import seconds_of_test
 from tests.policy.scenes import Cluster, at, fault, fleet, ns
 
 

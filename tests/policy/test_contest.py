@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konductor_like.model import EventReason, Verb
-from konductor_like.policy.release import is_controller
+from konductor_like.policy.node.release import is_controller
 from tests.policy.scenes import Cluster, at, fault, fleet, reset_node
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konductor_like.model import EventReason, Incident, Severity, SkipReason
-from konductor_like.policy.brake import brake_state
+from konductor_like.policy.fleet.brake import brake_state
 from tests.policy.scenes import Cluster, at, reset_node
 from tests.policy.shared import RULES, gpu_fleet, rack, xid
 

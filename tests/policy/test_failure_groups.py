@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from konductor_like.model import EventReason, Fault, NodeState, Role
-from konductor_like.policy.recent_evidence import TRACES_MOST, TRACES_OF_NODE_MOST
+from konductor_like.policy.fleet.recent_evidence import TRACES_MOST, TRACES_OF_NODE_MOST
 from tests.policy.scenes import Cluster, fleet
 from tests.policy.shared import (
     RULES,

@@ -28,8 +28,8 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import CLOCKS_AGREE_SECONDS
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.deleted_nodes import updated_tainted_nodes
-from konductor_like.policy.returns import is_stopped, known_returns, returns_left, settled_by_resume
+from konductor_like.policy.fleet.deleted_nodes import updated_tainted_nodes
+from konductor_like.policy.recovery.returns import is_stopped, known_returns, returns_left, settled_by_resume
 from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
 from tests.policy.test_guards import HEARD, RECORD, STATE
 

@@ -29,12 +29,12 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
-from konductor_like.policy.gpu_counts import (
+from konductor_like.policy.node.gpu_counts import (
     GPUS_MISSING,
     open_incidents_of,
     why_not_whole,
 )
-from konductor_like.policy.release import release, released_record
+from konductor_like.policy.node.release import release, released_record
 from tests.policy.scenes import OURS, at, fault, node
 
 RULE = Finding(

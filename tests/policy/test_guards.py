@@ -40,7 +40,8 @@ from konductor_like.model import (
     Taint,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.guards import (
+from konductor_like.policy.node.needs import with_repeats
+from konductor_like.policy.recovery.guards import (
     ORDER,
     PUBLISHED,
     Blocker,
@@ -50,7 +51,6 @@ from konductor_like.policy.guards import (
     published,
     to_publish,
 )
-from konductor_like.policy.needs import with_repeats
 from tests.policy.scenes import GPU, NOON, OURS, at, node, ns
 
 HOUR = 3600.0

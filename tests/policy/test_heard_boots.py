@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.model import IncidentState, Machine, Severity, Verb
-from konductor_like.policy.machines import Heard, boots_left, is_ambiguous, with_beat
+from konductor_like.policy.node.machines import Heard, boots_left, is_ambiguous, with_beat
 from tests.policy.scenes import Cluster, fault, fleet, ns
 
 

@@ -17,8 +17,8 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.lifecycle import QUARANTINES_KEPT
-from konductor_like.policy.release import may_return
+from konductor_like.policy.node.lifecycle import QUARANTINES_KEPT
+from konductor_like.policy.node.release import may_return
 from tests.policy.scenes import Cluster, at, fault, fleet, reset_node
 
 HOUR, DAY = 3600.0, 86_400.0

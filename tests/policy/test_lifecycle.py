@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from konductor_like.model import Covers, Life, Quarantine, ReleaseHow, Stage, Verb
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.lifecycle import QUARANTINES_KEPT, TABLE, Facts, Happening, become
+from konductor_like.policy.node.lifecycle import QUARANTINES_KEPT, TABLE, Facts, Happening, become
 from tests.policy.scenes import at
 
 TIMES = st.sampled_from([at(-86_400), at(-60), at(0), at(3600)])

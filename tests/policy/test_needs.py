@@ -23,10 +23,10 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.needs import need_in_words, need_of, unrepaired, with_repeats
+from konductor_like.policy.node.needs import need_in_words, need_of, unrepaired, with_repeats
+from konductor_like.policy.node.release import purge
 from konductor_like.policy.operator import acknowledge, operator_taint
-from konductor_like.policy.release import purge
-from konductor_like.policy.verdict import action_on
+from konductor_like.policy.recovery.verdict import action_on
 from tests.policy.scenes import GPU, Cluster, at, fault, fleet, node, ns, reset_node
 from tests.policy.shared import gpu_fleet, xid
 

@@ -17,12 +17,12 @@ from konductor_like.model import (
     Snapshot,
     Verb,
 )
-from konductor_like.policy.brake import admit
 from konductor_like.policy.change import change_of
-from konductor_like.policy.evidence import dealt_with_until_ns
-from konductor_like.policy.incidents import fold_faults
-from konductor_like.policy.machines import recent_releases
-from konductor_like.policy.release import RELEASES_KEPT, reminder
+from konductor_like.policy.fleet.brake import admit
+from konductor_like.policy.fleet.evidence import dealt_with_until_ns
+from konductor_like.policy.node.incidents import fold_faults
+from konductor_like.policy.node.machines import recent_releases
+from konductor_like.policy.node.release import RELEASES_KEPT, reminder
 from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
 
 

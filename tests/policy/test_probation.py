@@ -19,7 +19,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.operator import operator_taint
-from konductor_like.policy.returns import known_returns
+from konductor_like.policy.recovery.returns import known_returns
 from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
 from tests.policy.test_guards import HEARD, LOST, RECORD, RULES, SNAPSHOT, STATE
 

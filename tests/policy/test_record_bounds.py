@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.model import Fault, FaultKind, Incident, IncidentState, KernelPosition, Severity, Source
-from konductor_like.policy.incidents import (
+from konductor_like.policy.node.incidents import (
     GPUS_OF_RULE_MOST,
     INCIDENTS_MOST,
     INCIDENTS_OF_PODS_MOST,

@@ -22,10 +22,10 @@ from konductor_like.model import (
     Source,
     Verb,
 )
-from konductor_like.policy.covers import COVERED_BY_TIME, covered_to
-from konductor_like.policy.machines import recent_releases
+from konductor_like.policy.node.covers import COVERED_BY_TIME, covered_to
+from konductor_like.policy.node.machines import recent_releases
+from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.operator import operator_taint
-from konductor_like.policy.release import purge, release
 from tests.policy.scenes import GPU, Cluster, at, fault, fleet, node, ns, reset_node
 
 

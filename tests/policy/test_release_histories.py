@@ -13,11 +13,11 @@ from random import Random
 
 import pytest
 
-from konductor_like.cluster.node_record import decode, encode, is_shortened
+from konductor_like.cluster.node.record import decode, encode, is_shortened
 from konductor_like.model import Change, Fault, KernelPosition, RecentEvidence, Source
-from konductor_like.policy.covers import PART_COVERS_MOST
+from konductor_like.policy.node.covers import PART_COVERS_MOST
+from konductor_like.policy.node.release import release
 from konductor_like.policy.operator import open_to_release, release_selected
-from konductor_like.policy.release import release
 from tests.policy.scenes import Cluster, at, fault, fleet, ns
 
 NODE = "gpu-1"

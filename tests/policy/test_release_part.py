@@ -31,10 +31,10 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.health import tainting
-from konductor_like.policy.machines import recent_releases
+from konductor_like.policy.node.health import tainting
+from konductor_like.policy.node.machines import recent_releases
+from konductor_like.policy.node.release import RELEASES_KEPT, release, reminder
 from konductor_like.policy.operator import operator_taint, release_selected
-from konductor_like.policy.release import RELEASES_KEPT, release, reminder
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node, ns, reset_node
 from tests.policy.shared import RULES, gpu_fleet, xid
 

@@ -19,9 +19,9 @@ from konductor_like.model import (
     ReleaseHow,
     ReturnedNode,
 )
-from konductor_like.policy import returns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.returns import (
+from konductor_like.policy.recovery import returns
+from konductor_like.policy.recovery.returns import (
     known_returns,
     returns_left,
     settled_by_resume,

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.model import Change, Severity, Source, Verb
-from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.fleet.brake import brake_state
+from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.operator import acknowledge, operator_taint
-from konductor_like.policy.release import purge, release
 from tests.policy.scenes import OURS, SUSPECTS, Cluster, at, fault, fleet, node
 
 SOFT = PolicyConfig(suspect_taint=True)

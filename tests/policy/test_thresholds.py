@@ -19,7 +19,7 @@ from konductor_like.model import (
     Source,
     Threshold,
 )
-from konductor_like.policy.escalation import DEFAULT_ADVICE
+from konductor_like.policy.fleet.escalation import DEFAULT_ADVICE
 from konductor_like.policy.operator import release_selected
 from tests.policy.scenes import Cluster, at, fault, reset_node
 from tests.policy.shared import RULES, gpu_fleet, nccl, xid

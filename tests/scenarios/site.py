@@ -22,7 +22,7 @@ from prometheus_client import generate_latest
 
 from konductor_like.cli import session
 from konductor_like.cli.app import execute
-from konductor_like.cluster.node_decoder import node_decoder
+from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.model import Incident, IncidentState, NodeRecord, NodeState, Role
 from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.kmsg import Kmsg

@@ -13,9 +13,9 @@ import pytest
 from konductor_like.cli.chain_test import chain
 from konductor_like.cli.chain_test.forecast import GPU as TEST_GPU
 from konductor_like.cli.nodes.acts import Reset
-from konductor_like.cluster.errors import KubeUnavailable
+from konductor_like.cluster.api.errors import KubeUnavailable
 from konductor_like.cluster.reader_pods import DEVICE, WRITE
-from konductor_like.loki.client import LokiClient
+from konductor_like.loki.query.client import LokiClient
 from konductor_like.model import NodeState
 from konductor_like.sandbox.kmsg import written_by
 from konductor_like.sandbox.kubernetes import matching, refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from konductor_like.cluster.lease_annotations import RETURNED_ANNOTATION
+from konductor_like.cluster.lease.annotations import RETURNED_ANNOTATION
 from konductor_like.sandbox.kubernetes.fleet import make_fleet
 from tests.chaos.process import NAMESPACE
 from tests.scenarios.conftest import Opens

@@ -25,15 +25,15 @@ from konductor_like.cli.options import node_names
 from konductor_like.cli.output import tell, warn
 from konductor_like.cli.rules import load
 from konductor_like.cli.session import connected, load_settings
-from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_store import list_nodes, listed_slices
+from konductor_like.cluster.api.client import ReadOnlyKubeClient
+from konductor_like.cluster.api.errors import KubeError
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import list_nodes, listed_slices
 from konductor_like.detection import Detector
 from konductor_like.exits import Exit
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.logql import kernel_query, pod_query
-from konductor_like.loki.window_query import ByteBudget, TimeWindow
+from konductor_like.loki.query.client import LokiClient
+from konductor_like.loki.query.logql import kernel_query, pod_query
+from konductor_like.loki.query.window_query import ByteBudget, TimeWindow
 from konductor_like.model import NodeState, Source
 from konductor_like.model.time import SECOND_NS, moment_of, unix_ns
 from konductor_like.settings import Settings

@@ -8,14 +8,14 @@ from time import monotonic, sleep
 
 from konductor_like.cli import session
 from konductor_like.cli.chain_test.forecast import GPU, RULE
-from konductor_like.cluster.client import KubeClient, events_path, node_path
-from konductor_like.cluster.errors import KubeForbidden
+from konductor_like.cluster.api.client import KubeClient, events_path, node_path
+from konductor_like.cluster.api.errors import KubeForbidden
+from konductor_like.cluster.api.transport import JsonObject, json_object
 from konductor_like.cluster.events import ACT_ANNOTATION, NAMESPACE
-from konductor_like.cluster.node_decoder import PageDecoder
-from konductor_like.cluster.transport import JsonObject, json_object
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.errors import LokiError
-from konductor_like.loki.logql import kernel_query
+from konductor_like.cluster.node.decoder import PageDecoder
+from konductor_like.loki.query.client import LokiClient
+from konductor_like.loki.query.errors import LokiError
+from konductor_like.loki.query.logql import kernel_query
 from konductor_like.model import EventReason, Incident, IncidentState, MetBy, NodeState, Source
 from konductor_like.model.edge_errors import EdgeError
 from konductor_like.model.text import clipped

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from konductor_like.cli.chain_test.chain import Tainted
     from konductor_like.cli.chain_test.forecast import Forecast
     from konductor_like.cli.status.report import Fleet
-    from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient
+    from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient
     from konductor_like.cluster.reader_pods import ReaderPod
     from konductor_like.settings import Settings
 
@@ -65,7 +65,7 @@ def chain_test(
     from konductor_like.cli import session
     from konductor_like.cli.nodes.writes import connected
     from konductor_like.cli.status.report import collect
-    from konductor_like.cluster.client import KubeClient
+    from konductor_like.cluster.api.client import KubeClient
 
     with connected(dry_run, kubeconfig, context) as (client, settings):
         fleet = collect(client, settings)
@@ -119,7 +119,7 @@ def _reader_stops(client: ReadOnlyKubeClient, settings: Settings, reader: Reader
 
 
 def _look_at_jobs(client: ReadOnlyKubeClient, node: str, fleet: Fleet, found: Forecast) -> None:
-    from konductor_like.cluster.errors import KubeForbidden
+    from konductor_like.cluster.api.errors import KubeForbidden
     from konductor_like.cluster.pods import jobs_on
 
     try:
@@ -150,8 +150,8 @@ def _run(
     from konductor_like.cli import session
     from konductor_like.cli.chain_test.chain import InLoki, Reported, Tainted, follow
     from konductor_like.cli.chain_test.forecast import line_of
-    from konductor_like.cluster.errors import KubeError
-    from konductor_like.cluster.node_decoder import node_decoder
+    from konductor_like.cluster.api.errors import KubeError
+    from konductor_like.cluster.node.decoder import node_decoder
 
     token = secrets.token_hex(3)
     is_set = "log_endpoint" in settings.model_fields_set or client.in_cluster
@@ -201,7 +201,7 @@ def _run(
 def _how_it_ends(fleet: Fleet, node: str, *, keep: bool) -> str:
     """Return how the test ends if this command does not release it."""
     from konductor_like.cli.chain_test.forecast import RULE, line_of
-    from konductor_like.policy.endings import seconds_of_test
+    from konductor_like.policy.node.endings import seconds_of_test
 
     seconds = seconds_of_test(line_of("", keep=keep), fleet.controller.policy)
     itself = f"; the test ends by itself after {span_text(round(seconds))}" if seconds else ""
@@ -210,7 +210,7 @@ def _how_it_ends(fleet: Fleet, node: str, *, keep: bool) -> str:
 
 def _write(client: KubeClient, node: str, reader: ReaderPod, line: str) -> bool:
     """Write the line; return whether that is certain. Raises CommandError or KubeError if it was not."""
-    from konductor_like.cluster.errors import KubeError
+    from konductor_like.cluster.api.errors import KubeError
     from konductor_like.cluster.reader_pods import write_line
 
     try:
@@ -242,7 +242,7 @@ def _release(
     from konductor_like.cli.chain_test.chain import Recorded, follow
     from konductor_like.cli.chain_test.forecast import GPU, RULE
     from konductor_like.cli.nodes.acts import Reset
-    from konductor_like.cluster.errors import KubeError
+    from konductor_like.cluster.api.errors import KubeError
 
     recorded = Recorded(tainted)
     follow([recorded], wait_seconds, lambda _: None)

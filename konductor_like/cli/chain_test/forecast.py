@@ -23,8 +23,8 @@ from konductor_like.model import (
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of, stamp, unix_ns
 from konductor_like.policy.decide import decide
-from konductor_like.policy.endings import COMMAND_TEST
-from konductor_like.policy.health import tainting
+from konductor_like.policy.node.endings import COMMAND_TEST
+from konductor_like.policy.node.health import tainting
 from konductor_like.policy.wording import name_of, why_not_tainted
 
 RULE = "xid.14"

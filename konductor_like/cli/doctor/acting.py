@@ -12,12 +12,12 @@ from datetime import datetime
 
 from konductor_like.cli.doctor.link import Unseen
 from konductor_like.cli.session import ControllerReport, cluster_now
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, events_path, node_path
-from konductor_like.cluster.errors import KubeError
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_writer import NoDeadline, NodeWriter, Outcome
+from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, events_path, node_path
+from konductor_like.cluster.api.errors import KubeError
+from konductor_like.cluster.api.transport import STRATEGIC_MERGE_PATCH
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.writer import NoDeadline, NodeWriter, Outcome
 from konductor_like.cluster.preflight import account_of, all_permissions, missing_permissions, policy_names
-from konductor_like.cluster.transport import STRATEGIC_MERGE_PATCH
 from konductor_like.model import Change, Needs, NodeState, Verb
 
 _ELSEWHERE = "kube-public"

@@ -12,18 +12,18 @@ from typing import Any
 from konductor_like.cli import session
 from konductor_like.cli.doctor.acting import Acting
 from konductor_like.cli.doctor.link import State, Unseen
-from konductor_like.cluster.client import ReadOnlyKubeClient, namespace_path
-from konductor_like.cluster.errors import KubeForbidden, KubeNotFound
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_store import list_nodes, listed_slices
+from konductor_like.cluster.api.client import ReadOnlyKubeClient, namespace_path
+from konductor_like.cluster.api.errors import KubeForbidden, KubeNotFound
+from konductor_like.cluster.api.transport import JsonObject, json_object
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import list_nodes, listed_slices
 from konductor_like.cluster.preflight import denied_permissions, people_permissions
 from konductor_like.cluster.published import Published
-from konductor_like.cluster.transport import JsonObject, json_object
 from konductor_like.detection.heartbeat import parse_heartbeat
-from konductor_like.loki.client import LokiClient
-from konductor_like.loki.errors import LokiError, LokiRefused
-from konductor_like.loki.logql import heartbeat_query, kernel_query, pod_matchers, selector
-from konductor_like.loki.window_query import TimeWindow, WindowQuery
+from konductor_like.loki.query.client import LokiClient
+from konductor_like.loki.query.errors import LokiError, LokiRefused
+from konductor_like.loki.query.logql import heartbeat_query, kernel_query, pod_matchers, selector
+from konductor_like.loki.query.window_query import TimeWindow, WindowQuery
 from konductor_like.model import NodeState
 from konductor_like.model.time import SECOND_NS, moment_of, span_ns
 from konductor_like.settings import Settings

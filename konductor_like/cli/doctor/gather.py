@@ -12,14 +12,14 @@ from konductor_like.cli import session
 from konductor_like.cli.doctor import facts
 from konductor_like.cli.doctor.acting import acting
 from konductor_like.cli.doctor.link import State, Unseen, after, known, seen
-from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeBadAnswer, KubeForbidden, KubeTimeout, refused_right
+from konductor_like.cluster.api.client import ReadOnlyKubeClient
+from konductor_like.cluster.api.errors import KubeBadAnswer, KubeForbidden, KubeTimeout, refused_right
 from konductor_like.cluster.preflight import policy_names
 from konductor_like.cluster.published import Published
 from konductor_like.cluster.reader_pods import reader_place
-from konductor_like.loki.client import LokiClient, retrying
-from konductor_like.loki.errors import LokiRefused, LokiTimeout, LokiUnauthorized
-from konductor_like.loki.logql import heartbeat_query, kernel_query
+from konductor_like.loki.query.client import LokiClient, retrying
+from konductor_like.loki.query.errors import LokiRefused, LokiTimeout, LokiUnauthorized
+from konductor_like.loki.query.logql import heartbeat_query, kernel_query
 from konductor_like.model.edge_errors import EdgeError
 from konductor_like.settings import Settings
 

@@ -105,7 +105,7 @@ def _explain_node(
     from konductor_like.cli import session
     from konductor_like.cli.explain.node import explain_node
     from konductor_like.cli.status.report import collect
-    from konductor_like.cluster.client import ReadOnlyKubeClient
+    from konductor_like.cluster.api.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         fleet = collect(client, settings)
@@ -118,7 +118,7 @@ def _explain_word(
     word: str, kubeconfig: str | None, context: str | None, no_fault: CommandError
 ) -> NodeExplanation:
     """Explain the node of that name. If there is none, raises CommandError: no rule, no line, no node."""
-    from konductor_like.cluster.errors import KubeConfigError, KubeError
+    from konductor_like.cluster.api.errors import KubeConfigError, KubeError
 
     missing = f"{no_fault}, and the cluster has no such node"
     hint, status = no_fault.hint, no_fault.status
@@ -136,7 +136,7 @@ def _explain_word(
 def _warn_of_other_rules(rules: UserRules, kubeconfig: str | None, context: str | None) -> None:
     """Warn if the controller of that cluster runs other rules than these, or if its rules are not known."""
     from konductor_like.cli import session
-    from konductor_like.cluster.client import ReadOnlyKubeClient
+    from konductor_like.cluster.api.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         controller = session.read_controller(client, settings)

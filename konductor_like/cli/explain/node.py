@@ -34,10 +34,10 @@ from konductor_like.model import (
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
-from konductor_like.policy.health import Health
-from konductor_like.policy.needs import met_words, need_in_words, unrepaired
-from konductor_like.policy.release import may_return
-from konductor_like.policy.verdict import Action, follows_from
+from konductor_like.policy.node.health import Health
+from konductor_like.policy.node.needs import met_words, need_in_words, unrepaired
+from konductor_like.policy.node.release import may_return
+from konductor_like.policy.recovery.verdict import Action, follows_from
 from konductor_like.policy.wording import name_of, why_not_tainted
 
 FAULTS_SHOWN = 4

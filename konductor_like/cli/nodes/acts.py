@@ -11,11 +11,11 @@ from konductor_like.cli.nodes.writes import CannotWriteError, NodeWrites
 from konductor_like.cli.options import DryRun
 from konductor_like.cli.output import warn
 from konductor_like.cli.session import lease_namespace
-from konductor_like.cluster.client import KubeClient
-from konductor_like.cluster.errors import KubeError, KubeNotFound
-from konductor_like.cluster.lease_annotations import LeaseView, add_control_act
-from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
-from konductor_like.cluster.node_store import list_nodes, listed_slices
+from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.errors import KubeError, KubeNotFound
+from konductor_like.cluster.lease.annotations import LeaseView, add_control_act
+from konductor_like.cluster.node.decoder import PageDecoder, node_decoder
+from konductor_like.cluster.node.store import list_nodes, listed_slices
 from konductor_like.model import (
     OPT_OUT_LABEL,
     Change,
@@ -29,13 +29,13 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.text import clipped, listed
-from konductor_like.policy.brake import admit
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.covers import PART_COVERS_MOST
-from konductor_like.policy.health import tainting
-from konductor_like.policy.needs import need_of_incident, unrepaired
+from konductor_like.policy.fleet.brake import admit
+from konductor_like.policy.node.covers import PART_COVERS_MOST
+from konductor_like.policy.node.health import tainting
+from konductor_like.policy.node.needs import need_of_incident, unrepaired
+from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.operator import acknowledge, open_to_release, operator_taint, release_selected
-from konductor_like.policy.release import purge, release
 from konductor_like.policy.wording import name_of, why_held
 
 FAULTS_NAMED = 10

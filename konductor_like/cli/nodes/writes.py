@@ -14,11 +14,11 @@ from konductor_like.cli.errors import FIND_NODE
 from konductor_like.cli.options import DryRun, tell_if_verbose
 from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cluster.client import KubeClient, ReadOnlyKubeClient, ServerDryRunClient, node_path
-from konductor_like.cluster.errors import KubeNotFound
+from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, ServerDryRunClient, node_path
+from konductor_like.cluster.api.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, event_subject
-from konductor_like.cluster.node_decoder import PageDecoder, node_decoder
-from konductor_like.cluster.node_writer import DryRunWriter, NoDeadline, NodeWriter, Outcome, WriteResult
+from konductor_like.cluster.node.decoder import PageDecoder, node_decoder
+from konductor_like.cluster.node.writer import DryRunWriter, NoDeadline, NodeWriter, Outcome, WriteResult
 from konductor_like.model import Change, NodeState
 from konductor_like.model.text import listed
 from konductor_like.settings import Settings

@@ -13,7 +13,7 @@ from konductor_like.cli.help import examples
 from konductor_like.cli.options import Context, Kubeconfig, Names, Verbose, not_empty, one_line
 from konductor_like.cli.output import Screen, say, say_document, tell, warn
 from konductor_like.exits import Exit
-from konductor_like.policy.health import Health
+from konductor_like.policy.node.health import Health
 
 if TYPE_CHECKING:
     from konductor_like.cli.status.report import StatusReport
@@ -87,7 +87,7 @@ def status(
     from konductor_like.cli import session
     from konductor_like.cli.status.report import collect, status_report
     from konductor_like.cli.status.text import Order, View
-    from konductor_like.cluster.client import ReadOnlyKubeClient
+    from konductor_like.cluster.api.client import ReadOnlyKubeClient
 
     view = View(
         wide=output == "wide",

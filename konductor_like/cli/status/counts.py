@@ -12,9 +12,9 @@ from konductor_like.cli.status.node import NodeReport
 from konductor_like.cli.status.report import StatusReport
 from konductor_like.model import Severity
 from konductor_like.model.time import moment_of
-from konductor_like.policy.health import Health
-from konductor_like.policy.needs import RANK
-from konductor_like.policy.verdict import GRAVEST_FIRST
+from konductor_like.policy.node.health import Health
+from konductor_like.policy.node.needs import RANK
+from konductor_like.policy.recovery.verdict import GRAVEST_FIRST
 
 ADVICES_SHOWN = 3
 """Different advices on one fault: two nodes with one fault may need different things."""

@@ -11,7 +11,7 @@ from konductor_like.cli.columns import age, age_of, count, natural, stamp, stamp
 from konductor_like.model import Coverage, CoverageState, Gap, Misnamed
 from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of
-from konductor_like.policy.health import coverage_of
+from konductor_like.policy.node.health import coverage_of
 
 Fact = TypeVar("Fact")
 NAMES_SHOWN = 5

@@ -21,8 +21,8 @@ from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
 from konductor_like.model import BrakeState, CoverageState, Incident, Source
-from konductor_like.policy.health import Health
-from konductor_like.policy.needs import latest_met
+from konductor_like.policy.node.health import Health
+from konductor_like.policy.node.needs import latest_met
 
 
 def status_document(report: StatusReport, states: Collection[Health] = ()) -> dict[str, Any]:

@@ -30,10 +30,10 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import moment_of, span_ns, unix_ns
-from konductor_like.policy.guards import Blocker, Guard, blockers, published
-from konductor_like.policy.health import Health, coverage_of, state_of
-from konductor_like.policy.release import NOT_REBOOTED, reminder
-from konductor_like.policy.verdict import GRAVEST_FIRST, Verdict, accusing, verdict
+from konductor_like.policy.node.health import Health, coverage_of, state_of
+from konductor_like.policy.node.release import NOT_REBOOTED, reminder
+from konductor_like.policy.recovery.guards import Blocker, Guard, blockers, published
+from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Verdict, accusing, verdict
 from konductor_like.policy.wording import name_of
 
 CLAIMED_BY_NOBODY = "tainted by another tool or person: the node's record does not explain the taint"

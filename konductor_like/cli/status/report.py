@@ -14,16 +14,16 @@ from konductor_like.cli.session import ControllerReport, cluster_now, read_contr
 from konductor_like.cli.status.coverage import CoverageSummary, coverage_report
 from konductor_like.cli.status.node import NodeReport, node_report
 from konductor_like.cli.status.shared_failures import FailureReport, shared_failures
-from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_store import list_nodes, listed_slices
+from konductor_like.cluster.api.client import ReadOnlyKubeClient
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import list_nodes, listed_slices
 from konductor_like.model import TAINT_KEY, BrakeState, NodeState, SkipReason
 from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import unix_ns
-from konductor_like.policy.brake import brake_state
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.health import WORST_FIRST, tainting
-from konductor_like.policy.returns import is_stopped, stop_words
+from konductor_like.policy.fleet.brake import brake_state
+from konductor_like.policy.node.health import WORST_FIRST, tainting
+from konductor_like.policy.recovery.returns import is_stopped, stop_words
 from konductor_like.settings import Settings
 
 

@@ -12,8 +12,8 @@ from konductor_like.cli.status.coverage import first_few
 from konductor_like.jobs import job_key
 from konductor_like.model import Incident, IncidentState, NodeState, Role, Source
 from konductor_like.model.time import moment_of
-from konductor_like.policy.correlation import DOMAIN, parts_of
-from konductor_like.policy.health import health_of, tainting
+from konductor_like.policy.fleet.correlation import DOMAIN, parts_of
+from konductor_like.policy.node.health import health_of, tainting
 
 RECENT = timedelta(hours=24)
 """Time for which a failure group is shown after all its nodes are healthy again."""

@@ -36,7 +36,7 @@ from konductor_like.cli.status.shared_failures import failure_lines
 from konductor_like.model import BrakeState, ControlAct, Pace, Source
 from konductor_like.model.text import printable
 from konductor_like.model.time import moment_of
-from konductor_like.policy.health import Health
+from konductor_like.policy.node.health import Health
 
 _LABEL_CHARS = 13
 _STYLES = {

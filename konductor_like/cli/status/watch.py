@@ -15,10 +15,10 @@ from konductor_like.cli.output import Screen, say, warn
 from konductor_like.cli.session import read_controller
 from konductor_like.cli.status.report import Fleet, StatusReport, collect, status_report
 from konductor_like.cli.status.text import View, node_row, status_lines, warnings
-from konductor_like.cluster.client import ReadOnlyKubeClient
-from konductor_like.cluster.errors import KubeError, KubeForbidden
-from konductor_like.cluster.node_decoder import node_decoder
-from konductor_like.cluster.node_store import NodeStore, list_nodes, listed_slices
+from konductor_like.cluster.api.client import ReadOnlyKubeClient
+from konductor_like.cluster.api.errors import KubeError, KubeForbidden
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import NodeStore, list_nodes, listed_slices
 from konductor_like.settings import Settings
 
 POLL_SECONDS = 10.0

@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION
+from konductor_like.cluster.lease.annotations import CONTROLS_ANNOTATION
 from tests.chaos.evidence import without_ours
 from tests.chaos.processes.actors import Actor
 from tests.chaos.processes.journal import (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.cluster.client import leases_path, node_path
-from konductor_like.cluster.lease_annotations import CONTROLS_ANNOTATION
+from konductor_like.cluster.api.client import leases_path, node_path
+from konductor_like.cluster.lease.annotations import CONTROLS_ANNOTATION
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION
 from tests.chaos.processes.actors import Actor
 from tests.chaos.processes.invariants import RunRecord, unmet, violations

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from konductor_like.cluster.checkpoint import CURSOR_ANNOTATION, decode_checkpoint
-from konductor_like.cluster.client import NODES_PATH, lease_path, node_path
+from konductor_like.cluster.api.client import NODES_PATH, lease_path, node_path
+from konductor_like.cluster.lease.checkpoint import CURSOR_ANNOTATION, decode_checkpoint
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.sandbox.http import Request
 from konductor_like.sandbox.kubernetes import KubernetesServer

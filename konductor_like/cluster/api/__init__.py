@@ -1,0 +1,1 @@
+"""The API server: connection, credentials, requests, watches, and their errors."""

@@ -1,0 +1,399 @@
+"""Encode a ``NodeRecord`` as the text of one annotation on the Node, and decode it.
+
+Version 2 is JSON that a person can read. Times are RFC 3339, to the nanosecond. An absent field is unknown or
+has its default. Fields that all incidents of a rule share are written once, under ``rules``. A position
+without ``boot`` belongs to the boot under ``machine``. The text never exceeds ``RECORD_BYTES``; the field
+``truncated`` names what was left out. A record of another version is not read. Unknown fields of version 2
+are written back unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from inspect import signature
+from operator import attrgetter
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
+
+from konductor_like.cluster.lenient_json import Fields, Ns, read
+from konductor_like.model import (
+    Ack,
+    Act,
+    Incident,
+    IncidentKey,
+    IncidentState,
+    KernelPosition,
+    Life,
+    Machine,
+    Needs,
+    NodeRecord,
+    PartCover,
+    Quarantine,
+    Release,
+    Source,
+)
+from konductor_like.model.text import clipped
+from konductor_like.model.time import text_of, text_of_ns, unix_ns
+
+T = TypeVar("T")
+VERSION = 2
+RECORD_BYTES = 8192
+_EVIDENCE_CHARS = (240, 120, 60)
+"""Characters of each evidence line, at most: the first of these lengths that makes the record fit."""
+_NAME_CHARS = 48  # the longest at which the record still fits if each character takes six bytes, as in \u00e9
+_WORDS_CHARS = {
+    "line": _EVIDENCE_CHARS[-1],
+    **dict.fromkeys(("needs", "id", "rules", "uid", "system", "boot", "boots", "gpu_layout"), _NAME_CHARS),
+    **dict.fromkeys(("title", "advice", "job", "failure_group", "root_cause", "escalated_because"), 120),
+    **dict.fromkeys(("by", "reason", "how", "warning"), 120),
+}
+"""Characters of these fields, at most, in a record that does not fit although its lines are short."""
+_BOOTS = 8
+_QUARANTINES = 4
+"""Past boots and quarantines that such a record keeps."""
+
+
+_AS_JSON: Mapping[type, Callable[[Any], Any]] = {Ns: text_of_ns, datetime: text_of}
+
+
+class Codec(Generic[T]):
+    """Some fields of a dataclass ``kind`` as JSON, and back.
+
+    For example ``Codec(Incident, "count", first="first_ns")`` writes ``Incident(count=3, first_ns=…)`` as
+    ``{"count": 3, "first": "2026-01-31T12:00:00Z"}``: ``count`` has one name in both, and ``first`` is the
+    JSON name of the attribute ``first_ns``. Integers whose attribute ends in ``_ns`` are times in the JSON.
+    An attribute ``life.hold_until`` is one of an inner value. None and default values are not written.
+
+    A field that is missing in the JSON gets its default. If the dataclass has no default, the field gets
+    ``""``, and the caller must test for it.
+    """
+
+    def __init__(self, kind: type[T], *same: str, **renamed: str) -> None:
+        """``same``: attributes that have the same name in the JSON. ``renamed``: JSON name = attribute."""
+        self.kind = kind
+        self.attributes = {**{name: name for name in same}, **renamed}
+        self._kinds, self._defaults = dict[str, type](), dict[str, Any]()
+        for name, attribute in self.attributes.items():
+            self._kinds[name], self._defaults[attribute] = _field(kind, attribute)
+        self._times = [each for name, each in self.attributes.items() if self._kinds[name] is datetime]
+        self._values = attrgetter(*self.attributes.values())
+        self._written = [
+            (name, self._defaults[attribute], _AS_JSON.get(self._kinds[name]))
+            for name, attribute in self.attributes.items()
+        ]
+
+    def parts(self, value: T) -> dict[str, Any]:
+        """Return the fields of a value as JSON, by their JSON names."""
+        parts: dict[str, Any] = {}
+        for (name, default, as_json), found in zip(self._written, self._values(value), strict=True):
+            if found is not None and found != default:
+                parts[name] = as_json(found) if as_json else found
+        return parts
+
+    def alike(self, one: T, other: T) -> bool:
+        """Whether two values are equal in these fields."""
+        return bool(self._values(one) == self._values(other))
+
+    def values(self, found: Fields) -> dict[str, Any]:
+        """Read the fields, by attribute. A missing field has its default or, without a default, ``""``."""
+        values = {}
+        for name, attribute in self.attributes.items():
+            value: Any = found.get(name, self._kinds[name])
+            values[attribute] = self._defaults[attribute] if value in (None, "") else value
+        return values
+
+    def made(self, found: Fields) -> T | None:
+        """Read a whole ``kind``; None if a time without a default is missing."""
+        values = self.values(found)
+        return None if any(values[attribute] == "" for attribute in self._times) else self.kind(**values)
+
+
+def _field(kind: Any, path: str) -> tuple[type, Any]:
+    """Return the type of an attribute, without its ``None``, and the default; ``""`` if it has none."""
+    *inner, name = path.split(".")
+    for each in inner:
+        kind = get_type_hints(kind)[each]
+    hint, field = get_type_hints(kind)[name], signature(kind).parameters[name]
+    as_type = Ns if name.endswith("_ns") else (get_args(hint) or (hint,))[0]
+    return as_type, "" if field.default is field.empty else field.default
+
+
+_RECORD = Codec(
+    NodeRecord,
+    hold_until="life.hold_until",
+    gpus="gpus",
+    gpu_layout="gpu_layout",
+    quiet_since="quiet_since",
+    tainted="life.tainted_at",
+    booted_after="booted_after_ns",
+    replace="life.replace_since",
+    contested="life.contested_at",
+    probation="life.probation_until",
+    failed="life.failed_rule",
+)
+_COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice", "needs")
+_INCIDENT = Codec(
+    Incident,
+    *("state", "count", "before_install", "user_written", "job", "failure_group", "role", "root_cause"),
+    *("escalated_because", "met_by"),
+    met="met_ns",
+    first="first_ns",
+    last="last_ns",
+    line="evidence",
+    released="released_ns",
+    ended="ended_ns",
+)
+_RELEASE = Codec(Release, "at", "by", "reason", "how", "warning")
+_ACK = Codec(Ack, "at", "by", "reason")
+_ACT = Codec(Act, "id", "at", "rules")
+MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")
+_POSITION = Codec(KernelPosition, seq="sequence", us="stamp_us")
+_QUARANTINE = Codec(Quarantine, "rule", "how", "relapse", out="tainted_at", back="released_at")
+_PART_COVER = Codec(PartCover, "rule", "at", "gpu", boot="boot_id", seq="sequence", us="stamp_us")
+_RECORD_FIELDS = frozenset(
+    {"v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act", "truncated"}
+    | {"part_covers", *_RECORD.attributes}
+)
+_INCIDENT_FIELDS = frozenset({*_COMMON.attributes, *_INCIDENT.attributes, "rule", "gpu", "at", "ack"})
+_RELEASE_FIELDS = frozenset({*_RELEASE.attributes, "read", "until"})
+
+
+def is_shortened(text: str) -> bool:
+    """Whether :func:`encode` left something out."""
+    return '"truncated":' in text
+
+
+def decode(text: str) -> tuple[NodeRecord, str | None]:
+    """Return the readable parts of a record and the problem with the text, if any. Never raises."""
+    found = read(text)
+    return (NodeRecord(), found.problem) if found.problem else (record_in(found), found.problem)
+
+
+def record_in(found: Fields) -> NodeRecord:
+    """Return the readable parts of a record in a JSON object; an empty record if it has another version."""
+    version = found.get("v", int)
+    if version != VERSION:
+        found.complain(
+            f"the record has version {version or 'unknown'}, but this program reads only version {VERSION}; "
+            "run the version that wrote the record, or `konductor-like reset`, which writes a new one"
+        )
+        return NodeRecord()
+    parts = MACHINE.values(found.inner("machine"))
+    machine = Machine(**parts) if any(parts.values()) else None
+    boot_id = parts["boot_id"]
+    rules = found.inner("rules")
+    record = NodeRecord(
+        machine=machine,
+        incidents=found.decoded("incidents", lambda item: _incident(item, rules, boot_id)),
+        releases=found.decoded("releases", lambda item: _release(item, boot_id)),
+        read=_position(found, "read", boot_id),
+        past_boots=found.texts("boots"),
+        life=Life(quarantines=found.decoded("quarantines", _QUARANTINE.made)),
+        part_covers=found.decoded("part_covers", _PART_COVER.made),
+        act=_ACT.made(found.inner("act")),
+        unknown=found.unknown(_RECORD_FIELDS),
+    )
+    values = _RECORD.values(found)
+    life = {name.removeprefix("life."): value for name, value in values.items() if "." in name}
+    own = {name: value for name, value in values.items() if "." not in name}
+    return replace(record, life=replace(record.life, **life), **own)
+
+
+def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | None:
+    rule = found.get("rule", str)
+    if rule is None:
+        found.complain("rule is missing")
+        return None
+    if rule in rules:
+        found = found.over(rules.inner(rule))
+    values = _COMMON.values(found) | _INCIDENT.values(found)
+    if not (values["kind"] and values["severity"] and values["state"]):
+        found.complain("kind, severity or state is missing")
+        return None
+    times = [ns for ns in (values["first_ns"], values["last_ns"]) if ns != ""]
+    if not times:
+        found.complain("first and last are missing")
+    with suppress(ValueError):  # a newer version's need stays as it is
+        values["needs"] = Needs(values["needs"]).value
+    return Incident(
+        key=IncidentKey(rule, found.get("gpu", str)),
+        last=_position(found, "at", boot_id),
+        ack=_ACK.made(found.inner("ack")) if "ack" in found else None,
+        unknown=found.unknown(_INCIDENT_FIELDS),
+        **values
+        | {
+            "count": max(values["count"] or 1, 1),
+            "first_ns": times[0] if times else 0,
+            "last_ns": times[-1] if times else 0,
+        },
+    )
+
+
+def _release(found: Fields, boot_id: str | None) -> Release | None:
+    values = _RELEASE.values(found)
+    if not values["at"]:
+        found.complain("at is missing")
+        return None
+    until = found.inner("until")
+    read_ns = {source: ns for source in Source if (ns := until.get(source.value, Ns)) is not None}
+    read_to = _position(found, "read", boot_id)
+    return Release(read=read_to, read_ns=read_ns, unknown=found.unknown(_RELEASE_FIELDS), **values)
+
+
+def _position(found: Fields, name: str, boot_id: str | None) -> KernelPosition:
+    if name not in found:
+        return KernelPosition()
+    parts = found.inner(name)
+    own_boot = parts.get("boot", str) if "boot" in parts else boot_id
+    return KernelPosition(own_boot, **_POSITION.values(parts))
+
+
+def encode(record: NodeRecord) -> str:
+    """Return the annotation's text, at most ``RECORD_BYTES`` bytes of UTF-8.
+
+    If the record is too long, unknown fields are left out first, then the ends of evidence lines, then the
+    ends of other texts. Then whole incidents and releases are left out; ``_by_need`` gives the order.
+    """
+    text = _text(record)
+    if len(text) <= RECORD_BYTES:
+        return text
+    record = replace(
+        record,
+        incidents=tuple(replace(each, unknown=()) for each in record.incidents),
+        releases=tuple(replace(each, unknown=()) for each in record.releases),
+        unknown=(),
+    )
+    text = _text(record, "unknown fields left out")
+    for limit in _EVIDENCE_CHARS:
+        if len(text) <= RECORD_BYTES:
+            return text
+        text = _text(record, "lines shortened", {"line": limit})
+    return text if len(text) <= RECORD_BYTES else _fewer(record)
+
+
+def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int] | None = None) -> str:
+    boot_id = record.machine.boot_id if record.machine else None
+    first: dict[str, Incident] = {}
+    for each in record.incidents:
+        first.setdefault(each.key.rule, each)
+    parts: dict[str, Any] = {
+        "v": VERSION,
+        "machine": MACHINE.parts(record.machine) if record.machine else None,
+        "rules": {rule: _COMMON.parts(each) for rule, each in first.items()},
+        "incidents": [_incident_json(each, first[each.key.rule], boot_id) for each in record.incidents],
+        "releases": [_release_json(each, boot_id) for each in record.releases],
+        "boots": list(record.past_boots),
+        "quarantines": [_QUARANTINE.parts(each) for each in record.life.quarantines],
+        "part_covers": [_PART_COVER.parts(each) for each in record.part_covers],
+        "act": _ACT.parts(record.act) if record.act else None,
+        "truncated": truncated,
+    }
+    parts = {name: part for name, part in parts.items() if part} | _RECORD.parts(record)
+    parts |= _position_json("read", record.read, boot_id) | _unknown(record)
+    found = _cut(parts, most_chars) if most_chars else parts
+    text = json.dumps(found, separators=(",", ":"))
+    # The API server compares strings in their written form, and escapes these three (see ``patch``).
+    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+
+
+def _incident_json(incident: Incident, common: Incident, boot_id: str | None) -> dict[str, Any]:
+    own: dict[str, Any] = {}
+    if not _COMMON.alike(incident, common):
+        # A null means that the rule's other incidents have this field and this incident does not.
+        mine, ours = _COMMON.parts(incident), _COMMON.parts(common)
+        own = {name: mine.get(name) for name in _COMMON.attributes if mine.get(name) != ours.get(name)}
+    return {
+        "rule": incident.key.rule,
+        **own,
+        **({} if incident.key.gpu is None else {"gpu": incident.key.gpu}),
+        **_INCIDENT.parts(incident),
+        **_position_json("at", incident.last, boot_id),
+        **({"ack": _ACK.parts(incident.ack)} if incident.ack else {}),
+        **_unknown(incident),
+    }
+
+
+def _release_json(release: Release, boot_id: str | None) -> dict[str, Any]:
+    read_ns = {source: text_of_ns(release.read_ns[source]) for source in Source if source in release.read_ns}
+    return {
+        **_RELEASE.parts(release),
+        **_position_json("read", release.read, boot_id),
+        **({"until": read_ns} if read_ns else {}),
+        **_unknown(release),
+    }
+
+
+def _position_json(name: str, position: KernelPosition, boot_id: str | None) -> dict[str, Any]:
+    if position == KernelPosition():
+        return {}
+    own_boot = {} if position.boot_id == boot_id else {"boot": position.boot_id}
+    return {name: {**own_boot, **_POSITION.parts(position)}}
+
+
+def _unknown(value: NodeRecord | Incident | Release) -> dict[str, Any]:
+    """Return the unknown fields as JSON."""
+    return {name: json.loads(text) for name, text in value.unknown}
+
+
+def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
+    """Return the same JSON with the texts of these fields cut to ``most_chars``."""
+    if isinstance(found, dict):
+        return {name: _cut(value, most_chars, name) for name, value in found.items()}
+    if isinstance(found, list):
+        return [_cut(each, most_chars, key) for each in found]
+    return clipped(found, most_chars[key]) if isinstance(found, str) and key in most_chars else found
+
+
+def _fewer(record: NodeRecord) -> str:
+    """Return the text with as many incidents, releases and covers as fit, the most needed first."""
+    past = record.life.quarantines
+    # The latest is always among them, and those before a relapse go before others.
+    needed = sorted(range(len(past)), key=lambda n: (n > 0 and not past[n].relapse, n))[:_QUARANTINES]
+    quarantines = tuple(past[n] for n in sorted(needed))
+    life = replace(record.life, quarantines=quarantines)
+    record = replace(record, past_boots=record.past_boots[:_BOOTS], life=life)
+    order = _by_need(record)
+
+    def keeping(count: int) -> str:
+        kept = set(order[:count])
+        left_out = len(order) - len(kept)
+        shorter = replace(
+            record,
+            incidents=tuple(i for n, i in enumerate(record.incidents) if ("incident", n) in kept),
+            releases=tuple(r for n, r in enumerate(record.releases) if ("release", n) in kept),
+            part_covers=tuple(p for n, p in enumerate(record.part_covers) if ("part", n) in kept),
+        )
+        also = f", {left_out} entries left out" if left_out else ""
+        return _text(shorter, f"texts shortened{also}", _WORDS_CHARS)
+
+    # The text grows with each entry, so the counts that fit come first; bisect_left returns their number.
+    counts = range(1, len(order) + 1)
+    return keeping(bisect_left(counts, True, key=lambda count: len(keeping(count)) > RECORD_BYTES))
+
+
+def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
+    """Return all incidents, releases and covers as ("incident", "release" or "part", index), by need.
+
+    The order is: the latest release, and what releases in part cover; incidents that keep the taint; older
+    releases; incidents that keep replayed lines from tainting; other incidents. Within each of these the
+    newest come first.
+    """
+    newest = max((each.at for each in record.releases), default=None)
+    ranked = [(_rank(each), -each.last_ns, "incident", n) for n, each in enumerate(record.incidents)]
+    ranked += [
+        (0 if each.at == newest else 2, -unix_ns(each.at), "release", n)
+        for n, each in enumerate(record.releases)
+    ]
+    ranked += [(0, -unix_ns(each.at), "part", n) for n, each in enumerate(record.part_covers)]
+    return [(kind, n) for _, _, kind, n in sorted(ranked)]
+
+
+def _rank(incident: Incident) -> int:
+    """Return 1 if the taint is for this incident, 3 if it keeps replayed lines from tainting, else 4."""
+    if incident.taints and incident.state is not IncidentState.RELEASED:
+        return 1
+    return 3 if incident.taints or incident.before_install else 4

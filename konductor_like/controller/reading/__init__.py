@@ -1,0 +1,1 @@
+"""Reading: when Loki is polled, and how its lines reach the reconciler."""

@@ -1,0 +1,181 @@
+"""Sends notifications, in one thread for each receiver, so that no receiver delays a reconcile or another.
+
+A notification is as good as its Event: it is sent after the write, and a crash loses those in the queue.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
+
+from konductor_like.backoff import Backoff, retrying
+from konductor_like.cluster.events import events_of
+from konductor_like.controller import logs
+from konductor_like.controller.ports import EventSink
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.side.work import Rate, SideQueue
+from konductor_like.model import Change, EventReason, NodeState, Verb
+from konductor_like.notify.messages import KINDS, Message, News, grouped, news_of_fleet, news_of_node, within
+from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
+from konductor_like.policy.node.release import reset_words
+
+WAITING_MOST = 1000
+"""Notifications in a queue; then the oldest are dropped, those that are not urgent first."""
+GATHER_SECONDS = 5.0
+"""Seconds in which notifications are gathered, so that those of one failure group become one message."""
+MESSAGES_MOST = 10
+"""Messages to one receiver within ``SPAN_SECONDS``; if there is more to send, the last one is a summary."""
+SPAN_SECONDS = 60.0
+TRIES = 5
+"""Tries for one message. The waits between them are 30 s at most together, or what the receiver asks for with
+Retry-After, up to 300 s each."""
+CLOSE_SECONDS = 5.0
+"""Seconds for which the end of the process waits for queued notifications."""
+_BACKOFF = Backoff(first_seconds=2.0, most_seconds=16.0)
+_REMEMBERED = 5000
+"""Ids of notifications that are remembered, so that none is sent twice."""
+REMEMBERED_SECONDS = 3600.0
+"""Seconds for which an id is remembered: the Events of two incidents may have the same words."""
+
+_Make = Callable[[], list[News]]
+_T = TypeVar("_T")
+
+
+class Notifications:
+    """Sends Events as before, and queues a notification for each receiver where the Event leads to one.
+
+    Its methods return at once and raise nothing.
+    """
+
+    def __init__(
+        self,
+        events: EventSink,
+        fleet_event: Callable[[EventReason, str, str], None],
+        webhooks: Sequence[Webhook],
+        metrics: Metrics,
+    ) -> None:
+        """``events`` sends Events about nodes, ``fleet_event`` those about the fleet."""
+        self._events = events
+        self._fleet_event = fleet_event
+        self._notifiers = [Notifier(webhook, metrics) for webhook in webhooks]
+        self.threads = [notifier.queue for notifier in self._notifiers]
+
+    def announce(self, state: NodeState, change: Change) -> None:
+        """Send the Events of an applied change, if it has any, and notify of them."""
+        self._events.announce(state, change)
+        self._notify(state, change)
+
+    def fleet(self, reason: EventReason, message: str, act: str = "") -> None:
+        """Send an Event about the fleet, and notify of it."""
+        self._fleet_event(reason, message, act)
+        self._put(reason, partial(news_of_fleet, reason, message, act, datetime.now(UTC)))
+
+    def reset(self, state: NodeState) -> None:
+        """Notify of a person's reset, which the node's record shows. The command has sent the Event."""
+        words = reset_words(state.record.releases[0])
+        event = EventReason.RELEASED
+        self._notify(state, Change(state.name, Verb.UNTAINT, state.record, None, event=event, message=words))
+
+    def _notify(self, state: NodeState, change: Change) -> None:
+        now = datetime.now(UTC)
+        for reason, message, subject in events_of(change):
+            self._put(reason, partial(news_of_node, state, change, reason, message, subject, now))
+
+    def _put(self, reason: EventReason, make: _Make) -> None:
+        if kind := KINDS.get(reason):
+            for notifier in self._notifiers:
+                notifier.queue.put(make, urgent=kind.urgent)
+
+
+class Notifier:
+    """What is done with the notifications to one receiver."""
+
+    def __init__(
+        self,
+        webhook: Webhook,
+        metrics: Metrics,
+        *,
+        pause: Callable[[float], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``pause`` waits a number of seconds, and returns true as soon as the process ends."""
+        self._webhook = webhook
+        self._name = "Slack" if webhook.name == "slack" else "the webhook"
+        self._clock = clock
+        self._results = {
+            result: metrics.notifications.labels(webhook.name, result)
+            for result in ("sent", "failed", "dropped")
+        }
+        self.queue = SideQueue[_Make](
+            name=f"notify-{webhook.name}",
+            handle=self._handle,
+            what=f"notifications to {self._name}",
+            most=WAITING_MOST,
+            close_seconds=CLOSE_SECONDS,
+            lost=self._results["dropped"].inc,
+        )
+        self._pause = pause or self.queue.closing.wait
+        self._retry = retrying(_BACKOFF, self._pause, attempts=TRIES)
+        self._messages_sent = Rate(MESSAGES_MOST, SPAN_SECONDS, clock)
+        self._known: dict[str, float] = {}
+        """By id, when the notification came."""
+        self._problem = ""
+
+    def _handle(self, first: _Make) -> None:
+        """Gather what comes with the first notification, and send all of it."""
+        self._pause(GATHER_SECONDS)
+        while not self._left():
+            self._pause(self._messages_sent.wait_seconds())
+        for message in self._tried(partial(self._messages, [first, *self.queue.rest()])) or ():
+            self._tried(partial(self._deliver, message))
+
+    def _left(self) -> int:
+        """Return how many messages may be sent now; at the end always one."""
+        return max(self._messages_sent.left(), self.queue.closing.is_set())
+
+    def _messages(self, batch: Sequence[_Make]) -> list[Message]:
+        news = [each for make in batch for each in self._tried(make) or () if self._is_new(each)]
+        return within(grouped(news), self._left())
+
+    def _tried(self, do: Callable[[], _T]) -> _T | None:
+        """Return the result; note a bug and return None, so that all other notifications are still sent."""
+        try:
+            return do()
+        except Exception as error:  # noqa: BLE001  # not left to the queue: the text may quote the URL
+            self._results["failed"].inc()
+            name = type(error).__name__
+            self._note(name, f"A notification to {self._name} failed ({name}). Please report this.")
+            return None
+
+    def _is_new(self, news: News) -> bool:
+        if self._clock() - self._known.get(news.id, -math.inf) < REMEMBERED_SECONDS:
+            return False
+        self._known[news.id] = self._clock()
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return True
+
+    def _deliver(self, message: Message) -> None:
+        """Post one message, with retries; report the first failure in a row, and the end of the failures."""
+        self._messages_sent.use()
+        try:
+            self._retry(self._webhook.send, message)
+        except WebhookOffError as off:
+            self._note(str(off), f"Notifications to {self._name} are off. {off}.", is_failure=False)
+        except WebhookError as error:
+            self._results["failed"].inc()
+            self._note(
+                str(error), f"A notification to {self._name} failed: {error}. It was: {message.title}."
+            )
+        else:
+            self._results["sent"].inc()
+            self._note("", f"Notifications to {self._name} arrive.", is_failure=False)
+
+    def _note(self, problem: str, text: str, *, is_failure: bool = True) -> None:
+        if problem != self._problem:
+            (logs.warning if is_failure else logs.info)(text)
+        self._problem = problem

@@ -1,0 +1,1 @@
+"""Questions to Loki: LogQL, one request and its answer, and windows that are proven complete."""

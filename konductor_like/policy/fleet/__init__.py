@@ -1,0 +1,1 @@
+"""The fleet: evidence of many nodes, failure groups, escalation, and the brake."""

@@ -1,0 +1,337 @@
+"""Releases and what they cover (rule 4); contested taints.
+
+``reset`` makes a release. ``decide`` makes one when our taint was removed by other means. A release covers
+incidents, not a span of time: every recorded incident up to the release, and other evidence only as far as it
+had been read by then. Covered evidence never taints again; new evidence taints at once.
+
+``reset`` reports the hold and the mark for replacement that it overrides, and clears them.
+
+If somebody else keeps removing our taint (rule 23), each removal is a release, because two controllers that
+fight over a node help nobody. An Event reports the contest, and a person can end it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from konductor_like.model import (
+    Change,
+    Covers,
+    Incident,
+    IncidentState,
+    KernelPosition,
+    Life,
+    Needs,
+    NodeRecord,
+    NodeState,
+    Release,
+    ReleaseHow,
+    Source,
+    Stage,
+    Verb,
+)
+from konductor_like.model.text import listed
+from konductor_like.model.time import stamp, unix_ns
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.covers import with_part_covers
+from konductor_like.policy.node.gpu_counts import with_accepted
+from konductor_like.policy.node.health import Health, health_of, tainting
+from konductor_like.policy.node.lifecycle import (
+    DEFAULTS,
+    Facts,
+    Happening,
+    become,
+    failed_rule,
+    is_failure,
+    times_out,
+)
+from konductor_like.policy.node.needs import need_of
+from konductor_like.policy.wording import act_of, name_of
+
+RELEASES_KEPT = 5
+NOT_REBOOTED = "The node has not rebooted since"
+"""A release's warning contains these words if a fault needs a reboot that has not happened yet."""
+CONTROLLER = "konductor-like"
+"""The ``by`` of a release that the controller made itself."""
+CONTEST_REMOVALS = 3
+CONTEST_SPAN = timedelta(hours=1)
+_PEOPLE = re.compile(r"(kubectl|k9s|(open)?lens|mozilla|node-fetch|headlamp|curl)\b|oc$", re.IGNORECASE)
+"""Field managers of tools with which people edit Nodes."""
+
+
+def release(
+    state: NodeState,
+    *,
+    at: datetime,
+    by: str,
+    reason: str,
+    read_ns: Mapping[Source, int],
+    policy: PolicyConfig | None = DEFAULTS,
+) -> Change | None:
+    """Return the change that releases a node; None if it has neither our taint nor open incidents.
+
+    A person may release a node with a hold or a mark for replacement; the warning then reports what is
+    overridden. Without ``policy``, because they are not known, the warning has no numbers.
+
+    ``at`` is an aware datetime, ``read_ns`` gives how far the controller has read each source.
+    """
+    open_incidents = [i for i in state.record.incidents if i.state is not IncidentState.RELEASED]
+    marked = state.tainted or state.suspect_tainted
+    if not marked and not open_incidents and not state.record.life.claimed:
+        return None
+    overridden = may_return(state.record, at, policy)
+    warning = f"The node was {overridden}. " if overridden else ""
+    warning += _relapse_warning(state.record) if not reason else ""
+    mark = Release(at, by, reason, ReleaseHow.RESET, warning=warning + _loss_warning(state))
+    facts = Facts(at, how=mark.how, rule=failed_rule(state.record))
+    released = become(state.record.life, state.stage, Happening.RESET, facts)
+    record = released_record(state, released.life, mark, read_ns=read_ns, until_ns=unix_ns(at))
+    return Change(
+        node=state.name,
+        verb=released.verb,
+        record=replace(record, act=act_of(state, released.verb, at)),
+        health=None,
+        event=released.event,
+        message=reset_words(record.releases[0]),
+    )
+
+
+def reset_words(mark: Release) -> str:
+    """Return the text of the Event about a person's reset."""
+    message = f"Released by {mark.by}" + (f": {mark.reason}" if mark.reason else "") + "."
+    return f"{message} {mark.warning}" if mark.warning else message
+
+
+def released_record(
+    state: NodeState,
+    life: Life,
+    mark: Release,
+    *,
+    read_ns: Mapping[Source, int] | None = None,
+    until_ns: int | None = None,
+) -> NodeRecord:
+    """Return the record after a release: every incident released, the new release first.
+
+    Recorded incidents are covered up to Loki timestamp ``until_ns``; with None, only what is counted is
+    covered. The advice that nobody has followed yet is added to the warning of ``mark``. A release by the
+    controller itself covers the incidents whose need is met, and no other evidence: nobody looked at the
+    machine, so a line that is read later is new evidence.
+    """
+    record, by_controller = state.record, mark.how.by_controller
+    read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
+    if not by_controller:
+        warning = f"{mark.warning or ''}{_reboot_warning(state)}".rstrip() or None
+        read_to = _read_at_least(record, read_ns or {}, unix_ns(mark.at))
+        mark = replace(mark, read=read, read_ns=read_to, warning=warning)
+        record = with_accepted(record, state)
+    return replace(
+        record,
+        machine=record.machine or state.machine,
+        life=life,
+        incidents=tuple(
+            incident
+            if by_controller and incident.met_ns is None
+            else _released(incident, state.machine.boot_id, until_ns)
+            for incident in record.incidents
+        ),
+        releases=_latest((mark, *record.releases)),
+        part_covers=record.part_covers if by_controller else (),
+        read=read,
+    )
+
+
+def release_part(
+    state: NodeState, chosen: Sequence[Incident], *, at: datetime, by: str, reason: str
+) -> Change:
+    """Return the change that releases only the ``chosen`` incidents of ``state.record``; it has all of them.
+
+    The taint goes if no other incident is a reason for it, and the node's time out ends then. All else in the
+    record stays, and nothing but the chosen incidents is covered.
+    """
+    boot_id, names = state.machine.boot_id, listed(list(dict.fromkeys(map(name_of, chosen))), 3)
+    ours = {id(each) for each in chosen}
+    rest = tuple(
+        _released(each, boot_id, unix_ns(at)) if id(each) in ours else each for each in state.record.incidents
+    )
+    reasons = tainting(replace(state.record, incidents=rest))
+    untaints, how = state.tainted and not reasons, ReleaseHow.part(names)
+    record, part = state.record, replace(state, record=replace(state.record, incidents=tuple(chosen)))
+    is_failed = untaints or any(map(is_failure, chosen))
+    facts = Facts(at, how=how, rule=failed_rule(record) if is_failed else None)
+    happening = Happening.RESET_LAST if untaints else Happening.RESET_PART
+    released = become(record.life, state.stage, happening, facts)
+    overridden = may_return(record, at, None) if untaints else None
+    warning = f"The node was {overridden}. " if overridden else ""
+    warning += _relapse_warning(record) if untaints and not reason else ""
+    warning = f"{warning}{_loss_warning(part)}{_reboot_warning(part)}".rstrip()
+    mark = Release(at, by, reason, how, KernelPosition(boot_id), warning=warning or None)
+    record = replace(
+        with_accepted(record, part),
+        life=released.life,
+        incidents=rest,
+        releases=_latest((mark, *record.releases)),
+        part_covers=with_part_covers(state, chosen, at),
+        act=act_of(state, released.verb, at),
+    )
+    tainted = state.tainted and not untaints
+    health = health_of(record, tainted=tainted)
+    stays = f" The taint stays, for {listed(list(map(name_of, reasons)), 3)}." if tainted else ""
+    message = f"{names} released by {by}" + (f": {reason}" if reason else "") + f".{stays}"
+    return Change(
+        node=state.name,
+        verb=released.verb,
+        record=record,
+        health=health,
+        needs=need_of(record, tainted=tainted),
+        suspect_taint=state.suspect_tainted and health is Health.SUSPECT,
+        event=released.event,
+        message=f"{message} {warning}" if warning else message,
+    )
+
+
+def _latest(marks: tuple[Release, ...]) -> tuple[Release, ...]:
+    """Return the latest releases; a person's last whole one is among them, because it covers the most."""
+    person = next((mark for mark in marks if mark.how.covers is Covers.READ), marks[0])
+    kept = marks[:RELEASES_KEPT]
+    return kept if person in kept else (*kept[:-1], person)
+
+
+def _read_at_least(record: NodeRecord, read_ns: Mapping[Source, int], now_ns: int) -> dict[Source, int]:
+    """Return how far each source had been read: the saved cursor may lag behind the recorded incidents.
+
+    A cursor in the future, spoilt by somebody, counts as now.
+    """
+    further = {source: min(ns, now_ns) for source, ns in read_ns.items()}
+    for incident in record.incidents:
+        if not incident.has_line:
+            continue  # its time is that of the controller's clock
+        further[incident.source] = max(further.get(incident.source, 0), incident.last_ns + 1)
+    return further
+
+
+def purge(state: NodeState) -> Change | None:
+    """Return the change that removes everything of ours from the Node; None if there is nothing."""
+    seen = state.as_read
+    if not (state.tainted or state.suspect_tainted) and seen.record is seen.health is seen.needs is None:
+        return None
+    return Change(state.name, Verb.PURGE, record=None, health=None)
+
+
+def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> Incident:
+    if incident.state is IncidentState.RELEASED:
+        return incident
+    if incident.state is IncidentState.PENDING and incident.last.boot_id != boot_id:
+        return incident  # of a boot that the Node has not reached: nobody has seen its evidence yet
+    covered_ns = incident.last_ns if until_ns is None else until_ns
+    return replace(incident, state=IncidentState.RELEASED, released_ns=covered_ns)
+
+
+def _relapse_warning(record: NodeRecord) -> str:
+    """Return the warning that the node failed on probation and is still out of service; else empty."""
+    if record.life.tainted_at is None or not any(each.relapse for each in record.life.quarantines[:1]):
+        return ""
+    at = stamp(record.life.tainted_at)
+    return f"The node failed again on probation at {at}, and nobody recorded a repair (--reason). "
+
+
+def _loss_warning(state: NodeState) -> str:
+    """Return the warning that the release accepts the loss of GPUs; empty if none are missing."""
+    if with_accepted(state.record, state).gpus == state.record.gpus:
+        return ""
+    return f"{state.gpus.allocatable} of {state.record.gpus} GPUs are allocatable, and the loss is accepted. "
+
+
+def _reboot_warning(state: NodeState) -> str:
+    """Return the warning about faults that need a reboot; empty if none does or the node has rebooted.
+
+    Silence is no proof that such a fault is gone: a dead GPU logs nothing more. A reboot is not enough for a
+    node that is marked for replacement.
+    """
+    if state.record.life.marked:
+        return ""
+    open_faults = [
+        f"{name_of(incident)}: {incident.advice}"
+        for incident in state.record.incidents
+        if incident.needs == Needs.REBOOT
+        and incident.met_by is None
+        and incident.taints
+        and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
+        and incident.last.boot_id in (None, state.machine.boot_id)
+    ]
+    return f"{NOT_REBOOTED}: {'; '.join(open_faults)}" if open_faults else ""
+
+
+def reminder(state: NodeState) -> str:
+    """Return the warning of the latest release; empty after a reboot, or if the node is tainted again.
+
+    A release in part leaves the warnings of the releases before it in force, up to the last whole one.
+    """
+    if state.tainted:
+        return ""
+    for mark in state.record.releases:
+        if mark.how.by_controller:
+            continue
+        if mark.warning and mark.read.boot_id in (None, state.machine.boot_id):
+            return mark.warning
+        if mark.how.covers is Covers.READ:
+            break
+    return ""
+
+
+def released_by_hand(
+    record: NodeRecord, *, state: NodeState, now: datetime, read_ns: Mapping[Source, int]
+) -> NodeRecord:
+    """Return the record after somebody removed our taint by other means than ``reset``.
+
+    The release is contested if a controller removed the taint, or anybody did so three times in an hour.
+    """
+    state = replace(state, record=record)
+    mark = Release(now, state.last_writer or "somebody", "", ReleaseHow.BY_HAND)
+    facts = Facts(now, how=mark.how, rule=failed_rule(record))
+    removals = _removals_by_hand(_latest((mark, *record.releases)))
+    is_contested = is_controller(state.last_writer) or len(removals) >= CONTEST_REMOVALS
+    happening = Happening.CONTESTED if is_contested else Happening.REMOVED
+    released = become(record.life, Stage.REMOVED, happening, facts)
+    # The controller may see the removal late: it covers only what was counted, not the time in between.
+    return released_record(state, released.life, mark, read_ns=read_ns)
+
+
+def contest_words(record: NodeRecord) -> str:
+    """Return a sentence about the contest of the latest release; empty if that is not contested."""
+    if not record.releases or record.life.contested_at != record.releases[0].at:
+        return ""
+    by, times = record.releases[0].by, len(_removals_by_hand(record.releases))
+    often = f" {times} times in an hour, the last time by {by}" if times >= CONTEST_REMOVALS else f" by {by}"
+    return (
+        f"Contested: the controller's taint was removed{often}. Find out why: the controller does not taint "
+        "again for the evidence so far."
+    )
+
+
+def is_controller(manager: str | None) -> bool:
+    """Whether a field manager is a controller: it is known, and no tool that people use."""
+    return manager is not None and not _PEOPLE.match(manager)
+
+
+def _removals_by_hand(marks: Sequence[Release]) -> list[Release]:
+    hand = [mark for mark in marks if mark.how is ReleaseHow.BY_HAND]
+    return [mark for mark in hand if marks[0].at - mark.at < CONTEST_SPAN]
+
+
+def may_return(record: NodeRecord, now: datetime, policy: PolicyConfig | None = DEFAULTS) -> str | None:
+    """Return why a node must not return by itself, in words; None if it may.
+
+    Without ``policy``, because they are not known, the words have no numbers.
+    """
+    failed = "it failed before"
+    if policy is not None:
+        times = times_out(record.life, policy, now) + record.life.claimed
+        failed = f"it failed {times} times in {policy.repeat_days:g} days"
+    if record.life.marked:
+        return f"marked for replacement: {failed}"
+    if record.life.hold_until is not None and now < record.life.hold_until:
+        return f"meant to stay out of service until {stamp(record.life.hold_until)}: {failed}"
+    return None

@@ -1,0 +1,309 @@
+"""The guards of the way back: why a tainted node stays out of service (rules 36 and 37).
+
+Each guard is a code of a closed list, and a reason in words. The decision lets a node return only if no
+guard keeps it out. ``status``, ``explain``, Events and metrics take their reasons from here, so that they
+never disagree.
+
+Some guards, such as the time for which the kernel log was heard, are known to the controller only. It
+publishes the code of such a guard on the Lease (``Attempts.kept_out``), for the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from konductor_like.model import (
+    OPT_OUT_LABEL,
+    BrakeState,
+    Incident,
+    IncidentState,
+    NodeRecord,
+    NodeState,
+    SkipReason,
+    Snapshot,
+    Source,
+)
+from konductor_like.model.faults import MET_BY_REBOOT
+from konductor_like.model.time import moment_of, span_ns, stamp
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.gpu_counts import why_not_whole
+from konductor_like.policy.node.health import is_suspicious
+from konductor_like.policy.node.lifecycle import is_failure
+from konductor_like.policy.node.release import may_return
+from konductor_like.policy.recovery.returns import is_stopped, returns_left, stop_words
+from konductor_like.policy.wording import name_of, pause_words, why_held
+
+CLAIMS = (
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "karpenter.sh/disrupted",
+    "medik8s.io/drain",
+    "remediation.medik8s.io/",
+    "node.kubernetes.io/out-of-service",
+    "node.cloudprovider.kubernetes.io/shutdown",
+    "nvsentinel.",
+)
+"""Beginnings of the keys of taints with which other repairers claim a node."""
+
+
+class Guard(StrEnum):
+    """The reasons for which a tainted node stays out; people see the first of this order first."""
+
+    RETURNS_OFF = "returns-off"
+    OPTED_OUT = "opted-out"
+    NOT_SELECTED = "not-selected"
+    PAUSED = "paused"
+    LEASE_UNREAD = "lease-unread"
+    OTHER_MACHINE = "other-machine"
+    RECORD_UNREADABLE = "record-unreadable"
+    PERSON = "person"
+    RELAPSED = "relapsed"
+    REPLACE = "replace"
+    """The node is marked for replacement."""
+    HOLD = "hold"
+    NO_FAULT = "no-fault"
+    NEEDS_MORE = "needs-more"
+    """A fault needs more than a reboot."""
+    NOT_REBOOTED = "not-rebooted"
+    CONTESTED = "contested"
+    CORDONED = "cordoned"
+    CLAIMED = "claimed"
+    NOT_READY = "not-ready"
+    GPUS = "gpus"
+    LINES_LOST = "lines-lost"
+    RETURNS_STOPPED = "returns-stopped"
+    RETURN_LIMIT = "return-limit"
+    BRAKE = "brake"
+    WRITE_FAILS = "write-fails"
+    NOT_RUNNING = "not-running"
+    """No controller runs, or its settings are not known; only the command line has this guard."""
+    REPLAYING = "replaying"
+    SILENT = "silent"
+    GAP = "gap"
+    TOO_YOUNG = "too-young"
+    """The present boot was not heard for long enough yet."""
+    NOT_PUBLISHED = "not-published"
+    """The controller keeps the node out for a reason that the command line does not know."""
+
+
+ORDER = {guard: place for place, guard in enumerate(Guard)}
+PASSING = frozenset({Guard.RETURN_LIMIT, Guard.BRAKE, Guard.REPLAYING, Guard.TOO_YOUNG})
+"""The guards that end by themselves while the controller runs: nobody has to do anything."""
+PUBLISHED = {
+    Guard.LEASE_UNREAD: "the Lease cannot be read, and a person may have paused",
+    Guard.GPUS: "it has fewer GPUs than the controller has counted before",
+    Guard.BRAKE: "the brake holds another node back",
+    Guard.WRITE_FAILS: "the controller's last write of the node failed",
+    Guard.REPLAYING: "the controller still reads older lines after its start",
+    Guard.SILENT: "the kernel log of its present boot does not arrive",
+    Guard.GAP: "its kernel log has a gap",
+    Guard.TOO_YOUNG: "its kernel log must be heard without a fault for some time since the reboot",
+}
+"""The guards that the controller publishes, with words that need no more than the code."""
+
+
+class Blocker(NamedTuple):
+    """One guard that keeps a node out, and the reason in words."""
+
+    guard: Guard
+    words: str
+
+
+_RETURNS_OFF = Blocker(Guard.RETURNS_OFF, "KONDUCTOR_RETURN is ask, so a person returns it")
+
+
+def first_blocker(
+    state: NodeState,
+    snapshot: Snapshot,
+    policy: PolicyConfig,
+    now: datetime,
+    brake: BrakeState | None = None,
+) -> Blocker | None:
+    """Return the first guard that keeps a tainted node out; None if it may return now."""
+    return next(blockers(state, snapshot, policy, now, brake), None)
+
+
+def blockers(
+    state: NodeState,
+    snapshot: Snapshot,
+    policy: PolicyConfig,
+    now: datetime,
+    brake: BrakeState | None = None,
+) -> Iterator[Blocker]:
+    """Yield the guards that keep a tainted node out, in the order of :class:`Guard`, each at least once.
+
+    ``brake`` is None while the brake is not asked yet.
+    """
+    yield from _of_settings(state, snapshot, policy, now)
+    yield from _of_record(state, policy, now)
+    yield from _of_node(state, snapshot)
+    yield from _of_fleet(state, snapshot, policy, now, brake)
+    yield from _of_log(state, snapshot, policy)
+
+
+def lasting_blocker(state: NodeState, policy: PolicyConfig, now: datetime) -> Blocker | None:
+    """Return the first guard that keeps a rebooted node out until a person acts; None without one."""
+    if not policy.returns_by_reboot:
+        return _RETURNS_OFF
+    return next((found for found in _of_record(state, policy, now) if found.guard is not Guard.HOLD), None)
+
+
+def _of_settings(
+    state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime
+) -> Iterator[Blocker]:
+    if not policy.returns_by_reboot:
+        yield _RETURNS_OFF
+    if state.opted_out:
+        yield Blocker(Guard.OPTED_OUT, f"the node has the label {OPT_OUT_LABEL}")
+    if not state.selected:
+        yield Blocker(Guard.NOT_SELECTED, "the controller's KONDUCTOR_NODE_SELECTOR does not select the node")
+    pause = snapshot.controls.pause
+    if pause is not None and pause.holds(now):
+        yield Blocker(Guard.PAUSED, f"tainting and returns are {pause_words(pause)}")
+    if snapshot.lease_unread:
+        yield published(Guard.LEASE_UNREAD)
+
+
+def _of_record(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterator[Blocker]:
+    """Yield the guards of the node's record: its faults, and its earlier times out of service."""
+    record, here = state.record, state.machine
+    if record.machine is not None and replace(record.machine, boot_id=here.boot_id) != here:
+        yield Blocker(Guard.OTHER_MACHINE, "its record is about another machine")
+    if state.record_problem is not None:
+        yield Blocker(Guard.RECORD_UNREADABLE, "its record cannot be read in full")
+    open_ones = [
+        incident
+        for incident in record.incidents
+        if incident.state is not IncidentState.RELEASED and (incident.taints or is_suspicious(incident))
+    ]
+    if any(incident.by_person for incident in open_ones):
+        yield Blocker(Guard.PERSON, "a person tainted it")
+    relapse = next((past.released_at for past in record.life.quarantines if past.relapse), None)
+    if relapse is not None:
+        words = f"it failed again on probation, after its return at {stamp(relapse)}: it stays out"
+        yield Blocker(Guard.RELAPSED, words)
+    if held := may_return(record, now, policy):
+        yield Blocker(Guard.REPLACE if record.life.marked else Guard.HOLD, held)
+    if not record.life.claimed or not any(map(is_failure, open_ones)):
+        yield Blocker(Guard.NO_FAULT, "its record has no fault that a reboot repairs")
+    for incident in open_ones:
+        if incident.needs not in MET_BY_REBOOT:
+            needs = incident.needs or "a person"
+            yield Blocker(Guard.NEEDS_MORE, f"{name_of(incident)} needs {needs}, not a reboot")
+    for incident in open_ones:
+        if not _is_met(incident, state):
+            yield Blocker(Guard.NOT_REBOOTED, f"the controller has seen no reboot since {name_of(incident)}")
+    if record.life.contested_at is not None:
+        yield Blocker(Guard.CONTESTED, "the taint is contested: somebody else has removed it before")
+
+
+def _is_met(incident: Incident, state: NodeState) -> bool:
+    """Whether the controller saw a reboot after the incident, and not the incident after the reboot."""
+    is_earlier = incident.last.boot_id not in (None, state.machine.boot_id)
+    return incident.met_ns is not None and is_earlier and incident.state is not IncidentState.PENDING
+
+
+def _of_node(state: NodeState, snapshot: Snapshot) -> Iterator[Blocker]:
+    """Yield the guards of the Node as it is now."""
+    if state.unschedulable:
+        yield Blocker(Guard.CORDONED, "the Node is cordoned")
+    for taint in state.taints:
+        if taint.key.startswith(CLAIMS):
+            yield Blocker(Guard.CLAIMED, f"the taint {taint.key} shows that another tool repairs the Node")
+    if not state.ready:
+        yield Blocker(Guard.NOT_READY, "the Node is not Ready")
+    short = snapshot.gpus.short.get(state.name) if snapshot.gpus is not None else None
+    if lacks := f"it has only {short}" if short else why_not_whole(state):
+        yield Blocker(Guard.GPUS, lacks)
+    boot_id = state.machine.boot_id
+    if boot_id is not None and snapshot.lost_boots.get(state.name) == boot_id:
+        words = "the kernel overwrote lines of its present boot before they were read"
+        yield Blocker(Guard.LINES_LOST, words)
+
+
+def _of_fleet(
+    state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime, brake: BrakeState | None
+) -> Iterator[Blocker]:
+    """Yield the guards that keep more nodes than this one out."""
+    if is_stopped(snapshot.controls):
+        yield Blocker(Guard.RETURNS_STOPPED, stop_words(snapshot.controls))
+    if returns_left(snapshot.controls, policy, now) < 1:
+        limit = f"{policy.returns_per_hour} returns an hour (KONDUCTOR_RETURNS_PER_HOUR)"
+        yield Blocker(Guard.RETURN_LIMIT, f"the limit of {limit} is reached")
+    # A fault held by the limit waits for a place, and a return gives it one. A fault held by the rate or the
+    # cool-down waits for time: a return would only prolong the cool-down, and the cause may be the same for
+    # both nodes. With limits of pools, faults of other pools count for nothing.
+    for held in brake.held if brake is not None else ():
+        shares = brake is not None and (not brake.pools or held.pool in (None, state.pool))
+        if brake and shares and not held.is_test and held.why in (SkipReason.RATE, SkipReason.COOLDOWN):
+            why = why_held(held.why, brake, held.pool)
+            yield Blocker(Guard.BRAKE, f"the brake holds {held.node} back: {why}")
+            break
+    if state.name in snapshot.failing:
+        yield published(Guard.WRITE_FAILS)
+
+
+def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig) -> Iterator[Blocker]:
+    """Yield the guard for which silence of the present boot's kernel log proves nothing yet."""
+    if snapshot.replaying:
+        yield published(Guard.REPLAYING)
+    hearing = snapshot.hearing.get(state.name)
+    if hearing is None or hearing.boot_id != state.machine.boot_id:
+        yield published(Guard.SILENT)
+        return
+    if hearing.has_gap or snapshot.gaps_given_up.get(state.name, 0) > hearing.first_ns:
+        yield published(Guard.GAP)
+    enough_ns = hearing.first_ns + span_ns(policy.return_quiet_seconds)
+    if min(hearing.last_ns, snapshot.read_ns.get(Source.KERNEL, 0)) < enough_ns:
+        until = stamp(moment_of(enough_ns))
+        yield Blocker(Guard.TOO_YOUNG, f"its kernel log must be heard without a fault until {until}")
+
+
+def published(code: str) -> Blocker:
+    """Return the guard that the controller published as ``code``; the code of a newer one may be unknown."""
+    try:
+        guard = Guard(code)
+        return Blocker(guard, PUBLISHED[guard])
+    except (KeyError, ValueError):
+        words = f"the controller keeps it out for a reason that this command does not know ({code})"
+        return Blocker(Guard.NOT_PUBLISHED, words)
+
+
+def kept_out(
+    records: Mapping[str, NodeRecord],
+    snapshot: Snapshot,
+    policy: PolicyConfig,
+    now: datetime,
+    brake: BrakeState,
+) -> tuple[frozenset[str], dict[str, Blocker]]:
+    """Return the tainted nodes that return now, and the first guard of each of the others.
+
+    ``records`` are those that this decision has changed. The node that was tainted first returns first, and
+    no more return than the hour still allows. While the brake holds a fault, one node returns at a time, and
+    the cool-down follows.
+    """
+    free: list[tuple[datetime, str]] = []
+    kept: dict[str, Blocker] = {}
+    for name, state in snapshot.nodes.items():
+        if not state.tainted:
+            continue
+        record = records.get(name, state.record)
+        blocker = first_blocker(replace(state, record=record), snapshot, policy, now, brake)
+        if blocker is None:
+            free.append((record.life.tainted_at or now, name))
+        else:
+            kept[name] = blocker
+    left = returns_left(snapshot.controls, policy, now)
+    most = left if all(held.is_test for held in brake.held) else min(left, 1)
+    free.sort()
+    next_hour = Blocker(Guard.RETURN_LIMIT, "other nodes return before it")
+    return frozenset(name for _, name in free[:most]), kept | {name: next_hour for _, name in free[most:]}
+
+
+def to_publish(kept: Mapping[str, str]) -> dict[str, str]:
+    """Return the nodes, of these with their first guards, whose guard only the controller knows."""
+    return {name: guard for name, guard in kept.items() if guard in PUBLISHED}

@@ -1,0 +1,227 @@
+"""The verdict on one node: its fault, its need, why it stays out, and the one answer to "what now?".
+
+Every surface renders it: the decision's Events and labels, ``status``, ``explain`` and notifications. The
+verdict is pure. A surface passes what it knows in addition to the Node: the guards, whether the node can be
+written, and whether its kernel log is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from konductor_like.model import Incident, IncidentState, MetBy, Needs, NodeRecord, NodeState, Role, Severity
+from konductor_like.model.text import span_text
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.endings import OPEN, identity, is_grave
+from konductor_like.policy.node.health import Health, tainting
+from konductor_like.policy.node.needs import (
+    REPLACE_ADVICE,
+    counting,
+    fault_of,
+    met_words,
+    need_of,
+    need_of_incident,
+    unrepaired,
+)
+from konductor_like.policy.recovery.guards import ORDER, PASSING, Blocker, Guard, lasting_blocker
+from konductor_like.policy.wording import check_and_release, name_of
+
+GRAVEST_FIRST = {severity: place for place, severity in enumerate(Severity)}
+_UNREAD = "check that the controller runs; its log and /readyz show why it does not read the kernel logs"
+_SILENT = "look at the kernel-log reader's pod on this node and at the log collector"
+_ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
+
+
+class Action(StrEnum):
+    """What a person, or the controller itself, does next for a node."""
+
+    NONE = "none"
+    WAIT = "wait"
+    """The node returns by itself."""
+    FIX_CONTROLLER = "fix-controller"
+    """The controller cannot write the node, or does not read the kernel logs."""
+    FIX_READER = "fix-reader"
+    """The node's kernel log does not arrive."""
+    FIND_ROOT_CAUSE = "find-root-cause"
+    """The failure began on another node."""
+    REPLACE = "replace"
+    """The node failed too often."""
+    CHECK_AND_RELEASE = "check-and-release"
+    """The need was met: diagnostics show whether the node is whole, then a person releases it."""
+    REPAIR = "repair"
+    """The advice on the fault says how."""
+    IDENTIFY = "identify"
+    """No recorded fault explains the taint."""
+    CLEAR_RECORD = "clear-record"
+    """Somebody damaged the node's record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict on one node at one moment."""
+
+    fault: Incident | None
+    """The node's fault (:func:`fault_of`), or else the gravest that may explain the state, or None."""
+    needs: Needs | None
+    """What the node needs; None for a node that is neither faulty nor held nor suspect."""
+    blockers: tuple[Blocker, ...]
+    """Why a tainted node stays out, in the order of :class:`Guard`; empty for a node in service."""
+    action: Action
+    advice: str
+    """The action in words; empty if there is nothing to do."""
+
+    @property
+    def why_not_returned(self) -> str | None:
+        """Why a tainted node does not return by itself now; None if only the time must pass in which its
+        kernel log is heard, and for a node in service."""
+        return next((words for guard, words in self.blockers if guard is not Guard.TOO_YOUNG), None)
+
+
+def verdict(
+    state: NodeState,
+    blockers: Iterable[Blocker],
+    policy: PolicyConfig,
+    health: Health,
+    *,
+    refused: str = "",
+    unread: bool = False,
+) -> Verdict:
+    """Return the verdict on a node.
+
+    ``blockers`` keep a tainted node out. ``refused``: why the controller cannot write the node, empty if it
+    can. ``unread``: the controller reads no kernel log.
+    """
+    in_order = tuple(sorted(set(blockers), key=lambda blocker: ORDER[blocker.guard])) if state.tainted else ()
+    fault = fault_of(state.record, tainted=state.tainted) or next(iter(accusing(state)), None)
+    if refused:
+        cordon = f"; until then `kubectl cordon {state.name}` keeps new jobs away"
+        refused = (
+            f"{refused}; `konductor-like doctor` names the cause{cordon if health is Health.HELD else ''}"
+        )
+    action, advice = _next(state, fault, in_order, policy, refused)
+    if action is Action.NONE and not advice and health is Health.UNKNOWN:
+        action, advice = (Action.FIX_CONTROLLER, _UNREAD) if unread else (Action.FIX_READER, _SILENT)
+    return Verdict(fault, need_of(state.record, tainted=state.tainted), in_order, action, advice)
+
+
+def _next(
+    state: NodeState,
+    fault: Incident | None,
+    blockers: tuple[Blocker, ...],
+    policy: PolicyConfig,
+    refused: str,
+) -> tuple[Action, str]:
+    """Return the next action, and its words; the first that applies."""
+    name, record = state.name, state.record
+    if refused:
+        return Action.FIX_CONTROLLER, refused
+    if state.tainted and all(blocker.guard in PASSING for blocker in blockers):
+        return Action.WAIT, _waits(blockers, policy)
+    is_unexplained = state.tainted and not counting(record, tainted=True) and not record.life.marked
+    if fault is not None and not is_unexplained:
+        return action_on(fault, state)
+    if state.tainted:
+        return Action.IDENTIFY, f"find out who tainted it, then `konductor-like reset {name}`"
+    if state.record_problem:
+        return (
+            Action.CLEAR_RECORD,
+            f"somebody edited its record; `konductor-like reset {name} --purge` removes the record",
+        )
+    return Action.NONE, ""
+
+
+def _waits(blockers: tuple[Blocker, ...], policy: PolicyConfig) -> str:
+    """Return when the node returns by itself."""
+    words = next((words for guard, words in blockers if guard is not Guard.TOO_YOUNG), None)
+    if words is not None:
+        return f"returns by itself later: {words}"
+    heard = f"its kernel log was heard for {span_text(round(policy.return_quiet_seconds))} since the reboot"
+    return f"returns by itself when {heard}, without a gap"
+
+
+def action_on(incident: Incident, state: NodeState) -> tuple[Action, str]:
+    """Return what to do about a fault on this node as it is now, and the words."""
+    if follows := follows_from(incident):
+        return Action.FIND_ROOT_CAUSE, follows
+    if state.tainted and state.record.life.marked and incident.needs != Needs.REPLACEMENT:
+        return Action.REPLACE, f"The node failed too often. {REPLACE_ADVICE}"
+    if met := met_words(incident):
+        return Action.CHECK_AND_RELEASE, f"Its need was {met}. {check_and_release(state.name)}"
+    own = unrepaired(state) if incident.by_person else []
+    if own:
+        words = f"Before that the node needs: {need_of_incident(own[0])} ({name_of(own[0])})."
+        return Action.REPAIR, f"{incident.advice} {words}"
+    return Action.REPAIR if incident.advice else Action.NONE, incident.advice
+
+
+def follows_from(incident: Incident) -> str:
+    """Return the advice for an incident that another node's failure caused; empty for any other."""
+    if incident.role is not Role.COLLATERAL or incident.root_cause is None:
+        return ""
+    return f"it followed from a failure on {incident.root_cause}: look there first"
+
+
+def accusing(state: NodeState) -> list[Incident]:
+    """Return the incidents that may explain a state other than healthy, the gravest first.
+
+    An incident of another boot never explains a taint. A collateral or acknowledged incident explains a state
+    only if it taints.
+    """
+
+    def accuses(incident: Incident) -> bool:
+        if incident.state is IncidentState.RELEASED:
+            return False
+        if incident.state is IncidentState.PENDING:
+            return not state.tainted and incident.ack is None
+        explained = incident.ack is not None or incident.role is Role.COLLATERAL
+        return incident.taints or (incident.severity in _ACCUSING and not explained)
+
+    return sorted(
+        filter(accuses, state.record.incidents),
+        # The incident that taints the node comes first, before any suspicion.
+        key=lambda incident: (not incident.taints, GRAVEST_FIRST[incident.severity], incident.first_ns),
+    )
+
+
+def reboot_words(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: datetime) -> str:
+    """Return what a reboot means for a node with open incidents; empty without either.
+
+    ``state`` has the record as it was read, ``record`` is the one after the boot.
+    """
+    known = state.record.machine
+    if known is None or not state.machine.rebooted_since(known):
+        return ""
+    if not any(each.state in OPEN and is_grave(each) for each in state.record.incidents):
+        return ""
+    return " ".join(("The machine has rebooted.", *_consequences(state, record, policy, now)))
+
+
+def _consequences(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: datetime) -> Iterator[str]:
+    after, boot_id = replace(state, record=record), state.machine.boot_id
+    reasons = [each for each in tainting(record) if each.last.boot_id != boot_id] if state.tainted else []
+    by_reboot = [name_of(each) for each in reasons if each.met_by is MetBy.REBOOT]
+    if by_reboot:
+        yield f"That meets the needs of {', '.join(by_reboot)}."
+    unmet = [f"{name_of(each)} ({need_of_incident(each)})" for each in reasons if each.met_by is None]
+    if unmet:
+        yield f"It does not meet the needs of {', '.join(unmet)}."
+    elif again := unrepaired(after):
+        yield f"It has failed again since: {', '.join(map(name_of, again))}."
+    elif reasons:
+        blocker, release = lasting_blocker(after, policy, now), check_and_release(state.name)
+        if blocker is None:
+            explain = f"`konductor-like explain node {state.name}`"
+            yield f"The node returns by itself, on probation, if nothing speaks against it: {explain}."
+        elif blocker.guard is Guard.RETURNS_OFF:
+            yield f"The taint stays. {release}"
+        else:
+            yield f"The taint stays, because {blocker.words}. {release}"
+    before = {identity(each) for each in state.record.incidents if each.state is IncidentState.HELD}
+    held = [each for each in record.incidents if identity(each) in before]
+    if over := [name_of(each) for each in held if each.state is IncidentState.RELEASED]:
+        yield f"Held back until now, and ended by the reboot: {', '.join(over)}."
+    if held := [each for each in held if each.state is IncidentState.HELD]:
+        yield f"Still held back, because a reboot does not repair it: {', '.join(map(name_of, held))}."
