@@ -68,7 +68,7 @@ quick: lint types imports ## Fast checks (a minute): lint, types, imports, and t
 
 .PHONY: test
 test: lint ## All checks: lint, types, imports, tests
-	@$(MAKE) --no-print-directory --jobs=3 types imports unit  # the type checker uses one core only
+	@$(MAKE) --no-print-directory --jobs=3 types imports unit && echo "CPU time, user and system (this shell, then the checks):" && times
 
 .PHONY: lint
 lint: .venv/.dev
