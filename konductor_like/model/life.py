@@ -1,6 +1,6 @@
 """A node's life: when and why it is out of service, how it returned, and what follows from both.
 
-The record on the Node holds it. ``policy.lifecycle`` has the table of what becomes of it.
+The record on the Node holds it. ``policy.node.lifecycle`` has the table of what becomes of it.
 """
 
 from __future__ import annotations

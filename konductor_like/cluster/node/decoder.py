@@ -57,7 +57,7 @@ class Reading:
     domain_label: str = ""
     sliced: Callable[[], Mapping[str, int]] = dict
     """Returns the nodes with a ResourceSlice of a GPU, each with its number of GPUs; see
-    ``node_store.ResourceSlices``."""
+    ``store.ResourceSlices``."""
 
 
 class PageDecoder:
