@@ -168,7 +168,8 @@ def _outcome(update: NodeUpdate, policy: PolicyConfig, now: datetime, *, admitte
     if not tainted:
         return _Outcome(record, tainted, verb, event, None)
     record = marked(record, state.record.life, policy, now)
-    about = fault_of(record, tainted=True) if verb is Verb.TAINT else worsening(state.record, record)
+    is_told = verb is Verb.TAINT or event is EventReason.RELAPSED
+    about = fault_of(record, tainted=True) if is_told else worsening(state.record, record)
     return _Outcome(record, tainted, verb, event, about)
 
 

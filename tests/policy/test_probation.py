@@ -311,3 +311,17 @@ def test_a_test_on_probation_is_no_relapse() -> None:
     assert (change.verb, change.event) == (Verb.TAINT, EventReason.TAINTED)
     assert cluster.nodes["gpu-1"].record.life.quarantines[0].relapse is False
     assert cluster.nodes["gpu-1"].record.life.probation_until == at(0) + timedelta(days=1)
+
+
+def test_a_failure_on_probation_while_the_node_is_out_for_a_test_is_told_as_a_relapse() -> None:
+    cluster = on_probation()
+    fails(cluster, 60, rule="xid.14", severity=Severity.TEST)
+
+    change = fails(cluster, 120)
+
+    assert change is not None
+    assert (change.verb, change.event) == (Verb.RECORD, EventReason.RELAPSED)
+    assert "The node failed again on probation. It does not return by itself any more." in change.message
+    assert cluster.nodes["gpu-1"].record.life.quarantines[0].relapse
+    again = fails(cluster, 180, rule="xid.48")
+    assert again is None or again.event is not EventReason.RELAPSED

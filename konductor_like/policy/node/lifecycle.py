@@ -200,7 +200,7 @@ _ROWS: tuple[tuple[tuple[Stage, ...], Happening, Row], ...] = (
     (_UNTAINTED, Happening.TAINTED_BY_PERSON, Row(_claimed_by_person, Verb.TAINT, EventReason.TAINTED)),
     ((Stage.UNCLAIMED,), Happening.TAINTED, Row(_claimed, Verb.RECORD)),
     (_TAINTED, Happening.FAILED_AGAIN, Row(_held, Verb.RECORD)),
-    (_TAINTED, Happening.RELAPSED, Row(_relapsed, Verb.RECORD)),
+    (_TAINTED, Happening.RELAPSED, Row(_relapsed, Verb.RECORD, EventReason.RELAPSED)),
     (_TAINTED, Happening.TAINTED_BY_PERSON, Row(_claimed_by_person, Verb.RECORD, EventReason.TAINTED)),
     (_UNTAINTED, Happening.RESET, Row(_reset, Verb.RECORD, EventReason.RELEASED)),
     (_TAINTED, Happening.RESET, Row(_reset, Verb.UNTAINT, EventReason.RELEASED)),
