@@ -68,8 +68,9 @@ class Attempts:
     """Number of Nodes with another write that failed, also those that are not named."""
     heard: int = 0
     """Number of GPU nodes that this controller itself hears; the coverage remembers the last one's, too."""
-    kept_out: Mapping[str, str] = field(default_factory=dict)
-    """By tainted node, the guard for which it does not return now, if only the controller knows that."""
+    kept_out: Mapping[str, str] | None = None
+    """By tainted node, the guard for which it does not return now, if only the controller knows that; None if
+    the controller has not published it."""
     kept_more: int = 0
     """Number of such nodes that are not named."""
 

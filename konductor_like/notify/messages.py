@@ -148,7 +148,7 @@ def news_of_node(
         incident = fault_of(record, tainted=state.tainted)
     at = now if record.act is None else record.act.at
     kinds = [kind]
-    if kind in (Kind.TAINTED, Kind.RELAPSED) and record.life.replace_since == at:
+    if kind in (Kind.TAINTED, Kind.WORSENED, Kind.RELAPSED) and record.life.replace_since == at:
         kinds.append(Kind.REPLACEMENT)
     return [
         News(

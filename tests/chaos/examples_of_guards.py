@@ -129,5 +129,5 @@ GUARDED: dict[Guard, str] = {
     Guard.RETURN_LIMIT: "no more nodes are chosen than the hour still allows",
 }
 """The other mechanism that keeps the node out where the guard does not hold."""
-OF_THE_COMMAND_LINE = (Guard.NOT_RUNNING, Guard.NOT_PUBLISHED)
+OF_THE_COMMAND_LINE = (Guard.SETTINGS_UNKNOWN, Guard.NOT_RUNNING, Guard.NOT_PUBLISHED)
 """The guards that no controller has."""

@@ -33,12 +33,15 @@ from konductor_like.model import (
     Severity,
     Source,
 )
+from konductor_like.model.attempts import Attempts
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.operator import operator_taint
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import HOLDER, NOW, RULES, SCENES, ago, ago_ns, incident, settings_of
 
-RUNNING = ControllerReport("ns/lease", holder=HOLDER, renewed=ago(4), duration_seconds=30)
+RUNNING = ControllerReport(
+    "ns/lease", holder=HOLDER, renewed=ago(4), duration_seconds=30, attempts=Attempts(HOLDER, kept_out={})
+)
 
 
 def nodes(scene: str) -> dict[str, NodeState]:

@@ -28,6 +28,7 @@ from konductor_like.model import (
     Life,
     Loss,
     MetBy,
+    NodeRecord,
     NodeState,
     Quarantine,
     Release,
@@ -35,8 +36,9 @@ from konductor_like.model import (
     ReturnedNode,
     SkipReason,
     Source,
+    Verb,
 )
-from konductor_like.model.attempts import Attempts
+from konductor_like.model.attempts import Attempts, Unwritten
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.health import Health
 from konductor_like.policy.node.release import release
@@ -280,6 +282,77 @@ def test_a_guard_that_only_the_controller_knows_is_shown_from_its_lease(
     assert (why in node["whyNotReturned"]) if why else node["whyNotReturned"] is None
     assert advice in node["advice"]
     assert (node["action"] == "wait") is advice.startswith("returns")
+
+
+def action_of(state: NodeState, **known: Any) -> tuple[str, str]:
+    node = status_document(status(state, **known))["nodes"][0]
+    return node["action"], node["advice"]
+
+
+def published(guard: str) -> Attempts:
+    return Attempts("holder", kept_out={"gpu-1": guard})
+
+
+@pytest.mark.parametrize("attempts", [Attempts(), Attempts("holder", kept_out=None)])
+def test_no_return_is_promised_while_the_guards_of_the_controller_are_not_known(attempts: Attempts) -> None:
+    action, advice = action_of(rebooted(), attempts=attempts)
+
+    assert (action, "Run diagnostics" in advice) == ("check-and-release", True)
+    assert "has not published which guards" in explained(rebooted(), attempts=attempts)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "action", "words"),
+    [
+        (published("silent"), "fix-reader", "look at the kernel-log reader's pod"),
+        (published("write-fails"), "fix-controller", "`konductor-like doctor` names the cause"),
+        (published("return-limit"), "wait", "returns by itself later: other nodes return first"),
+        (published("gap"), "check-and-release", "Run diagnostics"),
+    ],
+)
+def test_a_node_that_only_something_else_keeps_out_is_not_to_be_released_by_hand(
+    attempts: Attempts, action: str, words: str
+) -> None:
+    found, advice = action_of(rebooted(), attempts=attempts)
+
+    assert (found, words in advice) == (action, True)
+
+
+def test_during_a_hold_the_node_returns_by_itself_later() -> None:
+    life = replace(rebooted().record.life, hold_until=ago(-600))
+    held = replace(rebooted(), record=replace(rebooted().record, life=life))
+
+    action, advice = action_of(held)
+
+    assert (action, "returns by itself later: meant to stay out" in advice) == ("wait", True)
+
+
+def test_a_node_that_is_marked_for_replacement_is_not_to_be_released_after_a_reboot() -> None:
+    life, [met] = replace(rebooted().record.life, replace_since=ago(60)), rebooted().record.incidents
+    record = replace(rebooted().record, life=life, incidents=(replace(met, needs="replacement"),))
+
+    action, advice = action_of(replace(rebooted(), record=record))
+
+    assert (action, "checked or replaced" in advice, "release" in advice) == ("replace", True, False)
+
+
+def test_a_record_that_is_behind_hides_neither_the_repair_nor_the_brake() -> None:
+    state = decode_node(with_record(make_node("gpu-1"), incident(), tainted=True))
+    failing = Attempts("holder", {}, (Unwritten("gpu-1", Verb.RECORD),), others=1, kept_out={})
+
+    assert action_of(state, attempts=failing)[0] == "repair"
+    held = decode_node(with_record(make_node("gpu-1"), incident(state=IncidentState.HELD)))
+    node = status_document(status(held, attempts=failing))["nodes"][0]
+    assert (node["state"], node["qualifier"], "cordon" in node["advice"]) == ("held", None, False)
+
+
+def test_a_damaged_record_is_not_taken_for_somebody_elses_taint() -> None:
+    state = decode_node(with_record(make_node("gpu-1"), incident(), tainted=True))
+    damaged = replace(state, record=NodeRecord(), record_problem="it is not JSON")
+
+    action, advice = action_of(damaged)
+
+    assert (action, "find out who" in advice) == ("clear-record", False)
 
 
 def test_a_held_node_on_probation_is_not_said_to_return_by_itself() -> None:

@@ -32,6 +32,7 @@ from konductor_like.model import (
     NodeState,
     Severity,
 )
+from konductor_like.model.attempts import Attempts
 from konductor_like.notify.messages import KINDS
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.needs import REPEAT_ADVICE, unrepaired
@@ -237,6 +238,7 @@ def fleet_of(cluster: Cluster) -> Fleet:
         duration_seconds=30,
         settings=settings_of(cluster.rules),
         coverage=Coverage(now, listed_are_measured=False),
+        attempts=Attempts("pod", kept_out={}),
     )
     return Fleet(now, cluster.nodes, controller, ["gpu-1"])
 

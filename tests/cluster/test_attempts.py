@@ -47,6 +47,13 @@ def test_attempts_are_read_as_they_were_written() -> None:
     assert ATTEMPTS.complete
 
 
+def test_that_no_node_is_kept_out_is_not_the_same_as_nothing_published() -> None:
+    for kept in ({}, None):
+        found, _ = decode_attempts(encode_attempts(Attempts("a", kept_out=kept)))
+        assert found is not None
+        assert found.kept_out == kept
+
+
 @given(st.lists(st.text(min_size=1, max_size=253), max_size=300), st.text(max_size=160))
 def test_the_annotation_is_bounded_and_nodes_that_do_not_fit_are_counted(
     names: list[str], error: str
@@ -63,6 +70,7 @@ def test_the_annotation_is_bounded_and_nodes_that_do_not_fit_are_counted(
     assert found is not None
     assert found.taints == len(names)
     assert found.complete == (len(found.unwritten) == len(names))
+    assert found.kept_out is not None
     assert len(found.kept_out) + found.kept_more == len(kept)
 
 
@@ -73,6 +81,8 @@ def test_the_annotation_is_bounded_and_nodes_that_do_not_fit_are_counted(
         ('{"v":1}', None),
         ('{"by":"a","kernel":{"ok":7}}', Attempts("a", {Doing.KERNEL: Attempt()})),
         ('{"by":"a","taints":1,"unwritten":[{"node":"gpu-5"}]}', Attempts("a", taints=1)),
+        ('{"by":"a","kept":[{"node":5,"guard":"gap"}]}', Attempts("a")),
+        ('{"by":"a","kept":"x"}', Attempts("a")),
     ],
 )
 def test_a_mangled_annotation_is_reported_and_the_rest_counts(text: str, kept: Attempts | None) -> None:

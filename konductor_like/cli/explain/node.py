@@ -30,6 +30,7 @@ from konductor_like.model import (
     SkippedTaint,
     SkipReason,
     Snapshot,
+    Verb,
 )
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
@@ -80,7 +81,7 @@ class NodeExplanation:
         """The commands to go on with; ``reset`` comes last, because it releases the node."""
         name = self.report.name
         reset = f"konductor-like reset {name} --reason '...'"
-        if self.report.refused:
+        if self.report.verdict.action is Action.FIX_CONTROLLER:
             return ["konductor-like doctor"]
         match self.report.health:
             case Health.HELD:
@@ -214,7 +215,12 @@ def _return(node: NodeExplanation) -> str:
     if until is not None and not report.state.tainted:
         ends = "a fault that taints ends its automatic returns"
         return f"returned by itself, after a reboot; on probation until {stamp(until)}: {ends}"
-    if not report.state.tainted or not node.controller.policy.returns_by_reboot:
+    if not report.state.tainted:
+        return ""
+    if node.controller.settings is None:
+        unknown = node.controller.why_settings_unknown
+        return f"not known: {unknown}" if unknown else ""
+    if not node.controller.policy.returns_by_reboot:
         return ""
     if report.verdict.action is Action.WAIT:
         return report.verdict.advice
@@ -229,7 +235,7 @@ def _decided(node: NodeExplanation) -> str:
         return _tainted(report, node.now)
     if state.opted_out:
         return f"not tainted: the node has the label {OPT_OUT_LABEL}"
-    if report.refused:
+    if report.unwritten is Verb.TAINT:
         return f"not tainted: {report.refused}"
     if report.health is Health.HELD:
         still = "" if node.held_back else f"; {why_still_held(node.controller, node.now)}"

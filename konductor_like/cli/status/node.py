@@ -56,6 +56,8 @@ class NodeReport:
     """The fault, the need, the guards and the next action."""
     refused: str = ""
     """Why the controller cannot write the node; empty if it can."""
+    unwritten: Verb | None = None
+    """The write that the API server refuses; None if none is known."""
 
     @property
     def name(self) -> str:
@@ -143,10 +145,13 @@ def node_report(
         controller.policy,
         health,
         refused=refused,
+        unwritten=failed,
         unread=unread_since is not None,
     )
     return NodeReport(
-        state, health, heard, tuple(accusing(state)), coverage, unread_since, found, refused=refused
+        *(state, health, heard, tuple(accusing(state)), coverage, unread_since, found),
+        refused=refused,
+        unwritten=failed,
     )
 
 
@@ -158,15 +163,17 @@ def _known_blockers(
     These may be more than the controller's first guard, never fewer.
     """
     if controller.settings is None:
-        yield Blocker(Guard.NOT_RUNNING, controller.why_settings_unknown)
+        yield Blocker(Guard.SETTINGS_UNKNOWN, controller.why_settings_unknown)
         return
     yield from blockers(state, _known(state, heard, controller, now), controller.policy, now, brake)
     if stopped := controller.why_not_running(now):
         yield Blocker(Guard.NOT_RUNNING, stopped)
-    attempts = controller.attempts
-    if state.name in attempts.kept_out:
-        yield published(attempts.kept_out[state.name])
-    elif attempts.kept_more:
+    kept_out = controller.attempts.kept_out
+    if kept_out is None:
+        yield Blocker(Guard.NOT_PUBLISHED, "the controller has not published which guards keep nodes out")
+    elif state.name in kept_out:
+        yield published(kept_out[state.name])
+    elif controller.attempts.kept_more:
         words = "the controller keeps more nodes out than its Lease can name: this may be one of them"
         yield Blocker(Guard.NOT_PUBLISHED, words)
 
@@ -198,7 +205,7 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
     state, health, fault = node.state, node.health, node.fault
     if health is Health.HELD and node.is_ambiguous:
         yield "ambiguous name"
-    elif health is Health.HELD and node.refused:
+    elif health is Health.HELD and node.unwritten is Verb.TAINT:
         yield "not written"
     elif health is Health.FAULTY and state.record.life.marked:
         yield "replace"
@@ -244,7 +251,8 @@ def _alarms(node: NodeReport) -> Iterator[str]:
         by = next((mark.by for mark in state.record.releases if mark.at == at), "somebody")
         yield f"contested: {by} removed the controller's taint at {stamp(at)}; find out why"
     if node.is_ambiguous:
-        yield "two machines report under this name at once; it is not tainted until only one reports"
+        until = "it does not return" if state.tainted else "it is not tainted"
+        yield f"two machines report under this name at once; {until} until only one reports"
 
 
 def _notes(node: NodeReport) -> Iterator[str]:

@@ -28,7 +28,7 @@ _UNWRITTEN = Codec(Unwritten, "node", "verb", "rule")
 
 def encode_attempts(attempts: Attempts) -> str:
     """Return the annotation; what it has no space for is counted."""
-    found = {
+    found: dict[str, Any] = {
         "v": _VERSION,
         "by": attempts.by,
         **{doing.value: _ATTEMPT.parts(each) for doing, each in attempts.latest.items()},
@@ -37,11 +37,12 @@ def encode_attempts(attempts: Attempts) -> str:
         "others": attempts.others,
     }
     unwritten = _fitting(map(_UNWRITTEN.parts, attempts.unwritten), BYTES_MOST - _bytes(found))
-    kept = _fitting(
-        ({"node": node, "guard": guard} for node, guard in attempts.kept_out.items()), KEPT_BYTES_MOST
-    )
-    more = len(attempts.kept_out) - len(kept)
-    return dumps({**found, "unwritten": unwritten, "kept": kept, "kept_more": more})
+    found["unwritten"] = unwritten
+    if attempts.kept_out is not None:
+        items = [{"node": node, "guard": guard} for node, guard in attempts.kept_out.items()]
+        found["kept"] = _fitting(items, KEPT_BYTES_MOST)
+        found["kept_more"] = len(items) - len(found["kept"])
+    return dumps(found)
 
 
 def _fitting(items: Iterable[dict[str, Any]], most: int) -> list[dict[str, Any]]:
@@ -66,12 +67,14 @@ def decode_attempts(text: str) -> tuple[Attempts | None, str | None]:
     if by is None:
         return None, fields.problem
     latest = {doing: Attempt(**_ATTEMPT.values(fields.inner(doing))) for doing in Doing if doing in fields}
+    listed, kept_out = fields.get("kept", list), dict(fields.decoded("kept", _kept))
+    is_whole = listed is not None and len(listed) == len(kept_out)
     found = Attempts(
         by,
         latest,
         fields.decoded("unwritten", _unwritten),
         **{name: fields.get(name, int) or 0 for name in ("taints", "others", "heard", "kept_more")},
-        kept_out=dict(fields.decoded("kept", _kept)),
+        kept_out=kept_out if is_whole else None,
     )
     return found, fields.problem
 

@@ -26,6 +26,7 @@ from konductor_like.model import (
     IncidentKey,
     Needs,
     NodeState,
+    ReleaseHow,
     Severity,
     SkippedTaint,
     SkipReason,
@@ -91,7 +92,8 @@ class Report:
         record = change.record
         if record is not None and record.act and record.life.contested_at == record.act.at:
             self._metrics.contested.inc()
-        if change.verb is Verb.UNTAINT and record is not None and record.life.on_probation:
+        releases = record.releases if change.verb is Verb.UNTAINT and record is not None else ()
+        if releases and releases[0].how is ReleaseHow.REBOOT:
             self._metrics.returns.inc()
         elif change.event is EventReason.RELAPSED:
             self._metrics.relapses.inc()

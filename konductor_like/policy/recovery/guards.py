@@ -79,8 +79,10 @@ class Guard(StrEnum):
     RETURN_LIMIT = "return-limit"
     BRAKE = "brake"
     WRITE_FAILS = "write-fails"
+    SETTINGS_UNKNOWN = "settings-unknown"
+    """The controller's settings are not known; only the command line has this guard."""
     NOT_RUNNING = "not-running"
-    """No controller runs, or its settings are not known; only the command line has this guard."""
+    """No controller runs; only the command line has this guard."""
     REPLAYING = "replaying"
     SILENT = "silent"
     GAP = "gap"
@@ -91,11 +93,12 @@ class Guard(StrEnum):
 
 
 ORDER = {guard: place for place, guard in enumerate(Guard)}
-PASSING = frozenset({Guard.RETURN_LIMIT, Guard.BRAKE, Guard.REPLAYING, Guard.TOO_YOUNG})
+PASSING = frozenset({Guard.HOLD, Guard.RETURN_LIMIT, Guard.BRAKE, Guard.REPLAYING, Guard.TOO_YOUNG})
 """The guards that end by themselves while the controller runs: nobody has to do anything."""
 PUBLISHED = {
     Guard.LEASE_UNREAD: "the Lease cannot be read, and a person may have paused",
     Guard.GPUS: "it has fewer GPUs than the controller has counted before",
+    Guard.RETURN_LIMIT: "other nodes return first, at most KONDUCTOR_RETURNS_PER_HOUR within an hour",
     Guard.BRAKE: "the brake holds another node back",
     Guard.WRITE_FAILS: "the controller's last write of the node failed",
     Guard.REPLAYING: "the controller still reads older lines after its start",
@@ -300,8 +303,8 @@ def kept_out(
     left = returns_left(snapshot.controls, policy, now)
     most = left if all(held.is_test for held in brake.held) else min(left, 1)
     free.sort()
-    next_hour = Blocker(Guard.RETURN_LIMIT, "other nodes return before it")
-    return frozenset(name for _, name in free[:most]), kept | {name: next_hour for _, name in free[most:]}
+    later = published(Guard.RETURN_LIMIT)
+    return frozenset(name for _, name in free[:most]), kept | {name: later for _, name in free[most:]}
 
 
 def to_publish(kept: Mapping[str, str]) -> dict[str, str]:

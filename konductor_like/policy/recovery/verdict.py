@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from konductor_like.model import Incident, IncidentState, MetBy, Needs, NodeRecord, NodeState, Role, Severity
+from konductor_like.model import (
+    Incident,
+    IncidentState,
+    MetBy,
+    Needs,
+    NodeRecord,
+    NodeState,
+    Role,
+    Severity,
+    Verb,
+)
 from konductor_like.model.text import span_text
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.endings import OPEN, identity, is_grave
@@ -32,6 +42,7 @@ from konductor_like.policy.wording import check_and_release, name_of
 GRAVEST_FIRST = {severity: place for place, severity in enumerate(Severity)}
 _UNREAD = "check that the controller runs; its log and /readyz show why it does not read the kernel logs"
 _SILENT = "look at the kernel-log reader's pod on this node and at the log collector"
+_DOCTOR = "`konductor-like doctor` names the cause"
 _ACCUSING = (Severity.FATAL, Severity.TEST, Severity.SUSPECT)
 
 
@@ -57,6 +68,15 @@ class Action(StrEnum):
     """No recorded fault explains the taint."""
     CLEAR_RECORD = "clear-record"
     """Somebody damaged the node's record."""
+
+
+_MENDED = {
+    Guard.SILENT: (Action.FIX_READER, _SILENT),
+    Guard.LEASE_UNREAD: (Action.FIX_CONTROLLER, _DOCTOR),
+    Guard.WRITE_FAILS: (Action.FIX_CONTROLLER, _DOCTOR),
+    Guard.NOT_RUNNING: (Action.FIX_CONTROLLER, _DOCTOR),
+}
+"""The guards that are no matter of the node, and what ends them: then the node returns by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +107,21 @@ def verdict(
     health: Health,
     *,
     refused: str = "",
+    unwritten: Verb | None = None,
     unread: bool = False,
 ) -> Verdict:
     """Return the verdict on a node.
 
     ``blockers`` keep a tainted node out. ``refused``: why the controller cannot write the node, empty if it
-    can. ``unread``: the controller reads no kernel log.
+    can; ``unwritten`` is that write. ``unread``: the controller reads no kernel log.
     """
     in_order = tuple(sorted(set(blockers), key=lambda blocker: ORDER[blocker.guard])) if state.tainted else ()
     fault = fault_of(state.record, tainted=state.tainted) or next(iter(accusing(state)), None)
     if refused:
         cordon = f"; until then `kubectl cordon {state.name}` keeps new jobs away"
-        refused = (
-            f"{refused}; `konductor-like doctor` names the cause{cordon if health is Health.HELD else ''}"
-        )
+        refused = f"{refused}; {_DOCTOR}{cordon if unwritten is Verb.TAINT and not state.tainted else ''}"
+    if unwritten is Verb.RECORD and fault is not None:
+        refused = ""  # the fault is worse than a record that is behind
     action, advice = _next(state, fault, in_order, policy, refused)
     if action is Action.NONE and not advice and health is Health.UNKNOWN:
         action, advice = (Action.FIX_CONTROLLER, _UNREAD) if unread else (Action.FIX_READER, _SILENT)
@@ -118,11 +139,18 @@ def _next(
     name, record = state.name, state.record
     if refused:
         return Action.FIX_CONTROLLER, refused
-    if state.tainted and all(blocker.guard in PASSING for blocker in blockers):
+    lasting = [blocker for blocker in blockers if blocker.guard not in PASSING]
+    if state.tainted and not lasting:
         return Action.WAIT, _waits(blockers, policy)
+    if lasting and all(blocker.guard in _MENDED for blocker in lasting):
+        action, how = _MENDED[lasting[0].guard]
+        return action, f"does not return by itself now: {lasting[0].words}; {how}"
     is_unexplained = state.tainted and not counting(record, tainted=True) and not record.life.marked
     if fault is not None and not is_unexplained:
         return action_on(fault, state)
+    if state.tainted and state.record_problem:
+        words = f"its record is damaged, so nothing explains the taint. {check_and_release(name)}"
+        return Action.CLEAR_RECORD, words
     if state.tainted:
         return Action.IDENTIFY, f"find out who tainted it, then `konductor-like reset {name}`"
     if state.record_problem:
@@ -146,7 +174,8 @@ def action_on(incident: Incident, state: NodeState) -> tuple[Action, str]:
     """Return what to do about a fault on this node as it is now, and the words."""
     if follows := follows_from(incident):
         return Action.FIND_ROOT_CAUSE, follows
-    if state.tainted and state.record.life.marked and incident.needs != Needs.REPLACEMENT:
+    is_met = incident.met_by is not None
+    if state.tainted and state.record.life.marked and (is_met or incident.needs != Needs.REPLACEMENT):
         return Action.REPLACE, f"The node failed too often. {REPLACE_ADVICE}"
     if met := met_words(incident):
         return Action.CHECK_AND_RELEASE, f"Its need was {met}. {check_and_release(state.name)}"
