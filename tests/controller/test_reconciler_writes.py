@@ -104,6 +104,17 @@ def test_a_write_without_an_answer_counts_against_the_brake() -> None:
     assert scene.cluster.tainted == {"gpu-1"}
 
 
+def test_a_write_without_an_answer_counts_against_the_brake_until_its_next_attempt() -> None:
+    scene = Scene(size=5)
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+    scene.run(xid(), seconds=2)
+    scene.run(seconds=2.2)
+
+    scene.run(xid("gpu-2", seconds=2.3), seconds=2.4)
+
+    assert scene.cluster.tainted == set()
+
+
 def test_a_write_without_an_answer_to_a_deleted_node_counts_until_the_cool_down_ends() -> None:
     """The node may have been tainted before it was deleted. The patch tests the UID, so it is void now."""
     scene = Scene(size=5)

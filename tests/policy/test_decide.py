@@ -287,3 +287,12 @@ def test_a_line_that_looks_like_one_of_another_node_or_machine_taints_its_node(
     cluster.tick(found)
 
     assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_node_that_cannot_be_written_takes_no_place_of_the_brake() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.snapshot = replace(cluster.snapshot, unwritable=frozenset({"gpu-1"}))
+
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1), seconds=2)
+
+    assert cluster.tainted == {"gpu-2"}
