@@ -69,7 +69,7 @@ def test_a_fault_whose_node_goes_while_its_write_is_refused_waits_for_the_node()
         return seen(state, change)
 
     scene.cluster._write = deleted_meanwhile  # type: ignore[method-assign]  # the watch is faster
-    scene.run(xid(), seconds=2)
+    scene.run(xid(), xid("nobody", seconds=1.5), seconds=2)
     scene.cluster._write = seen  # type: ignore[method-assign]  # as before
     assert scene.kernel_checkpoint == ns(1)
 
