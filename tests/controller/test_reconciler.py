@@ -15,7 +15,7 @@ from konductor_like.controller.loop.retries import thinned
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection import detect
 from konductor_like.model import EventReason, LogLine, Misnamed, NodeRecord, NodeState, Source, Verb
-from tests.controller.reconciling import ANY, Scene, monitor, xid
+from tests.controller.reconciling import ANY, FORBIDDEN, Scene, monitor, xid
 from tests.policy.scenes import at, fleet, ns
 
 
@@ -120,6 +120,29 @@ def test_an_exception_in_a_reconcile_loses_no_line() -> None:
     scene.run(line, seconds=3)
     assert scene.cluster.tainted == {"gpu-1"}
     assert scene.kernel_checkpoint == ns(3)
+
+
+def test_an_exception_in_a_reconcile_loses_no_fault_that_waited() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [FORBIDDEN, RuntimeError("a mistake of ours")]
+    scene.run(xid(seconds=1), seconds=2)
+
+    with pytest.raises(RuntimeError):
+        scene.run(seconds=30)
+    scene.run(seconds=60)
+
+    assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_fault_of_an_unknown_node_stays_known_when_another_node_is_decided_again() -> None:
+    scene = Scene()
+    scene.cluster.moods["gpu-1"] = [WriteResult(ANY, Outcome.CONFLICT)]
+
+    scene.run(xid("gpu-99", seconds=1), xid(seconds=1.5), seconds=2)
+    scene.cluster.nodes["gpu-99"] = fleet(99)["gpu-99"]
+    scene.run(seconds=3)
+
+    assert scene.cluster.tainted == {"gpu-1", "gpu-99"}
 
 
 def test_lines_from_before_the_first_start_are_recorded_and_do_not_taint() -> None:

@@ -69,7 +69,7 @@ def test_a_fault_whose_node_goes_while_its_write_is_refused_waits_for_the_node()
         return seen(state, change)
 
     scene.cluster._write = deleted_meanwhile  # type: ignore[method-assign]  # the watch is faster
-    scene.run(xid(), seconds=2)
+    scene.run(xid(), xid("nobody", seconds=1.5), seconds=2)
     scene.cluster._write = seen  # type: ignore[method-assign]  # as before
     assert scene.kernel_checkpoint == ns(1)
 
@@ -102,6 +102,17 @@ def test_a_write_without_an_answer_counts_against_the_brake() -> None:
 
     scene.run(seconds=10)
     assert scene.cluster.tainted == {"gpu-1"}
+
+
+def test_a_write_without_an_answer_counts_against_the_brake_until_its_next_attempt() -> None:
+    scene = Scene(size=5)
+    scene.cluster.moods["gpu-1"] = [UNANSWERED]
+    scene.run(xid(), seconds=2)
+    scene.run(seconds=2.2)
+
+    scene.run(xid("gpu-2", seconds=2.3), seconds=2.4)
+
+    assert scene.cluster.tainted == set()
 
 
 def test_a_write_without_an_answer_to_a_deleted_node_counts_until_the_cool_down_ends() -> None:

@@ -13,6 +13,7 @@ import pytest
 from konductor_like.cluster.node.patch import OUR_TAINT
 from konductor_like.cluster.node.writer import DryRunWriter, WriteResult
 from konductor_like.model import (
+    Act,
     Checkpoint,
     Control,
     ControlAct,
@@ -277,6 +278,30 @@ def test_a_node_that_is_deleted_right_after_its_return_stays_noted() -> None:
     assert [each.name for each in story.lease.returned] == ["gpu-1"]
 
 
+def test_a_return_that_is_not_yet_on_the_lease_stays_known_although_its_node_is_deleted() -> None:
+    story = Story(1)
+    story.scene.run(seconds=5)
+    del story.scene.cluster.nodes["gpu-1"]
+
+    story.scene.run(seconds=6)
+
+    assert [each.name for each in story.scene.reconciler.returned()] == ["gpu-1"]
+
+
+def test_a_node_does_not_return_while_a_fault_of_the_time_in_which_it_must_be_heard_waits() -> None:
+    story = Story(1)
+    heard = story.hearing.pop("gpu-1")
+    story.run(xid("nobody", seconds=-400), seconds=5)
+    story.hearing["gpu-1"] = heard
+
+    story.run(seconds=6)
+    assert story.scene.cluster.tainted == {"gpu-1"}
+
+    story.run(seconds=700)  # the fault is given up
+    story.run(seconds=701)
+    assert story.scene.cluster.tainted == set()
+
+
 def test_a_return_without_an_answer_is_made_once() -> None:
     story = Story(1)
     story.run(seconds=5)
@@ -325,3 +350,34 @@ def test_a_return_whose_answer_comes_late_or_never_is_reported_once_the_node_sho
 
     assert cluster.events == [("gpu-1", RETURNED)]
     assert story.scene.count("returns_total") == 1
+
+
+def test_the_removal_of_a_taint_by_another_client_is_not_announced_as_our_return() -> None:
+    story = Story(1)
+    cluster = story.scene.cluster
+    state = cluster.nodes["gpu-1"]
+    state = replace(state, record=replace(state.record, act=Act("an-earlier-write", at(-3590))))
+    cluster.nodes["gpu-1"] = state
+    cluster.moods["gpu-1"] = [UNANSWERED]
+    story.run(seconds=5)
+
+    cluster.nodes["gpu-1"] = replace(state, taints=(), last_writer="kubectl-taint")
+    story.run(seconds=6)
+    story.run(seconds=60)
+
+    assert cluster.events == [("gpu-1", EventReason.RELEASED)]
+
+
+def test_a_return_without_an_answer_is_not_announced_while_the_taint_stands() -> None:
+    story = Story(1)
+    cluster = story.scene.cluster
+    cluster.moods["gpu-1"] = [UNANSWERED]
+    story.run(seconds=5)
+    before = cluster.nodes["gpu-1"]
+    written = DryRunWriter().write(before, cluster.unanswered["gpu-1"]).state
+    assert written is not None
+
+    cluster.nodes["gpu-1"] = replace(written, taints=before.taints)  # somebody added the taint again
+    story.run(seconds=6)
+
+    assert ("gpu-1", RETURNED) not in cluster.events

@@ -79,6 +79,15 @@ def test_a_replay_on_a_node_that_waits_for_its_upkeep_does_not_hold_the_cursor_b
     assert scene.kernel_checkpoint == ns(WEEK + 6)
 
 
+def test_an_upkeep_of_a_node_with_lines_is_written_once() -> None:
+    scene = scene_of(suspects(1))
+    old = "[100.0] NVRM: Xid (PCI:0000:4e:00): 63, pid=1"
+
+    scene.run(LogLine(Source.KERNEL, ns(WEEK), old, {}, "gpu-1"), seconds=WEEK)
+
+    assert [change.upkeep for change in scene.cluster.written] == [True]
+
+
 def test_an_upkeep_that_fails_is_tried_again_later() -> None:
     scene = scene_of(suspects(1))
     scene.cluster.moods["gpu-1"] = [FORBIDDEN]

@@ -9,16 +9,21 @@ import pytest
 from konductor_like.model import (
     TAINT_EFFECT,
     TAINT_KEY,
+    Act,
     EventReason,
     Fault,
     FaultKind,
     IncidentState,
+    NodeRecord,
     NodeState,
     Severity,
     Source,
     Taint,
     Verb,
 )
+from konductor_like.policy.change import is_due
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.health import open_incidents
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node
 
 SUSPECT = {"rule": "xid.63", "severity": Severity.SUSPECT}
@@ -287,3 +292,31 @@ def test_a_line_that_looks_like_one_of_another_node_or_machine_taints_its_node(
     cluster.tick(found)
 
     assert cluster.tainted == {"gpu-1"}
+
+
+def test_a_node_that_cannot_be_written_takes_no_place_of_the_brake() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.snapshot = replace(cluster.snapshot, unwritable=frozenset({"gpu-1"}))
+
+    cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1), seconds=2)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
+def test_counts_are_due_if_the_last_write_is_an_interval_away_also_in_the_future() -> None:
+    """The controller's clock was set back after the write."""
+    found = [is_due(NodeRecord(act=Act("a", at(s))), PolicyConfig(), at(0)) for s in (-601, -60, 60, 601)]
+
+    assert found == [True, False, False, True]
+
+
+def test_an_incident_from_before_the_installation_is_not_open() -> None:
+    cluster = Cluster(fleet(1))
+    cluster.tick(
+        fault(rule="xid.63", severity=Severity.SUSPECT),
+        fault(rule="xid.94", severity=Severity.SUSPECT, before_install=True),
+    )
+    state = cluster.nodes["gpu-1"]
+
+    assert len(state.record.incidents) == 2
+    assert [each.key.rule for each in open_incidents(state.record, state)] == ["xid.63"]

@@ -245,6 +245,10 @@ GUARDS: dict[str, tuple[Callable[[], Blocker | None], str]] = {
         lambda: first(snapshot=without(read_ns={Source.KERNEL: ns(-301)})),
         "must be heard without a fault until 2026-03-04T11:55:00Z",
     ),
+    "heard for a minute, although the lines of other nodes are read further": (
+        lambda: first(snapshot=without(hearing={"gpu-1": replace(HEARD, last_ns=ns(-840))})),
+        "must be heard without a fault until 2026-03-04T11:55:00Z",
+    ),
     "returns are stopped": (
         lambda: first(snapshot=without(controls=out(3, relapsed=3))),
         "3 of the last 10 returned nodes failed again",
@@ -301,6 +305,14 @@ def test_a_fault_that_waits_for_a_place_and_one_of_another_pool_keep_no_node_out
     assert first(brake=BrakeState(5, 1, 1, (full,))) is None
     assert first(brake=BrakeState(5, 0, 1, (cooling,), pools=pools), pool="a") is None
     assert first(brake=BrakeState(5, 0, 1, (cooling,), pools=pools), pool="b") is not None
+
+
+def test_a_held_node_without_a_pool_keeps_the_nodes_of_every_pool_out() -> None:
+    brake = BrakeState(5, 0, 1, (HELD,), pools=(PoolBrake("a", 3, 0, 1), PoolBrake("b", 3, 0, 1)))
+
+    assert HELD.pool is None
+    assert first(brake=brake, pool="a") is not None
+    assert first(brake=brake, pool="b") is not None
 
 
 def test_the_published_code_of_a_newer_controller_keeps_a_node_out_too() -> None:

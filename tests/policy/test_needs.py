@@ -23,7 +23,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.node.needs import need_in_words, need_of, unrepaired, with_repeats
+from konductor_like.policy.node.needs import need_in_words, need_of, unrepaired, with_repeats, worsening
 from konductor_like.policy.node.release import purge
 from konductor_like.policy.operator import acknowledge, operator_taint
 from konductor_like.policy.recovery.verdict import action_on
@@ -245,6 +245,16 @@ def test_a_tainted_node_is_told_of_again_when_it_needs_more(
         assert worsenings(cluster)[0].startswith("The tainted node needs more than before. custom ")
     elif second.finding.severity is Severity.FATAL:
         assert cluster.writes[-1].event is EventReason.RECORDED
+
+
+def test_a_graver_fault_that_a_reboot_has_met_already_is_not_told_as_worse() -> None:
+    before = decided(needing("gpu-reset")).nodes["gpu-1"].record
+    [graver] = met(decided(fault()).nodes["gpu-1"]).record.incidents
+
+    record = replace(before, incidents=(*before.incidents, graver))
+
+    assert worsening(before, record) is None
+    assert worsening(before, replace(record, incidents=(replace(graver, met_by=None),))) is not None
 
 
 def test_the_first_fault_of_a_machine_that_a_person_tainted_is_told() -> None:

@@ -18,12 +18,14 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.change import change_of
+from konductor_like.policy.decide import decide
 from konductor_like.policy.fleet.brake import admit
 from konductor_like.policy.fleet.evidence import dealt_with_until_ns
 from konductor_like.policy.node.incidents import fold_faults
 from konductor_like.policy.node.machines import recent_releases
 from konductor_like.policy.node.release import RELEASES_KEPT, reminder
 from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
+from tests.policy.test_guards import LOST, RULES, SNAPSHOT, STATE
 
 
 def met(state: NodeState) -> NodeState:
@@ -139,3 +141,13 @@ def test_evidence_from_before_a_release_by_the_controller_counts_on_for_threshol
 
     state = cluster.nodes["gpu-1"]
     assert dealt_with_until_ns(state, state.record) == ns(90)
+
+
+def test_a_return_does_not_wait_as_upkeep_although_the_same_decision_finds_the_need_met() -> None:
+    """The controller was away during the reboot, and has heard the new boot for long enough since."""
+    unmet = replace(LOST, met_ns=None, met_by=None)
+    state = replace(STATE, record=replace(STATE.record, incidents=(unmet,)))
+
+    [change] = decide(replace(SNAPSHOT, nodes={"gpu-1": state}), (), RULES, at(0)).changes
+
+    assert (change.event, change.upkeep) == (EventReason.RETURNED, False)

@@ -22,6 +22,7 @@ from konductor_like.model import (
     Source,
     Verb,
 )
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.covers import COVERED_BY_TIME, covered_to
 from konductor_like.policy.node.machines import recent_releases
 from konductor_like.policy.node.release import purge, release
@@ -381,3 +382,15 @@ def test_only_the_newest_releases_are_remembered() -> None:
     assert [each.machine and each.machine.system_id for each in known] == [
         f"system-gpu-{number}" for number in range(69, 19, -1)
     ]
+
+
+def test_a_held_fault_is_told_and_not_the_removal_by_hand_before_it() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault())
+    cluster.untaint_by_hand("gpu-1")
+    cluster.rules = PolicyConfig(brake_max_nodes=0)
+
+    [change] = cluster.tick(fault(seconds=60, stamp=160, gpu="0000:9a:00"), seconds=61).changes
+
+    assert (change.verb, change.event) == (Verb.RECORD, EventReason.HELD)
+    assert "does not taint again" not in change.message

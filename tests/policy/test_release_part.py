@@ -388,6 +388,25 @@ def test_a_released_test_interrupts_no_probation() -> None:
     assert cluster.writes[-1].event is EventReason.RELAPSED
 
 
+def test_a_node_whose_failure_is_released_before_its_test_ends_keeps_its_place_of_the_brake() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault(), fault(rule="xid.14", severity=Severity.TEST))
+    release_rules(cluster, 30, "xid.79")
+
+    cluster.tick(fault("gpu-2", seconds=60), seconds=61)
+
+    assert cluster.tainted == {"gpu-1"}
+
+
+def test_the_release_of_a_suspicion_notes_no_failure() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(), fault(rule="xid.63", severity=Severity.SUSPECT))
+
+    release_rules(cluster, 30, "xid.63")
+
+    assert cluster.nodes["gpu-1"].record.life.failed_rule is None
+
+
 def test_a_failure_that_is_released_first_is_a_quarantine_when_the_taint_goes() -> None:
     cluster = Cluster(fleet(10))
     cluster.tick(fault(stamp=100), seconds=2)

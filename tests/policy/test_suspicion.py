@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.model import Change, Severity, Source, Verb
+from konductor_like.model import Change, Role, Severity, Source, Verb
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import brake_state
+from konductor_like.policy.node.health import is_suspicious
 from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.operator import acknowledge, operator_taint
 from tests.policy.scenes import OURS, SUSPECTS, Cluster, at, fault, fleet, node
@@ -135,3 +136,11 @@ def test_a_suspect_taint_without_a_record_is_kept_until_a_purge() -> None:
 
     assert cluster.tick().changes == ()
     assert purge(cluster.nodes["gpu-1"]) is not None
+
+
+def test_of_the_collateral_faults_only_a_fatal_one_makes_its_node_suspect() -> None:
+    cluster = Cluster(fleet(1))
+    cluster.tick(SUSPECT, fault())
+    found = [replace(each, role=Role.COLLATERAL) for each in cluster.nodes["gpu-1"].record.incidents]
+
+    assert [each.key.rule for each in found if is_suspicious(each)] == ["xid.79"]
