@@ -275,6 +275,8 @@ class LeadershipFactory:
     jobs: PodJobs | None = None
     write_condition: WriteCondition | None = None
     attempts: AttemptLog = field(default_factory=AttemptLog)
+    identity: str = field(default_factory=own_identity)
+    """The controller's on the Lease."""
 
     def make(
         self, checkpoint: Checkpoint | None, coverage: Coverage | None, stop: threading.Event
@@ -401,7 +403,7 @@ class LeadershipFactory:
             tail=TailWatcher(settings, followed, now_ns, self.metrics) if settings.tail else None,
             conditions=write and NodeConditions(settings.node_condition, self.nodes, write, self.metrics),
             attempts=self.attempts,
-            identity=own_identity(),
+            identity=self.identity,
         )
 
     def _queries(self, rules: RulesInForce) -> dict[str, str]:

@@ -215,6 +215,7 @@ class Process:
             events=events,
             report=Report(metrics, fleet_event=self._tell),
             fleet_event=self._tell,
+            identity=identity,
             operator_controls=OperatorControls(
                 lambda: read_controls(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,

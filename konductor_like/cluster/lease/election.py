@@ -334,6 +334,9 @@ _DEAD_STATES = frozenset("ZX")
 """The kernel's letters for a zombie and a dead process."""
 
 
+_NO_PLACE = uuid.uuid4().hex[:16]
+
+
 def own_identity(environ: Mapping[str, str] | None = None) -> str:
     """Return the identity of this process.
 
@@ -346,7 +349,7 @@ def own_identity(environ: Mapping[str, str] | None = None) -> str:
         return f"{pod}_{uid}"
     host, pid = socket.gethostname() or "localhost", os.getpid()
     # Without /proc a random text takes the place of the hash: is_dead then never finds a match.
-    place = _place() or uuid.uuid4().hex[:16]
+    place = _place() or _NO_PLACE
     _, start = _state_and_start(pid) or ("", "0")
     return f"{host}_{place}_{pid}_{start}"
 

@@ -20,7 +20,7 @@ FLEET_CLOSE_SECONDS = 2.0
 
 
 class Announcer:
-    """Queues Events and sends them in order. Its methods return at once and raise nothing."""
+    """Queues Events and sends them from a few threads. Its methods return at once and raise nothing."""
 
     def __init__(self, nodes: NodeEvents, fleet: LeaseEvents, lease: Callable[[], Mapping[str, str]]) -> None:
         """``lease`` returns the Lease as an Event's ``involvedObject``."""
