@@ -98,7 +98,9 @@ def test_a_process_that_we_may_not_look_at_is_taken_for_alive(monkeypatch: pytes
 def test_where_no_process_table_is_shown_every_process_is_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "_place", lambda: None)
 
-    first, second = own_identity({}), own_identity({})
+    first, again = own_identity({}), own_identity({})
+    monkeypatch.setattr(lease, "_NO_PLACE", "another process's")
 
-    assert first != second
+    assert first == again
+    assert first != own_identity({})
     assert not is_dead(first)

@@ -206,11 +206,3 @@ def test_the_content_of_a_lease_can_be_read(lease: LeaderLease, client: KubeClie
     assert seen is not None
     assert (seen.holder, seen.duration_seconds, seen.renewed) == ("a", 30, clock.now())
     assert (seen.checkpoint, seen.coverage) == (cursor(5), Coverage(NOON, frozenset({"gpu-3"})))
-
-
-def test_a_process_has_one_identity_also_where_nothing_shows_its_host(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("konductor_like.cluster.lease.election._place", lambda: None)
-
-    assert own_identity({}) == own_identity({})

@@ -335,6 +335,7 @@ _DEAD_STATES = frozenset("ZX")
 
 
 _NO_PLACE = uuid.uuid4().hex[:16]
+"""The random text in the identity of a process for which :func:`_place` has none; it stays the same."""
 
 
 def own_identity(environ: Mapping[str, str] | None = None) -> str:
