@@ -227,7 +227,7 @@ GUARDS: dict[str, tuple[Callable[[], Blocker | None], str]] = {
     "a silent kernel log": (lambda: first(snapshot=without(hearing={})), "does not arrive"),
     "only the earlier boot heard": (
         lambda: first(snapshot=without(hearing={"gpu-1": replace(HEARD, boot_id="boot-a")})),
-        "does not arrive",
+        "has not arrived yet",
     ),
     "a gap": (
         lambda: first(snapshot=without(hearing={"gpu-1": replace(HEARD, has_gap=True)})),
@@ -277,6 +277,14 @@ def test_a_node_stays_tainted(guard: str) -> None:
 
     assert blocker is not None
     assert words in blocker.words
+
+
+def test_a_boot_without_a_heartbeat_yet_is_young_and_not_silent() -> None:
+    heard = replace(HEARD, boot_id="boot-a")
+    blocker = first(snapshot=without(hearing={"gpu-1": heard}))
+
+    assert blocker is not None
+    assert blocker.guard is Guard.TOO_YOUNG
 
 
 def test_every_guard_has_a_node_that_it_alone_keeps_out() -> None:

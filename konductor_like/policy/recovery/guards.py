@@ -255,8 +255,11 @@ def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig) -> Itera
     if snapshot.replaying:
         yield published(Guard.REPLAYING)
     hearing = snapshot.hearing.get(state.name)
-    if hearing is None or hearing.boot_id != state.machine.boot_id:
+    if hearing is None:
         yield published(Guard.SILENT)
+        return
+    if hearing.boot_id != state.machine.boot_id:  # as after every reboot, until its first heartbeat
+        yield Blocker(Guard.TOO_YOUNG, "the kernel log of its present boot has not arrived yet")
         return
     if hearing.has_gap or snapshot.gaps_given_up.get(state.name, 0) > hearing.first_ns:
         yield published(Guard.GAP)
