@@ -25,6 +25,7 @@ from konductor_like.notify.messages import (
     within,
 )
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.needs import REPEAT_ADVICE
 from tests.notify.scenes import event, news_in, news_of, tainted_node
 from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node
 from tests.policy.shared import RULES, rack, xid
@@ -77,9 +78,7 @@ def test_a_node_that_fails_again_after_its_reboot_is_a_message_with_the_new_need
     title, text, *_, last = text_of(message).splitlines()
     assert title == "Worsened: gpu-7."
     assert text.startswith("The fault came back after its need was met by the reboot seen at ")
-    assert text.endswith(
-        "A reboot did not help. Drain the node and have its hardware checked. Needs: inspection."
-    )
+    assert text.endswith(f"{REPEAT_ADVICE} Needs: inspection.")
     assert last.endswith("Runbook: konductor-like explain GPUFaultWorsened.")
     [news] = message.news
     assert (news.needs, news.rule, news.kind.urgent) == ("inspection", "xid.79", True)

@@ -26,8 +26,8 @@ from konductor_like.policy.wording import name_of
 
 RANK = {needs: place for place, needs in enumerate(Needs)}
 """The place of each need: a later one outweighs an earlier."""
-REPEAT_ADVICE = "A reboot did not help. Drain the node and have its hardware checked."
-REPLACE_ADVICE = "Drain it and have its hardware checked or replaced."
+REPEAT_ADVICE = "A reboot did not help. Run `nvidia-bug-report.sh`, drain, and have the hardware checked."
+REPLACE_ADVICE = "Run `nvidia-bug-report.sh`, drain, and have the hardware checked or replaced."
 _MET_BY = {
     MetBy.REBOOT: "the reboot seen at",
     MetBy.HEALTHY_LINE: "the driver's healthy line at",
