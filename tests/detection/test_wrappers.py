@@ -113,6 +113,8 @@ SAID_BY_A_PROGRAM: tuple[object, ...] = (
     {"message": MESSAGE, "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "gpud"},
     {"message": MESSAGE, "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel", "_PID": "812"},
     {"message": {"text": MESSAGE}, "_TRANSPORT": "kernel"},
+    {"MESSAGE": MESSAGE, "TRANSPORT": "syslog", "SYSLOG_IDENTIFIER": "kernel"},
+    {"MESSAGE": MESSAGE, "PID": "812", "SYSLOG_IDENTIFIER": "kernel"},
     {"msg": MESSAGE},
     {"msg": MESSAGE, "level": "warn", "ts": 1776394928.1},
     {"msg": MESSAGE, "priority": 3, "sequence": 12},

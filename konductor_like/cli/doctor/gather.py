@@ -11,6 +11,7 @@ from typing import Any
 from konductor_like.cli import session
 from konductor_like.cli.doctor import facts
 from konductor_like.cli.doctor.acting import acting
+from konductor_like.cli.doctor.foreign import Foreign, Known, look
 from konductor_like.cli.doctor.link import State, Unseen, after, known, seen
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeBadAnswer, KubeForbidden, KubeTimeout, refused_right
@@ -70,6 +71,15 @@ def unseen(error: EdgeError) -> Unseen:
             return Unseen(str(error), error.hint, State.BROKEN, refused=True)
         case _:
             return Unseen(str(error), error.hint or KubeBadAnswer.hint, State.BROKEN)
+
+
+def _foreign(api: LokiClient, settings: Settings, asked: Requests) -> Foreign:
+    """Look for what the other requests to Loki did not find."""
+    heard = seen(asked.get("heard"))
+    has_lines = bool(heard.beats or heard.nameless) or seen(asked.get("first_line")) is not None
+    has_pods = bool(known(asked.get("streams"), True))
+    here = Known(bool(heard.beats), has_lines, has_pods)
+    return look(api, settings, here, lambda: known(asked.get("nodes"), {}))
 
 
 def gather(
@@ -134,6 +144,7 @@ def gather(
         "first_line": lambda api: facts.first(api, kernel_query(settings, ("",)), facts.HOUR_NS),
         "oldest_beat": lambda api: facts.first(api, heartbeat_query(settings), facts.DAY_NS),
         "streams": lambda api: facts.streams(api, watching()),
+        "foreign": lambda api: _foreign(api, watching(), asked),
     }
     asks |= {name: partial(later, no_cluster, "client", ask) for name, ask in of_cluster.items()}
     asks |= {name: partial(later, no_loki, "loki", ask) for name, ask in of_loki.items()}
