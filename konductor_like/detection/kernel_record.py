@@ -143,6 +143,9 @@ _CRASH = re.compile(
 )
 """The kernel's message about a process that crashed: name, number, cause, and the file where it happened.
 Linux keeps 15 bytes of the name. Causes are those of x86, arm64 and POWER."""
+_WRITERS = ("_TRANSPORT", "TRANSPORT", "SYSLOG_IDENTIFIER")
+"""Fields that are ``kernel`` in each entry of the kernel. Any program may choose its SYSLOG_IDENTIFIER
+(``logger -t kernel``), so the others count, too; Fluent Bit's ``strip_underscores`` renames the first."""
 BYTES_ANCHOR = '"MESSAGE":['
 """A journal entry whose message is a list of bytes: `journalctl -o json` writes a message so that has a byte
 which is not printable, such as one in the name of a process. Loki is asked for these lines too."""
@@ -289,6 +292,16 @@ def origin(around: Around) -> tuple[KernelPosition, bool]:
     return position or NOWHERE, bool(facility)
 
 
+def is_of_kernel(around: Around) -> bool:
+    """Whether a record around the line says that the kernel wrote it: of the journal, /dev/kmsg or Talos."""
+    return any(isinstance(each, _Inner) and each.position is not None for each in around)
+
+
+def is_stamped(around: Around) -> bool:
+    """Whether the line has the stamp that the kernel puts before its records."""
+    return any(isinstance(each, re.Match) and each.lastgroup in _STAMPS for each in around)
+
+
 def _open_wrapper(text: str) -> _Inner | None:
     """Return the line inside a record of the journal or a collector; None for any other text."""
     if not text.startswith("{"):
@@ -392,9 +405,9 @@ def _table(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _read_journal_entry(record: Mapping[str, Any], message: object) -> _Inner | None:
     """Return the line in a journal entry of the kernel; None for a program's entry."""
-    if any(record.get(key, "kernel") != "kernel" for key in ("_TRANSPORT", "SYSLOG_IDENTIFIER")):
+    if any(record.get(key, "kernel") != "kernel" for key in _WRITERS):
         return None
-    if "_PID" in record:  # a field that only programs have
+    if "_PID" in record or "PID" in record:  # a field that only programs have
         return None
     if not isinstance(message, str):
         return None

@@ -156,6 +156,8 @@ SAID_BY_A_PROGRAM: tuple[object, ...] = (
     {"jsonPayload": {**JOURNAL, "_TRANSPORT": "stdout"}, "logName": "projects/p/logs/journal"},
     {"jsonPayload": JOURNAL},
     {"textPayload": MESSAGE, "logName": "projects/p/logs/gpud"},
+    {"MESSAGE": MESSAGE, "TRANSPORT": "syslog", "SYSLOG_IDENTIFIER": "kernel"},
+    {"MESSAGE": MESSAGE, "PID": "812", "SYSLOG_IDENTIFIER": "kernel"},
     {"msg": MESSAGE},
     {"msg": MESSAGE, "level": "warn", "ts": 1776394928.1},
     {"msg": MESSAGE, "priority": 3, "sequence": 12},
