@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from konductor_like.cli import session
-from konductor_like.cli.errors import FIND_NODE
 from konductor_like.cli.options import DryRun, tell_if_verbose
 from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
 from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.similar_names import missing_node_hints
 from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, ServerDryRunClient, node_path
 from konductor_like.cluster.api.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, event_subject
@@ -123,13 +123,15 @@ class NodeWrites(ABC):
 
     def named(self, names: Sequence[str]) -> list[NodeState]:
         """Read the nodes of these names; print a message for a missing node and count it as failed."""
-        states = []
+        states, missing = [], []
         for name in dict.fromkeys(names):
             try:
                 states.append(self.decode(self.client.get(node_path(name))))
             except KubeNotFound:
                 self.fail(name, "not found")
-                self._hints[FIND_NODE] = None
+                missing.append(name)
+        if missing:
+            self._hints.update(dict.fromkeys(missing_node_hints(self.client, missing)))
         return states
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
