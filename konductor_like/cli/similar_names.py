@@ -61,11 +61,12 @@ def _is_slip(typed: str, name: str, *, numbered: bool) -> bool:
     """Whether both differ in one place only, by a few characters, and not in their numbers."""
     if abs(len(typed) - len(name)) > _SLIP_CHARS or min(len(typed), len(name)) < _SHORTEST:
         return False
+    if numbered and _numbers(typed) != _numbers(name):
+        return False
     head = _alike(typed, name)
     rest, other = typed[head:], name[head:]
     tail = _alike(rest[::-1], other[::-1])
-    wrong = max(len(rest), len(other)) - tail
-    return wrong <= _SLIP_CHARS and not (numbered and _numbers(typed) != _numbers(name))
+    return max(len(rest), len(other)) - tail <= _SLIP_CHARS
 
 
 def _alike(one: str, other: str) -> int:

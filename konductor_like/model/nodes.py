@@ -223,6 +223,10 @@ class NodeRecord:
         """Whether the record has nothing worth keeping on the Node."""
         return not (self.life.tainted_at or self.incidents or self.releases or self.life.quarantines)
 
+    def release_at(self, at: datetime) -> Release | None:
+        """Return the release of that moment, such as the end of a past time out; None if it is forgotten."""
+        return next((mark for mark in self.releases if mark.at == at), None)
+
     @property
     def last_by_person(self) -> Release | None:
         """The latest release of the whole node by a person."""

@@ -45,7 +45,7 @@ from konductor_like.policy.node.lifecycle import (
     Facts,
     Happening,
     become,
-    failed_rule,
+    failure_of,
     is_first_failure,
     is_probation_over,
     marked,
@@ -154,7 +154,7 @@ def _outcome(update: NodeUpdate, policy: PolicyConfig, now: datetime, *, admitte
     if update.return_how is not None:
         happening, reason = _RETURNS[update.return_how]
         mark = Release(now, CONTROLLER, reason, update.return_how)
-        became = become(record.life, stage, happening, Facts(now, policy, mark.how, failed_rule(record)))
+        became = become(record.life, stage, happening, Facts(now, policy, mark.how, failure_of(record)))
         record = released_record(replace(state, record=record), became.life, mark)
     elif (admitted or state.tainted) and update.gravest is not None:
         facts = Facts(now, policy, is_first=is_first_failure(state.record, record))
@@ -179,8 +179,12 @@ def _announcement(
         return outcome.event, words
     if outcome.about is not None:
         words = f"{worse_words(outcome.about, outcome.record)} {describe(outcome.about)}"
-        return EventReason.WORSENED, words
-    return _news(update, outcome.record, admission)
+        event: EventReason | None = EventReason.WORSENED
+    else:
+        event, words = _news(update, outcome.record, admission)
+    # On a node that is tainted already, the failure that begins a hold taints nothing.
+    hold = _hold_words(outcome.record.life)
+    return event, f"{words} {hold}" if hold and hold != _hold_words(update.state.record.life) else words
 
 
 def _words_of_life(update: NodeUpdate, outcome: _Outcome) -> str:

@@ -13,6 +13,7 @@ from konductor_like.model import (
     BrakeState,
     ControlAct,
     Incident,
+    IncidentKey,
     NodeState,
     Role,
     Severity,
@@ -31,8 +32,22 @@ def name_of(incident: Incident) -> str:
     what = incident.kind.value if incident.code is None else f"{incident.kind.value} {incident.code}"
     if incident.code is None and "." in incident.key.rule:
         what = incident.key.rule.replace(".", " ").replace("_", " ")
-    device = "switch" if incident.kind.value == "sxid" else "GPU"
-    return what if incident.key.gpu is None else f"{what} on {device} {incident.key.gpu}"
+    return f"{what}{on_device(incident.key)}"
+
+
+_DEVICES = {"sxid": "switch", "ib": "adapter", "neuron": "device", "aer": "PCIe device"}
+"""By family of rules, what the PCI bus id in its lines is; else it is a GPU."""
+_OF_GPUS = ("aer.gpu_lost", "aer.gpu_error")
+
+
+def device_of(rule: str) -> str:
+    """Return what the PCI bus id of a rule's fault is: ``GPU``, ``switch``, ``PCIe device``."""
+    return "GPU" if rule in _OF_GPUS else _DEVICES.get(rule.partition(".")[0], "GPU")
+
+
+def on_device(key: IncidentKey) -> str:
+    """Return `` on GPU 0000:4e:00``; empty without a bus id."""
+    return "" if key.gpu is None else f" on {device_of(key.rule)} {key.gpu}"
 
 
 def describe(incident: Incident) -> str:

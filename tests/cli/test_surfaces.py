@@ -33,7 +33,7 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.model.attempts import Attempts
-from konductor_like.notify.messages import KINDS
+from konductor_like.notify.news import KINDS
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.needs import REPEAT_ADVICE, unrepaired
 from konductor_like.policy.operator import operator_taint

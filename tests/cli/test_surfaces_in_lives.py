@@ -34,7 +34,8 @@ from konductor_like.controller.reporting import node_metrics
 from konductor_like.model import Change, Coverage, EventReason, Gap, Loss, Needs, Snapshot, Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.time import SECOND_NS, unix_ns
-from konductor_like.notify.messages import KINDS, grouped, news_of_node, text_of
+from konductor_like.notify.messages import grouped, text_of
+from konductor_like.notify.news import KINDS, news_of_node
 from konductor_like.policy.decide import decide
 from konductor_like.policy.recovery.guards import to_publish
 from tests.cli.scenes import settings_of

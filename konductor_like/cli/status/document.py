@@ -169,9 +169,11 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "guards": list(dict.fromkeys(blocker.guard.value for blocker in node.verdict.blockers)),
         "timesOut": [
             {"from": stamp(each.tainted_at), "to": stamp(each.released_at)}
-            | fields_of(each, "rule", "how", "relapse")
+            | fields_of(each, "rule", "how", "relapse", "gpu")
             | {"how": each.how or None}
+            | {"endedBy": mark and mark.by, "reason": (mark and mark.reason) or None}
             for each in record.life.quarantines
+            for mark in (record.release_at(each.released_at),)
         ],
         "jobsNow": None if node.jobs is None else list(node.jobs),
         **fields_of(node, "warnings", "notes"),

@@ -26,8 +26,8 @@ from konductor_like.policy.wording import name_of
 
 RANK = {needs: place for place, needs in enumerate(Needs)}
 """The place of each need: a later one outweighs an earlier."""
-REPEAT_ADVICE = "A reboot did not help. Drain the node and have its hardware checked."
-REPLACE_ADVICE = "Drain it and have its hardware checked or replaced."
+REPEAT_ADVICE = "A reboot did not help. Run `nvidia-bug-report.sh`, drain, and have the hardware checked."
+REPLACE_ADVICE = "Run `nvidia-bug-report.sh`, drain, and have the hardware checked or replaced."
 _MET_BY = {
     MetBy.REBOOT: "the reboot seen at",
     MetBy.HEALTHY_LINE: "the driver's healthy line at",
@@ -218,6 +218,11 @@ def worse_words(worse: Incident, record: NodeRecord) -> str:
     if before is None:
         return "The tainted node needs more than before."
     return f"The fault came back after its need was {met_words(before)}."
+
+
+def tainted_by(record: NodeRecord) -> Incident | None:
+    """Return the incident of a person's own taint; None without one."""
+    return next((each for each in tainting(record) if each.by_person), None)
 
 
 def _failures(record: NodeRecord) -> list[Incident]:
