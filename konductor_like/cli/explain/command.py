@@ -64,7 +64,8 @@ def explain(
     runs other rules.
     """
     from konductor_like.cli.explain import fault
-    from konductor_like.cli.explain.runbook import runbook_of
+    from konductor_like.cli.explain.runbook import runbook_of, runbooks
+    from konductor_like.cli.similar_names import did_you_mean
     from konductor_like.detection import Detector
 
     if len(what) == 2 and what[0] == "node" and source is None:
@@ -98,6 +99,9 @@ def explain(
                 status=Exit.USAGE,
             )
     except fault.NoFaultError as error:
+        if suggestion := did_you_mean([text], runbooks(), numbered=False):
+            error.hint = suggestion
+            raise
         _show_node(_explain_word(text, kubeconfig, context, error), output)
     else:
         if kubeconfig or context:
@@ -129,12 +133,15 @@ def _explain_node(
     """Explain a node. Raises ``missing`` if the cluster has no such node, KubeConfigError or KubeError."""
     from konductor_like.cli import session
     from konductor_like.cli.explain.node import explain_node
+    from konductor_like.cli.similar_names import did_you_mean
     from konductor_like.cli.status.report import collect
     from konductor_like.cluster.api.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         fleet = collect(client, settings)
         if name not in fleet.nodes:
+            if suggestion := did_you_mean([name], fleet.nodes):
+                missing.hint = suggestion
             raise missing
         return explain_node(name, fleet, digest_of(settings.rules_file))
 

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Literal
 
 from konductor_like.cli import session
 from konductor_like.cli.columns import count
-from konductor_like.cli.errors import FIND_NODE
 from konductor_like.cli.options import DryRun, tell_if_verbose
 from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
 from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.similar_names import missing_node_hints
 from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, ServerDryRunClient, node_path
 from konductor_like.cluster.api.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, event_subject
@@ -138,10 +138,11 @@ class NodeWrites(ABC):
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)
                 raise
-        for name, state in states:
-            if state is None:
-                self.fail(name, "not found")
-                self._hints[FIND_NODE] = None
+        missing = [name for name, state in states if state is None]
+        for name in missing:
+            self.fail(name, "not found")
+        if missing:
+            self._hints.update(dict.fromkeys(missing_node_hints(self.client, missing)))
         return [state for _, state in states if state is not None]
 
     def _read(self, name: str) -> NodeState | None:

@@ -149,6 +149,8 @@ def _show(report: StatusReport, output: Output, view: View) -> None:
             say(status_lines(report, view, Screen.of(sys.stdout)))
     for name in report.missing:
         tell(f"node/{name} not found")
+    if report.suggestion:
+        tell(f"hint: {report.suggestion}")
     for name in report.ordinary:
         tell(f"node/{name} has no GPU and no record")
     if not (report.nodes or report.missing or report.ordinary):
