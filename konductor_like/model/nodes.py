@@ -27,6 +27,8 @@ UNSHARED = "replicas=1"
 """The layout (:attr:`GpuCount.layout`) of GPUs that the device plugin does not share."""
 OPERATOR_RULE = "operator"
 """The rule of the incident of a person's own taint; no line of a log has this rule."""
+PERSONS_TAINT = "a person's taint"
+"""The name of that incident for people, everywhere."""
 
 
 class IncidentState(StrEnum):

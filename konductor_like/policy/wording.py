@@ -8,6 +8,7 @@ from datetime import datetime
 
 from konductor_like.model import (
     OPT_OUT_LABEL,
+    PERSONS_TAINT,
     Act,
     BrakeState,
     ControlAct,
@@ -27,7 +28,7 @@ from konductor_like.model.time import SECOND_NS, moment_of, stamp
 def name_of(incident: Incident) -> str:
     """Return an incident's name: ``xid 79 on GPU 0000:4e:00``."""
     if incident.by_person:
-        return "a person's taint"
+        return PERSONS_TAINT
     what = incident.kind.value if incident.code is None else f"{incident.kind.value} {incident.code}"
     if incident.code is None and "." in incident.key.rule:
         what = incident.key.rule.replace(".", " ").replace("_", " ")

@@ -96,6 +96,9 @@ class NodeExplanation:
                 return [reset]
             case Health.SUSPECT:
                 return [f"konductor-like ack {name} --reason '...'"]
+            case Health.IGNORED:
+                label = f"kubectl label node {name} {OPT_OUT_LABEL}-"
+                return [reset, label] if self.report.is_broken else [label]
             case _:
                 return []
 

@@ -101,11 +101,7 @@ def assess_fleet(
     mine: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in evidence:
         mine[each.node].append(each)
-    known = {
-        name: records.get(name) or states[name].record
-        for name in names
-        if name in states and not states[name].opted_out
-    }
+    known = {name: records.get(name) or states[name].record for name in names if name in states}
     deferred = {
         name: keys
         for name, record in known.items()

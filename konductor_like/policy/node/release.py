@@ -38,7 +38,7 @@ from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.covers import with_part_covers
 from konductor_like.policy.node.gpu_counts import with_accepted
-from konductor_like.policy.node.health import Health, health_of, tainting
+from konductor_like.policy.node.health import Health, tainting
 from konductor_like.policy.node.lifecycle import (
     DEFAULTS,
     Facts,
@@ -48,7 +48,7 @@ from konductor_like.policy.node.lifecycle import (
     is_failure,
     times_out,
 )
-from konductor_like.policy.node.needs import need_of
+from konductor_like.policy.node.needs import labels_of
 from konductor_like.policy.wording import act_of, name_of
 
 RELEASES_KEPT = 5
@@ -177,7 +177,7 @@ def release_part(
         act=act_of(state, released.verb, at),
     )
     tainted = state.tainted and not untaints
-    health = health_of(record, tainted=tainted)
+    health, needs = labels_of(record, state, tainted=tainted)
     stays = f" The taint stays, for {listed(list(map(name_of, reasons)), 3)}." if tainted else ""
     message = f"{names} released by {by}" + (f": {reason}" if reason else "") + f".{stays}"
     return Change(
@@ -185,7 +185,7 @@ def release_part(
         verb=released.verb,
         record=record,
         health=health,
-        needs=need_of(record, tainted=tainted),
+        needs=needs,
         suspect_taint=state.suspect_tainted and health is Health.SUSPECT,
         event=released.event,
         message=f"{message} {warning}" if warning else message,
