@@ -41,6 +41,23 @@ def test_what_taints_needs_more_than_nothing(catalog: Catalog) -> None:
     ] == []
 
 
+def test_the_evidence_is_saved_before_a_reboot_or_a_replacement_of_nvidias_hardware_only(
+    catalog: Catalog,
+) -> None:
+    entries = [*catalog.xids.values(), *catalog.sxids.values(), *catalog.recovery_actions.values()]
+    entries += [rule.entry for rule in catalog.kernel_rules if rule.entry]
+    saved = {each.rule for each in entries if "`nvidia-bug-report.sh`" in each.advice.text}
+    others = {each.rule for each in entries if each.rule.partition(".")[0] in ("amd", "ib", "neuron")}
+    jobs = {each.rule for each in entries if each.severity is Severity.APPLICATION}
+    rebooted = {Needs.REBOOT, Needs.REPLACEMENT}
+    needing = {e.rule for e in entries if e.severity is Severity.FATAL and e.advice.needs in rebooted}
+    keys_lost = "xid.151"  # of a virtual machine; its hardware is not suspect
+
+    assert not saved & (others | jobs | {"xid.63", keys_lost})
+    assert needing - others - {keys_lost} <= saved
+    assert {"xid.48", "xid.95", "xid.119"} <= saved
+
+
 @pytest.mark.parametrize("code", NEVER_TAINT_ALONE)
 def test_an_applications_xid_never_taints_by_default(catalog: Catalog, code: int) -> None:
     assert not catalog.xid(code).severity.taints
