@@ -272,7 +272,8 @@ def test_every_surface_tells_the_same_fault_need_and_advice(story: str) -> None:
         return
 
     bus = node["fault"]["gpu"]
-    assert name == ("a person's taint" if node["fault"]["name"] == "operator" else _named(node["fault"]))
+    assert name == ("a person's taint" if node["fault"]["rule"] == "operator" else _named(node["fault"]))
+    assert node["fault"]["name"] == name.partition(" on GPU ")[0]
     if needs != "none" and needs != "replacement":
         assert text["Needs"].startswith(f"{needs} ({name})")
     [row] = [line for line in lines if line.startswith("gpu-1 ")]

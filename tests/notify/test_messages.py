@@ -23,6 +23,7 @@ from konductor_like.notify.messages import (
 )
 from konductor_like.notify.news import KINDS, Kind, News, Out, fault_words, news_of_fleet, news_of_freed
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.needs import REPEAT_ADVICE
 from konductor_like.policy.operator import operator_taint
 from tests.notify.scenes import event, news_in, news_of, tainted_node
 from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node
@@ -76,9 +77,7 @@ def test_a_node_that_fails_again_after_its_reboot_is_a_message_with_the_new_need
     title, text, runbook, _ = text_of(message).splitlines()
     assert title == "gpu-7 worse · Xid 79, GPU lost · now needs inspection · 1 of 10 out"
     assert "gpu-7: The fault came back after its need was met by the reboot seen at " in text
-    assert text.endswith(
-        "A reboot did not help. Drain the node and have its hardware checked. Needs: inspection."
-    )
+    assert text.endswith(f"{REPEAT_ADVICE} Needs: inspection.")
     assert runbook.endswith("Runbook: konductor-like explain GPUFaultWorsened.")
     [news] = message.news
     assert (news.needs, news.rule, news.kind.urgent) == ("inspection", "xid.79", True)

@@ -93,7 +93,7 @@ class Facts:
     now: datetime
     """The time in UTC, by the API server's clock if it is known."""
     settings: Settings
-    """The settings of this command, with the watched namespaces of the controller if they are known."""
+    """The settings of this command, with the controller's for queries of Loki where this shell sets none."""
     cluster: Cluster | Unseen
     rights: Mapping[str, str] | Unseen
     """By the commands that need them, the rights that the caller does not have."""

@@ -39,7 +39,7 @@ from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.fleet.brake import held_back
 from konductor_like.policy.fleet.deleted_nodes import MACHINES_MOST
 from konductor_like.policy.node.incidents import QUIET_REASONS
-from konductor_like.policy.node.needs import need_of, tainted_by
+from konductor_like.policy.node.needs import labels_of, tainted_by
 from konductor_like.policy.recovery.guards import Guard
 from konductor_like.policy.recovery.returns import is_stopped, stop_words
 from konductor_like.policy.wording import name_of, why_held
@@ -272,7 +272,7 @@ class Report:
         on_probation = sum(state.record.life.on_probation for state in nodes.values())
         self._metrics.on_probation.set(on_probation)
         recorded = (state for state in nodes.values() if not state.record.empty)
-        needing = Counter(need_of(state.record, tainted=state.tainted) for state in recorded)
+        needing = Counter(labels_of(state.record, state, tainted=state.tainted)[1] for state in recorded)
         for needs in Needs:
             self._metrics.needing.labels(needs.value).set(needing[needs])
         for name in sorted(self._tainted.keys() - tainted.keys()):
