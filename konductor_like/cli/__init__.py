@@ -30,5 +30,8 @@ def kubectl_complete() -> int:
     }
     sys.argv = [words[0]]
     main()
+    from konductor_like.cli.output import close_quietly
+
     sys.stdout.write(":4\n")
+    close_quietly()
     return 0

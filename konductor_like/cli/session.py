@@ -6,6 +6,7 @@ import getpass
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 
 from konductor_like.build import Program, this_program
 from konductor_like.cli.errors import CommandError
+from konductor_like.cli.output import warn
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeError
 from konductor_like.cluster.lease.election import read_lease
@@ -29,6 +31,8 @@ from konductor_like.settings import Settings
 from konductor_like.settings_report import explain_settings_error
 
 Client = TypeVar("Client", bound=ReadOnlyKubeClient)
+SILENT_SECONDS = 5.0
+"""Seconds without any answer of the API server after which a command says so."""
 _UNREADABLE = "the controller's settings are not known: the Lease that carries them cannot be read"
 _NEVER = "the controller's settings are not known: no controller has ever run"
 _NOT_PUBLISHED = (
@@ -232,7 +236,26 @@ def connected(
     """Connect a client of this kind, and load the settings. Raises CommandError or KubeConfigError."""
     settings = load_settings()
     with closing(kind.connect(kubeconfig, context, settings.kube_timeout_seconds)) as client:
-        yield client, settings
+        client.give_up_early()
+        with _told_of_silence(client):
+            yield client, settings
+
+
+@contextmanager
+def _told_of_silence(client: ReadOnlyKubeClient) -> Iterator[None]:
+    """Tell the person once if the server has answered nothing for some seconds."""
+
+    def tell() -> None:
+        if not client.answered:
+            warn(f"no answer yet from {client.server} after {SILENT_SECONDS:g} s")
+
+    timer = threading.Timer(SILENT_SECONDS, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def lease_namespace(client: ReadOnlyKubeClient, settings: Settings) -> str:

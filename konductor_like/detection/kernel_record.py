@@ -145,6 +145,9 @@ which is not printable, such as one in the name of a process. Loki is asked for 
 _BYTES = re.compile(r'"MESSAGE":(\[\d[\d, ]*\])')
 _PLAIN_NAME = re.compile(r"[\w.-]*")
 
+_NUMBERED = re.compile(r"\{\d{1,10}\}", re.ASCII)
+"""A record of firmware begins so, as in ``{1}[Hardware Error]: event severity: fatal``; it is no JSON."""
+
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ESCAPE = re.compile(r"(?:\\x[0-9a-f]{2})+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -178,6 +181,8 @@ def open_record(text: str) -> KernelRecord | None:
             text = _strip_prefixes(text, around)
             if not text.startswith(_WRAPPED_STARTS):
                 break
+        if _NUMBERED.match(text):
+            break
         inner = _open_wrapper(text)
         if inner is None and text.startswith("{"):
             return None

@@ -88,9 +88,9 @@ class LoopbackServer:
 
     def stop(self) -> None:
         """Close the port and every connection, and wait for all threads. Harmless if not started."""
+        self.stopping.set()
         if self._listener is None or self._thread is None:
             return
-        self.stopping.set()
         self._listener.shutdown()
         self._listener.hang_up()
         self._listener.server_close()

@@ -122,7 +122,7 @@ def test_an_error_in_a_rule_names_rule_field_and_line(
     path = folder / "kernel_rules.yaml"
     path.write_text(path.read_text(encoding="utf-8") + RULE.replace(old, new, 1), encoding="utf-8")
     error = refusal(folder)
-    assert str(error).startswith(f"kernel_rules.yaml:{error.line}, rule 14 (nvrm.new), {field}: ")
+    assert str(error).startswith(f"kernel_rules.yaml:{error.line}, rule 19 (nvrm.new), {field}: ")
     assert reason in str(error)
     assert error.line is not None
     assert field in path.read_text(encoding="utf-8").splitlines()[error.line - 1]

@@ -96,6 +96,9 @@ class _LokiWire:
         self._headers = {name.lower(): value for name, value in headers.items()}
         self._date = date
 
+    def close(self) -> None:
+        """No connection to close."""
+
     @contextmanager
     def stream(self, method: str, url: str, **parts: Any) -> Iterator[_LokiAnswer]:
         fields = parts.get("params") or parts.get("data") or {}
@@ -179,6 +182,9 @@ class _KubeWire:
     def authorization(self) -> str:
         return "Bearer t"  # the same when loaded again, so a 401 stays one
 
+    def close(self) -> None:
+        """No connection to close."""
+
     def send(
         self,
         method: str,
@@ -187,10 +193,11 @@ class _KubeWire:
         content_type: str | None,
         left: Callable[[], float],
         accept: str,
-        _further: object,
+        further: Mapping[str, str],
     ) -> Any:
         url = urlsplit(target)
         headers = {"user-agent": self._agent, "accept": accept}
+        headers |= {name.lower(): value for name, value in further.items()}
         if content_type is not None:
             headers["content-type"] = content_type
         data = b"" if body is None else json.dumps(body).encode()

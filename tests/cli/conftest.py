@@ -62,12 +62,12 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 @pytest.fixture
-def facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Site], Facts]:
-    """Return a function that runs a site and gathers its facts."""
+def facts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Site], Facts]:
+    """Return a function that gathers the facts of a site, without sockets."""
     forget_settings(monkeypatch)
 
     def gathered(site: Site) -> Facts:
-        with site.serving(tmp_path) as environment:
+        with site.in_memory(monkeypatch) as environment:
             for name, value in environment.items():
                 monkeypatch.setenv(name, value)
             return facts_of()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from konductor_like.cli.doctor import gather as gathering
 from konductor_like.cli.doctor.facts import Facts
 from konductor_like.cli.doctor.gather import gather
 from konductor_like.cli.session import load_settings
-from konductor_like.cluster.api.client import KubeClient
+from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.lease.annotations import CONTROLS_ANNOTATION, LeasePayload, with_act
 from konductor_like.cluster.lease.election import LeaderLease
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings
@@ -23,11 +27,14 @@ from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.controls import ControlAct
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.access import Rule
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.loki import LokiServer, shipped
 from konductor_like.sandbox.loki.limits import LokiLimits
+from konductor_like.sandbox.server import LoopbackServer
+from tests.chaos.wire import KUBE, LOKI, Exchange, NoConnectionError, kube_client, loki_client
 from tests.cli.scenes import settings_of
 from tests.manifests.policy import StoredPolicies
 from tests.manifests.roles import CONTROLLER, rules_of
@@ -43,7 +50,7 @@ class Site:
     """The parts of a site, each whole; a test changes one."""
 
     nodes: list[dict[str, Any]] = field(
-        default_factory=lambda: [*map(make_node, GPU_NODES), make_cpu_node("cpu-1")]
+        default_factory=lambda: [*map(_small_node, GPU_NODES), make_cpu_node("cpu-1")]
     )
     objects: dict[str, dict[str, Any]] = field(default_factory=lambda: whole_objects())
     """By ``table/name``."""
@@ -96,32 +103,47 @@ class Site:
     @contextmanager
     def serving(self, folder: Path) -> Iterator[dict[str, str]]:
         """Run both stand-ins, and yield the environment of the person who calls the doctor."""
-        now = datetime.now(UTC)
-        policies = StoredPolicies()
-        with (
-            KubernetesServer(nodes=self.nodes, admission=policies) as kube,
-            LokiServer(
-                limits=replace(self.limits, max_behind_stream_seconds=10**6), auth_enabled=self.tenants
-            ) as loki,
-        ):
-            policies.server = kube
-            kube.access.add_user(CONTROLLER, self.account)
-            for key, each in self.objects.items():
-                kube.put(key.partition("/")[0], each)
-            for each in self.pods:
-                kube.put_pod(each)
-            self._ship(loki, now)
-            if self.lease:
-                with closing(KubeClient.connect(str(kube.kubeconfig(folder / "admin")), None, 10)) as client:
-                    self._publish(kube, client, now)
-            kubeconfig = kube.kubeconfig(folder / "kubeconfig", kube.access.add_user("kim", self.rules))
+        kube, loki, token = self._servers()
+        with kube, loki:
+            kubeconfig = kube.kubeconfig(folder / "kubeconfig", token)
             self.before(kube, loki)
-            yield {
-                "KUBECONFIG": str(kubeconfig),
-                "LOG_ENDPOINT": loki.url,
-                "WATCHED_NAMESPACES": "team-a",
-                **self.environment,
-            }
+            yield {"KUBECONFIG": str(kubeconfig), "LOG_ENDPOINT": loki.url, **self._settings()}
+
+    @contextmanager
+    def in_memory(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+        """Let the clients reach both stand-ins without sockets, which costs a third; else as ``serving``."""
+        kube, loki, token = self._servers()
+        exchange = _exchange({KUBE: kube._http, LOKI: loki._http}, token)
+        agent, steady = "doctor", time.monotonic
+        connect = ReadOnlyKubeClient.connect  # finds no file
+        found = staticmethod(
+            lambda path, *rest: connect(path, *rest) if path else kube_client(exchange, agent, _no_date)
+        )
+        monkeypatch.setattr(ReadOnlyKubeClient, "connect", found)
+        here = partial(loki_client, exchange=exchange, date=_no_date, steady=steady)
+        monkeypatch.setattr(gathering, "LokiClient", lambda settings, _: here(settings))
+        self.before(kube, loki)
+        yield {"KUBECONFIG": "", "LOG_ENDPOINT": "http://loki.test", **self._settings()}
+
+    def _settings(self) -> dict[str, str]:
+        return {"WATCHED_NAMESPACES": "team-a", **self.environment}
+
+    def _servers(self) -> tuple[KubernetesServer, LokiServer, str]:
+        """Return both stand-ins with this site's content, and the person's token."""
+        now, policies = datetime.now(UTC), StoredPolicies()
+        limits = replace(self.limits, max_behind_stream_seconds=10**6)
+        kube = policies.server = KubernetesServer(nodes=self.nodes, admission=policies)
+        loki = LokiServer(limits=limits, auth_enabled=self.tenants)
+        kube.access.add_user(CONTROLLER, self.account)
+        for key, each in self.objects.items():
+            kube.put(key.partition("/")[0], each)
+        for each in self.pods:
+            kube.put_pod(each)
+        self._ship(loki, now)
+        if self.lease:
+            exchange = _exchange({KUBE: kube._http}, kube.access.admin_token)
+            self._publish(kube, kube_client(exchange, self.holder, _no_date), now)
+        return kube, loki, kube.access.add_user("kim", self.rules)
 
     def _ship(self, loki: LokiServer, now: datetime) -> None:
         for place, (node, name) in enumerate(self.names.items()):
@@ -178,6 +200,27 @@ class Site:
         lease.renew(LeasePayload(since, coverage, attempts=attempts if self.publishes else None))
 
 
+def _exchange(servers: Mapping[str, LoopbackServer], token: str) -> Exchange:
+    """Return what carries a person's requests to the stand-ins, with the mishaps that these have planned."""
+
+    def carry(server: str, request: Request, timeout_seconds: float) -> Reply:  # noqa: ARG001  # nothing takes time
+        http = servers[server]
+        if http.stopping.is_set():
+            raise NoConnectionError
+        mishap = http.mishaps.take(request)
+        if mishap is not None:
+            return mishap.spoil(Reply())
+        if server == KUBE:
+            request = replace(request, headers={**request.headers, "authorization": f"Bearer {token}"})
+        return http.handle(request)
+
+    return carry
+
+
+def _no_date() -> str:
+    return ""
+
+
 def _beat(wall: datetime) -> str:
     return f"kmsg/1 heartbeat boot={BOOT} seq=4711 uptime=1000.000001 wall={wall:%Y-%m-%dT%H:%M:%S.%fZ}"
 
@@ -210,6 +253,15 @@ def deployment(namespace: str, name: str, *arguments: str, replicas: int = 1) ->
         "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
         "status": {"readyReplicas": replicas},
     }
+
+
+def _small_node(name: str) -> dict[str, Any]:
+    """Return a GPU node without what only makes it large: the policies copy each Node in many steps."""
+    node = make_node(name)
+    node["status"].pop("images"), node["metadata"].pop("managedFields")
+    labels = node["metadata"]["labels"].items()
+    node["metadata"]["labels"] = {key: value for key, value in labels if "feature.node" not in key}
+    return node
 
 
 def whole_pods() -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ It uses a policy's request rules, conditions, variables and validations, and its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import cel
@@ -88,19 +89,31 @@ def denial(
         "oldObject": _plain(review.old_object),
         "request": {"userInfo": {"username": review.user}, "operation": review.operation},
     }
+    context = cel.Context(variables=known)  # made once: each copy of two Nodes takes milliseconds
+    variables: dict[str, Any] = {}
+
+    def evaluated(part: Mapping[str, Any]) -> Any:
+        if "variables." in part["expression"]:
+            context.add_variable("variables", variables)
+        return _program(part["expression"]).execute(context)
+
     try:
-        if not all(cel.evaluate(each["expression"], known) for each in spec["matchConditions"]):
+        if not all(map(evaluated, spec["matchConditions"])):
             return ""
         on_validated()
-        known["variables"] = {}
         for variable in spec["variables"]:
-            known["variables"][variable["name"]] = cel.evaluate(variable["expression"], known)
+            variables[variable["name"]] = evaluated(variable)
         for validation in spec["validations"]:
-            if not cel.evaluate(validation["expression"], known):
+            if not evaluated(validation):
                 return Denial(denied + validation["message"], reason or validation["reason"])
     except (ValueError, TypeError, KeyError, RuntimeError) as error:  # cel raises any of these
         return "" if spec["failurePolicy"] == "Ignore" else f"{denied}expression resulted in error: {error}"
     return ""
+
+
+@cache
+def _program(expression: str) -> Any:
+    return cel.compile(expression)
 
 
 def _selects(constraints: Mapping[str, Any], review: Review) -> bool:

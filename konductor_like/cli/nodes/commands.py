@@ -231,10 +231,11 @@ def rule_of(typed: str) -> str:
     """
     from konductor_like.catalog import load_catalog
     from konductor_like.catalog.fault_names import parse_fault_name
-    from konductor_like.model import OPERATOR_RULE
+    from konductor_like.model import OPERATOR_RULE, PERSONS_TAINT
 
     name, meant = parse_fault_name(typed, load_catalog())
     own = typed.strip().lower()
+    own = OPERATOR_RULE if own == PERSONS_TAINT else own
     if name is None and own != OPERATOR_RULE and not _OWN_RULE.fullmatch(own):
         hint = (
             f"did you mean {' or '.join(meant)}?"

@@ -46,6 +46,8 @@ class StatusReport:
     """Names that the person gave and that the cluster does not have."""
     ordinary: tuple[str, ...] = ()
     """Names that the person gave, of nodes with neither a GPU nor a record or taint of ours."""
+    jobs_problem: str = ""
+    """Why the jobs of broken nodes are not all known; empty if they are, or if nobody asked."""
     stale: str = ""
     """Why a report of ``--watch`` may be older than ``now``; empty if it is not."""
 

@@ -94,6 +94,15 @@ class ReadOnlyKubeClient:
         """Seconds by which the server's clock is ahead of ours, by its latest answer; 0 while they agree."""
         return self._transport.clock_ahead_seconds
 
+    @property
+    def answered(self) -> bool:
+        """Whether the server has answered any request, if only with an error."""
+        return self._transport.answered
+
+    def give_up_early(self) -> None:
+        """Let all requests fail at once after a first one without an answer: no person waits for more."""
+        self._transport.gives_up = True
+
     def dry_run_as(self, user: str) -> ServerDryRunClient:
         """Return a client over the same connection for requests in the name of a user; it stores nothing.
 

@@ -165,6 +165,12 @@ class Transport:
         """Seconds by which the server's clock is ahead of ours, by its latest answer; 0 while they agree."""
         self.headers: Mapping[str, str] = {}
         """Further headers of all requests."""
+        self.answered = False
+        """Whether the server has answered any request, if only with an error."""
+        self.gives_up = False
+        """Whether all requests fail at once after a first one without an answer: right for a command whose
+        person waits, wrong for a process that stays."""
+        self._silent = False
 
     def acting_as(self, user: str) -> Transport:
         """Return a transport over the same connection whose requests the server treats as this user's."""
@@ -250,6 +256,8 @@ class Transport:
         accept: str = JSON,
     ) -> Any:
         connection, end = self.connection, self._clock() + timeout
+        if self._silent and self.gives_up:
+            raise KubeTimeout(f"cannot {what}: {connection.host} gave no answer in time")
         write = _stores(method, path)
         target = f"{path}?{urlencode(params, quote_via=quote)}" if params else path
 
@@ -270,6 +278,7 @@ class Transport:
                 answer = self.connection.send(
                     method, target, body, content_type, remaining_seconds, accept, self.headers
                 )
+        self.answered = True
         return answer
 
     def _log_in_again(self, refused: Connection) -> bool:
@@ -303,8 +312,10 @@ class Transport:
         except ApiException as error:  # a TLS failure; the client gives it status 0
             raise KubeUnreachable(f"{failed}: {excerpt(str(error.reason))}", hint=_TLS_HINT) from error
         except (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError) as error:
+            self._silent = type(error) is http.ConnectTimeoutError and not self.answered  # and not refused
             raise KubeUnreachable(f"{failed} cannot be reached: {_cause(error)}") from error
         except http.ReadTimeoutError as error:
+            self._silent = not self.answered
             raise KubeTimeout(f"{failed} gave no answer in time", outcome_unknown=write) from error
         except (http.LocationValueError, http.URLSchemeUnknown) as error:
             raise KubeConfigError(f"{failed} is not a usable address: {excerpt(str(error))}") from error
