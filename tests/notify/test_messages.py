@@ -388,6 +388,8 @@ def test_a_message_about_a_kernel_log_has_no_number_and_a_fault_without_a_need_n
         "gpu-1: kernel log silent",
         "gpu-1 out of service · Xid 79, GPU lost · 1 of 10 out",
     ]
+    [fleet_wide] = grouped(news_of_fleet(EventReason.SILENT, "Many logs are silent.", "", at(0), out))
+    assert fleet_wide.headline == "Many logs are silent"
 
 
 @pytest.mark.parametrize(
