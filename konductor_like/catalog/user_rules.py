@@ -72,7 +72,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     """Check a file and lay it over ``base``. Raises RulesError with every error in it."""
     content = read_rule_file(text, file)
     names = [str(record.fields.get("id")) for record in content.rules]
-    problems: list[CatalogError] = []
+    problems = list(content.problems)
     catalog = base
     for override in content.overrides:
         try:

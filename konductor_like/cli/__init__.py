@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 import sys
+from contextlib import suppress
 
 
 def main() -> int:
@@ -32,6 +33,7 @@ def kubectl_complete() -> int:
     main()
     from konductor_like.cli.output import close_quietly
 
-    sys.stdout.write(":4\n")
+    with suppress(BrokenPipeError):  # `… | head -1`
+        sys.stdout.write(":4\n")
     close_quietly()
     return 0

@@ -142,10 +142,15 @@ def can_answer() -> bool:
 
 def ask(question: str) -> bool:
     """Ask on standard error (standard output is for data); every answer except y and yes means no."""
+    return ask_text(question).lower() in ("y", "yes")
+
+
+def ask_text(question: str) -> str:
+    """Ask on standard error, and return the line that the person types, without blanks around it."""
     sys.stdout.flush()
     sys.stderr.write(printable(question))
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return sys.stdin.readline().strip()
 
 
 def harden() -> None:

@@ -17,6 +17,7 @@ from konductor_like.cluster.api.errors import KubeConfigError, KubeConflict, Kub
 from konductor_like.cluster.api.transport import JsonObject
 from konductor_like.cluster.events import NAMESPACE as EVENTS_NAMESPACE
 from konductor_like.cluster.published import Published
+from konductor_like.settings import Settings
 
 LEASES = "coordination.k8s.io"
 ACCOUNT = "konductor-like"
@@ -61,15 +62,25 @@ def controller_permissions(namespace: str, lease_name: str) -> tuple[Permission,
     )
 
 
-def looking_permissions(*, pods: bool) -> tuple[Permission, ...]:
-    """Return what the controller can do without: jobs of pods, if it asks for them, and GPUs in slices."""
-    slices = Permission("list", "resourceslices", "resource.k8s.io")
-    return (Permission("list", "pods"), slices) if pods else (slices,)
+def optional_permissions(settings: Settings | Published | None) -> tuple[Permission, ...]:
+    """Return what the controller can do without: jobs of pods, GPUs in slices, parts that are off by default.
+
+    None stands for settings that are not known.
+    """
+    optional = {
+        Permission("list", "pods"): settings is None or settings.ask_for_pods,
+        Permission("list", "resourceslices", "resource.k8s.io"): True,
+        Permission("patch", "nodes/status"): settings is not None and settings.node_condition,
+        Permission("create", "events"): settings is not None and settings.job_events,
+    }
+    return tuple(each for each, is_on in optional.items() if is_on)
 
 
-def all_permissions(namespace: str, lease_name: str, *, pods: bool) -> tuple[Permission, ...]:
+def all_permissions(
+    namespace: str, lease_name: str, settings: Settings | Published | None
+) -> tuple[Permission, ...]:
     """Return what the controller needs, then what it can do without."""
-    return (*controller_permissions(namespace, lease_name), *looking_permissions(pods=pods))
+    return (*controller_permissions(namespace, lease_name), *optional_permissions(settings))
 
 
 def people_permissions(namespace: str, lease_name: str) -> dict[str, tuple[Permission, ...]]:

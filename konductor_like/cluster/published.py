@@ -1,7 +1,7 @@
 """The controller's settings and its build, as it publishes them on the Lease for the command line.
 
-Only the settings named here are published: numbers, label names, selectors of nodes, watched namespaces.
-Loki's address and credentials and the paths of files are never published.
+Only the settings named here are published: numbers, label names, selectors of nodes and of streams, watched
+namespaces. Loki's address, tenant and credentials and the paths of files are never published.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ _LATER: Mapping[str, type] = {
     "node_condition": str,
 }
 """Settings that ``doctor`` needs; a controller of an earlier version does not publish them."""
+LOKI_NAMES = ("kernel_selector", "extra_matchers", "node_label", "namespace_label")
+"""Settings of the queries of Loki, which ``doctor`` takes over for its own queries. A controller of an
+earlier version does not publish them, nor does one whose selectors are too long."""
 _TEXTS = ("gpu_node_selector", "node_selector", "pool_label", "domain_label")
 
 
@@ -66,6 +69,11 @@ class Published:
     ask_for_pods: bool = True
     job_events: bool = False
     node_condition: str = ""
+    kernel_selector: str = ""
+    """Empty if the settings of ``LOKI_NAMES`` are not known."""
+    extra_matchers: str = ""
+    node_label: str = ""
+    namespace_label: str = ""
 
 
 def published(settings: Settings, *, by: str, version: str, rules_digest: str) -> Published:
@@ -78,26 +86,25 @@ def published(settings: Settings, *, by: str, version: str, rules_digest: str) -
         stale_seconds=settings.heartbeat_stale_seconds,
         namespaces=settings.watched_namespaces[:NAMESPACES_MOST],
         further_namespaces=len(settings.watched_namespaces[NAMESPACES_MOST:]),
-        **_of(settings, (*_TEXTS, *_LATER)),
+        **_of(settings, (*_TEXTS, *_LATER, *LOKI_NAMES)),
     )
 
 
 def encode_settings(settings: Published) -> str:
     """Return the annotation. If the selectors make it longer than ``BYTES_MOST``, it reports only that."""
     who = {"v": _VERSION, "by": settings.by, "version": settings.version, "rules": settings.rules_digest}
-    text = dumps(
-        {
-            **who,
-            "stale_seconds": settings.stale_seconds,
-            "policy": {name: getattr(settings.policy, name) for name in _POLICY},
-            "nodes": {name: getattr(settings, name) for name in _TEXTS},
-            "namespaces": list(settings.namespaces),
-            "further_namespaces": settings.further_namespaces,
-            **{name: getattr(settings, name) for name in _LATER},
-        }
-    )
-    if len(text) <= BYTES_MOST:
-        return text
+    found = {
+        **who,
+        "stale_seconds": settings.stale_seconds,
+        "policy": {name: getattr(settings.policy, name) for name in _POLICY},
+        "nodes": {name: getattr(settings, name) for name in _TEXTS},
+        "namespaces": list(settings.namespaces),
+        "further_namespaces": settings.further_namespaces,
+        **{name: getattr(settings, name) for name in _LATER},
+    }
+    for more in ({"loki": _of(settings, LOKI_NAMES)}, {}):
+        if len(text := dumps({**found, **more})) <= BYTES_MOST:
+            return text
     return dumps({**who, "problem": "the controller's selectors are too long for the Lease annotation"})
 
 
@@ -111,6 +118,8 @@ def decode_settings(text: str) -> tuple[Published | None, str | None]:
         return None, problem
     nodes = fields.inner("nodes")
     later: dict[str, Any] = {name: fields.get(name, kind) for name, kind in _LATER.items()}
+    loki = fields.inner("loki")
+    later |= {name: loki.get(name, str) for name in LOKI_NAMES}
     found = Published(
         by=fields.get("by", str) or "",
         version=fields.get("version", str) or "",
@@ -137,7 +146,7 @@ def decode_program(text: str) -> tuple[tuple[str, Program] | None, str | None]:
     return (None, fields.problem) if fields.problem else ((by, Program(version, build)), None)
 
 
-def _of(settings: Settings, names: Iterable[str]) -> dict[str, Any]:
+def _of(settings: Settings | Published, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in names}
 
 

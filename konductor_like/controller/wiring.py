@@ -117,10 +117,10 @@ def open_controller(
         loki = exits.enter_context(closing(LokiClient(settings, patience)))
         client = kind.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
         exits.enter_context(closing(client))
-        slices, attempts = ResourceSlices(client), AttemptLog()
+        slices, attempts = ResourceSlices(client), AttemptLog(silent_seconds=loki.silent_seconds)
         decode = node_decoder(settings, slices.nodes)
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
-        needed = all_permissions(namespace, settings.lease_name, pods=settings.ask_for_pods)
+        needed = all_permissions(namespace, settings.lease_name, settings)
         needed = needed if isinstance(client, KubeClient) else ()  # a dry run has no Lease to show them on
         store = NodeStore(
             client, decode, slices=slices, between=lambda: note_rights(attempts, client, needed)

@@ -26,12 +26,12 @@ def steps(controller: RunningController, stage: Stage) -> Iterator[Step]:
     nodes, limit = stage.gpu_nodes, _out_most(len(stage.gpu_nodes))
     row = nodes[-limit:]
     job = stage.jobs[0] if stage.jobs else Job("", ())
-    others = [name for name in nodes if name not in (*job.nodes, *row)]
+    busy = sum(len(job.nodes) for job in stage.jobs)
+    others = [name for name in nodes[: busy or None] if name not in (*job.nodes, *row)]
     spread = others[:: len(others) // (2 * (limit // 3))]
     fatal, suspect = spread[: limit // 3], spread[limit // 3 : 2 * (limit // 3)]
     alone = {job.nodes[len(job.nodes) // 3]} if job.nodes else set()
     singles = alone | set(fatal)
-    busy = sum(len(job.nodes) for job in stage.jobs)
     yield Step(
         f"The controller starts; {len(nodes)} GPU nodes are healthy"
         + (f", and {len(stage.jobs)} jobs run on {busy} of them." if stage.jobs else "."),

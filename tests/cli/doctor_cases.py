@@ -7,20 +7,23 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.kubernetes.access import admit_all
 from konductor_like.sandbox.kubernetes.errors import matching
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node
-from konductor_like.sandbox.loki import HTML_ANSWER
 from tests.cli.doctor_damages import (
-    AUTOSCALER,
     BINDING,
+    CONDITION_POLICY,
+    EVENTS_POLICY,
     FIRST,
+    MAX_STREAMS,
     NO_DRY_RUN,
     NO_TAINT,
+    NOT_LOKI,
     NOT_SERVED,
+    OTHER_MATCHERS,
+    OTHER_SELECTOR,
     PAUSE,
+    POD_RULES,
     POLICY,
     RECENTLY_NAMELESS,
     RECENTLY_SHORT,
-    SECOND,
     SELECTING_NONE,
     THIRD,
     UNWRITTEN,
@@ -34,16 +37,16 @@ from tests.cli.doctor_damages import (
     for_another_account,
     for_pods,
     kube,
-    limits,
     loki,
+    optional_parts,
     policy_with,
     put,
     remove,
-    rename,
     selecting_few,
     warned,
 )
-from tests.cli.doctor_site import GPU_NODES, daemonset, deployment, pod
+from tests.cli.doctor_log_cases import LOG_CASES
+from tests.cli.doctor_site import GPU_NODES, deployment
 from tools.manifests.manifests import documents
 
 CASES = [
@@ -245,15 +248,123 @@ CASES = [
     ),
     broken(
         "the policy for conditions is missing",
-        change(settings={"node_condition": "TrainyGPUFaulty"}),
+        both(optional_parts("TrainyGPUFaulty"), remove(CONDITION_POLICY)),
         "admission policy",
         "no ValidatingAdmissionPolicy konductor-like-node-condition",
     ),
     broken(
         "the policy for the jobs' Events is missing",
-        change(settings={"job_events": True}),
+        both(optional_parts("TrainyGPUFaulty"), remove(EVENTS_POLICY)),
         "admission policy",
         "no ValidatingAdmissionPolicy konductor-like-job-events",
+    ),
+    broken(
+        "the controller has other matchers, and started seconds ago",
+        change(settings=OTHER_MATCHERS, heard=0, unheard=frozenset(GPU_NODES), leading_seconds=20.0),
+        "kernel stream",
+        'cluster="other"} has no line in the last hour',
+        "namespaces",
+    ),
+    broken(
+        "the controller has another selector, and started seconds ago",
+        change(settings=OTHER_SELECTOR, heard=0, unheard=frozenset(GPU_NODES), leading_seconds=20.0),
+        "kernel stream",
+        '{k8s_namespace_name="gpu-logs"} has no line in the last hour',
+    ),
+    broken(
+        "Loki has too many streams for a node's new one, for six minutes",
+        change(**MAX_STREAMS, last_named=400.0),
+        "heartbeats",
+        f"no heartbeat from 1 of 3 GPU nodes: {THIRD}",
+    ),
+    broken(
+        "Loki accepts the controller's queries and is silent",
+        failing(Doing.KERNEL, error="Loki has not answered yet"),
+        "reading",
+        "cannot read kernel lines for 2",
+    ),
+    broken(
+        "the controller's query of heartbeats fails",
+        failing(Doing.HEARTBEAT, error="Loki answered 500: too many outstanding requests"),
+        "reading",
+        "cannot read heartbeats for 2",
+    ),
+    broken(
+        "the API server fails",
+        kube(lambda kube: kube.mishaps.add(Mishap(status=500), None)),
+        "API server",
+        "500",
+    ),
+    warned(
+        "the address is another web server",
+        loki(lambda loki: loki.fail(NOT_LOKI, None)),
+        "Loki",
+        "LOG_ENDPOINT may point at another server",
+    ),
+    warned(
+        "Loki fails for people only",
+        loki(lambda loki: loki.fail(Mishap(status=503, body="not ready"), None)),
+        "Loki",
+        "503: not ready",
+    ),
+    *(
+        broken(
+            f"the account may not {verb} {resource}",
+            account_without((verb, resource)),
+            "account",
+            f"may not: {verb} {resource}",
+        )
+        for verb, resource in (
+            ("watch", "nodes"),
+            ("get", "nodes"),
+            ("list", "pods"),
+            ("list", "resourceslices"),
+            ("create", "events"),
+            ("create", "leases"),
+            ("get", "leases"),
+            ("update", "leases"),
+        )
+    ),
+    *(
+        broken(
+            f"the account may not {verb} {resource} for an optional part",
+            both(optional_parts("TrainyGPUFaulty"), account_without((verb, resource))),
+            "account",
+            f"{verb} {resource}",
+        )
+        for verb, resource in (("patch", "nodes/status"), ("create", "events"))
+    ),
+    *(
+        broken(
+            f"the binding has {part} with {next(iter(value))}",
+            binding_with(**{part: value}),
+            "admission policy",
+            f"in {part}",
+        )
+        for part, value in (
+            ("paramRef", {"name": "x", "parameterNotFoundAction": "Allow"}),
+            ("matchResources", {"namespaceSelector": {"matchLabels": {"no": "such"}}}),
+            ("matchResources", {"excludeResourceRules": [{"resources": ["nodes"]}]}),
+            ("matchResources", {"resourceRules": POD_RULES}),
+        )
+    ),
+    broken(
+        "the binding only warns",
+        binding_with(validationActions=["Warn"]),
+        "admission policy",
+        "validationActions is Warn",
+    ),
+    broken(
+        "the policy has parameters",
+        policy_with(lambda spec: spec.update(paramKind={"apiVersion": "v1", "kind": "ConfigMap"})),
+        "admission policy",
+        "in paramKind",
+    ),
+    broken(
+        "the policy is for everybody",
+        policy_with(lambda spec: spec.update(matchConditions=[])),
+        "admission policy",
+        "in matchConditions",
     ),
     broken("the controller is blind", change(kernel_read_seconds=900.0), "reading", "blind: kernel logs"),
     warned("pods' logs are not read", change(pods_read_seconds=900.0), "reading", "pod logs were read"),
@@ -287,137 +398,5 @@ CASES = [
         "admission policy",
         "Kubernetes 1.30",
     ),
-    broken(
-        "no node counts as a GPU node",
-        change(nodes=[make_cpu_node(name) for name in GPU_NODES]),
-        "GPU nodes",
-        "KONDUCTOR_GPU_NODE_SELECTOR",
-    ),
-    broken("no pod of the reader runs", change(pods=[]), "readers", "describe daemonset"),
-    broken(
-        "one node has no reader",
-        both(lambda site: site.pods.pop(0), lambda site: site.names.pop(FIRST)),
-        "readers",
-        f"1 of 3 GPU nodes: {FIRST}",
-    ),
-    broken(
-        "a reader crashes",
-        lambda site: site.pods.__setitem__(1, pod("dmesg-logging", "dmesg-b", SECOND, ready=False)),
-        "readers",
-        f"not ready on 1 of 3 GPU nodes: {SECOND}",
-    ),
-    broken(
-        "the collector is not ready",
-        put("daemonsets/otel", daemonset("otel-collector", "otel-collector-agent", "otel/x", ready=2)),
-        "collector",
-        "2 of 3 pods ready",
-    ),
-    broken(
-        "Loki is down",
-        both(loki(lambda loki: loki.stop()), change(kernel_read_seconds=900.0)),
-        "Loki",
-        "cannot connect",
-        "reading",
-    ),
-    warned(
-        "Loki cannot be reached from here", loki(lambda loki: loki.stop()), "Loki", "does not answer here"
-    ),
-    warned(
-        "the address is a login page",
-        loki(lambda loki: loki.fail(HTML_ANSWER, None)),
-        "Loki",
-        "LOG_ENDPOINT may point at another server",
-    ),
-    broken("no tenant is set", change(tenants=True), "tenant and login", "KONDUCTOR_LOKI_TENANT"),
-    broken(
-        "the password is wrong",
-        loki(lambda loki: loki.fail(Mishap(status=401, body="unauthorized"), None)),
-        "tenant and login",
-        "KONDUCTOR_LOKI_BEARER_TOKEN",
-    ),
-    warned("few lines", limits(max_entries_limit_per_query=500), "limits", "500 lines at most"),
-    warned("short queries", limits(max_query_length_seconds=1800), "limits", "over one hour is refused"),
-    warned("small messages", limits(grpc_message_bytes=1 << 20), "limits", "less than 4 MiB"),
-    warned("patient Loki", limits(query_timeout_seconds=120.0), "limits", "query_timeout"),
-    warned("short lookback", limits(max_query_lookback_seconds=7200), "limits", "older than 120m"),
-    broken(
-        "the kernel log does not arrive",
-        change(beats=False, unheard=frozenset(GPU_NODES)),
-        "kernel stream",
-        "has no line in the last hour",
-    ),
-    broken(
-        "the kernel log has another name",
-        change(kernel={"namespace": "gpu-logs"}, unheard=frozenset(GPU_NODES)),
-        "kernel stream",
-        "KONDUCTOR_KERNEL_SELECTOR",
-    ),
-    warned(
-        "the reader is a plain dmesg",
-        change(line="[12.5] usb 1-1: new device", unheard=frozenset(GPU_NODES)),
-        "kernel stream",
-        "no heartbeat",
-    ),
-    broken(
-        "the lines name no node",
-        change(environment={"KONDUCTOR_NODE_LABEL": "node"}),
-        "node label",
-        "no heartbeat has node",
-    ),
-    broken("short names", rename(FIRST, "gpu-1"), "node names", f"the lines say gpu-1, the Node is {FIRST}"),
-    broken("capitals", rename(FIRST, FIRST.upper()), "node names", "the lines say GPU-1"),
-    broken("another domain", rename(FIRST, "gpu-1.other.net"), "node names", "gpu-1.other.net"),
-    broken("a cluster prefix", rename(FIRST, f"prod-{FIRST}"), "node names", f"prod-{FIRST}"),
-    warned(
-        "another cluster's nodes",
-        lambda site: site.names.update({"stray-9": ""}),
-        "node names",
-        "heartbeats of stray-9",
-    ),
-    broken("a silent node", lambda site: site.names.pop(THIRD), "heartbeats", f"1 of 3 GPU nodes: {THIRD}"),
-    broken(
-        "a namespace is not shipped", change(shipped_namespaces=()), "namespaces", "Loki has no line: team-a"
-    ),
-    warned(
-        "a namespace may be idle",
-        both(
-            change(shipped_namespaces=()),
-            kube(lambda kube: kube.access.deny("list", "pods", "", "", "team-a")),
-        ),
-        "namespaces",
-        "normal if no pod runs there",
-    ),
-    warned("a node's clock is fast", change(ahead_seconds=300.0), "clocks", f"{FIRST} is 4m"),
-    warned(
-        "Loki deletes early", limits(retention_period_seconds=21_600), "retention", "deletes lines after 6h"
-    ),
-    warned(
-        "Loki deletes early and shows no configuration",
-        both(
-            change(oldest_seconds=4000.0),
-            loki(lambda loki: loki.fail(Mishap(status=404), None, matching(path="/config"))),
-        ),
-        "retention",
-        "the controller started 3d ago",
-    ),
-    warned(
-        "Karpenter",
-        put("deployments/k", deployment("kube-system", "karpenter")),
-        "other tools",
-        "Karpenter acts",
-    ),
-    warned(
-        "an autoscaler that does not know the taint",
-        put(AUTOSCALER[0], deployment(*AUTOSCALER[1:])),
-        "other tools",
-        "--status-taint",
-    ),
-    warned(
-        "a tool that left only a taint",
-        lambda site: site.nodes[0]["spec"].update(
-            taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
-        ),
-        "other tools",
-        f"taint karpenter.sh/disrupted on {FIRST}",
-    ),
+    *LOG_CASES,
 ]

@@ -16,9 +16,14 @@ from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.kubernetes.access import Review
 from konductor_like.sandbox.loki.limits import LokiLimits
 from tests.cli.doctor_site import GPU_NODES, Site, deployment
-from tests.manifests.roles import single
+from tests.manifests.roles import rules_of, single
+from tools.manifests.manifests import documents, only
 
 Damage = Callable[[Site], object]
+POLICY_KINDS = {
+    "validatingadmissionpolicies": "ValidatingAdmissionPolicy",
+    "validatingadmissionpolicybindings": "ValidatingAdmissionPolicyBinding",
+}
 FIRST, SECOND, THIRD = GPU_NODES
 POLICY, BINDING = (f"validatingadmissionpolic{end}/konductor-like" for end in ("ies", "ybindings"))
 
@@ -136,6 +141,21 @@ def binding_with(**parts: Any) -> Damage:
     return damage
 
 
+def optional_parts(condition: str) -> Damage:
+    """Return the change of a site that switches the Node condition and the jobs' Events on."""
+
+    def damage(site: Site) -> None:
+        site.settings = {"node_condition": condition, "job_events": True}
+        for file in ("node_condition.yaml", "job_events.yaml"):
+            docs = documents(file)
+            site.account += rules_of(docs)
+            for table, kind in POLICY_KINDS.items():
+                each = json.loads(json.dumps(only(docs, kind)).replace("TrainyGPUFaulty", condition))
+                site.objects[f"{table}/{each['metadata']['name']}"] = each
+
+    return damage
+
+
 def deny_taints(server: Any) -> None:
     """Let a webhook of somebody else deny every taint, after the policies."""
     _deny(server, "taints", first=False)
@@ -193,3 +213,12 @@ NOBODY_ACTS = kube(lambda kube: kube.access.deny("impersonate", "*"))
 UNWRITTEN = (Unwritten(FIRST, Verb.TAINT, "xid.79"),)
 RECENTLY_NAMELESS = dict.fromkeys(GPU_NODES, "")
 RECENTLY_SHORT = {name: name.partition(".")[0] for name in GPU_NODES}
+OTHER_MATCHERS = {"extra_matchers": 'cluster="other"'}
+OTHER_SELECTOR = {"kernel_selector": '{k8s_namespace_name="gpu-logs"}'}
+NOT_LOKI = Mishap(status=501, body="<title>Error response</title>", content_type="text/html")
+MAX_STREAMS = {"recent_names": {THIRD: None}, "unheard": frozenset({THIRD})}
+"""Loki has as many active streams as it allows, and refuses a node's new one."""
+POD_RULES = [
+    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"], "scope": "*"}
+]
+CONDITION_POLICY, EVENTS_POLICY = f"{POLICY}-node-condition", f"{POLICY}-job-events"

@@ -21,7 +21,7 @@ from konductor_like.cli.session import load_settings
 from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.lease.annotations import CONTROLS_ANNOTATION, LeasePayload, with_act
 from konductor_like.cluster.lease.election import LeaderLease
-from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_settings
+from konductor_like.cluster.published import LOKI_NAMES, SETTINGS_ANNOTATION, encode_settings
 from konductor_like.model import Checkpoint, Coverage, Source
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.controls import ControlAct
@@ -34,6 +34,7 @@ from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from konductor_like.sandbox.loki import LokiServer, shipped
 from konductor_like.sandbox.loki.limits import LokiLimits
 from konductor_like.sandbox.server import LoopbackServer
+from konductor_like.settings import Settings
 from tests.chaos.wire import KUBE, LOKI, Exchange, NoConnectionError, kube_client, loki_client
 from tests.cli.scenes import settings_of
 from tests.manifests.policy import StoredPolicies
@@ -76,7 +77,8 @@ class Site:
     holder: str = "konductor-like-6d5f7-x2x4k"
     renewed_seconds: float = 4.0
     kernel_read_seconds: float = 5.0
-    pods_read_seconds: float = 5.0
+    pods_read_seconds: float | None = 5.0
+    """None if the controller watches no namespace."""
     unheard: frozenset[str] = frozenset()
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     pause: ControlAct | None = None
@@ -163,7 +165,9 @@ class Site:
 
     def _publish(self, kube: KubernetesServer, client: KubeClient, now: datetime) -> None:
         kube.create_namespace("konductor-like")
-        published = settings_of(self.policy, namespaces=self.watched, by=self.holder, **self.settings)
+        queries = {name: Settings.model_fields[name].default for name in LOKI_NAMES}
+        others = {**queries, **self.settings}
+        published = settings_of(self.policy, namespaces=self.watched, by=self.holder, **others)
         notes = {SETTINGS_ANNOTATION: encode_settings(published)}
         if self.pause is not None:
             notes[CONTROLS_ANNOTATION] = with_act(None, self.pause)
@@ -183,8 +187,9 @@ class Site:
         seconds = self.renewed_seconds
         read = {
             Source.KERNEL: unix_ns(now - timedelta(seconds=self.kernel_read_seconds)),
-            Source.POD: unix_ns(now - timedelta(seconds=self.pods_read_seconds)),
         }
+        if self.pods_read_seconds is not None:
+            read[Source.POD] = unix_ns(now - timedelta(seconds=self.pods_read_seconds))
         coverage = Coverage(
             now - timedelta(seconds=self.kernel_read_seconds),
             self.unheard,

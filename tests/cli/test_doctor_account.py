@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +13,10 @@ from konductor_like.cli.doctor.report import checkup, exit_of
 from konductor_like.exits import Exit
 from konductor_like.model.attempts import Doing
 from tests.cli.doctor_damages import (
+    MAX_STREAMS,
     NO_TAINT,
     NOBODY_ACTS,
+    THIRD,
     Damage,
     both,
     change,
@@ -23,19 +24,13 @@ from tests.cli.doctor_damages import (
     for_another_account,
     for_pods,
     kube,
+    optional_parts,
     policy_with,
     selecting_few,
     succeeded,
 )
 from tests.cli.doctor_site import GPU_NODES, Site
 from tests.cli.test_doctor import by_name
-from tests.manifests.roles import rules_of
-from tools.manifests.manifests import documents, only
-
-POLICY_KINDS = {
-    "validatingadmissionpolicies": "ValidatingAdmissionPolicy",
-    "validatingadmissionpolicybindings": "ValidatingAdmissionPolicyBinding",
-}
 
 
 @pytest.mark.parametrize(
@@ -72,6 +67,21 @@ POLICY_KINDS = {
             change(recent_names=dict.fromkeys(GPU_NODES)),
             "heartbeats",
             "not known yet: no heartbeat in the last 100 s from 3 of 3 GPU nodes",
+        ),
+        (
+            change(**MAX_STREAMS),
+            "heartbeats",
+            f"not known yet: no heartbeat in the last 100 s from 1 of 3 GPU nodes: {THIRD}",
+        ),
+        (
+            change(environment={"KONDUCTOR_EXTRA_MATCHERS": 'cluster="other"'}),
+            "kernel stream",
+            'has no heartbeat; KONDUCTOR_EXTRA_MATCHERS is cluster="other" here, and empty in the controller',
+        ),
+        (
+            change(environment={"KONDUCTOR_NODE_LABEL": "node"}),
+            "node label",
+            "the controller hears nodes; KONDUCTOR_NODE_LABEL is node here, and k8s_node_name in the",
         ),
         (
             both(NOBODY_ACTS, succeeded(Doing.RIGHTS, 3600.0)),
@@ -132,21 +142,6 @@ def test_what_the_api_server_adds_to_a_policy_is_no_difference(facts: Callable[[
     policy_with(lambda spec: spec["matchConstraints"].update(added))(site)
 
     assert by_name(checkup(facts(site)))["admission policy"].state is State.OK
-
-
-def optional_parts(condition: str) -> Damage:
-    """Return the change of a site that switches the Node condition and the jobs' Events on."""
-
-    def damage(site: Site) -> None:
-        site.settings = {"node_condition": condition, "job_events": True}
-        for file in ("node_condition.yaml", "job_events.yaml"):
-            docs = documents(file)
-            site.account += rules_of(docs)
-            for table, kind in POLICY_KINDS.items():
-                each = json.loads(json.dumps(only(docs, kind)).replace("TrainyGPUFaulty", condition))
-                site.objects[f"{table}/{each['metadata']['name']}"] = each
-
-    return damage
 
 
 @pytest.mark.parametrize("condition", ["TrainyGPUFaulty", "GPUBroken"])

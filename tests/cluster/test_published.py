@@ -20,6 +20,7 @@ from konductor_like.cluster.lease.election import LeaderLease, read_lease
 from konductor_like.cluster.published import (
     BUILD_ANNOTATION,
     BYTES_MOST,
+    LOKI_NAMES,
     NAMESPACES_MOST,
     SETTINGS_ANNOTATION,
     Published,
@@ -43,6 +44,7 @@ PUBLISHED_NAMES = {
     "domain_label",
     "watched_namespaces",
     "node_condition",
+    *LOKI_NAMES,
 }
 """The settings whose text every reader of the Lease may see."""
 
@@ -158,7 +160,7 @@ def test_no_secret_of_any_setting_reaches_the_lease(client: KubeClient, clock: C
 def test_the_published_settings_are_the_controllers() -> None:
     text = encode_settings(of(settings_with(PUBLISHED_NAMES)))
 
-    assert all(f"s3cret-{name.replace('_', '-')}" in text for name in PUBLISHED_NAMES)
+    assert all(f"s3cret-{name.replace('_', '-')}" in text.replace("_", "-") for name in PUBLISHED_NAMES)
 
 
 def test_of_many_namespaces_some_are_named_and_the_rest_counted() -> None:
@@ -189,6 +191,18 @@ def test_whatever_a_person_typed_raises_nothing_and_is_no_settings(text: str) ->
 
     assert found is None
     assert problem is not None
+
+
+def test_stream_selectors_that_are_too_long_cost_only_themselves() -> None:
+    matchers = ",".join(f'label_{number}="x"' for number in range(1000))
+    settings = Settings(extra_matchers=matchers)
+
+    found, problem = decode_settings(encode_settings(of(settings)))
+
+    assert problem is None
+    assert found is not None
+    assert {getattr(found, name) for name in LOKI_NAMES} == {""}
+    assert found.namespaces == settings.watched_namespaces
 
 
 @pytest.mark.parametrize(

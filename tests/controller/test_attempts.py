@@ -14,15 +14,21 @@ import pytest
 from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.api.errors import KubeForbidden, KubeUnreachable
 from konductor_like.cluster.node.writer import Outcome, WriteResult
-from konductor_like.cluster.preflight import controller_permissions, looking_permissions
+from konductor_like.cluster.preflight import all_permissions, optional_permissions
 from konductor_like.controller.loop.leadership import Leadership
 from konductor_like.controller.reading.poller import Delivery, Reader
-from konductor_like.controller.reporting.attempts import AttemptLog, error_words, note_rights
+from konductor_like.controller.reporting.attempts import (
+    SILENT_SECONDS,
+    AttemptLog,
+    error_words,
+    note_rights,
+)
 from konductor_like.loki.query.errors import LokiUnauthorized, LokiUnreachable
 from konductor_like.loki.readers.poll import PollResult
 from konductor_like.model import Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
+from konductor_like.settings import Settings
 from tests.controller.reconciling import ANY, Scene, monitor, xid
 from tests.controller.test_poller import ScriptedReader
 from tests.policy.scenes import at
@@ -55,6 +61,20 @@ def test_a_failure_says_since_when_and_when_it_last_went_well() -> None:
     clock.seconds = 15
     log.note(Doing.KERNEL)
     assert log.latest() == {Doing.KERNEL: Attempt(at(15))}
+
+
+def test_a_loki_that_accepts_a_query_and_is_silent_is_told_before_the_query_fails() -> None:
+    clock, silent = Clock(), [SILENT_SECONDS - 1]
+    log = AttemptLog(clock, lambda: silent[0])
+    log.note(Doing.KERNEL)
+    clock.seconds = 100
+    assert log.latest() == {Doing.KERNEL: Attempt(at(0))}, "a slow query"
+
+    silent[0] = 20.0
+    assert log.latest() == {Doing.KERNEL: Attempt(at(0), at(80), "Loki has not answered yet")}
+
+    log.note(Doing.KERNEL, "no complete answer in time")
+    assert log.latest() == {Doing.KERNEL: Attempt(at(0), at(80), "no complete answer in time")}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +226,7 @@ def test_rights_that_are_missing_are_noted(
     denied: tuple[tuple[str, str, str], ...], missing: str, tmp_path: Path
 ) -> None:
     log = AttemptLog()
-    needed = (*controller_permissions("konductor-like", "konductor-like"), *looking_permissions(pods=True))
+    needed = all_permissions("konductor-like", "konductor-like", None)
     with (
         KubernetesServer() as server,
         closing(KubeClient.connect(str(server.kubeconfig(tmp_path / "kc")), None, 5.0)) as client,
@@ -220,5 +240,18 @@ def test_rights_that_are_missing_are_noted(
     assert log.latest()[Doing.RIGHTS].error == missing
 
 
-def test_a_controller_that_may_not_ask_for_pods_needs_no_right_to_list_them() -> None:
-    assert "list pods" not in map(str, looking_permissions(pods=False))
+@pytest.mark.parametrize(
+    ("settings", "further"),
+    [
+        (None, {"list pods", "list resourceslices"}),
+        (Settings(ask_for_pods=False), {"list resourceslices"}),
+        (
+            Settings(node_condition="Broken", job_events=True),
+            {"list pods", "list resourceslices", "patch nodes/status", "create events"},
+        ),
+    ],
+)
+def test_a_controller_needs_the_rights_of_the_parts_that_are_on(
+    settings: Settings | None, further: set[str]
+) -> None:
+    assert set(map(str, optional_permissions(settings))) == further

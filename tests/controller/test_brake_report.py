@@ -91,6 +91,16 @@ def test_a_held_node_is_free_once_a_person_or_a_reboot_ends_its_fault_and_not_wh
     assert len(desk.free) == 2
 
 
+def test_a_held_node_that_is_deleted_has_no_end() -> None:
+    desk = Desk()
+    desk.tick(1, 2, seconds=5)
+
+    del desk.cluster.nodes["gpu-2"]
+    desk.tick(seconds=6)
+
+    assert desk.free == []
+
+
 def test_a_held_node_that_a_person_taints_is_held_no_longer() -> None:
     desk = Desk()
     desk.tick(1, 2, seconds=5)
@@ -120,5 +130,7 @@ def test_a_held_node_is_not_free_while_its_record_could_not_be_written() -> None
 
     for held in (brake.held, ()):
         desk.report.tell(replace(brake, held=held), desk.cluster.nodes, at(7))
+    desk.report.tell(brake, {}, at(8))  # its Node was deleted meanwhile
+    desk.report.tell(brake, {}, at(9))
 
     assert desk.free == []

@@ -98,10 +98,11 @@ def heard(*names: str) -> CoverageChanges:
     return CoverageChanges(heard=[(name, (ns(0), ns(900))) for name in names])
 
 
+@pytest.mark.parametrize("size", [100, 7], ids=["", "in a fleet of few"])
 def test_the_end_of_a_reported_silence_is_one_event_and_a_short_silence_has_none(
-    caplog: pytest.LogCaptureFixture,
+    size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene = Scene(100, caplog)
+    scene = Scene(size, caplog)
     scene.silent("gpu-6", "gpu-7", seconds=301)
     scene.tell(330, heard("gpu-6"))
     scene.tell(400)
@@ -139,11 +140,11 @@ def test_much_of_the_fleet_heard_again_is_one_event_with_the_number_that_is_miss
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene(100, caplog)
-    scene.silent(*names(*range(1, 21)), seconds=301)
+    scene.silent(*names(*range(1, 22)), seconds=301)
     scene.tell(377)
     scene.silent("gpu-50", seconds=400)  # no Event of its own so soon after
     scene.tell(500)
-    del scene.nodes["gpu-20"]
+    del scene.nodes["gpu-20"], scene.nodes["gpu-21"]
 
     scene.tell(900, heard(*names(*range(1, 18)), "gpu-20", "gpu-50"))
     scene.tell(980)
@@ -214,9 +215,13 @@ def test_an_ambiguous_name_and_a_boot_that_is_over_are_logged_once(caplog: pytes
         ("gpu-1", EventReason.AMBIGUOUS),
         ("gpu-1", EventReason.RESTORED),
     ]
+    scene.tell(70, ambiguous=frozenset({"gpu-2"}))
+    del scene.nodes["gpu-2"]
+    scene.tell(80)
+    assert [reason for _, reason, _ in scene.events[2:]] == [EventReason.AMBIGUOUS]
     for _ in range(3):
         scene.report.left({"gpu-1": frozenset({"boot-b"})})
-    assert len(scene.log) == 3
+    assert len(scene.log) == 5
 
 
 def test_the_metrics_count_nodes_and_spans(caplog: pytest.LogCaptureFixture) -> None:

@@ -329,6 +329,24 @@ def test_a_return_that_waits_or_is_tried_again_is_dropped_when_the_node_is_taint
     assert results(metrics) == {"sent": 2}
 
 
+def test_news_stay_in_the_queue_while_many_wait_already_and_at_the_end(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAITING_MOST", 1)
+    sender = Notifier(cast("Webhook", receiver), Metrics())
+
+    def left_after(number: int) -> int:
+        put(sender, number)
+        sender._look_ahead()
+        return len(sender.queue)
+
+    assert [left_after(1), left_after(2)] == [0, 1]
+    sender.queue.rest()
+    sender._later = []
+    sender.queue.close()
+    assert left_after(3) == 1
+
+
 def test_a_receiver_does_not_get_the_kinds_that_it_leaves_out(receiver: Receiver) -> None:
     receiver.leaves_out = frozenset({Kind.REPLACEMENT})
     sender = notifier(receiver)

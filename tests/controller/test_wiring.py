@@ -15,10 +15,12 @@ from konductor_like.controller import wiring
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.side.job_events import JobOwners
 from konductor_like.controller.wiring import Options, open_controller, starting_checkpoint
+from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.errors import LokiTimeout
 from konductor_like.loki.readers.backfill import NodeBackfill
 from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, ReleaseHow, Source
+from konductor_like.model.attempts import Doing
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
 
@@ -78,6 +80,19 @@ def test_all_readers_share_one_budget_which_the_metric_shows(tmp_path: Path) -> 
     assert len(set(map(id, budgets.values()))) == 1
     budgets["heartbeat"].spend(2**19)
     assert metrics.registry.get_sample_value("konductor_like_loki_budget_used_ratio") == 0.5
+
+
+def test_the_silence_of_loki_is_among_the_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LokiClient, "silent_seconds", lambda _: 20.0)
+    kubeconfig = str(KubernetesServer().kubeconfig(tmp_path / "config"))
+
+    with open_controller(
+        Settings(), Options(kubeconfig=kubeconfig), Metrics(), threading.Event()
+    ) as controller:
+        tried = controller._make_leadership(SAVED, None, threading.Event()).lease_content().attempts
+
+    assert tried is not None
+    assert tried.of(Doing.KERNEL).error == "Loki has not answered yet"
 
 
 def test_no_thread_starts_before_all_parts_are_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

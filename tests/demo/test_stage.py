@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -13,11 +14,12 @@ import httpx
 import pytest
 
 from konductor_like.demo.chat import Chat
+from konductor_like.demo.fleet import settings_of, steps
 from konductor_like.demo.jobs import jobs_on
-from konductor_like.demo.stage import Stage
+from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.detection.heartbeat import Heartbeat, parse_heartbeat
 from konductor_like.jobs import job_of_pod
-from konductor_like.notify.messages import text_of, trial_message
+from konductor_like.notify.messages import trial_message
 from konductor_like.notify.webhook import webhooks
 from konductor_like.settings import Settings
 from tools.generate_docs import DOCS
@@ -119,6 +121,19 @@ def test_the_jobs_of_a_fleet_share_no_node_and_leave_some_idle(nodes: int) -> No
     )
 
 
+@pytest.mark.parametrize(("nodes", "singles", "row"), [(40, 1, 4), (77, 1, 4), (600, 8, 24), (2000, 8, 24)])
+def test_the_story_of_a_fleet_fits_its_size(nodes: int, singles: int, row: int) -> None:
+    """The brake allows as many nodes as the row has, so the story ends with some of them held."""
+    stage = Stage(nodes, jobs=True)
+    [start, job, single, rows] = steps(RunningController.__new__(RunningController), stage)
+
+    assert f"{nodes} GPU nodes" in start.title
+    assert f"llama-70b dies on its {len(stage.jobs[0].nodes)} nodes" in job.title
+    assert f"{singles} fatal" in single.title
+    assert f"the GPUs of {row} nodes" in rows.title
+    assert settings_of(nodes)["KONDUCTOR_BRAKE_MAX_NODES"] == str(row)
+
+
 def test_the_names_of_a_fleet_sort_by_number() -> None:
     assert Stage(600).gpu_nodes[::599] == ("gpu-001", "gpu-600")
 
@@ -129,9 +144,12 @@ def test_the_demos_chat_takes_a_message_as_slack_does(monkeypatch: pytest.Monkey
         for name, value in chat.settings.items():
             monkeypatch.setenv(name, value)
         [slack] = webhooks(Settings())
-        slack.send(trial_message(datetime.now(UTC)))
+        replace(slack, cluster="a < b").send(trial_message(datetime.now(UTC)))
 
-    assert shown == [text_of(trial_message(datetime.now(UTC)), "demo")]
+    assert slack.cluster == "demo"
+    [text] = shown
+    assert "a < b" in text
+    assert "&" not in text
 
 
 def test_make_hands_settings_on_its_command_line_to_the_demo() -> None:

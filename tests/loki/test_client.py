@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -122,6 +122,27 @@ def test_credentials_in_the_endpoint_are_used_and_never_shown(loki: respx.MockRo
     assert str(caught.value) == "Loki at http://loki.test:3100 answered 500: broken"
 
 
+def test_the_silence_of_loki_begins_with_the_first_request_without_an_answer(loki: respx.MockRouter) -> None:
+    steps: list[tuple[float, Exception | httpx.Response]] = [
+        (10.0, httpx.ConnectError("refused")),
+        (25.0, httpx.ReadTimeout("silent")),
+        (40.0, httpx.Response(500, text="broken")),
+        (50.0, httpx.Response(200, content=EMPTY)),
+    ]
+    now = [0.0]
+    found = []
+    with closing(client_of()) as client:
+        client._clock = lambda: now[0]
+        for now[0], happens in steps:
+            loki.route().mock(side_effect=[happens])
+            with suppress(LokiError):
+                client.query_range(QUERY, NOW, NOW + 1, 100)
+            now[0] += 5
+            found.append(client.silent_seconds())
+
+    assert found == [5.0, 20.0, 0.0, 0.0]
+
+
 def test_a_rotated_token_is_picked_up(loki: respx.MockRouter, tmp_path: Path) -> None:
     route = loki.route().mock(return_value=httpx.Response(200, content=EMPTY))
     token = tmp_path / "token"
@@ -180,6 +201,7 @@ def test_a_setting_with_invalid_bytes_is_refused_without_a_traceback(loki: respx
         (403, "forbidden", LokiUnauthorized),
         (404, "404 page not found\n", LokiBadAnswer),
         (405, "method not allowed", LokiBadAnswer),
+        (501, "<title>Error response</title>", LokiBadAnswer),
         (413, "response larger than the max message size (107486642 vs 104857600)", LokiAnswerTooLarge),
         (413, "<h1>413 Request Entity Too Large</h1>", LokiRefused),
         (500, "code = ResourceExhausted desc = grpc: received message larger than max", LokiAnswerTooLarge),

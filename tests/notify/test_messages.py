@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from konductor_like.model import EventReason
+from konductor_like.model import EventReason, IncidentKey, Severity
 from konductor_like.notify.messages import (
     Message,
     cloud_event,
@@ -21,7 +21,7 @@ from konductor_like.notify.messages import (
     trial_message,
     within,
 )
-from konductor_like.notify.news import KINDS, Kind, News, Out, news_of_fleet, news_of_freed
+from konductor_like.notify.news import KINDS, Kind, News, Out, fault_words, news_of_fleet, news_of_freed
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.needs import REPEAT_ADVICE
 from konductor_like.policy.operator import operator_taint
@@ -377,6 +377,38 @@ def test_each_kind_has_a_first_line_of_its_own(change: Any, headline: str) -> No
     [message] = grouped(news_of(node(), change))
 
     assert message.headline == headline
+
+
+def test_a_message_about_a_kernel_log_has_no_number_and_a_fault_without_a_need_names_none() -> None:
+    out = Out(1, 10)
+    silent = news(Kind.COVERAGE, out=out)
+    none = news(needs="none", fault="Xid 79, GPU lost", out=out)
+
+    assert [each.headline for each in grouped([replace(silent, reason=EventReason.SILENT), none])] == [
+        "gpu-1: kernel log silent",
+        "gpu-1 out of service · Xid 79, GPU lost · 1 of 10 out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "Xid 79, GPU lost"),
+        ({"severity": Severity.TEST}, "Xid 79, GPU lost (a test)"),
+        ({"severity": Severity.TEST, "title": "The driver's own fake error: a test"}, "Xid 79, The driver's"),
+        ({"code": None, "title": "The driver lost the GPU"}, "The driver lost the GPU"),
+        ({"key": IncidentKey("operator", None)}, "a person's taint"),
+    ],
+    ids=["xid", "test", "title of a test", "no number", "person"],
+)
+def test_a_fault_is_named_by_its_number_and_title(facts: dict[str, Any], words: str) -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault())
+
+    found = fault_words(replace(cluster.nodes["gpu-1"].record.incidents[0], **facts))
+
+    assert found.startswith(words)
+    assert found.count("test") == words.count("(a test)") + ("fake" in found)
 
 
 def test_a_node_that_is_held_no_longer_says_who_or_what_ended_it() -> None:

@@ -50,8 +50,8 @@ def acting(client: ReadOnlyKubeClient, lease: ControllerReport, nodes: Mapping[s
     """
     account = account_of(lease.namespace)
     api = client.dry_run_as(account)
-    asks_for_pods = lease.settings.ask_for_pods if lease.settings else True
-    missing = missing_permissions(api, all_permissions(*lease.lease.split("/", 1), pods=asks_for_pods))
+    namespace, name = lease.lease.split("/", 1)
+    missing = missing_permissions(api, all_permissions(namespace, name, lease.settings))
     if missing is None:
         raise Unseen(f"you may not act as {account}")
     words = ", ".join(map(str, missing))

@@ -10,7 +10,7 @@ from typing import Any
 
 from konductor_like.cli.columns import count
 from konductor_like.cli.doctor.controller_links import gpu_nodes_of
-from konductor_like.cli.doctor.facts import Facts, Workload
+from konductor_like.cli.doctor.facts import Facts, Heard, Workload
 from konductor_like.cli.doctor.link import APPLY, Link, after, broken, few, known, ok, seen, some_of, warn
 from konductor_like.cluster.reader_pods import reader_place
 from konductor_like.model import SUSPECT_TAINT_KEY, TAINT_KEY
@@ -41,7 +41,11 @@ def nodes(facts: Facts) -> Link:
     every, found = seen(facts.nodes), len(gpu_nodes_of(facts))
     if not found:
         do = "set KONDUCTOR_GPU_NODE_SELECTOR to a label of the GPU nodes (docs/start/own-loki.md)"
-        return broken(f"none of {count(len(every), 'Node')} counts as a GPU node", do)
+        none = f"none of {count(len(every), 'Node')} counts as a GPU node"
+        heard = known(facts.heard, Heard({}))
+        if beating := sorted(heard.beats.keys() & every.keys()):
+            return broken(f"{none}, and the reader runs on {few(beating)}", do)
+        return warn(f"{none}; normal while a pool is scaled to zero", do)
     return ok(f"{found} of {count(len(every), 'Node')}")
 
 

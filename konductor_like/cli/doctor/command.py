@@ -14,7 +14,7 @@ from konductor_like.cli.options import Context, Kubeconfig
 from konductor_like.cli.output import Screen, say, say_document
 
 SECONDS = 7.0
-"""Seconds for all requests together, so that the command ends within ten."""
+"""Seconds for all requests together, so that the command ends within ten unless this machine is busy."""
 
 
 @examples("doctor", "doctor -v", "doctor -o json")
@@ -37,11 +37,11 @@ def doctor(
     Changes nothing. For Loki set LOG_ENDPOINT, and further settings as the controller has them. Exits with 4
     if a link is broken, with 5 if none is broken but a link could not be checked.
     """
-    end = time.monotonic() + timeout  # the imports below count: on a busy machine they take seconds
     from konductor_like.cli.doctor.gather import gather
     from konductor_like.cli.doctor.report import checkup, exit_of, report_document, report_lines
     from konductor_like.cli.session import load_settings
 
+    end = time.monotonic() + timeout  # after the imports: on a busy machine they take seconds
     facts = gather(load_settings(), kubeconfig, context, timeout, lambda: max(0.0, end - time.monotonic()))
     links = checkup(facts)
     with suppress(BrokenPipeError):  # `doctor | head -1`: the exit status tells the result all the same

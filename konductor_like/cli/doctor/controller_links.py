@@ -25,6 +25,7 @@ from konductor_like.cli.doctor.link import (
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.attempts import failing_reads, unwritten_words
 from konductor_like.cluster.preflight import account_of
+from konductor_like.cluster.published import LOKI_NAMES
 from konductor_like.model import CoverageState, Source
 from konductor_like.model.attempts import Doing
 from konductor_like.model.time import moment_of, stamp
@@ -171,6 +172,20 @@ def hearing(facts: Facts) -> frozenset[str]:
         heard = f"{number} of {count(len(every), 'GPU node')}"
         raise not_yet(f"the controller leads for {seconds:.0f} s, and has heard {heard}")
     return found
+
+
+def other_settings(facts: Facts) -> tuple[str, ...]:
+    """Return a sentence for each setting of this shell with which the controller would ask Loki otherwise."""
+    lease = known(facts.controller, None)
+    theirs = lease.settings if lease else None
+    if theirs is None or not theirs.kernel_selector:
+        return ()
+    pairs = {name: (getattr(facts.settings, name), getattr(theirs, name)) for name in LOKI_NAMES}
+    return tuple(
+        f"KONDUCTOR_{name.upper()} is {here or 'empty'} here, and {there or 'empty'} in the controller"
+        for name, (here, there) in pairs.items()
+        if here != there
+    )
 
 
 def is_deaf(facts: Facts) -> bool:

@@ -11,11 +11,12 @@ from typing import Any
 from konductor_like.cli import session
 from konductor_like.cli.doctor import facts
 from konductor_like.cli.doctor.acting import acting
+from konductor_like.cli.doctor.foreign import Foreign, Known, look
 from konductor_like.cli.doctor.link import State, Unseen, after, known, seen
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeBadAnswer, KubeForbidden, KubeTimeout, refused_right
 from konductor_like.cluster.preflight import policy_names
-from konductor_like.cluster.published import Published
+from konductor_like.cluster.published import LOKI_NAMES, Published
 from konductor_like.cluster.reader_pods import reader_place
 from konductor_like.loki.query.client import LokiClient, retrying
 from konductor_like.loki.query.errors import LokiRefused, LokiTimeout, LokiUnauthorized
@@ -44,10 +45,13 @@ class Requests:
         except Exception as error:  # noqa: BLE001  # `get` raises it again, in the thread that asks
             self._futures[name].set_exception(error)
 
-    def get(self, name: str) -> Any:
-        """Return the answer of a request, or why there is none. Raises an error only if it is a bug."""
+    def get(self, name: str, share: float = 1.0) -> Any:
+        """Return the answer of a request, or why there is none. Raises an error only if it is a bug.
+
+        It waits for this share of the time that is left.
+        """
         try:
-            return self._futures[name].result(self._left())
+            return self._futures[name].result(share * self._left())
         except TimeoutError:
             return Unseen(f"no answer within {self._seconds:g} s", LONGER)
         except Unseen as why:
@@ -70,6 +74,24 @@ def unseen(error: EdgeError) -> Unseen:
             return Unseen(str(error), error.hint, State.BROKEN, refused=True)
         case _:
             return Unseen(str(error), error.hint or KubeBadAnswer.hint, State.BROKEN)
+
+
+def like_the_controller(settings: Settings, published: Published | None) -> Settings:
+    """Return the settings with which the controller asks Loki, as far as this shell does not set others."""
+    if published is None:
+        return settings
+    names = set(LOKI_NAMES if published.kernel_selector else ()) - settings.model_fields_set
+    theirs = {name: getattr(published, name) for name in names}
+    return settings.model_copy(update={**theirs, "watched_namespaces": published.namespaces})
+
+
+def _foreign(api: LokiClient, settings: Settings, asked: Requests) -> Foreign:
+    """Look for what the other requests to Loki did not find."""
+    heard = seen(asked.get("heard"))
+    has_lines = bool(heard.beats or heard.nameless) or seen(asked.get("first_line")) is not None
+    has_pods = bool(known(asked.get("streams"), True))
+    here = Known(bool(heard.beats), has_lines, has_pods)
+    return look(api, settings, here, lambda: known(asked.get("nodes"), {}))
 
 
 def gather(
@@ -98,19 +120,20 @@ def gather(
             raise why
         return ask(seen(asked.get(client)))
 
-    def settings_of_controller() -> Published | None:
-        lease = known(asked.get("controller"), None)
+    def settings_of_controller(share: float = 1.0) -> Published | None:
+        lease = known(asked.get("controller", share), None)
         return lease.settings if lease else None
 
-    def watching() -> Settings:
-        of_controller = settings_of_controller()
-        names = of_controller.namespaces if of_controller else settings.watched_namespaces
-        return settings.model_copy(update={"watched_namespaces": names})
+    def chosen() -> Settings:
+        found: Settings = seen(asked.get("settings"))
+        return found
 
     def gpu_nodes() -> list[str]:
         return [name for name, node in known(asked.get("nodes"), {}).items() if node.is_gpu_node]
 
     asks: dict[str, Callable[[], object]] = {
+        # Half of the time, because Loki's links are worth the rest if the API server does not answer.
+        "settings": lambda: like_the_controller(settings, settings_of_controller(0.5)),
         "client": lambda: ReadOnlyKubeClient.connect(kubeconfig, context, seconds),
         "loki": lambda: LokiClient(settings, retrying(attempts=1)),
         "cluster": lambda: facts.cluster(seen(asked.get("client"))),
@@ -126,14 +149,15 @@ def gather(
         "groups": lambda api: frozenset(api.group_names()),
         "readers": lambda api: facts.readers(api, reader_place(settings)[0]),
         "nodes": lambda api: facts.nodes(api, settings_of_controller()),
-        "running": lambda api: facts.running(api, watching(), seen(asked.get("streams"))),
+        "running": lambda api: facts.running(api, chosen(), seen(asked.get("streams"))),
     }
     of_loki: dict[str, Callable[[LokiClient], object]] = {
-        "heard": lambda api: facts.heard(api, settings, gpu_nodes),
-        "limits": lambda api: facts.limits(api, settings),
-        "first_line": lambda api: facts.first(api, kernel_query(settings, ("",)), facts.HOUR_NS),
-        "oldest_beat": lambda api: facts.first(api, heartbeat_query(settings), facts.DAY_NS),
-        "streams": lambda api: facts.streams(api, watching()),
+        "heard": lambda api: facts.heard(api, chosen(), gpu_nodes),
+        "limits": lambda api: facts.limits(api, chosen()),
+        "first_line": lambda api: facts.first(api, kernel_query(chosen(), ("",)), facts.HOUR_NS),
+        "oldest_beat": lambda api: facts.first(api, heartbeat_query(chosen()), facts.DAY_NS),
+        "streams": lambda api: facts.streams(api, chosen()),
+        "foreign": lambda api: _foreign(api, chosen(), asked),
     }
     asks |= {name: partial(later, no_cluster, "client", ask) for name, ask in of_cluster.items()}
     asks |= {name: partial(later, no_loki, "loki", ask) for name, ask in of_loki.items()}
@@ -146,7 +170,7 @@ def gather(
     api, logs = known(answers.pop("client"), None), known(answers.pop("loki"), None)
     found = facts.Facts(
         now=session.cluster_now(api) if api else session.now(),
-        settings=watching(),
+        settings=known(answers.pop("settings"), settings),
         loki_ahead_seconds=logs.clock_ahead_seconds if logs else 0.0,
         **answers,
     )

@@ -9,8 +9,15 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 from konductor_like.cli.columns import age, age_of, count
+from konductor_like.cli.doctor import foreign
 from konductor_like.cli.doctor.cluster_links import without_reader
-from konductor_like.cli.doctor.controller_links import gpu_nodes_of, hearing, is_deaf, is_reading
+from konductor_like.cli.doctor.controller_links import (
+    gpu_nodes_of,
+    hearing,
+    is_deaf,
+    is_reading,
+    other_settings,
+)
 from konductor_like.cli.doctor.facts import Facts, Heard, Limits, silent
 from konductor_like.cli.doctor.link import (
     Link,
@@ -26,6 +33,8 @@ from konductor_like.cli.doctor.link import (
     some_of,
     warn,
 )
+from konductor_like.loki.query.logql import kernel_matchers
+from konductor_like.loki.query.logql import selector as selector_of
 from konductor_like.model.attempts import Doing
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS, CLOCKS_AGREE_SECONDS, moment_of, stamp
 
@@ -50,7 +59,8 @@ def loki(facts: Facts) -> Link:
         also = f"; {_answered(facts)}" if is_reading(facts) else ""
         raise Unseen(f"LOG_ENDPOINT is not set, and the default works only in a pod{also}", FORWARD)
     if is_reading(facts):
-        return warn(f"{endpoint} does not answer here; {_answered(facts)}", away.do, str(away))
+        do = f"run `konductor-like doctor` again in 30 seconds: an outage shows by then. {away.do}"
+        return warn(f"no Loki answers here at {endpoint}; {_answered(facts)}", do, str(away))
     raise away
 
 
@@ -105,7 +115,8 @@ def _low(found: Limits, timeout_seconds: float) -> Iterator[tuple[str, str]]:
 
 def stream(facts: Facts) -> Link:
     """Check that the kernel selector finds lines, here and in the controller."""
-    selector, every = facts.settings.kernel_selector, gpu_nodes_of(facts)
+    asked, every = facts.settings, gpu_nodes_of(facts)
+    selector = selector_of(kernel_matchers(asked.kernel_selector, asked.extra_matchers))
     if _away(facts):
         return ok(f"the controller hears {len(hearing(facts))} of {count(len(every), 'GPU node')}")
     heard = seen(facts.heard)
@@ -113,22 +124,32 @@ def stream(facts: Facts) -> Link:
         if every & heard.fresh and is_deaf(facts):
             do = "compare the controller's selector, matchers, node label and tenant with those of this shell"
             here = f"heartbeats of {count(len(every & heard.fresh), 'GPU node')}"
-            return broken(f"the controller hears no node, and Loki has {here} here", do)
+            why = f"the controller hears no node, and Loki has {here} here"
+            return broken(why, do, *other_settings(facts))
         if is_reading(facts):
             hearing(facts)
         return ok(f"{selector} has heartbeats")
+    if not every and not isinstance(facts.nodes, Unseen):
+        raise after("GPU nodes")
     if is_reading(facts) and seen(facts.controller).attempts.heard:
         do = "set KONDUCTOR_KERNEL_SELECTOR and KONDUCTOR_EXTRA_MATCHERS as the controller has them"
-        raise Unseen(f"the controller hears nodes, and {selector} has no heartbeat", do)
+        others = "".join(f"; {each}" for each in other_settings(facts))
+        raise Unseen(f"the controller hears nodes, and {selector} has no heartbeat{others}", do)
     if known(facts.oldest_beat, None):
         do = "look at the collector's log: Loki may refuse its lines; then at the reader's pods"
         return broken(f"{selector} has no heartbeat in the last minutes, and had some before", do)
     if known(facts.first_line, None):
-        do = "use the reader of manifests/dmesg_daemonset.yaml (docs/start/own-loki.md)"
-        return warn(f"{selector} has lines, and no heartbeat in the last minutes", do)
+        return foreign.without_beats(_own(facts) or foreign.Sample(selector), facts.settings)
+    if link := foreign.elsewhere(known(facts.foreign, foreign.Foreign()), facts.settings):
+        return link
     do = "check KONDUCTOR_KERNEL_SELECTOR and KONDUCTOR_EXTRA_MATCHERS, then the collector's log"
     labels = few(known(facts.labels, ())) or "none"
     return broken(f"{selector} has no line in the last hour", do, f"labels in Loki: {labels}")
+
+
+def _own(facts: Facts) -> foreign.Sample | None:
+    """Return a sample of the kernel lines, if none of them is a heartbeat with a node's name."""
+    return known(facts.foreign, foreign.Foreign()).own
 
 
 def _heard(facts: Facts) -> Heard:
@@ -141,6 +162,11 @@ def _heard(facts: Facts) -> Heard:
 
 def label(facts: Facts) -> Link:
     """Check that heartbeats carry the node's name, as a label or as structured metadata."""
+    has_beats, own = bool(seen(facts.heard).beats), _own(facts)
+    if not has_beats and (others := other_settings(facts)) and seen(facts.controller).attempts.heard:
+        raise Unseen(f"the controller hears nodes; {'; '.join(others)}", "unset it in this shell")
+    if own and not has_beats:
+        return foreign.node_label(own, facts.settings)
     heard, name = _heard(facts), facts.settings.node_label
     if not heard.beats:
         do = "set KONDUCTOR_NODE_LABEL to the label that has the node's name; the collector must set it"
@@ -231,7 +257,11 @@ def watched(facts: Facts) -> Link:
     """Check that Loki has lines of each watched namespace, and of a namespace for each pattern."""
     streams, running = seen(facts.streams), known(facts.running, {})
     quiet = silent(facts.settings, streams)
+    if link := foreign.of_pods(known(facts.foreign, foreign.Foreign()), facts.settings):
+        return link
     do = "let the collector ship these namespaces, or correct WATCHED_NAMESPACES"
+    if quiet and not streams and (others := other_settings(facts)):
+        raise Unseen(f"Loki has no line of {few(quiet)} here; {'; '.join(others)}", "unset it in this shell")
     if bad := [name for name in quiet if running.get(name)]:
         return broken(f"pods run there, and Loki has no line: {few(bad)}", do)
     if unclear := [name for name in quiet if name not in running]:

@@ -38,6 +38,8 @@ def _checked(name: str, facts: Facts) -> Link:
     if "Deny" not in actions:
         acts = ", ".join(actions) or "empty"
         return broken(f"the policy's binding does not deny: validationActions is {acts}", APPLY)
+    for each in (binding, wanted_binding):
+        each.pop("validationActions")  # "Audit" or "Warn" beside "Deny" changes nothing
     if unlike := _unlike(binding, wanted_binding):
         return broken(f"the binding {name} differs from the manifest in {', '.join(unlike)}", APPLY)
     if unlike := [each for each in _unlike(found, wanted) if each not in _RULES]:

@@ -85,6 +85,8 @@ class LokiClient:
         self._settings = settings
         self._retry = retry or retrying()
         self._clock = time.monotonic
+        self._unanswered_since_seconds: float | None = None
+        """When the first request began since which Loki has answered none; by ``_clock``."""
         self._slowest_seconds = 0.0
         self._note_silence(0.0)
         try:
@@ -104,6 +106,11 @@ class LokiClient:
     def close(self) -> None:
         """Close all connections."""
         self._http.close()
+
+    def silent_seconds(self) -> float:
+        """Return for how many seconds requests were sent and none was answered; 0 after any answer."""
+        since = self._unanswered_since_seconds
+        return 0.0 if since is None else self._clock() - since
 
     def now_ns(self) -> int:
         """Return the present by which windows are placed: our clock, corrected by Loki's where they differ.
@@ -218,6 +225,8 @@ class LokiClient:
         long = len(fields.get("query", "")) > _LONG_QUERY_CHARS
         started = self._clock()
         silence_seconds = self._silence_seconds
+        if self._unanswered_since_seconds is None:
+            self._unanswered_since_seconds = started
         try:
             with self._http.stream(
                 "POST" if long else "GET",
@@ -228,6 +237,7 @@ class LokiClient:
                 timeout=httpx.Timeout(silence_seconds, connect=self._settings.loki_connect_timeout_seconds),
             ) as response:
                 self._note_silence(self._clock() - started)
+                self._unanswered_since_seconds = None
                 if response.status_code != httpx.codes.OK:
                     raise from_status(response, self._body(response, started, _ERROR_BYTES), place)
                 self._wall_at_zero_seconds = time.time() - time.monotonic()

@@ -216,7 +216,7 @@ def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -
     kind = kind_of(status, _BY_STATUS)
     if _TOO_LARGE.search(words) or (status == 413 and not _OF_THE_REQUEST.search(words)):
         kind = LokiAnswerTooLarge
-    elif status in (404, 405):
+    elif status in (404, 405, 501):
         kind, message = LokiBadAnswer, f"{message} (there is no Loki at this path)"
     elif kind is LokiBadAnswer and "location" in headers:
         target = headers["location"].partition("?")[0]  # its query may carry a token

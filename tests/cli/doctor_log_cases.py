@@ -1,0 +1,160 @@
+"""Broken sites of which the nodes, the readers, the collector or Loki tell, each with one fault."""
+
+from __future__ import annotations
+
+from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.kubernetes.errors import matching
+from konductor_like.sandbox.kubernetes.fleet import make_cpu_node
+from konductor_like.sandbox.loki import HTML_ANSWER
+from tests.cli.doctor_damages import (
+    AUTOSCALER,
+    FIRST,
+    SECOND,
+    THIRD,
+    both,
+    broken,
+    change,
+    kube,
+    limits,
+    loki,
+    put,
+    rename,
+    warned,
+)
+from tests.cli.doctor_site import GPU_NODES, daemonset, deployment, pod
+
+LOG_CASES = [
+    broken(
+        "no node counts as a GPU node",
+        change(nodes=[make_cpu_node(name) for name in GPU_NODES]),
+        "GPU nodes",
+        "counts as a GPU node, and the reader runs on gpu-1",
+    ),
+    broken("no pod of the reader runs", change(pods=[]), "readers", "describe daemonset"),
+    broken(
+        "one node has no reader",
+        both(lambda site: site.pods.pop(0), lambda site: site.names.pop(FIRST)),
+        "readers",
+        f"1 of 3 GPU nodes: {FIRST}",
+    ),
+    broken(
+        "a reader crashes",
+        lambda site: site.pods.__setitem__(1, pod("dmesg-logging", "dmesg-b", SECOND, ready=False)),
+        "readers",
+        f"not ready on 1 of 3 GPU nodes: {SECOND}",
+    ),
+    broken(
+        "the collector is not ready",
+        put("daemonsets/otel", daemonset("otel-collector", "otel-collector-agent", "otel/x", ready=2)),
+        "collector",
+        "2 of 3 pods ready",
+    ),
+    broken(
+        "Loki is down",
+        both(loki(lambda loki: loki.stop()), change(kernel_read_seconds=900.0)),
+        "Loki",
+        "cannot connect",
+        "reading",
+    ),
+    warned(
+        "Loki cannot be reached from here", loki(lambda loki: loki.stop()), "Loki", "no Loki answers here"
+    ),
+    warned(
+        "the address is a login page",
+        loki(lambda loki: loki.fail(HTML_ANSWER, None)),
+        "Loki",
+        "LOG_ENDPOINT may point at another server",
+    ),
+    broken("no tenant is set", change(tenants=True), "tenant and login", "KONDUCTOR_LOKI_TENANT"),
+    broken(
+        "the password is wrong",
+        loki(lambda loki: loki.fail(Mishap(status=401, body="unauthorized"), None)),
+        "tenant and login",
+        "KONDUCTOR_LOKI_BEARER_TOKEN",
+    ),
+    warned("few lines", limits(max_entries_limit_per_query=500), "limits", "500 lines at most"),
+    warned("short queries", limits(max_query_length_seconds=1800), "limits", "over one hour is refused"),
+    warned("small messages", limits(grpc_message_bytes=1 << 20), "limits", "less than 4 MiB"),
+    warned("patient Loki", limits(query_timeout_seconds=120.0), "limits", "query_timeout"),
+    warned("short lookback", limits(max_query_lookback_seconds=7200), "limits", "older than 120m"),
+    broken(
+        "the kernel log does not arrive",
+        change(beats=False, unheard=frozenset(GPU_NODES)),
+        "kernel stream",
+        "has no line in the last hour",
+    ),
+    broken(
+        "the kernel log has another name",
+        change(kernel={"namespace": "gpu-logs"}, unheard=frozenset(GPU_NODES)),
+        "kernel stream",
+        'set KONDUCTOR_KERNEL_SELECTOR=\'{k8s_namespace_name="gpu-logs", k8s_container_name="dmesg"}\'',
+    ),
+    warned(
+        "the reader is a plain dmesg",
+        change(line="[12.5] usb 1-1: new device", unheard=frozenset(GPU_NODES)),
+        "kernel stream",
+        "no heartbeat",
+    ),
+    broken(
+        "the controller has another node label",
+        change(settings={"node_label": "node"}, heard=0, unheard=frozenset(GPU_NODES)),
+        "node label",
+        "no heartbeat has node",
+    ),
+    broken("short names", rename(FIRST, "gpu-1"), "node names", f"the lines say gpu-1, the Node is {FIRST}"),
+    broken("capitals", rename(FIRST, FIRST.upper()), "node names", "the lines say GPU-1"),
+    broken("another domain", rename(FIRST, "gpu-1.other.net"), "node names", "gpu-1.other.net"),
+    broken("a cluster prefix", rename(FIRST, f"prod-{FIRST}"), "node names", f"prod-{FIRST}"),
+    warned(
+        "another cluster's nodes",
+        lambda site: site.names.update({"stray-9": ""}),
+        "node names",
+        "heartbeats of stray-9",
+    ),
+    broken("a silent node", lambda site: site.names.pop(THIRD), "heartbeats", f"1 of 3 GPU nodes: {THIRD}"),
+    broken(
+        "a namespace is not shipped", change(shipped_namespaces=()), "namespaces", "Loki has no line: team-a"
+    ),
+    warned(
+        "a namespace may be idle",
+        both(
+            change(shipped_namespaces=()),
+            kube(lambda kube: kube.access.deny("list", "pods", "", "", "team-a")),
+        ),
+        "namespaces",
+        "normal if no pod runs there",
+    ),
+    warned("a node's clock is fast", change(ahead_seconds=300.0), "clocks", f"{FIRST} is 4m"),
+    warned(
+        "Loki deletes early", limits(retention_period_seconds=21_600), "retention", "deletes lines after 6h"
+    ),
+    warned(
+        "Loki deletes early and shows no configuration",
+        both(
+            change(oldest_seconds=4000.0),
+            loki(lambda loki: loki.fail(Mishap(status=404), None, matching(path="/config"))),
+        ),
+        "retention",
+        "the controller started 3d ago",
+    ),
+    warned(
+        "Karpenter",
+        put("deployments/k", deployment("kube-system", "karpenter")),
+        "other tools",
+        "Karpenter acts",
+    ),
+    warned(
+        "an autoscaler that does not know the taint",
+        put(AUTOSCALER[0], deployment(*AUTOSCALER[1:])),
+        "other tools",
+        "--status-taint",
+    ),
+    warned(
+        "a tool that left only a taint",
+        lambda site: site.nodes[0]["spec"].update(
+            taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
+        ),
+        "other tools",
+        f"taint karpenter.sh/disrupted on {FIRST}",
+    ),
+]
