@@ -147,7 +147,7 @@ def rights(client: ReadOnlyKubeClient, settings: Settings) -> Mapping[str, str]:
 
 def nodes(client: ReadOnlyKubeClient, settings: Published | None) -> Mapping[str, NodeState]:
     """List the Nodes; without the controller's settings, GPU nodes are those with the usual labels."""
-    return list_nodes(client, node_decoder(settings, listed_slices(client)))
+    return list_nodes(client, node_decoder(settings, listed_slices(client)), cached=True)
 
 
 def workloads(client: ReadOnlyKubeClient, kind: str) -> tuple[Workload, ...]:

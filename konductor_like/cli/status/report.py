@@ -124,8 +124,8 @@ def collect(client: ReadOnlyKubeClient, settings: Settings, selector: str | None
     """
     controller = read_controller(client, settings)
     decode = node_decoder(controller.settings, listed_slices(client))
-    nodes = list_nodes(client, decode)
-    selected = list_nodes(client, decode, selector) if selector else nodes
+    nodes = list_nodes(client, decode, cached=True)
+    selected = list_nodes(client, decode, selector, cached=True) if selector else nodes
     return Fleet(cluster_now(client), nodes, controller, selected)
 
 

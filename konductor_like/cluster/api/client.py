@@ -17,7 +17,9 @@ from urllib.parse import quote
 
 from konductor_like.cluster.api import auth
 from konductor_like.cluster.api.errors import KubeBadAnswer, KubeGone
+from konductor_like.cluster.api.large_list import small_lists
 from konductor_like.cluster.api.transport import (
+    ANSWER_BYTES_MOST,
     FIELD_MANAGER,
     JSON,
     JSON_PATCH,
@@ -126,7 +128,9 @@ class ReadOnlyKubeClient:
     ) -> JsonObject:
         """Read one page. Raises KubeBadAnswer if the answer is not a list: it must not pass as empty."""
         what = f"list {path_words(path)}"
-        page = self._transport.ask(what, "GET", path, params=params, parse=parse)
+        return self._checked(what, self._transport.ask(what, "GET", path, params=params, parse=parse))
+
+    def _checked(self, what: str, page: JsonObject) -> JsonObject:
         items = page.get("items")
         page["items"] = items = [] if items is None else items  # Go writes an empty list as null
         is_list = str(page.get("kind", "")).endswith("List") and isinstance(items, list)
@@ -194,6 +198,33 @@ class ReadOnlyKubeClient:
             if not token:
                 return Listing(items, str(page["metadata"].get("resourceVersion", "")))
             params["continue"] = token
+
+    def list_cached(
+        self,
+        path: str,
+        each: Callable[[JsonObject], T],
+        params: Mapping[str, str],
+        parse: Callable[[bytes], Any],
+    ) -> Sequence[T]:
+        """Read a whole list from the server's watch cache, and return ``each(object)`` for every object.
+
+        The server has half of the work that it has with pages, which it reads from etcd; one answer needs one
+        round trip, and is parsed while it arrives. It may lack the last writes: those of milliseconds, or of
+        longer if the server has lost etcd. For objects that :func:`small_lists` can cut.
+        """
+        what = f"list {path_words(path)}"
+        answer = self._transport.open(what, path, {**params, "resourceVersion": "0"}, packed=True)
+        items: list[T] = []
+        try:
+            for data in small_lists(self._pieces(what, answer), ANSWER_BYTES_MOST):
+                found = parse(data)
+                page = self._checked(what, found if isinstance(found, dict) else {})
+                items.extend(each(item) for item in page["items"] if isinstance(item, dict))
+        except (ValueError, RecursionError) as error:
+            answer.close()
+            raise KubeBadAnswer(f"cannot {what}: {self.server} answered with no list: {error}") from error
+        answer.release_conn()
+        return items
 
     def scan(
         self,

@@ -50,7 +50,9 @@ _RENEW_SECONDS = 1.0
 """Seconds between two checks whether the token expires soon. A check takes as long as the rest of a request,
 so not every request makes one."""
 ANSWER_BYTES_MOST = 64 << 20
-"""Bytes of one answer, at most. The largest answers are pages of large Nodes, with 10 MiB."""
+"""Bytes of one answer, unpacked, at most. The largest answers are pages of large Nodes, with 10 MiB."""
+_PACKED = {"Accept-Encoding": "gzip"}
+"""The server packs answers of more than 128 KiB: 5,000 Nodes are 87 MB, and 7 MB in gzip."""
 _REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
 """The groups whose objects are questions in the form of a POST: the server answers and stores nothing."""
 _TLS_HINT = "the TLS certificates do not match; check certificate-authority and server in the kubeconfig"
@@ -197,10 +199,11 @@ class Transport:
         """
         write, server = _stores(method, path), self.connection.host
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        answer = self._send(what, method, path, params, body, content_type, timeout, accept)
+        answer = self._send(what, method, path, params, body, content_type, timeout, accept, _PACKED)
         with self._mapped(what, write=write, sent=True):
             # With a known length urllib3 need not copy the answer through a buffer of its own.
-            known = 0 <= (answer.length_remaining or -1) <= ANSWER_BYTES_MOST
+            packed = "Content-Encoding" in answer.headers
+            known = not packed and 0 <= (answer.length_remaining or -1) <= ANSWER_BYTES_MOST
             data: bytes = answer.read() if known else answer.read(ANSWER_BYTES_MOST + 1)
             if len(data) > ANSWER_BYTES_MOST:
                 answer.close()
@@ -228,11 +231,21 @@ class Transport:
         return found
 
     def open(
-        self, what: str, path: str, params: Mapping[str, str], read_timeout_seconds: float | None = None
+        self,
+        what: str,
+        path: str,
+        params: Mapping[str, str],
+        read_timeout_seconds: float | None = None,
+        *,
+        packed: bool = False,
     ) -> Any:
-        """Send a GET with a long or endless answer; return urllib3's answer, unread."""
+        """Send a GET with a long or endless answer; return urllib3's answer, unread.
+
+        A ``packed`` answer is in gzip if it is large; urllib3 unpacks it.
+        """
         timeout = self._timeout_seconds if read_timeout_seconds is None else read_timeout_seconds
-        answer = self._send(what, "GET", path, params, None, None, timeout)
+        further = _PACKED if packed else None
+        answer = self._send(what, "GET", path, params, None, None, timeout, further=further)
         if answer.status == 200:
             return answer
         with self.reading(what):
@@ -254,10 +267,12 @@ class Transport:
         content_type: str | None,
         timeout: float,
         accept: str = JSON,
+        further: Mapping[str, str] | None = None,
     ) -> Any:
         connection, end = self.connection, self._clock() + timeout
         if self._silent and self.gives_up:
             raise KubeTimeout(f"cannot {what}: {connection.host} gave no answer in time")
+        headers = {**self.headers, **(further or {})}
         write = _stores(method, path)
         target = f"{path}?{urlencode(params, quote_via=quote)}" if params else path
 
@@ -270,13 +285,11 @@ class Transport:
             return seconds
 
         with self._mapped(what, write=write, sent=False):
-            answer = connection.send(
-                method, target, body, content_type, remaining_seconds, accept, self.headers
-            )
+            answer = connection.send(method, target, body, content_type, remaining_seconds, accept, headers)
             if answer.status == 401 and self._log_in_again(connection):
                 answer.drain_conn()
                 answer = self.connection.send(
-                    method, target, body, content_type, remaining_seconds, accept, self.headers
+                    method, target, body, content_type, remaining_seconds, accept, headers
                 )
         self.answered = True
         return answer

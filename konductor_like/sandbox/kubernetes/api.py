@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -33,6 +34,10 @@ from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NAMESPAC
 from konductor_like.sandbox.kubernetes.store import Store, Stored, dump
 from konductor_like.sandbox.kubernetes.watches import Encode, Watches, WatchRequest
 from konductor_like.sandbox.kubernetes.writes import Writes
+
+_GZIP_BYTES = 128 * 1024
+"""Objects and lists above this size are compressed if the client accepts gzip: ``defaultGzipThresholdBytes``
+in pkg/endpoints/handlers/responsewriters/writers.go of k8s.io/apiserver."""
 
 
 class Api:
@@ -95,7 +100,7 @@ class Api:
                 raise errors.not_found(resource.group, resource.plural, key.name)
             meta = {"resourceVersion": str(stored.version)}
             body = self._table(resource, [stored], meta) if tabular else _whole(resource, stored)
-            return Reply(body=body, content_type=JSON)
+            return _perhaps_compressed(body, request)
         check_list_options(request)
         selection = Selection(resource, key.namespace, request, key.name)
         if asked.verb == "watch":
@@ -104,14 +109,14 @@ class Api:
             return _stream(self._watches.stream(watch, encode))
         page = self._lists.page(resource, selection, request)
         if tabular:
-            return Reply(body=self._table(resource, list(page.items), page.metadata()), content_type=JSON)
+            return _perhaps_compressed(self._table(resource, list(page.items), page.metadata()), request)
         head = {
             "kind": f"{resource.kind}List",
             "apiVersion": resource.api_version,
             "metadata": page.metadata(),
         }
         items = b",".join(item.json for item in page.items)
-        return Reply(body=b'%s,"items":[%s]}' % (dump(head)[:-1], items), content_type=JSON)
+        return _perhaps_compressed(b'%s,"items":[%s]}' % (dump(head)[:-1], items), request)
 
     def _write(self, asked: Route, request: Request, user: User) -> Reply:
         target, resource = asked.target, asked.resource
@@ -189,3 +194,10 @@ def _watch_request(resource: Resource, selection: Selection, request: Request) -
         timeout_seconds=whole_number(request, "timeoutSeconds") or random.uniform(1800, 3600),
         bookmarks=is_true(request, "allowWatchBookmarks"),
     )
+
+
+def _perhaps_compressed(body: bytes, request: Request) -> Reply:
+    if len(body) <= _GZIP_BYTES or "gzip" not in request.headers.get("accept-encoding", ""):
+        return Reply(body=body, content_type=JSON)
+    headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    return Reply(body=gzip.compress(body, compresslevel=1), content_type=JSON, headers=headers)
