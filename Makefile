@@ -58,9 +58,13 @@ help: ## List the targets
 .PHONY: setup
 setup: .venv/.dev ## Create .venv from the lock files
 
+# Settings on make's command line are the demo's: make demo KONDUCTOR_RETURN=reboot
+DEMO_SETTINGS = $(foreach name,$(filter KONDUCTOR_% WATCHED_NAMESPACES,$(.VARIABLES)),$(if \
+	$(filter command,$(firstword $(origin $(name)))),--set '$(name)=$(subst ','\'',$($(name)))'))
+
 .PHONY: demo
-demo: .venv/.run ## Watch the real controller taint a node for a kernel line
-	@$(BIN)/python -m konductor_like.cli demo $(ARGS)
+demo: .venv/.run ## Watch the real controller taint a node for a kernel line: ARGS='--keep', KONDUCTOR_…=VALUE
+	@$(BIN)/python -m konductor_like.cli demo $(DEMO_SETTINGS) $(ARGS)
 
 .PHONY: quick
 quick: lint types imports ## Fast checks (a minute): lint, types, imports, and the tests without processes

@@ -175,10 +175,12 @@ def _rules(
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith("_rules.yaml"))
     for name in dict.fromkeys((*_FIRST_FILES, *names)):
         try:
-            records = read_rule_file(_read_text(folder, name), name).rules
+            content = read_rule_file(_read_text(folder, name), name)
         except RulesError as error:
             raise error.problems[0] from error
-        for record in records:
+        if content.problems:
+            raise content.problems[0]
+        for record in content.rules:
             yield _read_rule(record, advice, placeholders)
 
 

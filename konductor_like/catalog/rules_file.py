@@ -178,6 +178,8 @@ class RuleFile:
     file: str
     rules: tuple[Record, ...] = ()
     overrides: tuple[Override, ...] = ()
+    problems: tuple[CatalogError, ...] = ()
+    """The errors in the form of the file; what they concern is neither in ``rules`` nor in ``overrides``."""
 
 
 @dataclass(slots=True)
@@ -226,7 +228,7 @@ class _Reading:
 
 
 def read_rule_file(text: str, file: str) -> RuleFile:
-    """Read one file. Raises RulesError with every error in its form."""
+    """Read one file. Raises RulesError for a text that is no YAML, or too large; else see ``problems``."""
     reading = _Reading(file)
     if len(text.encode("utf-8", "replace")) > FILE_BYTES_MOST:
         raise RulesError([CatalogError(file, WHOLE_FILE, "size", "is more than 1 MiB")])
@@ -249,11 +251,12 @@ def read_rule_file(text: str, file: str) -> RuleFile:
     nodes = listed.value if isinstance(listed, yaml.SequenceNode) else ()
     if listed is not None and not (isinstance(listed, yaml.SequenceNode) or _empty(listed)):
         reading.problem(listed, WHOLE_FILE, "rules", "must be a list")
-    rules = [reading.rule(node, number, default) for number, node in enumerate(nodes, 1)]
+    rules = []
+    for number, rule_node in enumerate(nodes, 1):
+        known, record = len(reading.problems), reading.rule(rule_node, number, default)
+        rules += [record] if len(reading.problems) == known else []
     overrides = list(_overrides(reading, sections["overrides"])) if "overrides" in sections else []
-    if reading.problems:
-        raise RulesError(reading.problems)
-    return RuleFile(file, tuple(rules), tuple(overrides))
+    return RuleFile(file, tuple(rules), tuple(overrides), tuple(reading.problems))
 
 
 def _overrides(reading: _Reading, node: yaml.Node) -> Iterator[Override]:

@@ -37,7 +37,7 @@ TITLE_CHARS_MOST = 80
 ADVICE_CHARS_MOST = 120
 """Title and advice must both fit into the record on the Node."""
 
-ANCHORS_MOST = 16
+ANCHORS_MOST = 18
 """Literals that Loki may be asked for per source; each costs time on every byte that Loki scans (rule 11)."""
 RULES_MOST = 100
 PATTERNS_MOST = 8
@@ -72,7 +72,7 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     """Check a file and lay it over ``base``. Raises RulesError with every error in it."""
     content = read_rule_file(text, file)
     names = [str(record.fields.get("id")) for record in content.rules]
-    problems: list[CatalogError] = []
+    problems = list(content.problems)
     catalog = base
     for override in content.overrides:
         try:

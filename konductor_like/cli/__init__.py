@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 import sys
+from contextlib import suppress
 
 
 def main() -> int:
@@ -30,5 +31,9 @@ def kubectl_complete() -> int:
     }
     sys.argv = [words[0]]
     main()
-    sys.stdout.write(":4\n")
+    from konductor_like.cli.output import close_quietly
+
+    with suppress(BrokenPipeError):  # `… | head -1`
+        sys.stdout.write(":4\n")
+    close_quietly()
     return 0

@@ -40,6 +40,8 @@ def execute(arguments: Sequence[str], program: str) -> int:
         return print_usage_error(error)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+    except BrokenPipeError:  # of the completion, whose reader has ended
+        return Exit.OK
     except Exception as error:
         exit_status = print_error(error)
         if exit_status is None:

@@ -66,7 +66,8 @@ def check_config(
         document = {"settings": settings, "problems": found.problems, "warnings": found.warnings}
         say_document({**document, "podLogs": found.pod_logs and found.pod_logs.document()}, output)
     elif found.in_effect:
-        say_table(("NAME", "VALUE", "FROM"), found.in_effect)
+        # The value comes last: one that is long, such as a list of tokens, breaks its own row only.
+        say_table(("NAME", "FROM", "VALUE"), [(name, of, value) for name, value, of in found.in_effect])
         if found.pod_logs and found.pod_logs.bytes_a_minute:
             say([""])
             say_table(("NAMESPACE", "MIB/MINUTE"), found.pod_logs.rows())

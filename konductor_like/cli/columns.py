@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from konductor_like.model import time
+from konductor_like.model import OPERATOR_RULE, PERSONS_TAINT, time
 from konductor_like.model.text import printable
 
 NONE = "<none>"
 GAP = "   "
 _NARROW = 20
+_INDENT = 4
+"""Blanks before the second and later lines of a row."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _AGES: Sequence[tuple[float, int, str, int, str]] = (
     (2 * _MINUTE, 1, "s", 0, ""),
@@ -27,26 +30,84 @@ _AGES: Sequence[tuple[float, int, str, int, str]] = (
 rest (0: the rest is dropped), that unit. For example, a span below 10 minutes is ``3m12s``."""
 
 
-def columns(headers: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the rows of a table are written: all in the same way, and no cell is broken except the last."""
+
+    widths: Sequence[int]
+    gap: str = GAP
+    folds_at: int | None = None
+    """Characters of a line of the last cell; None if it stays whole."""
+    lines: Sequence[Sequence[int]] = ()
+    """The columns of each line of a row, if a row takes several; the later lines are indented."""
+
+    @classmethod
+    def of(cls, widths: Sequence[int], width: int | None) -> Layout:
+        """Return the first that fits in ``width``.
+
+        These are: a last cell that is folded, columns nearer to each other, and rows of several lines.
+        """
+        before_last = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
+        if width is None or before_last + widths[-1] <= width or width - before_last >= _NARROW:
+            return cls(widths, folds_at=width and width - before_last)
+        for gap in ("  ", " "):
+            if sum(widths) + len(gap) * (len(widths) - 1) <= width:
+                return cls(widths, gap)
+        lines: list[list[int]] = [[0], []]
+        for column in range(1, len(widths)):
+            used = sum(widths[each] + len(GAP) for each in lines[-1])
+            if lines[-1] and _INDENT + used + widths[column] > width:
+                lines.append([])
+            lines[-1].append(column)
+        return cls(widths, lines=lines)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the rows are written as in a pipe, except that the last cell may be folded."""
+        return self.gap == GAP and not self.lines
+
+    @property
+    def second(self) -> tuple[int, int]:
+        """The line and the place in it at which the second cell of a row begins."""
+        return (1, _INDENT) if self.lines else (0, self.widths[0] + len(self.gap))
+
+    def row(self, cells: Sequence[str]) -> list[str]:
+        """Return the lines of one row."""
+        if self.lines:
+            padded = [*map(str.ljust, cells, self.widths)]
+            lines = [self.gap.join(padded[column] for column in line).rstrip() for line in self.lines]
+            return [lines[0], *(" " * _INDENT + line for line in lines[1:])]
+        first, *further = folded(cells[-1], self.folds_at)
+        line = self.gap.join([*map(str.ljust, cells[:-1], self.widths), first]).rstrip()
+        indent = sum(self.widths[:-1]) + len(self.gap) * (len(cells) - 1)
+        return [line, *(" " * indent + part for part in further)]
+
+
+def columns(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    width: int | None = None,
+    widths: Sequence[int] | None = None,
+) -> list[str]:
     """Return lines of left-aligned columns as wide as their widest cell; the last column is not padded.
 
     Without headers there is no header line. An empty cell reads ``<none>``, so that every row has the same
-    number of fields. With a ``width``, the last cell of a row that is wider continues on the next line, below
-    its column. No other cell is folded.
+    number of fields. :class:`Layout` says what becomes of a table that is wider than ``width``.
     """
+    table = cells_of(headers, rows)
+    layout = Layout.of(widths or widths_of(table), width) if table else None
+    return [line for row in table for line in layout.row(row)] if layout else []
+
+
+def cells_of(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Return the cells as they are printed; the headers, if there are any, come first."""
     table = [[printable(cell) or NONE for cell in row] for row in rows]
-    if headers:
-        table.insert(0, list(headers))
-    if not table:
-        return []
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    indent = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
-    lines = []
-    for row in table:
-        first, *further = folded(row[-1], width and width - indent)
-        lines.append(GAP.join([*map(str.ljust, row[:-1], widths[:-1]), first]).rstrip())
-        lines += [" " * indent + part for part in further]
-    return lines
+    return [list(headers), *table] if headers else table
+
+
+def widths_of(table: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width of each column's widest cell."""
+    return [max(map(len, column)) for column in zip(*table, strict=True)]
 
 
 def folded(text: str, width: int | None) -> list[str]:
@@ -91,6 +152,8 @@ def count(number: int, noun: str) -> str:
 
 def fault_name(rule: str) -> str:
     """Return a rule's name as people write it: ``nvrm fallen off bus`` for ``nvrm.fallen_off_bus``."""
+    if rule == OPERATOR_RULE:
+        return PERSONS_TAINT
     return rule.replace(".", " ").replace("_", " ")
 
 

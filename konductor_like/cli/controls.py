@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -191,6 +192,7 @@ def brake_lines(brake: BrakeState, controller: ControllerReport, now: datetime) 
 
 def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime) -> Iterator[tuple[str, str]]:
     from konductor_like.cli.status.text import controller_sentence, pace_sentence, pause_sentence
+    from konductor_like.policy.fleet.brake import bound
 
     are = "is" if brake.out == 1 else "are"
     held = f"{len(brake.held) or 'none'} held"
@@ -198,7 +200,10 @@ def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime)
         of_all = f"{brake.out} of {count(brake.gpu_nodes, 'GPU node')} {are} out of service"
         yield "Brake", f"{of_all}; {held}; the limit is not known: {controller.why_settings_unknown}"
     else:
-        share = f"{100 * brake.bound // max(brake.gpu_nodes, 1)} % of {count(brake.gpu_nodes, 'GPU node')}"
+        policy, fleet = controller.policy, count(brake.gpu_nodes, "GPU node")
+        is_capped = brake.bound < bound(brake.gpu_nodes, replace(policy, brake_max_nodes=None))
+        share = f"{policy.brake_max_percent:g} % of {fleet}"
+        share = f"KONDUCTOR_BRAKE_MAX_NODES, for {fleet}" if is_capped else share
         also = f"; {brake.unavailable} more are unavailable and count too" if brake.unavailable else ""
         tests = f"; {brake.tests} of them for a test alone ({_NO_PLACE})" if brake.tests else ""
         of_most = f"{brake.out} of at most {brake.bound} ({share}) {are} out of service"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,18 +28,24 @@ if TYPE_CHECKING:
 
     from konductor_like.demo.kept import KeptDemo
     from konductor_like.demo.stage import RunningController, Stage
+    from konductor_like.demo.story import Step
 
 PROGRAM = "konductor-like"
 _LOG_LINES_SHOWN = 15
 _CODE = re.compile(r"[1-9][0-9]{0,2}")
 _CODE_CHARS = 40
-_SETTING = re.compile(r"KONDUCTOR_[A-Z_]{1,60}=[ -~]{0,200}")
+_ASSIGNMENT = re.compile(r"(\w{1,80})=[ -~]{0,200}")
+_SETTING = re.compile(r"KONDUCTOR_[A-Z_]+|WATCHED_NAMESPACES")
+_FLEET_NODES = 100
+"""GPU nodes of ``--jobs`` without ``--nodes``."""
 
 
 def _settings(assignments: list[str] | None) -> list[str] | None:
     for each in assignments or ():
-        if not _SETTING.fullmatch(each):
+        if not (found := _ASSIGNMENT.fullmatch(each)):
             raise typer.BadParameter(f"expected NAME=VALUE, got {clipped(each, _CODE_CHARS)!r}")
+        if not _SETTING.fullmatch(found[1]):
+            raise typer.BadParameter(f"expected KONDUCTOR_… or WATCHED_NAMESPACES, not {found[1]}")
     return assignments
 
 
@@ -47,10 +54,20 @@ _SET = typer.Option(
 )
 
 
-@examples("demo", "demo --keep", "demo --keep --set KONDUCTOR_RETURN=reboot", "demo xid gpu-03 79")
+@examples("demo", "demo --keep", "demo --keep --set KONDUCTOR_RETURN=reboot", "demo --nodes 600 --jobs")
 def demo(
     ctx: typer.Context,
     *,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", metavar="N", min=40, max=2000, help="Play a large fleet's story."),
+    ] = None,
+    jobs: Annotated[
+        bool, typer.Option("--jobs", help="Jobs run on the fleet, as pods; one of them dies.")
+    ] = False,
+    notify: Annotated[
+        bool, typer.Option("--notify", help="Show the messages that the controller sends to a chat.")
+    ] = False,
     assignments: Annotated[list[str] | None, _SET] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the demo cluster running at the end, until Ctrl-C.")
@@ -66,26 +83,51 @@ def demo(
     from rich.console import Console
 
     from konductor_like.cli.session import ending_by_signal
+    from konductor_like.demo import fleet, story
+    from konductor_like.demo.chat import Chat
     from konductor_like.demo.stage import Stage
 
     plain = None if colourful(sys.stdout) else False  # NO_COLOR: not even bold text or a moving line
     console = Console(force_terminal=plain, highlight=False, soft_wrap=True, markup=False, emoji=False)
-    settings = dict(each.split("=", 1) for each in assignments or ())
-    with ending_by_signal(), Stage(settings=settings) as stage:
-        if settings and (found := stage.run("check-config")).returncode:
+    given = dict(each.split("=", 1) for each in assignments or ())
+    _warn_of_unused(given)
+    count = nodes or (_FLEET_NODES if jobs else None)
+    with ExitStack() as exits:
+        exits.enter_context(ending_by_signal())
+        chat = exits.enter_context(Chat(lambda text: _show_message(console, text))) if notify else None
+        settings = (fleet.settings_of(count) if count else {}) | (chat.settings if chat else {}) | given
+        stage = exits.enter_context(Stage(count or 10, settings, jobs=jobs))
+        if given and (found := stage.run("check-config")).returncode:
             tell(found.stderr.rstrip())
             raise typer.Exit(Exit.USAGE)
         console.print("Starting a stand-in Loki, a stand-in Kubernetes API server and the real controller.\n")
         stage.keep_beating()
-        if not _play(console, stage, verbose=verbose):
+        controller = stage.start_controller()
+        steps = fleet.steps(controller, stage) if count else story.steps(controller)
+        if not _play(console, stage, controller, steps, verbose=verbose):
             raise typer.Exit(Exit.FAILED)
+        if chat:
+            chat.wait()
         _show_status(console, stage)
         if not keep:
             program = next(_setup_lines(), "").removeprefix("export PATH=").removesuffix(":$PATH")
             command = f"{program}/{PROGRAM}" if program else PROGRAM
-            console.print(f"\nAll steps passed. To look around yourself: {command} demo --keep")
+            same = "".join((f" --nodes {nodes}" if nodes else "", " --jobs" if jobs else ""))
+            console.print(f"\nAll steps passed. To look around yourself: {command} demo{same} --keep")
             return
         _keep(console, stage)
+
+
+def _warn_of_unused(given: Mapping[str, str]) -> None:
+    """Name the settings of the shell: they are for another cluster, so the demo leaves them out."""
+    for name in sorted(os.environ):
+        if name.startswith("KONDUCTOR_") and name not in given:
+            warn(f"{name} of your shell is not used here; --set {name}=… sets it for the demo")
+
+
+def _show_message(console: Console, text: str) -> None:
+    for number, line in enumerate(text.splitlines()):
+        console.print(f"   {'chat:' if number == 0 else '     '} {line}", style="cyan")
 
 
 def _xid_code(code: str) -> str:
@@ -144,22 +186,24 @@ def _kept_demo(node: str) -> Iterator[KeptDemo]:
     try:
         kept = find()
         if node not in kept.booted_ns:
-            names = ", ".join(kept.booted_ns)
-            raise CommandError(f"the demo has no GPU node {node}", hint=f"its GPU nodes are {names}")
+            names = list(kept.booted_ns)
+            raise CommandError(
+                f"the demo has no GPU node {node}", hint=f"its GPU nodes are {names[0]} to {names[-1]}"
+            )
         yield kept
     except NoDemoError as error:
-        raise CommandError(
-            str(error), hint=f"start one in another terminal: {PROGRAM} demo --keep"
-        ) from error
+        hint = error.hint or f"start one in another terminal: {PROGRAM} demo --keep"
+        raise CommandError(str(error), hint=hint) from error
     tell(f"hint: KUBECONFIG={shlex.quote(kept.kubeconfig)} {PROGRAM} explain {node}")
 
 
-def _play(console: Console, stage: Stage, *, verbose: bool) -> bool:
+def _play(
+    console: Console, stage: Stage, controller: RunningController, steps: Iterable[Step], *, verbose: bool
+) -> bool:
     """Play every step and return whether all steps succeeded."""
-    from konductor_like.demo.story import StoryError, play, steps
+    from konductor_like.demo.story import StoryError, play
 
-    controller = stage.start_controller()
-    for number, step in enumerate(steps(controller), start=1):
+    for number, step in enumerate(steps, start=1):
         console.print(f"{number}. {step.title}", style="bold")
         try:
             with console.status("waiting …"):
@@ -205,7 +249,10 @@ def _keep(console: Console, stage: Stage) -> None:
         console.print("nodes are released. The demo keeps running until Ctrl-C. Try, in another terminal:\n")
         for line in (*_setup_lines(), *_commands(stage)):
             console.print(f"  {line}")
-        threading.Event().wait()  # until Ctrl-C
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:  # the documented end
+            console.print("\nStopping the demo.")
 
 
 def _setup_lines() -> Iterator[str]:
@@ -220,15 +267,18 @@ def _commands(stage: Stage) -> Iterator[str]:
     for name, value in stage.environment.items():
         yield f"export {name}={shlex.quote(value)}"
     yield f"{PROGRAM} status"
-    yield f"{PROGRAM} explain gpu-04"
+    names = stage.gpu_nodes
+    idle = sum(len(job.nodes) for job in stage.jobs) or 5
+    yield f"{PROGRAM} explain {names[3]}"
     yield f"{PROGRAM} doctor"
     yield f"grep audit: {shlex.quote(str(stage.controller_log))}"
     yield f"{PROGRAM} reset --yes --reason 'trying it out'"
     yield f"{PROGRAM} brake reset"
-    yield f"{PROGRAM} test gpu-06"
-    yield f"{PROGRAM} demo xid gpu-03 79"
-    yield f"{PROGRAM} demo reboot gpu-03"
+    yield f"{PROGRAM} test {names[idle]}"
+    yield f"{PROGRAM} demo xid {names[2]} 79"
+    yield f"{PROGRAM} demo reboot {names[2]}"
+    yield f"{PROGRAM} status --watch"
     if shutil.which("kubectl") is not None:
         yield "kubectl get nodes -L trainy.konduktor.ai/health"
-        yield "kubectl describe node gpu-04"
+        yield f"kubectl describe node {names[3]}"
         yield "kubectl get events"

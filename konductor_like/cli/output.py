@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from konductor_like.cli.columns import columns, folded, stamp, stamp_of_ns
+from konductor_like.cli.columns import Layout, cells_of, folded, stamp, stamp_of_ns, widths_of
 from konductor_like.model.text import printable
 
 API_VERSION = "konductor-like/v1"
@@ -86,10 +86,35 @@ def say_document(document: Mapping[str, Any], output: Literal["json", "yaml"]) -
 
 
 def say_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns; on a terminal the last column is folded at words, and no other."""
-    screen = Screen.of(sys.stdout)
-    lines = columns(headers, rows, screen.width)
-    say([*(screen.painted(line, BOLD) for line in lines[: bool(headers)]), *lines[bool(headers) :]])
+    """Print columns; on a terminal no cell is broken, except the last, which is folded at words."""
+    say(table_lines(headers, rows, Screen.of(sys.stdout)))
+
+
+def table_lines(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    screen: Screen,
+    styles: Sequence[str] = (),
+    widths: Sequence[int] | None = None,
+) -> list[str]:
+    """Return columns for this screen; with ``styles`` the second cell of each row has the row's style.
+
+    ``widths`` are those of the columns; by default they follow from the cells.
+    """
+    table = cells_of(headers, rows)
+    layout = Layout.of(widths or widths_of(table), screen.width) if table else Layout(())
+    found = []
+    for number, cells in enumerate(table):
+        lines = layout.row(cells)
+        if headers and number == 0:
+            lines = [screen.painted(line, BOLD) for line in lines]
+        elif styles:
+            line, start = layout.second
+            text, end = lines[line], start + len(cells[1])
+            style = styles[number - bool(headers)]
+            lines[line] = f"{text[:start]}{screen.painted(text[start:end], style)}{text[end:]}"
+        found += lines
+    return found
 
 
 def say_paragraphs(paragraphs: Iterable[Paragraph]) -> None:
@@ -117,10 +142,15 @@ def can_answer() -> bool:
 
 def ask(question: str) -> bool:
     """Ask on standard error (standard output is for data); every answer except y and yes means no."""
+    return ask_text(question).lower() in ("y", "yes")
+
+
+def ask_text(question: str) -> str:
+    """Ask on standard error, and return the line that the person types, without blanks around it."""
     sys.stdout.flush()
     sys.stderr.write(printable(question))
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return sys.stdin.readline().strip()
 
 
 def harden() -> None:

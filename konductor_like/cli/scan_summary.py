@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from konductor_like.cli.columns import columns, fault_name
+from konductor_like.cli.columns import Layout, cells_of, columns, fault_name, widths_of
 from konductor_like.detection.line_time import time_text
 from konductor_like.detection.scan import Hit
 from konductor_like.model import Finding, Severity
@@ -75,9 +75,8 @@ class Summary:
 
 def lines_of(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
     """Return the rows under their headers. Too narrow a terminal has the times in the last cell."""
-    lines = columns(HEADERS, rows, width)
-    if width is None or max(map(len, lines)) <= width:
-        return lines
+    if Layout.of(widths_of(cells_of(HEADERS, rows)), width).is_plain:
+        return columns(HEADERS, rows, width)
     return columns(NARROW_HEADERS, [(*row[:4], _what_and_when(*row[4:])) for row in rows], width)
 
 

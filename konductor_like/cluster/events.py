@@ -39,6 +39,7 @@ _NORMAL = frozenset(
         EventReason.FREE,
         EventReason.REBOOTED,
         EventReason.ENDED,
+        EventReason.RESTORED,
         EventReason.RETURNED,
         EventReason.RETURNS_RESUMED,
     }

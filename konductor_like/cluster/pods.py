@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from konductor_like.cluster.api.client import PODS_PATH, ReadOnlyKubeClient
 from konductor_like.jobs import BY_NAME, by_name, job_of_pod
-from konductor_like.model.time import moment_of_text
+from konductor_like.model.time import moment_of, moment_of_text
 
 ENDED_SECONDS = 300.0
 """Seconds after a pod's end in which a new line of the log may still be about the pod."""
@@ -64,14 +64,25 @@ def jobs_on(client: ReadOnlyKubeClient, node: str, now: datetime) -> NodeJobs:
     The answers are read pod by pod: a thousand pods of 1.4 MB take no more memory than one.
     """
     found = _Found(now - timedelta(seconds=ENDED_SECONDS))
-
-    def scan(phase: str, total_bytes: int) -> bool:
-        params = {"fieldSelector": f"spec.nodeName={node},status.phase{phase}", "resourceVersion": "0"}
-        return client.scan(PODS_PATH, found.take, params, object_bytes=POD_BYTES, total_bytes=total_bytes)
-
-    complete = scan("=Running", RUNNING_BYTES)
-    scan("!=Running", OTHERS_BYTES)
+    complete = _scan(client, node, "=Running", found, RUNNING_BYTES)
+    _scan(client, node, "!=Running", found, OTHERS_BYTES)
     return NodeJobs(frozenset(found.jobs), found.pods, complete, tuple(found.owners), frozenset(found.names))
+
+
+def jobs_now(client: ReadOnlyKubeClient, node: str) -> tuple[str, ...]:
+    """List the node's running pods, as :func:`jobs_on` does, and return the jobs with a GPU of the node.
+
+    The jobs are sorted, and by name for people (:attr:`NodeJobs.names`). Raises a KubeError.
+    """
+    found = _Found(moment_of(0))
+    _scan(client, node, "=Running", found, RUNNING_BYTES)
+    return tuple(sorted(found.names))
+
+
+def _scan(client: ReadOnlyKubeClient, node: str, phase: str, found: _Found, total_bytes: int) -> bool:
+    """Add the node's pods of this phase; return whether all were read."""
+    params = {"fieldSelector": f"spec.nodeName={node},status.phase{phase}", "resourceVersion": "0"}
+    return client.scan(PODS_PATH, found.take, params, object_bytes=POD_BYTES, total_bytes=total_bytes)
 
 
 class _Found:

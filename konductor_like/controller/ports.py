@@ -12,7 +12,7 @@ from typing import Protocol
 from konductor_like.cluster.events import events_of
 from konductor_like.cluster.node.writer import WriteResult
 from konductor_like.controller import logs
-from konductor_like.model import Change, EventReason, NodeState
+from konductor_like.model import Change, EventReason, Incident, NodeState
 
 FleetEvent = Callable[[EventReason, str], None]
 """Sends an Event about the fleet; returns at once and raises nothing."""
@@ -48,6 +48,35 @@ class EventSink(Protocol):
 
     def announce(self, state: NodeState, change: Change) -> None:
         """Send the Event of an applied change, if it has one."""
+
+
+class Onlooker(Protocol):
+    """Takes facts that notifications tell and no Event of the controller does.
+
+    The methods return at once and raise nothing.
+    """
+
+    def counted(self, out: int, gpu_nodes: int) -> None:
+        """Take how many nodes are out of service, of the GPU nodes."""
+
+    def reset(self, state: NodeState) -> None:
+        """Take a node that a person has released: the command itself has sent the Event."""
+
+    def freed(self, state: NodeState, held: Incident) -> None:
+        """Take a node that the brake held back for this incident, and that has no reason for a taint now."""
+
+
+class NoOnlooker:
+    """An onlooker that does nothing."""
+
+    def counted(self, _out: int, _gpu_nodes: int) -> None:
+        """Do nothing."""
+
+    def reset(self, _state: NodeState) -> None:
+        """Do nothing."""
+
+    def freed(self, _state: NodeState, _held: Incident) -> None:
+        """Do nothing."""
 
 
 class DryRunNodes:

@@ -41,6 +41,8 @@ from konductor_like.controller.ports import (
     EventSink,
     FleetEvent,
     Nodes,
+    NoOnlooker,
+    Onlooker,
     Writer,
     dry_run_fleet_event,
 )
@@ -64,7 +66,7 @@ from konductor_like.loki.readers.backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.readers.heartbeat import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.readers.source import SourceReader
 from konductor_like.loki.readers.warmup import RECHECK_SECONDS, WarmupReader, WarmupScope, WarmupTotals
-from konductor_like.model import Checkpoint, Coverage, EventReason, GpuCounts, NodeState, Source
+from konductor_like.model import Checkpoint, Coverage, EventReason, GpuCounts, Source
 from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS
 from konductor_like.notify.webhook import webhooks
@@ -152,7 +154,7 @@ def open_controller(
                 metrics,
                 dry_run=options.dry_run,
                 fleet_event=cluster.fleet_event,
-                on_reset=cluster.on_reset,
+                onlooker=cluster.onlooker,
             ),
             fleet_event=cluster.fleet_event,
             operator_controls=OperatorControls(
@@ -202,7 +204,7 @@ class _ClusterPorts:
     prepare: Callable[[], list[str]] = list
     finish_writes: Callable[[], object] = lambda: None
     write_condition: WriteCondition | None = None
-    on_reset: Callable[[NodeState], object] = lambda _: None
+    onlooker: Onlooker = field(default_factory=NoOnlooker)
     threads: Sequence[SideThread] = ()
 
 
@@ -253,7 +255,7 @@ def _real_cluster_ports(
         prepare=lambda: ready_to_write(client, namespace, settings.lease_name),
         finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
         write_condition=writer.write_condition,
-        on_reset=notifications.reset,
+        onlooker=notifications,
         threads=(*announcer.threads, *notifications.threads),
     )
 

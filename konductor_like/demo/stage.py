@@ -20,6 +20,7 @@ from typing import Any, Self
 from konductor_like.cluster.lease.checkpoint import COVERAGE_ANNOTATION, decode_coverage
 from konductor_like.cluster.preflight import admission_objects
 from konductor_like.cluster.reader_pods import DEVICE, NAMESPACE, WRITE
+from konductor_like.demo import jobs as made_up
 from konductor_like.demo.kept import KeptDemo
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY, CoverageState
 from konductor_like.sandbox.kmsg import Kmsg, written_by
@@ -37,6 +38,7 @@ from konductor_like.sandbox.loki import LokiServer, shipped
 CONTROLLER = (sys.executable, "-m", "konductor_like.controller.launch")
 COMMAND = (sys.executable, "-m", "konductor_like.cli")
 HEARTBEAT_SECONDS = 60.0
+KEPT_SECONDS = 3600.0
 _LOG_LINES_KEPT = 200
 _NO_FILE = Path(os.devnull)
 
@@ -72,6 +74,11 @@ class SeenNode:
     def recorded(self, code: int) -> bool:
         """Whether the node's record has an incident with this Xid."""
         return any(incident["rule"] == f"xid.{code}" for incident in self.record.get("incidents", ()))
+
+    @property
+    def collateral(self) -> bool:
+        """Whether a failure on another node explains a fault of the node."""
+        return any(incident.get("role") == "collateral" for incident in self.record.get("incidents", ()))
 
 
 class RunningController:
@@ -122,14 +129,18 @@ class RunningController:
 class Stage:
     """A context manager. At its end everything is stopped and removed."""
 
-    def __init__(self, gpu_nodes: int = 10, settings: Mapping[str, str] | None = None) -> None:
-        """``settings`` are environment variables of the controller."""
+    def __init__(
+        self, gpu_nodes: int = 10, settings: Mapping[str, str] | None = None, jobs: bool = False
+    ) -> None:
+        """``settings`` are environment variables of the controller; with ``jobs`` the GPUs are in use."""
         self._settings = settings or {}
         self._exits = ExitStack()
         self.loki = LokiServer()
         self.cluster = KubernetesServer()
         self._started_ns = time.time_ns()
-        names = [f"gpu-{i:02d}" for i in range(1, gpu_nodes + 1)]
+        digits = max(2, len(str(gpu_nodes)))
+        names = [f"gpu-{i:0{digits}}" for i in range(1, gpu_nodes + 1)]
+        self.jobs = made_up.jobs_on(names) if jobs else []
         self._kernels = {name: KernelLog(name, 1_235_000.0 + 977.25 * i) for i, name in enumerate(names)}
 
     def __enter__(self) -> Self:
@@ -142,6 +153,9 @@ class Stage:
             for name in self._kernels:
                 self.cluster.put_node(make_node(name))
                 self.cluster.put_pod(make_reader_pod(name))
+            for job in self.jobs:
+                for name in job.nodes:
+                    self.cluster.put_pod(job.pod(name))
             self.cluster.put_node(make_cpu_node("cpu-01"))
             self.cluster.create_namespace(NAMESPACE)
             self.cluster.put("daemonsets", make_reader_daemonset(len(self._kernels)))
@@ -229,6 +243,22 @@ class Stage:
         if lines:
             self.push(node, *lines)
 
+    def fail_job(self, job: made_up.Job) -> None:
+        """Let every rank of a job print an error of NCCL, and end the job's pods."""
+        now_ns, labels = time.time_ns(), {"kubeflow.job.name": job.name}
+        for rank, node in enumerate(job.nodes):
+            line = made_up.NCCL_ERROR.format(rank=8 * rank)
+            sent = shipped(
+                node,
+                [(now_ns, line)],
+                namespace=made_up.NAMESPACE,
+                pod=job.pod_name(node),
+                container="pytorch",
+                attributes=labels,
+            )
+            self.loki.push_otlp(sent)
+            self.cluster.put_pod(job.pod(node, "Failed"))
+
     def replay(self, node: str) -> None:
         """Ship the whole ring buffer again with new timestamps, as after a restart of the ``dmesg`` pod."""
         self.push(node, *self._kernels[node].lines)
@@ -245,11 +275,16 @@ class Stage:
         self._exits.callback(over.set)
 
     def beat(self, wait: Callable[[float], bool], now_ns: Callable[[], int] = time.time_ns) -> None:
-        """Send heartbeats now and each minute; ``wait`` takes seconds and returns whether to stop."""
-        over = False
-        while not over:
+        """Send heartbeats now and each minute; ``wait`` takes seconds and returns whether to stop.
+
+        What is older than an hour, and the servers' journals, are dropped: people keep a demo for days.
+        """
+        self.heartbeats(now_ns())
+        while not wait(HEARTBEAT_SECONDS):
+            self.loki.forget(now_ns() - round(KEPT_SECONDS * 1e9))
+            self.loki.clear_journal()
+            self.cluster.clear_calls()
             self.heartbeats(now_ns())
-            over = wait(HEARTBEAT_SECONDS)
 
     def heartbeats(self, at_ns: int | None = None) -> None:
         """Send one heartbeat of every node's kernel-log reader, now or at this Unix time."""
@@ -279,13 +314,13 @@ class Stage:
         """Return all GPU nodes."""
         return [self.node(name) for name in self._kernels]
 
-    def heard(self, name: str) -> bool:
-        """Whether the coverage on the Lease shows that the node's kernel log arrives."""
+    def heard(self) -> set[str]:
+        """Return the GPU nodes whose kernel log arrives, by the coverage on the Lease."""
         for lease in self.cluster.objects("leases", "konductor-like"):
             text = lease["metadata"].get("annotations", {}).get(COVERAGE_ANNOTATION, "")
-            coverage, _ = decode_coverage(text)
-            return coverage is not None and coverage.of(name) is CoverageState.MEASURED
-        return False
+            if (coverage := decode_coverage(text)[0]) is not None:
+                return {name for name in self._kernels if coverage.of(name) is CoverageState.MEASURED}
+        return set()
 
     def _get(self, name: str) -> dict[str, Any]:
         return self.cluster.node(name)

@@ -47,7 +47,7 @@ _CAUSE = re.compile(r"\bcaused by previous Xid (\d{1,5})\b", re.ASCII)
 _MIG = re.compile(r" GPU-I:(\d{1,8})(?: GPU-CI:(\d{1,8}))?", re.ASCII)
 _REGISTERS = re.compile(r"link -?\d{1,3} ?\((0x[0-9A-Fa-f]{1,8}(?:, ?0x[0-9A-Fa-f]{1,8}){6})\)", re.ASCII)
 # Behind the last comma: the name of a process, before it, may contain any words and commas.
-_WORD = re.compile(r"(?:.*,)?\W*([A-Z][A-Z0-9_/]{1,64})\s+(Fatal|Non-?fatal)(?:\s|$)", re.ASCII)
+_WORD = re.compile(r"(?:.*,)?\W*([A-Z][A-Z0-9_/]{1,64}(?: degraded)?)\s+(Fatal|Non-?fatal)(?:\s|$)", re.ASCII)
 _STATUS = re.compile(r"\(0x([0-9A-Fa-f]{8})(?:\s|$)(?:\s*0x([0-9A-Fa-f]{8})(?:[\s)]|$))?", re.ASCII)
 # The driver prints two digits behind "Link", so one digit at the very end is a number that was cut. A link
 # of -1, which means no link, does not fit.
@@ -323,7 +323,8 @@ def _nvlink5(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
     """
     word = _WORD.match(detail)
     numbers = _STATUS.search(detail)
-    rule = None if numbers is None else _row(catalog.link_rules.get(entry.code or 0, ()), numbers)
+    rows = catalog.link_rules.get(entry.code or 0, ())
+    rule = None if numbers is None else _row(rows, numbers, "" if word is None else word[1])
     if rule is not None:
         severity, title = rule.severity, f"{entry.title}: {rule.unit.rpartition('/')[2]}"
         if reason := _reason(rule.values[0]):
@@ -339,12 +340,16 @@ def _nvlink5(catalog: Catalog, entry: XidEntry, detail: str) -> Verdict | None:
     return Verdict(severity, title, advice, sub_code, rule is not None and rule.investigate in _ELSEWHERE)
 
 
-def _row(rules: tuple[LinkRule, ...], numbers: _Match) -> LinkRule | None:
-    """Return the row that fits. Where the status is cut off, any row will do if all rows that fit agree."""
+def _row(rules: tuple[LinkRule, ...], numbers: _Match, unit: str) -> LinkRule | None:
+    """Return the row that fits, of the unit that the line names if several fit.
+
+    Where the status is cut off, any row will do if all rows that fit agree.
+    """
     fitting = [rule for rule in rules if rule.fits(int(numbers[1], 16))]
     if numbers[2] is not None:
         status = int(numbers[2], 16)
-        return next((rule for rule in fitting if rule.status == status), None)
+        fitting = [rule for rule in fitting if rule.status == status]
+        return next((rule for rule in fitting if rule.unit == unit), fitting[0] if fitting else None)
     return fitting[0] if len({rule.severity for rule in fitting}) == 1 else None
 
 

@@ -40,11 +40,13 @@ _DATE = r"\d{4}-\d\d-\d\d"
 _CLOCK = r"\d\d:\d\d:\d\d"
 _TIME = _CLOCK + r"(?:[.,]\d{1,9})?"
 _ZONE = r"(?:Z|[+-]\d\d:?\d\d)"
-_MONTH = r"(?:[^\W\d_]{2,12}+\.?|\d{1,2}月)"
+_MONTH = r"(?:[^\W\d_](?:[^\W\d_]|[.\u0300-\u1fff]){1,14}+|\d{1,2}(?:月|월)|Thg \d{1,2})"
+"""The short name of a month in nearly every locale of glibc: letters with marks and dots, as in Thai; a
+number with a letter behind it, as in Korean; Vietnamese."""
 _HOST = r"[\w.:-]{0,254}\w"
-_RECORD = rf"(?=\[|<\d|\d|kmsg/1 |[a-z]{{3,8}} *:[a-z]{{3,6}} *:|{_MONTH} +\d{{1,2}} {_CLOCK})"
+RECORD_START = rf"(?=\[|<\d|\d|kmsg/1 |[a-z]{{3,8}} *:[a-z]{{3,6}} *:|{_MONTH} +\d{{1,2}} {_CLOCK})"
 """A record of the kernel log begins here. A container's name before the driver's own words is a quotation."""
-_LABELS = r"\{(?:\w{1,64}=\"[^\"\\]{0,256}\"(?:, )?){0,32}\} +" + _RECORD
+_LABELS = r"\{(?:\w{1,64}=\"[^\"\\]{0,256}\"(?:, )?){0,32}\} +" + RECORD_START
 """The labels of a stream, as ``logcli query`` prints them behind the time."""
 _NAME = r"[a-z0-9-]{1,63}+"
 _POD = (
@@ -69,7 +71,7 @@ _SHAPES = {
     "priority": r"<(?P<number>\d{1,4})>(?:1 )?",
     "level": r"(?P<facility>[a-z]{3,8}+|local\d) *:(?:emerg|alert|crit|err|warn|notice|info|debug) *: ?",
     # dmesg: wall time, time since the line before, time in minutes; and what documents write instead.
-    "wall": rf"\[(?:\S{{1,12}} \S{{1,12}} +\d{{1,2}} {_TIME} \d{{4}}(?: <[ \d.]{{1,32}}>)?"
+    "wall": rf"\[(?:\S{{1,12}} {{1,2}}(?:Thg )?\S{{1,12}} +\d{{1,2}} {_TIME} \d{{4}}(?: <[ \d.]{{1,32}}>)?"
     rf"|{_DATE}[T ]{_TIME}{_ZONE}?"
     r"|[^\W\d_]{3,12}\.? ?\d{1,2} +\d\d:\d\d| *[+<] *\d{1,12}\.\d{1,9}>?|\d{1,19}|\.\.\.)\]:? ?",
     "iso": rf"{_DATE}T{_CLOCK}(?:\.\d{{1,9}}|(?P<comma>,\d{{1,9}}))?{_ZONE} "
@@ -108,7 +110,7 @@ def _compiled(*left_out: str) -> re.Pattern[str]:
 _CONTAINER = re.compile(
     # docker compose and docker service pad the name; stern prints pod and container; kail; kubetail.
     rf"(?:[\w@.-]{{1,128}}+ {{2,64}}+\| |(?:{_NAME} )?{_POD} {_NAME} "
-    rf"|{_NAME}/{_POD}\[{_NAME}\]: |\[{_POD}(?: {_NAME})?\] )" + _RECORD
+    rf"|{_NAME}/{_POD}\[{_NAME}\]: |\[{_POD}(?: {_NAME})?\] )" + RECORD_START
 )
 """The name of a container."""
 _ANY = _compiled()
@@ -118,16 +120,18 @@ _CRI = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP](?::\S{1,64})? ",
     re.ASCII,
 )
-_WRAPPED_STARTS = ("{", "msg=", "level=", "priority=", "severity=", "facility=")
+_WRAPPED_STARTS = ("{", "msg=", "level=", "priority=", "severity=", "facility=", "ts=")
 _LOGFMT = re.compile(
-    r"(?:(?:level|priority|severity)=(?:emerg|alert|crit|err|notice|[0-7]) |facility=(?:kern|0) )*"
+    r"(?:(?:level|priority|severity)=(?:emerg|alert|crit|err|notice|[0-7]) "
+    r"|(?P<time>ts)=[\w:.+-]{1,40} |(?P<kernel>facility)=(?:kern|0) )*"
     r'msg=(?P<message>"(?:[^"\\]|\\.)*+")'
     r"(?: (?:severity|flags|traceID|spanID|(?:attribute|resource|instrumentation_scope)_[\w./-]{1,128})="
     r'(?:"(?:[^"\\]|\\.)*+"|[^\s"]*+))*+\s*',
     re.ASCII,
 )
 """``msg="…"`` with OpenTelemetry's lokiexporter's fields behind it, or with a syslog level before it.
-Programs' own loggers write ``time=``, ``caller=`` and ``level=warning``, which do not fit."""
+Programs' own loggers write ``time=``, ``caller=`` and ``level=warning``, which do not fit. They also write
+``ts=``, so beside it the facility must be the kernel's."""
 _OF_LOKIEXPORTER = frozenset(
     ["body", "traceid", "spanid", "severity", "flags", "attributes", "resources", "instrumentation_scope"]
 )
@@ -139,11 +143,17 @@ _CRASH = re.compile(
 )
 """The kernel's message about a process that crashed: name, number, cause, and the file where it happened.
 Linux keeps 15 bytes of the name. Causes are those of x86, arm64 and POWER."""
+_WRITERS = ("_TRANSPORT", "TRANSPORT", "SYSLOG_IDENTIFIER")
+"""Fields that are ``kernel`` in each entry of the kernel. Any program may choose its SYSLOG_IDENTIFIER
+(``logger -t kernel``), so the others count, too; Fluent Bit's ``strip_underscores`` renames the first."""
 BYTES_ANCHOR = '"MESSAGE":['
 """A journal entry whose message is a list of bytes: `journalctl -o json` writes a message so that has a byte
 which is not printable, such as one in the name of a process. Loki is asked for these lines too."""
 _BYTES = re.compile(r'"MESSAGE":(\[\d[\d, ]*\])')
 _PLAIN_NAME = re.compile(r"[\w.-]*")
+
+_NUMBERED = re.compile(r"\{\d{1,10}\}", re.ASCII)
+"""A record of firmware begins so, as in ``{1}[Hardware Error]: event severity: fatal``; it is no JSON."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ESCAPE = re.compile(r"(?:\\x[0-9a-f]{2})+")
@@ -178,6 +188,8 @@ def open_record(text: str) -> KernelRecord | None:
             text = _strip_prefixes(text, around)
             if not text.startswith(_WRAPPED_STARTS):
                 break
+        if _NUMBERED.match(text):
+            break
         inner = _open_wrapper(text)
         if inner is None and text.startswith("{"):
             return None
@@ -280,11 +292,23 @@ def origin(around: Around) -> tuple[KernelPosition, bool]:
     return position or NOWHERE, bool(facility)
 
 
+def is_of_kernel(around: Around) -> bool:
+    """Whether a record around the line says that the kernel wrote it: of the journal, /dev/kmsg or Talos."""
+    return any(isinstance(each, _Inner) and each.position is not None for each in around)
+
+
+def is_stamped(around: Around) -> bool:
+    """Whether the line has the stamp that the kernel puts before its records."""
+    return any(isinstance(each, re.Match) and each.lastgroup in _STAMPS for each in around)
+
+
 def _open_wrapper(text: str) -> _Inner | None:
     """Return the line inside a record of the journal or a collector; None for any other text."""
     if not text.startswith("{"):
         match = _LOGFMT.fullmatch(text)
-        message = None if match is None else _loaded(match["message"])
+        if match is None or (match["time"] and not match["kernel"]):
+            return None
+        message = _loaded(match["message"])
         return _Inner(message) if isinstance(message, str) else None
     record = _loaded(text)
     if not isinstance(record, dict):
@@ -348,9 +372,14 @@ def _container_line(record: Mapping[str, Any]) -> str | None:
 
 def _read_kernel_record(record: Mapping[str, Any]) -> _Inner | None:
     """Return the line in a record that names the kernel as its writer; None for a program's record."""
-    body = record.get("body")
+    body, payload = record.get("body"), record.get("jsonPayload")
     if isinstance(body, dict) and record.keys() <= _OF_LOKIEXPORTER:
         record = body  # what OpenTelemetry's journald receiver read
+    elif isinstance(payload, dict) and "logName" in record:
+        record = payload  # Google Cloud Logging, around what its agent read in the journal
+    if _said_by_kernel(record):
+        message = record.get("message")
+        return _Inner(message, NOWHERE, 0) if isinstance(message, str) else None
     if "MESSAGE" in record:
         return _read_journal_entry(record, record["MESSAGE"])
     if "kernel" in (record.get("_TRANSPORT"), record.get("SYSLOG_IDENTIFIER")):
@@ -358,11 +387,27 @@ def _read_kernel_record(record: Mapping[str, Any]) -> _Inner | None:
     return _read_kmsg_fields(record)
 
 
+def _said_by_kernel(record: Mapping[str, Any]) -> bool:
+    """Whether a collector of syslog or of the journal wrote down that the kernel is a record's writer."""
+    if record.get("source_type") == "syslog":  # Vector
+        return (record.get("appname"), record.get("facility")) == ("kernel", "kern")
+    if "ecs" in record or "agent" in record:  # Filebeat, in the Elastic Common Schema
+        systemd, log = _table(record, "systemd"), _table(_table(record, "log"), "syslog")
+        by_syslog = (log.get("appname"), _table(log, "facility").get("code")) == ("kernel", 0)
+        return systemd.get("transport") == "kernel" or by_syslog
+    return False
+
+
+def _table(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = record.get(name)
+    return value if isinstance(value, dict) else {}
+
+
 def _read_journal_entry(record: Mapping[str, Any], message: object) -> _Inner | None:
     """Return the line in a journal entry of the kernel; None for a program's entry."""
-    if any(record.get(key, "kernel") != "kernel" for key in ("_TRANSPORT", "SYSLOG_IDENTIFIER")):
+    if any(record.get(key, "kernel") != "kernel" for key in _WRITERS):
         return None
-    if "_PID" in record:  # a field that only programs have
+    if "_PID" in record or "PID" in record:  # a field that only programs have
         return None
     if not isinstance(message, str):
         return None

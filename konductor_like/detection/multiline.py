@@ -4,6 +4,8 @@
 - The ``Severity`` and ``Data`` lines of an SXid belong to its first line. They are no faults of their own: an
   SXid counts once. A ``Severity 1`` line counts where the first line did not say Fatal.
 - A PCIe port's error shows nothing about the node until the kernel names an NVIDIA function below the port.
+- A PCIe error that firmware reports has its severity, address and vendor in three lines.
+- A network port that lost its link is suspect when that happens three times within ten minutes.
 
 Lines belong together when their printk stamps are close; without stamps, when few lines are between them.
 """
@@ -13,9 +15,10 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from konductor_like.catalog import Catalog, Mode
+from konductor_like.catalog.patterns import PCI
 from konductor_like.detection.detector import Detector, packaged
 from konductor_like.detection.kernel_record import normal_pci, open_record, origin
 from konductor_like.model import Fault, FaultKind, Finding, KernelPosition, LogLine, Severity, Source
@@ -26,8 +29,13 @@ _RECORD_US = 1_000_000
 """Microseconds between the lines of one record or of one SXid at most; usually it is a few."""
 _RECOVERY_US = 10_000_000
 """Microseconds that the kernel may work on one PCIe error before it prints how that ended."""
+_FLAP_US = 600_000_000
+"""Microseconds in which a port that loses its link ``_FLAPS`` times is suspect."""
+_FLAPS = 3
 _LINES_BETWEEN = 8
 _SWITCHES_MOST = 8
+_PORTS_MOST = 64
+"""Ports of one machine that are followed; beyond it the port that has been silent longest is forgotten."""
 
 _GPU_FIRST = "The NVIDIA GPU "
 _GPU = re.compile(
@@ -35,6 +43,14 @@ _GPU = re.compile(
 )
 _CONTINUED_SXID = re.compile(r"\): ?\d{5}, (?:Severity \d|Data \{)", re.ASCII)
 _GPU_ERROR = "aer.gpu_error"
+_FIRMWARE = "[Hardware Error]: "
+_OF_FIRMWARE = re.compile(
+    r"\{\d{1,10}\}\[Hardware Error\]: +"
+    rf"(?:(?:event severity|Error \d{{1,3}}, type): (?P<severity>[a-z]{{1,16}})|device_id: {PCI}$)",
+    re.ASCII,
+)
+_HARMLESS = ("corrected", "info")
+_PORT = re.compile(r"mlx5_core (\S{1,32} \S{1,16}): ", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +86,15 @@ class _PcieError:
     gpu: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _FirmwareRecord:
+    """What the last lines of a firmware's record say: the severity of the error, and its device."""
+
+    place: _Place
+    severity: str
+    device: str | None = None
+
+
 @dataclass(slots=True)
 class _Log:
     """The part of a kernel log's last lines that its next lines may need."""
@@ -80,6 +105,9 @@ class _Log:
     switches: tuple[tuple[_Place, Finding], ...] = ()
     """The lines of SXids that counted, newest first."""
     pcie: _PcieError | None = None
+    firmware: _FirmwareRecord | None = None
+    downs: OrderedDict[str, tuple[_Place, ...]] = field(default_factory=OrderedDict)
+    """By network port, the last times when it lost its link."""
 
 
 class MultilineDetector:
@@ -106,7 +134,7 @@ class MultilineDetector:
         finding = detector.find_in_kernel_log(text)
         log = self._logs.get(name)
         if log is None:
-            if finding is None and _GPU_FIRST not in text:
+            if finding is None and _GPU_FIRST not in text and _FIRMWARE not in text:
                 return None
             log = self._logs[name] = _Log()
             if len(self._logs) > LOGS_MOST:
@@ -116,16 +144,27 @@ class MultilineDetector:
         if finding is None:
             if _GPU_FIRST in text:
                 _note_gpu(log, text)
+            elif _FIRMWARE in text:
+                _note_firmware(log, text)
             return None
-        if finding.kind is FaultKind.SXID:
-            return _unless_continued(log, finding)
-        if finding.kind is FaultKind.AER and finding.severity is not Severity.INFO:
-            return _with_earlier_pcie(detector.catalog, log, finding)
-        if finding.rule == "nvrm.fallen_off_bus" and finding.gpu is None and log.gpu is not None:
-            begun, gpu = log.gpu
-            if begun.soon_before(_place(log, finding), _RECORD_US):
-                return finding._replace(gpu=gpu)
-        return finding
+        return _together(detector.catalog, log, finding)
+
+
+def _together(catalog: Catalog, log: _Log, finding: Finding) -> Finding | None:
+    """Return the finding as the earlier lines of its log complete it; None where they explain it."""
+    if finding.kind is FaultKind.SXID:
+        return _unless_continued(log, finding)
+    if finding.rule == "aer.firmware_record":
+        return _unless_corrected(log, finding)
+    if finding.rule == "ib.link_down" and not finding.severity_by_user:
+        return _if_flapping(catalog, log, finding)
+    if finding.kind is FaultKind.AER and finding.severity is not Severity.INFO:
+        return _with_earlier_pcie(catalog, log, finding)
+    if finding.rule == "nvrm.fallen_off_bus" and finding.gpu is None and log.gpu is not None:
+        begun, gpu = log.gpu
+        if begun.soon_before(_place(log, finding), _RECORD_US):
+            return finding._replace(gpu=gpu)
+    return finding
 
 
 def _place(log: _Log, finding: Finding) -> _Place:
@@ -141,6 +180,43 @@ def _note_gpu(log: _Log, text: str) -> None:
     if match is not None:
         position, user_written = origin(around)
         log.gpu = _Place(position, log.lines, user_written), normal_pci(match[1])
+
+
+def _note_firmware(log: _Log, text: str) -> None:
+    record = open_record(text)
+    match = None if record is None else _OF_FIRMWARE.match(record[0])
+    if record is None or match is None:
+        return
+    if match["severity"]:
+        position, user_written = origin(record[1])
+        log.firmware = _FirmwareRecord(_Place(position, log.lines, user_written), match["severity"])
+    elif log.firmware is not None:
+        log.firmware = replace(log.firmware, device=normal_pci(match["gpu"]))
+
+
+def _unless_corrected(log: _Log, finding: Finding) -> Finding | None:
+    """Return the error of a firmware's record with its address; None where the hardware corrected it."""
+    record = log.firmware
+    if record is None or not record.place.soon_before(_place(log, finding), _RECORD_US):
+        return finding
+    return None if record.severity in _HARMLESS else finding._replace(gpu=record.device)
+
+
+def _if_flapping(catalog: Catalog, log: _Log, finding: Finding) -> Finding | None:
+    """Return a suspect fault when a port loses its link often; None for the first times."""
+    entry = catalog.entry(finding.rule)
+    port = _PORT.match(finding.text)
+    place = _place(log, finding)
+    name = "" if port is None else port[1]
+    lately = [each for each in log.downs.pop(name, ()) if each.soon_before(place, _FLAP_US)]
+    log.downs[name] = (*lately, place)[-_FLAPS:]
+    if len(log.downs) > _PORTS_MOST:
+        log.downs.popitem(last=False)
+    if len(log.downs[name]) < _FLAPS:
+        return None
+    own_title = entry is not None and "title" in entry.fixed
+    title = finding.title if own_title else "Link of a network adapter goes down again and again"
+    return finding._replace(severity=Severity.SUSPECT, title=title)
 
 
 def _unless_continued(log: _Log, finding: Finding) -> Finding | None:

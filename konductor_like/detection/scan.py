@@ -1,18 +1,20 @@
 """Detection over files: gigabytes as a stream, in constant memory.
 
 Nearly all lines are without an anchor. RE2 looks for the anchors in many lines at once, and only a line with
-an anchor is read as the controller reads it.
+an anchor is read as the controller reads it. A line of a kernel log in which nothing is found is read again
+without what grep or pdsh put before it, and without a byte order mark.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from io import RawIOBase
 from typing import BinaryIO, NamedTuple
 
 from konductor_like.catalog.patterns import finder_in_bytes
 from konductor_like.detection.detector import packaged
-from konductor_like.detection.kernel_record import BYTES_ANCHOR
+from konductor_like.detection.kernel_record import BYTES_ANCHOR, RECORD_START
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.detection.why_not import is_unparsed
 from konductor_like.model import Finding, Source
@@ -21,6 +23,11 @@ LINE_BYTES = 256 * 1024
 """Bytes after which a line is cut; the rest is not read."""
 _CHUNK_BYTES = 96 * 1024
 """Bytes per read: they fit the processor's cache, and malloc need not map and zero pages for each."""
+
+_GREP = re.compile(r"(?:(?P<file>[\w@%+=~./-]{1,255}):)?(?:\d{1,9}[:-])?(?=\S)", re.ASCII)
+"""What grep prints before a line, with ``-H`` and ``-n``. A program puts a blank behind its name."""
+_PDSH = re.compile(r"[\w.-]{1,253}: " + RECORD_START)
+"""What pdsh prints before a line: the node."""
 
 Progress = Callable[[int], object]
 """Called with the number of bytes that were read since the last call."""
@@ -60,6 +67,9 @@ def scan(
             line = block[first : min(last, first + LINE_BYTES)].removesuffix(b"\r")
             text = line.decode("utf-8", "replace")
             finding = find(text)
+            if finding is None and source is Source.KERNEL:
+                bare = _without_prefix(text)
+                finding = find(bare) if bare != text else None
             if finding is not None:
                 yield Hit(number, finding, line)
             elif unparsed and source is Source.KERNEL and is_unparsed(detector.catalog, text):
@@ -67,6 +77,21 @@ def scan(
             number += 1
             at = last + 1
         number += block.count(b"\n", at)
+
+
+def _without_prefix(text: str) -> str:
+    """Return a line without a byte order mark and without the prefix of grep or pdsh.
+
+    A file's name has a dot or a slash, and a node's name has a digit; names of programs have neither.
+    """
+    text = text.removeprefix("\ufeff")
+    node = _PDSH.match(text)
+    if node is not None and any(map(str.isdigit, node[0])):
+        return text[node.end() :]
+    grep = _GREP.match(text)
+    if grep is None or (grep["file"] and not {".", "/"} & set(grep["file"]) and not grep["file"].isdigit()):
+        return text
+    return text[grep.end() :]
 
 
 def _blocks(chunks: Iterable[bytes], progress: Progress | None) -> Iterator[bytes]:

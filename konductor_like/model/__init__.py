@@ -46,6 +46,7 @@ from konductor_like.model.nodes import (
     NO_GPUS,
     OPERATOR_RULE,
     OPT_OUT_LABEL,
+    PERSONS_TAINT,
     RECORD_ANNOTATION,
     SUSPECT_TAINT_EFFECT,
     SUSPECT_TAINT_KEY,

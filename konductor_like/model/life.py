@@ -114,6 +114,8 @@ class Quarantine:
     """How it ended."""
     relapse: bool = False
     """Whether the node failed again while it was on probation after this time out."""
+    gpu: str | None = None
+    """The PCI bus id of that incident's GPU; None if it has none, or if an earlier build wrote the record."""
 
 
 class Stage(StrEnum):
@@ -142,6 +144,8 @@ class Life:
     """The claim: since when the node has our taint. One patch writes the taint and the claim."""
     failed_rule: str | None = None
     """The rule of this time out's gravest failure, if one was released in part and the taint stays."""
+    failed_gpu: str | None = None
+    """The PCI bus id of the GPU of that failure."""
     hold_until: datetime | None = None
     """The hold of a tainted node: before this time only a person releases it."""
     replace_since: datetime | None = None

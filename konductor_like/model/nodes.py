@@ -27,6 +27,8 @@ UNSHARED = "replicas=1"
 """The layout (:attr:`GpuCount.layout`) of GPUs that the device plugin does not share."""
 OPERATOR_RULE = "operator"
 """The rule of the incident of a person's own taint; no line of a log has this rule."""
+PERSONS_TAINT = "a person's taint"
+"""The name of that incident for people, everywhere."""
 
 
 class IncidentState(StrEnum):
@@ -220,6 +222,10 @@ class NodeRecord:
     def empty(self) -> bool:
         """Whether the record has nothing worth keeping on the Node."""
         return not (self.life.tainted_at or self.incidents or self.releases or self.life.quarantines)
+
+    def release_at(self, at: datetime) -> Release | None:
+        """Return the release of that moment, such as the end of a past time out; None if it is forgotten."""
+        return next((mark for mark in self.releases if mark.at == at), None)
 
     @property
     def last_by_person(self) -> Release | None:

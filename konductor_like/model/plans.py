@@ -34,6 +34,8 @@ class EventReason(StrEnum):
     """A person acknowledged an incident."""
     SILENT = "KernelLogSilent"
     """A node's kernel log stopped arriving; on the Lease if many nodes are affected."""
+    RESTORED = "KernelLogRestored"
+    """After such an Event the kernel log arrives again, or only one machine reports under the name."""
     OVERRUN = "KernelLogOverrun"
     """The kernel overwrote records of its log before they were read."""
     SHADOW = "GPUFaultShadow"

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from konductor_like import __version__
 from konductor_like.model.edge_errors import EdgeError
 from konductor_like.model.time import retry_after_seconds
 from konductor_like.notify.messages import Message, cloud_event, slack_message
+from konductor_like.notify.news import Kind
 from konductor_like.settings import Settings
 
 TOTAL_SECONDS = 10.0
@@ -53,8 +55,10 @@ class Webhook:
     """``slack`` or ``webhook``, in metrics, logs and the names of settings."""
     file: Path
     content_type: str
-    render: Callable[[Message, str], dict[str, Any]]
+    render: Callable[[Message, str, datetime], dict[str, Any]]
     cluster: str
+    leaves_out: frozenset[Kind] = frozenset()
+    """Kinds that it does not get."""
     confirms: bool = False
     """Whether only the body ``ok`` is a success, as with Slack: it also answers 200 to what it refuses."""
 
@@ -69,7 +73,7 @@ class Webhook:
         The file is read every time, so a rotated URL needs no restart.
         """
         url = self._url()
-        body = json.dumps(self.render(message, self.cluster)).encode()
+        body = json.dumps(self.render(message, self.cluster, datetime.now(UTC))).encode()
         try:
             status, retry_after, answer = _post(url, body, self.content_type, reads_all=self.confirms)
         except (OSError, HTTPException, ValueError) as error:
@@ -110,7 +114,8 @@ def webhooks(settings: Settings) -> list[Webhook]:
     if file := settings.notify_webhook_file:
         found.append(Webhook("webhook", file, "application/cloudevents+json", cloud_event, cluster))
     if file := settings.notify_slack_file:
-        found.append(Webhook("slack", file, "application/json", slack_message, cluster, confirms=True))
+        known = frozenset({Kind.REPLACEMENT})  # people read the mark in the message about the taint
+        found.append(Webhook("slack", file, "application/json", slack_message, cluster, known, confirms=True))
     return found
 
 

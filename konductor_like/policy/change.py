@@ -38,21 +38,21 @@ from konductor_like.policy.fleet.brake import Admission
 from konductor_like.policy.node.covers import COVERED_BY_TIME, COVERED_LATE
 from konductor_like.policy.node.endings import end_words, is_grave, newly_ended
 from konductor_like.policy.node.gpu_counts import with_count
-from konductor_like.policy.node.health import Health, health_of, tainting, with_states
+from konductor_like.policy.node.health import Health, tainting, with_states
 from konductor_like.policy.node.lifecycle import (
     TABLE,
     Became,
     Facts,
     Happening,
     become,
-    failed_rule,
+    failure_of,
     is_first_failure,
     is_probation_over,
     marked,
     what_failed,
 )
-from konductor_like.policy.node.machines import NO_GPU, OPTED_OUT, with_boot
-from konductor_like.policy.node.needs import fault_of, need_of, with_repeats, worse_words, worsening
+from konductor_like.policy.node.machines import NO_GPU, with_boot
+from konductor_like.policy.node.needs import fault_of, labels_of, with_repeats, worse_words, worsening
 from konductor_like.policy.node.release import CONTROLLER, contest_words, released_record
 from konductor_like.policy.node.update import NodeUpdate
 from konductor_like.policy.operator import with_found_taint
@@ -62,7 +62,6 @@ from konductor_like.policy.wording import act_of, deferral_words, describe, why_
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
 _SKIP_REASONS = {
-    OPTED_OUT: SkipReason.OPTED_OUT,
     NO_GPU: SkipReason.NO_GPU,
     USER_WRITTEN: SkipReason.USER_WRITTEN,
     COVERED_BY_TIME: SkipReason.COVERED,
@@ -97,8 +96,7 @@ def change_of(
     lacks_count = gpus is not None and state.name in gpus.unnoted
     outcome = _outcome(update, policy, now, admitted=state.name in admission.admitted)
     record, verb, about = outcome.record, outcome.verb, outcome.about
-    health = health_of(record, tainted=outcome.tainted)
-    needs = need_of(record, tainted=outcome.tainted)
+    health, needs = labels_of(record, state, tainted=outcome.tainted)
     suspect_taint = bears_suspect_taint(state, health, policy, news=bool(update.news))
     loses_suspect_taint = state.suspect_tainted and not suspect_taint
 
@@ -106,7 +104,7 @@ def change_of(
     has_news = due or update.urgent or loses_suspect_taint
     has_ends = update.has_ends or is_probation_over(update.record, now)
     is_same = record == update.record
-    relabels = snapshot.labels_needs and misses_label(state, needs)
+    relabels = _differ(state, snapshot, health, needs)
     if is_same and not (has_news or has_ends or relabels or lacks_count):
         return None
     is_bare = record.empty and not lacks_count
@@ -156,7 +154,7 @@ def _outcome(update: NodeUpdate, policy: PolicyConfig, now: datetime, *, admitte
     if update.return_how is not None:
         happening, reason = _RETURNS[update.return_how]
         mark = Release(now, CONTROLLER, reason, update.return_how)
-        became = become(record.life, stage, happening, Facts(now, policy, mark.how, failed_rule(record)))
+        became = become(record.life, stage, happening, Facts(now, policy, mark.how, failure_of(record)))
         record = released_record(replace(state, record=record), became.life, mark)
     elif (admitted or state.tainted) and update.gravest is not None:
         facts = Facts(now, policy, is_first=is_first_failure(state.record, record))
@@ -181,8 +179,12 @@ def _announcement(
         return outcome.event, words
     if outcome.about is not None:
         words = f"{worse_words(outcome.about, outcome.record)} {describe(outcome.about)}"
-        return EventReason.WORSENED, words
-    return _news(update, outcome.record, admission)
+        event: EventReason | None = EventReason.WORSENED
+    else:
+        event, words = _news(update, outcome.record, admission)
+    # On a node that is tainted already, the failure that begins a hold taints nothing.
+    hold = _hold_words(outcome.record.life)
+    return event, f"{words} {hold}" if hold and hold != _hold_words(update.state.record.life) else words
 
 
 def _words_of_life(update: NodeUpdate, outcome: _Outcome) -> str:
@@ -249,9 +251,18 @@ def _further_events(
     return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended if is_grave(each)]
 
 
-def misses_label(state: NodeState, needs: Needs | None) -> bool:
-    """Whether the node's label for what it needs is another; the controller leaves excluded nodes alone."""
-    return needs != state.as_read.needs and not state.opted_out and state.selected
+def misses_label(state: NodeState, snapshot: Snapshot) -> bool:
+    """Whether the node has other labels than its record asks for.
+
+    It is so after somebody set or removed the label that opts the node out, or edited ours.
+    """
+    return _differ(state, snapshot, *labels_of(state.record, state, tainted=state.tainted))
+
+
+def _differ(state: NodeState, snapshot: Snapshot, health: Health | None, needs: Needs | None) -> bool:
+    has = state.as_read
+    misses_needs = snapshot.labels_needs and needs != has.needs
+    return state.selected and (health != has.health or misses_needs)
 
 
 def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:

@@ -32,7 +32,6 @@ from konductor_like.model import (
     Incident,
     IncidentState,
     NodeRecord,
-    NodeState,
     Plan,
     ReleaseHow,
     Snapshot,
@@ -46,8 +45,6 @@ from konductor_like.policy.fleet.recent_evidence import renewed_window
 from konductor_like.policy.node.endings import returns_by_time, with_ends
 from konductor_like.policy.node.gpu_counts import counted, faults_of
 from konductor_like.policy.node.incidents import SEEN_BEFORE, fold_faults
-from konductor_like.policy.node.machines import OPTED_OUT
-from konductor_like.policy.node.needs import need_of
 from konductor_like.policy.node.update import NodeUpdate
 from konductor_like.policy.recovery.guards import kept_out
 
@@ -152,14 +149,10 @@ def _updates(
             update = replace(update, record=record, has_ends=True)
         if name in asked or _needs_attention(update, now):
             found[name] = update
-        elif ended < ENDS_AT_ONCE and (update.has_ends or _misses_label(state, snapshot)):
+        elif ended < ENDS_AT_ONCE and (update.has_ends or misses_label(state, snapshot)):
             found[name] = update
             ended += 1
     return found
-
-
-def _misses_label(state: NodeState, snapshot: Snapshot) -> bool:
-    return snapshot.labels_needs and misses_label(state, need_of(state.record, tainted=state.tainted))
 
 
 def _needs_attention(update: NodeUpdate, now: datetime) -> bool:
@@ -178,14 +171,13 @@ def _first_heard(updates: Iterable[NodeUpdate]) -> list[Fault]:
 
     This happens when another process wrote the record and was killed, or when the line arrived after later
     lines of its incident. A replayed line does not qualify: its Loki timestamp is later than the incident's,
-    and does not show when the fault happened. On a node that is opted out no record counts the line.
+    and does not show when the fault happened.
     """
 
     def is_first(item: DroppedFault, record: NodeRecord) -> bool:
         fault = item.fault
-        return item.reason == OPTED_OUT or (
-            item.reason == SEEN_BEFORE
-            and any(i.key == fault.key and fault.timestamp_ns <= i.last_ns for i in record.incidents)
+        return item.reason == SEEN_BEFORE and any(
+            i.key == fault.key and fault.timestamp_ns <= i.last_ns for i in record.incidents
         )
 
     return [each.fault for update in updates for each in update.ignored if is_first(each, update.record)]

@@ -31,7 +31,7 @@ from konductor_like.model.time import unix_ns
 from konductor_like.policy.node.health import Health, health_of, with_states
 from konductor_like.policy.node.incidents import fold_faults
 from konductor_like.policy.node.lifecycle import Facts, Happening, become
-from konductor_like.policy.node.needs import need_of
+from konductor_like.policy.node.needs import labels_of, need_of
 from konductor_like.policy.node.release import release_part
 from konductor_like.policy.wording import act_of, name_of
 
@@ -130,13 +130,13 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
     record = replace(
         record, incidents=tuple(replace(i, ack=ack) if i in seen else i for i in record.incidents)
     )
-    health = health_of(record, tainted=state.tainted)
+    health, needs = labels_of(record, state, tainted=state.tainted)
     return Change(
         node=state.name,
         verb=Verb.RECORD,
         record=replace(record, act=act_of(state, Verb.RECORD, at)),
         health=health,
-        needs=need_of(record, tainted=state.tainted),
+        needs=needs,
         suspect_taint=state.suspect_tainted and health is Health.SUSPECT,
         event=EventReason.ACKNOWLEDGED,
         message=f"{', '.join(dict.fromkeys(map(name_of, seen)))} acknowledged by {by}: {reason.rstrip('.')}.",

@@ -8,10 +8,12 @@ from datetime import datetime
 
 from konductor_like.model import (
     OPT_OUT_LABEL,
+    PERSONS_TAINT,
     Act,
     BrakeState,
     ControlAct,
     Incident,
+    IncidentKey,
     NodeState,
     Role,
     Severity,
@@ -26,12 +28,26 @@ from konductor_like.model.time import SECOND_NS, moment_of, stamp
 def name_of(incident: Incident) -> str:
     """Return an incident's name: ``xid 79 on GPU 0000:4e:00``."""
     if incident.by_person:
-        return "a person's taint"
+        return PERSONS_TAINT
     what = incident.kind.value if incident.code is None else f"{incident.kind.value} {incident.code}"
     if incident.code is None and "." in incident.key.rule:
         what = incident.key.rule.replace(".", " ").replace("_", " ")
-    device = "switch" if incident.kind.value == "sxid" else "GPU"
-    return what if incident.key.gpu is None else f"{what} on {device} {incident.key.gpu}"
+    return f"{what}{on_device(incident.key)}"
+
+
+_DEVICES = {"sxid": "switch", "ib": "adapter", "neuron": "device", "aer": "PCIe device"}
+"""By family of rules, what the PCI bus id in its lines is; else it is a GPU."""
+_OF_GPUS = ("aer.gpu_lost", "aer.gpu_error")
+
+
+def device_of(rule: str) -> str:
+    """Return what the PCI bus id of a rule's fault is: ``GPU``, ``switch``, ``PCIe device``."""
+    return "GPU" if rule in _OF_GPUS else _DEVICES.get(rule.partition(".")[0], "GPU")
+
+
+def on_device(key: IncidentKey) -> str:
+    """Return `` on GPU 0000:4e:00``; empty without a bus id."""
+    return "" if key.gpu is None else f" on {device_of(key.rule)} {key.gpu}"
 
 
 def describe(incident: Incident) -> str:

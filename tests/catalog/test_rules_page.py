@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from konductor_like.catalog import Mode, Needs, patterns, user_rules
-from konductor_like.model import Severity
+from konductor_like.detection import Detector
+from konductor_like.model import Severity, Source
 from tests.catalog.user_files import read
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "own-rules.md").read_text("utf-8")
@@ -22,6 +23,10 @@ def test_the_example_can_be_used() -> None:
 
     assert set(rules.overrides) == {"xid.94.severity", "nccl.socket.mode"}
     assert rules.catalog.kernel_rules[-1].mode is Mode.SHADOW
+    [line] = rules.catalog.kernel_rules[-1].examples
+    finding = Detector(rules.catalog).find(f"[9.000001] {line}", Source.KERNEL)
+    assert finding is not None, "a built-in rule has such a line first"
+    assert finding.rule == "site.nic_down"
 
 
 def test_every_field_and_value_is_described() -> None:

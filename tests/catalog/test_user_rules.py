@@ -204,6 +204,18 @@ def test_a_users_rule_that_is_wrong_is_refused_with_its_line(old: str, new: str,
     assert rest.startswith("rule 1 (")
 
 
+def test_an_error_in_the_form_of_a_file_hides_no_error_in_its_values() -> None:
+    text = "foo: 1\noverrides:\n  xid.94.severity: fatl\nrules:\n  - id: site.x\n    source: {a: b}\n"
+
+    said = problems(text)
+
+    assert [each.partition(":")[2].partition(": ")[0] for each in said] == [
+        "1, foo",
+        "3, overrides, xid.94.severity",
+        "6, rule 1 (site.x), source",
+    ]
+
+
 def test_all_errors_are_reported_at_once_in_the_order_of_the_lines() -> None:
     text = OWN_RULE.replace("suspect", "bad") + "overrides:\n  xid.94.severity: fatl\n  no.such.mode: 'off'\n"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from konductor_like.cli.explain.node import explain_node, paragraphs
+from konductor_like.cli.status.attempts import unwritten_words
 from konductor_like.cli.status.report import Fleet, StatusReport, status_report
 from konductor_like.cli.status.text import status_lines
 from konductor_like.cluster.lease.attempts import ATTEMPTS_ANNOTATION, encode_attempts
@@ -31,6 +32,13 @@ TWO = Attempts(
     heard=3,
 )
 FIRST = "1 node should be tainted and cannot be for 42s: patch nodes is forbidden; gpu-1: xid 79"
+
+
+def test_nodes_that_are_not_named_are_counted_once() -> None:
+    counted = Attempts(HOLDER, {Doing.WRITE: replace(REFUSED, error="timed out")}, taints=1)
+    assert list(unwritten_words(counted, NOW)) == [
+        "1 node should be tainted and cannot be for 42s: timed out"
+    ]
 
 
 def fleet_of(attempts: Attempts, *nodes: dict[str, object]) -> Fleet:

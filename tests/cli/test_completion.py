@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,3 +110,16 @@ def test_kubectl_completes_the_plugin(
 
     assert kubectl_complete() == 0
     assert capsys.readouterr().out.splitlines() == [*completed, ":4"]
+
+
+def test_a_reader_of_completions_that_ends_early_gets_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with ``| head -1``: what is left in the buffer is lost quietly."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-konductor_like", "explain", "xid.7"])
+    for name in ("_KONDUCTOR_LIKE_COMPLETE", "COMP_WORDS", "COMP_CWORD"):
+        monkeypatch.setenv(name, "")
+    with os.fdopen(writing, "w") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        assert kubectl_complete() == 0
+        stream.flush()

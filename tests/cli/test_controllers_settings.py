@@ -210,6 +210,26 @@ def test_the_brakes_cool_down_names_its_end_and_the_command_that_ends_it() -> No
     assert second == f"Cool-down:   {freed} {until}"
 
 
+@pytest.mark.parametrize(
+    ("settings", "most", "share"),
+    [
+        ({"brake_max_nodes": 5}, 5, "KONDUCTOR_BRAKE_MAX_NODES, for 300 GPU nodes"),
+        ({"brake_max_nodes": 60}, 60, "20 % of 300 GPU nodes"),
+        ({"brake_max_percent": 1.5}, 4, "1.5 % of 300 GPU nodes"),
+    ],
+    ids=["nodes", "as many", "percent"],
+)
+def test_the_brakes_limit_is_shown_as_the_setting_that_makes_it(
+    settings: dict[str, Any], most: int, share: str
+) -> None:
+    brake = BrakeState(gpu_nodes=300, out=1, bound=most)
+    running = ControllerReport("ns/lease", settings=settings_of(PolicyConfig(**settings)))
+
+    first, *_ = brake_lines(brake, running, NOW)
+
+    assert first == f"Brake:       1 of at most {most} ({share}) is out of service; none held"
+
+
 def test_the_names_of_held_nodes_can_be_passed_on(cluster: Cluster, run: Run) -> None:
     cluster("brake full")
 

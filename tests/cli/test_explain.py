@@ -13,6 +13,7 @@ from konductor_like.cli.explain.fault import Answer, document, explain_text, par
 from konductor_like.cli.explain.runbook import runbooks
 from konductor_like.cli.output import plain_paragraphs
 from konductor_like.detection import packaged
+from konductor_like.exits import Exit
 from konductor_like.model import Source
 from tests.catalog.test_descriptions import ENTRIES
 from tests.cli.conftest import Run
@@ -215,6 +216,7 @@ def test_the_line_of_a_fault_has_one_severity_one_advice_and_one_need() -> None:
 
     assert "Severity:     fatal" in lines
     assert "Needs:        gpu-reset" in lines
+    assert any(line.startswith("To change:    xid.94.severity: suspect ") for line in lines)
     assert len(labels) == len(set(labels))
 
 
@@ -236,7 +238,33 @@ def test_two_names_are_no_line_of_a_log(run: Run) -> None:
     assert (status, out) == (2, "")
     assert "hint: for a node: konductor-like explain gpu-05;" in err
     assert run("explain", "gpu-05 gpu-08").code == 0
-    assert "Did you mean" in run("explain", "what", "is", "xid", "79").out
+    done = run("explain", "what", "is", "xid", "79", "gpu-03")
+    assert done.code == Exit.USAGE
+    assert "for a fault: konductor-like explain xid 79; for a node: konductor-like explain what; " in done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        ("pcieport 0000:00:01.0: PCIe Bus Error: severity=Uncorrected (Fatal)", "PCIe device:  0000:00:01"),
+        ("nvidia 0000:3d:00.0: PCIe Bus Error: severity=Uncorrected (Fatal)", "GPU:          0000:3d:00"),
+        (
+            "mlx5_core 0000:3d:00.0: 252 Gb/s available PCIe bandwidth, limited by 8.0 GT/s",
+            "Adapter:      0000:3d:00",
+        ),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal", "Switch:       0000:c1:00"),
+    ],
+)
+def test_only_the_address_of_a_gpu_is_called_a_gpu(line: str, row: str) -> None:
+    assert row in told(line)
+
+
+def test_the_word_node_alone_asks_which_node(run: Run) -> None:
+    done = run("explain", "node")
+    assert (done.code, done.err) == (
+        Exit.USAGE,
+        "error: which node?\nhint: name it: konductor-like explain node gpu-03\n",
+    )
 
 
 def test_each_alert_and_each_reason_of_an_event_has_its_runbook(run: Run) -> None:

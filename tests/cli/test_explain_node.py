@@ -20,6 +20,8 @@ from konductor_like.cli.status.report import Fleet
 from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import (
     OPT_OUT_LABEL,
+    Ack,
+    Act,
     Control,
     ControlAct,
     Controls,
@@ -113,20 +115,58 @@ def test_a_node_whose_kernel_log_is_not_read_is_not_called_healthy() -> None:
     assert page["Coverage"].startswith("unknown: its kernel log has not been read since 2026-05-06T11:53:20Z")
 
 
+def test_the_last_write_names_the_person() -> None:
+    act, mark = Act("0a1b2c3d4e5f", ago(60)), Release(ago(60), "kim", "", ReleaseHow.RESET)
+    ack = replace(incident(), ack=Ack(ago(60), "lee", "seen"))
+    tainted = operator_taint(nodes("healthy")["gpu-1"], at=ago(60), by="ann", reason="riser swap")
+    assert tainted is not None
+    assert tainted.record is not None
+    for record, by in (
+        ({"releases": (mark,)}, "kim"),
+        ({"incidents": (ack,)}, "lee"),
+        ({"incidents": tainted.record.incidents}, "ann"),
+        ({}, None),
+    ):
+        node = recorded(act=act, **record)
+        assert shown(node)["Last write"].endswith(f"by {by or 'a person'}, audit id 0a1b2c3d4e5f")
+        assert document(node)["act"]["by"] == by
+
+
+def test_a_fault_that_came_after_the_taint_is_not_its_reason() -> None:
+    first = replace(
+        incident("xid.63", severity=Severity.SUSPECT, seconds_ago=200), escalated_because="3 in 24h"
+    )
+    later = incident(seconds_ago=50)
+
+    told = shown(recorded(life=Life(tainted_at=ago(199)), incidents=(first, later)))["Decision"]
+
+    assert told.startswith("tainted 3m19s ago ")
+    assert told.endswith("for xid 63 on GPU 0000:9b:00")
+
+
 def test_earlier_outages_and_their_releases_are_shown() -> None:
     page = shown(
         recorded(
             life=Life(
                 replace_since=ago(100),
-                quarantines=tuple(Quarantine(ago(9_000 - n), ago(8_000 - n), "xid.79") for n in range(5)),
+                quarantines=(
+                    Quarantine(ago(9_000), ago(8_000), "xid.79", ReleaseHow.RESET, gpu="0000:4e:00"),
+                    Quarantine(ago(19_000), ago(18_000), "sxid.20034", ReleaseHow.REBOOT, True, "c1:00"),
+                    *(Quarantine(ago(29_000 + n), ago(28_000 + n), "xid.48") for n in range(9)),
+                ),
             ),
             releases=(Release(ago(8_000), "kim@laptop", "riser swapped", ReleaseHow.RESET),),
         )
     )
 
     assert "marked for replacement" in page["Stays out"]
-    assert "for 16m, because of xid 79" in page["Earlier outages"]
-    assert "and 2 earlier outages" in page["Earlier outages"]
+    first, second, third, *_, last = page["Earlier outages"].splitlines()
+    assert first.endswith(
+        ", for 16m, because of xid 79 on GPU 0000:4e:00; ended by kim@laptop (reset): riser swapped"
+    )
+    assert second.endswith("sxid 20034 on switch c1:00; ended by reboot; it failed again on probation")
+    assert third.endswith(", for 16m, because of xid 48")
+    assert last == "and 1 earlier outage"
     assert "by kim@laptop (reset): riser swapped" in page["Released"]
 
 

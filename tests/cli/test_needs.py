@@ -103,7 +103,7 @@ def test_a_node_marked_for_replacement_is_never_told_to_reboot(cluster: Cluster,
     for text in told:
         assert "reboot" not in text.lower(), text
     assert "replacement" in told[1]
-    assert "have its hardware checked or replaced" in told[0]
+    assert "have the hardware checked or replaced" in told[0]
 
 
 def test_a_reset_and_a_purge_remove_the_label(cluster: Cluster, run: Run) -> None:

@@ -435,10 +435,11 @@ def test_a_node_that_fails_between_the_question_and_the_write_is_not_released(
 @pytest.mark.parametrize(
     ("arguments", "scene", "asked"),
     [
-        ([], "brake full", ["Release 8 nodes: gpu-1, gpu-2, "]),
+        ([], "brake full", ["8 nodes: 7 for xid 95, 1 for xid 79\n", "Release 8 nodes: gpu-1, gpu-2, "]),
+        (["--rule", "79"], "brake full", ["1 node: 1 for xid 79\n", "Release 1 node: gpu-1? "]),
         (["--purge"], "every state", ["Purge 8 nodes: gpu-1, gpu-2, ", "is lost", "may taint them again"]),
     ],
-    ids=["reset", "purge"],
+    ids=["reset", "in part", "purge"],
 )
 def test_the_question_names_the_nodes_and_what_is_lost(
     arguments: list[str],
@@ -455,6 +456,65 @@ def test_the_question_names_the_nodes_and_what_is_lost(
 
     assert done.out == ""
     assert all(part in done.err for part in asked)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed", "asks", "reason"),
+    [
+        (["gpu-1"], "y\nriser swapped \n", True, "riser swapped"),
+        (["gpu-1"], "y\n\n", True, ""),
+        (["gpu-1"], "y\n", True, ""),
+        (["gpu-1", "--yes"], "riser swapped\n", False, ""),
+        (["gpu-1", "--reason", "new riser"], "y\nriser swapped\n", False, "new riser"),
+        ([], "y\nriser swapped\n", True, "riser swapped"),
+    ],
+    ids=["a reason", "Enter", "end of input", "--yes", "--reason", "all nodes"],
+)
+def test_on_a_terminal_the_release_of_a_failed_node_asks_for_the_reason(
+    arguments: list[str],
+    typed: str,
+    asks: bool,
+    reason: str,
+    cluster: Cluster,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = cluster("one faulty")
+    monkeypatch.setattr("sys.stdin", Keyboard(typed))
+
+    done = run("reset", *arguments)
+
+    assert ("Reason, for the record (Enter for none): " in done.err) is asks
+    assert record_of(server, "gpu-1").releases[0].reason == reason
+
+
+def test_no_reason_is_asked_for_the_end_of_a_test_or_for_a_purge(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = cluster("one faulty")
+    test = with_record(make_node("gpu-2"), incident(severity=Severity.TEST), tainted=True)
+    server.put_node(test)
+    monkeypatch.setattr("sys.stdin", Keyboard("y\nriser swapped\n"))
+
+    assert "Reason" not in run("reset", "gpu-2").err
+    assert "Reason" not in run("reset", "gpu-1", "--purge").err
+
+
+def test_a_reason_that_is_no_line_of_text_releases_nothing(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = cluster("one faulty")
+    monkeypatch.setattr("sys.stdin", Keyboard("y\nriser \x07swapped\n"))
+
+    assert run("reset", "gpu-1").code == 2
+    assert decode_node(server.node("gpu-1")).tainted
+
+
+def test_a_purge_of_a_node_without_a_record_warns_of_no_loss(cluster: Cluster, run: Run) -> None:
+    server = cluster("healthy")
+    server.put_node(make_node("gpu-2", taints=(OUR_TAINT,)))
+
+    assert "is lost" not in run("reset", "gpu-1", "gpu-2", "--purge", "--yes").err
 
 
 def test_with_standard_input_closed_a_reset_without_names_needs_yes(

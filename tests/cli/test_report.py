@@ -123,7 +123,9 @@ def test_a_taint_removed_by_hand_is_noted_until_the_controller_records_it() -> N
 def test_a_node_that_the_controller_ignores_is_not_plainly_healthy() -> None:
     state = replace(decode_node(make_node("gpu-1")), opted_out=True)
 
-    assert (reported(state).health, reported(state).qualifier) == (Health.HEALTHY, "ignored")
+    assert (reported(state).health, reported(state).qualifier) == (Health.IGNORED, "")
+    tainted = replace(decode_node(faulty("gpu-1")), opted_out=True)
+    assert (reported(tainted).health, reported(tainted).qualifier) == (Health.FAULTY, "ignored")
 
 
 @pytest.mark.parametrize(("rebooted", "warned"), [(False, True), (True, False)])

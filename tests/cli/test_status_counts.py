@@ -12,7 +12,15 @@ from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import StatusReport, node_reports
 from konductor_like.cli.status.text import Order, View, status_lines
 from konductor_like.cluster.node.decoder import decode_node
-from konductor_like.model import BrakeState, Coverage, KernelPosition, Release, ReleaseHow
+from konductor_like.model import (
+    OPT_OUT_LABEL,
+    BrakeState,
+    Coverage,
+    IncidentState,
+    KernelPosition,
+    Release,
+    ReleaseHow,
+)
 from konductor_like.policy.node.health import Health
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.cli.conftest import Cluster, Run
@@ -65,15 +73,46 @@ def test_a_tainted_node_without_a_gpu_counts_as_a_node() -> None:
     assert status_lines(report([tainted]))[0] == "1 node: 1 faulty"
 
 
+def test_cordoned_and_not_ready_nodes_are_counted_marked_and_chosen() -> None:
+    away = make_node("gpu-2", ready=False)
+    away["spec"]["unschedulable"] = True
+    found = report([faulty("gpu-1"), away, make_node("gpu-3")])
+
+    assert status_lines(found)[0] == "3 GPU nodes: 1 faulty, 2 healthy (1 cordoned, 1 not ready)"
+    for word in ("cordoned", "not ready"):
+        lines = status_lines(found, View(states=frozenset({word})))
+        assert next(line for line in lines if line.startswith("gpu-")).startswith(
+            "gpu-2   healthy (cordoned, not ready)"
+        )
+    node = status_document(found, {"cordoned"})["nodes"]
+    assert [(each["name"], each["cordoned"], each["ready"]) for each in node] == [("gpu-2", True, False)]
+
+
+def test_a_fault_of_an_ignored_node_is_counted_in_a_column_of_its_own() -> None:
+    ignored = with_record(make_node("gpu-2"), incident(state=IncidentState.HELD))
+    ignored["metadata"]["labels"][OPT_OUT_LABEL] = "true"
+    lines = status_lines(report([faulty("gpu-1"), ignored, make_node("gpu-3")]))
+
+    assert lines[0] == "3 GPU nodes: 1 faulty, 1 ignored, 1 healthy"
+    [head] = [line for line in lines if line.startswith("FAULT ")]
+    [row] = [line for line in lines if line.startswith("xid 79 ")]
+    assert dict(zip(head.split()[1:5], row.split()[2:6], strict=True)) == {
+        "FAULTY": "1", "HELD": "0", "SUSPECT": "0", "IGNORED": "1",
+    }  # fmt: skip
+    [row] = [line for line in lines if line.startswith("gpu-2 ")]
+    assert row.split()[1:2] == ["ignored"]
+    assert "xid 79" in row
+
+
 def test_each_fault_and_its_advice_come_once_and_their_numbers_add_up() -> None:
     found = report(fleet_of_300())
     groups = fault_groups(found.nodes)
     lines = status_lines(found)
 
     assert [(each.rule, *(each.counts[health] for health in Health)) for each in groups] == [
-        ("xid.79", 5, 0, 1, 0, 0, 0, 0),
-        ("xid.95", 0, 2, 0, 0, 0, 0, 0),
-        ("xid.63", 0, 0, 3, 0, 0, 0, 0),
+        ("xid.79", 5, 0, 1, 0, 0, 0, 0, 0),
+        ("xid.95", 0, 2, 0, 0, 0, 0, 0, 0),
+        ("xid.63", 0, 0, 3, 0, 0, 0, 0, 0),
     ]
     assert sum("Work may go on" in line for line in lines) == 1
     assert len(lines) < 30
@@ -114,11 +153,11 @@ def test_a_node_with_several_faults_counts_for_the_gravest_need_and_the_other_ro
 @pytest.mark.parametrize(
     ("view", "shown"),
     [
-        (View(), ["gpu-1", "gpu-6", "gpu-2", "gpu-3", "gpu-5", "gpu-8"]),
+        (View(), ["gpu-1", "gpu-6", "gpu-2", "gpu-3", "gpu-5", "gpu-10", "gpu-8"]),
         (View(states=frozenset({Health.HELD})), ["gpu-2"]),
         (View(states=frozenset({Health.HELD, Health.FAULTY}), order=Order.NAME), ["gpu-1", "gpu-2", "gpu-6"]),
-        (View(order=Order.AGE), ["gpu-2", "gpu-1", "gpu-5", "gpu-3", "gpu-6", "gpu-8"]),
-        (View(order=Order.FAULT), ["gpu-1", "gpu-3", "gpu-5", "gpu-2", "gpu-6", "gpu-8"]),
+        (View(order=Order.AGE), ["gpu-2", "gpu-1", "gpu-5", "gpu-3", "gpu-6", "gpu-10", "gpu-8"]),
+        (View(order=Order.FAULT), ["gpu-1", "gpu-3", "gpu-5", "gpu-2", "gpu-6", "gpu-10", "gpu-8"]),
     ],
     ids=["not healthy", "one state", "by name", "by age", "by fault"],
 )
@@ -155,7 +194,8 @@ def test_an_unknown_state_is_refused_with_the_known_ones(run: Run) -> None:
     assert done.code == 2
     assert done.err == (
         "error: --state: 'broken' is not a state; "
-        "the states are faulty, held, suspect, probation, unknown, not-measured, healthy\n"
+        "the states are faulty, held, suspect, probation, ignored, unknown, not-measured, healthy, "
+        "cordoned, not-ready\n"
     )
 
 
@@ -184,9 +224,12 @@ def test_the_document_has_the_numbers_of_all_chosen_nodes() -> None:
         "held": 1,
         "suspect": 0,
         "probation": 0,
+        "ignored": 0,
         "unknown": 0,
         "notMeasured": 0,
         "healthy": 1,
         "notRebooted": 1,
+        "cordoned": 0,
+        "notReady": 0,
     }
     assert [node["name"] for node in document["nodes"]] == ["gpu-2"]

@@ -141,6 +141,39 @@ def test_a_terminal_is_drawn_again_and_keeps_the_numbers_in_sight(
         assert screen.endswith("more lines; --state shows fewer nodes\n")
 
 
+def test_on_a_small_terminal_the_nodes_come_before_the_advice(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster("300 nodes")
+    monkeypatch.setenv("LINES", "40")
+
+    watch.follow(two_reports(), View(rows_first=True), Screen(width=80, colours=True))
+
+    lines = capsys.readouterr().out.split("\x1b[H\x1b[2J")[1].splitlines()
+    assert sum(line.startswith("ip-10-") for line in lines) >= 10
+    assert not any("To do:" in line for line in lines)
+
+
+def test_in_a_pipe_later_rows_stand_below_their_headers(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = cluster("one faulty")
+
+    def two() -> Iterator[StatusReport]:
+        with watching() as found:
+            yield next(found)
+            taint(server, "gpu-2")
+            yield states_when(found, "gpu-2", Health.FAULTY)
+
+    watch.follow(two(), View(), APPENDED)
+
+    head, *_, row = [line for line in capsys.readouterr().out.splitlines() if line[:3] in ("NOD", "gpu")]
+    assert row.startswith("gpu-2   faulty ")
+    starts = [head.index(header) for header in ("STATE", "AGE", "FAULT", "GPU", "COUNT")]
+    assert [row[start - 1 : start + 1].strip() for start in starts] == [row[start] for start in starts]
+    assert " " not in [row[start] for start in starts]
+
+
 def test_it_ends_when_nobody_reads_its_output(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster("one faulty")
     reader = io.StringIO()

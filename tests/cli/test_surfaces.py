@@ -33,7 +33,7 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.model.attempts import Attempts
-from konductor_like.notify.messages import KINDS
+from konductor_like.notify.news import KINDS
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.needs import REPEAT_ADVICE, unrepaired
 from konductor_like.policy.operator import operator_taint
@@ -272,7 +272,8 @@ def test_every_surface_tells_the_same_fault_need_and_advice(story: str) -> None:
         return
 
     bus = node["fault"]["gpu"]
-    assert name == ("a person's taint" if node["fault"]["name"] == "operator" else _named(node["fault"]))
+    assert name == ("a person's taint" if node["fault"]["rule"] == "operator" else _named(node["fault"]))
+    assert node["fault"]["name"] == name.partition(" on GPU ")[0]
     if needs != "none" and needs != "replacement":
         assert text["Needs"].startswith(f"{needs} ({name})")
     [row] = [line for line in lines if line.startswith("gpu-1 ")]

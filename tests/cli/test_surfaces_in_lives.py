@@ -26,7 +26,7 @@ from konductor_like.cli.explain.node import document, explain_node, paragraphs
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import Fleet, status_report
-from konductor_like.cli.status.text import FAULT_HEADERS, WIDE_HEADERS, View, status_lines
+from konductor_like.cli.status.text import WIDE_HEADERS, View, status_lines
 from konductor_like.cluster.events import events_of
 from konductor_like.cluster.node.condition import wanted
 from konductor_like.cluster.node.record import encode
@@ -34,7 +34,8 @@ from konductor_like.controller.reporting import node_metrics
 from konductor_like.model import Change, Coverage, EventReason, Gap, Loss, Needs, Snapshot, Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.time import SECOND_NS, unix_ns
-from konductor_like.notify.messages import KINDS, grouped, news_of_node, text_of
+from konductor_like.notify.messages import grouped, text_of
+from konductor_like.notify.news import KINDS, news_of_node
 from konductor_like.policy.decide import decide
 from konductor_like.policy.recovery.guards import to_publish
 from tests.cli.scenes import settings_of
@@ -206,7 +207,7 @@ class Surfaces:
         if self.json["fault"]:
             name = self.json["fault"]["name"]
             for group in [each for each in self.lines if each.startswith(f"{name} ")]:
-                found["faults"] = _cells(self.lines, FAULT_HEADERS, group)["NEEDS"]
+                found["faults"] = _cells(self.lines, ("FAULT", "FAULTY", "NEEDS", "WHAT"), group)["NEEDS"]
         if self.condition is not None and "; needs: " in self.condition.message:
             found["condition"] = self.condition.message.rpartition("; needs: ")[2]
         if self.labels:
@@ -233,7 +234,7 @@ class Surfaces:
 
 def _cells(lines: Sequence[str], headers: Sequence[str], row: str) -> dict[str, str]:
     """Return the cells of a row by header; the columns begin where their headers begin."""
-    [head] = [line for line in lines if line.split()[: len(headers)] == [*headers]]
+    [head] = [line for line in lines if line.split()[:1] == [headers[0]] and {*headers} <= {*line.split()}]
     starts = [*(re.search(rf"(?<!\S){each}(?!\S)", head).start() for each in headers), None]  # type: ignore[union-attr]  # each header is there
     return {each: row[slice(*starts[n : n + 2])].strip() for n, each in enumerate(headers)}
 

@@ -42,12 +42,29 @@ def test_a_terminal_shows_the_columns_of_a_pipe(view: View) -> None:
     )
 
 
-def test_no_name_is_folded_on_a_narrow_terminal() -> None:
-    lines = plain(status_lines(report(fleet_of_300()), View(wide=True), NARROW))
-    rows = lines[next(n for n, line in enumerate(lines) if line.startswith("NODE")) + 1 :]
+@pytest.mark.parametrize(("view", "lines_of_a_row"), [(View(), 2), (View(wide=True), 4)], ids=["", "wide"])
+def test_no_cell_is_broken_on_a_narrow_terminal(view: View, lines_of_a_row: int) -> None:
+    lines = plain(status_lines(report(fleet_of_300()), view, NARROW))
+    table = lines[next(n for n, line in enumerate(lines) if line.startswith("NODE")) :]
 
-    assert len(rows) == 11
-    assert all(re.match(r"ip-10-31-0-\d+\.eu-north-1\.compute\.internal ", row) for row in rows)
+    assert max(map(len, table)) <= 80
+    assert len(table) == 12 * lines_of_a_row
+    rows = [" ".join(table[at : at + lines_of_a_row]).split() for at in range(0, len(table), lines_of_a_row)]
+    pipe = status_lines(report(fleet_of_300()), view)[-12:]
+    assert rows == [line.split() for line in pipe]
+
+
+def test_columns_move_together_before_a_row_takes_two_lines() -> None:
+    ten = report(fleet_of_300()[:7])
+    lines = plain(status_lines(ten, View(), NARROW))
+
+    assert lines[-1] == "ip-10-31-0-6.eu-north-1.compute.internal held   61s   xid 95 0000:5d:00 1"
+
+
+def test_the_state_is_coloured_where_a_row_takes_two_lines() -> None:
+    lines = status_lines(report(fleet_of_300()), View(), NARROW)
+
+    assert any(line.startswith("    \x1b[1;31mfaulty\x1b[0m ") for line in lines)
 
 
 def test_sentences_are_folded_at_words_on_a_narrow_terminal() -> None:

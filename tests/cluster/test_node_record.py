@@ -60,7 +60,7 @@ POSITIONS = st.builds(KernelPosition, BOOTS, st.none() | NUMBERS, st.none() | NU
 INCIDENTS = st.builds(
     Incident,
     key=st.builds(
-        IncidentKey, st.sampled_from(["xid.79", "xid.31", "sxid.12028"]) | TEXTS, st.none() | TEXTS
+        IncidentKey, st.sampled_from(["xid.79", "xid.31", "sxid.12028"]) | TEXTS, st.none() | NAMES
     ),
     kind=st.sampled_from(FaultKind),
     severity=st.sampled_from(Severity),
@@ -113,13 +113,14 @@ LIVES = st.builds(
     Life,
     tainted_at=st.none() | MOMENTS,
     failed_rule=st.none() | NAMES,
+    failed_gpu=st.none() | NAMES,
     hold_until=st.none() | MOMENTS,
     replace_since=st.none() | MOMENTS,
     contested_at=st.none() | MOMENTS,
     probation_until=st.none() | MOMENTS,
-    quarantines=st.lists(st.builds(Quarantine, MOMENTS, MOMENTS, TEXTS, HOWS, st.booleans()), max_size=3).map(
-        tuple
-    ),
+    quarantines=st.lists(
+        st.builds(Quarantine, MOMENTS, MOMENTS, TEXTS, HOWS, st.booleans(), st.none() | NAMES), max_size=3
+    ).map(tuple),
 )
 RECORDS = st.builds(
     NodeRecord,
@@ -161,7 +162,10 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
         ),
         (
             Life,
-            ("tainted_at failed_rule hold_until replace_since contested_at probation_until quarantines"),
+            (
+                "tainted_at failed_rule failed_gpu hold_until replace_since contested_at probation_until "
+                "quarantines"
+            ),
         ),
         (
             Incident,
@@ -174,7 +178,7 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
         (Release, "at by reason how read read_ns warning unknown"),
         (Machine, "node_uid system_id boot_id"),
         (KernelPosition, "boot_id sequence stamp_us"),
-        (Quarantine, "tainted_at released_at rule how relapse"),
+        (Quarantine, "tainted_at released_at rule how relapse gpu"),
         (Act, "id at rules"),
         (Ack, "at by reason"),
     ],

@@ -94,6 +94,67 @@ def test_after_an_event_about_the_fleet_further_silent_nodes_get_no_event(
     assert len(scene.log) == 3
 
 
+def heard(*names: str) -> CoverageChanges:
+    return CoverageChanges(heard=[(name, (ns(0), ns(900))) for name in names])
+
+
+@pytest.mark.parametrize("size", [100, 7], ids=["", "in a fleet of few"])
+def test_the_end_of_a_reported_silence_is_one_event_and_a_short_silence_has_none(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(size, caplog)
+    scene.silent("gpu-6", "gpu-7", seconds=301)
+    scene.tell(330, heard("gpu-6"))
+    scene.tell(400)
+    scene.events.clear()
+
+    scene.tell(900, heard("gpu-7", "gpu-8"))
+    assert scene.events == []
+    for seconds in (976, 1000, 1100):
+        scene.tell(seconds)
+
+    [(name, reason, message)] = scene.events
+    assert (name, reason) == ("gpu-7", EventReason.RESTORED)
+    assert "The silence began at 2026-03-04T12:00:00Z." in message
+
+
+def test_a_node_that_falls_silent_again_at_once_has_neither_an_end_nor_a_second_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(100, caplog)
+    scene.silent("gpu-7", seconds=301)
+    scene.tell(400)
+
+    scene.tell(900, heard("gpu-7"))
+    scene.silent("gpu-7", seconds=910)
+    for seconds in (990, 1100):
+        scene.tell(seconds)
+    assert [reason for _, reason, _ in scene.events] == [EventReason.SILENT]
+
+    scene.tell(2000, heard("gpu-7"))
+    scene.tell(2100)
+    assert [reason for _, reason, _ in scene.events] == [EventReason.SILENT, EventReason.RESTORED]
+
+
+def test_much_of_the_fleet_heard_again_is_one_event_with_the_number_that_is_missing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(100, caplog)
+    scene.silent(*names(*range(1, 22)), seconds=301)
+    scene.tell(377)
+    scene.silent("gpu-50", seconds=400)  # no Event of its own so soon after
+    scene.tell(500)
+    del scene.nodes["gpu-20"], scene.nodes["gpu-21"]
+
+    scene.tell(900, heard(*names(*range(1, 18)), "gpu-20", "gpu-50"))
+    scene.tell(980)
+
+    assert scene.events == []
+    _, again = scene.fleet_events
+    assert again.startswith("KernelLogRestored: The kernel log of 17 nodes arrives again: gpu-1, gpu-10, ")
+    assert "That of 2 is still missing." in again
+
+
 def test_gaps_of_many_nodes_open_and_close_with_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(100, caplog)
     missed: list[tuple[str, OpenSpan]] = [
@@ -150,10 +211,17 @@ def test_an_ambiguous_name_and_a_boot_that_is_over_are_logged_once(caplog: pytes
         scene.tell(seconds, ambiguous=frozenset({"gpu-1"}))
     scene.tell(60)
 
-    assert [(name, reason) for name, reason, _ in scene.events] == [("gpu-1", EventReason.AMBIGUOUS)]
+    assert [(name, reason) for name, reason, _ in scene.events] == [
+        ("gpu-1", EventReason.AMBIGUOUS),
+        ("gpu-1", EventReason.RESTORED),
+    ]
+    scene.tell(70, ambiguous=frozenset({"gpu-2"}))
+    del scene.nodes["gpu-2"]
+    scene.tell(80)
+    assert [reason for _, reason, _ in scene.events[2:]] == [EventReason.AMBIGUOUS]
     for _ in range(3):
         scene.report.left({"gpu-1": frozenset({"boot-b"})})
-    assert len(scene.log) == 3
+    assert len(scene.log) == 5
 
 
 def test_the_metrics_count_nodes_and_spans(caplog: pytest.LogCaptureFixture) -> None:

@@ -59,7 +59,7 @@ def test_missing_gpus_are_recorded_after_half_an_hour_and_announced_once() -> No
     assert (state.as_read.health, state.record.gpus, state.tainted) == ("suspect", 8, False)
     [told] = [change for change in found.cluster.written if change.event]
     assert told.event is EventReason.RECORDED
-    assert told.message.startswith("node gpus missing: GPUs are missing. Drain and reboot the node. ")
+    assert told.message.startswith("node gpus missing: GPUs are missing. Run `nvidia-bug-report.sh`, then ")
     assert told.message.endswith(" 7 of 8 GPUs are allocatable (capacity 8). Needs: reboot.")
     assert found.count("faults_total", source="kernel", kind="node", code="", severity="suspect") == 1
 

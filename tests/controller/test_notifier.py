@@ -25,7 +25,8 @@ from konductor_like.controller.side.notifier import (
 )
 from konductor_like.controller.wiring import Options, open_controller
 from konductor_like.model import Change, EventReason
-from konductor_like.notify.messages import Kind, Message, News, text_of
+from konductor_like.notify.messages import Message, text_of
+from konductor_like.notify.news import Kind, News
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
 from konductor_like.policy.node.release import release
 from konductor_like.sandbox.kubernetes import KubernetesServer
@@ -43,6 +44,7 @@ class Receiver:
 
     def __init__(self, name: str = "slack") -> None:
         self.name = name
+        self.leaves_out: frozenset[Kind] = frozenset()
         self.gate = threading.Event()
         self.gate.set()
         self.tried = threading.Semaphore(0)
@@ -67,7 +69,7 @@ class Receiver:
 
     @property
     def texts(self) -> list[str]:
-        return [text_of(message).splitlines()[0] for message in self.taken]
+        return [text_of(message).splitlines()[0].partition(" · ")[0] for message in self.taken]
 
 
 class Clock:
@@ -141,7 +143,7 @@ def news(number: int, kind: Kind = Kind.TAINTED) -> list[News]:
 
 def put(sender: Notifier, *numbers: int, kind: Kind = Kind.TAINTED) -> None:
     for number in numbers:
-        sender.queue.put(partial(news, number, kind), urgent=kind.urgent)
+        sender.put(partial(news, number, kind), urgent=kind.urgent)
 
 
 def close(sender: Notifier | Notifications) -> None:
@@ -173,7 +175,7 @@ def test_a_reconcile_ends_while_a_receiver_stalls_and_the_other_receiver_is_serv
 
     assert scene.cluster.tainted == {"gpu-1", "gpu-2"}
     other.wait()
-    assert other.texts == ["Tainted: gpu-1.", "Tainted: gpu-2."]
+    assert other.texts == ["gpu-1 out of service", "gpu-2 out of service"]
     assert receiver.taken == []
     receiver.gate.set()
     close(both)
@@ -190,7 +192,7 @@ def test_a_failure_of_twenty_nodes_is_one_message_and_events_are_sent_as_before(
     close(sender)
 
     [text] = receiver.texts
-    assert text.startswith("Tainted: 20 nodes: gpu-1, ")
+    assert text == "20 nodes out of service"
     assert cast("Silent", sender._events).events == [EventReason.TAINTED] * 20
 
 
@@ -218,7 +220,7 @@ def test_the_same_words_an_hour_later_are_another_notification(receiver: Receive
         receiver.wait(1 + (at_seconds in (0, REMEMBERED_SECONDS)))
     close(sender)
 
-    assert receiver.texts.count("Tainted: gpu-1.") == 2
+    assert receiver.texts.count("gpu-1 out of service") == 2
 
 
 def test_events_of_the_fleet_are_notified_of_and_records_are_not(receiver: Receiver) -> None:
@@ -230,10 +232,7 @@ def test_events_of_the_fleet_are_notified_of_and_records_are_not(receiver: Recei
     close(sender)
 
     [message] = receiver.taken
-    assert text_of(message).splitlines()[:2] == [
-        "Coverage lost.",
-        "The kernel log of 40 nodes has not arrived.",
-    ]
+    assert text_of(message).splitlines()[0] == "The kernel log of 40 nodes has not arrived"
 
 
 def test_a_persons_reset_is_notified_of_and_a_removal_by_hand_is_left_to_its_event(
@@ -242,7 +241,7 @@ def test_a_persons_reset_is_notified_of_and_a_removal_by_hand_is_left_to_its_eve
     scene = Scene()
     sender = notifications(receiver)
     scene.reconciler._events = sender
-    scene.reconciler._report._on_reset = sender.reset
+    scene.reconciler._report._onlooker = sender
     scene.run(xid("gpu-1"), xid("gpu-2"), seconds=2)
     nodes = scene.cluster.nodes
     change = release(nodes["gpu-1"], at=at(3), by="ann", reason="new riser", read_ns={})
@@ -276,8 +275,108 @@ def test_a_busy_receiver_is_tried_again_after_the_wait_that_it_asks_for(receiver
     _, asked, own, *_ = clock.pauses
     assert asked == 77
     assert 0 < own < 10
-    assert receiver.texts == ["Tainted: gpu-1."]
+    assert receiver.texts == ["gpu-1 out of service"]
     assert results(metrics) == {"sent": 1}
+
+
+def kinds(receiver: Receiver) -> list[tuple[Kind, list[str]]]:
+    return [(message.kind, message.nodes) for message in receiver.taken]
+
+
+def test_messages_keep_the_order_of_time_whatever_is_urgent_and_however_often_one_is_tried(
+    receiver: Receiver,
+) -> None:
+    receiver.gate.clear()
+    receiver.moods = [BUSY] * (TRIES - 1)
+    sender = notifier(receiver)
+    put(sender, 1)
+    assert receiver.tried.acquire(timeout=10)
+    put(sender, 2, kind=Kind.RETURNED)
+    put(sender, 1, kind=Kind.WORSENED)
+    put(sender, 1, kind=Kind.RETURNED)
+    put(sender, 3)
+
+    receiver.gate.set()
+    receiver.wait(TRIES + 4)
+    close(sender)
+
+    assert kinds(receiver) == [
+        (Kind.TAINTED, ["gpu-1"]),
+        (Kind.RETURNED, ["gpu-2"]),
+        (Kind.WORSENED, ["gpu-1"]),
+        (Kind.RETURNED, ["gpu-1"]),
+        (Kind.TAINTED, ["gpu-3"]),
+    ]
+
+
+def test_a_return_that_waits_or_is_tried_again_is_dropped_when_the_node_is_tainted_again(
+    receiver: Receiver,
+) -> None:
+    metrics = Metrics()
+    receiver.gate.clear()
+    receiver.moods = [BUSY]
+    sender = notifier(receiver, metrics)
+    put(sender, 1, kind=Kind.RETURNED)
+    assert receiver.tried.acquire(timeout=10)
+    put(sender, 2, kind=Kind.RETURNED)
+    put(sender, 1, 2)
+
+    receiver.gate.set()
+    receiver.wait(3)
+    close(sender)
+
+    assert kinds(receiver) == [(Kind.TAINTED, ["gpu-1"]), (Kind.TAINTED, ["gpu-2"])]
+    assert results(metrics) == {"sent": 2}
+
+
+def test_news_stay_in_the_queue_while_many_wait_already_and_at_the_end(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAITING_MOST", 1)
+    sender = Notifier(cast("Webhook", receiver), Metrics())
+
+    def left_after(number: int) -> int:
+        put(sender, number)
+        sender._look_ahead()
+        return len(sender.queue)
+
+    assert [left_after(1), left_after(2)] == [0, 1]
+    sender.queue.rest()
+    sender._later = []
+    sender.queue.close()
+    assert left_after(3) == 1
+
+
+def test_a_receiver_does_not_get_the_kinds_that_it_leaves_out(receiver: Receiver) -> None:
+    receiver.leaves_out = frozenset({Kind.REPLACEMENT})
+    sender = notifier(receiver)
+
+    put(sender, 1, kind=Kind.REPLACEMENT)
+    put(sender, 2)
+    close(sender)
+
+    assert kinds(receiver) == [(Kind.TAINTED, ["gpu-2"])]
+
+
+def test_the_number_of_nodes_that_are_out_is_that_after_the_write(receiver: Receiver) -> None:
+    scene = Scene(20)
+    sender = notifications(receiver)
+    scene.reconciler._events = sender
+    scene.reconciler._report._onlooker = sender
+
+    scene.run(xid("gpu-1"), seconds=2)
+    scene.run(xid("gpu-2"), xid("gpu-3"), seconds=3)
+    scene.cluster.nodes["gpu-1"] = replace(scene.cluster.nodes["gpu-1"], taints=())
+    scene.run(seconds=4)
+    close(sender)
+
+    news = [each for message in receiver.taken for each in message.news]
+    assert {(each.node, each.kind): str(each.out) for each in news} == {
+        ("gpu-1", Kind.TAINTED): "1 of 20 out",
+        ("gpu-2", Kind.TAINTED): "3 of 20 out",
+        ("gpu-3", Kind.TAINTED): "3 of 20 out",
+        ("gpu-1", Kind.RETURNED): "2 of 20 out",
+    }
 
 
 def test_a_message_is_given_up_after_some_tries_and_at_once_if_it_is_refused(
@@ -296,8 +395,8 @@ def test_a_message_is_given_up_after_some_tries_and_at_once_if_it_is_refused(
     said = [line.split(" ", 1)[1] for line in log.getvalue().splitlines()]
     failed = "WARNING A notification to Slack failed: the receiver answered"
     assert said == [
-        f"{failed} 429. It was: Tainted: gpu-0.",
-        f"{failed} 400: invalid_payload. It was: Tainted: gpu-1.",
+        f"{failed} 429. It was: gpu-0 out of service.",
+        f"{failed} 400: invalid_payload. It was: gpu-1 out of service.",
         "INFO Notifications to Slack arrive.",
     ]
 
@@ -327,7 +426,7 @@ def test_an_error_of_our_own_loses_one_notification_and_its_text_is_not_logged(
     sender = notifier(receiver, metrics)
     put(sender, 0)
     assert receiver.tried.acquire(timeout=10)
-    sender.queue.put(broken, urgent=True)
+    sender.put(broken, urgent=True)
     put(sender, 1, 2)
 
     receiver.moods = [WebhookOffError("off"), RuntimeError("https://hooks.slack.com/secret")]
@@ -335,7 +434,7 @@ def test_an_error_of_our_own_loses_one_notification_and_its_text_is_not_logged(
     receiver.wait(3)
     close(sender)
 
-    assert receiver.texts == ["Tainted: gpu-2."]
+    assert receiver.texts == ["gpu-2 out of service"]
     assert results(metrics) == {"sent": 1, "failed": 2}
     assert log.getvalue().count("A notification to Slack failed (RuntimeError). Please report this.") == 1
     assert "secret" not in log.getvalue()
@@ -368,7 +467,7 @@ def test_in_a_full_queue_coverage_and_returns_are_dropped_first_and_counted(rece
 
     put(sender, 1, kind=Kind.RETURNED)
     put(sender, *range(WAITING_MOST))
-    assert {news.kind for make in sender.queue.rest() for news in make()} == {Kind.TAINTED}
+    assert {news.kind for _, make in sender.queue.rest() for news in make()} == {Kind.TAINTED}
 
     assert results(metrics) == {"dropped": 1}
 

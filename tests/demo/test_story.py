@@ -44,7 +44,7 @@ def test_a_demo_that_is_kept_takes_everything_with_it_when_it_ends(tmp_path: Pat
     folder.mkdir()
     environment = {**os.environ, "TMPDIR": str(folder), "XDG_CACHE_HOME": str(cache)}
     kept = subprocess.Popen(
-        [sys.executable, "-m", "konductor_like.cli", "demo", "--keep", "-v"],
+        [sys.executable, "-m", "konductor_like.cli", *["demo", "--nodes=40", "--jobs", "--keep", "-v"]],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
@@ -52,16 +52,18 @@ def test_a_demo_that_is_kept_takes_everything_with_it_when_it_ends(tmp_path: Pat
     assert kept.stdout is not None
     with kept, kept.stdout as lines:
         pasted: list[str] = []
-        logged = False
+        shown = ""
         for line in lines:
-            logged |= "Node gpu-04 tainted." in line
+            shown += line
             if pasted or "export " in line:
                 # a busy machine is slow, and a young controller has not heard the nodes yet
                 patient = "until konductor-like doctor --timeout 60; do sleep 1; done"
                 pasted.append(line.strip().replace("konductor-like doctor", patient))
             if "demo xid gpu-03 79" in line:
                 break
-        assert logged
+        assert "Node gpu-04 tainted." in shown
+        assert "gpu-04 is tainted as the root cause; 9 nodes are collateral and stay in service" in shown
+        assert "Failures:    training/PyTorchJob/llama-70b, " in shown
         assert next(folder.iterdir()).name.startswith("konductor-like-")
 
         # every printed line can be pasted, and the Xid taints the node
@@ -78,7 +80,7 @@ def test_a_demo_that_is_kept_takes_everything_with_it_when_it_ends(tmp_path: Pat
         kept.terminate()
         assert kept.wait(timeout=60) == 128 + signal.SIGTERM
     assert list(folder.iterdir()) == []
-    assert list(cache.rglob("demo.json")) == []
+    assert list(cache.rglob("demo-*.json")) == []
     assert [name for name in Path("/proc").glob("[0-9]*") if str(folder) in environment_of(name)] == []
 
 

@@ -111,3 +111,14 @@ def test_evidence_of_a_very_long_pod_line_shows_the_fault() -> None:
 def test_a_quotation_does_not_hide_the_statement_behind_it() -> None:
     text = 'pattern "CUDA error: unknown error" is watched\nRuntimeError: CUDA error: unknown error'
     assert found(text, Source.POD).text == "RuntimeError: CUDA error: unknown error"
+
+
+@pytest.mark.parametrize("unit", ["MSE_WATCHDOG", "MSE degraded"])
+def test_an_nvlink_error_has_the_unit_of_its_line_where_the_numbers_fit_several(unit: str) -> None:
+    finding = found(f"{XID}150, {unit}  Fatal   XC0 i0 Link -1 (0x00000000 0x00000000 0x00000000)")
+
+    assert (finding.severity, finding.sub_code, finding.title.rpartition(": ")[2]) == (
+        Severity.FATAL,
+        unit,
+        unit,
+    )

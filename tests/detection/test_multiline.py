@@ -241,3 +241,82 @@ def test_a_port_is_never_fatal_unless_an_nvidia_function_was_named(lines: list[s
         if finding is not None and finding.kind == "aer" and finding.severity.taints:
             assert GPU_MILD in lines[: at + 1]
             assert finding.gpu == GPU
+
+
+RECORD = (
+    "{7}[Hardware Error]: event severity: recoverable",
+    "{7}[Hardware Error]:  Error 0, type: recoverable",
+    "{7}[Hardware Error]:   device_id: 0000:3d:00.0",
+    "{7}[Hardware Error]:   vendor_id: 0x10de, device_id: 0x2330",
+)
+
+
+def test_an_error_that_firmware_reports_has_the_address_of_its_record() -> None:
+    finding = last(*RECORD)
+
+    assert (finding.rule, finding.gpu, finding.severity) == ("aer.firmware_record", GPU, Severity.SUSPECT)
+
+
+@pytest.mark.parametrize("word", ["corrected", "info"])
+@pytest.mark.parametrize("line", [0, 1])
+def test_an_error_that_the_hardware_corrected_is_no_fault(word: str, line: int) -> None:
+    lines = [text.replace("recoverable", word) for text in RECORD[line : line + 1]]
+
+    assert said(*RECORD[:line], *lines, RECORD[2], RECORD[3])[-1] is None
+
+
+def test_a_record_of_firmware_is_not_completed_by_one_long_before() -> None:
+    corrected = RECORD[0].replace("recoverable", "corrected")
+    finding = last(*stamped((5.0, corrected), (5.0, RECORD[2]), (9.0, RECORD[3])))
+
+    assert (finding.rule, finding.gpu) == ("aer.firmware_record", None)
+
+
+def downs(*at: tuple[float, str]) -> list[Finding | None]:
+    return said(*stamped(*((stamp, f"mlx5_core 0000:5e:00.0 {port}: Link down") for stamp, port in at)))
+
+
+def test_a_port_that_loses_its_link_three_times_within_ten_minutes_is_suspect() -> None:
+    found = downs((9.0, "ens7f0np0"), (300.0, "ens7f0np0"), (608.0, "ens7f0np0"), (609.0, "ens7f0np0"))
+
+    assert [finding and finding.severity for finding in found] == [None, None, *[Severity.SUSPECT] * 2]
+    assert found[2] is not None
+    assert (found[2].rule, found[2].gpu) == ("ib.link_down", "0000:5e:00")
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        [(9.0, "ens7f0np0"), (300.0, "ens7f0np0"), (610.0, "ens7f0np0")],
+        [(9.0, "ens7f0np0"), (10.0, "ens7f1np1"), (11.0, "ens7f0np0"), (12.0, "ens7f1np1")],
+        [(9.0, f"rep{port}") for port in range(200)],
+    ],
+    ids=["too seldom", "different ports", "a boot"],
+)
+def test_single_losses_of_links_are_not_reported(at: list[tuple[float, str]]) -> None:
+    assert downs(*at) == [None] * len(at)
+
+
+def test_the_ports_that_are_followed_are_bounded() -> None:
+    first = (9.0, "ens7f0np0")
+    many = [(10.0, f"rep{port}") for port in range(64)]
+
+    assert downs(first, first, *many, first)[-1] is None
+    assert downs(first, first, *many[1:], first)[-1] is not None
+
+
+@pytest.mark.parametrize(
+    ("override", "severity", "title"),
+    [
+        ("severity: application", Severity.APPLICATION, "Link of a network adapter went down"),
+        ("title: Ours", Severity.SUSPECT, "Ours"),
+    ],
+)
+def test_what_a_user_says_of_lost_links_is_final(override: str, severity: Severity, title: str) -> None:
+    catalog = read_user_rules(f"overrides:\n  ib.link_down.{override}\n", "x", load_catalog()).catalog
+    detector = Detector(catalog)
+    logs = MultilineDetector(lambda: detector)
+    finding = [logs.find("mlx5_core 0000:5e:00.0 ens7f0np0: Link down") for _ in range(3)][-1]
+
+    assert finding is not None
+    assert (finding.severity, finding.title) == (severity, title)

@@ -99,3 +99,41 @@ def test_the_size_of_the_blocks_changes_nothing(lines: list[bytes], ended: bool,
 def test_memory_stays_constant_on_a_line_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanning, "LINE_BYTES", 1000)
     assert max(map(len, scanning._blocks((b"z" * 700 for _ in range(500)), progress=None))) <= 1000
+
+
+PREFIXES = (
+    "/var/log/kern.log:",
+    "kern.log:12:",
+    "12:",
+    "gpu-07: ",
+    "node12.example: ",
+    "\ufeff",
+    "\ufeffkern.log:12:",
+)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("line", [XID, b"Mar  3 10:00:00 gpu-9 kernel: " + XID], ids=["dmesg", "syslog"])
+def test_what_grep_pdsh_or_an_editor_put_before_a_line_is_left_out(prefix: str, line: bytes) -> None:
+    (hit,) = hits(prefix.encode() + line)
+
+    assert (hit.finding.code, hit.finding.gpu) == (79, "0000:c7:00")
+    assert hit.line == prefix.encode() + line
+    assert find(prefix + line.decode(), Source.KERNEL) is None or prefix == "\ufeff"
+
+
+@pytest.mark.parametrize(
+    "said", ["gpud: ", "monitor: [5.0] monitor: ", "xid.go:88: ", "gpud:", "gpu-07: gpud: ", "gpu-07: "]
+)
+def test_what_a_program_puts_before_the_words_of_the_kernel_is_a_quotation(said: str) -> None:
+    assert hits(said.encode() + XID.partition(b"] ")[2]) == []
+
+
+def test_the_parts_of_a_record_are_found_together_behind_prefixes() -> None:
+    lines = (
+        "{7}[Hardware Error]: event severity: corrected",
+        "{7}[Hardware Error]:   vendor_id: 0x10de, device_id: 0x2330",
+    )
+
+    assert hits("\n".join(f"gpu-07: [5.000001] {line}" for line in lines).encode()) == []
+    assert len(hits(f"gpu-07: [5.000001] {lines[1]}".encode())) == 1

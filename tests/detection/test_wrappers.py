@@ -54,6 +54,35 @@ COLLECTED = {
             "talos-time": "2026-03-03T10:00:00.1Z",
         }
     ),
+    "Vector, syslog": json.dumps(
+        {
+            "appname": "kernel",
+            "facility": "kern",
+            "hostname": "gpu-9",
+            "message": MESSAGE,
+            "severity": "err",
+            "source_type": "syslog",
+        }
+    ),
+    "Filebeat, journal": json.dumps(
+        {
+            "ecs": {"version": "8.0.0"},
+            "message": MESSAGE,
+            "systemd": {"transport": "kernel"},
+            "syslog": {"identifier": "kernel", "facility": 0},
+        }
+    ),
+    "ECS, syslog": json.dumps(
+        {
+            "agent": {"type": "filebeat"},
+            "log": {"syslog": {"appname": "kernel", "facility": {"code": 0, "name": "kernel"}}},
+            "message": MESSAGE,
+        }
+    ),
+    "Cloud Logging": json.dumps(
+        {"insertId": "a", "logName": "projects/p/logs/journal", "jsonPayload": JOURNAL}
+    ),
+    "logfmt with a time": f'ts=2026-03-03T10:00:00.1Z level=err facility=kern msg="{MESSAGE}"',
     "logfmt": f'msg="{MESSAGE}"',
     "logfmt with a level": f'level=err msg="{MESSAGE}"',
     "logfmt of lokiexporter": f'msg="[812.300441] {MESSAGE}" severity=err attribute_log.iostream=stdout '
@@ -77,6 +106,7 @@ def test_the_record_of_a_collector_is_opened(line: str) -> None:
         ("Vector, journald", KernelPosition(BOOT, None, 812_300_441)),
         ("Vector, file", KernelPosition(stamp_us=812_300_441)),
         ("lokiexporter, journald", KernelPosition(BOOT, None, 812_300_441)),
+        ("Cloud Logging", KernelPosition(BOOT, None, 812_300_441)),
         ("Talos", KernelPosition(None, 5512, 812_300_441)),
         ("logfmt of lokiexporter", KernelPosition(stamp_us=812_300_441)),
     ],
@@ -113,6 +143,21 @@ SAID_BY_A_PROGRAM: tuple[object, ...] = (
     {"message": MESSAGE, "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "gpud"},
     {"message": MESSAGE, "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel", "_PID": "812"},
     {"message": {"text": MESSAGE}, "_TRANSPORT": "kernel"},
+    {"message": MESSAGE, "source_type": "syslog", "appname": "gpud", "facility": "kern"},
+    {"message": MESSAGE, "source_type": "syslog", "appname": "kernel", "facility": "user"},
+    {"message": {"text": MESSAGE}, "source_type": "syslog", "appname": "kernel", "facility": "kern"},
+    {"message": MESSAGE, "appname": "kernel", "facility": "kern"},
+    {"message": MESSAGE, "ecs": {"version": "8.0.0"}, "systemd": {"transport": "stdout"}},
+    {"message": MESSAGE, "ecs": {"version": "8.0.0"}, "systemd": "kernel"},
+    {"message": MESSAGE, "ecs": {}, "log": {"syslog": {"appname": "gpud", "facility": {"code": 0}}}},
+    {"message": MESSAGE, "ecs": {}, "log": {"syslog": {"appname": "kernel", "facility": {"code": 1}}}},
+    {"message": MESSAGE, "systemd": {"transport": "kernel"}},
+    {"jsonPayload": {"message": MESSAGE}, "logName": "projects/p/logs/gpud"},
+    {"jsonPayload": {**JOURNAL, "_TRANSPORT": "stdout"}, "logName": "projects/p/logs/journal"},
+    {"jsonPayload": JOURNAL},
+    {"textPayload": MESSAGE, "logName": "projects/p/logs/gpud"},
+    {"MESSAGE": MESSAGE, "TRANSPORT": "syslog", "SYSLOG_IDENTIFIER": "kernel"},
+    {"MESSAGE": MESSAGE, "PID": "812", "SYSLOG_IDENTIFIER": "kernel"},
     {"msg": MESSAGE},
     {"msg": MESSAGE, "level": "warn", "ts": 1776394928.1},
     {"msg": MESSAGE, "priority": 3, "sequence": 12},
@@ -138,6 +183,8 @@ QUOTED_IN_LOGFMT = (
     f'level=warning msg="{MESSAGE}"',
     f'level=error msg="{MESSAGE}"',
     f'level=err ts=2026-03-03T10:00:00Z msg="{MESSAGE}"',
+    f'ts=2026-03-03T10:00:00Z level=err msg="{MESSAGE}"',
+    f'ts=2026-03-03T10:00:00Z facility=daemon msg="{MESSAGE}"',
     f'msg="{MESSAGE}" caller=xid.go:88',
     f'msg="{MESSAGE}" time=2026-03-03T10:00:00Z',
     f'msg="seen: {MESSAGE}"',
@@ -160,6 +207,6 @@ def test_what_a_program_logs_about_the_kernel_log_is_a_quotation(line: str, befo
 def test_a_heartbeat_is_read_in_every_wrapper_in_which_a_fault_is_found(name: str) -> None:
     beat = f"kmsg/1 heartbeat boot={BOOT} seq=5512 uptime=812.300441 wall=2026-03-03T10:00:00.250Z"
     line = COLLECTED[name].replace("[812.300441] ", "").replace("Mar  3 10:00:00 gpu-9 kernel: ", "")
-    from_the_journal = "journald" in name
+    of_the_kernel = any(word in name for word in ("journal", "syslog", "Cloud"))
 
-    assert (parse_heartbeat(line.replace(MESSAGE, beat)) is None) is from_the_journal
+    assert (parse_heartbeat(line.replace(MESSAGE, beat)) is None) is of_the_kernel

@@ -97,7 +97,7 @@ def test_the_overlay_in_the_guide_fits_the_manifests() -> None:
         if (document["kind"], document["metadata"]["name"]) == (patch["kind"], patch["metadata"]["name"])
     ]
 
-    assert overlay["resources"] == [f"https://PROJECT//manifests?ref=v{__version__}"]
+    assert overlay["resources"] == [MANIFESTS.name]
     assert {image["name"] for image in overlay["images"]} == images
     assert {image.get("newTag", __version__) for image in overlay["images"]} == {__version__}
     assert [document["metadata"]["namespace"] for document in patched] == [patch["metadata"]["namespace"]]

@@ -107,6 +107,14 @@ def test_each_optional_value_adds_the_objects_of_its_manifest_and_no_other() -> 
     assert {**added, ("PrometheusRule", "konductor-like", "konductor-like"): json.loads(text)} == optional
 
 
+def test_without_a_repository_each_alert_names_the_command_that_prints_its_runbook() -> None:
+    groups = only(rendered("renamed"), "PrometheusRule")["spec"]["groups"]
+
+    for rule in (each for group in groups for each in group["rules"]):
+        assert rule["annotations"]["runbook"] == f"konductor-like explain {rule['alert']}"
+        assert "PROJECT_URL" not in json.dumps(rule)
+
+
 def test_every_object_of_the_goldens_has_valid_fields() -> None:
     known = [each for name in goldens() for each in rendered(name) if "coreos" not in each["apiVersion"]]
 

@@ -182,6 +182,22 @@ def test_a_query_of_the_dashboard_names_metrics_and_labels_that_exist(query: str
     assert target["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
 
 
+def test_two_clusters_with_equal_node_names_are_not_added_up() -> None:
+    grouped = [re.findall(r"\bby \((.*?)\)", target["expr"]) for target in QUERIES.values()]
+    by_node = [labels.split(", ") for each in grouped for labels in each if re.search(r"\bnode\b", labels)]
+
+    assert by_node
+    assert all("cluster" in labels for labels in by_node)
+
+
+def test_the_dashboard_names_commands_that_exist() -> None:
+    commands = re.findall(r"`konductor-like (\w+)", PANELS["What to do"]["options"]["content"])
+
+    assert set(commands) == {"status", "explain"}
+    assert "`KonductorLikeBlind`" in PANELS["What to do"]["options"]["content"]
+    assert "KonductorLikeBlind" in RULES
+
+
 def test_the_panels_of_the_dashboard_have_places_and_names_of_their_own() -> None:
     places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
     overlapping = [

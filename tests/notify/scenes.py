@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from konductor_like.cluster.events import events_of
 from konductor_like.model import Change, EventReason, NodeState, Verb
-from konductor_like.notify.messages import KINDS, Message, News, grouped, news_of_node
+from konductor_like.notify.messages import Message, grouped
+from konductor_like.notify.news import KINDS, News, Out, news_of_node
 from tests.policy.scenes import Cluster, at, fault, fleet
 
 
-def news_of(state: NodeState, change: Change, seconds: float = 0) -> list[News]:
+def news_of(state: NodeState, change: Change, seconds: float = 0, out: Out | None = None) -> list[News]:
     """Return the news of a change's Events, as the notifier does."""
     return [
         each
         for reason, message, subject in events_of(change)
         if reason in KINDS
-        for each in news_of_node(state, change, reason, message, subject, at(seconds))
+        for each in news_of_node(state, change, reason, message, subject, at(seconds), out)
     ]
 
 
 def news_in(cluster: Cluster) -> list[News]:
     """Return the news of all writes to a cluster, in order."""
-    return [each for change in cluster.writes for each in news_of(cluster.nodes[change.node], change)]
+    out = Out(len(cluster.tainted), len(cluster.nodes))
+    return [
+        each for change in cluster.writes for each in news_of(cluster.nodes[change.node], change, out=out)
+    ]
 
 
 def tainted_node(name: str = "gpu-7") -> Message:

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from konductor_like.model import EventReason
+from konductor_like.model import EventReason, IncidentKey, Severity
 from konductor_like.notify.messages import (
-    KINDS,
-    Kind,
     Message,
-    News,
     cloud_event,
+    current,
     grouped,
-    news_of_fleet,
     slack_message,
     text_of,
     trial_message,
     within,
 )
+from konductor_like.notify.news import KINDS, Kind, News, Out, fault_words, news_of_fleet, news_of_freed
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.needs import REPEAT_ADVICE
+from konductor_like.policy.operator import operator_taint
 from tests.notify.scenes import event, news_in, news_of, tainted_node
 from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node
 from tests.policy.shared import RULES, rack, xid
@@ -57,11 +57,11 @@ def news(kind: Kind = Kind.TAINTED, name: str = "gpu-1", **facts: Any) -> News:
 
 
 def test_a_tainted_node_is_one_message_with_gpu_rule_needs_command_and_runbook() -> None:
-    assert text_of(tainted_node()).splitlines() == [
-        "Tainted: gpu-7.",
-        "xid 79 on GPU 0000:4e:00: GPU lost. Reboot the node. Needs: reboot.",
-        f"Rule: xid.79. Audit id: {tainted_node().news[0].audit_id}.",
+    assert text_of(tainted_node(), "prod-eu", at(0)).splitlines() == [
+        "[prod-eu] gpu-7 out of service · Xid 79, GPU lost · needs reboot · 1 of 10 out",
+        "12:00 UTC, gpu-7: xid 79 on GPU 0000:4e:00: GPU lost. Reboot the node. Needs: reboot.",
         "Next: konductor-like explain node gpu-7. Runbook: konductor-like explain GPUFaultTainted.",
+        f"Audit id: {tainted_node().news[0].audit_id}. Rule: xid.79.",
     ]
 
 
@@ -74,13 +74,11 @@ def test_a_node_that_fails_again_after_its_reboot_is_a_message_with_the_new_need
 
     [_, message] = grouped(news_in(cluster))
 
-    title, text, *_, last = text_of(message).splitlines()
-    assert title == "Worsened: gpu-7."
-    assert text.startswith("The fault came back after its need was met by the reboot seen at ")
-    assert text.endswith(
-        "A reboot did not help. Drain the node and have its hardware checked. Needs: inspection."
-    )
-    assert last.endswith("Runbook: konductor-like explain GPUFaultWorsened.")
+    title, text, runbook, _ = text_of(message).splitlines()
+    assert title == "gpu-7 worse · Xid 79, GPU lost · now needs inspection · 1 of 10 out"
+    assert "gpu-7: The fault came back after its need was met by the reboot seen at " in text
+    assert text.endswith(f"{REPEAT_ADVICE} Needs: inspection.")
+    assert runbook.endswith("Runbook: konductor-like explain GPUFaultWorsened.")
     [news] = message.news
     assert (news.needs, news.rule, news.kind.urgent) == ("inspection", "xid.79", True)
 
@@ -93,9 +91,12 @@ def test_a_rack_of_twenty_nodes_is_one_message_with_count_root_cause_and_first_n
 
     [message] = grouped(news_in(cluster))
 
-    lines = text_of(message).splitlines()
-    assert lines[0].startswith("Tainted: 20 nodes: gpu-")
-    assert lines[0].endswith(" and 15 more.")
+    headline, names, *_ = text_of(message).splitlines()
+    assert (
+        headline == "20 nodes out of service · began on gpu-1: Xid 79, GPU lost · needs reboot · 20 of 20 out"
+    )
+    assert names.startswith("2026-03-04 12:00 UTC: gpu-")
+    assert names.endswith(" and 15 more.")
     assert cloud_event(message)["data"]["count"] == 20
     assert {each["failure_group"] for each in cloud_event(message)["data"]["nodes"]} != {None}
 
@@ -103,10 +104,13 @@ def test_a_rack_of_twenty_nodes_is_one_message_with_count_root_cause_and_first_n
 def test_the_root_cause_is_named_first() -> None:
     facts: dict[str, Any] = {"failure_group": "domain rack-7@2026-03-04T12:00:00Z", "root_cause": "gpu-5"}
 
-    [message] = grouped(news(name=f"gpu-{number}", **facts) for number in range(1, 9))
+    [message] = grouped(
+        news(name=f"gpu-{number}", fault=f"Xid {100 + number}, NVLink", **facts) for number in range(1, 9)
+    )
 
-    assert text_of(message).splitlines()[:3] == [
-        "Tainted: 8 nodes: gpu-5, gpu-1, gpu-2, gpu-3, gpu-4 and 3 more.",
+    assert text_of(message, now=at(0)).splitlines()[:4] == [
+        "8 nodes out of service · began on gpu-5: Xid 105, NVLink",
+        "12:00 UTC: gpu-5, gpu-1, gpu-2, gpu-3, gpu-4 and 3 more.",
         "Root cause: gpu-5.",
         "gpu-5: Something happened.",
     ]
@@ -122,24 +126,46 @@ def test_held_nodes_are_one_message_together_with_the_event_of_the_brake() -> No
 
     held = messages[-1]
     assert [message.kind for message in messages] == [Kind.TAINTED, Kind.TAINTED, Kind.HELD]
-    assert text_of(held).splitlines()[:2] == [
-        "Held: 8 nodes: gpu-2, gpu-3, gpu-4, gpu-5, gpu-6 and 3 more.",
+    assert text_of(held, now=at(0)).splitlines()[:3] == [
+        "8 nodes faulty, taint held back · Xid 72 on 1, Xid 73 on 1, 6 more · needs reboot · 2 of 10 out",
+        "12:00 UTC: gpu-2, gpu-3, gpu-4, gpu-5, gpu-6 and 3 more.",
         "The brake began to hold back 8 nodes.",
     ]
 
 
-def test_a_mark_for_replacement_is_a_message_of_its_own_beside_the_taint() -> None:
+def test_the_first_held_node_is_named_with_its_fault_although_the_brake_has_an_event_too() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault("gpu-1"), fault("gpu-2"))
+    brake = news_of_fleet(EventReason.HOLDING, "The brake began to hold back 1 node.", "", at(0))
+
+    message = grouped(brake + news_in(cluster))[0]
+
+    headline, text, runbook, _ = text_of(message, now=at(0)).splitlines()
+    assert headline == "gpu-2 faulty, taint held back · Xid 79, GPU lost · needs reboot · 1 of 5 out"
+    assert text.startswith("12:00 UTC, gpu-2: xid 79 on GPU 0000:4e:00: GPU lost. ")
+    assert runbook.endswith("explain GPUFaultHeldByBrake.")
+
+
+def marked_node() -> Cluster:
+    """A cluster whose last write taints gpu-1 and marks it for replacement."""
     cluster = Cluster(fleet(5), PolicyConfig(repeat_count=2))
     cluster.tick(fault(stamp=1))
     reset_node(cluster, "gpu-1", HOUR, read=HOUR)
     cluster.writes.clear()
 
     cluster.tick(fault(seconds=2 * HOUR, stamp=2 * HOUR), seconds=2 * HOUR)
+    return cluster
 
-    marked, tainted = sorted(grouped(news_in(cluster)), key=lambda message: message.kind)
-    assert (marked.kind, tainted.kind) == (Kind.REPLACEMENT, Kind.TAINTED)
-    assert "marked for replacement" in text_of(marked)
+
+def test_one_message_tells_the_taint_and_the_mark_for_replacement_and_a_second_one_is_for_machines() -> None:
+    tainted, marked = grouped(news_in(marked_node()))
+
+    assert (tainted.kind, marked.kind) == (Kind.TAINTED, Kind.REPLACEMENT)
+    assert tainted.headline == "gpu-1 out of service · Xid 79, GPU lost · marked for replacement · 1 of 5 out"
+    assert marked.headline == "gpu-1 marked for replacement · Xid 79, GPU lost · 1 of 5 out"
     assert marked.id != tainted.id
+    both = [cloud_event(each)["data"]["nodes"][0] for each in (tainted, marked)]
+    assert [each["marked_for_replacement"] for each in both] == [True, True]
 
 
 def test_a_second_taint_of_a_marked_node_does_not_mark_it_again() -> None:
@@ -152,7 +178,8 @@ def test_a_second_taint_of_a_marked_node_does_not_mark_it_again() -> None:
         change, record=replace(change.record, life=replace(change.record.life, replace_since=at(-HOUR)))
     )
 
-    assert [each.kind for each in news_of(cluster.nodes["gpu-1"], before)] == [Kind.TAINTED]
+    [again] = news_of(cluster.nodes["gpu-1"], before)
+    assert (again.kind, again.marked_for_replacement) == (Kind.TAINTED, False)
 
 
 @pytest.mark.parametrize(
@@ -180,8 +207,29 @@ def test_the_reset_of_thirty_nodes_is_one_message() -> None:
 
     [message] = grouped(news_in(cluster))
 
-    assert message.title == "Released: 30 nodes: gpu-1, gpu-10, gpu-11, gpu-12, gpu-13 and 25 more"
-    assert "Released by ann: new riser." in text_of(message)
+    assert text_of(message, now=at(0)).splitlines()[:2] == [
+        "30 nodes back in service · released by ann: new riser · 0 of 30 out",
+        "12:00 UTC: gpu-1, gpu-10, gpu-11, gpu-12, gpu-13 and 25 more.",
+    ]
+
+
+def returned(number: int, why: str) -> News:
+    reason = EventReason.RETURNED if why.startswith("after") else EventReason.RELEASED
+    return replace(news(Kind.RETURNED, f"gpu-{number:02}"), reason=reason, why=why)
+
+
+def test_sixty_returns_for_different_reasons_are_one_message_that_counts_each_reason() -> None:
+    [message] = grouped(
+        returned(number, "released by alice: new riser" if number < 3 else "after a reboot")
+        for number in range(1, 61)
+    )
+
+    assert text_of(message, now=at(0)).splitlines()[:4] == [
+        "60 nodes back in service · 58 after a reboot; 2 released by alice: new riser",
+        "12:00 UTC: gpu-01, gpu-02, gpu-03, gpu-04, gpu-05 and 55 more.",
+        "After a reboot: gpu-03, gpu-04, gpu-05, gpu-06, gpu-07 and 53 more.",
+        "Released by alice: new riser: gpu-01, gpu-02.",
+    ]
 
 
 def test_two_controllers_that_decide_the_same_write_give_it_one_id() -> None:
@@ -231,8 +279,158 @@ def test_messages_above_the_limit_become_a_summary() -> None:
     assert sorted(each.id for message in sent for each in message.news) == sorted(
         each.id for message in messages for each in message.news
     )
-    assert text_of(sent[-1]).startswith("18 notifications in one, to send fewer messages:\nTainted: gpu-")
+    headline, first, *_, last = text_of(sent[-1], now=at(0)).splitlines()
+    assert headline == "18 notifications in one message"
+    assert (first, last) == ("12:00 UTC: gpu-2 out of service", "and 8 more")
     assert within(messages, 20) == messages
+
+
+def told(messages: list[Message]) -> list[tuple[Kind, list[str]]]:
+    return [(message.kind, message.nodes) for message in messages]
+
+
+def test_messages_are_in_the_order_of_time_and_join_only_where_no_node_is_told_out_of_order() -> None:
+    found = [
+        news(Kind.RETURNED, "gpu-1"),
+        news(name="gpu-2"),
+        news(name="gpu-3"),
+        news(Kind.RETURNED, "gpu-2"),
+        news(Kind.RETURNED, "gpu-4"),
+        news(name="gpu-1", rule="xid.48"),
+        news(name="gpu-5"),
+    ]
+
+    assert told(grouped(found)) == [
+        (Kind.RETURNED, ["gpu-1"]),
+        (Kind.TAINTED, ["gpu-2", "gpu-3", "gpu-5"]),
+        (Kind.RETURNED, ["gpu-2", "gpu-4"]),
+        (Kind.TAINTED, ["gpu-1"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "is_overtaken"),
+    [
+        (Kind.RETURNED, EventReason.RETURNED, True),
+        (Kind.RETURNED, EventReason.RELEASED, True),
+        (Kind.HELD, EventReason.HELD, True),
+        (Kind.FREED, EventReason.RELEASED, True),
+        (Kind.RETURNED, EventReason.CONTESTED, False),
+        (Kind.TAINTED, EventReason.TAINTED, False),
+        (Kind.COVERAGE, EventReason.SILENT, False),
+    ],
+)
+def test_a_later_taint_of_the_node_overtakes_what_is_wrong_by_then(
+    kind: Kind, reason: EventReason, is_overtaken: bool
+) -> None:
+    first, second = replace(news(kind), reason=reason), replace(news(kind, "gpu-2"), reason=reason)
+    taint = news(rule="xid.48")
+
+    assert current([first, second, taint]) == ([second, taint] if is_overtaken else [first, second, taint])
+    assert current([first, second], [taint]) == ([second] if is_overtaken else [first, second])
+    assert current([taint, first]) == [taint, first]
+
+
+def test_news_of_the_whole_brake_are_not_overtaken() -> None:
+    [brake] = news_of_fleet(EventReason.HOLDING, "The brake began to hold.", "", at(0))
+
+    stop = news_of_fleet(EventReason.RETURNS_STOPPED, "No node returns.", "", at(1))
+
+    assert current([brake, *stop]) == [brake, *stop]
+
+
+def test_several_times_are_a_span_and_have_the_date_of_another_day() -> None:
+    span = Message(Kind.TAINTED, (replace(news(), at=at(-HOUR * 13)), replace(news(name="gpu-2"), at=at(0))))
+
+    assert "2026-03-03 23:00 to 12:00 UTC: gpu-1, gpu-2." in text_of(span, now=at(0))
+    assert "2026-03-03 23:00 to 2026-03-04 12:00 UTC: " in text_of(span)
+
+
+@pytest.mark.parametrize(
+    ("node", "shown"),
+    [
+        ("gpu-04.example.com", "gpu-04.example.com"),
+        ("ip-10-31-0-23.eu-west-1.compute.internal", "ip-10-31-0-23"),
+        ("10.31.0.23.racks.north.example.com", "10.31.0.23.racks.north.example.com"),
+    ],
+)
+def test_a_long_name_has_no_domain_in_the_first_line_and_is_whole_below(node: str, shown: str) -> None:
+    text = text_of(Message(Kind.TAINTED, (news(name=node),)), now=at(0))
+
+    assert text.startswith(f"{shown} out of service\n12:00 UTC, {node}: ")
+    assert f"explain node {node}." in text
+
+
+@pytest.mark.parametrize(
+    ("change", "headline"),
+    [
+        (event(EventReason.RELAPSED), "gpu-1 failed on probation, out of service"),
+        (event(EventReason.SILENT), "gpu-1: kernel log silent"),
+        (event(EventReason.OVERRUN), "gpu-1: kernel log lost lines"),
+        (event(EventReason.AMBIGUOUS), "gpu-1: two machines report under this name"),
+        (event(EventReason.RESTORED), "gpu-1: kernel log arrives again"),
+        (event(EventReason.CONTESTED), "gpu-1 taint contested"),
+    ],
+    ids=lambda value: getattr(value, "event", "") or "",
+)
+def test_each_kind_has_a_first_line_of_its_own(change: Any, headline: str) -> None:
+    [message] = grouped(news_of(node(), change))
+
+    assert message.headline == headline
+
+
+def test_a_message_about_a_kernel_log_has_no_number_and_a_fault_without_a_need_names_none() -> None:
+    out = Out(1, 10)
+    silent = news(Kind.COVERAGE, out=out)
+    none = news(needs="none", fault="Xid 79, GPU lost", out=out)
+
+    assert [each.headline for each in grouped([replace(silent, reason=EventReason.SILENT), none])] == [
+        "gpu-1: kernel log silent",
+        "gpu-1 out of service · Xid 79, GPU lost · 1 of 10 out",
+    ]
+    [fleet_wide] = grouped(news_of_fleet(EventReason.SILENT, "Many logs are silent.", "", at(0), out))
+    assert fleet_wide.headline == "Many logs are silent"
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "Xid 79, GPU lost"),
+        ({"severity": Severity.TEST}, "Xid 79, GPU lost (a test)"),
+        ({"severity": Severity.TEST, "title": "The driver's own fake error: a test"}, "Xid 79, The driver's"),
+        ({"code": None, "title": "The driver lost the GPU"}, "The driver lost the GPU"),
+        ({"key": IncidentKey("operator", None)}, "a person's taint"),
+    ],
+    ids=["xid", "test", "title of a test", "no number", "person"],
+)
+def test_a_fault_is_named_by_its_number_and_title(facts: dict[str, Any], words: str) -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault())
+
+    found = fault_words(replace(cluster.nodes["gpu-1"].record.incidents[0], **facts))
+
+    assert found.startswith(words)
+    assert found.count("test") == words.count("(a test)") + ("fake" in found)
+
+
+def test_a_node_that_is_held_no_longer_says_who_or_what_ended_it() -> None:
+    cluster = Cluster(fleet(5))
+    cluster.tick(fault("gpu-1"), fault("gpu-2"), fault("gpu-3"))
+    held = {name: cluster.nodes[name].record.incidents[0] for name in ("gpu-2", "gpu-3")}
+    reset_node(cluster, "gpu-2", 60)
+    cluster.reboot("gpu-3", "boot-b")
+    cluster.tick(seconds=60)
+
+    freed = [news_of_freed(cluster.nodes[name], held[name], at(60), Out(1, 5))[0] for name in held]
+
+    assert [each.headline for each in grouped(freed[:1])] == [
+        "gpu-2 no longer held back · released by ann: new riser · 1 of 5 out"
+    ]
+    assert freed[1].why == "xid 79 on GPU 0000:4e:00 has ended by a reboot"
+    cluster.apply(operator_taint(cluster.nodes["gpu-2"], at=at(90), by="ann", reason="not repaired"))
+    [by_hand] = news_of_freed(cluster.nodes["gpu-2"], held["gpu-2"], at(90))
+    assert (by_hand.why, by_hand.reason) == ("tainted by ann", EventReason.TAINTED)
+    assert [each.reason for each in freed] == [EventReason.RELEASED, EventReason.REBOOTED]
 
 
 ATTRIBUTES = {

@@ -14,6 +14,7 @@ import pytest
 
 from konductor_like.notify import webhook as module
 from konductor_like.notify.messages import trial_message
+from konductor_like.notify.news import Kind
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError, webhooks
 from konductor_like.settings import Settings
 from tests.loki.scripted_server import Act, ScriptedServer, hang_up, reset, respond
@@ -85,13 +86,18 @@ def test_a_webhook_gets_a_cloud_event_and_its_body_is_not_waited_for(file: Path)
     assert json.loads(bodies[0])["source"] == "/konductor-like/prod"
 
 
+def test_slack_leaves_out_the_mark_that_the_message_about_the_taint_tells(file: Path) -> None:
+    assert slack(file).leaves_out == {Kind.REPLACEMENT}
+    assert generic(file).leaves_out == frozenset()
+
+
 def test_slack_gets_a_text_and_confirms_it(file: Path) -> None:
     bodies: list[bytes] = []
     with ScriptedServer(taking(bodies, respond(b"ok"))) as server:
         file.write_text(server.url + PATH)
         slack(file).send(MESSAGE)
 
-    assert json.loads(bodies[0])["text"].startswith("Test.\nThis is a test")
+    assert json.loads(bodies[0])["text"].startswith("Test message of konductor-like · ")
 
 
 def test_a_rotated_url_and_one_with_a_password_are_used_at_once(file: Path) -> None:

@@ -10,7 +10,11 @@ forgery explain), and of random lives.
 
 Changed since, on purpose: five answers on ``more GPUs``, because each write of a record has its own act; the
 words for the release of a node; messages of ``GPUNodeRebooted`` that promised a return although a lasting
-guard keeps the node out; failures on probation of nodes that are tainted already, which are told as relapses.
+guard keeps the node out; failures on probation of nodes that are tainted already, which are told as relapses;
+outages that name their GPU, advice that begins with ``nvidia-bug-report.sh`` (and records that are cut
+elsewhere because of both), and rebooted nodes that are out for a test;
+43 answers on ``opted out``, because the faults of such a node are recorded; 20 writes that give a node on
+probation the health label that it lacks.
 """
 
 from __future__ import annotations

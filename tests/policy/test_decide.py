@@ -268,7 +268,6 @@ _NO_FAULT = {"rule": "nccl.segfault", "kind": FaultKind.NCCL, "severity": Severi
     [
         (node(), fault(None), "the line names no node"),
         (node(gpu=False), fault(**_NO_FAULT), "the node has no GPU"),  # type: ignore[arg-type]  # by name
-        (node(opted_out=True), fault(), "the node is opted out"),
         (node(), fault(seconds=-86_400 * 31), "the line is older than this Node"),
     ],
 )

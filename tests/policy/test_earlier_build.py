@@ -81,6 +81,11 @@ def _marks(record: str | None, answered: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parts(record: str | None) -> dict[str, Any]:
-    """Return the record's JSON, without the note that says what the last write left out."""
+    """Return the record's JSON, without the note that says what the last write left out.
+
+    A build before ``Quarantine.gpu`` forgets the GPUs of past outages; no decision depends on them.
+    """
     parts: dict[str, Any] = json.loads(record or "{}")
+    for outage in parts.get("quarantines", ()):
+        outage.pop("gpu", None)
     return {name: part for name, part in parts.items() if name != "truncated"}

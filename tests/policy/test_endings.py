@@ -329,7 +329,7 @@ def test_a_replay_of_a_test_that_ended_taints_nothing_and_a_new_test_line_taints
     assert of_gpu_1(cluster).count == 1
 
 
-def test_nothing_ends_on_a_node_that_is_opted_out_until_the_label_goes() -> None:
+def test_nothing_ends_on_a_tainted_node_that_is_opted_out_until_the_label_goes() -> None:
     cluster = heard(fake(), suspect(stamp=101))
     labelled = replace(cluster.nodes["gpu-1"], opted_out=True)
     cluster.nodes["gpu-1"] = labelled

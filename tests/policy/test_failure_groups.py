@@ -101,16 +101,28 @@ def test_a_replayed_line_after_a_restart_is_no_evidence() -> None:
     assert list(cluster.snapshot.window.traces) == ["gpu-1"]
 
 
-def test_an_opted_out_node_can_be_the_root_cause_and_is_not_written() -> None:
+def test_an_opted_out_node_can_be_the_root_cause_and_is_not_tainted() -> None:
     cluster = Cluster(rack(8), RULES)
     cluster.nodes["gpu-3"] = replace(cluster.nodes["gpu-3"], opted_out=True)
 
     decide_deferred(cluster, *storm(8, fatal=8), xid("gpu-3", 149, seconds=0.3, fatal=True))
 
     assert cluster.tainted == set()
-    assert cluster.nodes["gpu-3"].record.empty
-    assert roles(cluster)[Role.COLLATERAL] == {f"gpu-{n}" for n in range(1, 9)} - {"gpu-3"}
+    assert {each.key.rule for each in cluster.nodes.pop("gpu-3").record.incidents} == {"xid.145", "xid.149"}
+    assert roles(cluster) == {Role.COLLATERAL: {f"gpu-{n}" for n in range(1, 9)} - {"gpu-3"}}
     assert {i.root_cause for s in cluster.nodes.values() for i in s.record.incidents} == {"gpu-3"}
+
+
+def test_a_collateral_fault_of_an_opted_out_node_does_not_taint_when_the_label_goes() -> None:
+    cluster = Cluster(rack(8), RULES)
+    cluster.nodes["gpu-5"] = replace(cluster.nodes["gpu-5"], opted_out=True)
+    decide_deferred(cluster, *storm(8, fatal=8), xid("gpu-3", 149, seconds=0.3, fatal=True))
+    assert [each.role for each in cluster.nodes["gpu-5"].record.incidents] == [Role.COLLATERAL]
+
+    cluster.nodes["gpu-5"] = replace(cluster.nodes["gpu-5"], opted_out=False)
+    cluster.tick(seconds=60)
+
+    assert cluster.tainted == {"gpu-3"}
 
 
 def test_a_root_cause_without_pod_lines_joins_the_job_that_the_api_server_names() -> None:

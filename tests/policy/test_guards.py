@@ -160,7 +160,7 @@ GUARDS: dict[str, tuple[Callable[[], Blocker | None], str]] = {
     ),
     "only a test": (
         lambda: first(record=of(replace(LOST, severity=Severity.TEST))),
-        "no fault that a reboot repairs",
+        "it is out of service for a test (Xid 14), which ends by itself",
     ),
     "somebody else's taint": (
         lambda: first(record=lived(tainted_at=None)),

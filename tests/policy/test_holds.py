@@ -18,7 +18,9 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.lifecycle import QUARANTINES_KEPT
+from konductor_like.policy.node.needs import REPLACE_ADVICE
 from konductor_like.policy.node.release import may_return
+from konductor_like.policy.operator import operator_taint
 from tests.policy.scenes import Cluster, at, fault, fleet, reset_node
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -62,6 +64,17 @@ def test_the_event_says_until_when_a_node_that_failed_again_should_stay_out() ->
     assert f"should stay out of service until {until}; the controller does not return it before." in message
 
 
+def test_the_event_says_so_too_if_the_failing_node_is_tainted_by_a_person_already() -> None:
+    cluster = failed_times(1)
+    reset_node(cluster, "gpu-1", HOUR)
+    cluster.apply(operator_taint(cluster.nodes["gpu-1"], at=at(2 * HOUR), by="kim", reason="riser swap"))
+    fails(cluster, 4 * HOUR)
+    fails(cluster, 5 * HOUR, rule="xid.63", severity=Severity.SUSPECT)
+
+    told = [(each.event, "until 2026-03-04T16:30:00Z" in each.message) for each in cluster.writes[-2:]]
+    assert told == [(EventReason.WORSENED, True), (EventReason.RECORDED, False)]
+
+
 def test_no_hold_exceeds_the_maximum() -> None:
     found = record(failed_times(9, PolicyConfig(repeat_count=0, hold_max_seconds=1.5 * HOUR)))
 
@@ -87,7 +100,7 @@ def test_fault_reset_fault_reset_fault_within_a_day_marks_the_node_for_replaceme
     assert "marked for replacement" in cluster.writes[-1].message
     [incident] = [each for each in record(cluster).incidents if each.state is IncidentState.ACTIVE]
     for text in (incident.advice, cluster.writes[-1].message):
-        assert "failed 3 times in 7 days. Drain it and have its hardware checked or replaced." in text
+        assert f"failed 3 times in 7 days. {REPLACE_ADVICE}" in text
         assert "Reboot the node." not in text
     assert cluster.writes[-1].health == "faulty"
 
@@ -96,8 +109,8 @@ def test_past_quarantines_are_recorded_with_the_latest_first() -> None:
     cluster = failed_times(3)
 
     assert record(cluster).life.quarantines == (
-        Quarantine(at(4 * HOUR), at(5 * HOUR), "xid.79", ReleaseHow.RESET),
-        Quarantine(at(0), at(HOUR), "xid.79", ReleaseHow.RESET),
+        Quarantine(at(4 * HOUR), at(5 * HOUR), "xid.79", ReleaseHow.RESET, gpu="0000:4e:00"),
+        Quarantine(at(0), at(HOUR), "xid.79", ReleaseHow.RESET, gpu="0000:4e:00"),
     )
 
 

@@ -385,13 +385,6 @@ def test_where_the_label_is_refused_no_write_is_made_for_it_and_others_leave_it_
     assert change.needs == "gpu-reset"
 
 
-def test_an_opted_out_node_gets_no_label() -> None:
-    cluster = unlabelled(decided(fault()))
-    cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], opted_out=True)
-
-    assert cluster.tick(seconds=60).changes == ()
-
-
 # The advice follows the grounds.
 
 

@@ -51,13 +51,6 @@ def test_a_tainted_node_is_not_reported() -> None:
     assert skipped(cluster, "gpu-1", seconds=10) == []
 
 
-def test_an_opted_out_node_is_reported_for_each_line() -> None:
-    cluster = Cluster({"gpu-1": node(opted_out=True)})
-
-    assert skipped(cluster, "gpu-1") == [("gpu-1", SkipReason.OPTED_OUT)]
-    assert skipped(cluster) == []
-
-
 def test_a_held_node_that_is_opted_out_is_reported_as_opted_out() -> None:
     cluster = Cluster(fleet(5))
     cluster.tick(fault("gpu-1"), fault("gpu-2", seconds=1))
@@ -131,8 +124,8 @@ def test_a_storm_on_an_opted_out_node_is_one_skipped_taint() -> None:
 
     plan = cluster.tick(*(fault(seconds=n, stamp=100 + n) for n in range(50)), seconds=50)
 
-    assert len(plan.ignored) == 50
-    assert len(plan.refused) == 1
+    assert [(item.node, item.why) for item in plan.refused] == [("gpu-1", SkipReason.OPTED_OUT)]
+    assert skipped(cluster, seconds=60) == [("gpu-1", SkipReason.OPTED_OUT)]
 
 
 # Kernel records that a user wrote.

@@ -419,7 +419,7 @@ def test_a_failure_that_is_released_first_is_a_quarantine_when_the_taint_goes() 
 
     record = cluster.nodes["gpu-1"].record
     assert record.life.quarantines == (
-        Quarantine(at(2), at(70), "xid.79", ReleaseHow.part("a person's taint")),
+        Quarantine(at(2), at(70), "xid.79", ReleaseHow.part("a person's taint"), gpu="0000:4e:00"),
     )
     assert record.life.failed_rule is None
 

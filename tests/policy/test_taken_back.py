@@ -32,7 +32,7 @@ def state_of(cluster: Cluster, rule: str) -> IncidentState:
 def test_xid_162_clears_163_and_no_other_xid_clears_anything() -> None:
     found = {
         code: find(f"NVRM: Xid (PCI:0000:4e:00): {code}, pid=1, name=a, b", Source.KERNEL)
-        for code in range(1, 177)
+        for code in range(1, 178)
     }
 
     assert {code: each.clears for code, each in found.items() if each and each.clears} == {162: "xid.163"}

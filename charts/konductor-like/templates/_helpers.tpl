@@ -9,10 +9,12 @@
 {{- end -}}
 
 {{/* One object of the Prometheus operator, with the labels that the user's Prometheus selects. Takes root,
-name, labels, and projectUrl, to which runbooks link. */}}
+name, labels, and projectUrl, to which runbooks link. Without it an alert names the command that prints its runbook. */}}
 {{- define "konductor-like.labelled" -}}
 {{- $text := include "konductor-like.file" . -}}
-{{- $object := $text | replace "PROJECT_URL" (.projectUrl | default "PROJECT_URL") | fromYaml -}}
+{{- $runbook := "runbook_url: PROJECT_URL/blob/main/docs/runbooks/([A-Za-z]+)[.]md" -}}
+{{- if not .projectUrl }}{{ $text = regexReplaceAll $runbook $text "runbook: konductor-like explain ${1}" }}{{ end -}}
+{{- $object := $text | replace "PROJECT_URL" (.projectUrl | default "") | fromYaml -}}
 {{- $_ := set $object.metadata "labels" (merge (dict) .labels ($object.metadata.labels | default dict)) -}}
 {{- toYaml $object -}}
 {{- end -}}

@@ -86,11 +86,13 @@ def _checked(
     """Return the reader's pod on the node. Raises CommandError with everything that would stop the test."""
     from konductor_like.cli.chain_test.forecast import forecast
     from konductor_like.cli.rules import load
+    from konductor_like.cli.similar_names import did_you_mean
     from konductor_like.cluster.reader_pods import reader_on
 
     state = fleet.nodes.get(node)
     if state is None:
-        raise CommandError(f"node/{node} not found", hint=FIND_NODE)
+        hint = did_you_mean([node], fleet.nodes) or FIND_NODE
+        raise CommandError(f"node/{node} not found", hint=hint)
     found: Forecast = forecast(state, fleet, load(settings.rules_file))
     reader = reader_on(client, settings, node)
     found.stops += _reader_stops(client, settings, reader)

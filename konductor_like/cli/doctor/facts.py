@@ -11,6 +11,7 @@ from typing import Any
 
 from konductor_like.cli import session
 from konductor_like.cli.doctor.acting import Acting
+from konductor_like.cli.doctor.foreign import Foreign
 from konductor_like.cli.doctor.link import State, Unseen
 from konductor_like.cluster.api.client import ReadOnlyKubeClient, namespace_path
 from konductor_like.cluster.api.errors import KubeForbidden, KubeNotFound
@@ -123,6 +124,8 @@ class Facts:
     """The watched namespaces that sent lines in the last day."""
     running: Mapping[str, bool] | Unseen
     """By silent namespace, whether a pod runs there; a namespace that could not be read is missing."""
+    foreign: Foreign | Unseen
+    """Kernel lines and pod lines that Loki has under other labels."""
 
 
 def cluster(client: ReadOnlyKubeClient) -> Cluster:

@@ -11,6 +11,7 @@ from typing import Any
 from konductor_like.cli import session
 from konductor_like.cli.doctor import facts
 from konductor_like.cli.doctor.acting import acting
+from konductor_like.cli.doctor.foreign import Foreign, Known, look
 from konductor_like.cli.doctor.link import State, Unseen, after, known, seen
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeBadAnswer, KubeForbidden, KubeTimeout, refused_right
@@ -84,6 +85,15 @@ def like_the_controller(settings: Settings, published: Published | None) -> Sett
     return settings.model_copy(update={**theirs, "watched_namespaces": published.namespaces})
 
 
+def _foreign(api: LokiClient, settings: Settings, asked: Requests) -> Foreign:
+    """Look for what the other requests to Loki did not find."""
+    heard = seen(asked.get("heard"))
+    has_lines = bool(heard.beats or heard.nameless) or seen(asked.get("first_line")) is not None
+    has_pods = bool(known(asked.get("streams"), True))
+    here = Known(bool(heard.beats), has_lines, has_pods)
+    return look(api, settings, here, lambda: known(asked.get("nodes"), {}))
+
+
 def gather(
     settings: Settings,
     kubeconfig: str | None,
@@ -147,6 +157,7 @@ def gather(
         "first_line": lambda api: facts.first(api, kernel_query(chosen(), ("",)), facts.HOUR_NS),
         "oldest_beat": lambda api: facts.first(api, heartbeat_query(chosen()), facts.DAY_NS),
         "streams": lambda api: facts.streams(api, chosen()),
+        "foreign": lambda api: _foreign(api, chosen(), asked),
     }
     asks |= {name: partial(later, no_cluster, "client", ask) for name, ask in of_cluster.items()}
     asks |= {name: partial(later, no_loki, "loki", ask) for name, ask in of_loki.items()}

@@ -9,6 +9,7 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 from konductor_like.cli.columns import age, age_of, count
+from konductor_like.cli.doctor import foreign
 from konductor_like.cli.doctor.cluster_links import without_reader
 from konductor_like.cli.doctor.controller_links import (
     gpu_nodes_of,
@@ -138,11 +139,17 @@ def stream(facts: Facts) -> Link:
         do = "look at the collector's log: Loki may refuse its lines; then at the reader's pods"
         return broken(f"{selector} has no heartbeat in the last minutes, and had some before", do)
     if known(facts.first_line, None):
-        do = "use the reader of manifests/dmesg_daemonset.yaml (docs/start/own-loki.md)"
-        return warn(f"{selector} has lines, and no heartbeat in the last minutes", do)
+        return foreign.without_beats(_own(facts) or foreign.Sample(selector), facts.settings)
+    if link := foreign.elsewhere(known(facts.foreign, foreign.Foreign()), facts.settings):
+        return link
     do = "check KONDUCTOR_KERNEL_SELECTOR and KONDUCTOR_EXTRA_MATCHERS, then the collector's log"
     labels = few(known(facts.labels, ())) or "none"
     return broken(f"{selector} has no line in the last hour", do, f"labels in Loki: {labels}")
+
+
+def _own(facts: Facts) -> foreign.Sample | None:
+    """Return a sample of the kernel lines, if none of them is a heartbeat with a node's name."""
+    return known(facts.foreign, foreign.Foreign()).own
 
 
 def _heard(facts: Facts) -> Heard:
@@ -155,9 +162,12 @@ def _heard(facts: Facts) -> Heard:
 
 def label(facts: Facts) -> Link:
     """Check that heartbeats carry the node's name, as a label or as structured metadata."""
-    heard, name = _heard(facts), facts.settings.node_label
-    if not heard.beats and (others := other_settings(facts)) and seen(facts.controller).attempts.heard:
+    has_beats, own = bool(seen(facts.heard).beats), _own(facts)
+    if not has_beats and (others := other_settings(facts)) and seen(facts.controller).attempts.heard:
         raise Unseen(f"the controller hears nodes; {'; '.join(others)}", "unset it in this shell")
+    if own and not has_beats:
+        return foreign.node_label(own, facts.settings)
+    heard, name = _heard(facts), facts.settings.node_label
     if not heard.beats:
         do = "set KONDUCTOR_NODE_LABEL to the label that has the node's name; the collector must set it"
         return broken(f"no heartbeat has {name}", do, f"they have: {few(heard.labels)}")
@@ -247,6 +257,8 @@ def watched(facts: Facts) -> Link:
     """Check that Loki has lines of each watched namespace, and of a namespace for each pattern."""
     streams, running = seen(facts.streams), known(facts.running, {})
     quiet = silent(facts.settings, streams)
+    if link := foreign.of_pods(known(facts.foreign, foreign.Foreign()), facts.settings):
+        return link
     do = "let the collector ship these namespaces, or correct WATCHED_NAMESPACES"
     if quiet and not streams and (others := other_settings(facts)):
         raise Unseen(f"Loki has no line of {few(quiet)} here; {'; '.join(others)}", "unset it in this shell")

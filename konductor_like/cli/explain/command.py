@@ -24,7 +24,7 @@ from konductor_like.model import Source
 from konductor_like.model.text import clipped
 
 if TYPE_CHECKING:
-    from konductor_like.catalog import UserRules
+    from konductor_like.catalog import Catalog, UserRules
     from konductor_like.cli.explain.node import NodeExplanation
 
 STDIN = "-"
@@ -64,7 +64,8 @@ def explain(
     runs other rules.
     """
     from konductor_like.cli.explain import fault
-    from konductor_like.cli.explain.runbook import runbook_of
+    from konductor_like.cli.explain.runbook import runbook_of, runbooks
+    from konductor_like.cli.similar_names import did_you_mean
     from konductor_like.detection import Detector
 
     if len(what) == 2 and what[0] == "node" and source is None:
@@ -72,6 +73,9 @@ def explain(
         _show_node(_explain_node(not_empty(what[1]), kubeconfig, context, missing), output)
         return
     text = (_standard_input() if what == [STDIN] else " ".join(what)).strip()
+    if text == "node" and source is None:
+        hint = "name it: konductor-like explain node gpu-03"
+        raise CommandError("which node?", hint=hint, status=Exit.USAGE)
     if runbook := runbook_of(text):
         rows = (("Name", runbook.name), ("Runbook", runbook.path))
         head = {"apiVersion": API_VERSION, "kind": "Runbook"}
@@ -83,13 +87,21 @@ def explain(
     rules = load(Path(file) if file else None)  # as the controller does; other settings may be wrong
     try:
         answer = fault.explain_text(text, source, Detector(rules.catalog))
-        if source is None and answer.unlike_a_line and len(what) > 1 and all(map(_NAME.fullmatch, what)):
+        if (
+            answer.line
+            and not (source or answer.source)
+            and len(what) > 1
+            and all(map(_NAME.fullmatch, what))
+        ):
             raise CommandError(
                 f"{clipped(text, _SHOWN_CHARS)!r} is neither a fault nor a line of a log",
-                hint=f"for a node: konductor-like explain {what[0]}; a line of a log needs quotation marks",
+                hint=f"{_one_by_one(what, rules.catalog)}; a line of a log needs quotation marks",
                 status=Exit.USAGE,
             )
     except fault.NoFaultError as error:
+        if suggestion := did_you_mean([text], runbooks(), numbered=False):
+            error.hint = suggestion
+            raise
         _show_node(_explain_word(text, kubeconfig, context, error), output)
     else:
         if kubeconfig or context:
@@ -98,18 +110,38 @@ def explain(
         _show(fault.paragraphs(answer), fault.document(answer), name, output)
 
 
+def _one_by_one(words: list[str], catalog: Catalog) -> str:
+    """Return the commands for words that are several names: faults (``79``, ``xid 79``) and nodes."""
+    from konductor_like.catalog.fault_names import parse_fault_name
+
+    faults, nodes, left = list[str](), list[str](), words
+    while left:
+        taken = next((n for n in (2, 1) if parse_fault_name(" ".join(left[:n]), catalog)[0]), 0)
+        (faults if taken else nodes).append(" ".join(left[: taken or 1]))
+        left = left[taken or 1 :]
+    found = (("fault", faults), ("node", nodes))
+    return "; ".join(
+        f"for a {what}: konductor-like explain {clipped(names[0], _SHOWN_CHARS)}"
+        for what, names in found
+        if names
+    )
+
+
 def _explain_node(
     name: str, kubeconfig: str | None, context: str | None, missing: CommandError
 ) -> NodeExplanation:
     """Explain a node. Raises ``missing`` if the cluster has no such node, KubeConfigError or KubeError."""
     from konductor_like.cli import session
     from konductor_like.cli.explain.node import explain_node
+    from konductor_like.cli.similar_names import did_you_mean
     from konductor_like.cli.status.report import collect
     from konductor_like.cluster.api.client import ReadOnlyKubeClient
 
     with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
         fleet = collect(client, settings)
         if name not in fleet.nodes:
+            if suggestion := did_you_mean([name], fleet.nodes):
+                missing.hint = suggestion
             raise missing
         return explain_node(name, fleet, digest_of(settings.rules_file))
 
@@ -128,8 +160,10 @@ def _explain_word(
         if isinstance(error, KubeConfigError) and not (kubeconfig or context):  # most likely a typing mistake
             message = f"{no_fault}; to look for a node of that name, a working kubeconfig is needed"
         else:
-            check = f"; {error.hint}" if error.hint else ""
-            message = f"{no_fault}, and the cluster's nodes cannot be read: {error}{check}"
+            message = (
+                f"{clipped(word, _SHOWN_CHARS)!r} is no fault, and cannot be looked up as a node: {error}"
+            )
+            hint = error.hint or hint
         raise CommandError(message, hint=hint, status=status_of(error) or status) from error
 
 

@@ -18,6 +18,7 @@ from konductor_like.detection.why_not import why_no_fault
 from konductor_like.exits import Exit
 from konductor_like.model import APPLICATION_XIDS, FaultKind, Finding, Severity, Source
 from konductor_like.model.text import clipped
+from konductor_like.policy.wording import device_of
 
 _NAME = re.compile(r"([a-z][a-z0-9_]*)[\s.]([a-z0-9_.-]+(?: [a-z0-9_]+){0,3})", re.ASCII)
 _EXAMPLES = {"xid": 79, "sxid": 12028}
@@ -60,8 +61,6 @@ class Answer:
     source: Source | None = None
     finding: Finding | None = None
     reason: str = ""
-    unlike_a_line: bool = False
-    """Whether nothing in the text resembles a fault or the name of one."""
 
 
 def explain_text(text: str, source: Source | None, detector: Detector) -> Answer:
@@ -103,7 +102,7 @@ def _explain_line(detector: Detector, line: str, sources: tuple[Source, ...]) ->
     logs = " or ".join(f"{source.value} log" for source in sources)
     reason = f"The line has none of the words that the rules look for in a {logs}."
     meant = _did_you_mean(parse_fault_name(line, detector.catalog).suggestions)
-    return Answer(line=line, reason=f"{reason} {meant}".rstrip(), unlike_a_line=not meant)
+    return Answer(line=line, reason=f"{reason} {meant}".rstrip())
 
 
 def _not_found(catalog: Catalog, text: str, meant: str) -> CommandError:
@@ -152,7 +151,7 @@ def document(answer: Answer) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "Explanation",
         "line": None if answer.line is None else _line_document(answer),
-        "rule": None if answer.explanation is None else _rule_document(answer.explanation),
+        "rule": None if answer.explanation is None else _rule_document(answer.explanation, answer.finding),
     }
 
 
@@ -183,8 +182,10 @@ def _default_severity(entry: Entry) -> Severity:
     return Severity.SUSPECT if isinstance(entry, SxidEntry) else entry.severity
 
 
-def _override_hint(entry: Entry) -> str:
+def _override_hint(entry: Entry, severity: Severity) -> str:
     """Return the line under ``overrides:`` that changes the action; for a user's own rule, its place.
+
+    ``severity`` is what the rule, or its line, leads to now.
 
     Return an empty text for a fault that applications cause, because no override is advisable.
     """
@@ -196,8 +197,12 @@ def _override_hint(entry: Entry) -> str:
         return f"{rule}.mode: {Mode.ENFORCE.value}"
     if entry.rule in APPLICATION_XIDS and entry.origin == _BUILT_IN:
         return ""
-    other = Severity.FATAL if entry.severity is Severity.SUSPECT else Severity.SUSPECT
+    other = Severity.FATAL if severity is Severity.SUSPECT else Severity.SUSPECT
     return f"{rule}.severity: {other.value}"
+
+
+def _severity(entry: Entry, finding: Finding | None) -> Severity:
+    return entry.severity if finding is None else finding.severity
 
 
 def _line_rows(answer: Answer, line: str) -> Iterator[Paragraph]:
@@ -210,8 +215,9 @@ def _line_rows(answer: Answer, line: str) -> Iterator[Paragraph]:
     process = finding.process
     if finding.pid is not None:
         process = f"{finding.process or NONE} (pid {finding.pid})"
+    device = device_of(finding.rule)
     facts = {
-        "GPU": finding.gpu,
+        device[:1].upper() + device[1:]: finding.gpu,
         "MIG": finding.mig,
         "Port": finding.port,
         "Sub-code": finding.sub_code,
@@ -228,7 +234,7 @@ def _line_rows(answer: Answer, line: str) -> Iterator[Paragraph]:
 def _rule_rows(explanation: Explanation, finding: Finding | None) -> Iterator[Paragraph]:
     """Yield the rows about the rule; with a finding, what they say about its line."""
     entry, custom = explanation.entry, explanation.entry.kind is FaultKind.CUSTOM
-    change, severity = _override_hint(entry), entry.severity.value
+    change, severity = _override_hint(entry, _severity(entry, finding)), entry.severity.value
     if finding is not None:
         severity = finding.severity.value
     elif explanation.details:
@@ -298,7 +304,7 @@ def _line_document(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _rule_document(explanation: Explanation) -> dict[str, Any]:
+def _rule_document(explanation: Explanation, finding: Finding | None) -> dict[str, Any]:
     entry = explanation.entry
     xid = entry if isinstance(entry, XidEntry) else None
     return {
@@ -312,7 +318,7 @@ def _rule_document(explanation: Explanation) -> dict[str, Any]:
         "onlyScan": explanation.only_scan,
         "action": _action_of_rule(explanation),
         "details": explanation.details,
-        "change": _override_hint(entry),
+        "change": _override_hint(entry, _severity(entry, finding)),
         **fields_of(explanation, "vendor_now", "vendor_later"),
         "advice": entry.advice.text,
         "needs": entry.advice.needs.value,

@@ -23,7 +23,9 @@ from konductor_like.model import (
     OPT_OUT_LABEL,
     CoverageState,
     Incident,
+    IncidentKey,
     IncidentState,
+    NodeRecord,
     Release,
     Role,
     Severity,
@@ -39,11 +41,11 @@ from konductor_like.policy.node.health import Health
 from konductor_like.policy.node.needs import met_words, need_in_words, unrepaired
 from konductor_like.policy.node.release import may_return
 from konductor_like.policy.recovery.verdict import Action, follows_from
-from konductor_like.policy.wording import name_of, why_not_tainted
+from konductor_like.policy.wording import name_of, on_device, why_not_tainted
 
 FAULTS_SHOWN = 4
 MEMBERS_SHOWN = 6
-OUTAGES_SHOWN = 3
+OUTAGES_SHOWN = 10
 RELEASES_SHOWN = 2
 _COVERAGE = {
     CoverageState.MEASURED: "its kernel log arrives",
@@ -83,6 +85,8 @@ class NodeExplanation:
         reset = f"konductor-like reset {name} --reason '...'"
         if self.report.verdict.action is Action.FIX_CONTROLLER:
             return ["konductor-like doctor"]
+        if self.report.verdict.action is Action.WAIT:
+            return []
         match self.report.health:
             case Health.HELD:
                 is_test = self.report.severity is Severity.TEST
@@ -92,6 +96,9 @@ class NodeExplanation:
                 return [reset]
             case Health.SUSPECT:
                 return [f"konductor-like ack {name} --reason '...'"]
+            case Health.IGNORED:
+                label = f"kubectl label node {name} {OPT_OUT_LABEL}-"
+                return [reset, label] if self.report.is_broken else [label]
             case _:
                 return []
 
@@ -160,8 +167,8 @@ def _history(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Released", [_release(mark, now) for mark in record.releases[:RELEASES_SHOWN]]
     yield "Coverage", [_coverage(node), *notes_on(report.name, node.controller.coverage)]
     if (act := record.act) is not None:
-        by = f"by the controller with the rules {act.rules}" if act.rules else "by a person"
-        yield "Last write", f"{_when(act.at, now)} {by}, audit id {act.id}"
+        by = f"the controller with the rules {act.rules}" if act.rules else _writer(record) or "a person"
+        yield "Last write", f"{_when(act.at, now)} by {by}, audit id {act.id}"
 
 
 def _what_now(node: NodeExplanation) -> Iterator[Paragraph]:
@@ -176,6 +183,7 @@ def _what_now(node: NodeExplanation) -> Iterator[Paragraph]:
 def document(node: NodeExplanation) -> dict[str, Any]:
     """Return the document that docs/reference/json.md describes."""
     act = node.report.state.record.act
+    by = None if act is None or act.rules else _writer(node.report.state.record)
     return {
         "apiVersion": API_VERSION,
         "kind": "NodeExplanation",
@@ -187,7 +195,7 @@ def document(node: NodeExplanation) -> dict[str, Any]:
         ],
         "failureGroups": [failure_document(each) for each in node.failures],
         "otherRules": node.other_rules or None,
-        "act": act and {"id": act.id, "at": stamp(act.at), "rules": act.rules or None},
+        "act": act and {"id": act.id, "at": stamp(act.at), "rules": act.rules or None, "by": by},
         "staysOut": node.stays_out,
         "next": node.next_commands,
         "unreadSince": stamp(node.report.unread_since),
@@ -262,13 +270,20 @@ def _tainted(report: NodeReport, now: datetime) -> str:
     at = report.state.record.life.tainted_at
     if at is None:
         return CLAIMED_BY_NOBODY
-    fault = next((each for each in report.accusing if not each.by_person), None)
+    fault = _reason(report, at)
     person = next((each for each in report.accusing if each.by_person), None)
     # The record may round its times to a second.
     if person is not None and moment_of(person.first_ns) - at < timedelta(seconds=1):
         also = f"; the node also has {name_of(fault)}" if fault else ""
         return f"{person.title[:1].lower()}{person.title[1:]} {_when(at, now)}{also}"
     return f"tainted {_when(at, now)}" + (f" for {name_of(fault)}" if fault else "")
+
+
+def _reason(report: NodeReport, at: datetime) -> Incident | None:
+    """Return the fault for which the node was tainted then; a later one is only graver."""
+    faults = [each for each in report.accusing if not each.by_person]
+    earlier = [each for each in faults if each.taints and moment_of(each.first_ns) <= at]
+    return min(earlier, key=lambda each: each.urgency) if earlier else next(iter(faults), None)
 
 
 def _name(node: NodeExplanation, refused: SkippedTaint) -> str:
@@ -319,7 +334,13 @@ def _earlier_outages(node: NodeExplanation) -> Iterator[str]:
     quarantines = node.report.state.record.life.quarantines
     for each in quarantines[:OUTAGES_SHOWN]:
         span = age_of(each.tainted_at, each.released_at)
-        yield f"{stamp(each.tainted_at)}, for {span}, because of {fault_name(each.rule)}"
+        fault = f"{fault_name(each.rule)}{on_device(IncidentKey(each.rule, each.gpu))}"
+        mark = node.report.state.record.release_at(each.released_at)
+        ended = f"by {mark.by} ({mark.how})" if mark else f"by {each.how}" if each.how else ""
+        why = f": {mark.reason}" if mark and mark.reason else ""
+        again = "; it failed again on probation" if each.relapse else ""
+        out = f"{stamp(each.tainted_at)}, for {span}, because of {fault}"
+        yield f"{out}{f'; ended {ended}{why}' if ended else ''}{again}"
     if (more := len(quarantines) - OUTAGES_SHOWN) > 0:
         yield f"and {count(more, 'earlier outage')}"
 
@@ -334,6 +355,16 @@ def _coverage(node: NodeExplanation) -> str:
         return _COVERAGE[node.report.coverage]
     log = f"its kernel log has not been read since {stamp(since)} ({age_of(since, node.now)} ago)"
     return f"unknown: {log}, so later faults are not known"
+
+
+def _writer(record: NodeRecord) -> str | None:
+    """Return who released, acknowledged or tainted with the last write; None if that is not on record."""
+    at = record.act.at if record.act else None
+    people = [mark.by for mark in record.releases if mark.at == at]
+    people += [each.ack.by for each in record.incidents if each.ack and each.ack.at == at]
+    taints = (each for each in record.incidents if each.by_person and moment_of(each.last_ns) == at)
+    # The title is "Tainted by kim, then by lee".
+    return next(iter(people), None) or next((each.title.rpartition("by ")[2] for each in taints), None)
 
 
 def _when(then: datetime, now: datetime) -> str:

@@ -33,7 +33,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import admit
 from konductor_like.policy.node.covers import PART_COVERS_MOST
 from konductor_like.policy.node.health import tainting
-from konductor_like.policy.node.needs import need_of_incident, unrepaired
+from konductor_like.policy.node.needs import fault_of, need_of_incident, unrepaired
 from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.operator import acknowledge, open_to_release, operator_taint, release_selected
 from konductor_like.policy.wording import name_of, why_held
@@ -61,6 +61,13 @@ class _Releases(NodeWrites):
     def unrepaired(self, state: NodeState) -> list[Incident]:
         """Return the faults that the write releases although nothing has met their needs since the boot."""
         return unrepaired(state)
+
+    def cause(self, state: NodeState) -> str:
+        """Return the fault for which the node is released: ``xid 79``, ``a person's taint``."""
+        fault = fault_of(state.record, tainted=state.tainted)
+        if fault is None:
+            return "no recorded fault"
+        return name_of(fault) if fault.by_person else fault_name(fault.key.rule)
 
     def refuse_later_faults(self, state: NodeState) -> None:
         """Raise CannotWriteError for a fault that came after the person was asked, or was not asked."""
@@ -108,6 +115,11 @@ class Reset(_Releases):
     def unrepaired(self, state: NodeState) -> list[Incident]:
         """See :meth:`_Releases.unrepaired`."""
         return [each for each in super().unrepaired(state) if not self._in_part or self._selects(each)]
+
+    def cause(self, state: NodeState) -> str:
+        """See :meth:`_Releases.cause`; of a release in part, the first fault that it releases."""
+        chosen = [each for each in open_to_release(state) if self._in_part and self._selects(each)]
+        return fault_name(chosen[0].key.rule) if chosen else super().cause(state)
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """See :meth:`NodeWrites.carry_out`."""
@@ -177,10 +189,10 @@ class Purge(_Releases):
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """Note the purge on the Lease first: without their records the nodes cannot inform the brake."""
-        if states:
+        if records := sum(state.as_read.record is not None for state in states):
             lost = "is lost" if self.dry_run is DryRun.NONE else "would be lost"
             warn(
-                f"the record of faults and releases of {count(len(states), 'node')} {lost}: "
+                f"the record of faults and releases of {count(records, 'node')} {lost}: "
                 "old kernel-log lines may taint again"
             )
         tainted = sum(state.tainted for state in states)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,8 +27,9 @@ from konductor_like.cli.options import (
     Verbose,
     node_names,
     not_empty,
+    short_reason,
 )
-from konductor_like.cli.output import ask, can_answer, tell, warn
+from konductor_like.cli.output import ask, ask_text, can_answer, tell, warn
 from konductor_like.exits import Exit
 from konductor_like.model.text import clipped, listed
 
@@ -102,8 +104,9 @@ def reset(
     """Release nodes: remove the taint, and close the faults so far. No GPU is reset.
 
     The command releases the named nodes. Without names it releases every node that has the taint or that the
-    brake holds, and asks first. With names it asks only about a node whose fault, of its present boot, still
-    needs a repair, such as a reboot. Without a terminal it needs --yes instead of an answer. Faults that the
+    brake holds: it says for which faults, and asks first. With names it asks only about a node whose fault,
+    of its present boot, still needs a repair, such as a reboot. On a terminal it also asks for the reason.
+    Without a terminal it needs --yes instead of an answer, and asks for no reason. Faults that the
     controller has read so far never taint again. A new fault taints at once. With --rule or --gpu only
     those faults are released: the others stay as they are, and the taint goes if none of them is a reason
     for it.
@@ -139,6 +142,8 @@ def reset(
             tell("Nothing to purge." if purge else f"{_NOTHING_TO_RELEASE}{such}.")
         elif not yes and dry_run is DryRun.NONE:
             _ask_first(writes, states, fleet_wide=fleet_wide, purge=purge)
+            if not (reason or purge):
+                writes.reason = _asked_reason(states)
         writes.carry_out(states)
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
 
@@ -231,10 +236,11 @@ def rule_of(typed: str) -> str:
     """
     from konductor_like.catalog import load_catalog
     from konductor_like.catalog.fault_names import parse_fault_name
-    from konductor_like.model import OPERATOR_RULE
+    from konductor_like.model import OPERATOR_RULE, PERSONS_TAINT
 
     name, meant = parse_fault_name(typed, load_catalog())
     own = typed.strip().lower()
+    own = OPERATOR_RULE if own == PERSONS_TAINT else own
     if name is None and own != OPERATOR_RULE and not _OWN_RULE.fullmatch(own):
         hint = (
             f"did you mean {' or '.join(meant)}?"
@@ -252,6 +258,11 @@ def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide
     """
     from konductor_like.cli.nodes.acts import needs_words
 
+    if fleet_wide:
+        causes = Counter(map(writes.cause, states)).most_common()
+        tell(
+            f"{count(len(states), 'node')}: {', '.join(f'{number} for {cause}' for cause, number in causes)}"
+        )
     unrepaired = {state.name: faults for state in states if (faults := writes.unrepaired(state))}
     writes.may_release = {(name, fault.key) for name, faults in unrepaired.items() for fault in faults}
     told = [
@@ -271,6 +282,15 @@ def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide
         warn(line)
     if (fleet_wide or unrepaired) and not _confirmed(states, purge=purge):
         raise CommandError("nothing was changed")
+
+
+def _asked_reason(states: Sequence[NodeState]) -> str:
+    """Ask on the terminal why nodes that failed are released; empty if nobody says. Raises BadParameter."""
+    from konductor_like.policy.node.lifecycle import open_failures
+
+    if not can_answer() or not any(open_failures(state.record) for state in states):
+        return ""
+    return short_reason(ask_text("Reason, for the record (Enter for none): "))
 
 
 def _confirmed(states: Sequence[NodeState], *, purge: bool) -> bool:

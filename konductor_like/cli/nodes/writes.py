@@ -1,19 +1,26 @@
-"""The common part of commands that write nodes: decide, write, retry after a conflict, print the result."""
+"""The common part of commands that write nodes: decide, write, retry after a conflict, print the result.
+
+``KONDUCTOR_WRITE_CONCURRENCY`` nodes are read or written at once, each by one thread, and the results are
+printed in the order of the nodes. Ctrl-C begins no further node, and the command says what it has done.
+"""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from konductor_like.cli import session
-from konductor_like.cli.errors import FIND_NODE
+from konductor_like.cli.columns import count
 from konductor_like.cli.options import DryRun, tell_if_verbose
 from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
 from konductor_like.cli.session import ControllerReport
+from konductor_like.cli.similar_names import missing_node_hints
 from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, ServerDryRunClient, node_path
 from konductor_like.cluster.api.errors import KubeNotFound
 from konductor_like.cluster.events import NodeEvents, event_subject
@@ -76,6 +83,7 @@ class NodeWrites(ABC):
         self._hints: dict[str, None] = {}
         self._warnings: dict[str, list[str]] = {}
         """By warning, the nodes that it is about."""
+        self._stopping = threading.Event()
         self._writer: NodeWriter | DryRunWriter = DryRunWriter()
         self._events: NodeEvents | None = None
         if isinstance(client, KubeClient):
@@ -84,10 +92,10 @@ class NodeWrites(ABC):
                 self.decode,
                 NoDeadline(),
                 timeout_seconds=settings.kube_timeout_seconds,
-                write_concurrency=settings.write_concurrency,
+                sleep=self._stopping.wait,
             )
             if dry_run is DryRun.NONE:
-                self._events = NodeEvents(client, session.local_user())
+                self._events = NodeEvents(client, session.local_user(), sleep=self._stopping.wait)
 
     @cached_property
     def by(self) -> str:
@@ -123,23 +131,50 @@ class NodeWrites(ABC):
 
     def named(self, names: Sequence[str]) -> list[NodeState]:
         """Read the nodes of these names; print a message for a missing node and count it as failed."""
-        states = []
-        for name in dict.fromkeys(names):
+        with self._threads() as threads:
+            asked = {name: threads.submit(self._read, name) for name in dict.fromkeys(names)}
             try:
-                states.append(self.decode(self.client.get(node_path(name))))
-            except KubeNotFound:
-                self.fail(name, "not found")
-                self._hints[FIND_NODE] = None
-        return states
+                states = [(name, future.result()) for name, future in asked.items()]
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+        missing = [name for name, state in states if state is None]
+        for name in missing:
+            self.fail(name, "not found")
+        if missing:
+            self._hints.update(dict.fromkeys(missing_node_hints(self.client, missing)))
+        return [state for _, state in states if state is not None]
+
+    def _read(self, name: str) -> NodeState | None:
+        try:
+            return self.decode(self.client.get(node_path(name)))
+        except KubeNotFound:
+            return None
+
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.settings.write_concurrency, thread_name_prefix="node")
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
-        """Decide and write; decide again on a node that changed meanwhile, at most :data:`ROUNDS` times."""
-        for _ in range(ROUNDS):
-            if not states:
-                break
-            states = self._round(states)
-        for state in states:
-            self.fail(state.name, f"keeps changing and was not {self.done_word}; try again")
+        """Decide and write; decide again on a node that changed meanwhile, at most :data:`ROUNDS` times.
+
+        After Ctrl-C the nodes that were not begun stay as they are; KeyboardInterrupt is raised again.
+        """
+        asked = states
+        try:
+            for _ in range(ROUNDS):
+                if not states:
+                    break
+                states = self._round(states)
+            for state in states:
+                self.fail(state.name, f"keeps changing and was not {self.done_word}; try again")
+        except KeyboardInterrupt:
+            self._interrupted(asked)
+            self._conclude()
+            raise
+        self._conclude()
+
+    def _conclude(self) -> None:
+        """Print the warnings, the hints and the document."""
         for warning, nodes in self._warnings.items():
             warn(f"{listed(nodes, NODES_IN_WARNING)}: {warning}")
         for hint in self._hints:
@@ -154,20 +189,31 @@ class NodeWrites(ABC):
                 }
             )
 
+    def _interrupted(self, asked: Sequence[NodeState]) -> None:
+        """Print how many of the nodes have no result, because of Ctrl-C."""
+        told = self._told()
+        left = [state.name for state in asked if state.name not in told]
+        message = f"was not {self.done_word}: interrupted"
+        self._results += [_result(name, "failed", message) for name in left]
+        tell(f"interrupted: {len(left)} of {count(len(asked), 'node')} not {self.done_word}")
+
+    def _told(self) -> set[str]:
+        return {each["name"] for each in self._results}
+
     def fail(self, node: str, message: str) -> None:
         """Print why a node was not written, and count it. The message follows the node's name."""
         self.failed += 1
+        self._results.append(_result(node, "failed", message))
         tell(f"node/{node} {message}")
-        self._results.append({"name": node, "result": "failed", "message": message, "warnings": []})
 
     def _succeed(self, node: str, result: str, message: str, warnings: Sequence[str] = ()) -> None:
         """Print the result for a node, and count it."""
         self.done += 1
-        if self._output != "json":
-            say([f"node/{node}" if self._output == "name" else f"node/{node} {message}"])
+        self._results.append(_result(node, result, message, warnings))
         for warning in warnings:
             self._warnings.setdefault(warning, []).append(f"node/{node}")
-        self._results.append({"name": node, "result": result, "message": message, "warnings": list(warnings)})
+        if self._output != "json":
+            say([f"node/{node}" if self._output == "name" else f"node/{node} {message}"])
 
     def _round(self, states: Sequence[NodeState]) -> list[NodeState]:
         """Try each node once; return the fresh states of the nodes to decide on again."""
@@ -177,14 +223,38 @@ class NodeWrites(ABC):
                 decided.append((state, self.decide(state)))
             except CannotWriteError as error:
                 self.fail(state.name, str(error))
-        results = iter(self._writer.write_all([(state, change) for state, change in decided if change]))
-        again = []
-        for state, change in decided:
-            if change is None:
-                self._succeed(state.name, "unchanged", f"unchanged ({self.unchanged})")
-            elif fresh := self._handle_result(state, next(results)):
-                again.append(fresh)
-        return again
+        # The block waits at its end for all writes: a closed output does not stop what the person asked for.
+        with self._threads() as threads:
+            under_way = [
+                (state, threads.submit(self._write, state, change) if change else None)
+                for state, change in decided
+            ]
+            try:
+                return [fresh for each in under_way if (fresh := self._tell(*each))]
+            except KeyboardInterrupt:
+                # In this order: a thread whose wait the event ends must find no further node.
+                threads.shutdown(wait=False, cancel_futures=True)
+                self._stopping.set()
+                told = self._told()
+                for state, future in under_way:
+                    if future is not None and not future.cancelled() and state.name not in told:
+                        self._tell(state, future)
+                raise
+
+    def _write(self, state: NodeState, change: Change) -> WriteResult:
+        """Write one node, and send the Event that reports the write."""
+        result = self._writer.write(state, change)
+        written = result.state if result.outcome is Outcome.APPLIED else None
+        if self._events is not None and change.event is not None and written is not None:
+            self._events.send(written, change.event, change.message, event_subject(change), change.act_id)
+        return result
+
+    def _tell(self, before: NodeState, future: Future[WriteResult] | None) -> NodeState | None:
+        """Wait for the write of a node and print its result; after a conflict return its fresh state."""
+        if future is not None:
+            return self._handle_result(before, future.result())
+        self._succeed(before.name, "unchanged", f"unchanged ({self.unchanged})")
+        return None
 
     def _handle_result(self, before: NodeState, result: WriteResult) -> NodeState | None:
         """Print the result of one write; after a conflict return the node's fresh state."""
@@ -192,22 +262,25 @@ class NodeWrites(ABC):
         match result.outcome:
             case Outcome.CONFLICT if result.state is not None:
                 return result.state
-            case Outcome.APPLIED if result.state is not None:
-                self._applied(before, change, result.state)
+            case Outcome.APPLIED:
+                self._applied(before, change)
             case Outcome.GONE:
                 self.fail(change.node, "not found")
             case _:
-                why = str(result.error or "the API server has not answered yet")
+                why = str(result.error)
                 was = "may or may not have been" if result.outcome_unknown else "was not"
                 self.fail(change.node, f"{was} {self.done_word}: {why}")
                 if result.error and result.error.hint:
                     self._hints[result.error.hint] = None
         return None
 
-    def _applied(self, before: NodeState, change: Change, state: NodeState) -> None:
-        if self._events is not None and change.event is not None:  # first: the output may be closed
-            self._events.send(state, change.event, change.message, event_subject(change), change.act_id)
+    def _applied(self, before: NodeState, change: Change) -> None:
         message = f"{self.done_text(change)}{_SUFFIX[self.dry_run]}"
         self._succeed(change.node, "changed", message, list(self.warnings(before, change)))
         if change.act_id:
             tell_if_verbose(f"node/{change.node}: audit id {change.act_id}")
+
+
+def _result(node: str, result: str, message: str, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the entry of a node in the JSON document."""
+    return {"name": node, "result": result, "message": message, "warnings": list(warnings)}

@@ -26,8 +26,9 @@ def unwritten_words(attempts: Attempts, now: datetime) -> Iterator[str]:
         named = [_named(each) for each in attempts.unwritten if (each.verb is Verb.TAINT) is taints]
         names = ", ".join(named[:NAMES_SHOWN])
         more = f" and {number - len(named[:NAMES_SHOWN])} more" if number > len(named[:NAMES_SHOWN]) else ""
+        who = f"; {names}{more}" if names else ""  # the sentence begins with the number
         if number:
-            yield f"{count(number, 'node')} {what}{lasting}: {write.error}; {names}{more}"
+            yield f"{count(number, 'node')} {what}{lasting}: {write.error}{who}"
 
 
 def failing_reads(attempts: Attempts, now: datetime) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -13,7 +14,7 @@ from konductor_like.cli.help import examples
 from konductor_like.cli.options import Context, Kubeconfig, Names, Verbose, not_empty, one_line
 from konductor_like.cli.output import Screen, say, say_document, tell, warn
 from konductor_like.exits import Exit
-from konductor_like.policy.node.health import Health
+from konductor_like.policy.node.health import CORDONED, NOT_READY, Health
 
 if TYPE_CHECKING:
     from konductor_like.cli.status.report import StatusReport
@@ -48,7 +49,7 @@ def status(
         typer.Option(
             "--state",
             metavar="STATES",
-            help="Only nodes in these states, such as --state faulty,held.",
+            help="Only nodes in these states, such as --state faulty,held or --state cordoned.",
             callback=not_empty,
         ),
     ] = None,
@@ -100,9 +101,14 @@ def status(
         if watch:
             from konductor_like.cli.status.watch import follow, reports
 
+            view = replace(view, rows_first=True)
             follow(reports(client, settings, nodes or (), selector), view, Screen.of(sys.stdout))
             return
         report = status_report(collect(client, settings, selector), nodes or ())
+        if output in ("wide", "json", "yaml"):
+            from konductor_like.cli.status.jobs_now import with_jobs
+
+            report = with_jobs(report, client, view.states)
     _show(report, output, view)
     if not (report.nodes or report.missing or report.ordinary or selector):
         tell(_NO_GPU_NODES)
@@ -110,14 +116,15 @@ def status(
     raise typer.Exit(_by_health(report, found) if exit_code else found)
 
 
-def _states(text: str | None) -> frozenset[Health]:
+def _states(text: str | None) -> frozenset[str]:
     """Return the states of ``faulty,held``; ``not-measured`` needs no quotes. Raises CommandError."""
     words = [word.strip().lower().replace("-", " ") for word in (text or "").split(",") if word.strip()]
+    states = (*Health, CORDONED, NOT_READY)
     for word in words:
-        if word not in tuple(Health):
-            known = ", ".join(health.value.replace(" ", "-") for health in Health)
+        if word not in states:
+            known = ", ".join(state.replace(" ", "-") for state in states)
             raise CommandError(f"--state: {word!r} is not a state; the states are {known}", status=Exit.USAGE)
-    return frozenset(map(Health, words))
+    return frozenset(words)
 
 
 def _by_health(report: StatusReport, found: Exit) -> Exit:
@@ -142,10 +149,14 @@ def _show(report: StatusReport, output: Output, view: View) -> None:
             say(status_lines(report, view, Screen.of(sys.stdout)))
     for name in report.missing:
         tell(f"node/{name} not found")
+    if report.suggestion:
+        tell(f"hint: {report.suggestion}")
     for name in report.ordinary:
         tell(f"node/{name} has no GPU and no record")
     if not (report.nodes or report.missing or report.ordinary):
         tell("No GPU nodes found.")
+    if output == "wide" and report.jobs_problem:
+        tell(report.jobs_problem)
     if output not in ("json", "yaml"):  # these contain the warnings
         for warning in warnings(report):
             warn(warning)

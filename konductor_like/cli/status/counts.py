@@ -12,7 +12,7 @@ from konductor_like.cli.status.node import NodeReport
 from konductor_like.cli.status.report import StatusReport
 from konductor_like.model import Severity
 from konductor_like.model.time import moment_of
-from konductor_like.policy.node.health import Health
+from konductor_like.policy.node.health import WORST_FIRST, Health, marks
 from konductor_like.policy.node.needs import RANK
 from konductor_like.policy.recovery.verdict import GRAVEST_FIRST
 
@@ -52,18 +52,18 @@ def state_counts(report: StatusReport) -> Mapping[Health, int]:
 
 
 def counts_text(report: StatusReport) -> list[tuple[Health, str]]:
-    """Return ``60 faulty``, ``240 healthy (2 not rebooted)`` and so on, each with its state."""
-    counts = state_counts(report)
-    reset = Counter(node.health for node in report.nodes if node.not_rebooted)
+    """Return ``60 faulty``, ``240 healthy (2 not rebooted, 1 cordoned)`` and so on, each with its state."""
+    further: defaultdict[Health, Counter[str]] = defaultdict(Counter)
+    for node in report.nodes:
+        further[node.health].update([*["not rebooted"] * node.not_rebooted, *marks(node.state)])
     return [
-        (
-            health,
-            f"{counts[health]} {health.value}"
-            + (f" ({reset[health]} not rebooted)" if reset[health] else ""),
-        )
-        for health in Health
-        if counts[health]
+        (health, f"{number} {health.value}{_in_brackets(further[health])}")
+        for health, number in sorted(state_counts(report).items(), key=lambda each: WORST_FIRST[each[0]])
     ]
+
+
+def _in_brackets(words: Mapping[str, int]) -> str:
+    return f" ({', '.join(f'{number} {word}' for word, number in words.items())})" if words else ""
 
 
 def fleet_text(report: StatusReport) -> str:

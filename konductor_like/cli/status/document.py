@@ -6,7 +6,7 @@ never left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Set
 from datetime import datetime
 from typing import Any
 
@@ -25,7 +25,7 @@ from konductor_like.policy.node.health import Health
 from konductor_like.policy.node.needs import latest_met
 
 
-def status_document(report: StatusReport, states: Collection[Health] = ()) -> dict[str, Any]:
+def status_document(report: StatusReport, states: Set[str] = frozenset()) -> dict[str, Any]:
     """Return the report as plain dicts, lists, strings, numbers and None.
 
     With ``states`` the nodes are those in these states; the summary counts the others too.
@@ -42,7 +42,8 @@ def status_document(report: StatusReport, states: Collection[Health] = ()) -> di
         "returns": controller.settings
         and {"byReboot": controller.policy.returns_by_reboot, "stopped": bool(report.returns_stopped)},
         "failureGroups": [failure_document(each) for each in report.failures],
-        "nodes": [node_document(node) for node in report.nodes if not states or node.health in states],
+        "jobsNowProblem": report.jobs_problem or None,
+        "nodes": [node_document(node) for node in report.nodes if not states or node.words & states],
     }
 
 
@@ -52,6 +53,8 @@ def _summary(report: StatusReport) -> dict[str, int]:
         "nodes": len(report.nodes),
         **{camel_case(health.value.replace(" ", "_")): counts[health] for health in Health},
         "notRebooted": sum(node.not_rebooted for node in report.nodes),
+        "cordoned": sum(node.state.unschedulable for node in report.nodes),
+        "notReady": sum(not node.state.ready for node in report.nodes),
     }
 
 
@@ -146,6 +149,9 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "state": node.health.value,
         "qualifier": node.qualifier or None,
         "tainted": node.state.tainted,
+        "ignored": node.state.opted_out,
+        "cordoned": node.state.unschedulable,
+        "ready": node.state.ready,
         **fields_of(node.verdict, "needs"),
         **fields_of(node, "severity"),
         "needsMet": met and {"by": met.met_by, "at": stamp_of_ns(met.met_ns)},
@@ -163,10 +169,13 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "guards": list(dict.fromkeys(blocker.guard.value for blocker in node.verdict.blockers)),
         "timesOut": [
             {"from": stamp(each.tainted_at), "to": stamp(each.released_at)}
-            | fields_of(each, "rule", "how", "relapse")
+            | fields_of(each, "rule", "how", "relapse", "gpu")
             | {"how": each.how or None}
+            | {"endedBy": mark and mark.by, "reason": (mark and mark.reason) or None}
             for each in record.life.quarantines
+            for mark in (record.release_at(each.released_at),)
         ],
+        "jobsNow": None if node.jobs is None else list(node.jobs),
         **fields_of(node, "warnings", "notes"),
     }
 

@@ -30,7 +30,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import moment_of, span_ns, unix_ns
-from konductor_like.policy.node.health import Health, coverage_of, state_of
+from konductor_like.policy.node.health import Health, coverage_of, marks, state_of
 from konductor_like.policy.node.release import NOT_REBOOTED, reminder
 from konductor_like.policy.recovery.guards import Blocker, Guard, blockers, published
 from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Verdict, accusing, verdict
@@ -58,6 +58,8 @@ class NodeReport:
     """Why the controller cannot write the node; empty if it can."""
     unwritten: Verb | None = None
     """The write that the API server refuses; None if none is known."""
+    jobs: tuple[str, ...] | None = None
+    """The jobs whose pods use the node's GPUs now; None if nobody asked, or if they are not known."""
 
     @property
     def name(self) -> str:
@@ -84,8 +86,18 @@ class NodeReport:
         return moment_of(self.fault.first_ns) if self.fault else None
 
     @property
+    def is_broken(self) -> bool:
+        """Whether a fault on record makes the node what it is, or it has the taint."""
+        return self.fault is not None or self.health in (Health.FAULTY, Health.HELD)
+
+    @property
+    def words(self) -> set[str]:
+        """The words by which ``status --state`` chooses the node: its state, and its :func:`marks`."""
+        return {self.health.value, *marks(self.state)}
+
+    @property
     def qualifier(self) -> str:
-        """Further words on the state: ``test``, ``before install``, ``not rebooted``, ``acked``."""
+        """Further words on the state: ``test``, ``before install``, ``cordoned``, ``acked``."""
         return ", ".join(_qualifiers(self))
 
     @property
@@ -219,15 +231,23 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "test"
     if fault is not None and (short := _short_of_gpus(state)):
         yield short
-    if state.opted_out:
-        yield "ignored"
-    if node.not_rebooted:
-        yield "not rebooted"
+    yield from _circumstances(node)
     about = [fault] if fault else node.open
     roles = {each.role for each in about} | {each.role for each in node.open if each.role is Role.ROOT_CAUSE}
     yield from [role.value for role in Role if role in roles][:1]
     if any(each.ack for each in about):
         yield "acked"
+
+
+def _circumstances(node: NodeReport) -> Iterator[str]:
+    """Yield the words that say nothing of a fault."""
+    if node.state.opted_out and node.health is not Health.IGNORED:
+        yield "ignored"
+    if node.state.record.life.contested_at is not None:
+        yield "contested"
+    if node.not_rebooted:
+        yield "not rebooted"
+    yield from marks(node.state)
 
 
 def _short_of_gpus(state: NodeState) -> str:

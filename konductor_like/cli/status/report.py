@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from konductor_like.cli.columns import natural, stamp
 from konductor_like.cli.session import ControllerReport, cluster_now, read_controller
+from konductor_like.cli.similar_names import did_you_mean
 from konductor_like.cli.status.coverage import CoverageSummary, coverage_report
 from konductor_like.cli.status.node import NodeReport, node_report
 from konductor_like.cli.status.shared_failures import FailureReport, shared_failures
@@ -44,8 +45,12 @@ class StatusReport:
     """All failure groups of the fleet, also those of nodes that are not shown."""
     missing: tuple[str, ...] = ()
     """Names that the person gave and that the cluster does not have."""
+    suggestion: str = ""
+    """Which nodes the person may have meant with the missing names; empty if none is similar."""
     ordinary: tuple[str, ...] = ()
     """Names that the person gave, of nodes with neither a GPU nor a record or taint of ours."""
+    jobs_problem: str = ""
+    """Why the jobs of broken nodes are not all known; empty if they are, or if nobody asked."""
     stale: str = ""
     """Why a report of ``--watch`` may be older than ``now``; empty if it is not."""
 
@@ -131,6 +136,7 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
     states = [state for name, state in nodes.items() if name in chosen]
     gpu_nodes = [name for name, state in nodes.items() if state.is_gpu_node]
     brake = fleet.brake()
+    missing = tuple(name for name in dict.fromkeys(names) if name not in nodes)
     return StatusReport(
         now=now,
         brake=brake,
@@ -139,7 +145,8 @@ def status_report(fleet: Fleet, names: Collection[str] = ()) -> StatusReport:
         fleet_size=sum(map(worth_reporting, nodes.values())),
         coverage=coverage_report(gpu_nodes, controller.coverage, controller.unread_since(now)),
         failures=shared_failures(nodes, now),
-        missing=tuple(name for name in dict.fromkeys(names) if name not in nodes),
+        missing=missing,
+        suggestion=did_you_mean(missing, nodes) if missing else "",
         ordinary=tuple(state.name for state in states if names and not worth_reporting(state)),
     )
 

@@ -9,17 +9,15 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from konductor_like.cli.columns import (
-    GAP,
     age,
     age_of,
-    columns,
     count,
     fault_name,
     natural,
     stamp,
     stamp_of_ns,
 )
-from konductor_like.cli.output import BOLD, PIPE, Screen
+from konductor_like.cli.output import BOLD, PIPE, Screen, table_lines
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.attempts import failing_reads, unwritten_words
 from konductor_like.cli.status.counts import (
@@ -34,7 +32,7 @@ from konductor_like.cli.status.node import NodeReport
 from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
 from konductor_like.model import BrakeState, ControlAct, Pace, Source
-from konductor_like.model.text import printable
+from konductor_like.model.text import listed, printable
 from konductor_like.model.time import moment_of
 from konductor_like.policy.node.health import Health
 
@@ -44,6 +42,7 @@ _STYLES = {
     Health.HELD: "1;35",
     Health.SUSPECT: "33",
     Health.PROBATION: "34",
+    Health.IGNORED: "35",
     Health.UNKNOWN: "36",
     Health.NOT_MEASURED: "2",
     Health.HEALTHY: "32",
@@ -60,8 +59,10 @@ _ALARMING = re.compile(
 )
 """Matches the lines above the table that report a problem."""
 HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT")
-WIDE_HEADERS = (*HEADERS, "SEVERITY", "NEEDS", "JOB", "SINCE", "LAST-SEEN", "COVERAGE")
-FAULT_HEADERS = ("FAULT", "FAULTY", "HELD", "SUSPECT", "SINCE", "NEEDS", "WHAT")
+_WIDE = ("SEVERITY", "NEEDS", "STAYS-OUT", "JOB", "JOBS-NOW", "SINCE", "LAST-SEEN", "COVERAGE")
+WIDE_HEADERS = (*HEADERS, *_WIDE)
+JOBS_SHOWN = 3
+"""Jobs of one node that a row names; it counts the others."""
 _NOTHING = "-"
 
 
@@ -84,9 +85,11 @@ class View:
     headers: bool = True
     everything: bool = False
     """List every node; otherwise nodes that have nothing to tell are only counted."""
-    states: frozenset[Health] = frozenset()
-    """List only nodes in these states; empty for every state."""
+    states: frozenset[str] = frozenset()
+    """List only nodes with one of these :attr:`NodeReport.words`; empty for every node."""
     order: Order = Order.STATE
+    rows_first: bool = False
+    """Show the nodes before the advice: the lower part of a screen may be cut."""
 
     @property
     def columns(self) -> Sequence[str]:
@@ -108,7 +111,7 @@ class View:
 
     def _lists(self, node: NodeReport) -> bool:
         if self.states:
-            return node.health in self.states
+            return bool(node.words & self.states)
         quiet = node.health in (Health.HEALTHY, Health.NOT_MEASURED)
         unread = node.health is Health.UNKNOWN and node.unread_since is not None
         return self.everything or not (quiet or (unread and not node.state.record_problem))
@@ -117,15 +120,21 @@ class View:
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def status_lines(report: StatusReport, view: View = View(), screen: Screen = PIPE) -> list[str]:
-    """Return the status: counts, brake, controller and coverage, then the faults, then the nodes.
+def status_lines(
+    report: StatusReport,
+    view: View = View(),
+    screen: Screen = PIPE,
+    widths: Sequence[int] | None = None,
+) -> list[str]:
+    """Return the status: counts, brake, controller and coverage, then the faults, the advice and the nodes.
 
-    Without headers only the rows of the nodes' table.
+    Without headers only the rows of the nodes' table. ``widths`` are those of its columns; by default they
+    follow from the rows.
     """
     nodes = view.chosen(report)
     rows = [node_row(node, report.now, view.columns) for node in nodes]
     styles = [_STYLES[node.health] for node in nodes]
-    table = _table(view.columns if view.headers else (), rows, styles, screen)
+    table = table_lines(view.columns if view.headers else (), rows, screen, styles, widths)
     if not view.headers:
         return table
     groups = fault_groups(nodes)
@@ -136,6 +145,8 @@ def status_lines(report: StatusReport, view: View = View(), screen: Screen = PIP
         _advice_lines(groups, nodes if view.states else report.nodes, screen),
         table if nodes else [],
     ]
+    if view.rows_first:
+        blocks[2:] = reversed(blocks[2:])
     first, *others = [block for block in blocks if block]
     return [*first, *(line for block in others for line in ("", *block))]
 
@@ -173,18 +184,20 @@ def _summary_lines(report: StatusReport, screen: Screen) -> list[str]:
 
 
 def _fault_table(groups: Sequence[FaultGroup], now: datetime, screen: Screen) -> list[str]:
+    states = [Health.FAULTY, Health.HELD, Health.SUSPECT]
+    states += [Health.IGNORED] if any(group.counts[Health.IGNORED] for group in groups) else []
+    headers = ("FAULT", *(state.value.upper() for state in states), "SINCE", "NEEDS", "WHAT")
     rows = [
         [
             fault_name(group.rule),
-            *(str(group.counts[health]) for health in (Health.FAULTY, Health.HELD, Health.SUSPECT)),
+            *(str(group.counts[state]) for state in states),
             age_of(group.since, now),
             group.needs or _NOTHING,
             group.text or _NOTHING,
         ]
         for group in groups
     ]
-    lines = columns(FAULT_HEADERS, rows, screen.width) if rows else []
-    return [screen.painted(line, BOLD) for line in lines[:1]] + lines[1:]
+    return table_lines(headers, rows, screen) if rows else []
 
 
 def _advice_lines(groups: Sequence[FaultGroup], nodes: Sequence[NodeReport], screen: Screen) -> list[str]:
@@ -194,21 +207,6 @@ def _advice_lines(groups: Sequence[FaultGroup], nodes: Sequence[NodeReport], scr
             first, *others = screen.folded(printable(f"{label}: {advice}"), 4)
             lines += [f"  {first}", *(f"    {part}" for part in others)]
     return [screen.painted("To do:", BOLD), *lines] if lines else []
-
-
-def _table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str], screen: Screen
-) -> list[str]:
-    """Return the nodes' table; its lines are never folded. The second cell of a row has the row's style."""
-    lines = columns(headers, rows)
-    if not screen.colours or not rows:
-        return lines
-    start = max(len(printable(row[0])) for row in [*rows, headers or [""]]) + len(GAP)
-    painted = [
-        f"{line[:start]}{screen.painted(row[1], style)}{line[start + len(row[1]) :]}"
-        for line, row, style in zip(lines[bool(headers) :], rows, styles, strict=True)
-    ]
-    return [*(screen.painted(line, BOLD) for line in lines[: bool(headers)]), *painted]
 
 
 def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
@@ -326,6 +324,8 @@ def node_row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[st
         "SINCE": stamp(node.since) or "",
         "COVERAGE": node.coverage.value,
         "NEEDS": node.verdict.needs or "",
+        "STAYS-OUT": next((blocker.guard.value for blocker in node.verdict.blockers), ""),
+        "JOBS-NOW": "?" if node.is_broken and node.jobs is None else listed(node.jobs or (), JOBS_SHOWN),
     }
     if (fault := node.fault) is not None:
         further = f" (+{node.further})" if node.further else ""

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from konductor_like.cli import session
-from konductor_like.cli.columns import columns
+from konductor_like.cli.columns import cells_of, columns, widths_of
 from konductor_like.cli.output import Screen, say, warn
 from konductor_like.cli.session import read_controller
 from konductor_like.cli.status.report import Fleet, StatusReport, collect, status_report
-from konductor_like.cli.status.text import View, node_row, status_lines, warnings
+from konductor_like.cli.status.text import WIDE_HEADERS, View, node_row, status_lines, warnings
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeError, KubeForbidden
 from konductor_like.cluster.node.decoder import node_decoder
@@ -25,6 +25,8 @@ POLL_SECONDS = 10.0
 """Seconds between two looks at the Lease; without permission to watch, also at the Nodes."""
 GATHER_SECONDS = 0.5
 """Seconds between two reports, at least."""
+_ROOM = ["", "suspect (test)", "179m", "xid 119 (+1)", "0000:4e:00", "1000"] + [""] * (len(WIDE_HEADERS) - 6)
+"""Cells for which a pipe has room from the start, because later rows may need it."""
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -78,21 +80,23 @@ def _problem_of(store: NodeStore) -> str:
 def follow(found: Iterator[StatusReport], view: View, screen: Screen) -> None:
     """Print each report: drawn again on a terminal with colours, else as the rows that changed.
 
-    End when nobody reads the output any more (``| head``).
+    The columns of rows that are printed later are as wide as those of the first report. End when nobody reads
+    the output any more (``| head``).
     """
     before: dict[str, list[str]] | None = None
+    widths: list[int] = []
     for report in found:
         rows = {node.name: node_row(node, report.now, view.columns) for node in report.nodes}
         known = {name: _without_age(row) for name, row in rows.items()}
         if screen.colours:
             lines = _drawn(status_lines(report, view, screen))
         elif before is None:
-            lines = status_lines(report, view, screen)
+            widths = widths_of([*cells_of(view.columns, rows.values()), _ROOM[: len(view.columns)]])
+            lines = status_lines(report, view, screen, widths)
         else:
-            table = columns(view.columns, rows.values())[1:]
-            changed = {name for name, row in known.items() if before.get(name) != row}
-            lines = [line for name, line in zip(rows, table, strict=True) if name in changed]
-            lines += [f"{name}   deleted" for name in before if name not in known]
+            changed = [row for name, row in rows.items() if before.get(name) != known[name]]
+            gone = [[name, "deleted"] for name in before if name not in known]
+            lines = [line for row in (*changed, *gone) for line in columns((), [row], screen.width, widths)]
         try:
             say(lines)
             sys.stdout.flush()
@@ -105,11 +109,14 @@ def follow(found: Iterator[StatusReport], view: View, screen: Screen) -> None:
 
 
 def _drawn(lines: list[str]) -> list[str]:
-    """Return what to print on a cleared terminal: as many lines as fit, because the numbers come first."""
+    """Return what to print on a cleared terminal: as many lines as fit; the advice comes last."""
     height = shutil.get_terminal_size().lines - 1
     more = len(lines) - (height - 1)
     if more > 1:
-        lines = [*lines[: height - 1], f"... and {more} more lines; --state shows fewer nodes"]
+        lines = [
+            *lines[: height - 1],
+            f"... and {more} more lines; --state shows fewer nodes",
+        ]
     return [f"{_CLEAR}{line}" if number == 0 else line for number, line in enumerate(lines)]
 
 

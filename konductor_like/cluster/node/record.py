@@ -134,6 +134,7 @@ _RECORD = Codec(
     contested="life.contested_at",
     probation="life.probation_until",
     failed="life.failed_rule",
+    failed_gpu="life.failed_gpu",
 )
 _COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice", "needs")
 _INCIDENT = Codec(
@@ -152,7 +153,7 @@ _ACK = Codec(Ack, "at", "by", "reason")
 _ACT = Codec(Act, "id", "at", "rules")
 MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")
 _POSITION = Codec(KernelPosition, seq="sequence", us="stamp_us")
-_QUARANTINE = Codec(Quarantine, "rule", "how", "relapse", out="tainted_at", back="released_at")
+_QUARANTINE = Codec(Quarantine, "rule", "how", "relapse", "gpu", out="tainted_at", back="released_at")
 _PART_COVER = Codec(PartCover, "rule", "at", "gpu", boot="boot_id", seq="sequence", us="stamp_us")
 _RECORD_FIELDS = frozenset(
     {"v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act", "truncated"}

@@ -30,6 +30,7 @@ FEW_BOOTS = 5
 UNREAD_UPDATES = 2
 """Updates in a row that must find the kernel logs unread before the controller logs it."""
 _NAMES = 5
+_SEARCHES = "The controller searches Loki for the lines in between."
 
 
 class CoverageReport:
@@ -41,6 +42,11 @@ class CoverageReport:
         self._fleet_event = fleet_event
         self._unreported: dict[str, int] = {}
         self._gather_until_ns: int | None = None
+        self._told: dict[str, int] = {}
+        """By silent node that an Event reported, since when it is silent. Each such Event has one end."""
+        self._back: set[str] = set()
+        """The nodes among them that are heard again. An Event reports it, unless they fall silent before."""
+        self._back_until_ns: int | None = None
         self._fleet_reported_ns = -QUIET_NS
         self._booted: list[int] = []
         """When the latest boots that nobody ordered were seen."""
@@ -67,8 +73,14 @@ class CoverageReport:
         self._measure(coverage, nodes, unread=unread_since_ns is not None)
         self._log_unread(unread_since_ns)
         for name, (since_ns, _) in changes.silent:
+            if name in self._told:
+                self._back.discard(name)
+                continue
             self._unreported[name] = since_ns
             self._gather_until_ns = self._gather_until_ns or now_ns + GATHER_NS
+        if back := {name for name, _ in changes.heard if name in self._told}:
+            self._back |= back
+            self._back_until_ns = self._back_until_ns or now_ns + GATHER_NS
         heard = [item for item in changes.heard if self._unreported.pop(item[0], None) is None]
         _log_spans(
             heard,
@@ -85,6 +97,9 @@ class CoverageReport:
         if self._gather_until_ns is not None and now_ns >= self._gather_until_ns:
             self._gather_until_ns = None
             self._report_silent(nodes, now_ns)
+        if self._back_until_ns is not None and now_ns >= self._back_until_ns:
+            self._back_until_ns = None
+            self._report_back(nodes)
         self._report_ambiguous(coverage.ambiguous, nodes)
 
     def overran(self, node: str, overrun: Overrun, state: NodeState | None) -> None:
@@ -224,6 +239,7 @@ class CoverageReport:
         if len(silent) > 1 and len(silent) * 100 > FLEET_PERCENT * len(nodes):
             self._fleet_reported_ns = now_ns
             self._fleet_event(EventReason.SILENT, message)
+            self._told |= silent
         elif now_ns - self._fleet_reported_ns >= QUIET_NS:
             for name, since_ns in sorted(silent.items()):
                 since = stamp(moment_of(since_ns))
@@ -232,6 +248,26 @@ class CoverageReport:
                     "seen. Check the kernel-log reader and the collector."
                 )
                 self._announce(nodes[name], EventReason.SILENT, message)
+            self._told |= silent
+
+    def _report_back(self, nodes: Mapping[str, NodeState]) -> None:
+        """Report the end of silences that were reported, in one Event if many nodes are heard again."""
+        back = {name: self._told[name] for name in sorted(self._back & nodes.keys())}
+        left = self._told.keys() & nodes.keys() - self._back
+        self._told = {name: self._told[name] for name in left}
+        self._back.clear()
+        if len(back) > 1 and len(back) * 100 > FLEET_PERCENT * len(nodes):
+            still = f" That of {len(left):,} is still missing." if left else ""
+            self._fleet_event(
+                EventReason.RESTORED,
+                f"The kernel log of {len(back):,} nodes arrives again: {listed(list(back), _NAMES)}. The "
+                f"silence began at {stamp(moment_of(min(back.values())))}.{still} {_SEARCHES}",
+            )
+            return
+        for name, since_ns in back.items():
+            since = stamp(moment_of(since_ns))
+            message = f"The node's kernel log arrives again. The silence began at {since}. {_SEARCHES}"
+            self._announce(nodes[name], EventReason.RESTORED, message)
 
     def _report_ambiguous(self, ambiguous: frozenset[str], nodes: Mapping[str, NodeState]) -> None:
         for name in sorted(ambiguous - self._ambiguous):
@@ -245,6 +281,9 @@ class CoverageReport:
                 self._announce(nodes[name], EventReason.AMBIGUOUS, message)
         for name in sorted(self._ambiguous - ambiguous):
             logs.info(f"node {name}: only one machine reports under this name now.", node=name)
+            if name in nodes:
+                message = "Only one machine reports under this node's name now. The node may be tainted."
+                self._announce(nodes[name], EventReason.RESTORED, message)
         self._ambiguous = ambiguous
 
     def _announce(self, state: NodeState, reason: EventReason, message: str) -> None:

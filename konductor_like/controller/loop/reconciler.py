@@ -227,6 +227,8 @@ class Reconciler:
         in_flight = self._writes.taints_in_flight
         self._observer.note_written(found.written, snapshot, self.policy, in_flight, now)
         self._carry_over(plan, faults, found.unwritten | found.conflicted, found.unwritten, now)
+        if any(change.event is not None for _, change in found.written):
+            self._report.counted(self._nodes.snapshot(), plan.brake)
         for state, change in found.written:
             self._events.announce(state, change)
         return found.conflicted

@@ -39,8 +39,8 @@ class NodeMetrics:
         """Maximum number of series of each family (the setting ``node_metrics_most``)."""
         self.states = _Family(
             "konductor_like_node_state",
-            "State of a node that is faulty, held, suspect, on probation or unknown; always 1. Other nodes "
-            "have no series.",
+            "State of a node that is faulty, held, suspect, on probation, ignored or unknown; always 1. "
+            "Other nodes have no series.",
             ("node", "state"),
             self._states,
         )

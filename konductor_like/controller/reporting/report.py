@@ -6,12 +6,12 @@ A fact that repeats is logged once, or now and then with a count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 
 from konductor_like.cluster.node.writer import Outcome
 from konductor_like.controller import logs
-from konductor_like.controller.ports import FleetEvent
+from konductor_like.controller.ports import FleetEvent, NoOnlooker, Onlooker
 from konductor_like.controller.reporting.audit import Audit, control_applied
 from konductor_like.controller.reporting.metrics import NO_SUCH_NODE, Metrics, fault_labels
 from konductor_like.model import (
@@ -23,6 +23,7 @@ from konductor_like.model import (
     Fault,
     FaultKind,
     GpuCounts,
+    Incident,
     IncidentKey,
     Needs,
     NodeState,
@@ -38,10 +39,10 @@ from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.fleet.brake import held_back
 from konductor_like.policy.fleet.deleted_nodes import MACHINES_MOST
 from konductor_like.policy.node.incidents import QUIET_REASONS
-from konductor_like.policy.node.needs import need_of
+from konductor_like.policy.node.needs import labels_of, tainted_by
 from konductor_like.policy.recovery.guards import Guard
 from konductor_like.policy.recovery.returns import is_stopped, stop_words
-from konductor_like.policy.wording import why_held
+from konductor_like.policy.wording import name_of, why_held
 
 _NAMES = 5
 _SHADOWS_REMEMBERED = 10_000
@@ -63,17 +64,14 @@ class Report:
         *,
         dry_run: bool = False,
         fleet_event: FleetEvent | None = None,
-        on_reset: Callable[[NodeState], object] = lambda _: None,
+        onlooker: Onlooker | None = None,
     ) -> None:
-        """``fleet_event`` sends an Event about the fleet; without it the report sends none.
-
-        ``on_reset`` takes a node that a person has reset: the command itself has sent the Event.
-        """
+        """``fleet_event`` sends an Event about the fleet; without it the report sends none."""
         self._metrics = metrics
         self.audit = Audit(metrics, dry_run=dry_run)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
-        self._on_reset = on_reset
-        self.brake = BrakeReport(self._fleet_event)
+        self._onlooker = onlooker or NoOnlooker()
+        self.brake = BrakeReport(self._fleet_event, self._onlooker)
         self._returns_stopped = False
         self._suffix = " (dry run)" if dry_run else ""
         self._tainted: dict[str, str] = {}
@@ -265,15 +263,16 @@ class Report:
         """Report the state of the fleet after a reconcile: the brake, and taints that were removed."""
         self._metrics.show_brake(brake)
         self._metrics.faults_waiting.set(open_faults)
-        self.brake.tell(brake, now)
-        self._log_oddities(nodes)
         tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
+        self._onlooker.counted(len(tainted), brake.gpu_nodes)
+        self.brake.tell(brake, nodes, now)
+        self._log_oddities(nodes)
         self._metrics.tainted.set(len(tainted))
         self._metrics.marked.set(sum(state.record.life.marked for state in nodes.values()))
         on_probation = sum(state.record.life.on_probation for state in nodes.values())
         self._metrics.on_probation.set(on_probation)
         recorded = (state for state in nodes.values() if not state.record.empty)
-        needing = Counter(need_of(state.record, tainted=state.tainted) for state in recorded)
+        needing = Counter(labels_of(state.record, state, tainted=state.tainted)[1] for state in recorded)
         for needs in Needs:
             self._metrics.needing.labels(needs.value).set(needing[needs])
         for name in sorted(self._tainted.keys() - tainted.keys()):
@@ -283,9 +282,13 @@ class Report:
                 releases = record.releases
                 by = f" By {releases[0].by}." if releases else ""
                 if releases and not record.life.claimed and releases[0].how.is_reset:
-                    self._on_reset(nodes[name])
+                    self._onlooker.reset(nodes[name])
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted
+
+    def counted(self, nodes: Mapping[str, NodeState], brake: BrakeState) -> None:
+        """Count the nodes that are out of service now, for the notifications that follow."""
+        self._onlooker.counted(sum(state.tainted for state in nodes.values()), brake.gpu_nodes)
 
     def kept_out(self, kept: Mapping[str, str]) -> None:
         """Count the tainted nodes that stay out, by the guard that keeps each one out."""
@@ -355,19 +358,25 @@ def _origin(fault: Fault) -> str:
 class BrakeReport:
     """Logs, and sends as Events, when the brake begins to hold back nodes and when it ends."""
 
-    def __init__(self, fleet_event: FleetEvent) -> None:
+    def __init__(self, fleet_event: FleetEvent, onlooker: Onlooker) -> None:
         self._fleet_event = fleet_event
+        self._onlooker = onlooker
         self._held: tuple[str, ...] = ()
         self._announced = False
+        self._waiting: dict[str, Incident] = {}
+        """By node that is announced as held, the incident that it is held for."""
 
     def begin(self, nodes: Mapping[str, NodeState]) -> None:
         """Begin a leadership. The last leader has announced the nodes that are HELD by their records."""
-        self._announced = any(held_back(state) for state in nodes.values())
+        held = {name: held_back(state) for name, state in nodes.items()}
+        self._waiting = {name: min(found, key=lambda i: i.urgency) for name, found in held.items() if found}
+        self._announced = bool(self._waiting)
 
-    def tell(self, brake: BrakeState, now: datetime) -> None:
-        """Report what has changed."""
+    def tell(self, brake: BrakeState, nodes: Mapping[str, NodeState], now: datetime) -> None:
+        """Report what has changed; ``nodes`` are as they are after the writes."""
+        self._tell_freed(brake, nodes)
         held = tuple(item.node for item in brake.held)
-        names = listed(held, _NAMES)
+        names = listed([f"{each.node} ({name_of(each.incident)})" for each in brake.held], _NAMES)
         if held and held != self._held:
             logs.warning(
                 f"The brake holds back {names}. Reason: {_why_held(brake)}",
@@ -389,6 +398,23 @@ class BrakeReport:
                 EventReason.FREE, f"The brake stopped holding nodes back at {stamp(now)}. No node is held."
             )
         self._announced = bool(held)
+
+    def _tell_freed(self, brake: BrakeState, nodes: Mapping[str, NodeState]) -> None:
+        """Tell of each node that is held no more: its fault has ended, or a person tainted the node.
+
+        The records say so, because the brake leaves out nodes that cannot be tainted just now.
+        """
+        for name, incident in list(self._waiting.items()):
+            state = nodes.get(name)
+            if state is not None and held_back(state):
+                continue
+            del self._waiting[name]
+            # A taint by the controller has an Event of its own.
+            if state is not None and (not state.tainted or tainted_by(state.record)):
+                self._onlooker.freed(state, incident)
+        held = (each for each in brake.held if each.node in nodes)
+        # A node whose record cannot be written yet is left out: later nothing would tell it from a freed one.
+        self._waiting |= {each.node: each.incident for each in held if held_back(nodes[each.node])}
 
 
 def _why_held(brake: BrakeState) -> str:

@@ -5,6 +5,7 @@ A notification is as good as its Event: it is sent after the write, and a crash 
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -18,8 +19,9 @@ from konductor_like.controller import logs
 from konductor_like.controller.ports import EventSink
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.side.work import Rate, SideQueue
-from konductor_like.model import Change, EventReason, NodeState, Verb
-from konductor_like.notify.messages import KINDS, Message, News, grouped, news_of_fleet, news_of_node, within
+from konductor_like.model import Change, EventReason, Incident, NodeState, Verb
+from konductor_like.notify.messages import Message, Next, current, next_message
+from konductor_like.notify.news import KINDS, Kind, News, Out, news_of_fleet, news_of_freed, news_of_node
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
 from konductor_like.policy.node.release import reset_words
 
@@ -42,7 +44,13 @@ REMEMBERED_SECONDS = 3600.0
 """Seconds for which an id is remembered: the Events of two incidents may have the same words."""
 
 _Make = Callable[[], list[News]]
+_Item = tuple[int, _Make]
+"""The place of the news in time, and what makes them."""
 _T = TypeVar("_T")
+
+
+class _OvertakenError(Exception):
+    """While the message was tried again, a later taint made it useless."""
 
 
 class Notifications:
@@ -62,6 +70,7 @@ class Notifications:
         self._events = events
         self._fleet_event = fleet_event
         self._notifiers = [Notifier(webhook, metrics) for webhook in webhooks]
+        self._out: Out | None = None
         self.threads = [notifier.queue for notifier in self._notifiers]
 
     def announce(self, state: NodeState, change: Change) -> None:
@@ -72,7 +81,16 @@ class Notifications:
     def fleet(self, reason: EventReason, message: str, act: str = "") -> None:
         """Send an Event about the fleet, and notify of it."""
         self._fleet_event(reason, message, act)
-        self._put(reason, partial(news_of_fleet, reason, message, act, datetime.now(UTC)))
+        if kind := KINDS.get(reason):
+            self._put(kind, partial(news_of_fleet, reason, message, act, datetime.now(UTC), self._out))
+
+    def counted(self, out: int, gpu_nodes: int) -> None:
+        """Take the numbers for the messages from now on: nodes out of service, of the GPU nodes."""
+        self._out = Out(out, gpu_nodes)
+
+    def freed(self, state: NodeState, held: Incident) -> None:
+        """Notify that the brake no longer holds a taint back for this incident, and the node has none."""
+        self._put(Kind.FREED, partial(news_of_freed, state, held, datetime.now(UTC), self._out))
 
     def reset(self, state: NodeState) -> None:
         """Notify of a person's reset, which the node's record shows. The command has sent the Event."""
@@ -83,12 +101,13 @@ class Notifications:
     def _notify(self, state: NodeState, change: Change) -> None:
         now = datetime.now(UTC)
         for reason, message, subject in events_of(change):
-            self._put(reason, partial(news_of_node, state, change, reason, message, subject, now))
+            if kind := KINDS.get(reason):
+                make = partial(news_of_node, state, change, reason, message, subject, now, self._out)
+                self._put(kind, make)
 
-    def _put(self, reason: EventReason, make: _Make) -> None:
-        if kind := KINDS.get(reason):
-            for notifier in self._notifiers:
-                notifier.queue.put(make, urgent=kind.urgent)
+    def _put(self, kind: Kind, make: _Make) -> None:
+        for notifier in self._notifiers:
+            notifier.put(make, urgent=kind.urgent)
 
 
 class Notifier:
@@ -110,7 +129,8 @@ class Notifier:
             result: metrics.notifications.labels(webhook.name, result)
             for result in ("sent", "failed", "dropped")
         }
-        self.queue = SideQueue[_Make](
+        self._numbers = itertools.count()
+        self.queue = SideQueue[_Item](
             name=f"notify-{webhook.name}",
             handle=self._handle,
             what=f"notifications to {self._name}",
@@ -123,23 +143,50 @@ class Notifier:
         self._messages_sent = Rate(MESSAGES_MOST, SPAN_SECONDS, clock)
         self._known: dict[str, float] = {}
         """By id, when the notification came."""
+        self._later: list[News] = []
+        """News that came since the news that are sent now were gathered."""
         self._problem = ""
 
-    def _handle(self, first: _Make) -> None:
-        """Gather what comes with the first notification, and send all of it."""
-        self._pause(GATHER_SECONDS)
-        while not self._left():
-            self._pause(self._messages_sent.wait_seconds())
-        for message in self._tried(partial(self._messages, [first, *self.queue.rest()])) or ():
-            self._tried(partial(self._deliver, message))
+    def put(self, make: _Make, *, urgent: bool) -> None:
+        """Queue the news that ``make`` returns, and return at once."""
+        self.queue.put((next(self._numbers), make), urgent=urgent)
+
+    def _handle(self, first: _Item) -> None:
+        """Gather the news that come with the first, and send all of them in the order of time."""
+        items, news = [first], list[News]()
+        while items or news:
+            self._pause(GATHER_SECONDS)
+            news += self._news([*items, *self.queue.rest()])
+            items, self._later = [], []
+            while news:
+                while not self._left():
+                    self._pause(self._messages_sent.wait_seconds())
+                self._look_ahead()
+                message, news = self._tried(partial(self._next, news)) or Next(None, [])
+                if message is not None:
+                    self._tried(partial(self._deliver, message))
+            news = self._later
+
+    def _look_ahead(self) -> None:
+        """Take in the news that came meanwhile: a taint among them may overtake the return of its node.
+
+        At the end they stay in the queue, which counts the news that are left.
+        """
+        if len(self._later) < WAITING_MOST and not self.queue.closing.is_set():
+            self._later += self._news(self.queue.rest())
 
     def _left(self) -> int:
         """Return how many messages may be sent now; at the end always one."""
         return max(self._messages_sent.left(), self.queue.closing.is_set())
 
-    def _messages(self, batch: Sequence[_Make]) -> list[Message]:
-        news = [each for make in batch for each in self._tried(make) or () if self._is_new(each)]
-        return within(grouped(news), self._left())
+    def _next(self, news: Sequence[News]) -> Next:
+        return next_message(news, self._left(), self._later)
+
+    def _news(self, items: Sequence[_Item]) -> list[News]:
+        """Return the news of the items in the order of time: the queue hands out the urgent ones first."""
+        in_order = sorted(items, key=lambda item: item[0])
+        found = [each for _, make in in_order for each in self._tried(make) or ()]
+        return [each for each in found if each.kind not in self._webhook.leaves_out and self._is_new(each)]
 
     def _tried(self, do: Callable[[], _T]) -> _T | None:
         """Return the result; note a bug and return None, so that all other notifications are still sent."""
@@ -163,17 +210,26 @@ class Notifier:
         """Post one message, with retries; report the first failure in a row, and the end of the failures."""
         self._messages_sent.use()
         try:
-            self._retry(self._webhook.send, message)
+            self._retry(self._send, message)
+        except _OvertakenError:
+            return
         except WebhookOffError as off:
             self._note(str(off), f"Notifications to {self._name} are off. {off}.", is_failure=False)
         except WebhookError as error:
             self._results["failed"].inc()
             self._note(
-                str(error), f"A notification to {self._name} failed: {error}. It was: {message.title}."
+                str(error), f"A notification to {self._name} failed: {error}. It was: {message.headline}."
             )
         else:
             self._results["sent"].inc()
             self._note("", f"Notifications to {self._name} arrive.", is_failure=False)
+
+    def _send(self, message: Message) -> None:
+        """Try to post the message. Raises _OvertakenError, WebhookError, WebhookOffError."""
+        self._look_ahead()
+        if not current(message.news, self._later):
+            raise _OvertakenError
+        self._webhook.send(message)
 
     def _note(self, problem: str, text: str, *, is_failure: bool = True) -> None:
         if problem != self._problem:

@@ -51,7 +51,10 @@ from konductor_like.policy.fleet.recent_evidence import RECENT_NS
 from konductor_like.policy.node.health import health_of, open_incidents, tainting
 
 COUNT_AGAIN_NS = 600 * SECOND_NS
-DEFAULT_ADVICE = ("Drain the node and run diagnostics on its GPUs: `dcgmi diag -r 3`.", "inspection")
+DEFAULT_ADVICE = (
+    "Drain. Run `nvidia-bug-report.sh` and diagnostics on its GPUs: `dcgmi diag -r 3`.",
+    "inspection",
+)
 """The default advice for a node tainted by escalation, and what the machine then needs."""
 _RUN_NUMBER = re.compile(r"[-._][^-._]*\d[^-._]*|\d+$")
 _SUSPECT_OR_WORSE = (Severity.FATAL, Severity.SUSPECT)
@@ -98,11 +101,7 @@ def assess_fleet(
     mine: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in evidence:
         mine[each.node].append(each)
-    known = {
-        name: records.get(name) or states[name].record
-        for name in names
-        if name in states and not states[name].opted_out
-    }
+    known = {name: records.get(name) or states[name].record for name in names if name in states}
     deferred = {
         name: keys
         for name, record in known.items()

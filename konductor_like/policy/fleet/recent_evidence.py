@@ -96,9 +96,7 @@ def _is_about_its_node(
         return False
     if fault.finding.user_written and not policy.count_user_written:
         return False
-    # A failure group may begin on a node that is opted out, although nothing is written for that node.
-    left_in = replace(state, opted_out=False) if state.opted_out else state
-    return why_not_of_node(state.record.past_boots, left_in, fault, now) is None
+    return why_not_of_node(state.record.past_boots, state, fault, now) is None
 
 
 def by_clock(window: RecentEvidence, now_ns: int) -> RecentEvidence:

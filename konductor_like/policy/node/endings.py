@@ -80,10 +80,10 @@ def with_ends(
 ) -> NodeRecord:
     """Return the record after everything that ends by now; the identical object if nothing does.
 
-    It is asked of every node with a record in every decision. On a node that the controller leaves alone
-    nothing ends.
+    It is asked of every node with a record in every decision. Nothing ends on a node that is not selected, or
+    that is opted out with a taint: the end of a test would remove it.
     """
-    is_left_alone = state.opted_out or not state.selected
+    is_left_alone = (state.opted_out and state.tainted) or not state.selected
     if is_left_alone or all(each.state is IncidentState.RELEASED for each in record.incidents):
         return record
     record = _with_quiet_clock(after_boot(record, state, now), snapshot.gaps_given_up.get(state.name, 0))

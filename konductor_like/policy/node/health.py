@@ -31,6 +31,8 @@ class Health(StrEnum):
     """The node has a recorded fault that is not enough for a taint."""
     PROBATION = "probation"
     """The controller returned the node after a reboot; a fault taints it at once (rule 37)."""
+    IGNORED = "ignored"
+    """A label opts the node out and it has no taint: its faults are recorded, and taint nothing (rule 20)."""
     UNKNOWN = "unknown"
     """The kernel log stopped arriving or is not read, or the record cannot be read: silence means nothing."""
     NOT_MEASURED = "not measured"
@@ -38,6 +40,7 @@ class Health(StrEnum):
     HEALTHY = "healthy"
 
 
+CORDONED, NOT_READY = "cordoned", "not ready"
 WORST_FIRST = {health: place for place, health in enumerate(Health)}
 _ACTIVE_OR_HELD = (IncidentState.ACTIVE, IncidentState.HELD)
 
@@ -58,10 +61,15 @@ def only_tests(record: NodeRecord) -> bool:
     return bool(reasons) and are_tests and record.life.failed_rule is None
 
 
-def health_of(record: NodeRecord, *, tainted: bool) -> Health | None:
-    """Return the value of the health label; None for a node without incidents that matter."""
+def health_of(record: NodeRecord, *, tainted: bool, opted_out: bool = False) -> Health | None:
+    """Return the value of the health label; None for a node without incidents that matter.
+
+    A node in service that is opted out has none: its own label says so.
+    """
     if tainted:
         return Health.FAULTY
+    if opted_out:
+        return None
     if tainting(record):
         return Health.HELD
     if any(map(is_suspicious, record.incidents)):
@@ -71,11 +79,19 @@ def health_of(record: NodeRecord, *, tainted: bool) -> Health | None:
 
 def state_of(state: NodeState, coverage: CoverageState) -> Health:
     """Return the state of a node by its record, or else by the ``coverage`` of its kernel log."""
+    if state.opted_out and not state.tainted:
+        return Health.IGNORED
     if recorded := health_of(state.record, tainted=state.tainted):
         return recorded
     if state.record_problem or coverage is CoverageState.UNKNOWN:
         return Health.UNKNOWN
     return Health.HEALTHY if coverage is CoverageState.MEASURED else Health.NOT_MEASURED
+
+
+def marks(state: NodeState) -> list[str]:
+    """Return ``cordoned`` and ``not ready``: what Kubernetes itself says of a node, whatever its faults."""
+    found = {CORDONED: state.unschedulable, NOT_READY: not state.ready}
+    return [mark for mark, holds in found.items() if holds]
 
 
 def coverage_of(node: str, coverage: Coverage | None, *, unread: bool) -> CoverageState:

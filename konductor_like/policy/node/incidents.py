@@ -38,7 +38,6 @@ from konductor_like.model.time import unix_ns
 from konductor_like.policy.node.covers import COVERED, COVERED_BY_TIME, covered_to, why_covered
 from konductor_like.policy.node.machines import (
     BOOT_LEFT,
-    OPTED_OUT,
     at_present_machine,
     why_not_of_node,
     with_boot,
@@ -49,7 +48,7 @@ from konductor_like.policy.node.update import NodeUpdate
 SEEN_BEFORE = "seen before"
 BEFORE_INSTALL = "a replay from before the first start"
 RECORD_FULL = "the node's record has as many incidents as it may have"
-QUIET_REASONS = frozenset({SEEN_BEFORE, COVERED, OPTED_OUT, BEFORE_INSTALL, BOOT_LEFT})
+QUIET_REASONS = frozenset({SEEN_BEFORE, COVERED, BEFORE_INSTALL, BOOT_LEFT})
 """Reasons that are part of normal operation: the dropped line is counted, but not logged."""
 INCIDENTS_MOST = 64
 """Incidents of one record, those that pods' lines opened among them."""

@@ -22,6 +22,7 @@ from konductor_like.model import (
     Covers,
     EventReason,
     Incident,
+    IncidentKey,
     IncidentState,
     Life,
     Needs,
@@ -79,8 +80,8 @@ class Facts:
     policy: PolicyConfig = DEFAULTS
     how: ReleaseHow = ReleaseHow.UNKNOWN
     """How the node was released, if it was."""
-    rule: str | None = None
-    """The rule of this time out's gravest failure; None if it was a test's or a person's own taint alone."""
+    failed: IncidentKey | None = None
+    """This time out's gravest failure; None if it was a test's or a person's own taint alone."""
     is_first: bool = False
     """Whether the failure is the first of its time out."""
 
@@ -145,16 +146,19 @@ def _claimed_by_person(life: Life, facts: Facts) -> Life:
 
 def _failed(life: Life, facts: Facts) -> Life:
     """The taint stays; the failure that was released remains the reason of this time out."""
-    return replace(life, failed_rule=facts.rule or life.failed_rule)
+    if facts.failed is None:
+        return life
+    return replace(life, failed_rule=facts.failed.rule, failed_gpu=facts.failed.gpu)
 
 
 def _in_service(life: Life, facts: Facts) -> Life:
     """No claim, no marks, and one more quarantine if the time out was for a failure."""
     quarantines = life.quarantines
-    if life.tainted_at is not None and facts.rule is not None:
-        latest = Quarantine(life.tainted_at, facts.at, facts.rule, facts.how)
+    failed = facts.failed
+    if life.tainted_at is not None and failed is not None:
+        latest = Quarantine(life.tainted_at, facts.at, failed.rule, facts.how, gpu=failed.gpu)
         quarantines = (latest, *quarantines)[:QUARANTINES_KEPT]
-    interrupts = facts.rule is not None or facts.how.covers is Covers.READ  # a test interrupts no probation
+    interrupts = failed is not None or facts.how.covers is Covers.READ  # a test interrupts no probation
     return Life(
         contested_at=life.contested_at,
         probation_until=None if interrupts else life.probation_until,
@@ -259,10 +263,12 @@ def times_out(life: Life, policy: PolicyConfig, now: datetime) -> int:
     return sum(abs(now - quarantine.released_at) < span for quarantine in life.quarantines)
 
 
-def failed_rule(record: NodeRecord) -> str | None:
-    """Return the rule of the gravest failure of this time out; None without a failure."""
+def failure_of(record: NodeRecord) -> IncidentKey | None:
+    """Return the gravest failure of this time out, released in part or not; None without a failure."""
+    if record.life.failed_rule is not None:
+        return IncidentKey(record.life.failed_rule, record.life.failed_gpu)
     gravest = min(open_failures(record), key=lambda incident: incident.urgency, default=None)
-    return record.life.failed_rule or (gravest.key.rule if gravest else None)
+    return gravest.key if gravest else None
 
 
 def open_failures(record: NodeRecord) -> list[Incident]:

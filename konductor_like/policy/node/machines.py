@@ -38,7 +38,6 @@ HEARTBEAT_LEAD_NS = 120 * SECOND_NS
 UPTIME_MARGIN_US = 900_000_000
 """Microseconds by which a kernel stamp may exceed the boot's longest possible uptime: stamps drift, clocks
 are set."""
-OPTED_OUT = "the node is opted out"
 NO_GPU = "the node has no GPU"
 BOOT_LEFT = "the line is from an earlier boot of the node"
 BOOTS_KEPT = 4
@@ -188,8 +187,6 @@ def _without_boots(record: NodeRecord, boots: Collection[str], machine: Machine)
 def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
     """Return why a fault is no evidence about the Node's present machine and boot, or None."""
     boot_id = fault.finding.position.boot_id
-    if state.opted_out:
-        return OPTED_OUT
     is_past = boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots
     if boot_id is None and state.booted_after_ns is not None:
         is_past = _precedes_boot(state.booted_after_ns, fault.finding.position.stamp_us, now)

@@ -21,13 +21,13 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.model.time import moment_of, stamp
-from konductor_like.policy.node.health import suspicious, tainting
+from konductor_like.policy.node.health import Health, health_of, suspicious, tainting
 from konductor_like.policy.wording import name_of
 
 RANK = {needs: place for place, needs in enumerate(Needs)}
 """The place of each need: a later one outweighs an earlier."""
-REPEAT_ADVICE = "A reboot did not help. Drain the node and have its hardware checked."
-REPLACE_ADVICE = "Drain it and have its hardware checked or replaced."
+REPEAT_ADVICE = "A reboot did not help. Run `nvidia-bug-report.sh`, drain, and have the hardware checked."
+REPLACE_ADVICE = "Run `nvidia-bug-report.sh`, drain, and have the hardware checked or replaced."
 _MET_BY = {
     MetBy.REBOOT: "the reboot seen at",
     MetBy.HEALTHY_LINE: "the driver's healthy line at",
@@ -94,6 +94,12 @@ def need_of(record: NodeRecord, *, tainted: bool) -> Needs | None:
     """Return what the node needs, the value of its label; None for a node without a health label."""
     asked = node_need(record, tainted=tainted)
     return None if asked is None else asked.needs
+
+
+def labels_of(record: NodeRecord, state: NodeState, *, tainted: bool) -> tuple[Health | None, Needs | None]:
+    """Return the values of the labels for health and needs; an ignored node has neither."""
+    health = health_of(record, tainted=tainted, opted_out=state.opted_out)
+    return health, None if health is None else need_of(record, tainted=tainted)
 
 
 def node_need(record: NodeRecord, *, tainted: bool) -> NodeNeed | None:
@@ -212,6 +218,11 @@ def worse_words(worse: Incident, record: NodeRecord) -> str:
     if before is None:
         return "The tainted node needs more than before."
     return f"The fault came back after its need was {met_words(before)}."
+
+
+def tainted_by(record: NodeRecord) -> Incident | None:
+    """Return the incident of a person's own taint; None without one."""
+    return next((each for each in tainting(record) if each.by_person), None)
 
 
 def _failures(record: NodeRecord) -> list[Incident]:

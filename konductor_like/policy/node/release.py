@@ -38,17 +38,17 @@ from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.covers import with_part_covers
 from konductor_like.policy.node.gpu_counts import with_accepted
-from konductor_like.policy.node.health import Health, health_of, tainting
+from konductor_like.policy.node.health import Health, tainting
 from konductor_like.policy.node.lifecycle import (
     DEFAULTS,
     Facts,
     Happening,
     become,
-    failed_rule,
+    failure_of,
     is_failure,
     times_out,
 )
-from konductor_like.policy.node.needs import need_of
+from konductor_like.policy.node.needs import labels_of
 from konductor_like.policy.wording import act_of, name_of
 
 RELEASES_KEPT = 5
@@ -86,7 +86,7 @@ def release(
     warning = f"The node was {overridden}. " if overridden else ""
     warning += _relapse_warning(state.record) if not reason else ""
     mark = Release(at, by, reason, ReleaseHow.RESET, warning=warning + _loss_warning(state))
-    facts = Facts(at, how=mark.how, rule=failed_rule(state.record))
+    facts = Facts(at, how=mark.how, failed=failure_of(state.record))
     released = become(state.record.life, state.stage, Happening.RESET, facts)
     record = released_record(state, released.life, mark, read_ns=read_ns, until_ns=unix_ns(at))
     return Change(
@@ -160,7 +160,7 @@ def release_part(
     untaints, how = state.tainted and not reasons, ReleaseHow.part(names)
     record, part = state.record, replace(state, record=replace(state.record, incidents=tuple(chosen)))
     is_failed = untaints or any(map(is_failure, chosen))
-    facts = Facts(at, how=how, rule=failed_rule(record) if is_failed else None)
+    facts = Facts(at, how=how, failed=failure_of(record) if is_failed else None)
     happening = Happening.RESET_LAST if untaints else Happening.RESET_PART
     released = become(record.life, state.stage, happening, facts)
     overridden = may_return(record, at, None) if untaints else None
@@ -177,7 +177,7 @@ def release_part(
         act=act_of(state, released.verb, at),
     )
     tainted = state.tainted and not untaints
-    health = health_of(record, tainted=tainted)
+    health, needs = labels_of(record, state, tainted=tainted)
     stays = f" The taint stays, for {listed(list(map(name_of, reasons)), 3)}." if tainted else ""
     message = f"{names} released by {by}" + (f": {reason}" if reason else "") + f".{stays}"
     return Change(
@@ -185,7 +185,7 @@ def release_part(
         verb=released.verb,
         record=record,
         health=health,
-        needs=need_of(record, tainted=tainted),
+        needs=needs,
         suspect_taint=state.suspect_tainted and health is Health.SUSPECT,
         event=released.event,
         message=f"{message} {warning}" if warning else message,
@@ -290,7 +290,7 @@ def released_by_hand(
     """
     state = replace(state, record=record)
     mark = Release(now, state.last_writer or "somebody", "", ReleaseHow.BY_HAND)
-    facts = Facts(now, how=mark.how, rule=failed_rule(record))
+    facts = Facts(now, how=mark.how, failed=failure_of(record))
     removals = _removals_by_hand(_latest((mark, *record.releases)))
     is_contested = is_controller(state.last_writer) or len(removals) >= CONTEST_REMOVALS
     happening = Happening.CONTESTED if is_contested else Happening.REMOVED

@@ -31,7 +31,7 @@ from konductor_like.model.faults import MET_BY_REBOOT
 from konductor_like.model.time import moment_of, span_ns, stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.gpu_counts import why_not_whole
-from konductor_like.policy.node.health import is_suspicious
+from konductor_like.policy.node.health import is_suspicious, only_tests
 from konductor_like.policy.node.lifecycle import is_failure
 from konductor_like.policy.node.release import may_return
 from konductor_like.policy.recovery.returns import is_stopped, returns_left, stop_words
@@ -159,7 +159,8 @@ def _of_settings(
     state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime
 ) -> Iterator[Blocker]:
     if not policy.returns_by_reboot:
-        yield _RETURNS_OFF
+        test = _test_words(state.record, policy)
+        yield Blocker(Guard.RETURNS_OFF, test) if test else _RETURNS_OFF
     if state.opted_out:
         yield Blocker(Guard.OPTED_OUT, f"the node has the label {OPT_OUT_LABEL}")
     if not state.selected:
@@ -192,7 +193,8 @@ def _of_record(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterato
     if held := may_return(record, now, policy):
         yield Blocker(Guard.REPLACE if record.life.marked else Guard.HOLD, held)
     if not record.life.claimed or not any(map(is_failure, open_ones)):
-        yield Blocker(Guard.NO_FAULT, "its record has no fault that a reboot repairs")
+        words = _test_words(record, policy) or "its record has no fault that a reboot repairs"
+        yield Blocker(Guard.NO_FAULT, words)
     for incident in open_ones:
         if incident.needs not in MET_BY_REBOOT:
             needs = incident.needs or "a person"
@@ -202,6 +204,12 @@ def _of_record(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterato
             yield Blocker(Guard.NOT_REBOOTED, f"the controller has seen no reboot since {name_of(incident)}")
     if record.life.contested_at is not None:
         yield Blocker(Guard.CONTESTED, "the taint is contested: somebody else has removed it before")
+
+
+def _test_words(record: NodeRecord, policy: PolicyConfig) -> str:
+    """Return that the node is out for a test, whose end no reboot and no person is needed for; else empty."""
+    is_test = policy.test_seconds > 0 and only_tests(record)
+    return "it is out of service for a test (Xid 14), which ends by itself" if is_test else ""
 
 
 def _is_met(incident: Incident, state: NodeState) -> bool:

@@ -239,6 +239,10 @@ class LokiServer:
         """
         self._api.push_otlp(export, tenant)
 
+    def forget(self, before_ns: int) -> None:
+        """Drop the single tenant's lines before this time."""
+        self._api.store().forget(before_ns)
+
     @property
     def line_count(self) -> int:
         """Return the number of lines of the single tenant."""

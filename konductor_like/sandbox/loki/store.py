@@ -89,6 +89,14 @@ class Stream:
             self._metadata_bytes.append(self._metadata_bytes[-1] + one.metadata_bytes)
         return True
 
+    def forget(self, before_ns: int) -> None:
+        """Drop the lines before this time."""
+        if at := bisect_left(self.times, before_ns):
+            self._known.difference_update(self.entries[:at])
+            self.reordered += 1
+            for each in (self.times, self.entries, self._bytes, self._metadata_bytes):
+                del each[:at]  # totals need no zero: only differences are read
+
     def sizes(self, start_ns: int, end_ns: int) -> tuple[int, int]:
         """Return the bytes of the lines in [start, end), and the metadata's part of them."""
         first, last = bisect_left(self.times, start_ns), bisect_left(self.times, end_ns)
@@ -126,6 +134,12 @@ class Store:
             if stream.add(entry):
                 for subscriber in self._subscribers:
                     subscriber(stream.labels, entry)
+
+    def forget(self, before_ns: int) -> None:
+        """Drop the lines before this time, as the compactor does after the retention period."""
+        with self.lock:
+            for stream in self._streams.values():
+                stream.forget(before_ns)
 
     def select(
         self, matches: Callable[[Labels], bool], start_ns: int, end_ns: int

@@ -1,0 +1,262 @@
+"""`doctor` recognises the labels of other collectors in Loki, and names the settings to write."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
+
+import pytest
+
+from konductor_like.cli.doctor.foreign import (
+    Foreign,
+    Known,
+    elsewhere,
+    look,
+    node_label,
+    of_pods,
+    without_beats,
+)
+from konductor_like.cli.doctor.link import State
+from konductor_like.loki.query.client import LokiClient
+from konductor_like.sandbox.loki import LokiServer
+from konductor_like.settings import Settings
+
+NODE = "gpu-04"
+XID = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+BEAT = (
+    "kmsg/1 heartbeat boot=0b1c2d3e-0000-4000-8000-000000000001 seq=4711 uptime=1000.000001"
+    " wall=2026-03-03T10:00:00.000000Z"
+)
+ENTRY = json.dumps(
+    {
+        "MESSAGE": "cni0: port 3(veth1a2b) entered forwarding state",
+        "_BOOT_ID": "0b1c2d3e000040008000000000000001",
+        "_HOSTNAME": "ip-10-0-0-4",
+        "_SOURCE_MONOTONIC_TIMESTAMP": "812000001",
+        "_TRANSPORT": "kernel",
+        "SYSLOG_IDENTIFIER": "kernel",
+    },
+    separators=(",", ":"),
+)
+OF_A_PROGRAM = json.dumps({"MESSAGE": XID, "_TRANSPORT": "stdout", "_PID": "7"}, separators=(",", ":"))
+POD = {"namespace": "team-a", "pod": "train-0", "container": "main", "node_name": NODE}
+OF_READER = {"namespace": "dmesg-logging", "pod": "dmesg-x", "container": "dmesg", "node_name": NODE}
+NOTHING = Known(beats=False, lines=False, pods=False)
+Stream = tuple[Mapping[str, str], str, Mapping[str, str]]
+
+
+@pytest.fixture(scope="module")
+def loki() -> Iterator[LokiServer]:
+    """One Loki, in which each test has a tenant of its own."""
+    with LokiServer(auth_enabled=True) as server:
+        yield server
+
+
+_TENANTS = count()
+
+
+def seen_in(
+    loki: LokiServer, streams: list[Stream], known: Known = NOTHING, **settings: Any
+) -> tuple[Foreign, Settings]:
+    tenant = f"tenant-{next(_TENANTS)}"
+    for labels, line, metadata in streams:
+        loki.push(labels, [(time.time_ns() - 10**9, line)], metadata, tenant=tenant)
+    ours = Settings(log_endpoint=loki.url, loki_tenant=tenant, watched_namespaces="team-a", **settings)
+    client = LokiClient(ours)
+    found = look(client, ours, known, lambda: {NODE})
+    client.close()
+    return found, ours
+
+
+COLLECTORS: dict[str, tuple[Stream, str, str]] = {
+    "Promtail, journal as JSON": (
+        ({"job": "systemd-journal", "nodename": NODE}, ENTRY, {}),
+        '{job="systemd-journal", namespace=""}',
+        "nodename",
+    ),
+    "Promtail, transport as a label": (
+        ({"job": "systemd-journal", "transport": "kernel", "host": NODE}, "cni0: port 3", {}),
+        '{transport="kernel", namespace=""}',
+        "host",
+    ),
+    "Alloy, loki.source.journal": (
+        ({"job": "loki.source.journal.read", "component": "loki.source.journal", "node": NODE}, ENTRY, {}),
+        '{job="loki.source.journal.read", namespace=""}',
+        "node",
+    ),
+    "k8s-monitoring with the transport": (
+        (
+            {"job": "integrations/kubernetes/journal", "source": "journal", "instance": NODE}
+            | {"transport": "kernel"},
+            "cni0: port 3",
+            {},
+        ),
+        '{transport="kernel", namespace=""}',
+        "instance",
+    ),
+    "the reader's pods through Promtail or Alloy": (
+        (OF_READER, BEAT, {}),
+        '{namespace="dmesg-logging", container="dmesg"}',
+        "node_name",
+    ),
+    "a container with dmesg -w": (
+        (OF_READER, "[  812.000001] cni0: port 3", {}),
+        '{namespace="dmesg-logging", container="dmesg"}',
+        "node_name",
+    ),
+    "the file of rsyslog": (
+        (
+            {"filename": "/var/log/kern.log", "host": NODE},
+            f"Mar  3 10:00:00 {NODE} kernel: [812.000001] x",
+            {},
+        ),
+        '{filename="/var/log/kern.log", namespace=""}',
+        "host",
+    ),
+}
+
+
+@pytest.mark.parametrize(("stream", "selector", "label"), COLLECTORS.values(), ids=COLLECTORS)
+def test_the_kernel_lines_of_a_collector_are_found_by_its_labels(
+    loki: LokiServer, stream: Stream, selector: str, label: str
+) -> None:
+    found, settings = seen_in(loki, [stream, (POD, "step 1", {})])
+
+    link = elsewhere(found, settings)
+    assert link is not None
+    assert link.state is State.BROKEN
+    assert f"your kernel lines are under {selector}" in link.seen
+    assert f"KONDUCTOR_KERNEL_SELECTOR='{selector}'" in link.do
+    wanted = f"KONDUCTOR_NODE_LABEL={label}" if label not in ("", settings.node_label) else ""
+    assert wanted in link.do
+    assert ("KONDUCTOR_NODE_LABEL" in link.do) == bool(wanted)
+    assert bool(link.details) == (not label)
+    assert "KONDUCTOR_NAMESPACE_LABEL=namespace, KONDUCTOR_POD_LABEL=pod" in link.do
+    Settings.model_validate({"kernel_selector": selector})
+
+
+NO_KERNEL_LOG: dict[str, list[Stream]] = {
+    "an empty Loki": [],
+    "only pods": [(POD, XID, {}), ({**POD, "job": "team-a/train"}, "step 1", {})],
+    "a pod that is called so": [({**POD, "container": "kernel-tuner"}, XID, {})],
+    "a pod that prints a stamp between other lines": [
+        ({**POD, "container": "kernel-tuner"}, f"[  812.000001] {XID}", {}),
+        ({**POD, "container": "kernel-tuner"}, "step 1", {}),
+    ],
+    "a journal without the kernel": [({"job": "systemd-journal"}, OF_A_PROGRAM.replace("NVRM", "x"), {})],
+    "hundreds of streams": [({**POD, "job": f"team-a/kernel-{i}"}, "step 1", {}) for i in range(300)],
+}
+
+
+@pytest.mark.parametrize("streams", NO_KERNEL_LOG.values(), ids=NO_KERNEL_LOG)
+def test_no_stream_is_called_the_kernels_that_was_not_seen_to_be(
+    loki: LokiServer, streams: list[Stream]
+) -> None:
+    loki.clear_journal()
+
+    found, settings = seen_in(loki, streams)
+
+    assert found.kernel is None
+    link = elsewhere(found, settings)
+    assert link is None or "any program may write there" in link.seen
+    assert len([each for each in loki.journal if "/push" not in each.request.path]) <= 30
+
+
+MIXED: dict[str, tuple[dict[str, str], str]] = {
+    "Promtail, journal as text": ({"job": "systemd-journal", "nodename": NODE}, XID),
+    "k8s-monitoring as it comes": ({"source": "journal", "instance": NODE}, XID),
+    "a program's entry in a journal as JSON": ({"job": "systemd-journal"}, OF_A_PROGRAM),
+    "Fluent Bit, its default job": ({"job": "fluent-bit"}, ENTRY),
+    "OpenTelemetry without a name": ({"service_name": "unknown_service"}, ENTRY),
+}
+
+
+def test_entries_in_json_beside_plain_lines_are_not_to_be_selected(loki: LokiServer) -> None:
+    journal = {"job": "systemd-journal", "nodename": NODE}
+
+    found, _ = seen_in(loki, [(journal, ENTRY, {}), (journal, XID, {})])
+
+    assert (found.kernel, found.mixed) == (None, '{job="systemd-journal"}')
+
+
+@pytest.mark.parametrize(("labels", "line"), MIXED.values(), ids=MIXED)
+def test_a_stream_that_mixes_the_kernel_with_programs_is_not_to_be_selected(
+    loki: LokiServer, labels: dict[str, str], line: str
+) -> None:
+    found, settings = seen_in(loki, [(labels, line, {})])
+
+    link = elsewhere(found, settings)
+
+    [(name, value)] = list(labels.items())[:1]
+    assert link is not None
+    assert f'{{{name}="{value}"}} has lines of the kernel or its drivers, and any program may' in link.seen
+    assert "KONDUCTOR_KERNEL_SELECTOR" not in link.do
+
+
+KERNEL = {"source": "kernel", "node": NODE}
+LINES = Known(beats=False, lines=True, pods=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "state", "says"),
+    [
+        (ENTRY, State.WARN, "journal entries, and no heartbeat: nodes are `not measured`"),
+        ("cni0: port 3", State.WARN, "lines, and no heartbeat in the last minutes"),
+        ("[78,86,82,77,58,32,88,105,100]", State.BROKEN, "only a list of numbers: an Xid in them is lost"),
+    ],
+)
+def test_a_journal_in_place_of_the_reader_is_told_from_a_plain_log(
+    loki: LokiServer, line: str, state: State, says: str
+) -> None:
+    found, settings = seen_in(loki, [(KERNEL, line, {})], LINES, kernel_selector='{source="kernel"}')
+
+    assert found.own is not None
+    link = without_beats(found.own, settings)
+    assert (link.state, says in link.seen) == (state, True), link
+
+
+@pytest.mark.parametrize(
+    ("configured", "state", "says"),
+    [
+        ("node", State.OK, "node is on the latest kernel lines"),
+        ("k8s_node_name", State.BROKEN, "set KONDUCTOR_NODE_LABEL=node"),
+    ],
+)
+def test_the_node_label_is_checked_without_heartbeats(
+    loki: LokiServer, configured: str, state: State, says: str
+) -> None:
+    ours = {"kernel_selector": '{source="kernel"}', "node_label": configured}
+    found, settings = seen_in(loki, [(KERNEL, ENTRY, {})], LINES, **ours)
+
+    assert found.own is not None
+    link = node_label(found.own, settings)
+    assert (link.state, says in f"{link.seen} {link.do}") == (state, True), link
+
+
+@pytest.mark.parametrize(
+    ("labels", "metadata", "wanted"),
+    [
+        (POD, {}, "NAMESPACE_LABEL=namespace, KONDUCTOR_POD_LABEL=pod, KONDUCTOR_CONTAINER_LABEL=container"),
+        ({"namespace": "team-a"}, {"pod": "train-0"}, "NAMESPACE_LABEL=namespace, KONDUCTOR_POD_LABEL=pod ("),
+        ({"kubernetes_namespace_name": "team-a"}, {}, "NAMESPACE_LABEL=kubernetes_namespace_name ("),
+        ({"namespace": "team-b"}, {}, None),
+    ],
+)
+def test_the_namespaces_of_pods_are_found_under_another_label(
+    loki: LokiServer, labels: dict[str, str], metadata: dict[str, str], wanted: str | None
+) -> None:
+    found, settings = seen_in(loki, [(labels, "step 1", metadata)], Known(beats=True, lines=True, pods=False))
+
+    link = of_pods(found, settings)
+    assert (link is not None and f"set KONDUCTOR_{wanted}" in link.do) == bool(wanted), link
+
+
+def test_a_whole_set_up_costs_loki_no_further_question(loki: LokiServer) -> None:
+    loki.clear_journal()
+
+    seen_in(loki, [(OF_READER, BEAT, {})], Known(beats=True, lines=True, pods=True))
+
+    assert loki.journal == []
