@@ -103,6 +103,14 @@ def test_a_pool_that_is_scaled_to_zero_breaks_no_link(facts: Callable[[Site], Fa
     assert exit_of(links) is Exit.UNKNOWN
 
 
+def test_settings_that_the_controller_does_not_publish_are_no_difference(
+    facts: Callable[[Site], Facts],
+) -> None:
+    site = Site(settings={"kernel_selector": ""}, heard=0, leading_seconds=200.0)
+
+    assert by_name(checkup(facts(site)))["kernel stream"].details == ()
+
+
 def test_the_controllers_queries_count_where_this_shell_sets_nothing() -> None:
     theirs = settings_of(
         kernel_selector='{a="1"}', extra_matchers='b="2"', node_label="n", namespace_label="s"

@@ -127,6 +127,7 @@ def test_what_grep_pdsh_or_an_editor_put_before_a_line_is_left_out(prefix: str, 
 )
 def test_what_a_program_puts_before_the_words_of_the_kernel_is_a_quotation(said: str) -> None:
     assert hits(said.encode() + XID.partition(b"] ")[2]) == []
+    assert hits(b"monitor: " + XID) == [], "a program's name has no digit, a node's has one"
 
 
 def test_the_parts_of_a_record_are_found_together_behind_prefixes() -> None:
