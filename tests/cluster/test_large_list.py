@@ -14,7 +14,7 @@ from konductor_like.cluster.api.errors import KubeBadAnswer, KubeForbidden
 from konductor_like.cluster.api.large_list import small_lists
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import list_nodes
-from konductor_like.sandbox.fault_injection import Mishap
+from konductor_like.sandbox.fault_injection import Drop, Mishap
 from konductor_like.sandbox.http import JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from konductor_like.sandbox.kubernetes.fleet import make_node
@@ -87,6 +87,12 @@ def test_an_answer_that_is_no_whole_list_is_an_error(
 
     with pytest.raises(KubeBadAnswer, match="cannot list nodes"):
         list_nodes(client, node_decoder(), cached=True)
+
+
+def test_a_list_that_breaks_off_is_read_in_pages(fleet: KubernetesServer, client: KubeClient) -> None:
+    fleet.mishaps.add(Mishap(drop=Drop.MIDWAY))
+
+    assert len(list_nodes(client, node_decoder(), cached=True)) == 9
 
 
 def test_a_refused_list_is_the_same_error_as_of_pages(fleet: KubernetesServer, client: KubeClient) -> None:

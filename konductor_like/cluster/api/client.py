@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from urllib.parse import quote
 
 from konductor_like.cluster.api import auth
-from konductor_like.cluster.api.errors import KubeBadAnswer, KubeGone
+from konductor_like.cluster.api.errors import KubeBadAnswer, KubeGone, KubeUnreachable
 from konductor_like.cluster.api.large_list import small_lists
 from konductor_like.cluster.api.transport import (
     ANSWER_BYTES_MOST,
@@ -210,7 +210,8 @@ class ReadOnlyKubeClient:
 
         The server has half of the work that it has with pages, which it reads from etcd; one answer needs one
         round trip, and is parsed while it arrives. It may lack the last writes: those of milliseconds, or of
-        longer if the server has lost etcd. For objects that :func:`small_lists` can cut.
+        longer if the server has lost etcd. For objects that :func:`small_lists` can cut. If the answer breaks
+        off, the list is read in pages: a server ends each answer after a minute, also one over a slow line.
         """
         what = f"list {path_words(path)}"
         answer = self._transport.open(what, path, {**params, "resourceVersion": "0"}, packed=True)
@@ -223,6 +224,9 @@ class ReadOnlyKubeClient:
         except (ValueError, RecursionError) as error:
             answer.close()
             raise KubeBadAnswer(f"cannot {what}: {self.server} answered with no list: {error}") from error
+        except KubeUnreachable:
+            answer.close()
+            return self.list_pages(path, each, params, parse).items
         answer.release_conn()
         return items
 
