@@ -88,7 +88,7 @@ def of_kind(kind: FaultKind, rule: str, code: int | None = None) -> Incident:
         (tainted(of_kind(FaultKind.SXID, "sxid.12028", 12028)), "SXidFault", "SXid 12028 on switch"),
         (tainted(incident(14, severity=Severity.TEST)), "XidTest", "Xid 14 on GPU"),
         (tainted(of_kind(FaultKind.NVRM, "nvrm.gpu_lost")), "DriverFault", "nvrm gpu lost on GPU"),
-        (tainted(of_kind(FaultKind.AER, "aer.fatal")), "OtherFault", "aer fatal on GPU"),
+        (tainted(of_kind(FaultKind.AER, "aer.fatal")), "OtherFault", "aer fatal on PCIe device"),
         (tainted(of_kind(FaultKind.CUSTOM, OPERATOR_RULE)), "OperatorTaint", "a person's taint since"),
         (tainted(), "TaintWithoutFault", "its record names no fault"),
     ],

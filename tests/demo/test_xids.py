@@ -147,6 +147,8 @@ def test_watched_namespaces_can_be_set_for_the_demo() -> None:
 def test_settings_of_the_shell_are_named_because_the_demo_leaves_them_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for name in [name for name in os.environ if name.startswith("KONDUCTOR_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("KONDUCTOR_RETURN", "reboot")
     monkeypatch.setenv("KONDUCTOR_BRAKE_MAX_NODES", "3")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import Covers, Life, Quarantine, ReleaseHow, Stage, Verb
+from konductor_like.model import Covers, IncidentKey, Life, Quarantine, ReleaseHow, Stage, Verb
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.lifecycle import QUARANTINES_KEPT, TABLE, Facts, Happening, become
 from tests.policy.scenes import at
@@ -21,6 +21,7 @@ LIVES = st.builds(
     Life,
     tainted_at=st.none() | TIMES,
     failed_rule=st.none() | st.just("xid.48"),
+    failed_gpu=st.none() | st.just("0000:1b:00"),
     hold_until=st.none() | TIMES,
     replace_since=st.none() | TIMES,
     contested_at=st.none() | TIMES,
@@ -32,7 +33,7 @@ FACTS = st.builds(
     at=TIMES,
     policy=st.sampled_from([PolicyConfig(), PolicyConfig(repeat_count=1), PolicyConfig(repeat_count=0)]),
     how=HOWS,
-    rule=st.none() | st.just("xid.79"),
+    failed=st.none() | st.just(IncidentKey("xid.79", "0000:4e:00")),
     is_first=st.booleans(),
 )
 UNTAINTED = {Stage.IN_SERVICE, Stage.PROBATION, Stage.REMOVED}
@@ -72,7 +73,8 @@ def test_whatever_happens_to_whatever_life_taint_and_claim_agree(
         assert stage not in UNTAINTED
         assert after.stage(tainted=False) in (Stage.IN_SERVICE, Stage.PROBATION)
         assert event is not None
-        assert (after.hold_until, after.replace_since, after.failed_rule) == (None, None, None)
+        assert (after.hold_until, after.replace_since) == (None, None)
+        assert (after.failed_rule, after.failed_gpu) == (None, None)
     elif not tainted:
         assert after.claimed <= life.claimed
     else:

@@ -66,7 +66,9 @@ def test_a_return_is_one_write_that_says_why_and_until_when_probation_lasts() ->
     record = cluster.nodes["gpu-1"].record
     assert (record.life.probation_until, record.life.tainted_at) == (at(DAY), None)
     assert (record.releases[0].how, record.releases[0].by) == ("reboot", "konductor-like")
-    assert record.life.quarantines == (Quarantine(at(-3600), at(0), "xid.79", ReleaseHow.REBOOT),)
+    assert record.life.quarantines == (
+        Quarantine(at(-3600), at(0), "xid.79", ReleaseHow.REBOOT, gpu="0000:4e:00"),
+    )
     assert cluster.tick(seconds=60).changes == ()
 
 
