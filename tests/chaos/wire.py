@@ -7,6 +7,7 @@ fails. The clients handle answers and broken connections with their own code.
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -147,7 +148,8 @@ class _KubeAnswer:
         self.status = reply.status
         self.headers = {"Content-Type": reply.content_type, "Date": date, **reply.headers}
         self.length_remaining = len(body)
-        self._body = body
+        is_packed = "Content-Encoding" in self.headers and not lost  # read() of a lost answer raises anyway
+        self._body = gzip.decompress(body) if is_packed else body
         self._lost = lost
 
     def read(self, size: int | None = None) -> bytes:
