@@ -191,7 +191,7 @@ def test_a_root_cause_that_is_opted_out_is_not_tainted_and_explains_the_others(s
     site.run(30)
 
     assert site.tainted == set()
-    assert [each.key.rule for each in site.record(ORIGIN).incidents] == ["xid.79"]
+    assert site.record(ORIGIN).incidents[0].key.rule == "xid.79"
     assert site.labels == {}
     assert f"began on {ORIGIN}" in site.cli("status").out
     told = site.cli("explain", "node", ORIGIN).out
