@@ -155,6 +155,21 @@ def test_much_of_the_fleet_heard_again_is_one_event_with_the_number_that_is_miss
     assert "That of 2 is still missing." in again
 
 
+def test_a_silence_after_the_told_end_of_the_fleets_is_told_although_the_fleets_was_minutes_ago(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(100, caplog)
+    scene.silent(*names(*range(1, 22)), seconds=301)
+    scene.tell(377)
+    scene.tell(400, heard(*names(*range(1, 22))))
+    scene.tell(480)
+
+    scene.silent("gpu-3", seconds=500)
+    scene.tell(580)
+
+    assert [(name, reason) for name, reason, _ in scene.events] == [("gpu-3", EventReason.SILENT)]
+
+
 def test_gaps_of_many_nodes_open_and_close_with_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(100, caplog)
     missed: list[tuple[str, OpenSpan]] = [

@@ -24,7 +24,10 @@ GATHER_NS = 75 * SECOND_NS
 Heartbeats come once a minute, so the controller notices nodes that fall silent together one after the other.
 """
 QUIET_NS = 600 * SECOND_NS
-"""Nanoseconds after an Event about the fleet in which no silent node gets an Event of its own."""
+"""Nanoseconds after an Event about the fleet in which no silent node gets an Event of its own.
+
+It is less if an Event tells that the logs arrive again.
+"""
 FEW_BOOTS = 5
 """Boots within ``QUIET_NS`` that get an Event each; if there are more, one Event reports the others."""
 UNREAD_UPDATES = 2
@@ -257,6 +260,7 @@ class CoverageReport:
         self._told = {name: self._told[name] for name in left}
         self._back.clear()
         if len(back) > 1 and len(back) * 100 > FLEET_PERCENT * len(nodes):
+            self._fleet_reported_ns = -QUIET_NS  # the end was told, so the next silence must be, too
             still = f" That of {len(left):,} is still missing." if left else ""
             self._fleet_event(
                 EventReason.RESTORED,
