@@ -17,7 +17,7 @@ XID_31 = "NVRM: Xid (PCI:0000:4e:00): 31, pid=4711, name=python3, MMU Fault: ENG
 
 @pytest.fixture
 def fleet() -> Iterator[Stage]:
-    with Stage(gpu_nodes=200) as ready:
+    with Stage(gpu_nodes=60) as ready:
         yield ready
 
 
@@ -51,8 +51,8 @@ def test_a_bad_rule_taints_no_more_nodes_than_the_brake_allows_and_one_reset_rel
         "every node is tainted or held",
         controller,
     )
-    assert tainted_count(fleet) == 40
-    assert "holding 160 nodes; 40 out of service, at most 40 of 200 GPU nodes" in fleet.run("status").stdout
+    assert tainted_count(fleet) == 12
+    assert "holding 48 nodes; 12 out of service, at most 12 of 60 GPU nodes" in fleet.run("status").stdout
     until(lambda: bool(held_by_events(fleet) & set(fleet.gpu_nodes)), "held nodes have an Event", controller)
 
     done = fleet.run("reset", "--yes", "--reason", "Xid 31 is no hardware fault")
