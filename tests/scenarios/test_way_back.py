@@ -56,7 +56,7 @@ def test_with_all_defaults_a_reboot_changes_words_only_and_asks_nothing_new_of_t
     site.run(HOUR, step_seconds=60)
     site.writes.clear()
 
-    site.run(23 * HOUR, step_seconds=900)
+    site.run(5 * HOUR, step_seconds=300)
 
     assert site.tainted == set(gpus(2))
     assert site.calls <= TODAYS_CALLS
