@@ -357,12 +357,21 @@ def test_on_a_terminal_a_reset_asks_first_of_all_nodes_and_of_one_that_nobody_ha
     [
         ({}, 2),
         ({"needs": "inspection"}, 2),
-        ({"boot": OTHER_BOOT, "needs": "inspection"}, 0),
+        ({"boot": OTHER_BOOT, "needs": "inspection"}, 2),
+        ({"boot": OTHER_BOOT}, 0),
         ({"boot": OTHER_BOOT, "met_by": MetBy.REBOOT, "met_ns": ago_ns(60)}, 0),
         ({"severity": Severity.TEST}, 0),
         ({"needs": "none"}, 0),
     ],
-    ids=["not rebooted", "inspection", "rebooted since", "met by the reboot", "a test", "no need"],
+    ids=[
+        "not rebooted",
+        "inspection",
+        "inspection after a reboot",
+        "rebooted since",
+        "met by the reboot",
+        "a test",
+        "no need",
+    ],
 )
 def test_without_a_terminal_a_node_that_nobody_has_repaired_is_reset_with_yes_only(
     changes: dict[str, Any], code: int, cluster: Cluster, run: Run
