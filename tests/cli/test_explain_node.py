@@ -144,6 +144,12 @@ def test_a_fault_that_came_after_the_taint_is_not_its_reason() -> None:
     assert told.endswith("for xid 63 on GPU 0000:9b:00")
 
 
+def test_a_node_that_stays_out_is_released_by_its_name() -> None:
+    page = shown(recorded(life=Life(replace_since=ago(100)), incidents=()))
+
+    assert "`konductor-like reset gpu-1` releases the node" in page["Stays out"]
+
+
 def test_earlier_outages_and_their_releases_are_shown() -> None:
     page = shown(
         recorded(
@@ -174,7 +180,7 @@ def test_a_fault_whose_end_the_driver_reported_is_shown_with_the_time() -> None:
     one = recorded(incidents=(replace(incident("xid.154"), ended_ns=ago_ns(60)),))
 
     assert "ended: the driver reported it 60s ago (" in shown(one)["Fault"]
-    assert "it stays open until `konductor-like reset` releases it" in shown(one)["Fault"]
+    assert "it stays open until this node is released" in shown(one)["Fault"]
     [fault] = document(one)["node"]["faults"]
     assert fault["endedAt"] == "2026-05-06T11:59:00Z"
 

@@ -16,6 +16,7 @@ from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.cluster.node.record import decode
 from konductor_like.model import (
     HEALTH_LABEL,
+    OPT_OUT_LABEL,
     RECORD_ANNOTATION,
     Controls,
     IncidentState,
@@ -356,12 +357,21 @@ def test_on_a_terminal_a_reset_asks_first_of_all_nodes_and_of_one_that_nobody_ha
     [
         ({}, 2),
         ({"needs": "inspection"}, 2),
-        ({"boot": OTHER_BOOT, "needs": "inspection"}, 0),
+        ({"boot": OTHER_BOOT, "needs": "inspection"}, 2),
+        ({"boot": OTHER_BOOT}, 0),
         ({"boot": OTHER_BOOT, "met_by": MetBy.REBOOT, "met_ns": ago_ns(60)}, 0),
         ({"severity": Severity.TEST}, 0),
         ({"needs": "none"}, 0),
     ],
-    ids=["not rebooted", "inspection", "rebooted since", "met by the reboot", "a test", "no need"],
+    ids=[
+        "not rebooted",
+        "inspection",
+        "inspection after a reboot",
+        "rebooted since",
+        "met by the reboot",
+        "a test",
+        "no need",
+    ],
 )
 def test_without_a_terminal_a_node_that_nobody_has_repaired_is_reset_with_yes_only(
     changes: dict[str, Any], code: int, cluster: Cluster, run: Run
@@ -382,6 +392,19 @@ def test_without_a_terminal_a_node_that_nobody_has_repaired_is_reset_with_yes_on
             "hint: repair the nodes first (`konductor-like explain NODE`), or give --yes\n"
         )
         assert run("reset", "gpu-1", "--yes").code == 0
+
+
+def test_a_reset_without_names_leaves_an_ignored_node_without_the_taint_alone(
+    cluster: Cluster, run: Run
+) -> None:
+    server = cluster("healthy")
+    for name, is_tainted in (("gpu-1", False), ("gpu-2", True)):
+        node = make_node(name)
+        node["metadata"]["labels"][OPT_OUT_LABEL] = "true"
+        server.put_node(with_record(node, incident(boot=boot_of(node)), tainted=is_tainted))
+
+    assert run("reset", "--dry-run", "-o", "name").out == "node/gpu-2\n"
+    assert run("reset", "gpu-1", "--dry-run", "-o", "name").out == "node/gpu-1\n"
 
 
 @pytest.mark.parametrize(("options", "code"), [(["--rule", "79"], 2), (["--gpu", "4e:00"], 0)], ids=str)

@@ -79,7 +79,7 @@ def test_a_recovered_gpu_has_nothing_to_do() -> None:
     finding = found(line)
     assert finding.severity is Severity.INFO
     assert "The driver needs no further action" in finding.advice
-    assert "`konductor-like reset`" in finding.advice
+    assert "until this node is released" in finding.advice
 
 
 def test_the_reason_why_a_link_went_down_is_reported() -> None:

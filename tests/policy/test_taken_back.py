@@ -102,7 +102,7 @@ def test_an_action_that_is_no_longer_needed_is_recorded_and_its_node_stays_taint
     assert state_of(cluster, "xid.79") is IncidentState.ACTIVE
     assert cluster.writes[-1].event is EventReason.RECORDED
     assert "xid 154 on GPU 0000:4e:00: GPU needs no recovery action any more." in cluster.writes[-1].message
-    assert "stays recorded until `konductor-like reset` releases the node" in cluster.writes[-1].message
+    assert "stays recorded until this node is released" in cluster.writes[-1].message
 
 
 def test_the_end_of_an_action_is_written_once_even_if_its_line_is_replayed() -> None:

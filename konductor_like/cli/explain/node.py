@@ -212,7 +212,7 @@ def _with_condition(command: str, report: NodeReport) -> str:
 def _stays_out(node: NodeExplanation) -> str:
     if not node.stays_out or unrepaired(node.report.state):
         return node.stays_out or ""
-    return f"{node.stays_out}; `konductor-like reset` releases the node"
+    return f"{node.stays_out}; `konductor-like reset {node.report.name}` releases the node"
 
 
 def _return(node: NodeExplanation) -> str:
@@ -306,7 +306,7 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
         yield f"escalated because: {incident.escalated_because}"
     if incident.ended_ns is not None:
         when = _when(moment_of(incident.ended_ns), now)
-        yield f"ended: the driver reported it {when}; it stays open until `konductor-like reset` releases it"
+        yield f"ended: the driver reported it {when}; it stays open until this node is released"
     if met := met_words(incident):
         is_over = incident.state is IncidentState.RELEASED
         yield (

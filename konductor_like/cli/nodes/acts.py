@@ -96,10 +96,11 @@ class Reset(_Releases):
     def affected(self, selector: str | None) -> list[NodeState]:
         """Return the nodes that a reset without names releases: those that ``status`` calls faulty or held.
 
-        With ``rules`` or ``gpu``, only those with such a fault.
+        An ignored node without the taint is left alone: only a reset by its name closes its faults. With
+        ``rules`` or ``gpu``, only nodes with such a fault.
         """
         states = list_nodes(self.client, self.decode, selector).values()
-        out = [state for state in states if state.tainted or tainting(state.record)]
+        out = [s for s in states if s.tainted or (tainting(s.record) and not s.opted_out)]
         return [s for s in out if not self._in_part or any(map(self._selects, open_to_release(s)))]
 
     @property

@@ -182,12 +182,17 @@ def needs_on(incident: Incident, state: NodeState) -> Needs:
 
 
 def unrepaired(state: NodeState) -> list[Incident]:
-    """Return the machine's faults behind a taint whose need nothing has met since the Node's present boot.
+    """Return the machine's faults behind a taint whose need nothing has met.
 
-    The gravest comes first. A fault of an earlier boot does not count: the machine has rebooted since.
+    The gravest comes first. A fault of an earlier boot counts only if its need is one that no reboot meets,
+    such as an inspection: the machine has rebooted since.
     """
     boots = (None, state.machine.boot_id)
-    found = [each for each in _failures(state.record) if each.last.boot_id in boots and _asks(each)]
+    found = [
+        each
+        for each in _failures(state.record)
+        if _asks(each) and (each.last.boot_id in boots or need_of_incident(each) not in MET_BY_REBOOT)
+    ]
     return sorted(found, key=lambda each: (-RANK[need_of_incident(each)], each.urgency))
 
 

@@ -237,7 +237,7 @@ def _consequences(state: NodeState, record: NodeRecord, policy: PolicyConfig, no
     unmet = [f"{name_of(each)} ({need_of_incident(each)})" for each in reasons if each.met_by is None]
     if unmet:
         yield f"It does not meet the needs of {', '.join(unmet)}."
-    elif again := unrepaired(after):
+    elif again := [each for each in unrepaired(after) if each.last.boot_id in (None, boot_id)]:
         yield f"It has failed again since: {', '.join(map(name_of, again))}."
     elif reasons:
         blocker, release = lasting_blocker(after, policy, now), check_and_release(state.name)
