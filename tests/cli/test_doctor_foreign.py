@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import pytest
 
+from konductor_like.cli.doctor.cluster_links import readers
+from konductor_like.cli.doctor.facts import Facts
 from konductor_like.cli.doctor.foreign import (
+    ENTRIES,
     Foreign,
     Known,
+    Sample,
     elsewhere,
     look,
     node_label,
     of_pods,
     without_beats,
 )
-from konductor_like.cli.doctor.link import State
+from konductor_like.cli.doctor.link import State, Unseen
 from konductor_like.loki.query.client import LokiClient
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
+from tests.cli.doctor_site import Site
 
 NODE = "gpu-04"
 XID = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -219,17 +225,19 @@ def test_a_journal_in_place_of_the_reader_is_told_from_a_plain_log(
 
 
 @pytest.mark.parametrize(
-    ("configured", "state", "says"),
+    ("configured", "names", "state", "says"),
     [
-        ("node", State.OK, "node is on the latest kernel lines"),
-        ("k8s_node_name", State.BROKEN, "set KONDUCTOR_NODE_LABEL=node"),
+        ("node", [NODE, "gpu-deleted"], State.OK, "node is on the latest kernel lines"),
+        ("node", [f"{NODE}.example.com"], State.BROKEN, f"names no Node: {NODE}.example.com"),
+        ("k8s_node_name", [NODE], State.BROKEN, "set KONDUCTOR_NODE_LABEL=node"),
     ],
 )
 def test_the_node_label_is_checked_without_heartbeats(
-    loki: LokiServer, configured: str, state: State, says: str
+    loki: LokiServer, configured: str, names: list[str], state: State, says: str
 ) -> None:
     ours = {"kernel_selector": '{source="kernel"}', "node_label": configured}
-    found, settings = seen_in(loki, [(KERNEL, ENTRY, {})], LINES, **ours)
+    streams: list[Stream] = [({**KERNEL, "node": name}, ENTRY, {}) for name in names]
+    found, settings = seen_in(loki, streams, LINES, **ours)
 
     assert found.own is not None
     link = node_label(found.own, settings)
@@ -260,3 +268,25 @@ def test_a_whole_set_up_costs_loki_no_further_question(loki: LokiServer) -> None
     seen_in(loki, [(OF_READER, BEAT, {})], Known(beats=True, lines=True, pods=True))
 
     assert loki.journal == []
+
+
+@pytest.mark.parametrize(
+    ("own", "has_daemonset", "state"),
+    [
+        (Sample('{source="kernel"}', ENTRIES), False, State.OK),
+        (Sample('{source="kernel"}'), False, State.BROKEN),
+        (Sample('{source="kernel"}', ENTRIES), True, State.BROKEN),
+        (None, False, State.BROKEN),
+    ],
+    ids=["a journal", "lines of an unknown writer", "a reader without pods", "no line"],
+)
+def test_no_reader_is_missed_where_the_kernel_lines_come_from_a_journal(
+    facts: Callable[[Site], Facts], own: Sample | None, has_daemonset: bool, state: State
+) -> None:
+    whole = facts(Site())
+    assert not isinstance(whole.daemonsets, Unseen)
+    daemonsets = whole.daemonsets if has_daemonset else ()
+
+    link = readers(replace(whole, readers={}, daemonsets=daemonsets, foreign=Foreign(own=own)))
+
+    assert (link.state, "journal entries of the kernel" in link.seen) == (state, state is State.OK), link

@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from konductor_like.cli.columns import count
+from konductor_like.cli.doctor import foreign
 from konductor_like.cli.doctor.controller_links import gpu_nodes_of
 from konductor_like.cli.doctor.facts import Facts, Heard, Workload
 from konductor_like.cli.doctor.link import APPLY, Link, after, broken, few, known, ok, seen, some_of, warn
@@ -61,6 +62,9 @@ def readers(facts: Facts) -> Link:
     details = [_ready(each) for each in known(facts.daemonsets, ()) if each.namespace == namespace]
     if not every:
         raise after("GPU nodes")
+    own = known(facts.foreign, foreign.Foreign()).own
+    if not pods and not details and own and own.what:
+        return ok(f"no pod runs in namespace {namespace}; the kernel lines come from {own.what}")
     if not pods:
         do = f"kubectl -n {namespace} describe daemonset" if details else APPLY
         return broken(f"no pod runs in namespace {namespace}", do, *details)

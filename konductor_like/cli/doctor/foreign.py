@@ -63,6 +63,8 @@ class Sample:
     """:data:`HEARTBEATS` or another of these; empty if the lines do not show who wrote them."""
     node_label: str = ""
     """The label or structured metadata with the node's name, if one has it."""
+    strangers: tuple[str, ...] = ()
+    """The names in that label, if none of them is the name of a Node."""
     labels: frozenset[str] = frozenset()
     """The names of all labels and all structured metadata."""
     of_driver: bool = False
@@ -208,10 +210,14 @@ def _sample(
         matchers = (
             (Matcher(namespace, "=", value), *matchers) if value else (*matchers, Matcher(namespace, "=", ""))
         )
+    names = nodes()
+    label = _node_label(shown, node_label, names)
+    named = {entry.labels[label] for entry in shown} if label else set()
     return Sample(
         selector(matchers),
         what,
-        _node_label(shown, node_label, nodes()),
+        label,
+        tuple(sorted(named)) if names and named.isdisjoint(names) else (),
         frozenset(name for entry in shown for name in entry.labels),
         of_driver=any("NVRM: " in entry.text for entry in entries),
         is_lists=any(_LIST.fullmatch(entry.text.strip()) for entry in entries),
@@ -308,6 +314,9 @@ def without_beats(own: Sample, settings: Settings) -> Link:
 def node_label(own: Sample, settings: Settings) -> Link:
     """Return the link `node label` for kernel lines without a heartbeat, or for nameless heartbeats."""
     wanted = settings.node_label
+    if own.node_label == wanted and own.strangers:
+        do = "let the collector set the name that `kubectl get nodes` prints"
+        return broken(f"{wanted} on the latest kernel lines names no Node: {few(own.strangers)}", do)
     if own.node_label == wanted:
         return ok(f"{wanted} is on the latest kernel lines")
     do = "set KONDUCTOR_NODE_LABEL to the label that has the node's name; the collector must set it"
