@@ -54,9 +54,10 @@ def jobs_on(nodes: Sequence[str]) -> list[Job]:
     The largest job takes at most a quarter of the nodes, and the last nodes stay idle.
     """
     largest = min(NODES_MOST, len(nodes) // 4)
+    busy = len(nodes) * _BUSY_PERCENT // 100
     begin, number, jobs = 0, 0, list[Job]()
-    while begin < len(nodes) * _BUSY_PERCENT // 100:
-        size = max(1, largest >> number % 4)
+    while begin < busy:
+        size = min(max(1, largest >> number % 4), busy - begin)
         names, run = nodes[begin : begin + size], number // len(_NAMES)
         name = _NAMES[number % len(_NAMES)]
         jobs.append(Job(f"{name}-run{run + 1}" if run else name, tuple(names)))

@@ -114,6 +114,8 @@ def test_the_jobs_of_a_fleet_share_no_node_and_leave_some_idle(nodes: int) -> No
     assert nodes * 0.8 < len(taken) < nodes
     assert len(jobs[0].nodes) == min(64, nodes // 4)
     assert len({job.name for job in jobs}) == len(jobs)
+    for size in range(40, 2001, 7):
+        assert sum(len(job.nodes) for job in jobs_on([str(number) for number in range(size)])) < size
     pod = jobs[0].pod(names[0])
     owners = [(owner["kind"], owner["name"]) for owner in pod["metadata"]["ownerReferences"]]
     assert job_of_pod(pod["metadata"]["labels"], owners, "training", pod["metadata"]["name"]) == (
