@@ -13,7 +13,7 @@ from konductor_like.cli.options import with_plain_dry_run
 from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.lease.annotations import view
 from konductor_like.cluster.node.decoder import decode_node
-from konductor_like.cluster.node.record import decode
+from konductor_like.cluster.node.record import decode, encode
 from konductor_like.model import (
     HEALTH_LABEL,
     OPT_OUT_LABEL,
@@ -28,7 +28,7 @@ from konductor_like.model import (
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import NOW, OTHER_BOOT, OUR_TAINT, ago_ns, boot_of, faulty, incident, with_record
+from tests.cli.scenes import NOW, OTHER_BOOT, OUR_TAINT, ago, ago_ns, boot_of, faulty, incident, with_record
 
 TAINT = ("taint", "gpu-2", "--reason", "riser swap")
 
@@ -392,6 +392,23 @@ def test_without_a_terminal_a_node_that_nobody_has_repaired_is_reset_with_yes_on
             "hint: repair the nodes first (`konductor-like explain NODE`), or give --yes\n"
         )
         assert run("reset", "gpu-1", "--yes").code == 0
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 2), (["--yes"], 0), (["--rule", "79"], 0)], ids=str)
+def test_a_node_marked_for_replacement_is_reset_with_a_question_also_after_its_reboot(
+    options: list[str], code: int, cluster: Cluster, run: Run
+) -> None:
+    server, node = cluster("healthy"), make_node("gpu-1")
+    node = with_record(node, incident(boot=OTHER_BOOT), tainted=True)
+    record = decode_node(node).record
+    marked = replace(record, life=replace(record.life, replace_since=ago(600)))
+    node["metadata"]["annotations"][RECORD_ANNOTATION] = encode(marked)
+    server.put_node(node)
+
+    done = run("reset", "gpu-1", *options)
+
+    assert done.code == code
+    assert ("node/gpu-1 still needs: replacement (it failed too often)" in done.err) is (code == 2)
 
 
 def test_a_reset_without_names_leaves_an_ignored_node_without_the_taint_alone(

@@ -256,7 +256,7 @@ def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide
 
     Raises CommandError if the answer is no, or if there is no terminal to ask on.
     """
-    from konductor_like.cli.nodes.acts import needs_words
+    from konductor_like.cli.nodes.acts import Reset, needs_words
 
     if fleet_wide:
         causes = Counter(map(writes.cause, states)).most_common()
@@ -265,13 +265,15 @@ def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide
         )
     unrepaired = {state.name: faults for state in states if (faults := writes.unrepaired(state))}
     writes.may_release = {(name, fault.key) for name, faults in unrepaired.items() for fault in faults}
-    told = [
-        f"node/{name} still needs: {needs_words(faults)}"
-        for name, faults in list(unrepaired.items())[:NAMES_ASKED_ABOUT]
-    ]
-    if len(unrepaired) > NAMES_ASKED_ABOUT:
-        told.append(f"and {count(len(unrepaired) - NAMES_ASKED_ABOUT, 'more node')}: `konductor-like status`")
-    if unrepaired and not can_answer():
+    needed = {name: needs_words(faults) for name, faults in unrepaired.items()}
+    in_part = isinstance(writes, Reset) and (writes.rules or writes.gpu)
+    for state in states:
+        if state.tainted and state.record.life.marked and not in_part:
+            needed.setdefault(state.name, "replacement (it failed too often)")
+    told = [f"node/{name} still needs: {need}" for name, need in list(needed.items())[:NAMES_ASKED_ABOUT]]
+    if len(needed) > NAMES_ASKED_ABOUT:
+        told.append(f"and {count(len(needed) - NAMES_ASKED_ABOUT, 'more node')}: `konductor-like status`")
+    if needed and not can_answer():
         raise CommandError(
             *told,
             "nothing was changed: there is no terminal to ask on",
@@ -280,7 +282,7 @@ def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide
         )
     for line in told:
         warn(line)
-    if (fleet_wide or unrepaired) and not _confirmed(states, purge=purge):
+    if (fleet_wide or needed) and not _confirmed(states, purge=purge):
         raise CommandError("nothing was changed")
 
 
