@@ -189,3 +189,11 @@ def test_the_pods_faults_are_found_with_the_settings_of_the_page(section: str) -
 
 def test_the_page_says_which_programs_were_not_run() -> None:
     assert {name for name in EVERY if "Not run." in SECTIONS[name]} == {*NOT_RUN}
+
+
+def test_grafanas_chart_names_the_node_in_the_journal_and_in_the_logs_of_pods() -> None:
+    values = next(yaml.safe_load(each) for each in blocks("Alloy") if "# values of k8s-monitoring" in each)
+    name = all_settings("Alloy")[1].node_label
+
+    for feature in ("nodeLogs", "podLogsViaLoki"):
+        assert re.search(rf'target_label *= "{name}"', values[feature]["extraDiscoveryRules"]), feature
