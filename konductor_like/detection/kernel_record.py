@@ -124,9 +124,9 @@ _WRAPPED_STARTS = ("{", "msg=", "level=", "priority=", "severity=", "facility=",
 _LOGFMT = re.compile(
     r"(?:(?:level|priority|severity)=(?:emerg|alert|crit|err|notice|[0-7]) "
     r"|(?P<time>ts)=[\w:.+-]{1,40} |(?P<kernel>facility)=(?:kern|0) )*"
-    r'msg=(?P<message>"(?:[^"\\]|\\.)*+")'
+    r'msg=(?P<message>"(?:[^"\\]++|\\.)*+")'
     r"(?: (?:severity|flags|traceID|spanID|(?:attribute|resource|instrumentation_scope)_[\w./-]{1,128})="
-    r'(?:"(?:[^"\\]|\\.)*+"|[^\s"]*+))*+\s*',
+    r'(?:"(?:[^"\\]++|\\.)*+"|[^\s"]*+))*+\s*',
     re.ASCII,
 )
 """``msg="…"`` with OpenTelemetry's lokiexporter's fields behind it, or with a syslog level before it.
