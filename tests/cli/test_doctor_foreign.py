@@ -15,6 +15,7 @@ from konductor_like.cli.doctor.cluster_links import readers
 from konductor_like.cli.doctor.facts import Facts
 from konductor_like.cli.doctor.foreign import (
     ENTRIES,
+    HEARTBEATS,
     Foreign,
     Known,
     Sample,
@@ -275,10 +276,11 @@ def test_a_whole_set_up_costs_loki_no_further_question(loki: LokiServer) -> None
     [
         (Sample('{source="kernel"}', ENTRIES), False, State.OK),
         (Sample('{source="kernel"}'), False, State.BROKEN),
+        (Sample('{source="kernel"}', HEARTBEATS), False, State.BROKEN),
         (Sample('{source="kernel"}', ENTRIES), True, State.BROKEN),
         (None, False, State.BROKEN),
     ],
-    ids=["a journal", "lines of an unknown writer", "a reader without pods", "no line"],
+    ids=["a journal", "lines of an unknown writer", "heartbeats", "a reader without pods", "no line"],
 )
 def test_no_reader_is_missed_where_the_kernel_lines_come_from_a_journal(
     facts: Callable[[Site], Facts], own: Sample | None, has_daemonset: bool, state: State
@@ -287,6 +289,9 @@ def test_no_reader_is_missed_where_the_kernel_lines_come_from_a_journal(
     assert not isinstance(whole.daemonsets, Unseen)
     daemonsets = whole.daemonsets if has_daemonset else ()
 
-    link = readers(replace(whole, readers={}, daemonsets=daemonsets, foreign=Foreign(own=own)))
+    found = replace(whole, readers={}, daemonsets=daemonsets, foreign=Foreign(own=own), oldest_beat=None)
+
+    link = readers(found)
 
     assert (link.state, "journal entries of the kernel" in link.seen) == (state, state is State.OK), link
+    assert readers(replace(found, oldest_beat=whole.oldest_beat)).state is State.BROKEN, "a reader ran before"
