@@ -83,6 +83,15 @@ _Matchers = Annotated[str, _read_by(parse_matchers)]
 _Address = Annotated[str, _read_by(lambda listen: listen == "off" or parse_listen(listen))]
 
 
+def refused_together(return_by: str, recovery: str, validation_image: str) -> str:
+    """Return why these values of the switches cannot stand together; empty if they can."""
+    if return_by == "validated" and not validation_image:
+        return "KONDUCTOR_RETURN=validated needs KONDUCTOR_VALIDATION_IMAGE"
+    if recovery == "rehearse" and return_by != "validated":
+        return "KONDUCTOR_RECOVERY=rehearse needs KONDUCTOR_RETURN=validated: nothing else is rehearsed"
+    return ""
+
+
 class Settings(BaseSettings):
     """The configuration of one process."""
 
@@ -236,11 +245,34 @@ class Settings(BaseSettings):
     never."""
     record_interval_seconds: float = Field(_POLICY.record_interval_seconds, ge=0)
     """Minimum seconds between two writes of a Node that only raise a count."""
-    return_by: Literal["ask", "reboot"] = Field(
+    return_by: Literal["ask", "reboot", "validated"] = Field(
         "ask", validation_alias=AliasChoices("return_by", "KONDUCTOR_RETURN")
     )
     """`ask`: only a person removes a taint. `reboot`: after a reboot that meets the needs of all the node's
-    faults, the controller removes it, too ([the way back](../use/return.md))."""
+    faults, the controller removes it, too ([the way back](../use/return.md)). `validated`: after all needs
+    are met, the controller runs a [validation](../use/validate.md) on the node, and removes the taint after a
+    pass."""
+    recovery: Literal["on", "rehearse"] = "on"
+    """`rehearse`: with `KONDUCTOR_RETURN=validated` the controller only logs and shows which nodes it would
+    validate."""
+    recovery_file: Path | None = None
+    """Path of a YAML file with `return` and `recovery`, which replace `KONDUCTOR_RETURN` and
+    `KONDUCTOR_RECOVERY`. The controller reads it again on change and on SIGHUP."""
+    recovery_node_selector: _NodeLabels = ""
+    """Labels of the nodes that the controller validates and returns unasked (`key` or `key=value`, separated
+    by commas); empty for all."""
+    validation_image: str = ""
+    """Container image of validations, with `nvidia-smi`, `dcgmi` and a shell; empty for no validations.
+    Needs `manifests/validation.yaml`. Example: `nvcr.io/nvidia/cloud-native/dcgm:4.2.3-1-ubuntu22.04`."""
+    validation_command: str = ""
+    """Command that a validation runs in place of `dcgmi diag` and NCCL, by the image's shell; its exit status
+    0 is a pass, 1 a failure, and any other is unknown."""
+    validation_level: int = Field(_POLICY.validation_level, ge=2, le=4)
+    """Minimum level of `dcgmi diag` in a validation: 2 takes minutes, 3 half an hour, 4 up to two hours."""
+    validation_namespace: str = "konductor-like-validation"
+    """Namespace of the validations' Jobs. Its pod logs are never read for faults."""
+    validation_tolerations: Annotated[tuple[str, ...], NoDecode] = ()
+    """Keys of further taints that a validation's pod tolerates, separated by commas."""
     return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0, le=_MONTH_SECONDS)
     """Return: seconds for which the kernel log of the new boot must be heard without a fault; `0` for one
     heartbeat."""
@@ -319,14 +351,14 @@ class Settings(BaseSettings):
     user_written: Literal["count", "ignore"] = "count"
     """`ignore`: kernel-log records from user space (`echo … > /dev/kmsg`) are no faults."""
 
-    @field_validator("watched_namespaces", "excluded_namespaces", mode="before")
+    @field_validator("watched_namespaces", "excluded_namespaces", "validation_tolerations", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
-    @field_validator("namespace")
+    @field_validator("namespace", "validation_namespace")
     @classmethod
     def _one_namespace(cls, value: str) -> str:
         if not _NAMESPACE.fullmatch(value):
@@ -391,6 +423,10 @@ class Settings(BaseSettings):
             )
         if self.loki_username is not None and (self.loki_bearer_token or self.loki_bearer_token_file):
             raise ValueError("choose one of bearer token and basic authentication")
+        if problem := refused_together(self.return_by, self.recovery, self.validation_image):
+            raise ValueError(problem)
+        if self.validation_image and self.validation_namespace == self.namespace:
+            raise ValueError("KONDUCTOR_VALIDATION_NAMESPACE must not be the controller's own namespace")
         if self.job_events and not self.ask_for_pods:
             raise ValueError("KONDUCTOR_JOB_EVENTS needs KONDUCTOR_ASK_FOR_PODS=true, to know the jobs")
         if not any(matcher.op == "=" for matcher in parse_matchers(self.kernel_selector)):
@@ -417,6 +453,8 @@ class Settings(BaseSettings):
         named = self.watched_namespaces
         watched = tuple(name for name in named if not name.startswith("!"))
         excluded = tuple(name[1:] for name in named if name.startswith("!")) + self.excluded_namespaces
+        if self.validation_image:  # a test may print what would be a fault in the log of a job
+            excluded += (self.validation_namespace,)
         if not any(map(_WILDCARD.search, watched)):
             return watched, excluded
         of_reader = [
@@ -433,6 +471,9 @@ class Settings(BaseSettings):
         numbers: dict[str, Any] = {name: getattr(self, name) for name in shared}
         numbers["suspect_taint"] = self.suspect_taint != "none"
         numbers["returns_by_reboot"] = self.return_by == "reboot"
+        numbers["returns_by_validation"] = self.return_by == "validated"
+        numbers["rehearses"] = self.recovery == "rehearse"
+        numbers["validates"] = bool(self.validation_image)
         return PolicyConfig(**numbers, count_user_written=self.user_written == "count")
 
     def lease_namespace(self, pods_own: str | None) -> str:

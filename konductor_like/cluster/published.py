@@ -30,11 +30,16 @@ _POLICY = {
     if name not in ("version", "escalations")
 }
 """The numbers of the policy by name, each with its type, and NoneType if it may be None."""
+_LATER_POLICY = frozenset(
+    {"returns_by_validation", "validates", "rehearses", "validation_level"}  # since 0.2
+)
+"""The numbers of the policy that a controller of an earlier version does not publish: it has none of them."""
 _LATER: Mapping[str, type] = {
     "poll_interval_seconds": float,
     "ask_for_pods": bool,
     "job_events": bool,
     "node_condition": str,
+    "recovery_node_selector": str,
 }
 """Settings that ``doctor`` needs; a controller of an earlier version does not publish them."""
 LOKI_NAMES = ("kernel_selector", "extra_matchers", "node_label", "namespace_label")
@@ -69,6 +74,7 @@ class Published:
     ask_for_pods: bool = True
     job_events: bool = False
     node_condition: str = ""
+    recovery_node_selector: str = ""
     kernel_selector: str = ""
     """Empty if the settings of ``LOKI_NAMES`` are not known."""
     extra_matchers: str = ""
@@ -118,6 +124,7 @@ def decode_settings(text: str) -> tuple[Published | None, str | None]:
         return None, problem
     nodes = fields.inner("nodes")
     later: dict[str, Any] = {name: fields.get(name, kind) for name, kind in _LATER.items()}
+    _check_selector(fields, "recovery_node_selector", later["recovery_node_selector"] or "")
     loki = fields.inner("loki")
     later |= {name: loki.get(name, str) for name in LOKI_NAMES}
     found = Published(
@@ -154,6 +161,7 @@ def _policy(fields: Fields) -> PolicyConfig:
     found: dict[str, Any] = {
         name: fields.get(name, kinds[0]) if kinds[1:] and name in fields else fields.need(name, kinds[0])
         for name, kinds in _POLICY.items()
+        if name in fields or name not in _LATER_POLICY
     }
     return PolicyConfig(**found)
 
@@ -166,8 +174,12 @@ def _text(fields: Fields, name: str) -> str:
     """Read a label's name or a selector; an empty text means that it is not set."""
     text = fields.need(name, str) or ""
     if name.endswith("selector"):
-        try:
-            parse_selector(text)
-        except ValueError as error:
-            fields.complain(f"{name}: {error}")
+        _check_selector(fields, name, text)
     return text
+
+
+def _check_selector(fields: Fields, name: str, text: str) -> None:
+    try:
+        parse_selector(text)
+    except ValueError as error:
+        fields.complain(f"{name}: {error}")

@@ -88,3 +88,12 @@ from konductor_like.model.progress import (
     Misnamed,
     Unparsed,
 )
+from konductor_like.model.validation import (
+    Gpu,
+    JobReport,
+    Validation,
+    ValidationJobs,
+    ValidationResult,
+    ValidationStage,
+    ValidationVerdict,
+)

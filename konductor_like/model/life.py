@@ -22,6 +22,8 @@ class Covers(Enum):
     """The incidents that a person named."""
     MET = auto()
     """The incidents whose needs are met, and no line that is read later: nobody looked at the machine."""
+    TESTED = auto()
+    """What had been read when a validation began."""
 
 
 class ReleaseHow(StrEnum):
@@ -42,6 +44,8 @@ class ReleaseHow(StrEnum):
     """The controller: a reboot met all needs of the node."""
     TEST_ENDED = "time"
     """The controller: a test (Xid 14) ended."""
+    VALIDATED = "validated"
+    """The controller: the node's GPUs passed a validation after all needs were met."""
     UNKNOWN = ""
     """An older version wrote none."""
 
@@ -66,7 +70,12 @@ class ReleaseHow(StrEnum):
     @property
     def by_controller(self) -> bool:
         """Whether the controller itself took the taint off; else a person did, or another tool."""
-        return self in (ReleaseHow.REBOOT, ReleaseHow.TEST_ENDED)
+        return self in (ReleaseHow.REBOOT, ReleaseHow.TEST_ENDED, ReleaseHow.VALIDATED)
+
+    @property
+    def on_probation(self) -> bool:
+        """Whether a probation begins with the release."""
+        return self in (ReleaseHow.REBOOT, ReleaseHow.VALIDATED)
 
     @property
     def is_reset(self) -> bool:
@@ -78,6 +87,8 @@ class ReleaseHow(StrEnum):
         """What the release covers."""
         if self.startswith(self.PART):
             return Covers.NAMED
+        if self is ReleaseHow.VALIDATED:
+            return Covers.TESTED
         return Covers.MET if self.by_controller else Covers.READ
 
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelPosition, Severity, Source
 from konductor_like.model.life import NEVER_OUT, Covers, Life, Release, Stage
+from konductor_like.model.validation import Validation
 
 TAINT_KEY = "trainy.konduktor.ai/faulty"
 TAINT_VALUE = "true"
@@ -214,6 +215,8 @@ class NodeRecord:
     """What releases in part cover since the last release of the whole node by a person."""
     quiet_since: datetime | None = None
     """When the clock of quiet last started, after a gap of the kernel log that was given up."""
+    validation: Validation | None = None
+    """The validation that is wished or under way, or the last one."""
     act: Act | None = None
     unknown: tuple[tuple[str, str], ...] = ()
     """Fields of the annotation that this version does not know, each with its JSON; they are written back."""
@@ -327,6 +330,8 @@ class NodeState:
     opted_out: bool = False
     selected: bool = True
     """Whether the node selector, if there is one, includes the node."""
+    recovery_selected: bool = True
+    """Whether the selector of the nodes that the controller validates and returns unasked includes it."""
     pool: str | None = None
     """The node pool, from the label that the settings name."""
     domain: str | None = None

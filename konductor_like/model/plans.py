@@ -12,6 +12,7 @@ from konductor_like.model.controls import Controls
 from konductor_like.model.faults import Fault, IncidentKey, Source
 from konductor_like.model.memory import GpuCounts, Growth, RecentEvidence
 from konductor_like.model.nodes import Incident, NodeRecord, NodeState
+from konductor_like.model.validation import ValidationJobs
 
 
 class Verb(StrEnum):
@@ -62,9 +63,16 @@ class EventReason(StrEnum):
     ENDED = "GPUFaultEnded"
     """A suspicion or a test has ended."""
     RETURNED = "GPUNodeReturned"
-    """The controller itself removed its taint: after a reboot, with probation, or at the end of a test."""
+    """The controller itself removed its taint: after a reboot or a validation, with probation, or at the end
+    of a test."""
     RELAPSED = "GPUNodeRelapsed"
     """A node failed on probation and is tainted again."""
+    VALIDATING = "GPUNodeValidating"
+    """A validation of the node's GPUs begins."""
+    VALIDATED = "GPUNodeValidated"
+    """The node's GPUs passed a validation."""
+    NOT_VALIDATED = "GPUNodeNotValidated"
+    """A validation failed, or its result is unknown."""
     RETURNS_STOPPED = "GPUReturnsStopped"
     """Too many returned nodes relapsed: no node returns by itself until a person resumes; on the Lease."""
     RETURNS_RESUMED = "GPUReturnsResumed"
@@ -195,6 +203,8 @@ class Snapshot:
     """By node, the jobs that ran there recently, if the API server was asked."""
     pods: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By node and pod (``namespace/name``), the pod's job, if the API server was asked."""
+    validations: ValidationJobs | None = None
+    """What is seen of the Jobs of validations; None if validations are off, or nothing was seen yet."""
 
 
 @dataclass(frozen=True, slots=True)

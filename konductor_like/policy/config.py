@@ -54,7 +54,15 @@ class PolicyConfig:
     """Number of failed jobs in a day that make the one node common to all of them a suspect; 0 for never."""
 
     returns_by_reboot: bool = False
-    """Whether a reboot that meets all needs of a node returns it to service; otherwise only a person does."""
+    """Whether a reboot that meets all needs of a node returns it to service."""
+    returns_by_validation: bool = False
+    """Whether a passed validation returns a node whose needs are met; without both only a person does."""
+    validates: bool = False
+    """Whether the controller can run validations at all: an image is set."""
+    rehearses: bool = False
+    """Whether the controller only logs and shows which nodes it would validate and return."""
+    validation_level: int = 2
+    """The least level of a validation, one of ``LEVELS``; the faults may ask for more."""
     return_quiet_seconds: float = 600.0
     """Seconds for which the new boot's kernel log must be heard before a node returns by itself."""
     returns_per_hour: int = 4

@@ -21,6 +21,7 @@ from konductor_like.model import (
     Act,
     Fault,
     FaultKind,
+    Gpu,
     Incident,
     IncidentKey,
     IncidentState,
@@ -37,6 +38,9 @@ from konductor_like.model import (
     Severity,
     Snapshot,
     Source,
+    Validation,
+    ValidationStage,
+    ValidationVerdict,
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
@@ -122,6 +126,28 @@ LIVES = st.builds(
         st.builds(Quarantine, MOMENTS, MOMENTS, TEXTS, HOWS, st.booleans(), st.none() | NAMES), max_size=3
     ).map(tuple),
 )
+VALIDATIONS = st.builds(
+    Validation,
+    stage=st.sampled_from(ValidationStage),
+    level=st.integers(2, 4),
+    asked_at=MOMENTS,
+    by=TEXTS,
+    why=TEXTS,
+    tries=st.integers(0, 9),
+    attempt=TEXTS,
+    boot_id=st.none() | NAMES,
+    began_at=st.none() | MOMENTS,
+    read=POSITIONS,
+    read_ns=st.dictionaries(st.sampled_from(Source), STAMPS),
+    expected_gpus=st.integers(0, 16),
+    job_uid=TEXTS,
+    ended_at=st.none() | MOMENTS,
+    verdict=st.none() | st.sampled_from(ValidationVerdict),
+    driver=TEXTS,
+    gpus=st.lists(
+        st.builds(Gpu, st.just("0000:4e:00"), st.just("GPU-1"), st.sampled_from(["", "165"])), max_size=2
+    ).map(tuple),
+)
 RECORDS = st.builds(
     NodeRecord,
     machine=st.none() | st.builds(Machine, NAMES, st.none() | NAMES, BOOTS),
@@ -135,6 +161,7 @@ RECORDS = st.builds(
     gpu_layout=st.just(UNSHARED) | NAMES,
     part_covers=st.lists(PART_COVERS, max_size=3).map(tuple),
     quiet_since=st.none() | MOMENTS,
+    validation=st.none() | VALIDATIONS,
     act=st.none() | st.builds(Act, TEXTS, MOMENTS, TEXTS),
     unknown=UNKNOWN,
 )
@@ -157,7 +184,7 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
             NodeRecord,
             (
                 "machine life incidents releases read past_boots booted_after_ns gpus gpu_layout "
-                "part_covers quiet_since act unknown"
+                "part_covers quiet_since validation act unknown"
             ),
         ),
         (
@@ -179,6 +206,13 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
         (Machine, "node_uid system_id boot_id"),
         (KernelPosition, "boot_id sequence stamp_us"),
         (Quarantine, "tainted_at released_at rule how relapse gpu"),
+        (
+            Validation,
+            (
+                "stage level asked_at by why tries attempt boot_id began_at read read_ns expected_gpus "
+                "job_uid ended_at verdict driver gpus"
+            ),
+        ),
         (Act, "id at rules"),
         (Ack, "at by reason"),
     ],

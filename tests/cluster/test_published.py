@@ -44,6 +44,7 @@ PUBLISHED_NAMES = {
     "domain_label",
     "watched_namespaces",
     "node_condition",
+    "recovery_node_selector",
     *LOKI_NAMES,
 }
 """The settings whose text every reader of the Lease may see."""

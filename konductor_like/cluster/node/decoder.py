@@ -43,6 +43,8 @@ class NodeSettings(Protocol):
     def pool_label(self) -> str: ...
     @property
     def domain_label(self) -> str: ...
+    @property
+    def recovery_node_selector(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Reading:
     """Only nodes with these labels may be tainted; empty for all nodes."""
     pool_label: str = ""
     domain_label: str = ""
+    recovery: Selector = ()
+    """Only nodes with these labels are validated and returned unasked; empty for all nodes."""
     sliced: Callable[[], Mapping[str, int]] = dict
     """Returns the nodes with a ResourceSlice of a GPU, each with its number of GPUs; see
     ``store.ResourceSlices``."""
@@ -69,7 +73,7 @@ class PageDecoder:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        selected = [key for key, _ in (*reading.gpu, *reading.include)]
+        selected = [key for key, _ in (*reading.gpu, *reading.include, *reading.recovery)]
         labels = {*_LABELS, *selected, reading.pool_label, reading.domain_label}
         node = _fields(
             metadata=_fields(
@@ -122,6 +126,7 @@ def node_decoder(
             parse_selector(settings.node_selector),
             settings.pool_label,
             settings.domain_label,
+            parse_selector(settings.recovery_node_selector),
             sliced,
         )
     return PageDecoder(reading)
@@ -165,6 +170,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         ),
         opted_out=labels.get(OPT_OUT_LABEL) == "true",
         selected=not reading.include or matches(labels, reading.include),
+        recovery_selected=not reading.recovery or matches(labels, reading.recovery),
         pool=labels.get(reading.pool_label),
         domain=labels.get(reading.domain_label),
         record_problem=problem,

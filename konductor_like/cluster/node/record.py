@@ -35,9 +35,11 @@ from konductor_like.model import (
     Quarantine,
     Release,
     Source,
+    Validation,
 )
 from konductor_like.model.text import clipped
 from konductor_like.model.time import text_of, text_of_ns, unix_ns
+from konductor_like.model.validation import Gpu
 
 T = TypeVar("T")
 VERSION = 2
@@ -49,7 +51,7 @@ _WORDS_CHARS = {
     "line": _EVIDENCE_CHARS[-1],
     **dict.fromkeys(("needs", "id", "rules", "uid", "system", "boot", "boots", "gpu_layout"), _NAME_CHARS),
     **dict.fromkeys(("title", "advice", "job", "failure_group", "root_cause", "escalated_because"), 120),
-    **dict.fromkeys(("by", "reason", "how", "warning"), 120),
+    **dict.fromkeys(("by", "reason", "how", "warning", "why"), 120),
 }
 """Characters of these fields, at most, in a record that does not fit although its lines are short."""
 _BOOTS = 8
@@ -154,10 +156,20 @@ _ACT = Codec(Act, "id", "at", "rules")
 MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")
 _POSITION = Codec(KernelPosition, seq="sequence", us="stamp_us")
 _QUARANTINE = Codec(Quarantine, "rule", "how", "relapse", "gpu", out="tainted_at", back="released_at")
+_VALIDATION = Codec(
+    Validation,
+    *("stage", "level", "by", "why", "tries", "attempt", "verdict", "driver"),
+    asked="asked_at",
+    boot="boot_id",
+    began="began_at",
+    expected="expected_gpus",
+    job="job_uid",
+    ended="ended_at",
+)
 _PART_COVER = Codec(PartCover, "rule", "at", "gpu", boot="boot_id", seq="sequence", us="stamp_us")
 _RECORD_FIELDS = frozenset(
     {"v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act", "truncated"}
-    | {"part_covers", *_RECORD.attributes}
+    | {"part_covers", "validation", *_RECORD.attributes}
 )
 _INCIDENT_FIELDS = frozenset({*_COMMON.attributes, *_INCIDENT.attributes, "rule", "gpu", "at", "ack"})
 _RELEASE_FIELDS = frozenset({*_RELEASE.attributes, "read", "until"})
@@ -195,6 +207,7 @@ def record_in(found: Fields) -> NodeRecord:
         past_boots=found.texts("boots"),
         life=Life(quarantines=found.decoded("quarantines", _QUARANTINE.made)),
         part_covers=found.decoded("part_covers", _PART_COVER.made),
+        validation=_validation(found.inner("validation"), boot_id) if "validation" in found else None,
         act=_ACT.made(found.inner("act")),
         unknown=found.unknown(_RECORD_FIELDS),
     )
@@ -239,10 +252,22 @@ def _release(found: Fields, boot_id: str | None) -> Release | None:
     if not values["at"]:
         found.complain("at is missing")
         return None
-    until = found.inner("until")
-    read_ns = {source: ns for source in Source if (ns := until.get(source.value, Ns)) is not None}
     read_to = _position(found, "read", boot_id)
-    return Release(read=read_to, read_ns=read_ns, unknown=found.unknown(_RELEASE_FIELDS), **values)
+    return Release(read=read_to, read_ns=_until(found), unknown=found.unknown(_RELEASE_FIELDS), **values)
+
+
+def _until(found: Fields) -> dict[Source, int]:
+    until = found.inner("until")
+    return {source: ns for source in Source if (ns := until.get(source.value, Ns)) is not None}
+
+
+def _validation(found: Fields, boot_id: str | None) -> Validation | None:
+    values = _VALIDATION.values(found)
+    if "" in (values["stage"], values["level"], values["asked_at"]):
+        found.complain("stage, level or asked is missing")
+        return None
+    gpus = tuple(Gpu(*parts) for text in found.texts("gpus") if 2 <= len(parts := text.split()) <= 3)
+    return Validation(read=_position(found, "read", boot_id), read_ns=_until(found), gpus=gpus, **values)
 
 
 def _position(found: Fields, name: str, boot_id: str | None) -> KernelPosition:
@@ -290,6 +315,7 @@ def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int]
         "boots": list(record.past_boots),
         "quarantines": [_QUARANTINE.parts(each) for each in record.life.quarantines],
         "part_covers": [_PART_COVER.parts(each) for each in record.part_covers],
+        "validation": _validation_json(record.validation, boot_id) if record.validation else None,
         "act": _ACT.parts(record.act) if record.act else None,
         "truncated": truncated,
     }
@@ -319,13 +345,19 @@ def _incident_json(incident: Incident, common: Incident, boot_id: str | None) ->
 
 
 def _release_json(release: Release, boot_id: str | None) -> dict[str, Any]:
-    read_ns = {source: text_of_ns(release.read_ns[source]) for source in Source if source in release.read_ns}
-    return {
-        **_RELEASE.parts(release),
-        **_position_json("read", release.read, boot_id),
-        **({"until": read_ns} if read_ns else {}),
-        **_unknown(release),
-    }
+    return {**_RELEASE.parts(release), **_read_json(release, boot_id), **_unknown(release)}
+
+
+def _validation_json(validation: Validation, boot_id: str | None) -> dict[str, Any]:
+    gpus = [" ".join(filter(None, (each.bus, each.uuid, each.serial))) for each in validation.gpus]
+    parts = {**_VALIDATION.parts(validation), **_read_json(validation, boot_id)}
+    return {**parts, "gpus": gpus} if gpus else parts
+
+
+def _read_json(value: Release | Validation, boot_id: str | None) -> dict[str, Any]:
+    """Return up to where evidence had been read, by position and by source."""
+    read_ns = {source: text_of_ns(value.read_ns[source]) for source in Source if source in value.read_ns}
+    return {**_position_json("read", value.read, boot_id), **({"until": read_ns} if read_ns else {})}
 
 
 def _position_json(name: str, position: KernelPosition, boot_id: str | None) -> dict[str, Any]:
@@ -356,7 +388,8 @@ def _fewer(record: NodeRecord) -> str:
     needed = sorted(range(len(past)), key=lambda n: (n > 0 and not past[n].relapse, n))[:_QUARANTINES]
     quarantines = tuple(past[n] for n in sorted(needed))
     life = replace(record.life, quarantines=quarantines)
-    record = replace(record, past_boots=record.past_boots[:_BOOTS], life=life)
+    validation = replace(record.validation, gpus=()) if record.validation else None
+    record = replace(record, past_boots=record.past_boots[:_BOOTS], life=life, validation=validation)
     order = _by_need(record)
 
     def keeping(count: int) -> str:
