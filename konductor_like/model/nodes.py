@@ -255,6 +255,8 @@ class GpuCount:
     paused: bool = False
     """Whether fewer GPUs are no fault now: the GPU operator is about to replace the driver or the MIG layout,
     or the device plugin has not registered yet."""
+    by_slices: bool = False
+    """Whether ResourceSlices tell the numbers: pods get these GPUs by claims (DRA), not by the plugin."""
 
 
 NO_GPUS = GpuCount(0, 0, layout="", paused=True)

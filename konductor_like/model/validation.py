@@ -16,6 +16,8 @@ from konductor_like.model.faults import NOWHERE, KernelPosition, Source
 
 LEVELS = (2, 3, 4)
 """The levels of ``dcgmi diag`` that a validation may have: minutes, half an hour, hours."""
+DEADLINES_SECONDS = {2: 1800, 3: 3600, 4: 10_800}
+"""By level, the seconds after which its Job is ended, from the Job's creation on: image pulls count."""
 GPUS_KEPT = 16
 """GPUs of a validation that the record keeps, at most."""
 
@@ -73,8 +75,8 @@ class Validation:
     asked_at: datetime
     by: str
     """The person who asked for it, or the controller."""
-    why: str = ""
-    """Why it waits, or the reason of a verdict that is no pass."""
+    waits: str = ""
+    """Why it has not begun, or why its pod does not run yet."""
     tries: int = 0
     """Number of attempts of this wish, the present one included."""
     attempt: str = ""
@@ -92,6 +94,8 @@ class Validation:
     """The UID of the attempt's Job, once the Job is known to exist: one that is gone is not created again."""
     ended_at: datetime | None = None
     verdict: ValidationVerdict | None = None
+    why: str = ""
+    """The reason of a verdict that is no pass."""
     driver: str = ""
     gpus: tuple[Gpu, ...] = ()
 

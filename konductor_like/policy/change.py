@@ -57,6 +57,7 @@ from konductor_like.policy.node.release import CONTROLLER, contest_words, releas
 from konductor_like.policy.node.update import NodeUpdate
 from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.recovery.returns import RELAPSE_WORDS, return_words
+from konductor_like.policy.recovery.validation import events_of as validation_events
 from konductor_like.policy.recovery.verdict import action_on, reboot_words
 from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
 
@@ -71,6 +72,7 @@ _SKIP_REASONS = {
 evidence."""
 _RETURNS = {
     ReleaseHow.REBOOT: (Happening.REBOOTED, "a reboot met all needs of the node"),
+    ReleaseHow.VALIDATED: (Happening.VALIDATED, "the GPUs passed a validation after all needs were met"),
     ReleaseHow.TEST_ENDED: (Happening.TEST_ENDED, "the test has ended"),
 }
 """By how the controller returns a node, what happened, and the reason of its release."""
@@ -122,7 +124,8 @@ def change_of(
     if verb is Verb.TAINT or loses_suspect_taint or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
     evidence = [fault for fault in update.news if about is None or fault.key == about.key]
-    is_urgent = has_news or verb is Verb.TAINT or update.return_how is ReleaseHow.REBOOT
+    returns = update.return_how is not None and update.return_how.on_probation
+    is_urgent = has_news or verb is Verb.TAINT or returns
     return Change(
         node=state.name,
         verb=verb,
@@ -199,8 +202,8 @@ def _words_of_life(update: NodeUpdate, outcome: _Outcome) -> str:
             return " ".join(filter(None, parts))
         case EventReason.CONTESTED:
             return contest_words(record)
-        case EventReason.RETURNED if update.return_how is ReleaseHow.REBOOT:
-            return return_words(update.record, record)
+        case EventReason.RETURNED if update.return_how and update.return_how.on_probation:
+            return return_words(update.record, record, update.return_how)
         case EventReason.RELEASED if update.gravest is None:
             by = record.releases[0].by
             return f"{by} removed the taint. The evidence so far does not taint again."
@@ -241,9 +244,10 @@ def _news(update: NodeUpdate, record: NodeRecord, admission: Admission) -> tuple
 def _further_events(
     update: NodeUpdate, record: NodeRecord, policy: PolicyConfig, now: datetime
 ) -> list[tuple[EventReason, str]]:
-    """Return the Events about a return, a reboot, and every suspicion and test that ended."""
+    """Return the Events about a return, a reboot, a validation, and every suspicion and test that ended."""
     words = reboot_words(update.state, record, policy, now)
     events = [(EventReason.REBOOTED, words)] if words else []
+    events += validation_events(update.state.record.validation, record.validation)
     if update.return_how is ReleaseHow.TEST_ENDED:
         message = f"The controller removed the taint: {record.releases[0].reason}."
         events.insert(0, (EventReason.RETURNED, message))

@@ -78,6 +78,11 @@ class PolicyConfig:
     gpus_missing: Finding | None = None
     """What missing GPUs mean by the rules in force, without a text; None if they are no fault."""
 
+    @property
+    def returns_unasked(self) -> bool:
+        """Whether the controller itself returns nodes after failures."""
+        return self.returns_by_reboot or self.returns_by_validation
+
     def with_escalations(self, escalations: Mapping[str, Escalation], version: str) -> Self:
         """Return this configuration with a catalogue's escalations and its digest."""
         return replace(self, escalations=escalations, version=version)

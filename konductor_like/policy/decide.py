@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from konductor_like.model import (
+    BrakeState,
     Change,
     DroppedFault,
     Fault,
@@ -46,7 +47,8 @@ from konductor_like.policy.node.endings import returns_by_time, with_ends
 from konductor_like.policy.node.gpu_counts import counted, faults_of
 from konductor_like.policy.node.incidents import SEEN_BEFORE, fold_faults
 from konductor_like.policy.node.update import NodeUpdate
-from konductor_like.policy.recovery.guards import kept_out
+from konductor_like.policy.recovery.guards import kept_out, wishes
+from konductor_like.policy.recovery.validation import advanced
 
 ENDS_AT_ONCE = 100
 """Nodes of one decision that are decided only because something ends on them."""
@@ -91,8 +93,11 @@ def decide(
     updates = _assessed(updates, fleet, snapshot)
     admission = admit(_candidates(updates, snapshot), snapshot, policy, now, fleet.deferred)
     records = {name: update.record for name, update in updates.items()}
+    updates |= _validated(updates, records, snapshot, policy, now, admission.brake)
+    records = {name: update.record for name, update in updates.items()}
     back, kept = kept_out(records, snapshot, policy, now, admission.brake)
-    updates |= _returned(updates, back, snapshot)
+    how = ReleaseHow.VALIDATED if policy.returns_by_validation else ReleaseHow.REBOOT
+    updates |= _returned(updates, back, how, snapshot)
 
     changes = {name: change_of(update, admission, snapshot, policy, now) for name, update in updates.items()}
     ignored = (*found.ignored, *(item for update in updates.values() for item in update.ignored))
@@ -219,8 +224,32 @@ def _candidates(updates: Mapping[str, NodeUpdate], snapshot: Snapshot) -> Mappin
     }
 
 
+def _validated(
+    updates: Mapping[str, NodeUpdate],
+    records: Mapping[str, NodeRecord],
+    snapshot: Snapshot,
+    policy: PolicyConfig,
+    now: datetime,
+    brake: BrakeState,
+) -> dict[str, NodeUpdate]:
+    """Return the updates of the nodes whose validation is wished now, or has come further."""
+    wished = wishes(records, snapshot, policy, now, brake)
+    asked = {name: records.get(name, snapshot.nodes[name].record) for name in wished}
+    records = {**records, **{name: replace(each, validation=wished[name]) for name, each in asked.items()}}
+    found: dict[str, NodeUpdate] = {}
+    for name, validation in {**wished, **advanced(records, snapshot, policy, now, brake)}.items():
+        update = updates.get(name) or _unchanged(name, snapshot)
+        before = update.record.validation
+        is_step = before is None or (before.stage, before.verdict) != (validation.stage, validation.verdict)
+        record = replace(update.record, validation=validation)
+        found[name] = replace(
+            update, record=record, urgent=update.urgent or is_step, has_ends=update.has_ends or not is_step
+        )
+    return found
+
+
 def _returned(
-    updates: Mapping[str, NodeUpdate], back: Iterable[str], snapshot: Snapshot
+    updates: Mapping[str, NodeUpdate], back: Iterable[str], how: ReleaseHow, snapshot: Snapshot
 ) -> dict[str, NodeUpdate]:
     """Return the updates of the nodes whose taint the controller takes off: ``back``, and ended tests."""
     returned = {
@@ -230,7 +259,7 @@ def _returned(
     }
     for name in back:
         update = updates.get(name) or _unchanged(name, snapshot)
-        returned[name] = replace(update, return_how=ReleaseHow.REBOOT)
+        returned[name] = replace(update, return_how=how)
     return returned
 
 

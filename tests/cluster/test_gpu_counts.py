@@ -62,7 +62,7 @@ def test_parts_of_gpus_cannot_be_compared(labels: dict[str, str], capacity: dict
     resources(node, capacity)
 
     assert not gpus_of(node).comparable
-    assert gpus_of(node, sliced=8) == GpuCount(8, 8, "h100-80gb-sxm-ib.8x/", "replicas=1")
+    assert gpus_of(node, sliced=8) == GpuCount(8, 8, "h100-80gb-sxm-ib.8x/", "replicas=1", by_slices=True)
 
 
 def test_a_mig_resource_of_a_layout_that_is_gone_is_no_mig() -> None:

@@ -132,6 +132,7 @@ VALIDATIONS = st.builds(
     level=st.integers(2, 4),
     asked_at=MOMENTS,
     by=TEXTS,
+    waits=TEXTS,
     why=TEXTS,
     tries=st.integers(0, 9),
     attempt=TEXTS,
@@ -209,8 +210,8 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
         (
             Validation,
             (
-                "stage level asked_at by why tries attempt boot_id began_at read read_ns expected_gpus "
-                "job_uid ended_at verdict driver gpus"
+                "stage level asked_at by waits tries attempt boot_id began_at read read_ns expected_gpus "
+                "job_uid ended_at verdict why driver gpus"
             ),
         ),
         (Act, "id at rules"),

@@ -335,7 +335,11 @@ class Life:
     def situation(self) -> dict[str, Any]:
         """Return the node as ``answers`` reads it, without an ``ask``."""
         state, seen = self.state, self.state.as_read
-        gpus = {name: getattr(state.gpus, name) for name in GpuCount.__slots__}
+        gpus = {
+            name: value
+            for name in GpuCount.__slots__
+            if (value := getattr(state.gpus, name)) or name != "by_slices"  # builds of before do not know it
+        }
         facts: dict[str, Any] = {
             "uid": state.machine.node_uid,
             "boot": state.machine.boot_id,

@@ -15,7 +15,7 @@ from konductor_like.policy.node.lifecycle import QUARANTINES_KEPT, TABLE, Facts,
 from tests.policy.scenes import at
 
 TIMES = st.sampled_from([at(-86_400), at(-60), at(0), at(3600)])
-HOWS = st.sampled_from([*ReleaseHow, ReleaseHow.part("xid 79"), ReleaseHow("validated")])
+HOWS = st.sampled_from([*ReleaseHow, ReleaseHow.part("xid 79"), ReleaseHow("a later one")])
 PAST = st.lists(st.builds(Quarantine, TIMES, TIMES, st.just("xid.79"), HOWS, st.booleans()), max_size=12)
 LIVES = st.builds(
     Life,
@@ -43,6 +43,7 @@ NOTHING = {
     Happening.REMOVED: {*Stage} - {Stage.REMOVED},
     Happening.CONTESTED: {*Stage} - {Stage.REMOVED},
     Happening.REBOOTED: {*Stage} - {Stage.OUT},
+    Happening.VALIDATED: {*Stage} - {Stage.OUT},
     Happening.TEST_ENDED: {*Stage} - {Stage.OUT},
     Happening.PROBATION_OVER: {Stage.IN_SERVICE},
 }
@@ -101,7 +102,8 @@ def test_every_life_has_one_stage_even_if_record_and_taint_disagree(life: Life, 
         (ReleaseHow.REBOOT, True, Covers.MET),
         (ReleaseHow.TEST_ENDED, True, Covers.MET),
         (ReleaseHow.UNKNOWN, False, Covers.READ),
-        (ReleaseHow("validated"), False, Covers.READ),
+        (ReleaseHow.VALIDATED, True, Covers.TESTED),
+        (ReleaseHow("a later one"), False, Covers.READ),
     ],
 )
 def test_how_a_node_was_released_tells_by_whom_and_what_is_covered(

@@ -55,7 +55,8 @@ def _counted(sliced: int, in_parts: bool, *found: str | None) -> GpuCount:
     # The operator pauses the device plugin for a new driver or MIG layout.
     is_paused = mig_state in ("pending", "rebooting") or plugin not in ("", "true")
     is_paused |= upgrade not in ("", "upgrade-done", "upgrade-required", "upgrade-failed")
-    return GpuCount(present, there, kind, f"replicas={shared}", by_slices or not is_mig, is_paused)
+    is_whole = by_slices or not is_mig
+    return GpuCount(present, there, kind, f"replicas={shared}", is_whole, is_paused, by_slices)
 
 
 def _number(text: str) -> int:

@@ -51,7 +51,7 @@ _WORDS_CHARS = {
     "line": _EVIDENCE_CHARS[-1],
     **dict.fromkeys(("needs", "id", "rules", "uid", "system", "boot", "boots", "gpu_layout"), _NAME_CHARS),
     **dict.fromkeys(("title", "advice", "job", "failure_group", "root_cause", "escalated_because"), 120),
-    **dict.fromkeys(("by", "reason", "how", "warning", "why"), 120),
+    **dict.fromkeys(("by", "reason", "how", "warning", "why", "waits"), 120),
 }
 """Characters of these fields, at most, in a record that does not fit although its lines are short."""
 _BOOTS = 8
@@ -158,7 +158,7 @@ _POSITION = Codec(KernelPosition, seq="sequence", us="stamp_us")
 _QUARANTINE = Codec(Quarantine, "rule", "how", "relapse", "gpu", out="tainted_at", back="released_at")
 _VALIDATION = Codec(
     Validation,
-    *("stage", "level", "by", "why", "tries", "attempt", "verdict", "driver"),
+    *("stage", "level", "by", "waits", "why", "tries", "attempt", "verdict", "driver"),
     asked="asked_at",
     boot="boot_id",
     began="began_at",

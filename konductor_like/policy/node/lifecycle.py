@@ -66,6 +66,8 @@ class Happening(Enum):
     """The same, and it is a contest: a controller removed it, or anybody did so again and again (rule 23)."""
     REBOOTED = auto()
     """A reboot met all needs, and nothing speaks against a return (rule 36)."""
+    VALIDATED = auto()
+    """A validation passed after all needs were met, and nothing speaks against a return (rule 36)."""
     TEST_ENDED = auto()
     """The tests ended that were the only reasons for the taint (rule 35)."""
     PROBATION_OVER = auto()
@@ -214,6 +216,7 @@ _ROWS: tuple[tuple[tuple[Stage, ...], Happening, Row], ...] = (
     ((Stage.REMOVED,), Happening.REMOVED, Row(_in_service, Verb.RECORD, EventReason.RELEASED)),
     ((Stage.REMOVED,), Happening.CONTESTED, Row(_contested, Verb.RECORD, EventReason.CONTESTED)),
     ((Stage.OUT,), Happening.REBOOTED, Row(_on_probation, Verb.UNTAINT, EventReason.RETURNED)),
+    ((Stage.OUT,), Happening.VALIDATED, Row(_on_probation, Verb.UNTAINT, EventReason.RETURNED)),
     ((Stage.OUT,), Happening.TEST_ENDED, Row(_in_service, Verb.UNTAINT, EventReason.RETURNED)),
     (
         (Stage.PROBATION, *_TAINTED, Stage.REMOVED),  # a probation goes on while the node is out for a test

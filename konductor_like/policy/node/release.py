@@ -31,6 +31,8 @@ from konductor_like.model import (
     ReleaseHow,
     Source,
     Stage,
+    Validation,
+    ValidationStage,
     Verb,
 )
 from konductor_like.model.text import listed
@@ -118,29 +120,46 @@ def released_record(
     Recorded incidents are covered up to Loki timestamp ``until_ns``; with None, only what is counted is
     covered. The advice that nobody has followed yet is added to the warning of ``mark``. A release by the
     controller itself covers the incidents whose need is met, and no other evidence: nobody looked at the
-    machine, so a line that is read later is new evidence.
+    machine, so a line that is read later is new evidence. A release after a validation covers what had been
+    read when the test began.
     """
     record, by_controller = state.record, mark.how.by_controller
+    tested = record.validation if mark.how.covers is Covers.TESTED else None
     read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
     if not by_controller:
         warning = f"{mark.warning or ''}{_reboot_warning(state)}".rstrip() or None
         read_to = _read_at_least(record, read_ns or {}, unix_ns(mark.at))
         mark = replace(mark, read=read, read_ns=read_to, warning=warning)
         record = with_accepted(record, state)
+    if tested is not None:
+        mark = replace(mark, read=tested.read, read_ns=tested.read_ns)
     return replace(
         record,
         machine=record.machine or state.machine,
         life=life,
         incidents=tuple(
-            incident
-            if by_controller and incident.met_ns is None
-            else _released(incident, state.machine.boot_id, until_ns)
+            _released(incident, state.machine.boot_id, until_ns)
+            if not by_controller or incident.met_ns is not None or _precedes(incident, tested)
+            else incident
             for incident in record.incidents
         ),
+        validation=_of_release(record.validation),
         releases=_latest((mark, *record.releases)),
         part_covers=record.part_covers if by_controller else (),
         read=read,
     )
+
+
+def _precedes(incident: Incident, tested: Validation | None) -> bool:
+    """Whether a test of the whole node began after the incident's last line."""
+    began_at = tested.began_at if tested else None
+    return began_at is not None and incident.last_ns < unix_ns(began_at)
+
+
+def _of_release(validation: Validation | None) -> Validation | None:
+    """Return the validation of a released node: the last verdict stays, and a wish or an attempt ends."""
+    is_over = validation is not None and validation.stage is ValidationStage.ENDED
+    return validation if is_over else None
 
 
 def release_part(
@@ -174,6 +193,7 @@ def release_part(
         incidents=rest,
         releases=_latest((mark, *record.releases)),
         part_covers=with_part_covers(state, chosen, at),
+        validation=_of_release(record.validation) if untaints else record.validation,
         act=act_of(state, released.verb, at),
     )
     tainted = state.tainted and not untaints

@@ -26,15 +26,27 @@ from konductor_like.model import (
     SkipReason,
     Snapshot,
     Source,
+    Validation,
+    ValidationStage,
 )
 from konductor_like.model.faults import MET_BY_REBOOT
-from konductor_like.model.time import moment_of, span_ns, stamp
+from konductor_like.model.time import moment_of, span_ns, stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.gpu_counts import why_not_whole
 from konductor_like.policy.node.health import is_suspicious, only_tests
 from konductor_like.policy.node.lifecycle import is_failure
-from konductor_like.policy.node.release import may_return
+from konductor_like.policy.node.release import CONTROLLER, may_return
 from konductor_like.policy.recovery.returns import is_stopped, returns_left, stop_words
+from konductor_like.policy.recovery.validation import (
+    is_dead_end,
+    is_sufficient,
+    level_for,
+    lower,
+    need_is_met,
+    stage_words,
+    verdict_words,
+    wish,
+)
 from konductor_like.policy.wording import name_of, pause_words, why_held
 
 CLAIMS = (
@@ -69,6 +81,9 @@ class Guard(StrEnum):
     NEEDS_MORE = "needs-more"
     """A fault needs more than a reboot."""
     NOT_REBOOTED = "not-rebooted"
+    """A need is not met yet."""
+    NOT_VALIDATED = "not-validated"
+    """The last validation failed, or its result is unknown; a person has to look."""
     CONTESTED = "contested"
     CORDONED = "cordoned"
     CLAIMED = "claimed"
@@ -88,13 +103,25 @@ class Guard(StrEnum):
     GAP = "gap"
     TOO_YOUNG = "too-young"
     """The present boot was not heard for long enough yet."""
+    NO_RECOVERY = "no-recovery"
+    """The selector of the nodes that are validated and returned unasked leaves the node out."""
+    REHEARSED = "rehearsed"
+    """The controller would validate the node now, but for KONDUCTOR_RECOVERY=rehearse."""
+    VALIDATING = "validating"
+    """A validation waits, runs, or is about to be wished."""
     NOT_PUBLISHED = "not-published"
     """The controller keeps the node out for a reason that the command line does not know."""
 
 
 ORDER = {guard: place for place, guard in enumerate(Guard)}
-PASSING = frozenset({Guard.HOLD, Guard.RETURN_LIMIT, Guard.BRAKE, Guard.REPLAYING, Guard.TOO_YOUNG})
+PASSING = frozenset(
+    {Guard.HOLD, Guard.RETURN_LIMIT, Guard.BRAKE, Guard.REPLAYING, Guard.TOO_YOUNG, Guard.VALIDATING}
+)
 """The guards that end by themselves while the controller runs: nobody has to do anything."""
+_UNTIL_VALIDATED = frozenset({Guard.VALIDATING, Guard.RETURN_LIMIT, Guard.BRAKE})
+"""The guards with which a node is validated all the same."""
+READ_PAST_NS = span_ns(120)
+"""Nanoseconds of the kernel log after the end of a test that must have been read before a return."""
 PUBLISHED = {
     Guard.LEASE_UNREAD: "the Lease cannot be read, and a person may have paused",
     Guard.GPUS: "it has fewer GPUs than the controller has counted before",
@@ -145,12 +172,14 @@ def blockers(
     yield from _of_record(state, policy, now)
     yield from _of_node(state, snapshot)
     yield from _of_fleet(state, snapshot, policy, now, brake)
-    yield from _of_log(state, snapshot, policy)
+    yield from _of_log(state, snapshot, policy, now)
+    if policy.returns_by_validation:
+        yield from _of_validation(state, policy, now)
 
 
 def lasting_blocker(state: NodeState, policy: PolicyConfig, now: datetime) -> Blocker | None:
     """Return the first guard that keeps a rebooted node out until a person acts; None without one."""
-    if not policy.returns_by_reboot:
+    if not policy.returns_unasked:
         return _RETURNS_OFF
     return next((found for found in _of_record(state, policy, now) if found.guard is not Guard.HOLD), None)
 
@@ -158,7 +187,7 @@ def lasting_blocker(state: NodeState, policy: PolicyConfig, now: datetime) -> Bl
 def _of_settings(
     state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime
 ) -> Iterator[Blocker]:
-    if not policy.returns_by_reboot:
+    if not policy.returns_unasked:
         test = _test_words(state.record, policy)
         yield Blocker(Guard.RETURNS_OFF, test) if test else _RETURNS_OFF
     if state.opted_out:
@@ -179,11 +208,7 @@ def _of_record(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterato
         yield Blocker(Guard.OTHER_MACHINE, "its record is about another machine")
     if state.record_problem is not None:
         yield Blocker(Guard.RECORD_UNREADABLE, "its record cannot be read in full")
-    open_ones = [
-        incident
-        for incident in record.incidents
-        if incident.state is not IncidentState.RELEASED and (incident.taints or is_suspicious(incident))
-    ]
+    open_ones = _open_ones(record)
     if any(incident.by_person for incident in open_ones):
         yield Blocker(Guard.PERSON, "a person tainted it")
     relapse = next((past.released_at for past in record.life.quarantines if past.relapse), None)
@@ -195,15 +220,36 @@ def _of_record(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterato
     if not record.life.claimed or not any(map(is_failure, open_ones)):
         words = _test_words(record, policy) or "its record has no fault that a reboot repairs"
         yield Blocker(Guard.NO_FAULT, words)
+    yield from _of_faults(state, open_ones, policy)
+    if record.life.contested_at is not None:
+        yield Blocker(Guard.CONTESTED, "the taint is contested: somebody else has removed it before")
+
+
+def _of_faults(state: NodeState, open_ones: list[Incident], policy: PolicyConfig) -> Iterator[Blocker]:
+    """Yield the guards of needs that are not met, and of a validation without a pass."""
+    is_tested = policy.returns_by_validation
+    instead = "and no validation replaces that" if is_tested else "not a reboot"
     for incident in open_ones:
         if incident.needs not in MET_BY_REBOOT:
             needs = incident.needs or "a person"
-            yield Blocker(Guard.NEEDS_MORE, f"{name_of(incident)} needs {needs}, not a reboot")
+            yield Blocker(Guard.NEEDS_MORE, f"{name_of(incident)} needs {needs}, {instead}")
     for incident in open_ones:
-        if not _is_met(incident, state):
+        if is_tested and not need_is_met(incident, None):
+            yield Blocker(Guard.NOT_REBOOTED, f"the need of {name_of(incident)} is not met: {incident.needs}")
+        elif not is_tested and not _is_met(incident, state):
             yield Blocker(Guard.NOT_REBOOTED, f"the controller has seen no reboot since {name_of(incident)}")
-    if record.life.contested_at is not None:
-        yield Blocker(Guard.CONTESTED, "the taint is contested: somebody else has removed it before")
+    tested = state.record.validation
+    if is_tested and tested is not None and is_dead_end(tested, state.record):
+        yield Blocker(Guard.NOT_VALIDATED, lower(verdict_words(tested)))
+
+
+def _open_ones(record: NodeRecord) -> list[Incident]:
+    """Return the open incidents that speak against a return."""
+    return [
+        incident
+        for incident in record.incidents
+        if incident.state is not IncidentState.RELEASED and (incident.taints or is_suspicious(incident))
+    ]
 
 
 def _test_words(record: NodeRecord, policy: PolicyConfig) -> str:
@@ -258,7 +304,21 @@ def _of_fleet(
         yield published(Guard.WRITE_FAILS)
 
 
-def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig) -> Iterator[Blocker]:
+def _of_validation(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterator[Blocker]:
+    """Yield the guards of a node that returns by a validation, and has no good one yet."""
+    if not state.recovery_selected:
+        words = "the controller's KONDUCTOR_RECOVERY_NODE_SELECTOR does not select the node"
+        yield Blocker(Guard.NO_RECOVERY, words)
+    tested = state.record.validation
+    if is_sufficient(tested, _open_ones(state.record), state, policy, now):
+        return
+    if policy.rehearses:
+        words = "KONDUCTOR_RECOVERY is rehearse: the controller would validate the node now"
+        yield Blocker(Guard.REHEARSED, words)
+    yield Blocker(Guard.VALIDATING, lower(stage_words(tested)))
+
+
+def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> Iterator[Blocker]:
     """Yield the guard for which silence of the present boot's kernel log proves nothing yet."""
     if snapshot.replaying:
         yield published(Guard.REPLAYING)
@@ -271,7 +331,14 @@ def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig) -> Itera
         return
     if hearing.has_gap or snapshot.gaps_given_up.get(state.name, 0) > hearing.first_ns:
         yield published(Guard.GAP)
-    enough_ns = hearing.first_ns + span_ns(policy.return_quiet_seconds)
+    tested = state.record.validation
+    if policy.returns_by_validation:
+        is_enough = is_sufficient(tested, _open_ones(state.record), state, policy, now)
+        if tested is None or tested.ended_at is None or not is_enough:
+            return
+        enough_ns = unix_ns(tested.ended_at) + READ_PAST_NS
+    else:
+        enough_ns = hearing.first_ns + span_ns(policy.return_quiet_seconds)
     if min(hearing.last_ns, snapshot.read_ns.get(Source.KERNEL, 0)) < enough_ns:
         until = stamp(moment_of(enough_ns))
         yield Blocker(Guard.TOO_YOUNG, f"its kernel log must be heard without a fault until {until}")
@@ -316,6 +383,32 @@ def kept_out(
     free.sort()
     later = published(Guard.RETURN_LIMIT)
     return frozenset(name for _, name in free[:most]), kept | {name: later for _, name in free[most:]}
+
+
+def wishes(
+    records: Mapping[str, NodeRecord],
+    snapshot: Snapshot,
+    policy: PolicyConfig,
+    now: datetime,
+    brake: BrakeState,
+) -> dict[str, Validation]:
+    """Return the validations that the controller itself wishes now, by node.
+
+    It wishes one for a node that would return after a pass: nothing but the validation keeps it out.
+    """
+    if not policy.returns_by_validation or policy.rehearses:
+        return {}
+    found: dict[str, Validation] = {}
+    for name, state in snapshot.nodes.items():
+        record = records.get(name, state.record)
+        under_way = record.validation is not None and record.validation.stage is not ValidationStage.ENDED
+        if under_way or not state.tainted:
+            continue
+        state = replace(state, record=record)
+        guards = {blocker.guard for blocker in blockers(state, snapshot, policy, now, brake)}
+        if Guard.VALIDATING in guards and guards <= _UNTIL_VALIDATED:
+            found[name] = wish(level_for(record, policy, now), CONTROLLER, now)
+    return found
 
 
 def to_publish(kept: Mapping[str, str]) -> dict[str, str]:

@@ -1,10 +1,10 @@
-"""Returns by reboot, probation and relapses (rules 36 and 37).
+"""Returns by reboot or validation, probation and relapses (rules 36 and 37).
 
 With ``KONDUCTOR_RETURN=reboot`` the controller removes its taint after a reboot that met the needs of all the
-node's faults. The node is then on probation. A relapse is a fault that taints a node on probation: it doubles
-the hold and ends the automatic returns of this node. After three relapses among the last ten nodes that
-returned, no node returns by itself until a person runs ``konductor-like resume``. That act on the Lease names
-the relapses that no longer count.
+node's faults, with ``validated`` after a validation that passed. The node is then on probation. A relapse is
+a fault that taints a node on probation: it doubles the hold and ends the automatic returns of this node.
+After three relapses among the last ten nodes that returned, no node returns by itself until a person runs
+``konductor-like resume``. That act on the Lease names the relapses that no longer count.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import moment_of, stamp
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.recovery.validation import lower, verdict_words
 from konductor_like.policy.wording import name_of
 
 RETURNS_KEPT = 10
@@ -31,13 +32,16 @@ _HOUR = timedelta(hours=1)
 RELAPSE_WORDS = "The node failed again on probation. It does not return by itself any more."
 
 
-def return_words(before: NodeRecord, record: NodeRecord) -> str:
+def return_words(before: NodeRecord, record: NodeRecord, how: ReleaseHow) -> str:
     """Return the message of the return, from the records before and after it."""
     met = [i for i in before.incidents if i.taints and i.state is not IncidentState.RELEASED]
     until = f" until {stamp(record.life.probation_until)}" if record.life.probation_until else ""
     at = max((each.met_ns or 0 for each in met), default=0)
+    why = f"the reboot seen at {stamp(moment_of(at))} met the needs of all faults"
+    if how is ReleaseHow.VALIDATED and before.validation is not None:
+        why = f"{lower(verdict_words(before.validation))} after the needs of all faults were met"
     return (
-        f"Returned to service: the reboot seen at {stamp(moment_of(at))} met the needs of all faults "
+        f"Returned to service: {why} "
         f"({', '.join(map(name_of, met))}). The node is on probation{until}: a fault that taints it "
         "ends its automatic returns."
     )
@@ -55,7 +59,7 @@ def known_returns(
     for state in nodes:
         out_at = state.record.life.tainted_at
         for each in state.record.life.quarantines:
-            if each.how is ReleaseHow.REBOOT:
+            if each.how.on_probation:
                 relapsed_at = (out_at or each.released_at) if each.relapse else None
                 found.append(ReturnedNode(state.name, each.released_at, relapsed_at))
             out_at = each.tainted_at
