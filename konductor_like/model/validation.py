@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.faults import NOWHERE, KernelPosition, Source
+from konductor_like.model.time import unix_ns
 
 LEVELS = (2, 3, 4)
 """The levels of ``dcgmi diag`` that a validation may have: minutes, half an hour, hours."""
@@ -93,11 +94,22 @@ class Validation:
     job_uid: str = ""
     """The UID of the attempt's Job, once the Job is known to exist: one that is gone is not created again."""
     ended_at: datetime | None = None
+    read_end_ns: int = 0
+    """Loki timestamp up to which the kernel log had been read when the verdict was known."""
     verdict: ValidationVerdict | None = None
     why: str = ""
     """The reason of a verdict that is no pass."""
     driver: str = ""
     gpus: tuple[Gpu, ...] = ()
+
+    def began_before(self, last: KernelPosition, last_ns: int) -> bool:
+        """Whether the line with this place in the kernel log and this time was read after the test began.
+
+        The place decides, because clocks may be off; of a line without a place, the time decides.
+        """
+        if last.known and last.boot_id == self.boot_id:
+            return not (self.read.boot_id == last.boot_id and last.at_or_before(self.read))
+        return self.began_at is None or last_ns >= unix_ns(self.began_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,7 @@ VALIDATIONS = st.builds(
     expected_gpus=st.integers(0, 16),
     job_uid=TEXTS,
     ended_at=st.none() | MOMENTS,
+    read_end_ns=st.integers(1, 10**18),
     verdict=st.none() | st.sampled_from(ValidationVerdict),
     driver=TEXTS,
     gpus=st.lists(
@@ -211,7 +212,7 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
             Validation,
             (
                 "stage level asked_at by waits tries attempt boot_id began_at read read_ns expected_gpus "
-                "job_uid ended_at verdict why driver gpus"
+                "job_uid ended_at read_end_ns verdict why driver gpus"
             ),
         ),
         (Act, "id at rules"),

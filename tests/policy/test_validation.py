@@ -66,6 +66,7 @@ PASSED = Validation(
     expected_gpus=8,
     job_uid="job-1",
     ended_at=at(-300),
+    read_end_ns=ns(-310),
     verdict=ValidationVerdict.PASS,
     driver="570.133.20",
     gpus=(Gpu("0000:4e:00", "GPU-1", "165"),),
@@ -379,7 +380,10 @@ def test_an_attempt_without_a_report_ends_after_its_deadline() -> None:
         (fault(severity=Severity.INFO), ValidationVerdict.PASS),
         (fault(source=Source.POD), ValidationVerdict.PASS),
         (fault(first_ns=ns(-700)), ValidationVerdict.UNKNOWN),
-        (replace(fault(), last_ns=ns(-601)), ValidationVerdict.PASS),
+        (fault(last=KernelPosition("boot-b", None, 700)), ValidationVerdict.PASS),
+        (fault(last_ns=ns(-601)), ValidationVerdict.UNKNOWN),
+        (fault(last=KernelPosition("boot-b")), ValidationVerdict.UNKNOWN),
+        (fault(last=KernelPosition("boot-b"), last_ns=ns(-601)), ValidationVerdict.PASS),
         (fault(last=KernelPosition("boot-a", None, 900)), ValidationVerdict.PASS),
     ],
 )
@@ -409,6 +413,12 @@ def test_each_step_has_its_event_once() -> None:
 # The return
 
 
+def test_the_log_is_read_past_the_end_of_the_test_by_lokis_clock_too() -> None:
+    ahead = replace(PASSED, read_end_ns=ns(-60))
+
+    assert decided(seen(ahead)).kept_out["gpu-1"] == Guard.TOO_YOUNG
+
+
 def test_a_node_returns_on_probation_after_a_pass_that_is_good_in_every_way() -> None:
     plan = decided(seen(PASSED))
 
@@ -432,8 +442,9 @@ def test_no_pass_returns_a_node_if_a_person_has_to() -> None:
 
 def test_a_fault_without_a_need_returns_without_a_reboot_and_one_after_the_begin_does_not() -> None:
     record = replace(RECORD, incidents=())
-    here = fault(severity=Severity.FATAL, needs="application-restart", last_ns=ns(-601), first_ns=ns(-601))
-    pod = replace(here, source=Source.POD, last_ns=ns(-600))
+    place = KernelPosition("boot-b", None, 700)
+    here = fault(severity=Severity.FATAL, needs="application-restart", last=place)
+    pod = replace(here, source=Source.POD, last=KernelPosition(), last_ns=ns(-600))
 
     assert [each.verb for each in decided(seen(PASSED, here, record=record)).changes] == [Verb.UNTAINT]
     assert decided(seen(PASSED, pod, record=record)).kept_out["gpu-1"] == Guard.VALIDATING

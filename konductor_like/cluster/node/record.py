@@ -165,6 +165,7 @@ _VALIDATION = Codec(
     expected="expected_gpus",
     job="job_uid",
     ended="ended_at",
+    read_end="read_end_ns",
 )
 _PART_COVER = Codec(PartCover, "rule", "at", "gpu", boot="boot_id", seq="sequence", us="stamp_us")
 _RECORD_FIELDS = frozenset(

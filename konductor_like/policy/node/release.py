@@ -152,8 +152,7 @@ def released_record(
 
 def _precedes(incident: Incident, tested: Validation | None) -> bool:
     """Whether a test of the whole node began after the incident's last line."""
-    began_at = tested.began_at if tested else None
-    return began_at is not None and incident.last_ns < unix_ns(began_at)
+    return tested is not None and not tested.began_before(incident.last, incident.last_ns)
 
 
 def _of_release(validation: Validation | None) -> Validation | None:

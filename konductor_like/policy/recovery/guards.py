@@ -336,7 +336,8 @@ def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: dat
         is_enough = is_sufficient(tested, _open_ones(state.record), state, policy, now)
         if tested is None or tested.ended_at is None or not is_enough:
             return
-        enough_ns = unix_ns(tested.ended_at) + READ_PAST_NS
+        # By two clocks, ours and Loki's, because either may be behind.
+        enough_ns = max(unix_ns(tested.ended_at), tested.read_end_ns) + READ_PAST_NS
     else:
         enough_ns = hearing.first_ns + span_ns(policy.return_quiet_seconds)
     if min(hearing.last_ns, snapshot.read_ns.get(Source.KERNEL, 0)) < enough_ns:

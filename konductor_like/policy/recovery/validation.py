@@ -212,7 +212,7 @@ def _progressed(before: Validation, state: NodeState, snapshot: Snapshot, now: d
     """Return the validation after what is known by now of its Job, its boot and the kernel log."""
     if before.stage is ValidationStage.ENDED and before.verdict is ValidationVerdict.PASS:
         spoiled = _spoiled(before, state.record)
-        return _ended(before, spoiled, before.ended_at or now) if spoiled else before
+        return _ended(before, spoiled, before.ended_at or now, before.read_end_ns) if spoiled else before
     if before.stage is not ValidationStage.RUNNING:
         return before
     report = snapshot.validations.reports.get(before.attempt) if snapshot.validations else None
@@ -221,7 +221,8 @@ def _progressed(before: Validation, state: NodeState, snapshot: Snapshot, now: d
     result = _result(before, state, report, now)
     if result is None:
         return replace(before, waits=clipped(report.why if report else before.waits, WHY_CHARS))
-    return _ended(before, _spoiled(before, state.record) or result, now)
+    read_ns = snapshot.read_ns.get(Source.KERNEL, 0)
+    return _ended(before, _spoiled(before, state.record) or result, now, read_ns)
 
 
 def _result(
@@ -251,12 +252,11 @@ def _spoiled(validation: Validation, record: NodeRecord) -> ValidationResult | N
     """
     if validation.began_at is None:
         return None
-    began_ns = unix_ns(validation.began_at)
     later = [
         each
         for each in record.incidents
         if each.source is Source.KERNEL
-        and each.last_ns >= began_ns
+        and validation.began_before(each.last, each.last_ns)
         and each.last.boot_id in (None, validation.boot_id)
         and each.has_line
         and each.severity is not Severity.INFO
@@ -269,13 +269,17 @@ def _spoiled(validation: Validation, record: NodeRecord) -> ValidationResult | N
     return ValidationResult(verdict, f"the kernel reported {names} after the test began")
 
 
-def _ended(running: Validation, result: ValidationResult, at: datetime) -> Validation:
-    """Return the validation with its verdict; an unknown one is wished again, once."""
+def _ended(running: Validation, result: ValidationResult, at: datetime, read_ns: int) -> Validation:
+    """Return the validation with its verdict; an unknown one is wished again, once.
+
+    ``read_ns`` is up to when the kernel log has been read.
+    """
     is_last = result.verdict is not ValidationVerdict.UNKNOWN or running.tries >= TRIES_MOST
     return replace(
         running,
         stage=ValidationStage.ENDED if is_last else ValidationStage.ASKED,
         ended_at=at,
+        read_end_ns=read_ns,
         verdict=result.verdict,
         waits="",
         why=clipped(result.why, WHY_CHARS),
@@ -298,14 +302,14 @@ def is_sufficient(
     """
     if validation is None or validation.began_at is None or validation.ended_at is None:
         return False
-    began_ns = unix_ns(validation.began_at)
     return (
         validation.stage is ValidationStage.ENDED
         and validation.verdict is ValidationVerdict.PASS
         and validation.boot_id == state.machine.boot_id
         and abs(now - validation.ended_at) <= VALID
         and validation.level >= level_for(state.record, policy, now)
-        and all(need_is_met(each, validation) and each.last_ns < began_ns for each in open_ones)
+        and not any(validation.began_before(each.last, each.last_ns) for each in open_ones)
+        and all(need_is_met(each, validation) for each in open_ones)
     )
 
 
