@@ -12,7 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from konductor_like.cluster.api.client import PODS_PATH, ReadOnlyKubeClient
+from konductor_like.cluster.api.errors import KubeBadAnswer
 from konductor_like.jobs import BY_NAME, by_name, job_of_pod
+from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of, moment_of_text
 
 ENDED_SECONDS = 300.0
@@ -77,6 +79,30 @@ def jobs_now(client: ReadOnlyKubeClient, node: str) -> tuple[str, ...]:
     found = _Found(moment_of(0))
     _scan(client, node, "=Running", found, RUNNING_BYTES)
     return tuple(sorted(found.names))
+
+
+def gpu_users(client: ReadOnlyKubeClient, node: str, ignored: str = "") -> str:
+    """Return the pods that hold GPUs of the node, in words; empty for none. Raises a KubeError.
+
+    A pod that has not started yet holds its GPUs, too. Pods of the namespace ``ignored`` do not count, which
+    is that of our validations. An answer that cannot be read to its end is an error: it must not pass as
+    none.
+    """
+    found: list[str] = []
+
+    def take(pod: Mapping[str, Any]) -> None:
+        try:
+            meta = pod["metadata"]
+            if _has_gpu(pod["spec"]) and meta["namespace"] != ignored:
+                found.append(f"{meta['namespace']}/{meta['name']}")
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError("a pod in the list is malformed") from error
+
+    phases = "status.phase!=Succeeded,status.phase!=Failed"
+    params = {"fieldSelector": f"spec.nodeName={node},{phases}", "resourceVersion": "0"}
+    if not client.scan(PODS_PATH, take, params, object_bytes=POD_BYTES, total_bytes=RUNNING_BYTES):
+        raise KubeBadAnswer(f"cannot list the pods of {node}: they are too large")
+    return listed(sorted(found), 2)
 
 
 def _scan(client: ReadOnlyKubeClient, node: str, phase: str, found: _Found, total_bytes: int) -> bool:

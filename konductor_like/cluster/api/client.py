@@ -138,6 +138,15 @@ class ReadOnlyKubeClient:
             raise KubeBadAnswer(f"cannot {what}: {self.server} answered with something that is not a list")
         return page
 
+    def get_bytes(self, path: str, params: Mapping[str, str], limit_bytes: int) -> bytes:
+        """Read the first ``limit_bytes`` of an answer that is no JSON, such as a pod's log."""
+        what = f"get {path_words(path)}"
+        answer = self._transport.open(what, path, params, accept="*/*")
+        with self._transport.reading(what):
+            data: bytes = answer.read(limit_bytes)
+        answer.close()  # the rest, if there is any, stays unread
+        return data
+
     def names(self, path: str) -> Sequence[str]:
         """Return the names of all objects in a list; the server sends no objects, only a table's cells."""
         return [cells[0] for cells in self.table(path, "Name")]
@@ -320,6 +329,13 @@ class KubeClient(ReadOnlyKubeClient):
         """Replace one object. The server refuses if its resourceVersion is not the one in ``body``."""
         return self._write("update", "PUT", path, body, JSON, timeout_seconds)
 
+    def delete(self, path: str, options: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
+        """Delete one object with these ``DeleteOptions``, such as ``preconditions``."""
+        # The server heeds dryRun in the query only if the request has no body.
+        dry_run = {"dryRun": ["All"]} if "dryRun" in self.write_params else {}
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", **options, **dry_run}
+        return self._write("delete", "DELETE", path, body, JSON, timeout_seconds)
+
     @property
     def connection(self) -> Connection:
         """The server and the credentials, for a request that is no JSON."""
@@ -365,6 +381,11 @@ def namespace_path(name: str) -> str:
 def pods_path(namespace: str, name: str = "") -> str:
     """Return the path of a namespace's pods, or of one of them."""
     return f"{namespace_path(namespace)}/pods" + (f"/{_segment(name)}" if name else "")
+
+
+def jobs_path(namespace: str, name: str = "") -> str:
+    """Return the path of a namespace's Jobs, or of one of them."""
+    return f"/apis/batch/v1/namespaces/{_segment(namespace)}/jobs" + (f"/{_segment(name)}" if name else "")
 
 
 def events_path(namespace: str) -> str:

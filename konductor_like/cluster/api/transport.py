@@ -238,6 +238,7 @@ class Transport:
         read_timeout_seconds: float | None = None,
         *,
         packed: bool = False,
+        accept: str = JSON,
     ) -> Any:
         """Send a GET with a long or endless answer; return urllib3's answer, unread.
 
@@ -245,7 +246,7 @@ class Transport:
         """
         timeout = self._timeout_seconds if read_timeout_seconds is None else read_timeout_seconds
         further = _PACKED if packed else None
-        answer = self._send(what, "GET", path, params, None, None, timeout, further=further)
+        answer = self._send(what, "GET", path, params, None, None, timeout, accept, further)
         if answer.status == 200:
             return answer
         with self.reading(what):

@@ -1,0 +1,148 @@
+"""The XML of ``nvidia-smi -q -x``, read strictly: which GPUs the driver sees, and its own word on each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from xml.etree import ElementTree as ET  # _parsed refuses entity declarations
+
+from konductor_like.detection.kernel_record import normal_pci
+from konductor_like.detection.verdicts import PASSED, exit_words, failed, quoted, unknown
+from konductor_like.model import Gpu, ValidationResult
+from konductor_like.model.validation import GPUS_KEPT
+
+FALLEN_OFF_THE_BUS = 15
+"""Exit code of nvidia-smi: a GPU fell off the bus, or cannot be reached otherwise (its man page)."""
+_UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_BUS = re.compile(r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\.[0-7]")
+_SERIAL = re.compile(r"[0-9A-Za-z]{1,32}")
+_DRIVER = re.compile(r"[0-9A-Za-z._-]{1,64}")
+_NOT_TOLD = {"", "N/A", "Not Supported", "Requested functionality has been deprecated"}
+_PENDING = (
+    ("remapped_rows/remapped_row_pending", "a row remap is pending"),
+    ("retired_pages/pending_retirement", "a page retirement is pending"),
+    ("ecc_errors/channel_repair_pending", "a channel repair is pending"),
+    ("ecc_errors/tpc_repair_pending", "a TPC repair is pending"),
+)
+
+
+def read_facts(output: str, exit_code: int, expected_gpus: int) -> ValidationResult:
+    """Return the verdict on the GPUs as the driver describes them, with the driver's version and the GPUs.
+
+    ``output`` is the XML, or what nvidia-smi printed in its place. It raises nothing.
+    """
+    if exit_code == FALLEN_OFF_THE_BUS:
+        return failed("facts: nvidia-smi cannot reach a GPU: it fell off the bus (exit code 15)")
+    if exit_code:
+        return unknown(f"facts: {exit_words(exit_code, 'nvidia-smi')}")
+    log = _parsed(output)
+    if isinstance(log, str):
+        return unknown(f"facts: {log}")
+    driver = _text(log, "driver_version")
+    if not _DRIVER.fullmatch(driver):
+        return unknown("facts: nvidia-smi tells no driver version")
+    elements = log.findall("gpu")
+    gpus = [_gpu(each) for each in elements]
+    named = [each for each in gpus if each is not None]
+    verdict = _counted(log, elements, expected_gpus) or _named(gpus) or _judged(elements) or PASSED
+    return replace(verdict, driver=driver, gpus=tuple(named[:GPUS_KEPT]))
+
+
+def _parsed(output: str) -> ET.Element | str:
+    """Return the root of the XML, or why there is none."""
+    start, end = output.find("<?xml"), output.rfind("</nvidia_smi_log>")
+    if start < 0 or end < 0:
+        return "no XML of nvidia-smi, or a cut one"
+    text = output[start : end + len("</nvidia_smi_log>")]
+    if "<!ENTITY" in text:
+        return "the XML declares an entity"
+    try:
+        root = ET.fromstring(text)  # noqa: S314  # no entities, and the caller bounds the size
+    except (ET.ParseError, ValueError):
+        return "the XML of nvidia-smi is broken"
+    return root if root.tag == "nvidia_smi_log" else "the XML is not nvidia-smi's"
+
+
+def _text(element: ET.Element, path: str) -> str:
+    return (element.findtext(path) or "").strip()
+
+
+def _gpu(element: ET.Element) -> Gpu | None:
+    bus, uuid = _BUS.fullmatch(element.get("id", "")), _text(element, "uuid")
+    if bus is None or not _UUID.fullmatch(uuid):
+        return None
+    serial = _text(element, "serial")
+    known = _SERIAL.fullmatch(serial) and serial not in _NOT_TOLD
+    return Gpu(normal_pci(bus[1]) or "", uuid, serial if known else "")
+
+
+def _counted(log: ET.Element, elements: list[ET.Element], expected: int) -> ValidationResult | None:
+    if expected < 1:
+        return unknown("facts: it is not known how many GPUs the node should have")
+    if len(elements) < expected:
+        return failed(f"facts: the driver sees {len(elements) or 'none'} of {expected} GPUs")
+    if len(elements) > expected:
+        return unknown(f"facts: the driver sees {len(elements)} GPUs, and {expected} were expected")
+    attached = _text(log, "attached_gpus")
+    if attached != str(expected):
+        return unknown(f"facts: the driver counts {quoted(attached)} attached GPUs, and lists {expected}")
+    return None
+
+
+def _named(gpus: list[Gpu | None]) -> ValidationResult | None:
+    known = [each for each in gpus if each is not None]
+    if len(known) < len(gpus):
+        return unknown("facts: a GPU has no UUID or no PCI bus id")
+    if len({each.uuid for each in known}) < len(gpus) or len({each.bus for each in known}) < len(gpus):
+        return unknown("facts: two GPUs have the same UUID or PCI bus id")
+    return None
+
+
+def _judged(elements: list[ET.Element]) -> ValidationResult | None:
+    """Return the first fault of any GPU, or else the first doubt; None if there is neither."""
+    if len({_text(each, "gpu_recovery_action") == "" for each in elements}) > 1:
+        return unknown("facts: the driver tells the recovery action of some GPUs only")
+    faults = (why for each in elements for why in _faults(each))
+    doubts = (why for each in elements for why in _doubts(each))
+    if fault := next(faults, None):
+        return failed(f"facts: {fault}")
+    if doubt := next(doubts, None):
+        return unknown(f"facts: {doubt}")
+    return None
+
+
+def _name(element: ET.Element) -> str:
+    return f"GPU {normal_pci(element.get('id', '').rpartition('.')[0])}"
+
+
+def _faults(element: ET.Element) -> Iterator[str]:
+    action = _text(element, "gpu_recovery_action")
+    if action != "None" and action not in _NOT_TOLD and "unknown" not in action.lower():
+        yield f"{_name(element)} needs a recovery action: {quoted(action)}"
+    # Drivers without a recovery action (555 is one) say it here.
+    for tag in ("reset_required", "drain_and_reset_recommended"):
+        if _text(element, f"gpu_reset_status/{tag}") == "Yes":
+            yield f"{_name(element)}: {tag} is Yes"
+    if _text(element, "remapped_rows/remapped_row_failure") == "Yes":
+        yield f"a row remap of {_name(element)} failed: the GPU's memory cannot be repaired"
+
+
+def _doubts(element: ET.Element) -> Iterator[str]:
+    name = _name(element)
+    if "unknown" in (action := _text(element, "gpu_recovery_action")).lower():
+        yield f"the recovery action of {name} is {quoted(action)}"
+    for path, words in _PENDING:
+        if _text(element, path) not in {"No", *_NOT_TOLD}:
+            yield f"{name}: {words}; a GPU reset or a reboot completes it"
+    remaps = element.find("remapped_rows")
+    if remaps is None or (len(remaps) and not _text(remaps, "remapped_row_pending")):
+        yield f"{name}: the driver does not tell whether a row remap is pending"
+    elif len(remaps) and _text(remaps, "remapped_row_failure") not in {"No", "N/A"}:
+        yield f"{name}: the driver does not tell whether a row remap failed"
+    counts = [each for each in element.iterfind("ecc_errors/volatile/*") if "uncorrectable" in each.tag]
+    if not counts:
+        yield f"{name}: the driver does not tell its uncorrectable ECC errors"
+    for each in counts:
+        if (count := (each.text or "").strip()) not in {"0", "N/A"}:
+            yield f"{name}: volatile uncorrectable ECC errors: {quoted(count)}"
