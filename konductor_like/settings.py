@@ -257,7 +257,8 @@ class Settings(BaseSettings):
     validate."""
     recovery_file: Path | None = None
     """Path of a YAML file with `return` and `recovery`, which replace `KONDUCTOR_RETURN` and
-    `KONDUCTOR_RECOVERY`. The controller reads it again on change and on SIGHUP."""
+    `KONDUCTOR_RECOVERY` ([switches](../use/validate.md#switches)). The controller reads it again when it
+    changes."""
     recovery_node_selector: _NodeLabels = ""
     """Labels of the nodes that the controller validates and returns unasked (`key` or `key=value`, separated
     by commas); empty for all."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
 from konductor_like.build import this_program
-from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient
+from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, node_path
+from konductor_like.cluster.api.errors import KubeNotFound
 from konductor_like.cluster.events import JobEvents, LeaseEvents, NodeEvents
 from konductor_like.cluster.lease.election import LeaderLease, own_identity, read_controls
 from konductor_like.cluster.node.decoder import NodeDecoder, node_decoder
 from konductor_like.cluster.node.store import NodeStore, ResourceSlices
 from konductor_like.cluster.node.writer import DryRunWriter, NodeWriter
-from konductor_like.cluster.pods import jobs_on
+from konductor_like.cluster.pods import gpu_users, jobs_on
 from konductor_like.cluster.preflight import all_permissions, ready_to_write
 from konductor_like.cluster.published import (
     BUILD_ANNOTATION,
@@ -25,10 +26,12 @@ from konductor_like.cluster.published import (
     encode_settings,
     published,
 )
+from konductor_like.cluster.validation_jobs import ValidationClient
 from konductor_like.controller import logs
 from konductor_like.controller.fleet.coverage_report import CoverageReport
 from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
 from konductor_like.controller.loop.active_rules import ActiveRules, RulesInForce
+from konductor_like.controller.loop.active_switches import ActiveSwitches
 from konductor_like.controller.loop.leader import Controller
 from konductor_like.controller.loop.leadership import SOURCE_BY_READER, Leadership
 from konductor_like.controller.loop.observation import Observer
@@ -56,6 +59,7 @@ from konductor_like.controller.side.job_events import JobOwners
 from konductor_like.controller.side.node_condition import NodeConditions, WriteCondition
 from konductor_like.controller.side.notifier import Notifications
 from konductor_like.controller.side.pod_jobs import PodJobs
+from konductor_like.controller.side.validations import ValidationPorts, Validations
 from konductor_like.controller.side.work import SideThread, running
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.query.client import LokiClient, retrying
@@ -66,10 +70,11 @@ from konductor_like.loki.readers.backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.readers.heartbeat import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.readers.source import SourceReader
 from konductor_like.loki.readers.warmup import RECHECK_SECONDS, WarmupReader, WarmupScope, WarmupTotals
-from konductor_like.model import Checkpoint, Coverage, EventReason, GpuCounts, Source
+from konductor_like.model import Checkpoint, Coverage, EventReason, GpuCounts, NodeState, Source
 from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS
 from konductor_like.notify.webhook import webhooks
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 
 LOKI_ATTEMPTS = 3
@@ -111,6 +116,7 @@ def open_controller(
     KubeConfigError, LokiMisconfigured, RulesError or ValueError if a setting or file cannot be used.
     """
     active_rules = ActiveRules(settings.rules_file, metrics, reload)
+    switches = ActiveSwitches(settings)
     patience = retrying(stop.wait, attempts=LOKI_ATTEMPTS, total_seconds=LOKI_PATIENCE_SECONDS)
     kind = ReadOnlyKubeClient if options.dry_run else KubeClient
     with ExitStack() as exits:
@@ -128,7 +134,7 @@ def open_controller(
         settings = settings.model_copy(update={"namespace": namespace})  # no pattern selects our own pod
         if isinstance(client, KubeClient):
             cluster = _real_cluster_ports(
-                settings, client, namespace, store, decode, active_rules, stop, metrics
+                settings, client, namespace, store, decode, active_rules, switches, stop, metrics
             )
         else:
             cluster = _ClusterPorts(DryRunNodes(store), DryRunWriter(), DryRunEvents(), dry_run_fleet_event)
@@ -147,6 +153,7 @@ def open_controller(
             metrics=metrics,
             loki=loki,
             active_rules=active_rules,
+            switches=switches,
             nodes=cluster.nodes,
             writer=cluster.writer,
             events=events,
@@ -166,6 +173,7 @@ def open_controller(
             ),
             jobs=jobs,
             write_condition=cluster.write_condition,
+            validations=cluster.validations,
             attempts=attempts,
         )
         controller = Controller(
@@ -204,6 +212,7 @@ class _ClusterPorts:
     prepare: Callable[[], list[str]] = list
     finish_writes: Callable[[], object] = lambda: None
     write_condition: WriteCondition | None = None
+    validations: ValidationPorts | None = None
     onlooker: Onlooker = field(default_factory=NoOnlooker)
     threads: Sequence[SideThread] = ()
 
@@ -215,6 +224,7 @@ def _real_cluster_ports(
     store: NodeStore,
     decode: NodeDecoder,
     active_rules: ActiveRules,
+    switches: ActiveSwitches,
     stop: threading.Event,
     metrics: Metrics,
 ) -> _ClusterPorts:
@@ -227,7 +237,7 @@ def _real_cluster_ports(
         duration_seconds=settings.lease_duration_seconds,
         renew_deadline_seconds=settings.lease_renew_deadline_seconds,
         renew_interval_seconds=settings.lease_renew_interval_seconds,
-        notes=lambda: _notes(settings, identity, active_rules),
+        notes=lambda: _notes(settings, identity, active_rules, switches),
     )
     writer = NodeWriter(
         client,
@@ -255,8 +265,31 @@ def _real_cluster_ports(
         prepare=lambda: ready_to_write(client, namespace, settings.lease_name),
         finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
         write_condition=writer.write_condition,
+        validations=_validation_ports(settings, client, namespace, decode, lease),
         onlooker=notifications,
         threads=(*announcer.threads, *notifications.threads),
+    )
+
+
+def _validation_ports(
+    settings: Settings, client: KubeClient, namespace: str, decode: NodeDecoder, lease: LeaderLease
+) -> ValidationPorts | None:
+    """Return the requests about validations; None if there are no validations, so that none is sent."""
+    if not settings.validation_image:
+        return None
+
+    def node(name: str) -> NodeState | None:
+        try:
+            return decode(client.get(node_path(name)))
+        except KubeNotFound:
+            return None
+
+    return ValidationPorts(
+        jobs=ValidationClient(client, settings, namespace),
+        node=node,
+        users=lambda name: gpu_users(client, name, settings.validation_namespace),
+        deadline=lease,
+        command=bool(settings.validation_command),
     )
 
 
@@ -268,6 +301,7 @@ class LeadershipFactory:
     metrics: Metrics
     loki: LokiClient
     active_rules: ActiveRules
+    switches: ActiveSwitches
     nodes: Nodes
     writer: Writer
     events: EventSink
@@ -276,6 +310,7 @@ class LeadershipFactory:
     operator_controls: OperatorControls | None = None
     jobs: PodJobs | None = None
     write_condition: WriteCondition | None = None
+    validations: ValidationPorts | None = None
     attempts: AttemptLog = field(default_factory=AttemptLog)
     identity: str = field(default_factory=own_identity)
     """The controller's on the Lease."""
@@ -286,7 +321,8 @@ class LeadershipFactory:
         """Build a leadership that reads from the checkpoint on or, on a first start, as the settings say."""
         settings, started_ns = self.settings, self.loki.now_ns()
         start = starting_checkpoint(checkpoint, settings, started_ns)
-        self.active_rules.reload()  # while standing by, the controller does not read the rules file
+        self.active_rules.reload()  # while standing by, the controller reads neither file
+        self.switches.reload()
         queries = self._queries(self.active_rules.in_force)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         sources = self._readers(queries, start, started_ns, budget)
@@ -316,7 +352,10 @@ class LeadershipFactory:
             backfilling=backfill.waiting,
             revisit=revisit,
         )
-        return self._leadership(self._reconciler(start, coverage, fleet), readers, fleet, stop)
+        ports = self.validations
+        worker = Validations(ports, self.nodes, self.metrics) if ports else None
+        reconciler = self._reconciler(start, coverage, fleet, worker)
+        return self._leadership(reconciler, readers, fleet, worker, stop)
 
     def _gave_up(self, node: str, error: LokiError) -> None:
         self.metrics.backfills_given_up.inc()
@@ -351,10 +390,24 @@ class LeadershipFactory:
         )
         return reader
 
-    def _reconciler(self, start: Checkpoint, coverage: Coverage | None, fleet: FleetMonitor) -> Reconciler:
+    def _policy(self) -> PolicyConfig:
+        return self.switches.in_force.complete(self.active_rules.in_force.complete(self.settings.policy()))
+
+    def _reconciler(
+        self,
+        start: Checkpoint,
+        coverage: Coverage | None,
+        fleet: FleetMonitor,
+        worker: Validations | None,
+    ) -> Reconciler:
         self.report.brake.begin(self.nodes.snapshot())
         observer = Observer(
-            self.nodes, self.report, controls=self.operator_controls, jobs=self.jobs, fleet=fleet
+            self.nodes,
+            self.report,
+            controls=self.operator_controls,
+            jobs=self.jobs,
+            fleet=fleet,
+            validations=worker.seen if worker else lambda: None,
         )
         latency = Latency(self.metrics, fleet.began_ns, self.loki.now_ns)
         writes = Writes(self.nodes, self.writer, self.events, self.report, self.metrics, latency=latency)
@@ -365,7 +418,7 @@ class LeadershipFactory:
             self.events,
             self.report,
             self.metrics,
-            policy=self.active_rules.in_force.complete(self.settings.policy()),
+            policy=self._policy(),
             start=start,
             unknown_node_seconds=self.settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
@@ -379,6 +432,7 @@ class LeadershipFactory:
         reconciler: Reconciler,
         readers: Mapping[str, Reader],
         fleet: FleetMonitor,
+        worker: Validations | None,
         stop: threading.Event,
     ) -> Leadership:
         settings, now_ns, write = self.settings, self.loki.now_ns, self.write_condition
@@ -401,9 +455,10 @@ class LeadershipFactory:
             now_ns=now_ns,
             clock_ahead_seconds=lambda: self.loki.clock_ahead_seconds,
             stop=stop,
-            new_queries=lambda: self._new_queries(reconciler) if self.active_rules.reload() else {},
+            new_queries=lambda: self._reloaded(reconciler),
             tail=TailWatcher(settings, followed, now_ns, self.metrics) if settings.tail else None,
             conditions=write and NodeConditions(settings.node_condition, self.nodes, write, self.metrics),
+            validations=worker,
             attempts=self.attempts,
             identity=self.identity,
         )
@@ -415,9 +470,15 @@ class LeadershipFactory:
         queries = {"kernel": kernel, "backfill": kernel}
         return queries if pods is None else {**queries, "pod": pods}
 
+    def _reloaded(self, reconciler: Reconciler) -> dict[str, str]:
+        """Read the files of rules and switches again; return the new queries if the rules changed."""
+        if self.switches.reload():
+            reconciler.policy = self._policy()
+        return self._new_queries(reconciler) if self.active_rules.reload() else {}
+
     def _new_queries(self, reconciler: Reconciler) -> dict[str, str]:
         """Put the new rules into the reconciler and return the queries that follow from them."""
-        reconciler.policy = self.active_rules.in_force.complete(self.settings.policy())
+        reconciler.policy = self._policy()
         return self._queries(self.active_rules.in_force)
 
     def _readers(
@@ -459,12 +520,15 @@ def _log_warmup_done(totals: WarmupTotals) -> None:
         )
 
 
-def _notes(settings: Settings, identity: str, active_rules: ActiveRules) -> dict[str, str]:
+def _notes(
+    settings: Settings, identity: str, active_rules: ActiveRules, switches: ActiveSwitches
+) -> dict[str, str]:
     """Return the Lease annotations that the command line reads: the settings (rule 32) and the build."""
     program = this_program()
     ours = published(
         settings, by=identity, version=program.version, rules_digest=active_rules.in_force.digest
     )
+    ours = replace(ours, policy=switches.in_force.complete(ours.policy))
     return {
         SETTINGS_ANNOTATION: encode_settings(ours),
         BUILD_ANNOTATION: encode_program(program, by=identity),

@@ -137,3 +137,5 @@ class ValidationJobs:
     users: Mapping[str, str] = field(default_factory=dict)
     """By node, the pods that use its GPUs, in words; empty for none. A node that was not looked at, or of
     which the answer is older than a minute, is absent."""
+    problem: str = ""
+    """Why the Jobs cannot be read or created; empty if they can."""

@@ -21,6 +21,7 @@ from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import NodeStore
 from konductor_like.cluster.node.writer import NodeWriter, WriteResult
 from konductor_like.controller.loop.active_rules import ActiveRules
+from konductor_like.controller.loop.active_switches import ActiveSwitches
 from konductor_like.controller.loop.leadership import Leadership
 from konductor_like.controller.loop.operator_controls import AGAIN_SECONDS, TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.loop.reconciler import Reconciler
@@ -177,6 +178,7 @@ class Process:
         settings, clock = world.settings, world.clock
         decode = node_decoder(settings)
         metrics, active_rules = _shared()
+        switches = ActiveSwitches(settings)
         exchange = world.traffic.exchange_of(self)
         self._kube = wire.kube_client(exchange, "konductor-like/test", world.date)
         self._loki = wire.loki_client(settings, exchange, world.date, world.clock.seconds)
@@ -191,7 +193,7 @@ class Process:
             renew_interval_seconds=RENEW_SECONDS,
             clock=clock.seconds,
             now=clock.wall,
-            notes=lambda: _notes(settings, identity, active_rules),
+            notes=lambda: _notes(settings, identity, active_rules, switches),
         )
         writer = NodeWriter(
             self._kube,
@@ -210,6 +212,7 @@ class Process:
             metrics=metrics,
             loki=self._loki,
             active_rules=active_rules,
+            switches=switches,
             nodes=self.store,
             writer=writer,
             events=events,

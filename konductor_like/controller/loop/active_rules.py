@@ -61,7 +61,7 @@ class ActiveRules:
         self._path = path
         self._metrics = metrics
         self._reload_wanted = reload_wanted or threading.Event()
-        self._version = _version(path)
+        self._version = version_of(path)
         self._refused = ""
         rules = load_rules(path)
         if path is not None and self._version is None:
@@ -73,7 +73,7 @@ class ActiveRules:
         """Read the file again if it changed or ``reload_wanted`` is set. Return whether the rules changed."""
         wanted = self._reload_wanted.is_set()
         self._reload_wanted.clear()
-        version = _version(self._path)
+        version = version_of(self._path)
         if version == self._version and not wanted:
             return False
         self._version = version
@@ -123,7 +123,7 @@ class ActiveRules:
         self._metrics.rules_info.labels(self.in_force.digest).set(1)
 
 
-def _version(path: Path | None) -> tuple[int, ...] | None:
+def version_of(path: Path | None) -> tuple[int, ...] | None:
     """Return numbers that differ between two versions of a file. A ConfigMap is a link that is replaced."""
     try:
         found = None if path is None else path.stat()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -24,6 +24,7 @@ from konductor_like.model import (
     Severity,
     Snapshot,
     TaintedNode,
+    ValidationJobs,
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
@@ -42,6 +43,7 @@ class Observer:
         controls: OperatorControls | None = None,
         jobs: PodJobs | None = None,
         fleet: FleetMonitor | None = None,
+        validations: Callable[[], ValidationJobs | None] = lambda: None,
     ) -> None:
         """A backtest has no ``controls``, ``jobs`` and ``fleet``."""
         self.tainted: tuple[TaintedNode, ...] | None = None
@@ -53,6 +55,7 @@ class Observer:
         self._controls = controls
         self._jobs = jobs
         self._fleet = fleet
+        self._validations = validations
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
         """By node, the full record, and the text of the annotation that could not contain all of it.
 
@@ -84,7 +87,7 @@ class Observer:
             self._records |= {name: (None, record) for name, record in again.items()}
             states = {**states, **{name: replace(states[name], record=each) for name, each in again.items()}}
         controls = replace(controls, tainted=tainted, returned=self.returned)
-        if policy.returns_by_reboot:
+        if policy.returns_unasked:
             self._report.returns(controls)
         jobs = self._jobs.known() if self._jobs else {}
         seen = Snapshot(
@@ -92,6 +95,7 @@ class Observer:
             controls=controls,
             jobs={name: found.jobs for name, found in jobs.items()},
             pods={name: found.pods for name, found in jobs.items()},
+            validations=self._validations(),
         )
         if self._fleet is None:
             return seen
@@ -129,7 +133,7 @@ class Observer:
         now: datetime,
     ) -> tuple[TaintedNode, ...]:
         """Note which Nodes have our taint now, and which returned; report those deleted with the taint."""
-        if self.returned or policy.returns_by_reboot:
+        if self.returned or policy.returns_unasked:
             self.returned = known_returns(self.returned, states.values(), now)
         before = self.tainted or ()
         found, forgotten = within_bound(updated_tainted_nodes(before, states, policy, now, in_flight))

@@ -257,6 +257,10 @@ class Metrics:
         "Tainted nodes that do not return by themselves now, by the first guard that keeps each one out.",
         "guard",
     )
+    validations = gauge("validations", "Validations that wait (asked) or run (running).", "stage")
+    validations_ended = counter(
+        "validations_ended_total", "Attempts of validations that ended, by their verdict.", "verdict"
+    )
     reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
     needing = gauge("nodes_needing", "Nodes that are faulty, held or suspect, by what they need.", "needs")
     contested = counter(

@@ -153,6 +153,8 @@ def _waits(
         yield f"validations run on {names}, and no more may at a time"
     if state.domain and any(each.domain == state.domain for each in running):
         yield f"a validation runs in the same NVLink domain ({state.domain})"
+    if snapshot.validations is not None and snapshot.validations.problem:
+        yield snapshot.validations.problem
     users = snapshot.validations.users.get(state.name) if snapshot.validations else None
     if users is None:
         yield "the controller has not looked at the node's pods yet"
