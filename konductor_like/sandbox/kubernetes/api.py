@@ -14,6 +14,7 @@ from konductor_like.sandbox.kubernetes import errors
 from konductor_like.sandbox.kubernetes.access import ANONYMOUS, Access, Attempt, User
 from konductor_like.sandbox.kubernetes.errors import ApiError
 from konductor_like.sandbox.kubernetes.exec import Exec
+from konductor_like.sandbox.kubernetes.jobs import Jobs, check_policy
 from konductor_like.sandbox.kubernetes.kubectl import as_table, document
 from konductor_like.sandbox.kubernetes.lists import Lists, Selection, version_of, whole_number
 from konductor_like.sandbox.kubernetes.patches import as_sent
@@ -30,10 +31,18 @@ from konductor_like.sandbox.kubernetes.request_options import (
     wants_table,
     writer_of,
 )
-from konductor_like.sandbox.kubernetes.resources import ACCESS_REVIEWS, NAMESPACES, USER_REVIEWS, Resource
+from konductor_like.sandbox.kubernetes.resources import (
+    ACCESS_REVIEWS,
+    EVENTS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    USER_REVIEWS,
+    Resource,
+)
 from konductor_like.sandbox.kubernetes.store import Store, Stored, dump
 from konductor_like.sandbox.kubernetes.watches import Encode, Watches, WatchRequest
-from konductor_like.sandbox.kubernetes.writes import Writes
+from konductor_like.sandbox.kubernetes.writes import Target, Writer, Writes
 
 _GZIP_BYTES = 128 * 1024
 """Objects and lists above this size are compressed if the client accepts gzip: ``defaultGzipThresholdBytes``
@@ -59,6 +68,7 @@ class Api:
         self._access = access
         self._clock = clock
         self.exec = Exec(store)
+        self.jobs = Jobs(store, clock)
 
     def __call__(self, request: Request) -> Reply:
         """Return the answer to a request; a refusal is an answer too."""
@@ -84,6 +94,10 @@ class Api:
         self._access.check(user, asked.attempt)
         if not asked.resource.allows(asked.verb, asked.target.subresource):
             raise errors.method_not_allowed()
+        if asked.resource in (JOBS, PODS, EVENTS):
+            self.jobs.look()
+        if asked.target.subresource == "log":
+            return self.jobs.log(request, asked.target.key)
         if asked.target.subresource == "exec":
             self._access.check(user, replace(asked.attempt, verb="create"))  # too, since Kubernetes 1.35
             return self.exec.reply(request, asked.target.key)
@@ -125,7 +139,7 @@ class Api:
             raise errors.method_not_allowed()
         writer = writer_of(request, asked.verb, user)
         if asked.verb == "delete":
-            return Reply.of_json(self._writes.delete(target, delete_options_in(request), writer))
+            return self._delete(target, delete_options_in(request), writer)
         if asked.verb == "create":
             return Reply.of_json(self._writes.create(target, object_in(request, resource), writer), 201)
         if asked.verb == "update":
@@ -136,6 +150,13 @@ class Api:
             return Reply.of_json(item, 201 if created else 200)
         patch = as_sent(json_in(request), request.body)
         return Reply.of_json(self._writes.patch(target, content_type(request), patch, writer))
+
+    def _delete(self, target: Target, options: dict[str, Any], writer: Writer) -> Reply:
+        check_policy(options)
+        answer = self._writes.delete(target, options, writer)
+        if target.resource is not JOBS or writer.dry_run:
+            return Reply.of_json(answer)
+        return replace(Reply.of_json(answer), headers=self.jobs.deleted(answer["details"]["uid"], options))
 
     def _review(self, resource: Resource, user: User, request: Request) -> Reply:
         if request.method != "POST":

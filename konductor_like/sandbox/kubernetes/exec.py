@@ -59,7 +59,7 @@ class Exec:
         stored = self._store.get("pods", key)
         if stored is None:
             raise errors.not_found("", "pods", key.name)
-        container = _container(stored.load(), key.name, request.param("container"))
+        container = container_named(stored.load(), key.name, request.param("container"))
         accepted = request.headers.get("sec-websocket-key")
         if request.headers.get("upgrade", "").lower() != "websocket" or not accepted:
             raise errors.bad_request("Upgrade request required")
@@ -67,6 +67,8 @@ class Exec:
         protocol = next((each for each in offered if each in PROTOCOLS), None)
         if protocol is None:
             return Reply(403)
+        if not stored.load().get("spec", {}).get("nodeName"):
+            raise errors.bad_request(f"pod {key.name} does not have a host assigned")
         command = Command(key.namespace, key.name, container, request.params.get("command", []))
         problem = self._problem(stored.load(), container)
         if problem is not None and protocol != PROTOCOLS[0]:
@@ -107,7 +109,7 @@ class Exec:
         return output if outcome.hangs_up else [*output, STATUS + json.dumps(_status(outcome)).encode()]
 
 
-def _container(pod: dict[str, Any], name: str, asked: str) -> str:
+def container_named(pod: dict[str, Any], name: str, asked: str) -> str:
     """Return the container that is meant. Raises ``ApiError`` as the API server's validation does."""
     there = [str(each["name"]) for each in pod.get("spec", {}).get("containers", ())]
     if not asked and len(there) > 1:
@@ -116,8 +118,6 @@ def _container(pod: dict[str, Any], name: str, asked: str) -> str:
     container = asked or "".join(there)
     if container not in there:
         raise errors.bad_request(f"container {container} is not valid for pod {name}")
-    if not pod.get("spec", {}).get("nodeName"):
-        raise errors.bad_request(f"pod {name} does not have a host assigned")
     return container
 
 

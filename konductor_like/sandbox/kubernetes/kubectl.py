@@ -186,6 +186,9 @@ def _group(resource: Resource) -> dict[str, Any]:
     return {"name": resource.group, "versions": [version], "preferredVersion": version}
 
 
+_SUBRESOURCE_VERBS = {"exec": ["create", "get"], "log": ["get"]}
+
+
 def _resource_list(api_version: str, resources: Iterable[Resource]) -> dict[str, Any]:
     listed: list[dict[str, Any]] = []
     for resource in resources:
@@ -203,7 +206,7 @@ def _resource_list(api_version: str, resources: Iterable[Resource]) -> dict[str,
             part = {
                 "name": f"{resource.plural}/{subresource}",
                 "singularName": "",
-                "verbs": ["create", "get"] if subresource == "exec" else ["patch", "update"],
+                "verbs": _SUBRESOURCE_VERBS.get(subresource, ["patch", "update"]),
             }
             listed.append({**part, "namespaced": resource.namespaced, "kind": resource.kind})
     head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version}

@@ -55,8 +55,10 @@ def json_in(request: Request, prefix: str = "") -> Any:
 
 
 def delete_options_in(request: Request) -> dict[str, Any]:
-    """Return the ``DeleteOptions`` in the body of a DELETE, if there are any."""
-    options = json_in(request) if request.body else {}
+    """Return the ``DeleteOptions`` of a DELETE: in its body, or without a body in its query."""
+    if not request.body:  # only then the server reads the query
+        return {name: request.param(name) for name in ("propagationPolicy",) if name in request.params}
+    options = json_in(request)
     if not isinstance(options, dict):
         raise errors.bad_request("the delete options are not an object")
     return options
@@ -76,6 +78,8 @@ def applied_in(request: Request, resource: Resource) -> dict[str, Any]:
 def writer_of(request: Request, verb: str, user: User) -> Writer:
     """Return who writes and how, and whether it is a dry run."""
     dry_run = request.params.get("dryRun", [])
+    if verb == "delete" and request.body:
+        dry_run = delete_options_in(request).get("dryRun") or []
     if any(value != "All" for value in dry_run):
         detail = f'Unsupported value: {json.dumps(dry_run)}: supported values: "All"'
         raise _bad_options(_OPTIONS[verb], Cause("dryRun", "FieldValueNotSupported", detail))

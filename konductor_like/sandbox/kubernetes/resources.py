@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 READ = ("get", "list", "watch")
@@ -92,7 +92,9 @@ LEASES = Resource(
     unconditional_update=False,
     skeleton={"spec": {}},
 )
-PODS = Resource("", "pods", "Pod", namespaced=True, short_names=("po",), subresources=("exec",), verbs=READ)
+PODS = Resource(
+    "", "pods", "Pod", namespaced=True, short_names=("po",), subresources=("exec", "log"), verbs=READ
+)
 """Clients cannot create pods here; ``kubectl describe node`` needs only the list."""
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",
@@ -117,7 +119,10 @@ def _configured(group: str, plural: str, kind: str, *short_names: str, namespace
 _RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 _POLICY = "ValidatingAdmissionPolicy"
 
+JOBS = replace(_configured("batch", "jobs", "Job"), subresources=("status",))
 CONFIGURATION = (
+    JOBS,
+    _configured("scheduling.k8s.io", "priorityclasses", "PriorityClass", "pc", namespaced=False),
     _configured("", "serviceaccounts", "ServiceAccount", "sa"),
     _configured("", "configmaps", "ConfigMap", "cm"),
     _configured("", "services", "Service", "svc"),

@@ -91,8 +91,8 @@ class KubernetesServer:
     Usable as a context manager. A port of 0 picks a free one; stopping and starting again keeps the port and
     every object, like a restart of a real server. ``mishaps`` are the injected failures (see
     ``fault_injection``); ``access`` has the users and their permissions; ``exec.run`` runs the commands of
-    ``pods/exec``. ``schema`` checks the fields of
-    objects; ``admission`` may deny further writes.
+    ``pods/exec``; ``jobs`` runs the pods of Jobs. ``schema`` checks the fields of objects; ``admission``
+    may deny further writes.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class KubernetesServer:
         self.kubelets = Kubelets(self._store, self._writes, clock)
         api = Api(self._store, self._lists, self._writes, self.watches, self.access, clock)
         self.exec = api.exec
+        self.jobs = api.jobs
         self._http = LoopbackServer(api, port, ssl_context)
         for name in FIRST_NAMESPACES:
             self.create_namespace(name)

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from konductor_like.sandbox.kubernetes import job_objects
 from konductor_like.sandbox.kubernetes.errors import Cause
-from konductor_like.sandbox.kubernetes.resources import EVENTS, LEASES, NAMESPACES, NODES, Resource
+from konductor_like.sandbox.kubernetes.resources import EVENTS, JOBS, LEASES, NAMESPACES, NODES, Resource
 
 ANNOTATIONS_BYTES = 256 * 1024
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -23,6 +24,8 @@ def problems(resource: Resource, item: Mapping[str, Any], old: Mapping[str, Any]
         found += _lease(item["spec"])
     elif resource is EVENTS:
         found += _event(item)
+    elif resource is JOBS and old is None:
+        found += job_objects.problems(item)
     if old is not None:
         found += _immutable(item["metadata"], old["metadata"])
     return found

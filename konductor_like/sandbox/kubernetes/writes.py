@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from konductor_like.sandbox.kubernetes import errors
+from konductor_like.sandbox.kubernetes import errors, job_objects
 from konductor_like.sandbox.kubernetes.access import Admission, Review, admit_all, check_admission
 from konductor_like.sandbox.kubernetes.errors import Cause
 from konductor_like.sandbox.kubernetes.managed_fields import record_write
@@ -21,7 +21,7 @@ from konductor_like.sandbox.kubernetes.patches import (
     merge_patch,
     strategic_merge_patch,
 )
-from konductor_like.sandbox.kubernetes.resources import NAMESPACED_TABLES, NAMESPACES, NODES, Resource
+from konductor_like.sandbox.kubernetes.resources import JOBS, NAMESPACED_TABLES, NAMESPACES, NODES, Resource
 from konductor_like.sandbox.kubernetes.schema import (
     DecodeError,
     Schema,
@@ -102,6 +102,8 @@ class Writes:
                 raise errors.already_exists(resource.group, resource.plural, key.name)
             meta["uid"] = str(uuid.uuid4())
             meta["creationTimestamp"] = self._now()
+            if resource is JOBS:
+                job_objects.complete(item)
             self._record(canonical(resource, {}), item, target, writer)
             return self._keep(resource, item, writer)
 
@@ -320,6 +322,6 @@ def _prepare_namespace(item: dict[str, Any]) -> None:
 
 def _kept_parts(target: Target) -> tuple[str, ...]:
     """Return the parts that a request cannot change: for ``/status`` the spec, otherwise the status."""
-    if target.resource not in (NODES, NAMESPACES):
+    if target.resource not in (NODES, NAMESPACES, JOBS):
         return ()
     return ("spec",) if target.subresource == "status" else ("status",)
