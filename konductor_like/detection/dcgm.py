@@ -71,8 +71,8 @@ _SETUP_SEVERITIES = {1: "monitor", 5: "configuration"}
 _SETUP_CATEGORIES = {3, 4, 8, 16}
 """Software configuration, library and other, and DCGM itself: the set-up may be at fault.
 
-Severities 3, 4 and 6 of these do not accuse the hardware: DCGM calls a missing library "triage", and a running
-X server "reset" (dcgmlib/src/dcgm_errors.c).
+Severities 3, 4 and 6 of these do not mean the hardware: DCGM calls a missing library "triage", and a
+running X server "reset" (dcgmlib/src/dcgm_errors.c).
 """
 _HARDWARE_CATEGORIES = range(9, 16)
 
@@ -112,7 +112,7 @@ def read_diag(output: str, exit_code: int, level: int, gpus: int) -> ValidationR
 
 
 def _with_exit_code(verdict: ValidationResult, exit_code: int) -> ValidationResult:
-    """Return the verdict, given the exit code: the code may accuse, and never acquits."""
+    """Return the verdict, given the exit code: the code may make a failure of it, and never a pass."""
     if exit_code == 0 or verdict.verdict is ValidationVerdict.FAIL:
         return verdict
     if exit_code in _FAULT_EXITS:
@@ -227,7 +227,7 @@ def _judged(results: list[_Result]) -> ValidationResult | None:
 
 
 def _fault(warning: Mapping[str, Any]) -> str:
-    """Return which word of DCGM accuses the hardware; empty if none does."""
+    """Return DCGM's word for a fault of the hardware; empty if it has none."""
     severity, category = warning.get("error_severity"), warning.get("error_category")
     severity = severity if type(severity) is int else 0
     category = category if type(category) is int else 0

@@ -153,7 +153,7 @@ def _doubts(element: ET.Element) -> Iterator[str]:
     elif len(remaps) and _text(remaps, "remapped_row_failure") not in {"No", "N/A"}:
         yield f"{name}: the driver does not tell whether a row remap failed"
     counts = [each for each in element.iterfind("ecc_errors/volatile/*") if "uncorrectable" in each.tag]
-    if not counts:
+    if {each.tag[:4] for each in counts} != {"sram", "dram"}:
         yield f"{name}: the driver does not tell its uncorrectable ECC errors"
     for each in counts:
         if (count := (each.text or "").strip()) not in {"0", "N/A"}:

@@ -1,4 +1,4 @@
-"""The JSON of dcgmi: each test of the level on each GPU, and whom a failure accuses."""
+"""The JSON of dcgmi: each test of the level on each GPU, and which failure is the hardware's."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_level_that_is_not_known_is_no_pass() -> None:
     ],
 )
 @MAJORS
-def test_whom_a_failed_test_accuses(
+def test_which_failed_test_is_a_fault_of_the_hardware(
     major: int, warning: dict[str, object], verdict: ValidationVerdict, word: str
 ) -> None:
     name = "memory" if major == 4 else "GPU Memory"
@@ -166,7 +166,9 @@ def test_a_failure_without_a_gpu_counts() -> None:
         (127, UNKNOWN, "dcgm: dcgmi: command not found; the image needs it"),
     ],
 )
-def test_an_exit_code_accuses_and_never_acquits(code: int, verdict: ValidationVerdict, why: str) -> None:
+def test_an_exit_code_may_be_a_failure_and_never_makes_a_pass(
+    code: int, verdict: ValidationVerdict, why: str
+) -> None:
     assert read(DCGM_4, code) == (verdict, why)
     if code != 226:
         assert read("no JSON", code) == (verdict, why)

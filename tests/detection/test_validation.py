@@ -181,7 +181,7 @@ def test_a_step_that_forges_frames_shows_nothing() -> None:
         ([*STEPS[:2], ("nccl", 0, NCCL.replace("#  Rank  7", "# No Rank"))], UNKNOWN,
          "nccl: all_reduce_perf did not run on 8 GPUs"),
         ([*STEPS[:2], ("nccl", 0, NCCL.replace("   268435456  ", "# 268435456  "))], UNKNOWN,
-         "nccl: all_reduce_perf did not test each size once, up to 256 MiB"),
+         "nccl: all_reduce_perf did not test each size once, from 8 B to 256 MiB"),
         ([*STEPS[:2], ("nccl", 0, NCCL.replace("221.38      0", "221.38    N/A"))], UNKNOWN,
          "nccl: a line of all_reduce_perf tells no bandwidth or no check"),
         ([*STEPS[:2], ("nccl", 0, NCCL.replace("126.50  221.38", "  0.00    0.00"))], UNKNOWN,
@@ -218,7 +218,7 @@ def test_the_exit_code_of_a_command(code: int, verdict: ValidationVerdict, why: 
 
 # What a fault would change, in a line of the output. Other lines (names, counters, clocks) are not judged.
 JUDGED = re.compile(
-    rb"===|recovery_action|row_pending|row_failure|volatile|uncorrectable_|status|entity_id|entity_group_id"
+    rb"===|recovery_action|row_pending|row_failure|volatile|status|entity_id|entity_group_id"
     rb"|\"name\"|attached_gpus|Out of bounds|Avg bus|Rank|float"
 )
 LINES = LOG.splitlines(keepends=True)
@@ -226,23 +226,22 @@ PLACES = st.integers(0, len(LINES) - 1)
 JUDGED_PLACES = st.sampled_from([place for place, line in enumerate(LINES) if JUDGED.search(line)])
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(place=JUDGED_PLACES)
 def test_no_judged_line_may_be_missing(place: int) -> None:
     result = read_output(b"".join(LINES[:place] + LINES[place + 1 :]), MESSAGE, ORDERED)
 
-    # A GPU has several counters, and aggregate ones that are not judged.
-    assert result.verdict is not PASS or b"uncorrectable_" in LINES[place]
+    assert result.verdict is not PASS
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(end=st.integers(0, len(LOG) - 1))
 def test_no_cut_output_passes(end: int) -> None:
     # The newline of the last frame says nothing.
     assert (read_output(LOG[:end], MESSAGE, ORDERED).verdict is PASS) == (end == len(LOG) - 1)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(first=PLACES, second=PLACES)
 def test_no_output_with_a_part_twice_passes(first: int, second: int) -> None:
     start, end = sorted((first, second))
@@ -252,7 +251,7 @@ def test_no_output_with_a_part_twice_passes(first: int, second: int) -> None:
     assert read_output(log, MESSAGE, ORDERED).verdict is not PASS or not any(map(JUDGED.search, part))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(first=PLACES, second=PLACES)
 def test_no_output_with_frames_out_of_order_passes(first: int, second: int) -> None:
     lines = [*LINES]
@@ -266,7 +265,7 @@ def test_no_output_with_frames_out_of_order_passes(first: int, second: int) -> N
     )
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(places=st.lists(st.tuples(st.integers(0, len(LOG) - 1), st.integers(1, 255)), min_size=1, max_size=4))
 def test_flipped_bytes_raise_nothing(places: list[tuple[int, int]]) -> None:
     log = bytearray(LOG)
@@ -280,7 +279,7 @@ def test_flipped_bytes_raise_nothing(places: list[tuple[int, int]]) -> None:
     assert result.why.isprintable()
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(
     place=st.sampled_from([place for place, line in enumerate(LINES) if b'"status" : "Pass"' in line]),
     flip=st.integers(1, 255),
@@ -294,7 +293,7 @@ def test_no_flipped_status_passes(place: int, flip: int) -> None:
     )
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(output=st.binary(max_size=300), text=st.text(max_size=100), code=st.integers(0, 255))
 def test_random_bytes_raise_nothing(output: bytes, text: str, code: int) -> None:
     verdicts = [
