@@ -69,10 +69,10 @@ _OTHER_EXITS = {
 _FAULT_SEVERITIES = {2: "isolate", 3: "unknown", 4: "triage", 6: "reset"}
 _SETUP_SEVERITIES = {1: "monitor", 5: "configuration"}
 _SETUP_CATEGORIES = {3, 4, 8, 16}
-"""Software configuration, library and other, and DCGM itself: the image or the node's set-up may be at fault.
+"""Software configuration, library and other, and DCGM itself: the set-up may be at fault.
 
-Severities 3, 4 and 6 of these do not accuse the hardware: DCGM calls a missing library "triage", and a running
-X server "reset" (dcgmlib/src/dcgm_errors.c).
+Severities 3, 4 and 6 of these do not mean the hardware: DCGM calls a missing library "triage", and a
+running X server "reset" (dcgmlib/src/dcgm_errors.c).
 """
 _HARDWARE_CATEGORIES = range(9, 16)
 
@@ -112,7 +112,7 @@ def read_diag(output: str, exit_code: int, level: int, gpus: int) -> ValidationR
 
 
 def _with_exit_code(verdict: ValidationResult, exit_code: int) -> ValidationResult:
-    """Return the verdict, given the exit code: the code may accuse, and never acquits."""
+    """Return the verdict, given the exit code: the code may make a failure of it, and never a pass."""
     if exit_code == 0 or verdict.verdict is ValidationVerdict.FAIL:
         return verdict
     if exit_code in _FAULT_EXITS:
@@ -227,7 +227,7 @@ def _judged(results: list[_Result]) -> ValidationResult | None:
 
 
 def _fault(warning: Mapping[str, Any]) -> str:
-    """Return which word of DCGM accuses the hardware; empty if none does."""
+    """Return DCGM's word for a fault of the hardware; empty if it has none."""
     severity, category = warning.get("error_severity"), warning.get("error_category")
     severity = severity if type(severity) is int else 0
     category = category if type(category) is int else 0
@@ -248,10 +248,10 @@ def _complete(
     if not results:
         return unknown("dcgm: no test ran")
     ids = {each.gpu for each in results if each.gpu is not None}
-    if major == 4:
-        ids |= _listed_gpus(document)
     if len(ids) != gpus:
         return unknown(f"dcgm: {len(ids)} of {gpus} GPUs were tested")
+    if major == 4 and _listed_gpus(document) != sorted(ids):
+        return unknown("dcgm: DCGM lists other GPUs than those that were tested")
     wanted: list[tuple[str, int | None]] = [(test, gpu) for test in expected for gpu in sorted(ids)]
     wanted += [(test, None) for test in (_DEPLOYMENT_3 if major == 3 else expected)]
     found: dict[tuple[str, int | None], list[str]] = {}
@@ -270,12 +270,11 @@ def _complete(
     return None
 
 
-def _listed_gpus(document: dict[str, Any]) -> set[int]:
-    """Return the GPUs that DCGM 4 lists beside the results. Raises ``_UnreadableError``."""
-    return {
-        entity["entity_id"]
+def _listed_gpus(document: dict[str, Any]) -> list[object]:
+    """Return the ids of the GPUs that DCGM 4 lists beside the results. Raises ``_UnreadableError``."""
+    return [
+        entity.get("entity_id")
         for group in _objects(document.get("entity_groups"))
         if group.get("entity_group_id") == _GPU_GROUP
         for entity in _objects(group.get("entities"))
-        if type(entity.get("entity_id")) is int
-    }
+    ]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 from konductor_like.detection.verdicts import PASSED, exit_words, failed, unknown
 from konductor_like.model import ValidationResult
 
-_TESTED_BYTES = 268435456  # all_reduce_perf -e 256M
+_SIZES = [8 << power for power in range(26)]  # bytes: -b 8 -e 256M -f 2
 _RANK = re.compile(r"^# +Rank +[0-9]+ ", re.MULTILINE)
 _OUT_OF_BOUNDS = re.compile(r"^# Out of bounds values +: ([0-9]{1,12}) (?:OK|FAILED) *$", re.MULTILINE)
 _BUSBW = re.compile(r"^# Avg bus bandwidth +: ([0-9][0-9.e+-]{0,15}) *(?:OK)? *$", re.MULTILINE)
@@ -27,9 +26,8 @@ def read_all_reduce(text: str, code: int, gpus: int) -> ValidationResult:
         return unknown("nccl: all_reduce_perf tells no result, or more than one")
     if len(_RANK.findall(text)) != gpus:
         return unknown(f"nccl: all_reduce_perf did not run on {gpus} GPUs")
-    sizes = [size for size, _ in rows]
-    if _TESTED_BYTES not in sizes or any(first >= second for first, second in pairwise(sizes)):
-        return unknown("nccl: all_reduce_perf did not test each size once, up to 256 MiB")
+    if [size for size, _ in rows] != _SIZES:
+        return unknown("nccl: all_reduce_perf did not test each size once, from 8 B to 256 MiB")
     if not all(_checked_row(columns, size) for size, columns in rows):
         return unknown("nccl: a line of all_reduce_perf tells no bandwidth or no check")
     return PASSED
@@ -45,4 +43,4 @@ def _checked_row(columns: list[str], size: int) -> bool:
     if len(columns) != 8 or columns[3] != "0" or columns[7] not in {"0", "N/A"}:
         return False
     numbers = [each for each in columns[:3] if re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", each)]
-    return len(numbers) == 3 and (size < _TESTED_BYTES or float(numbers[2]) > 0)
+    return len(numbers) == 3 and (size < _SIZES[-1] or float(numbers[2]) > 0)

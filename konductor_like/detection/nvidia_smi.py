@@ -19,12 +19,14 @@ _BUS = re.compile(r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\.[0-7]")
 _SERIAL = re.compile(r"[0-9A-Za-z]{1,32}")
 _DRIVER = re.compile(r"[0-9A-Za-z._-]{1,64}")
 _NOT_TOLD = {"", "N/A", "Not Supported", "Requested functionality has been deprecated"}
-_PENDING = (
-    ("remapped_rows/remapped_row_pending", "a row remap is pending"),
-    ("retired_pages/pending_retirement", "a page retirement is pending"),
-    ("ecc_errors/channel_repair_pending", "a channel repair is pending"),
-    ("ecc_errors/tpc_repair_pending", "a TPC repair is pending"),
+_DOUBTS = (
+    ("remapped_rows/remapped_row_pending", "a row remap is pending until a GPU reset or a reboot"),
+    ("retired_pages/pending_retirement", "a page retirement is pending until a GPU reset or a reboot"),
+    ("ecc_errors/channel_repair_pending", "a channel repair is pending until a GPU reset or a reboot"),
+    ("ecc_errors/tpc_repair_pending", "a TPC repair is pending until a GPU reset or a reboot"),
+    ("ecc_errors/unrepairable_memory", "the driver does not deny unrepairable memory"),
 )
+_PARENTS = ("ecc_errors", "ecc_errors/volatile", "gpu_reset_status", "remapped_rows", "retired_pages")
 
 
 def read_facts(output: str, exit_code: int, expected_gpus: int) -> ValidationResult:
@@ -128,20 +130,30 @@ def _faults(element: ET.Element) -> Iterator[str]:
         yield f"a row remap of {_name(element)} failed: the GPU's memory cannot be repaired"
 
 
+def _repeats(element: ET.Element) -> bool:
+    """Whether something that is judged is there twice: which of both is true is not known."""
+    parents = [element.findall(path) for path in _PARENTS]
+    if any(len(found) > 1 for found in parents) or len(element.findall("gpu_recovery_action")) > 1:
+        return True
+    return any(len({child.tag for child in found[0]}) < len(found[0]) for found in parents if found)
+
+
 def _doubts(element: ET.Element) -> Iterator[str]:
     name = _name(element)
+    if _repeats(element):
+        yield f"{name}: the driver tells a fact twice"
     if "unknown" in (action := _text(element, "gpu_recovery_action")).lower():
         yield f"the recovery action of {name} is {quoted(action)}"
-    for path, words in _PENDING:
+    for path, words in _DOUBTS:
         if _text(element, path) not in {"No", *_NOT_TOLD}:
-            yield f"{name}: {words}; a GPU reset or a reboot completes it"
+            yield f"{name}: {words}"
     remaps = element.find("remapped_rows")
     if remaps is None or (len(remaps) and not _text(remaps, "remapped_row_pending")):
         yield f"{name}: the driver does not tell whether a row remap is pending"
     elif len(remaps) and _text(remaps, "remapped_row_failure") not in {"No", "N/A"}:
         yield f"{name}: the driver does not tell whether a row remap failed"
     counts = [each for each in element.iterfind("ecc_errors/volatile/*") if "uncorrectable" in each.tag]
-    if not counts:
+    if {each.tag[:4] for each in counts} != {"sram", "dram"}:
         yield f"{name}: the driver does not tell its uncorrectable ECC errors"
     for each in counts:
         if (count := (each.text or "").strip()) not in {"0", "N/A"}:

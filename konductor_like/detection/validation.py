@@ -1,4 +1,4 @@
-"""The output of a validation's Job, read strictly (rule 36).
+"""The output of a validation's Job, read strictly.
 
 ``konductor_like/cluster/validation.sh`` writes it. Each step's output stands between two frame lines, which
 name the attempt; the termination message lists the steps once more. A pass needs each of them, complete and
