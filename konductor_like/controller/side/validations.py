@@ -120,7 +120,7 @@ class Validations(SideThread):
             self._metrics.validations.labels(stage.value).set(count)
         is_due = self._clock() - self._looked_for_orphans >= ORPHANS_SECONDS
         problem, reports = "", dict[str, JobReport]()
-        if running or asked or is_due or self._memory.results:
+        if running or is_due or self._memory.results:
             try:
                 reports = self._reconcile(running)
                 self._looked_for_orphans = self._clock()
@@ -165,7 +165,7 @@ class Validations(SideThread):
         record that cannot be read in full may ask for the Job.
         """
         for job in jobs:
-            if job.deleting:
+            if job.deleting or not job.node:
                 continue
             state = self._ports.node(job.node)
             if state is not None and state.machine.node_uid == job.node_uid:
