@@ -96,7 +96,7 @@ def _pod_spec(order: Order, settings: Settings) -> JsonObject:
         "preemptionPolicy": "Never",
         "affinity": {"nodeAffinity": _only(order.node)},
         "tolerations": _tolerations(settings),
-        # Root, which nv-hostengine needs, but nothing that Pod Security "baseline" refuses.
+        # The user is the image's, root in DCGM's. Pod Security "baseline" admits all of this.
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(order, settings)],
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],

@@ -149,14 +149,14 @@ def _created(meta: JsonObject) -> datetime:
 
 
 def why_waiting(pod: SeenPod | None, job: SeenJob, *, refusal: str = "", users: str = "") -> str:
-    """Return why a Job's program does not run, in words; empty if it runs or has ended.
+    """Return why a Job's program does not run, or was lost, in words; empty if it runs or has ended itself.
 
     ``refusal`` is why the API server refuses the pod, ``users`` the pods that use the node's GPUs.
     """
     if job.failed == DEADLINE_EXCEEDED:
         return "it did not end before its deadline, which counts the waits for the GPUs and for the image"
     if pod is None:
-        return "" if job.finished else _why_no_pod(job, refusal)
+        return _why_no_pod(job, refusal)
     if pod.reason:
         return _why_refused(pod)
     if pod.phase != "Pending":
@@ -172,6 +172,8 @@ def why_waiting(pod: SeenPod | None, job: SeenJob, *, refusal: str = "", users: 
 
 
 def _why_no_pod(job: SeenJob, refusal: str) -> str:
+    if job.finished:
+        return "its pod is gone: another pod displaced it, somebody deleted it, or its node was deleted"
     if job.suspended:
         return "somebody suspended its Job; let Kueue leave the namespace of validations out"
     if refusal:

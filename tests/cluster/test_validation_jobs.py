@@ -170,6 +170,13 @@ def test_a_job_of_somebody_else_by_that_name_is_an_error(
         client.create(order(cluster))
 
 
+def test_a_conflict_about_no_job_is_a_conflict(cluster: KubernetesServer, client: ValidationClient) -> None:
+    cluster.mishaps.add(answered(409))  # as of two writes of a quota
+
+    with pytest.raises(KubeConflict):
+        client.create(order(cluster))
+
+
 def test_jobs_of_another_controller_are_not_seen(
     cluster: KubernetesServer, kube: KubeClient, client: ValidationClient
 ) -> None:
@@ -463,6 +470,7 @@ def test_a_node_that_is_deleted_under_the_pod_ends_the_job(
 
     assert job.failed == "BackoffLimitExceeded"
     assert client.pod(job) is None
+    assert "its pod is gone" in why(client)
     with pytest.raises(KubeNotFound):
         client.log(running, 10)
 

@@ -14,6 +14,7 @@ NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 JOB = SeenJob("validation-a", "uid-job", "a", "gpu-1", "uid-node", NOW)
 POD = SeenPod("validation-a-x", "uid-pod", NOW, phase="Pending", node="gpu-1")
 OTHERS = "2 node(s) didn't satisfy plugin(s) [NodeAffinity]"
+GONE = "its pod is gone: another pod displaced it, somebody deleted it, or its node was deleted"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 
 
@@ -119,8 +120,8 @@ def test_the_words_name_the_pods_that_hold_the_gpus() -> None:
             "",
             "it did not end before its deadline, which counts the waits for the GPUs and for the image",
         ),
-        (replace(JOB, failed="BackoffLimitExceeded"), "", ""),
-        (replace(JOB, complete=True), "", ""),
+        (replace(JOB, failed="BackoffLimitExceeded"), "", GONE),
+        (replace(JOB, complete=True), "", GONE),
     ],
 )
 def test_a_job_without_a_pod_says_why(job: SeenJob, refusal: str, words: str) -> None:

@@ -134,7 +134,7 @@ class Target:
     def tidy(self) -> None:
         """Remove the created objects."""
         for path in reversed(self._made):
-            self.send("DELETE", path)
+            self.send("DELETE", path, params={"propagationPolicy": "Background"})
         self._made.clear()
 
     def _open(
