@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from konductor_like.detection.dcgm import read_diag
 from konductor_like.detection.nccl import read_all_reduce
 from konductor_like.detection.nvidia_smi import read_facts
-from konductor_like.detection.verdicts import PASSED, exit_words, failed, quoted, unknown
+from konductor_like.detection.verdicts import PASSED, failed, quoted, unknown
 from konductor_like.model import ValidationResult, ValidationVerdict
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -204,4 +204,6 @@ def _judge_command(code: int) -> ValidationResult:
         return PASSED
     if code == 1:
         return failed("command: it says that the hardware failed (exit code 1)")
-    return unknown(f"command: {exit_words(code, 'it')}")
+    if code in {126, 127}:
+        return unknown(f"command: the image lacks it, or cannot execute it (exit code {code})")
+    return unknown(f"command: it ended with exit code {code}")
