@@ -96,6 +96,7 @@ def test_no_frame_line_may_be_missing_doubled_cut_or_of_another_attempt(line: by
         (b"", MESSAGE, ORDERED, "there is no output, or its frames are missing"),
         (LOG, "", ORDERED, "there is no termination message: the tests did not come to their end"),
         (LOG, f"v=1 attempt={ATTEMPT} stopped\n", ORDERED, "the tests were stopped before their end"),
+        (LOG.replace(frame("end nccl rc=0").encode(), b""), MESSAGE, ORDERED, "nccl: its output is cut"),
         (LOG, "v=2" + MESSAGE[3:], ORDERED, "version 2 of the termination message is not known here"),
         (LOG, MESSAGE[:-5], ORDERED, "the termination message is cut, or another program wrote it"),
         (LOG, MESSAGE, replace(ORDERED, attempt="b"), "the termination message of another attempt"),
