@@ -9,8 +9,8 @@ from konductor_like.model import ValidationResult
 
 _SIZES = [8 << power for power in range(26)]  # bytes: -b 8 -e 256M -f 2
 _RANK = re.compile(r"^# +Rank +[0-9]+ ", re.MULTILINE)
-_OUT_OF_BOUNDS = re.compile(r"^# Out of bounds values +: ([0-9]{1,12}) (?:OK|FAILED) *$", re.MULTILINE)
-_BUSBW = re.compile(r"^# Avg bus bandwidth +: ([0-9][0-9.e+-]{0,15}) *(?:OK)? *$", re.MULTILINE)
+_OUT_OF_BOUNDS = re.compile(r"^# Out of bounds values +: ([0-9]{1,12}) (?:OK|FAILED)$", re.MULTILINE)
+_BUSBW = re.compile(r"^# Avg bus bandwidth +: ([0-9][0-9.e+-]{0,15}) ?(?:OK)?$", re.MULTILINE)
 _ROW = re.compile(r"^ *([0-9]{1,12}) +[0-9]+ +[a-z0-9]+ +[a-z]+ +-?[0-9]+ +(\S.*)$", re.MULTILINE)
 
 

@@ -14,6 +14,15 @@ from konductor_like.model.validation import GPUS_KEPT
 
 FALLEN_OFF_THE_BUS = 15
 """Exit code of nvidia-smi: a GPU fell off the bus, or cannot be reached otherwise (its man page)."""
+_EXITS = {
+    6: "it finds no GPU",
+    8: "the external power of a GPU is not attached",
+    9: "the NVIDIA driver is not loaded",
+    10: "the kernel found a fault of a GPU's interrupts",
+    12: "the NVML library is not in the image",
+    14: "the infoROM of a GPU is corrupted",
+}
+"""Other exit codes of its man page."""
 _UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BUS = re.compile(r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\.[0-7]")
 _SERIAL = re.compile(r"[0-9A-Za-z]{1,32}")
@@ -37,7 +46,8 @@ def read_facts(output: str, exit_code: int, expected_gpus: int) -> ValidationRes
     if exit_code == FALLEN_OFF_THE_BUS:
         return failed("facts: nvidia-smi cannot reach a GPU: it fell off the bus (exit code 15)")
     if exit_code:
-        return unknown(f"facts: {exit_words(exit_code, 'nvidia-smi')}")
+        words = _EXITS.get(exit_code, "")
+        return unknown(f"facts: {exit_words(exit_code, 'nvidia-smi')}" + (words and f": {words}"))
     log = _parsed(output)
     if isinstance(log, str):
         return unknown(f"facts: {log}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from konductor_like.detection.dcgm import read_diag
 from konductor_like.detection.nccl import read_all_reduce
 from konductor_like.detection.nvidia_smi import read_facts
-from konductor_like.detection.verdicts import PASSED, exit_words, failed, quoted, unknown
+from konductor_like.detection.verdicts import PASSED, failed, quoted, unknown
 from konductor_like.model import ValidationResult, ValidationVerdict
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -26,12 +26,13 @@ _FRAME_TEXT = re.compile(
     r"(?:(?P<edge>start|finish) boot=(?P<boot>[0-9a-z-]{1,64})"
     r"|(?P<kind>begin|end|skipped) (?P<step>[a-z]{1,16})(?: rc=(?P<code>[0-9]{1,3}))?) ==="
 )
+_STEP = r"[a-z]{1,16}:(?:[0-9]{1,3}|skipped)"
 _MESSAGE = re.compile(
     r"v=(?P<v>[0-9]{1,4}) attempt=(?P<attempt>\S{1,128})"
     r"(?: boot=(?P<boot>\S{1,64}) boot_end=(?P<boot_end>\S{1,64})"
-    r" gpus=(?P<gpus>[0-9]{1,4}) driver=(?P<driver>\S{1,64}) steps=(?P<steps>\S{1,256}) end| stopped)\n?"
+    r" gpus=(?P<gpus>[0-9]{1,4}) driver=(?P<driver>\S{1,64}) steps="
+    rf"(?P<steps>{_STEP}(?:,{_STEP}){{0,9}}) end| stopped)\n?"
 )
-_STEP = re.compile(r"([a-z]{1,16}):([0-9]{1,3}|skipped)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +117,7 @@ def _told(message: str, attempt: str) -> _Told:
         raise _DoubtError("the termination message of another attempt")
     if match["steps"] is None:
         raise _DoubtError("the tests were stopped before their end")
-    found = [_STEP.fullmatch(each) for each in match["steps"].split(",")]
-    steps = tuple((each[1], each[2]) for each in found if each is not None)
-    if len(steps) < len(found):
-        raise _DoubtError("the termination message is cut, or another program wrote it")
+    steps = tuple((name, code) for name, code in (each.split(":") for each in match["steps"].split(",")))
     return _Told(steps, (match["boot"], match["boot_end"]), match["gpus"], match["driver"])
 
 
@@ -157,8 +155,6 @@ def _framed(log: bytes, attempt: str) -> tuple[list[_Step], tuple[str, str]]:
             raise _DoubtError(f"{name}: its frames are missing, repeated or out of order")
     if begun is not None:
         raise _DoubtError(f"{begun[0]}: its output is cut")
-    if len({each.name for each in steps}) < len(steps):
-        raise _DoubtError("a step is in the output twice")
     return steps, (frames[0][0]["boot"], frames[-1][0]["boot"])
 
 
@@ -204,4 +200,6 @@ def _judge_command(code: int) -> ValidationResult:
         return PASSED
     if code == 1:
         return failed("command: it says that the hardware failed (exit code 1)")
-    return unknown(f"command: {exit_words(code, 'it')}")
+    if code in {126, 127}:
+        return unknown(f"command: the image lacks it, or cannot execute it (exit code {code})")
+    return unknown(f"command: it ended with exit code {code}")

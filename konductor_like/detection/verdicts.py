@@ -23,8 +23,10 @@ def unknown(why: str) -> ValidationResult:
 
 
 def quoted(text: object) -> str:
-    """Return the beginning of a foreign text, safe to print."""
-    return clipped(printable(" ".join(str(text)[:1000].split())), _QUOTED_CHARS)
+    """Return the beginning of a foreign text, safe to print; empty for anything but a text."""
+    # The words of a deep list would exceed the recursion limit.
+    words = text[:1000].split() if isinstance(text, str) else []
+    return clipped(printable(" ".join(words)), _QUOTED_CHARS)
 
 
 def exit_words(code: int, program: str) -> str:

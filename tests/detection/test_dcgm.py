@@ -214,6 +214,7 @@ ROOT, TESTS = "DCGM Diagnostic", ("DCGM Diagnostic", "test_categories", 1, "test
         (put([], ROOT), "the JSON is not that of a diagnostic"),
         (put({}, "DCGM GPU Diagnostic"), "the JSON is not that of a diagnostic"),
         (put("no GPU", ROOT, "runtime_error"), "the diagnostic did not run: no GPU"),
+        (put([["no text"]], ROOT, "runtime_error"), "the diagnostic did not run: "),
         (put([], ROOT, "test_categories"), "no test ran"),
         (drop(ROOT, "test_categories"), "no test ran"),
         (put([None], ROOT, "test_categories"), "the JSON has not the structure of a diagnostic"),

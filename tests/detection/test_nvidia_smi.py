@@ -29,7 +29,7 @@ def changed(old: str, new: str) -> str:
         ("sh: 1: nvidia-smi: not found", 127, UNKNOWN,
          "facts: nvidia-smi: command not found; the image needs it"),
         ("", 126, UNKNOWN, "facts: nvidia-smi cannot be executed in the image"),
-        ("", 9, UNKNOWN, "facts: nvidia-smi ended with exit code 9"),
+        ("", 9, UNKNOWN, "facts: nvidia-smi ended with exit code 9: the NVIDIA driver is not loaded"),
         ("", 0, UNKNOWN, "facts: no XML of nvidia-smi, or a cut one"),
         (FACTS[:-20], 0, UNKNOWN, "facts: no XML of nvidia-smi, or a cut one"),
         (changed("<uuid>", "<uid>"), 0, UNKNOWN, "facts: the XML of nvidia-smi is broken"),

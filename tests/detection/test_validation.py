@@ -96,6 +96,7 @@ def test_no_frame_line_may_be_missing_doubled_cut_or_of_another_attempt(line: by
         (b"", MESSAGE, ORDERED, "there is no output, or its frames are missing"),
         (LOG, "", ORDERED, "there is no termination message: the tests did not come to their end"),
         (LOG, f"v=1 attempt={ATTEMPT} stopped\n", ORDERED, "the tests were stopped before their end"),
+        (LOG.replace(frame("end nccl rc=0").encode(), b""), MESSAGE, ORDERED, "nccl: its output is cut"),
         (LOG, "v=2" + MESSAGE[3:], ORDERED, "version 2 of the termination message is not known here"),
         (LOG, MESSAGE[:-5], ORDERED, "the termination message is cut, or another program wrote it"),
         (LOG, MESSAGE, replace(ORDERED, attempt="b"), "the termination message of another attempt"),
@@ -205,7 +206,7 @@ def test_a_step_that_does_not_pass(steps: tuple[Step, ...], verdict: ValidationV
     [
         (1, FAIL, "command: it says that the hardware failed (exit code 1)"),
         (2, UNKNOWN, "command: it ended with exit code 2"),
-        (127, UNKNOWN, "command: it: command not found; the image needs it"),
+        (127, UNKNOWN, "command: the image lacks it, or cannot execute it (exit code 127)"),
         (137, UNKNOWN, "command: it ended with exit code 137"),
     ],
 )
@@ -312,10 +313,11 @@ def test_random_bytes_raise_nothing(output: bytes, text: str, code: int) -> None
         ("facts", 0, '<?xml version="1.0"?><nvidia_smi_log>' + "<gpu>" * 20_000 + "</nvidia_smi_log>"),
         ("dcgm", 0, "{" + '"a":[' * 200_000),
         ("dcgm", 0, '{"DCGM Diagnostic": ' + "9" * 100_000 + "}"),
+        ("nccl", 0, "# Avg bus bandwidth : 1" + " " * 100_000 + "x"),
     ],
-    ids=["deep XML", "deep JSON", "a long number"],
+    ids=["deep XML", "deep JSON", "a long number", "a long line"],
 )
 def test_a_hostile_document_raises_nothing(step: Step) -> None:
-    steps = (step,) if step[0] == "facts" else (STEPS[0], step)
+    steps = (*STEPS[: ["facts", "dcgm", "nccl"].index(step[0])], step)
 
     assert read(*steps).verdict is UNKNOWN
