@@ -169,14 +169,14 @@ class ValidationClient:
         found = self._client.list_pages(self._jobs, seen_job, {"labelSelector": selector}).items
         return [job for job in found if job is not None]
 
-    def create(self, order: Order) -> SeenJob:
+    def create(self, order: Order, timeout_seconds: float | None = None) -> SeenJob:
         """Create the Job of an attempt, or adopt the one that an earlier call made.
 
-        Raises KubeConflict if another Job has the name.
+        Nothing is sent after ``timeout_seconds``. Raises KubeConflict if another Job has the name.
         """
         body = job_body(order, self._settings, self._instance)
         try:
-            made = self._client.create(self._jobs, body)
+            made = self._client.create(self._jobs, body, timeout_seconds)
         except KubeConflict as conflict:
             try:
                 made = self._client.get(
@@ -191,12 +191,16 @@ class ValidationClient:
             raise KubeError(f"the API server altered the Job {job_name(order.attempt)}: its labels are gone")
         return job
 
-    def delete(self, job: SeenJob) -> None:
-        """Delete this Job and its pod; nothing if the Job is gone, or another one has its name."""
+    def delete(self, job: SeenJob, timeout_seconds: float | None = None) -> None:
+        """Delete this Job and its pod; nothing if the Job is gone, or another one has its name.
+
+        Nothing is sent after ``timeout_seconds``.
+        """
+        path = jobs_path(self._settings.validation_namespace, job.name)
         # The API's default for Jobs leaves the pods running.
         options = {"preconditions": {"uid": job.uid}, "propagationPolicy": "Background"}
         try:
-            self._client.delete(jobs_path(self._settings.validation_namespace, job.name), options)
+            self._client.delete(path, options, timeout_seconds)
         except (KubeNotFound, KubeConflict):
             return
 

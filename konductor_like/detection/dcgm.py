@@ -100,8 +100,6 @@ def read_diag(output: str, exit_code: int, level: int, gpus: int) -> ValidationR
 
     ``output`` is what the command printed, warnings before the JSON included. It raises nothing.
     """
-    if exit_code in {126, 127}:
-        return unknown(f"dcgm: {exit_words(exit_code, 'dcgmi')}")
     try:
         root, major = _document(output)
         results = list(_results(root, major))

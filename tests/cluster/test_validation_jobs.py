@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from konductor_like.cluster import pods as pods_module
 from konductor_like.cluster.api.client import KubeClient, ServerDryRunClient, jobs_path
 from konductor_like.cluster.api.errors import (
     KubeBadAnswer,
@@ -16,6 +17,7 @@ from konductor_like.cluster.api.errors import (
     KubeError,
     KubeForbidden,
     KubeNotFound,
+    KubeTimeout,
 )
 from konductor_like.cluster.pods import gpu_users
 from konductor_like.cluster.validation_jobs import (
@@ -204,6 +206,17 @@ def test_a_list_that_is_none_is_an_error_and_no_empty_list(
         client.jobs()
 
 
+def test_a_write_whose_time_is_over_is_not_sent(cluster: KubernetesServer, client: ValidationClient) -> None:
+    job = client.create(order(cluster))
+    cluster.clear_calls()
+
+    with pytest.raises(KubeTimeout, match="before the request was sent"):
+        client.create(order(cluster, "b"), -1.0)
+    with pytest.raises(KubeTimeout, match="before the request was sent"):
+        client.delete(job, -1.0)
+    assert cluster.calls() == []
+
+
 # Run
 
 
@@ -272,6 +285,20 @@ def test_a_pod_that_the_job_does_not_own_is_not_its_pod(
     forged["metadata"]["ownerReferences"][0]["controller"] = True
     cluster.put_pod(forged)
     assert pod_of(client).name == "forged"
+
+
+def test_of_several_pods_the_newest_counts(
+    cluster: KubernetesServer, client: ValidationClient, time: Clock
+) -> None:
+    client.create(order(cluster))
+    name = pod_of(client).name
+    [first] = cluster.objects("pods", NAMESPACE)
+    for other, hours in (("a", -1), ("z", -2)):
+        at = (time.now + timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = {**first["metadata"], "name": other, "uid": other, "creationTimestamp": at}
+        cluster.put_pod({**first, "metadata": metadata})
+
+    assert pod_of(client).name == name
 
 
 def test_a_log_that_the_kubelet_does_not_give_is_an_error(
@@ -411,6 +438,23 @@ def test_a_refused_pod_says_why_and_comes_once_it_is_admitted(
     assert refusal.startswith(f'pods "{job.name}-{job.uid[:5]}" is forbidden: {words}')
     assert why_waiting(None, job, refusal=refusal) == f"the API server refuses its pod ({refusal})"
     assert pod_of(client).phase == "Running"
+
+
+def test_only_the_latest_refusal_of_this_job_is_told(
+    cluster: KubernetesServer, client: ValidationClient, time: Clock
+) -> None:
+    cluster.put("resourcequotas", quota(gpus="4"))
+    jobs = [client.create(order(cluster, attempt)) for attempt in ("a", "b", "c")]
+    told = [client.refusal(job) for job in jobs]
+    [event] = [each for each in cluster.objects("events", NAMESPACE) if each["message"].endswith(told[1])]
+    for name, reason, hours in (("older", "FailedCreate", -1), ("other", "SuccessfulCreate", 1)):
+        at = (time.now + timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = {"namespace": NAMESPACE, "name": name}
+        further = {"metadata": metadata, "reason": reason, "message": name, "lastTimestamp": at}
+        cluster.put("events", {**event, **further})
+
+    assert [text.split('"')[1].rpartition("-")[0] for text in told] == [job.name for job in jobs]
+    assert client.refusal(jobs[1]) == told[1]
 
 
 def test_without_the_right_to_read_events_nothing_more_is_said(
@@ -561,6 +605,16 @@ def test_an_answer_that_is_malformed_or_cut_off_does_not_pass_as_free(
     cluster.mishaps.add(Mishap(200, f'{{"kind":"PodList","metadata":{{}},"items":[{items}{end}', JSON))
 
     with pytest.raises(KubeBadAnswer):
+        gpu_users(kube, "gpu-1", NAMESPACE)
+
+
+def test_pods_that_are_too_large_to_read_do_not_pass_as_none(
+    cluster: KubernetesServer, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods_module, "POD_BYTES", 1000)
+    cluster.put_pod(pod("large", space="ml") | {"data": "x" * 200_000})
+
+    with pytest.raises(KubeBadAnswer, match="cannot list the pods of gpu-1"):
         gpu_users(kube, "gpu-1", NAMESPACE)
 
 

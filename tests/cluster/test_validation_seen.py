@@ -159,6 +159,18 @@ def test_a_job_has_ended_only_by_its_last_condition(
     assert (job.complete, job.failed, job.finished) == (complete, failed, complete or bool(failed))
 
 
+def test_a_job_tells_that_it_is_held_back_or_being_deleted() -> None:
+    deleting, held = raw_job(deletionTimestamp="2026-03-04T12:00:00Z"), raw_job()
+    held["spec"]["suspend"] = True
+    jobs = [job for job in map(seen_job, (raw_job(), deleting, held)) if job]
+
+    assert [(job.suspended, job.deleting) for job in jobs] == [
+        (False, False),
+        (False, True),
+        (True, False),
+    ]
+
+
 @pytest.mark.parametrize("meta", [{"labels": {}}, {"labels": None}, {"uid": ""}, {"name": ""}])
 def test_a_job_without_attempt_or_identity_is_none_of_ours(meta: dict[str, Any]) -> None:
     assert seen_job(raw_job(**meta)) is None

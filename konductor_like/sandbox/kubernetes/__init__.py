@@ -2,9 +2,9 @@
 
 Jobs get pods, a scheduler places them, and tests say what the pods do. Other kinds that the manifests contain
 can be created, applied and read, but nothing acts on them. The contract suite (``tests/contract``) states
-what the API does; a real API server has passed that suite too. The stand-in lacks pods of other owners, YAML,
-protobuf, Events of ``events.k8s.io``, finalizers, and server-side apply by several managers. Whoever starts
-it may pass a schema and an admission check.
+what the API does; a real API server has passed that suite too, but not yet its part about Jobs. The stand-in
+lacks pods of other owners, YAML, protobuf, Events of ``events.k8s.io``, finalizers, and server-side apply by
+several managers. Whoever starts it may pass a schema and an admission check.
 """
 
 from konductor_like.sandbox.kubernetes.access import Denial, Review, Rule
