@@ -27,6 +27,7 @@ from konductor_like.cluster.validation_seen import (
 )
 from konductor_like.model.nodes import TAINT_KEY
 from konductor_like.model.text import excerpt
+from konductor_like.model.validation import DEADLINES_SECONDS
 from konductor_like.settings import Settings
 
 MANAGED_BY_LABEL, MANAGED_BY = "app.kubernetes.io/managed-by", "konductor-like"
@@ -36,8 +37,6 @@ PRIORITY_CLASS = "konductor-like-validation"
 """The PriorityClass of ``manifests/validation.yaml``: below all, so that any other pod displaces ours."""
 CONTAINER = "validation"
 GPU_RESOURCE = "nvidia.com/gpu"
-DEADLINE_SECONDS = {2: 1800, 3: 3600, 4: 10_800}
-"""Seconds from a Job's start to its end by level, with the wait for the GPUs and for the image."""
 _GRACE_SECONDS = 5
 """A gang of pods that displaces several of ours waits for all of them."""
 _JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
@@ -77,7 +76,7 @@ def job_body(order: Order, settings: Settings, instance: str) -> JsonObject:
         },
         "spec": {
             "backoffLimit": 0,  # one attempt is one pod
-            "activeDeadlineSeconds": DEADLINE_SECONDS[order.level],
+            "activeDeadlineSeconds": DEADLINES_SECONDS[order.level],
             # No ttlSecondsAfterFinished: the Job must stay until its result is on the record.
             "template": {"metadata": {"labels": labels}, "spec": _pod_spec(order, settings)},
         },

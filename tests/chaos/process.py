@@ -28,7 +28,12 @@ from konductor_like.controller.loop.reconciler import Reconciler
 from konductor_like.controller.reading.poller import Delivery
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.report import Report
-from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, LeadershipFactory, _notes
+from konductor_like.controller.wiring import (
+    WRITE_PATIENCE_SECONDS,
+    LeadershipFactory,
+    _notes,
+    _validation_ports,
+)
 from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.settings import Settings
 from tests.chaos import wire
@@ -219,6 +224,7 @@ class Process:
             report=Report(metrics, fleet_event=self._tell),
             fleet_event=self._tell,
             identity=identity,
+            validations=_validation_ports(settings, self._kube, NAMESPACE, decode, self.lease),
             operator_controls=OperatorControls(
                 lambda: read_controls(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,
@@ -331,6 +337,8 @@ class Process:
             self._world.traffic.pause_here(self)
         if not self._ended.is_set():
             self._reconcile_now([])
+        if not self._ended.is_set() and self._leadership._validations is not None:
+            self._leadership._validations.round()
         if self._ended.is_set():
             self._leave()
 
@@ -369,6 +377,8 @@ class Process:
         self._leadership._inbox = inbox  # type: ignore[assignment]  # reconciles a delivery at once
         for loop in self._leadership.pollers.values():
             loop._deliver = inbox.put
+        if (worker := self._leadership._validations) is not None:
+            worker._clock = self._world.clock.seconds
         if "warmup" in self._leadership.pollers:  # it pauses for as long as its queries take
             self._leadership.pollers["warmup"]._reader._clock = self._world.clock.seconds  # type: ignore[attr-defined]  # its own
 

@@ -115,7 +115,7 @@ class Cluster:
         self._asked("jobs")
         return list(self.existing.values())
 
-    def create(self, order: Order) -> SeenJob:
+    def create(self, order: Order, _timeout_seconds: float) -> SeenJob:
         self._asked("create")
         return self.add(order.attempt, order.node, order.node_uid)
 
@@ -124,7 +124,7 @@ class Cluster:
         self.existing[attempt] = job
         return job
 
-    def delete(self, job: SeenJob) -> None:
+    def delete(self, job: SeenJob, _timeout_seconds: float) -> None:
         self._asked("delete")
         self.existing.pop(job.attempt, None)
 

@@ -151,7 +151,8 @@ class Site:
         self.loki = LokiServer(now_ns=lambda: self.clock.true_ns)
         policy: dict[str, Any] = {"admission": Policy(DOCS)} if admitted else {}
         self.kube = KubernetesServer(clock=self.clock.moment, nodes=nodes, **policy)
-        self._token = self.kube.access.add_user(CONTROLLER, rules_of(DOCS))
+        docs = [*DOCS, *(documents("validation.yaml") if self.settings.validation_image else ())]
+        self._token = self.kube.access.add_user(CONTROLLER, rules_of(docs))
         self.kube.create_namespace(NAMESPACE)
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))
         self._decode = node_decoder(self.settings)

@@ -102,6 +102,8 @@ class Validations(SideThread):
         self._memory = _Memory()
         self._seen: ValidationJobs | None = None
         self._looked_for_orphans = float("-inf")
+        self._has_jobs = False
+        """Whether Jobs existed when they were last listed."""
         self._logged = ""
 
     def seen(self) -> ValidationJobs | None:
@@ -120,7 +122,7 @@ class Validations(SideThread):
             self._metrics.validations.labels(stage.value).set(count)
         is_due = self._clock() - self._looked_for_orphans >= ORPHANS_SECONDS
         problem, reports = "", dict[str, JobReport]()
-        if running or is_due or self._memory.results:
+        if running or is_due or self._has_jobs:
             try:
                 reports = self._reconcile(running)
                 self._looked_for_orphans = self._clock()
@@ -149,6 +151,7 @@ class Validations(SideThread):
 
     def _reconcile(self, running: Mapping[str, tuple[NodeState, Validation]]) -> dict[str, JobReport]:
         jobs = {job.attempt: job for job in self._ports.jobs.jobs()}
+        self._has_jobs = bool(jobs)
         self._delete_orphans(job for attempt, job in jobs.items() if attempt not in running)
         memory = self._memory
         memory.results = {each: result for each, result in memory.results.items() if each in running}
@@ -173,8 +176,7 @@ class Validations(SideThread):
                 is_wanted = validation is not None and validation.stage is ValidationStage.RUNNING
                 if state.record_problem or (is_wanted and validation and validation.attempt == job.attempt):
                     continue
-            self._ports.deadline.budget_seconds()
-            self._ports.jobs.delete(job)
+            self._ports.jobs.delete(job, self._ports.deadline.budget_seconds())
             logs.info(f"node {job.node}: deleted the Job {job.name}, which no record asks for", node=job.node)
 
     def _report(self, state: NodeState, validation: Validation, job: SeenJob | None) -> JobReport:
@@ -189,7 +191,7 @@ class Validations(SideThread):
         return self._look_at(job, state, validation)
 
     def _create(self, state: NodeState, validation: Validation) -> JobReport:
-        self._ports.deadline.budget_seconds()
+        timeout_seconds = self._ports.deadline.budget_seconds()
         order = Order(
             validation.attempt,
             state.name,
@@ -198,7 +200,7 @@ class Validations(SideThread):
             validation.expected_gpus,
         )
         try:
-            job = self._ports.jobs.create(order)
+            job = self._ports.jobs.create(order, timeout_seconds)
         except (KubeInvalid, KubeConflict) as error:
             return JobReport("", f"its Job is refused: {error}", refused=True)
         except KubeForbidden as error:
