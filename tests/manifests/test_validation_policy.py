@@ -44,10 +44,10 @@ def test_the_controllers_own_job_is_allowed(settings: dict[str, Any]) -> None:
     assert refusal(job(**settings)) == ""
 
 
-def term(pod: Pod) -> dict[str, Any]:
-    found: dict[str, Any] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
+def terms(pod: Pod) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pod["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"]
     return found
 
 
@@ -94,9 +94,9 @@ CASES: dict[str, tuple[Callable[[Pod], object], str]] = {
     "preempting": (lambda pod: pod.update(preemptionPolicy="PreemptLowerPriority"), "PriorityClass"),
     "past the scheduler": (lambda pod: pod.update(nodeName="gpu-1"), "one node"),
     "anywhere": (lambda pod: pod.pop("affinity"), "one node"),
-    "a choice of terms": (lambda pod: term(pod).append(BY_LABEL), "one node"),
-    "on two nodes": (lambda pod: term(pod).__setitem__(0, ON_TWO), "one node"),
-    "by label only": (lambda pod: term(pod).__setitem__(0, BY_LABEL), "one node"),
+    "a choice of terms": (lambda pod: terms(pod).append(BY_LABEL), "one node"),
+    "on two nodes": (lambda pod: terms(pod).__setitem__(0, ON_TWO), "one node"),
+    "by label only": (lambda pod: terms(pod).__setitem__(0, BY_LABEL), "one node"),
 }
 
 
