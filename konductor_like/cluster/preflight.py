@@ -8,7 +8,7 @@ the controller goes on, and a missing permission shows as the error of a later r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 
@@ -17,11 +17,15 @@ from konductor_like.cluster.api.errors import KubeConfigError, KubeConflict, Kub
 from konductor_like.cluster.api.transport import JsonObject
 from konductor_like.cluster.events import NAMESPACE as EVENTS_NAMESPACE
 from konductor_like.cluster.published import Published
+from konductor_like.cluster.validation_jobs import PRIORITY_CLASS
 from konductor_like.settings import Settings
 
 LEASES = "coordination.k8s.io"
 ACCOUNT = "konductor-like"
 """The name of the controller's ServiceAccount, and of its namespace in the manifests."""
+VALIDATION_POLICY = "konductor-like-validation"
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""The label with a Namespace's name, which the API server writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,59 @@ def optional_permissions(settings: Settings | Published | None) -> tuple[Permiss
 
     None stands for settings that are not known.
     """
+    tests = settings is not None and _validates(settings)
     optional = {
-        Permission("list", "pods"): settings is None or settings.ask_for_pods,
+        # A validation begins only if no pod uses the node's GPUs.
+        Permission("list", "pods"): settings is None or settings.ask_for_pods or tests,
         Permission("list", "resourceslices", "resource.k8s.io"): True,
         Permission("patch", "nodes/status"): settings is not None and settings.node_condition,
         Permission("create", "events"): settings is not None and settings.job_events,
     }
-    return tuple(each for each, is_on in optional.items() if is_on)
+    found = tuple(each for each, is_on in optional.items() if is_on)
+    return (*found, *validation_permissions(settings)) if settings and tests else found
+
+
+def _validates(settings: Settings | Published) -> bool:
+    return bool(settings.policy.validates if isinstance(settings, Published) else settings.validation_image)
+
+
+def validation_permissions(settings: Settings | Published) -> tuple[Permission, ...]:
+    """Return what validations need in the namespace of their Jobs."""
+    namespace = settings.validation_namespace
+    return (
+        *(Permission(verb, "jobs", "batch", namespace) for verb in ("create", "get", "list", "delete")),
+        Permission("list", "pods", namespace=namespace),
+        Permission("get", "pods/log", namespace=namespace),
+        Permission("list", "events", namespace=namespace),
+    )
+
+
+def validation_lacks(client: ReadOnlyKubeClient, settings: Settings | Published | None) -> Iterator[str]:
+    """Yield what validations lack besides rights, in words; nothing if there are no validations.
+
+    An object that the caller may not read is not known to be missing. Raises a KubeError if the server cannot
+    be asked.
+    """
+    if settings is None or not _validates(settings):
+        return
+    namespace = settings.validation_namespace
+    if _read(client, namespace_path(namespace)) is None:
+        yield f"the namespace {namespace} does not exist"
+    found = _read(client, f"/apis/scheduling.k8s.io/v1/priorityclasses/{PRIORITY_CLASS}")
+    if found is None:
+        yield f"the PriorityClass {PRIORITY_CLASS} does not exist"
+    elif found and found.get("preemptionPolicy") != "Never":
+        yield f"the PriorityClass {PRIORITY_CLASS} may preempt, so the API server refuses the tests' pods"
+
+
+def _read(client: ReadOnlyKubeClient, path: str) -> JsonObject | None:
+    """Return the object; None if it does not exist, and an empty one if the caller may not read it."""
+    try:
+        return client.get(path)
+    except KubeNotFound:
+        return None
+    except KubeForbidden:
+        return {}
 
 
 def all_permissions(
@@ -127,13 +177,19 @@ def account_of(namespace: str) -> str:
     return f"system:serviceaccount:{namespace}:{ACCOUNT}"
 
 
-def admission_objects(namespace: str = ACCOUNT) -> dict[str, tuple[JsonObject, JsonObject]]:
+def admission_objects(
+    namespace: str = ACCOUNT, settings: Published | None = None
+) -> dict[str, tuple[JsonObject, JsonObject]]:
     """Return the admission policies for the account in this namespace, each with its binding, by name.
 
-    They are those of the manifests; ``python -m tools.manifests.embed`` copies them.
+    They are those of the manifests; ``python -m tools.manifests.embed`` copies them. With ``settings``, the
+    policy of validations is about the namespace of their Jobs.
     """
     text = (files(__package__) / "admission.json").read_text("utf-8")
     found = json.loads(text.replace(account_of(ACCOUNT), account_of(namespace)))
+    if settings is not None:
+        constraints = found[VALIDATION_POLICY][0]["spec"]["matchConstraints"]
+        constraints["namespaceSelector"]["matchLabels"] = {NAME_LABEL: settings.validation_namespace}
     return {name: (policy, binding) for name, (policy, binding) in found.items()}
 
 
@@ -142,6 +198,7 @@ def policy_names(settings: Published | None) -> tuple[str, ...]:
     optional = {
         "konductor-like-node-condition": settings is not None and settings.node_condition,
         "konductor-like-job-events": settings is not None and settings.job_events,
+        VALIDATION_POLICY: settings is not None and _validates(settings),
     }
     return (ACCOUNT, *(name for name, is_on in optional.items() if is_on))
 

@@ -40,6 +40,7 @@ _LATER: Mapping[str, type] = {
     "job_events": bool,
     "node_condition": str,
     "recovery_node_selector": str,
+    "validation_namespace": str,
 }
 """Settings that ``doctor`` needs; a controller of an earlier version does not publish them."""
 LOKI_NAMES = ("kernel_selector", "extra_matchers", "node_label", "namespace_label")
@@ -75,6 +76,7 @@ class Published:
     job_events: bool = False
     node_condition: str = ""
     recovery_node_selector: str = ""
+    validation_namespace: str = "konductor-like-validation"
     kernel_selector: str = ""
     """Empty if the settings of ``LOKI_NAMES`` are not known."""
     extra_matchers: str = ""

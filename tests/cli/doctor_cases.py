@@ -27,6 +27,7 @@ from tests.cli.doctor_damages import (
     SELECTING_NONE,
     THIRD,
     UNWRITTEN,
+    VALIDATION_POLICY,
     account_without,
     binding_with,
     both,
@@ -43,11 +44,20 @@ from tests.cli.doctor_damages import (
     put,
     remove,
     selecting_few,
+    validations,
     warned,
 )
 from tests.cli.doctor_log_cases import LOG_CASES
 from tests.cli.doctor_site import GPU_NODES, deployment
-from tools.manifests.manifests import documents
+from tools.manifests.manifests import documents, only
+
+VALIDATION_NAME = "konductor-like-validation"
+POLICY_OF_VALIDATIONS = only(documents("validation.yaml"), "ValidatingAdmissionPolicy")
+PREEMPTING = {
+    "metadata": {"name": VALIDATION_NAME},
+    "preemptionPolicy": "PreemptLowerPriority",
+    "value": -1000,
+}
 
 CASES = [
     broken("the API server is down", kube(lambda kube: kube.stop()), "API server", "cannot be reached"),
@@ -257,6 +267,39 @@ CASES = [
         both(optional_parts("TrainyGPUFaulty"), remove(EVENTS_POLICY)),
         "admission policy",
         "no ValidatingAdmissionPolicy konductor-like-job-events",
+    ),
+    broken(
+        "the policy for validations is missing",
+        both(validations(), remove(VALIDATION_POLICY)),
+        "admission policy",
+        "no ValidatingAdmissionPolicy konductor-like-validation",
+    ),
+    broken(
+        "the policy for validations is about another namespace",
+        both(validations("tests"), put(VALIDATION_POLICY, POLICY_OF_VALIDATIONS)),
+        "admission policy",
+        "the policy konductor-like-validation differs from the manifest in matchConstraints",
+    ),
+    broken(
+        "the namespace and the PriorityClass of validations are missing",
+        both(validations(), remove(f"namespaces/{VALIDATION_NAME}", f"priorityclasses/{VALIDATION_NAME}")),
+        "account",
+        "the namespace konductor-like-validation does not exist, and the PriorityClass konductor-like-val",
+    ),
+    broken(
+        "the PriorityClass of validations preempts",
+        both(validations(), put(f"priorityclasses/{VALIDATION_NAME}", PREEMPTING)),
+        "account",
+        "the PriorityClass konductor-like-validation may preempt",
+    ),
+    *(
+        broken(
+            f"the account may not {verb} {resource} for validations",
+            both(validations(), account_without((verb, resource))),
+            "account",
+            f"{verb} {resource} in namespace konductor-like-validation",
+        )
+        for verb, resource in (("create", "jobs"), ("list", "pods"), ("get", "pods/log"), ("list", "events"))
     ),
     broken(
         "the controller has other matchers, and started seconds ago",

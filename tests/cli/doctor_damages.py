@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -156,6 +156,32 @@ def optional_parts(condition: str) -> Damage:
     return damage
 
 
+def validations(namespace: str = "konductor-like-validation") -> Damage:
+    """Return the change of a site that switches validations on."""
+
+    def damage(site: Site) -> None:
+        site.policy = replace(site.policy, validates=True)
+        site.settings = {**site.settings, "validation_namespace": namespace}
+        docs = renamed(documents("validation.yaml"), namespace)
+        site.account += rules_of(docs)
+        kinds = {**POLICY_KINDS, "namespaces": "Namespace", "priorityclasses": "PriorityClass"}
+        for table, kind in kinds.items():
+            each = only(docs, kind)
+            site.objects[f"{table}/{each['metadata']['name']}"] = each
+
+    return damage
+
+
+def renamed(docs: list[dict[str, Any]], namespace: str) -> list[dict[str, Any]]:
+    """Return the manifest of validations for another namespace, as the chart renders it."""
+    text = json.dumps(docs)
+    for name in ("namespace", "kubernetes.io/metadata.name"):
+        text = text.replace(f'"{name}": "konductor-like-validation"', f'"{name}": "{namespace}"')
+    found: list[dict[str, Any]] = json.loads(text)
+    only(found, "Namespace")["metadata"]["name"] = namespace
+    return found
+
+
 def deny_taints(server: Any) -> None:
     """Let a webhook of somebody else deny every taint, after the policies."""
     _deny(server, "taints", first=False)
@@ -221,4 +247,5 @@ MAX_STREAMS = {"recent_names": {THIRD: None}, "unheard": frozenset({THIRD})}
 POD_RULES = [
     {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"], "scope": "*"}
 ]
+VALIDATION_POLICY = f"{POLICY}-validation"
 CONDITION_POLICY, EVENTS_POLICY = f"{POLICY}-node-condition", f"{POLICY}-job-events"

@@ -28,6 +28,7 @@ from tests.cli.doctor_damages import (
     policy_with,
     selecting_few,
     succeeded,
+    validations,
 )
 from tests.cli.doctor_site import GPU_NODES, Site
 from tests.cli.test_doctor import by_name
@@ -159,6 +160,21 @@ def test_the_policies_of_optional_parts_are_tried_too(condition: str, facts: Cal
         "konductor-like-job-events",
     }
     assert all(f"ValidatingAdmissionPolicy '{name}'" in text for name, text in refusals.items())
+
+
+@pytest.mark.parametrize("namespace", ["konductor-like-validation", "tests"])
+def test_the_policy_of_validations_is_tried_in_the_namespace_of_their_jobs(
+    namespace: str, facts: Callable[[Site], Facts]
+) -> None:
+    site = Site()
+    validations(namespace)(site)
+
+    found = facts(site)
+
+    links = by_name(checkup(found))
+    assert (links["admission policy"].state, links["account"].state) == (State.OK, State.OK), links
+    said = seen(found.acting).refusals["konductor-like-validation"]
+    assert "ValidatingAdmissionPolicy 'konductor-like-validation'" in said
 
 
 def test_a_condition_that_the_policy_does_not_list_is_broken(facts: Callable[[Site], Facts]) -> None:

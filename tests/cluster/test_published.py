@@ -45,6 +45,7 @@ PUBLISHED_NAMES = {
     "watched_namespaces",
     "node_condition",
     "recovery_node_selector",
+    "validation_namespace",
     *LOKI_NAMES,
 }
 """The settings whose text every reader of the Lease may see."""
@@ -80,10 +81,47 @@ def test_the_settings_survive_the_lease(settings: Published) -> None:
     assert decode_settings(encode_settings(settings)) == (settings, None)
 
 
+def test_the_settings_of_validations_survive_the_lease() -> None:
+    ours = of(
+        Settings(
+            validation_image="registry.example.com/secret:4",
+            validation_command="secret",
+            validation_level=3,
+            validation_namespace="tests",
+            recovery_node_selector="pool=a",
+            return_by="validated",
+            recovery="rehearse",
+        )
+    )
+
+    found, problem = decode_settings(encode_settings(ours))
+
+    assert (found, problem) == (ours, None)
+    assert found is not None
+    assert (found.validation_namespace, found.recovery_node_selector) == ("tests", "pool=a")
+    policy = found.policy
+    assert (policy.validates, policy.returns_by_validation, policy.rehearses) == (True, True, True)
+    assert policy.validation_level == 3
+    assert "secret" not in encode_settings(ours)
+
+
 def test_settings_of_a_controller_that_publishes_fewer_are_known_all_the_same() -> None:
-    found = json.loads(encode_settings(of(Settings(node_condition="Broken"))))
+    ours = Settings(
+        node_condition="Broken",
+        recovery_node_selector="pool=a",
+        validation_image="dcgm:4",
+        validation_namespace="tests",
+        validation_level=4,
+        return_by="validated",
+        recovery="rehearse",
+    )
+    found = json.loads(encode_settings(of(ours)))
     for name in ("poll_interval_seconds", "ask_for_pods", "job_events", "node_condition"):
         del found[name]
+    for name in ("recovery_node_selector", "validation_namespace"):
+        del found[name]
+    for name in ("validates", "returns_by_validation", "rehearses", "validation_level"):
+        del found["policy"][name]
 
     assert decode_settings(json.dumps(found)) == (of(Settings()), None)
 

@@ -142,6 +142,11 @@ def test_the_lease_gets_the_name_of_the_pod() -> None:
             "create secret generic konductor-like-slack --from-file=url",
         ),
         ("notify_webhook_file", {"secret": {"secretName": "konductor-like-webhook", "optional": True}}, ""),
+        (
+            "recovery_file",
+            {"configMap": {"name": "konductor-like-recovery", "optional": True}},
+            "create configmap konductor-like-recovery --from-file=recovery.yaml",
+        ),
     ],
 )
 def test_a_file_of_the_users_comes_from_an_optional_volume(
@@ -154,7 +159,7 @@ def test_a_file_of_the_users_comes_from_an_optional_volume(
     [mount] = [each for each in CONTAINER["volumeMounts"] if each["mountPath"] == str(file.parent)]
     [volume] = [each for each in POD["volumes"] if each["name"] == mount["name"]]
 
-    assert len(given) == len(CONTAINER["volumeMounts"]) == len(POD["volumes"]) == 3
+    assert len(given) == len(CONTAINER["volumeMounts"]) == len(POD["volumes"]) == 4
     assert mount["readOnly"]
     assert "subPath" not in mount  # such a file would never be updated
     assert volume == {"name": mount["name"], **source}

@@ -20,6 +20,7 @@ from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.sandbox.kubernetes import Review
 from konductor_like.settings import Settings
+from konductor_like.switches import Switches, read_switches
 from tests.manifests.policy import Policy
 from tests.manifests.schema import problems
 from tests.manifests.test_guides import GUIDES, INSTALL, blocks
@@ -98,6 +99,7 @@ def test_each_optional_value_adds_the_objects_of_its_manifest_and_no_other() -> 
         if key not in keyed(rendered("default"))
     }
     del added["ConfigMap", "konductor-like", "konductor-like-rules"]
+    del added["ConfigMap", "konductor-like", "konductor-like-recovery"]
     if DASHBOARD.exists():
         [dashboard] = added.pop(("ConfigMap", "konductor-like", "konductor-like-dashboard"))["data"].values()
         assert dashboard == DASHBOARD.read_text("utf-8")
@@ -135,7 +137,7 @@ def test_the_values_reach_the_pods() -> None:
     assert [each["key"] for each in controller["tolerations"]][-1] == "nvidia.com/gpu"
     assert len(controller["tolerations"]) == 1 + len(pod_of("default")["spec"]["tolerations"])
     assert container["env"][-1]["name"] == "HTTPS_PROXY"
-    mounts = ["rules", "notify-slack", "notify-webhook", "ca"]
+    mounts = ["rules", "notify-slack", "notify-webhook", "recovery", "ca"]
     assert [each["name"] for each in container["volumeMounts"]] == mounts
     assert [each["secret"]["secretName"] for each in controller["volumes"][1:3]] == ["slack", "webhook"]
     assert [each["name"] for each in controller["volumes"]] == mounts
@@ -192,6 +194,37 @@ def test_a_change_of_settings_restarts_the_pod_and_a_change_of_rules_does_not() 
     assert without == json.dumps(pod_of("default"))
 
 
+@pytest.mark.parametrize(
+    ("name", "switches"),
+    [("everything", Switches("validated", "rehearse")), ("renamed", Switches("reboot", "on"))],
+)
+def test_validations_and_their_switches_arrive_as_the_controller_reads_them(
+    name: str, switches: Switches, tmp_path: Path
+) -> None:
+    file = tmp_path / "recovery.yaml"
+    file.write_text(only(rendered(name), "ConfigMap", "konductor-like-recovery")["data"]["recovery.yaml"])
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in settings_of(name).items():
+            patch.setenv(variable, value)
+        read = Settings(recovery_file=file)
+
+    assert read_switches(read) == switches
+    assert read.validation_image
+    if name == "everything":
+        assert (read.validation_tolerations, read.recovery_node_selector) == (("team", "dedicated"), "pool=a")
+    else:
+        assert (read.validation_command, read.validation_level) == ("run.sh", 3)
+        assert read.validation_namespace == "gpu-tests"
+
+
+def test_by_default_there_is_no_right_and_no_setting_for_validations() -> None:
+    found = json.dumps([each for each in rendered("default") if each["kind"] != "Deployment"])
+
+    assert "VALIDATION" not in found
+    assert "validation" not in found.replace("validationActions", "").replace('"validations"', "")
+    assert '"batch"' not in found
+
+
 @pytest.mark.parametrize(("name", "changes"), [("own-rules", 2), ("everything", 1)])
 def test_the_rules_arrive_as_a_file_that_the_controller_accepts(name: str, changes: int) -> None:
     text = only(rendered(name), "ConfigMap", "konductor-like-rules")["data"]["rules.yaml"]
@@ -203,9 +236,12 @@ def test_another_namespace_is_everywhere_and_the_reader_can_stay_away() -> None:
     objects = rendered("renamed")
     text = json.dumps(objects)
 
-    assert {each["metadata"].get("namespace") for each in objects} == {None, "default", "gpu-watch"}
-    assert '"namespace": "konductor-like"' not in text
+    namespaces = {each["metadata"].get("namespace") for each in objects}
+    assert namespaces == {None, "default", "gpu-watch", "gpu-tests"}
+    assert '"namespace": "konductor-like' not in text
     assert "serviceaccount:konductor-like" not in text
+    assert only(objects, "Namespace")["metadata"]["name"] == "gpu-tests"
+    assert '"kubernetes.io/metadata.name": "gpu-tests"' in text
     assert only(objects, "Role", "konductor-like")["rules"][-1]["resourceNames"] == ["gpu-watch"]
     assert settings_of("renamed")["KONDUCTOR_EXCLUDED_NAMESPACES"] == "gpu-watch"
 

@@ -17,7 +17,7 @@ from tools.manifests.manifests import MANIFESTS, documents, only
 
 MANIFEST = MANIFESTS / "dmesg_daemonset.yaml"
 ADMISSION = Path(konductor_like.cluster.__file__).with_name("admission.json")
-POLICIES = ("controller_deployment.yaml", "node_condition.yaml", "job_events.yaml")
+POLICIES = ("controller_deployment.yaml", "node_condition.yaml", "job_events.yaml", "validation.yaml")
 HASH = "trainy.konduktor.ai/kmsg-sha256"
 
 

@@ -37,6 +37,7 @@ FIXED = {
     "KONDUCTOR_NAMESPACE",
     "KONDUCTOR_NOTIFY_SLACK_FILE",
     "KONDUCTOR_NOTIFY_WEBHOOK_FILE",
+    "KONDUCTOR_RECOVERY_FILE",
     "KONDUCTOR_RULES_FILE",
     "LOG_ENDPOINT",
 }
@@ -68,6 +69,13 @@ REFUSED: Mapping[str, str] = {
     "a misspelt part of the rules": "rules.overides.a=b",
     "a condition not in CamelCase": "nodeCondition.type=gpu-faulty",
     "names instead of objects": "imagePullSecrets={registry}",
+    "validations without an image": "validation.enabled=true",
+    "a level that dcgmi diag has and no validation": "validation.level=1",
+    "two tolerations in one": "validation.tolerations={a b}",
+    "a namespace that cannot be": "validation.namespace=Tests",
+    "a word that a switch does not know": "recovery.return=validate",
+    "returns by validations that are off": "recovery.return=validated",
+    "a rehearsal of nothing": "recovery.recovery=rehearse",
 }
 """Values that Helm must refuse, as `--set` takes them."""
 AS_TEXT = {"a text out of a setting's bounds"}

@@ -33,7 +33,13 @@ def only(docs: list[dict[str, Any]], kind: str, name: str | None = None) -> dict
     return found[0]
 
 
-OPTIONAL = ("job_events.yaml", "network_policy.yaml", "node_condition.yaml", "people_rbac.yaml")
+OPTIONAL = (
+    "job_events.yaml",
+    "network_policy.yaml",
+    "node_condition.yaml",
+    "people_rbac.yaml",
+    "validation.yaml",
+)
 """Optional manifests; their namespaces must exist."""
 MONITORING = ("prometheus_rule.yaml", "service_monitor.yaml")
 """Optional manifests with resources of the Prometheus operator."""

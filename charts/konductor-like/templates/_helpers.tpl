@@ -37,6 +37,14 @@ name, labels, and projectUrl, to which runbooks link. Without it an alert names 
 {{- end -}}
 {{- if .Values.nodeCondition.enabled }}{{ $_ := set $settings "KONDUCTOR_NODE_CONDITION" .Values.nodeCondition.type }}{{ end -}}
 {{- if .Values.jobEvents.enabled }}{{ $_ := set $settings "KONDUCTOR_JOB_EVENTS" "true" }}{{ end -}}
+{{- with .Values.validation }}{{ if .enabled -}}
+{{- $_ := set $settings "KONDUCTOR_VALIDATION_IMAGE" .image -}}
+{{- $_ := set $settings "KONDUCTOR_VALIDATION_LEVEL" (toString .level) -}}
+{{- with .command }}{{ $_ := set $settings "KONDUCTOR_VALIDATION_COMMAND" . }}{{ end -}}
+{{- with .tolerations }}{{ $_ := set $settings "KONDUCTOR_VALIDATION_TOLERATIONS" (join "," .) }}{{ end -}}
+{{- if ne .namespace "konductor-like-validation" }}{{ $_ := set $settings "KONDUCTOR_VALIDATION_NAMESPACE" .namespace }}{{ end -}}
+{{- end }}{{ end -}}
+{{- with .Values.recovery.nodeSelector }}{{ $_ := set $settings "KONDUCTOR_RECOVERY_NODE_SELECTOR" . }}{{ end -}}
 {{- range $name, $value := .Values.settings -}}
 {{- $text := toString $value -}}
 {{- if kindIs "float64" $value }}{{ if eq (floor $value) $value }}{{ $text = printf "%.0f" $value }}{{ end }}{{ end -}}

@@ -9,21 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from konductor_like.cli.doctor.link import Unseen
 from konductor_like.cli.session import ControllerReport, cluster_now
-from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, events_path, node_path
+from konductor_like.cluster.api.client import (
+    KubeClient,
+    ReadOnlyKubeClient,
+    events_path,
+    jobs_path,
+    node_path,
+)
 from konductor_like.cluster.api.errors import KubeError
 from konductor_like.cluster.api.transport import STRATEGIC_MERGE_PATCH
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.writer import NoDeadline, NodeWriter, Outcome
-from konductor_like.cluster.preflight import account_of, all_permissions, missing_permissions, policy_names
+from konductor_like.cluster.preflight import (
+    VALIDATION_POLICY,
+    account_of,
+    all_permissions,
+    missing_permissions,
+    policy_names,
+    validation_lacks,
+)
 from konductor_like.model import Change, Needs, NodeState, Verb
 
 _ELSEWHERE = "kube-public"
 """A namespace that every cluster has, and to which the controller sends no Event of its own."""
 _ROUNDS = 3
 """Attempts at the taint, because the Node may change meanwhile."""
+_Write = Callable[[KubeClient, NodeState], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +48,8 @@ class Acting:
     account: str
     missing: str = ""
     """The rights that the account does not have, in words; empty if it has all."""
+    lacks: str = ""
+    """The objects that validations lack, in words; empty if they are there, or there are no validations."""
     node: str = ""
     """The Node of the dry runs; empty if there was none, or the account may not write it."""
     refusals: Mapping[str, str] = field(default_factory=dict)
@@ -54,14 +71,15 @@ def acting(client: ReadOnlyKubeClient, lease: ControllerReport, nodes: Mapping[s
     missing = missing_permissions(api, all_permissions(namespace, name, lease.settings))
     if missing is None:
         raise Unseen(f"you may not act as {account}")
-    words = ", ".join(map(str, missing))
+    words, lacks = ", ".join(map(str, missing)), ", and ".join(validation_lacks(client, lease.settings))
     gpu_nodes = sorted((each for each in nodes.values() if each.is_gpu_node), key=lambda each: each.tainted)
     if not gpu_nodes or any(each.resource == "nodes" for each in missing):
-        return Acting(account, words)
+        return Acting(account, words, lacks)
     state = gpu_nodes[0]
-    refusals = {name: _refusal(_FORBIDDEN[name], api, state) for name in policy_names(lease.settings)}
+    forbidden: dict[str, _Write] = {**_FORBIDDEN, VALIDATION_POLICY: partial(_run_on_the_host, lease)}
+    refusals = {name: _refusal(forbidden[name], api, state) for name in policy_names(lease.settings)}
     own, label_refused = _own_taint(api, state, cluster_now(client))
-    return Acting(account, words, state.name, refusals, own, label_refused)
+    return Acting(account, words, lacks, state.name, refusals, own, label_refused)
 
 
 def _cordon(api: KubeClient, state: NodeState) -> object:
@@ -81,7 +99,20 @@ def _send_an_event(api: KubeClient, _state: NodeState) -> object:
     return api.create(events_path(_ELSEWHERE), body)
 
 
-_FORBIDDEN: Mapping[str, Callable[[KubeClient, NodeState], object]] = {
+def _run_on_the_host(lease: ControllerReport, api: KubeClient, _state: NodeState) -> object:
+    namespace = lease.settings.validation_namespace if lease.settings else ""
+    container = {"name": "doctor", "image": "none.example/none"}
+    pod = {"restartPolicy": "Never", "hostPID": True, "containers": [container]}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "konductor-like-doctor", "namespace": namespace},
+        "spec": {"suspend": True, "template": {"spec": pod}},
+    }
+    return api.create(jobs_path(namespace), body)
+
+
+_FORBIDDEN: Mapping[str, _Write] = {
     "konductor-like": _cordon,
     "konductor-like-node-condition": _end_the_node,
     "konductor-like-job-events": _send_an_event,
@@ -89,7 +120,7 @@ _FORBIDDEN: Mapping[str, Callable[[KubeClient, NodeState], object]] = {
 """By policy, a write that it must deny to the controller's account."""
 
 
-def _refusal(write: Callable[[KubeClient, NodeState], object], api: KubeClient, state: NodeState) -> str:
+def _refusal(write: _Write, api: KubeClient, state: NodeState) -> str:
     try:
         write(api, state)
     except KubeError as error:

@@ -119,6 +119,9 @@ def account(facts: Facts) -> Link:
     if nodes.since is not None:
         return broken(f"it cannot follow the Nodes for {age_of(nodes.since, now)}: {nodes.error}", may)
     missing = rights.error if isinstance(acting, Unseen) else acting.missing
+    if not isinstance(acting, Unseen) and acting.lacks:
+        apply = "kubectl apply -f manifests/validation.yaml (with the chart: validation.enabled: true)"
+        return broken(f"validations cannot run: {acting.lacks}", apply)
     if missing:
         return broken(f"{account_of(lease.namespace)} may not: {missing}", may)
     checked = rights.ok or rights.since

@@ -29,7 +29,8 @@ def _checked(name: str, facts: Facts) -> Link:
     found, binding = ({**each.get("spec", {})} for each in seen(facts.policies)[name])
     lease = known(facts.controller, None)
     namespace = lease.namespace if lease else "konductor-like"
-    wanted, wanted_binding = (each["spec"] for each in admission_objects(namespace)[name])
+    settings = lease.settings if lease else None
+    wanted, wanted_binding = (each["spec"] for each in admission_objects(namespace, settings)[name])
     if not found:
         return broken(f"there is no ValidatingAdmissionPolicy {name}", APPLY)
     if not binding:
