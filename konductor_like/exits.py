@@ -14,7 +14,8 @@ class Exit(IntEnum):
     USAGE = 2
     """The command line or the configuration is wrong."""
     PARTLY = 3
-    """The command succeeded for some things and failed for others."""
+    """The command succeeded for some things and failed for others, as ``test`` if a stage did not come; with
+    ``validate --wait`` the result is unknown."""
     FOUND = 4
     """``doctor`` found a broken link; with ``--exit-code`` ``status`` found a faulty or held node, ``scan`` a
     fault."""

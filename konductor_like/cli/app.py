@@ -21,6 +21,7 @@ from konductor_like.cli.errors import print_error, print_usage_error
 from konductor_like.cli.explain import command as explain
 from konductor_like.cli.help import Command, CommandGroup, Group
 from konductor_like.cli.nodes import commands as nodes
+from konductor_like.cli.nodes.validate import validate
 from konductor_like.cli.options import DryRunCommand, Verbose
 from konductor_like.cli.output import close_quietly, harden, say
 from konductor_like.cli.status import command as status
@@ -78,6 +79,7 @@ def build() -> typer.Typer:
     app.command("taint", cls=DryRunCommand)(nodes.taint)
     app.command("ack", cls=DryRunCommand)(nodes.ack)
     app.command("test", cls=DryRunCommand)(chain_test.chain_test)
+    app.command("validate", cls=DryRunCommand)(validate)
     app.command("pause", cls=Command)(controls.pause)
     app.command("resume", cls=Command)(controls.resume)
     brake = _group(app, "brake", "Show the brake; end its cool-down by hand.")

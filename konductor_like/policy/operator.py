@@ -1,4 +1,4 @@
-"""What people do to a node with our commands: taint it for their own reason, or acknowledge its incidents.
+"""What people do to a node with our commands: taint it, acknowledge its incidents, ask for its validation.
 
 The command line calls this module. A person decides, so the brake is not asked. The record contains what the
 person did, as it contains everything else.
@@ -25,6 +25,8 @@ from konductor_like.model import (
     NodeState,
     Severity,
     Snapshot,
+    Validation,
+    ValidationStage,
     Verb,
 )
 from konductor_like.model.time import unix_ns
@@ -33,6 +35,7 @@ from konductor_like.policy.node.incidents import fold_faults
 from konductor_like.policy.node.lifecycle import Facts, Happening, become
 from konductor_like.policy.node.needs import labels_of, need_of
 from konductor_like.policy.node.release import release_part
+from konductor_like.policy.recovery.validation import wish
 from konductor_like.policy.wording import act_of, name_of
 
 OPERATOR = IncidentKey(OPERATOR_RULE, None)
@@ -142,6 +145,28 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
         message=f"{', '.join(dict.fromkeys(map(name_of, seen)))} acknowledged by {by}: {reason.rstrip('.')}.",
         incident=replace(seen[0], ack=ack),
     )
+
+
+def validate(state: NodeState, level: int, *, by: str, at: datetime) -> Change:
+    """Return the change that wishes a validation of a tainted node; it replaces the last verdict."""
+    return _with_validation(state, wish(level, by, at), at)
+
+
+def cancel_validation(state: NodeState, *, at: datetime) -> Change | None:
+    """Return the change that ends a wish or an attempt; None without either. A verdict stays."""
+    return _with_validation(state, None, at) if is_under_way(state.record.validation) else None
+
+
+def is_under_way(validation: Validation | None) -> bool:
+    """Whether a validation waits or runs."""
+    return validation is not None and validation.stage is not ValidationStage.ENDED
+
+
+def _with_validation(state: NodeState, validation: Validation | None, at: datetime) -> Change:
+    record = replace(_up_to_date(state, at), validation=validation, act=act_of(state, Verb.RECORD, at))
+    health, needs = labels_of(record, state, tainted=state.tainted)
+    suspect_taint = state.suspect_tainted and health is Health.SUSPECT
+    return Change(state.name, Verb.RECORD, record, health, needs=needs, suspect_taint=suspect_taint)
 
 
 def release_selected(

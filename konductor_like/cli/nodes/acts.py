@@ -35,7 +35,13 @@ from konductor_like.policy.node.covers import PART_COVERS_MOST
 from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.needs import fault_of, need_of_incident, unrepaired
 from konductor_like.policy.node.release import purge, release
-from konductor_like.policy.operator import acknowledge, open_to_release, operator_taint, release_selected
+from konductor_like.policy.operator import (
+    acknowledge,
+    is_under_way,
+    open_to_release,
+    operator_taint,
+    release_selected,
+)
 from konductor_like.policy.wording import name_of, why_held
 
 FAULTS_NAMED = 10
@@ -54,6 +60,13 @@ def _bus_of(gpu: str | None) -> str | None:
 
 class _Releases(NodeWrites):
     """A write that takes taints off, also of nodes whose faults nobody has repaired."""
+
+    def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
+        """See :meth:`NodeWrites.warnings`; also say that a validation ends with the taint."""
+        yield from super().warnings(before, change)
+        tested = before.record.validation
+        if tested is not None and is_under_way(tested) and not (change.record and change.record.validation):
+            yield f"its validation at level {tested.level} is cancelled"
 
     may_release: Collection[tuple[str, IncidentKey]] | None = None
     """By node and key, the faults that the person was asked about; None if they want no question."""
