@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from konductor_like.controller.side.notifier import (
     Notifier,
 )
 from konductor_like.controller.wiring import Options, open_controller
-from konductor_like.model import Change, EventReason
+from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.notify.messages import Message, text_of
 from konductor_like.notify.news import Kind, News
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
@@ -125,10 +125,12 @@ class Silent:
         self.events.append(reason)
 
 
-def notifications(*receivers: Receiver, metrics: Metrics | None = None) -> Notifications:
+def notifications(
+    *receivers: Receiver, metrics: Metrics | None = None, nodes: Mapping[str, NodeState] | None = None
+) -> Notifications:
     silent = Silent()
     webhooks = [cast("Webhook", receiver) for receiver in receivers]
-    made = Notifications(silent, silent.fleet, webhooks, metrics or Metrics())
+    made = Notifications(silent, silent.fleet, webhooks, metrics or Metrics(), lambda: nodes or {})
     for queue in made.threads:
         queue.start()
     return made
@@ -194,6 +196,25 @@ def test_a_failure_of_twenty_nodes_is_one_message_and_events_are_sent_as_before(
     [text] = receiver.texts
     assert text == "20 nodes out of service"
     assert cast("Silent", sender._events).events == [EventReason.TAINTED] * 20
+
+
+def test_a_message_has_the_failure_group_that_the_node_has_when_the_message_is_made(
+    receiver: Receiver,
+) -> None:
+    scene = Scene()
+    scene.run(xid("gpu-1"), seconds=2)
+    [change] = scene.cluster.written
+    assert change.record is not None
+    grouped = replace(change.record.incidents[0], failure_group="ml/Job/a@2026-03-04T12:00:00Z")
+    before = scene.cluster.nodes["gpu-1"]
+    after = replace(before, record=replace(change.record, incidents=(grouped,)))
+    sender = notifications(receiver, nodes={"gpu-1": after})
+
+    sender.announce(before, change)
+    close(sender)
+
+    [message] = receiver.taken
+    assert " · job ml/Job/a · " in message.headline
 
 
 def test_the_same_write_announced_again_is_sent_once(receiver: Receiver) -> None:
