@@ -275,7 +275,7 @@ def _wrong_events(life: WatchedLife, change: Change) -> Iterator[str]:
     is_controllers = (
         change.event in (EventReason.RETURNED, EventReason.REBOOTED) or change.verb is not Verb.UNTAINT
     )
-    named = re.search(r"Needs: ([a-z-]+)\.$", change.message)
+    named = re.search(r"[Nn]eeds: ([a-z-]+)(?: \([^()]+\))?\.$", change.message)
     if named and named[1] != change.needs:
         yield f"Event {change.event} names {named[1]}, the label {change.needs}"
     how = [each["how"] for each in json.loads(record or "{}").get("releases", ())][:1]
