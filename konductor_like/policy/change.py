@@ -38,7 +38,7 @@ from konductor_like.policy.fleet.brake import Admission
 from konductor_like.policy.node.covers import COVERED_BY_TIME, COVERED_LATE
 from konductor_like.policy.node.endings import end_words, is_grave, newly_ended
 from konductor_like.policy.node.gpu_counts import with_count
-from konductor_like.policy.node.health import Health, tainting, with_states
+from konductor_like.policy.node.health import Health, only_persons, tainting, with_states
 from konductor_like.policy.node.lifecycle import (
     TABLE,
     Became,
@@ -148,6 +148,7 @@ def change_of(
         suspect_taint=suspect_taint,
         event=event,
         message=message,
+        is_own_end=event is EventReason.RELEASED and only_persons(state.record),
         also=tuple(also),
         upkeep=(has_ends or is_same) and not is_urgent,
         incident=about,

@@ -89,9 +89,13 @@ class Notifications:
         self.threads = [notifier.queue for notifier in self._notifiers]
 
     def announce(self, state: NodeState, change: Change) -> None:
-        """Send the Events of an applied change, if it has any, and notify of them."""
+        """Send the Events of an applied change, if it has any, and notify of them.
+
+        The end of a person's own taint is no notification, as its begin is none.
+        """
         self._events.announce(state, change)
-        self._notify(state, change)
+        if not change.is_own_end:
+            self._notify(state, change)
 
     def fleet(self, reason: EventReason, message: str, act: str = "") -> None:
         """Send an Event about the fleet, and notify of it."""
