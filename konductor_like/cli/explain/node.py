@@ -37,9 +37,11 @@ from konductor_like.model import (
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
+from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import Health
 from konductor_like.policy.node.needs import met_words, need_in_words, unrepaired
 from konductor_like.policy.node.release import may_return
+from konductor_like.policy.recovery.guards import ENDED_BY_REBOOT, PASSING, Guard
 from konductor_like.policy.recovery.verdict import Action, follows_from
 from konductor_like.policy.wording import name_of, on_device, why_not_tainted
 
@@ -176,8 +178,14 @@ def _what_now(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Warning", [*report.warnings, stopped] if stopped else report.warnings
     yield "Rules", node.other_rules
     yield "Unknown", node.problem
-    yield "To do", report.verdict.advice
+    yield "To do", _to_do(node)
     yield "Commands", [_with_condition(command, report) for command in node.next_commands]
+
+
+def _to_do(node: NodeExplanation) -> str:
+    """Return the advice, without the words of the paragraph ``Return``."""
+    verdict = node.report.verdict
+    return "" if verdict.action is Action.WAIT else verdict.advice.removeprefix(f"{_return(node)}; ")
 
 
 def document(node: NodeExplanation) -> dict[str, Any]:
@@ -231,9 +239,31 @@ def _return(node: NodeExplanation) -> str:
     if not node.controller.policy.returns_by_reboot:
         return ""
     if report.verdict.action is Action.WAIT:
-        return report.verdict.advice
-    why = report.verdict.why_not_returned
+        hold = f"returns by itself later, {_not_before(report)}"
+        return hold if node.stays_out else report.verdict.advice
+    if after := _after_reboot(report):
+        return after
+    others = (words for guard, words in report.verdict.blockers if guard not in (Guard.HOLD, Guard.TOO_YOUNG))
+    why = next(others, node.stays_out)
     return "" if why == node.stays_out else f"does not return by itself now: {why}"
+
+
+def _after_reboot(report: NodeReport) -> str:
+    """Return that a reboot is all that the node needs to return; empty if something else keeps it out."""
+    guards = {blocker.guard for blocker in report.verdict.blockers}
+    conditions = []
+    if short := short_words(report.state):
+        guards -= {Guard.GPUS}
+        conditions.append(f"if it has all its GPUs then (now {short})")
+    if Guard.HOLD in guards:
+        conditions.append(_not_before(report))
+    if Guard.NOT_REBOOTED not in guards or guards - PASSING - ENDED_BY_REBOOT:
+        return ""
+    return ", ".join(("returns by itself after a reboot", *conditions))
+
+
+def _not_before(report: NodeReport) -> str:
+    return f"not before {stamp(report.state.record.life.hold_until)}"
 
 
 def _decided(node: NodeExplanation) -> str:

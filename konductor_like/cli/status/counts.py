@@ -12,6 +12,7 @@ from konductor_like.cli.status.node import NodeReport
 from konductor_like.cli.status.report import StatusReport
 from konductor_like.model import Severity
 from konductor_like.model.time import moment_of
+from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import WORST_FIRST, Health, marks
 from konductor_like.policy.node.needs import RANK
 from konductor_like.policy.recovery.verdict import GRAVEST_FIRST
@@ -55,7 +56,8 @@ def counts_text(report: StatusReport) -> list[tuple[Health, str]]:
     """Return ``60 faulty``, ``240 healthy (2 not rebooted, 1 cordoned)`` and so on, each with its state."""
     further: defaultdict[Health, Counter[str]] = defaultdict(Counter)
     for node in report.nodes:
-        further[node.health].update([*["not rebooted"] * node.not_rebooted, *marks(node.state)])
+        words = {"short of GPUs": bool(short_words(node.state)), "not rebooted": node.not_rebooted}
+        further[node.health].update([*(word for word, holds in words.items() if holds), *marks(node.state)])
     return [
         (health, f"{number} {health.value}{_in_brackets(further[health])}")
         for health, number in sorted(state_counts(report).items(), key=lambda each: WORST_FIRST[each[0]])
