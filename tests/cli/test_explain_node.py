@@ -28,6 +28,7 @@ from konductor_like.model import (
     Coverage,
     IncidentState,
     Life,
+    MetBy,
     NodeState,
     Quarantine,
     Release,
@@ -39,7 +40,7 @@ from konductor_like.model.attempts import Attempts
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.operator import operator_taint
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import HOLDER, NOW, RULES, SCENES, ago, ago_ns, incident, settings_of
+from tests.cli.scenes import HOLDER, NOW, OTHER_BOOT, RULES, SCENES, ago, ago_ns, incident, settings_of
 
 RUNNING = ControllerReport(
     "ns/lease", holder=HOLDER, renewed=ago(4), duration_seconds=30, attempts=Attempts(HOLDER, kept_out={})
@@ -206,6 +207,24 @@ def test_open_faults_that_taint_are_shown_first_and_the_rest_is_counted() -> Non
     assert len(faults) == FAULTS_SHOWN
     assert faults[0].startswith("xid 79 ")
     assert shown(one)["More"].startswith("2 more faults")
+
+
+def test_the_faults_of_the_same_gpu_before_the_reboot_are_shown_first() -> None:
+    here, gpu = nodes("one faulty")["gpu-1"].machine.boot_id, "0000:5d:00"
+    before = replace(incident(boot=OTHER_BOOT, seconds_ago=900), met_ns=ago_ns(600), met_by=MetBy.REBOOT)
+    other = incident("xid.95", boot=OTHER_BOOT, seconds_ago=900, state=IncidentState.RELEASED)
+    later = [incident(f"xid.{number}", gpu, boot=here) for number in range(60, 60 + FAULTS_SHOWN)]
+    now = replace(incident(boot=here), needs="inspection")
+
+    one = recorded(incidents=(*later, other, before, now))
+
+    faults = [lines[0] for label, lines in paragraphs(one) if label == "Fault"]
+    assert [line.partition(" (")[0] for line in faults[:3]] == [
+        "xid 79 on GPU 0000:9b:00",
+        "xid 79 on GPU 0000:9b:00",
+        "xid 95 on GPU 0000:9b:00",
+    ]
+    assert "first 15m ago" in faults[1]
 
 
 def test_a_word_that_is_no_rule_is_looked_up_as_a_node(cluster: Cluster, run: Run) -> None:

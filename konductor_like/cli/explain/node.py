@@ -5,7 +5,7 @@ The command runs the controller's own decision on the nodes' records to find wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -150,15 +150,7 @@ def _state(node: NodeExplanation) -> Iterator[Paragraph]:
 
 def _history(node: NodeExplanation) -> Iterator[Paragraph]:
     report, record, now = node.report, node.report.state.record, node.now
-    faults = sorted(
-        record.incidents,
-        key=lambda each: (
-            each is not report.fault,
-            each.state is IncidentState.RELEASED,
-            not each.taints,
-            -each.last_ns,
-        ),
-    )
+    faults = _in_order(record.incidents, report.fault)
     for incident in faults[:FAULTS_SHOWN]:
         yield "Fault", list(_fault(incident, now))
     if (more := len(faults) - FAULTS_SHOWN) > 0:
@@ -171,6 +163,18 @@ def _history(node: NodeExplanation) -> Iterator[Paragraph]:
     if (act := record.act) is not None:
         by = f"the controller with the rules {act.rules}" if act.rules else _writer(record) or "a person"
         yield "Last write", f"{_when(act.at, now)} by {by}, audit id {act.id}"
+
+
+def _in_order(incidents: Iterable[Incident], fault: Incident | None) -> list[Incident]:
+    """Return the incidents: the node's fault, the same one of earlier boots, its GPU's, and the others."""
+    key = fault.key if fault else None
+
+    def order(each: Incident) -> tuple[bool, bool, bool, bool, bool, int]:
+        is_of_gpu = key is not None and key.gpu is not None and each.key.gpu == key.gpu and each.taints
+        is_over = each.state is IncidentState.RELEASED
+        return each is not fault, each.key != key, not is_of_gpu, is_over, not each.taints, -each.last_ns
+
+    return sorted(incidents, key=order)
 
 
 def _what_now(node: NodeExplanation) -> Iterator[Paragraph]:
