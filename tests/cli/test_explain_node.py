@@ -116,6 +116,17 @@ def test_a_node_whose_kernel_log_is_not_read_is_not_called_healthy() -> None:
     assert page["Coverage"].startswith("unknown: its kernel log has not been read since 2026-05-06T11:53:20Z")
 
 
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        ("gpu-3", "xid 79 on GPU 0000:9b:00 is older than what a first start acts on, and taints nothing"),
+        ("gpu-4", "xid 31 on GPU 0000:9b:00 is the fault of a job's program: alone it does not taint a node"),
+    ],
+)
+def test_the_decision_says_why_a_fault_is_recorded_only(node: str, why: str) -> None:
+    assert shown(explained(node, nodes("every state")))["Decision"] == f"recorded only: {why}"
+
+
 def test_the_last_write_names_the_person() -> None:
     act, mark = Act("0a1b2c3d4e5f", ago(60)), Release(ago(60), "kim", "", ReleaseHow.RESET)
     ack = replace(incident(), ack=Ack(ago(60), "lee", "seen"))

@@ -42,7 +42,7 @@ from konductor_like.policy.node.health import Health
 from konductor_like.policy.node.needs import met_words, need_in_words, unrepaired
 from konductor_like.policy.node.release import may_return
 from konductor_like.policy.recovery.guards import ENDED_BY_REBOOT, PASSING, Guard
-from konductor_like.policy.recovery.verdict import Action, follows_from
+from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Action, follows_from
 from konductor_like.policy.wording import name_of, on_device, why_not_tainted
 
 FAULTS_SHOWN = 4
@@ -54,6 +54,13 @@ _COVERAGE = {
     CoverageState.UNKNOWN: "unknown: its kernel log stopped arriving, so later faults are not known",
     CoverageState.NOT_MEASURED: "not measured: no heartbeat of its kernel log is known",
 }
+_RECORDED = {
+    "before install": "older than what a first start acts on, and taints nothing",
+    "suspect": "suspect: alone it does not taint a node",
+    "application": "the fault of a job's program: alone it does not taint a node",
+    "info": "information: it does not taint a node",
+}
+"""Why a fault of this severity is only recorded; several may reach a threshold of the rules file."""
 _BY_SETTINGS = (SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.NOT_SELECTED)
 """The reasons for no taint that depend on the controller's settings."""
 
@@ -290,10 +297,12 @@ def _decided(node: NodeExplanation) -> str:
 
 
 def _recorded(report: NodeReport) -> str:
-    """Return that no recorded fault taints the node; empty if only old faults or warnings are left."""
+    """Return why no recorded fault taints the node; empty if only old faults or warnings are left."""
     if report.open:
-        reasons = [follows_from(each) for each in report.open]
-        return f"recorded only: {reasons[0] if all(reasons) else 'no fault reaches its threshold'}"
+        gravest = min(report.open, key=lambda each: (each is not report.fault, GRAVEST_FIRST[each.severity]))
+        kind = "before install" if gravest.before_install else gravest.severity.value
+        why = follows_from(gravest) or f"{name_of(gravest)} is {_RECORDED.get(kind, kind)}"
+        return f"recorded only: {why}"
     if report.state.record.incidents or report.warnings:
         return ""
     return "no faults recorded" + (f" up to {stamp(report.unread_since)}" if report.unread_since else "")
