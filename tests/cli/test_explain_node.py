@@ -289,6 +289,25 @@ def test_a_reset_is_the_last_command_and_waits_for_the_repair() -> None:
     assert shown(recorded())["Commands"].endswith("   (after the repair)")
 
 
+def test_while_tainting_is_paused_a_held_node_offers_the_end_of_the_pause() -> None:
+    paused, over = Controls((PAUSE,)), Controls((replace(PAUSE, until=ago(1)),))
+
+    assert (
+        explained("gpu-2", nodes("brake full"), controls=paused).next_commands[0] == "konductor-like resume"
+    )
+    assert explained("gpu-2", nodes("brake full"), controls=over).next_commands[0].endswith("brake status")
+
+
+def test_an_ignored_node_with_a_fault_is_tainted_without_its_label() -> None:
+    states = nodes("brake full") | nodes("healthy")
+    for name, is_warned in (("gpu-3", True), ("gpu-1", False)):
+        ignored = replace(states[name], opted_out=True, taints=())
+        commands = shown(explained(name, states | {name: ignored}))["Commands"]
+        assert (
+            commands.endswith("(taints the node at once, unless its faults are released first)") is is_warned
+        )
+
+
 def test_the_reset_of_a_test_waits_for_no_repair() -> None:
     faulty = nodes("one faulty")
     [fault] = faulty["gpu-1"].record.incidents

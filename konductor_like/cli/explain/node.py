@@ -38,7 +38,7 @@ from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
 from konductor_like.policy.node.gpu_counts import short_words
-from konductor_like.policy.node.health import Health
+from konductor_like.policy.node.health import Health, tainting
 from konductor_like.policy.node.needs import met_words, need_in_words, unrepaired
 from konductor_like.policy.node.release import may_return
 from konductor_like.policy.recovery.guards import ENDED_BY_REBOOT, PASSING, Guard
@@ -100,7 +100,13 @@ class NodeExplanation:
             case Health.HELD:
                 is_test = self.report.severity is Severity.TEST
                 taint = [] if is_test else [f"konductor-like taint {name} --reason '...'"]
-                return ["konductor-like brake status", *taint, reset]
+                pause = self.controller.controls.pause
+                is_paused = pause is not None and pause.holds(self.now)
+                return [
+                    "konductor-like resume" if is_paused else "konductor-like brake status",
+                    *taint,
+                    reset,
+                ]
             case Health.FAULTY:
                 return [reset]
             case Health.SUSPECT:
@@ -223,7 +229,12 @@ def document(node: NodeExplanation) -> dict[str, Any]:
 
 
 def _with_condition(command: str, report: NodeReport) -> str:
-    """Return the command; a fault must be repaired before ``reset`` releases its node."""
+    """Return the command and what to know of it.
+
+    A fault must be repaired before ``reset`` releases its node. Without its label an ignored node is tainted.
+    """
+    if command.endswith(f" {OPT_OUT_LABEL}-") and tainting(report.state.record):
+        return f"{command}   (taints the node at once, unless its faults are released first)"
     has_fault = any(not each.by_person and each.severity is not Severity.TEST for each in report.accusing)
     return f"{command}   (after the repair)" if has_fault and " reset " in command else command
 

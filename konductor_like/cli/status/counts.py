@@ -10,7 +10,7 @@ from datetime import datetime
 from konductor_like.cli.columns import count, fault_name
 from konductor_like.cli.status.node import NodeReport
 from konductor_like.cli.status.report import StatusReport
-from konductor_like.model import Severity
+from konductor_like.model import Needs, Severity
 from konductor_like.model.time import moment_of
 from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import WORST_FIRST, Health, marks
@@ -30,7 +30,7 @@ class FaultGroup:
     severity: Severity
     nodes: Sequence[NodeReport]
     needs: str
-    """The needs of its nodes, the gravest first: ``inspection, reboot``."""
+    """The needs of its nodes, the gravest first: ``inspection, reboot``; ``none`` only if none needs more."""
     since: datetime
     """When the first of these faults was seen."""
     also: int = 0
@@ -103,6 +103,7 @@ def _group(rule: str, nodes: Sequence[NodeReport]) -> FaultGroup:
     faults = [node.fault for node in nodes if node.fault is not None]
     gravest = min(faults, key=lambda fault: GRAVEST_FIRST[fault.severity])
     all_needs = {node.verdict.needs for node in nodes if node.verdict.needs is not None}
+    all_needs = all_needs - {Needs.NONE} or all_needs
     needs = ", ".join(each.value for each in sorted(all_needs, key=RANK.__getitem__, reverse=True))
     since = moment_of(min(fault.first_ns for fault in faults))
     return FaultGroup(rule, gravest.title, gravest.severity, nodes, needs, since)
