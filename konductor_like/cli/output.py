@@ -38,7 +38,7 @@ def colourful(stream: TextIO) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What the output is written to: a terminal of some width, or a pipe or file of any width."""
+    """The place of the output: a terminal of some width, or a pipe or file of any width."""
 
     width: int | None = None
     """The columns of the terminal; None for a pipe or file."""

@@ -16,7 +16,7 @@ _LINK = re.compile(r"(\()?\[([^\]]+)\]\(([^)\s#]+)\.md(?:#([^)\s]+))?\)")
 
 
 class Runbook(NamedTuple):
-    """What to do about an alert or an Event."""
+    """The runbook of an alert or an Event."""
 
     name: str
     """The alert or the Event's reason, as the documentation writes it."""

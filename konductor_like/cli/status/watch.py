@@ -68,7 +68,7 @@ def reports(
 
 
 def wait_for_change(changed: threading.Event, due: float) -> bool:
-    """Wait for a change, or until ``due`` on the monotonic clock; False if nobody reads the output any more."""
+    """Wait for a change, or until ``due`` on the monotonic clock; return False if nobody reads the output."""
     while not is_abandoned(sys.stdout):
         left = max(0.0, due - time.monotonic())
         if changed.wait(min(left, SLICE_SECONDS)) or left <= SLICE_SECONDS:
