@@ -46,7 +46,8 @@ LIVES = int(os.environ.get("KONDUCTOR_TEST_LIVES", "20"))
 STEPS = 24
 PARTS = 2
 OFFERS = re.compile(
-    r"[Rr]un diagnostics|(?<!no node )(?<!not )returns? by itself(?! any)|[Rr]eturned to service"
+    r"[Rr]un diagnostics|(?<!no node )(?<!not )returns? by itself(?! any| after a reboot)"
+    "|[Rr]eturned to service"
 )
 """Words with which a surface offers or reports a return."""
 FACT = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z|\b[\da-f]{4}:[\da-f]{2}:[\da-f]{2}\b|\bxid \d+")

@@ -5,7 +5,7 @@ The command runs the controller's own decision on the nodes' records to find wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -37,10 +37,12 @@ from konductor_like.model import (
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
-from konductor_like.policy.node.health import Health
+from konductor_like.policy.node.gpu_counts import short_words
+from konductor_like.policy.node.health import Health, tainting
 from konductor_like.policy.node.needs import met_words, need_in_words, unrepaired
 from konductor_like.policy.node.release import may_return
-from konductor_like.policy.recovery.verdict import Action, follows_from
+from konductor_like.policy.recovery.guards import ENDED_BY_REBOOT, PASSING, Guard
+from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Action, follows_from
 from konductor_like.policy.wording import name_of, on_device, why_not_tainted
 
 FAULTS_SHOWN = 4
@@ -52,6 +54,13 @@ _COVERAGE = {
     CoverageState.UNKNOWN: "unknown: its kernel log stopped arriving, so later faults are not known",
     CoverageState.NOT_MEASURED: "not measured: no heartbeat of its kernel log is known",
 }
+_RECORDED = {
+    "before install": "older than what a first start acts on, and taints nothing",
+    "suspect": "suspect: alone it does not taint a node",
+    "application": "the fault of a job's program: alone it does not taint a node",
+    "info": "information: it does not taint a node",
+}
+"""Why a fault of this severity is only recorded; several may reach a threshold of the rules file."""
 _BY_SETTINGS = (SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.NOT_SELECTED)
 """The reasons for no taint that depend on the controller's settings."""
 
@@ -91,7 +100,13 @@ class NodeExplanation:
             case Health.HELD:
                 is_test = self.report.severity is Severity.TEST
                 taint = [] if is_test else [f"konductor-like taint {name} --reason '...'"]
-                return ["konductor-like brake status", *taint, reset]
+                pause = self.controller.controls.pause
+                is_paused = pause is not None and pause.holds(self.now)
+                return [
+                    "konductor-like resume" if is_paused else "konductor-like brake status",
+                    *taint,
+                    reset,
+                ]
             case Health.FAULTY:
                 return [reset]
             case Health.SUSPECT:
@@ -148,15 +163,7 @@ def _state(node: NodeExplanation) -> Iterator[Paragraph]:
 
 def _history(node: NodeExplanation) -> Iterator[Paragraph]:
     report, record, now = node.report, node.report.state.record, node.now
-    faults = sorted(
-        record.incidents,
-        key=lambda each: (
-            each is not report.fault,
-            each.state is IncidentState.RELEASED,
-            not each.taints,
-            -each.last_ns,
-        ),
-    )
+    faults = _in_order(record.incidents, report.fault)
     for incident in faults[:FAULTS_SHOWN]:
         yield "Fault", list(_fault(incident, now))
     if (more := len(faults) - FAULTS_SHOWN) > 0:
@@ -171,13 +178,31 @@ def _history(node: NodeExplanation) -> Iterator[Paragraph]:
         yield "Last write", f"{_when(act.at, now)} by {by}, audit id {act.id}"
 
 
+def _in_order(incidents: Iterable[Incident], fault: Incident | None) -> list[Incident]:
+    """Return the incidents: the node's fault, the same one of earlier boots, its GPU's, and the others."""
+    key = fault.key if fault else None
+
+    def order(each: Incident) -> tuple[bool, bool, bool, bool, bool, int]:
+        is_of_gpu = key is not None and key.gpu is not None and each.key.gpu == key.gpu and each.taints
+        is_over = each.state is IncidentState.RELEASED
+        return each is not fault, each.key != key, not is_of_gpu, is_over, not each.taints, -each.last_ns
+
+    return sorted(incidents, key=order)
+
+
 def _what_now(node: NodeExplanation) -> Iterator[Paragraph]:
     report, stopped = node.report, node.controller.why_not_running(node.now)
     yield "Warning", [*report.warnings, stopped] if stopped else report.warnings
     yield "Rules", node.other_rules
     yield "Unknown", node.problem
-    yield "To do", report.verdict.advice
+    yield "To do", _to_do(node)
     yield "Commands", [_with_condition(command, report) for command in node.next_commands]
+
+
+def _to_do(node: NodeExplanation) -> str:
+    """Return the advice, without the words of the paragraph ``Return``."""
+    verdict = node.report.verdict
+    return "" if verdict.action is Action.WAIT else verdict.advice.removeprefix(f"{_return(node)}; ")
 
 
 def document(node: NodeExplanation) -> dict[str, Any]:
@@ -204,7 +229,12 @@ def document(node: NodeExplanation) -> dict[str, Any]:
 
 
 def _with_condition(command: str, report: NodeReport) -> str:
-    """Return the command; a fault must be repaired before ``reset`` releases its node."""
+    """Return the command and what to know of it.
+
+    A fault must be repaired before ``reset`` releases its node. Without its label an ignored node is tainted.
+    """
+    if command.endswith(f" {OPT_OUT_LABEL}-") and tainting(report.state.record):
+        return f"{command}   (taints the node at once, unless its faults are released first)"
     has_fault = any(not each.by_person and each.severity is not Severity.TEST for each in report.accusing)
     return f"{command}   (after the repair)" if has_fault and " reset " in command else command
 
@@ -231,9 +261,31 @@ def _return(node: NodeExplanation) -> str:
     if not node.controller.policy.returns_by_reboot:
         return ""
     if report.verdict.action is Action.WAIT:
-        return report.verdict.advice
-    why = report.verdict.why_not_returned
+        hold = f"returns by itself later, {_not_before(report)}"
+        return hold if node.stays_out else report.verdict.advice
+    if after := _after_reboot(report):
+        return after
+    others = (words for guard, words in report.verdict.blockers if guard not in (Guard.HOLD, Guard.TOO_YOUNG))
+    why = next(others, node.stays_out)
     return "" if why == node.stays_out else f"does not return by itself now: {why}"
+
+
+def _after_reboot(report: NodeReport) -> str:
+    """Return that a reboot is all that the node needs to return; empty if something else keeps it out."""
+    guards = {blocker.guard for blocker in report.verdict.blockers}
+    conditions = []
+    if short := short_words(report.state):
+        guards -= {Guard.GPUS}
+        conditions.append(f"if it has all its GPUs then (now {short})")
+    if Guard.HOLD in guards:
+        conditions.append(_not_before(report))
+    if Guard.NOT_REBOOTED not in guards or guards - PASSING - ENDED_BY_REBOOT:
+        return ""
+    return ", ".join(("returns by itself after a reboot", *conditions))
+
+
+def _not_before(report: NodeReport) -> str:
+    return f"not before {stamp(report.state.record.life.hold_until)}"
 
 
 def _decided(node: NodeExplanation) -> str:
@@ -256,10 +308,12 @@ def _decided(node: NodeExplanation) -> str:
 
 
 def _recorded(report: NodeReport) -> str:
-    """Return that no recorded fault taints the node; empty if only old faults or warnings are left."""
+    """Return why no recorded fault taints the node; empty if only old faults or warnings are left."""
     if report.open:
-        reasons = [follows_from(each) for each in report.open]
-        return f"recorded only: {reasons[0] if all(reasons) else 'no fault reaches its threshold'}"
+        gravest = min(report.open, key=lambda each: (each is not report.fault, GRAVEST_FIRST[each.severity]))
+        kind = "before install" if gravest.before_install else gravest.severity.value
+        why = follows_from(gravest) or f"{name_of(gravest)} is {_RECORDED.get(kind, kind)}"
+        return f"recorded only: {why}"
     if report.state.record.incidents or report.warnings:
         return ""
     return "no faults recorded" + (f" up to {stamp(report.unread_since)}" if report.unread_since else "")

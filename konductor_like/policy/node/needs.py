@@ -149,15 +149,20 @@ def counting(record: NodeRecord, *, tainted: bool) -> list[Incident]:
 
 
 def need_in_words(record: NodeRecord, *, tainted: bool) -> str:
-    """Return ``reboot (xid 79 on GPU 0000:4e:00)``, or which reboot met the need; empty without a label."""
+    """Return ``reboot (xid 79 on GPU 0000:4e:00)``, or which reboot met the need; empty without a label.
+
+    The words also name the fault whose need was met last, if the node needs something else.
+    """
     asked = node_need(record, tainted=tainted)
     if asked is None:
         return ""
-    met = met_words(latest_met(record, tainted=tainted))
+    latest = latest_met(record, tainted=tainted)
+    met = met_words(latest)
     if asked == NodeNeed(Needs.NONE) and met:
         return f"{asked.needs}: {met}"
     why = f"{name_of(asked.by)}{asked.why}" if asked.by else asked.why
-    return f"{asked.needs} ({why})" + (f"; another need was {met}" if met else "")
+    before = f"; {need_of_incident(latest)} ({name_of(latest)}) was {met}" if latest and met else ""
+    return f"{asked.needs} ({why}){before}"
 
 
 def need_sentence(record: NodeRecord, told: Incident | None, *, tainted: bool) -> str:

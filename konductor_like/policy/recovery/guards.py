@@ -95,6 +95,8 @@ class Guard(StrEnum):
 ORDER = {guard: place for place, guard in enumerate(Guard)}
 PASSING = frozenset({Guard.HOLD, Guard.RETURN_LIMIT, Guard.BRAKE, Guard.REPLAYING, Guard.TOO_YOUNG})
 """The guards that end by themselves while the controller runs: nobody has to do anything."""
+ENDED_BY_REBOOT = frozenset({Guard.NOT_REBOOTED, Guard.NOT_READY, Guard.LINES_LOST, Guard.GAP})
+"""The guards that end with a reboot, or soon after it."""
 PUBLISHED = {
     Guard.LEASE_UNREAD: "the Lease cannot be read, and a person may have paused",
     Guard.GPUS: "it has fewer GPUs than the controller has counted before",
