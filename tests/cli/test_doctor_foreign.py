@@ -13,7 +13,7 @@ import pytest
 
 from konductor_like.cli.doctor.cluster_links import readers
 from konductor_like.cli.doctor.facts import Facts
-from konductor_like.cli.doctor.foreign import ENTRIES, HEARTBEATS, Foreign, Known, Sample, look
+from konductor_like.cli.doctor.foreign import ENTRIES, HEARTBEATS, OF_TRANSPORT, Foreign, Known, Sample, look
 from konductor_like.cli.doctor.foreign_links import (
     elsewhere,
     node_label,
@@ -84,6 +84,11 @@ COLLECTORS: dict[str, tuple[Stream, str, str]] = {
         '{job="systemd-journal", namespace=""}',
         "nodename",
     ),
+    "a journal as JSON with blanks": (
+        ({"job": "systemd-journal", "nodename": NODE}, json.dumps(json.loads(ENTRY)), {}),
+        '{job="systemd-journal", namespace=""}',
+        "nodename",
+    ),
     "Promtail, transport as a label": (
         ({"job": "systemd-journal", "transport": "kernel", "host": NODE}, "cni0: port 3", {}),
         '{transport="kernel", namespace=""}',
@@ -146,6 +151,14 @@ def test_the_kernel_lines_of_a_collector_are_found_by_its_labels(
     )
     assert "KONDUCTOR_NAMESPACE_LABEL=namespace, KONDUCTOR_POD_LABEL=pod" in link.do
     Settings.model_validate({"kernel_selector": selector})
+
+
+@pytest.mark.parametrize("name", ["transport", "_TRANSPORT", "journal_transport", "systemd_transport"])
+def test_the_transport_is_known_by_the_names_of_each_collector(loki: LokiServer, name: str) -> None:
+    found, _ = seen_in(loki, [({name: "kernel", "node": NODE}, "cni0: port 3", {})])
+
+    assert found.kernel is not None
+    assert (found.kernel.selector, found.kernel.what) == (f'{{{name}="kernel"}}', OF_TRANSPORT)
 
 
 NO_KERNEL_LOG: dict[str, list[Stream]] = {

@@ -82,7 +82,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What Loki has under other labels, or without heartbeats."""
+    """Lines that Loki has under other labels, or without heartbeats."""
 
     kernel: Sample | None = None
     """Lines of the kernel that the settings do not select."""
@@ -100,7 +100,7 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the settings' own selectors found."""
+    """The findings of the settings' own selectors."""
 
     beats: bool
     """Whether heartbeats with a node's name were found."""

@@ -45,7 +45,7 @@ def without_beats(own: Sample, settings: Settings) -> Link:
         return broken(words, f"let the collector write messages as text: {GUIDE}")
     if own.what == ENTRIES:
         words = f"{settings.kernel_selector} has journal entries, and no heartbeat: nodes are `not measured`"
-        return warn(words, f"nothing, or use the kernel-log reader: {GUIDE} says what a journal lacks")
+        return warn(words, f"nothing, or use the kernel-log reader: {GUIDE} lists the limits of a journal")
     do = f"use the reader of manifests/dmesg_daemonset.yaml; for a journal, {_AS_JSON} ({GUIDE})"
     return warn(f"{settings.kernel_selector} has lines, and no heartbeat in the last minutes", do)
 

@@ -242,7 +242,7 @@ def beats(facts: Facts) -> Link:
     """Check that every GPU node with a reader is heard; a stranger's name explains a silent node."""
     every, excused = gpu_nodes_of(facts), without_reader(facts)
     if not _away(facts) and _journal(facts):
-        do = f"nothing, or use the kernel-log reader: {foreign_links.GUIDE} says what a journal lacks"
+        do = f"nothing, or use the kernel-log reader: {foreign_links.GUIDE} lists the limits of a journal"
         return Link(State.UNKNOWN, "not measured: a journal has no heartbeats", do)
     here = None if _away(facts) else _heard(facts)
     if here is None:
