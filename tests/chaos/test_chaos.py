@@ -34,8 +34,8 @@ from tests.chaos.steps import (
     Xid,
 )
 
-BATCH = 12
-FIXED = 24
+BATCH = 6
+FIXED = 12
 """Number of seeds that always run; ``make chaos`` runs 20,000."""
 
 
