@@ -555,6 +555,14 @@ def test_a_summary_is_in_the_order_of_time_and_tells_no_more_messages_than_there
         ]
 
 
+def test_nodes_that_are_held_no_longer_for_different_reasons_have_a_line_for_each_reason() -> None:
+    found = [replace(news(Kind.FREED, f"gpu-{place}"), why=why) for place, why in enumerate(("a", "b", "b"))]
+
+    [message] = grouped(found)
+
+    assert text_of(message).splitlines()[2:4] == ["B: gpu-1, gpu-2.", "A: gpu-0."]
+
+
 def test_a_long_summary_tells_ten_messages() -> None:
     many = grouped(news(name=f"gpu-{number}", rule=f"xid.{number}") for number in range(12))
     [summary] = within(many, 1)
