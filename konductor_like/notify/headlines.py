@@ -20,7 +20,7 @@ _JOB_CHARS = 60
 _KINDS_SHOWN = 2
 """Different faults or reasons that the line names; the text below has the others."""
 
-_WHAT: Mapping[Kind, str] = {
+_BECAME: Mapping[Kind, str] = {
     Kind.TAINTED: "out of service",
     Kind.RELAPSED: "failed on probation, out of service",
     Kind.WORSENED: "worse",
@@ -51,7 +51,7 @@ def headline(kind: Kind, news: Sequence[News]) -> str:
     elif latest.reason in _OF_LOGS:
         parts = [f"{_who(nodes)}: {_OF_LOGS[latest.reason]}"]
     else:
-        what = "taint contested" if latest.reason is EventReason.CONTESTED else _WHAT[kind]
+        what = "taint contested" if latest.reason is EventReason.CONTESTED else _BECAME[kind]
         parts = [f"{_who(nodes)} {what}", *_about(kind, nodes), out]
     return " · ".join(filter(None, parts))
 

@@ -153,7 +153,7 @@ def _lines(message: Message, now: datetime | None) -> Iterable[str]:
         yield from _reasons(message)
     else:
         about = f"{first.node}: " if len(names) > 1 and first.node else ""
-        begin = f"{when}, {first.node}: " if len(names) == 1 and first.node else f"{when}: "
+        begin = f"{when}, {first.node}: " if first.node else f"{when}: "
         yield (about if len(names) > 1 else begin) + clipped(printable(first.text), _TEXT_CHARS)
     if first.reason is not None:
         yield f"Next: {_command(first)}. Runbook: konductor-like explain {first.reason}."

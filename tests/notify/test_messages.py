@@ -16,6 +16,7 @@ from konductor_like.notify.messages import (
     cloud_event,
     current,
     grouped,
+    next_message,
     slack_message,
     text_of,
     trial_message,
@@ -523,6 +524,61 @@ def test_a_node_that_is_held_no_longer_says_who_or_what_ended_it() -> None:
     [by_hand] = news_of_freed(cluster.nodes["gpu-2"], held["gpu-2"], at(90))
     assert (by_hand.why, by_hand.reason) == ("tainted by ann", EventReason.TAINTED)
     assert [each.reason for each in freed] == [EventReason.RELEASED, EventReason.REBOOTED]
+
+
+def test_a_message_counts_a_node_once_and_has_the_time_of_its_first_news() -> None:
+    early, late = news(name="gpu-2"), replace(news(name="gpu-1"), at=at(60))
+
+    assert Message(Kind.SUMMARY, (late, early, news(Kind.HELD, "gpu-1"))).nodes == ["gpu-1", "gpu-2"]
+    assert Message(Kind.TAINTED, (late, early)).at == early.at
+
+
+def test_no_other_news_of_the_node_overtakes_its_return() -> None:
+    back, silent = news(Kind.RETURNED), replace(news(Kind.COVERAGE), reason=EventReason.SILENT)
+
+    assert current([back, silent]) == [back, silent]
+    assert current([back], [silent]) == [back]
+
+
+def test_a_summary_is_in_the_order_of_time_and_tells_no_more_messages_than_there_are() -> None:
+    early = news(name="gpu-1", rule="xid.48")
+    late = replace(news(name="gpu-1", rule="xid.79"), at=at(60))
+    between = replace(news(name="gpu-2", rule="xid.48"), at=at(30))
+
+    [summary] = within([Message(Kind.TAINTED, (late,)), Message(Kind.TAINTED, (between, early))], 1)
+
+    assert [each.at for each in summary.news] == [at(0), at(30), at(60)]
+    for shuffled in (summary, Message(Kind.SUMMARY, (late, between, early))):
+        assert text_of(shuffled, now=at(0)).splitlines()[1:] == [
+            "12:00 UTC: 2 nodes out of service",
+            "12:01 UTC: gpu-1 out of service",
+        ]
+
+
+def test_nodes_that_are_held_no_longer_for_different_reasons_have_a_line_for_each_reason() -> None:
+    found = [replace(news(Kind.FREED, f"gpu-{place}"), why=why) for place, why in enumerate(("a", "b", "b"))]
+
+    [message] = grouped(found)
+
+    assert text_of(message).splitlines()[2:4] == ["B: gpu-1, gpu-2.", "A: gpu-0."]
+
+
+def test_a_long_summary_tells_ten_messages() -> None:
+    many = grouped(news(name=f"gpu-{number}", rule=f"xid.{number}") for number in range(12))
+    [summary] = within(many, 1)
+
+    assert len(text_of(summary).splitlines()) == 12
+    assert text_of(summary).endswith("\nand 2 more")
+
+
+def test_the_news_that_are_not_in_the_next_message_stay_and_at_the_limit_all_are_in_one() -> None:
+    one, two = news(rule="xid.48"), news(name="gpu-2", rule="xid.79")
+
+    message, rest = next_message([one, two], 2)
+    assert (message and message.news, rest) == ((one,), [two])
+    message, rest = next_message([one, two], 1)
+    assert (message and message.kind, rest) == (Kind.SUMMARY, [])
+    assert next_message([], 1) == (None, [])
 
 
 ATTRIBUTES = {

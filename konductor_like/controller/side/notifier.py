@@ -130,7 +130,7 @@ class Notifications:
 
 
 class Notifier:
-    """What is done with the notifications to one receiver."""
+    """Sends the notifications to one receiver."""
 
     def __init__(
         self,

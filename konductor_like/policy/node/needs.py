@@ -1,4 +1,4 @@
-"""What a node needs before it can return to service, as the label ``trainy.konduktor.ai/needs`` says it.
+"""The need of a node before it can return to service: the value of the label ``trainy.konduktor.ai/needs``.
 
 Every incident has a need of its own. The need of the node is the gravest of those that count and are not met.
 The incident with that need is the node's fault (:func:`fault_of`). The label, Events, notifications, the
