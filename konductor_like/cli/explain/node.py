@@ -281,6 +281,9 @@ def _after_reboot(report: NodeReport) -> str:
         conditions.append(_not_before(report))
     if Guard.NOT_REBOOTED not in guards or guards - PASSING - ENDED_BY_REBOOT:
         return ""
+    is_pending = any(each.state is IncidentState.PENDING for each in report.open)
+    if is_pending or report.is_ambiguous or report.refused:
+        return ""  # a line of an unknown boot, two machines, or a Node that cannot be written
     return ", ".join(("returns by itself after a reboot", *conditions))
 
 
