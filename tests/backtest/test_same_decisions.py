@@ -32,7 +32,7 @@ from konductor_like.settings import Settings
 from tests.backtest.histories import POD, SECOND_NS, START_NS, WrittenLine, history, nccl, xid
 from tests.policy.scenes import node
 
-SECONDS, POLL_SECONDS, POD_POLL_SECONDS, NODES = 1800, 10, 30, 12
+SECONDS, POLL_SECONDS, POD_POLL_SECONDS, NODES = 1800, 5, 15, 12
 END_NS = START_NS + SECONDS * SECOND_NS
 INTERVAL_NS = {Source.KERNEL: POLL_SECONDS * SECOND_NS, Source.POD: POD_POLL_SECONDS * SECOND_NS}
 USERS = """
@@ -227,7 +227,7 @@ def by_the_backtest(written: list[WrittenLine], case: Case) -> list[Taint]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_controller_and_the_backtest_taint_the_same_nodes_at_the_same_polls(name: str) -> None:
-    case, written = CASES[name], mixed_history(2)
+    case, written = CASES[name], mixed_history(1)
 
     live, past = by_the_controller(written, case), by_the_backtest(written, case)
 
