@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from konductor_like.cli.explain.history import FAULTS_SHOWN
 from konductor_like.cli.explain.node import (
-    FAULTS_SHOWN,
     NodeExplanation,
     document,
     explain_node,

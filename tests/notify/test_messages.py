@@ -563,6 +563,19 @@ def test_nodes_that_are_held_no_longer_for_different_reasons_have_a_line_for_eac
     assert text_of(message).splitlines()[2:4] == ["B: gpu-1, gpu-2.", "A: gpu-0."]
 
 
+def test_a_contested_taint_and_news_of_the_fleet_join_no_returns_of_nodes() -> None:
+    back, fleet_wide = news(Kind.RETURNED), news(Kind.RETURNED, "")
+    contested = replace(news(Kind.RETURNED, "gpu-2"), reason=EventReason.CONTESTED)
+
+    assert [len(each.news) for each in grouped([back, contested, fleet_wide])] == [1, 1, 1]
+
+
+def test_a_message_without_a_cluster_and_a_reason_has_null_for_both() -> None:
+    data = cloud_event(trial_message(at(0)))["data"]
+
+    assert (data["cluster"], data["runbook"]) == (None, None)
+
+
 def test_a_long_summary_tells_ten_messages() -> None:
     many = grouped(news(name=f"gpu-{number}", rule=f"xid.{number}") for number in range(12))
     [summary] = within(many, 1)

@@ -5,50 +5,43 @@ The command runs the controller's own decision on the nodes' records to find wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from konductor_like.cli.columns import age_of, count, fault_name, stamp
+from konductor_like.cli.columns import age_of, stamp
+from konductor_like.cli.explain.history import history, when
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import notes_on
 from konductor_like.cli.status.document import failure_document, node_document
-from konductor_like.cli.status.node import CLAIMED_BY_NOBODY, NodeReport, marks_of, node_report
+from konductor_like.cli.status.node import CLAIMED_BY_NOBODY, NodeReport, node_report
 from konductor_like.cli.status.report import Fleet, why_still_held
-from konductor_like.cli.status.shared_failures import FailureReport, failure_sentence, shared_failures
+from konductor_like.cli.status.shared_failures import FailureReport, shared_failures
 from konductor_like.cli.status.text import state_text
 from konductor_like.model import (
     OPT_OUT_LABEL,
     CoverageState,
     Incident,
-    IncidentKey,
     IncidentState,
     NodeRecord,
-    Release,
-    Role,
     Severity,
     SkippedTaint,
     SkipReason,
     Snapshot,
     Verb,
 )
-from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
 from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import Health, tainting
-from konductor_like.policy.node.needs import met_words, need_in_words, unrepaired
+from konductor_like.policy.node.needs import need_in_words, unrepaired
 from konductor_like.policy.node.release import may_return
 from konductor_like.policy.recovery.guards import ENDED_BY_REBOOT, PASSING, Guard
 from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Action, follows_from
-from konductor_like.policy.wording import name_of, on_device, why_not_tainted
+from konductor_like.policy.wording import name_of, why_not_tainted
 
-FAULTS_SHOWN = 4
-MEMBERS_SHOWN = 6
-OUTAGES_SHOWN = 10
-RELEASES_SHOWN = 2
 _COVERAGE = {
     CoverageState.MEASURED: "its kernel log arrives",
     CoverageState.UNKNOWN: "unknown: its kernel log stopped arriving, so later faults are not known",
@@ -163,31 +156,11 @@ def _state(node: NodeExplanation) -> Iterator[Paragraph]:
 
 def _history(node: NodeExplanation) -> Iterator[Paragraph]:
     report, record, now = node.report, node.report.state.record, node.now
-    faults = _in_order(record.incidents, report.fault)
-    for incident in faults[:FAULTS_SHOWN]:
-        yield "Fault", list(_fault(incident, now))
-    if (more := len(faults) - FAULTS_SHOWN) > 0:
-        yield "More", f"{count(more, 'more fault')}: `konductor-like explain node {report.name} -o json`"
-    for failure in node.failures:
-        yield "Failure group", list(_failure(failure, report.name, now))
-    yield "Earlier outages", list(_earlier_outages(node))
-    yield "Released", [_release(mark, now) for mark in record.releases[:RELEASES_SHOWN]]
+    yield from history(report, node.failures, now)
     yield "Coverage", [_coverage(node), *notes_on(report.name, node.controller.coverage)]
     if (act := record.act) is not None:
         by = f"the controller with the rules {act.rules}" if act.rules else _writer(record) or "a person"
-        yield "Last write", f"{_when(act.at, now)} by {by}, audit id {act.id}"
-
-
-def _in_order(incidents: Iterable[Incident], fault: Incident | None) -> list[Incident]:
-    """Return the incidents: the node's fault, the same one of earlier boots, its GPU's, and the others."""
-    key = fault.key if fault else None
-
-    def order(each: Incident) -> tuple[bool, bool, bool, bool, bool, int]:
-        is_of_gpu = key is not None and key.gpu is not None and each.key.gpu == key.gpu and each.taints
-        is_over = each.state is IncidentState.RELEASED
-        return each is not fault, each.key != key, not is_of_gpu, is_over, not each.taints, -each.last_ns
-
-    return sorted(incidents, key=order)
+        yield "Last write", f"{when(act.at, now)} by {by}, audit id {act.id}"
 
 
 def _what_now(node: NodeExplanation) -> Iterator[Paragraph]:
@@ -332,8 +305,8 @@ def _tainted(report: NodeReport, now: datetime) -> str:
     # The record may round its times to a second.
     if person is not None and moment_of(person.first_ns) - at < timedelta(seconds=1):
         also = f"; the node also has {name_of(fault)}" if fault else ""
-        return f"{person.title[:1].lower()}{person.title[1:]} {_when(at, now)}{also}"
-    return f"tainted {_when(at, now)}" + (f" for {name_of(fault)}" if fault else "")
+        return f"{person.title[:1].lower()}{person.title[1:]} {when(at, now)}{also}"
+    return f"tainted {when(at, now)}" + (f" for {name_of(fault)}" if fault else "")
 
 
 def _reason(report: NodeReport, at: datetime) -> Incident | None:
@@ -346,65 +319,6 @@ def _reason(report: NodeReport, at: datetime) -> Incident | None:
 def _name(node: NodeExplanation, refused: SkippedTaint) -> str:
     incident = node.report.state.record.incident(refused.key)
     return name_of(incident) if incident else refused.key.rule
-
-
-def _fault(incident: Incident, now: datetime) -> Iterator[str]:
-    first, last = moment_of(incident.first_ns), moment_of(incident.last_ns)
-    times = f"{incident.count} times, " if incident.count > 1 else ""
-    until = f", last {_when(last, now)}" if incident.count > 1 else ""
-    yield f"{name_of(incident)} ({', '.join(marks_of(incident))}), {times}first {_when(first, now)}{until}"
-    yield f"rule {incident.key.rule}: {incident.title}"
-    if incident.evidence:
-        what = "line" if incident.has_line else "reason"
-        yield f"{what}: {incident.evidence}"
-    if incident.user_written:
-        yield "written by a user, not by the driver"
-    if incident.escalated_because:
-        yield f"escalated because: {incident.escalated_because}"
-    if incident.ended_ns is not None:
-        when = _when(moment_of(incident.ended_ns), now)
-        yield f"ended: the driver reported it {when}; it stays open until this node is released"
-    if met := met_words(incident):
-        is_over = incident.state is IncidentState.RELEASED
-        yield (
-            f"ended by {met.removeprefix('met by ')}" if is_over else f"its need, {incident.needs}, was {met}"
-        )
-    if incident.job:
-        yield f"job: {incident.job}"
-    if incident.ack:
-        why = f": {incident.ack.reason}" if incident.ack.reason else ""
-        yield f"acknowledged {_when(incident.ack.at, now)} by {incident.ack.by}{why}"
-
-
-def _failure(failure: FailureReport, name: str, now: datetime) -> Iterator[str]:
-    yield failure_sentence(failure, now)
-    role = Role.ROOT_CAUSE
-    if name in failure.unclear:
-        role = Role.UNCLEAR
-    elif name in failure.collateral:
-        role = Role.COLLATERAL
-    others = [each for each in failure.nodes if each != name]
-    yield f"this node: {role.value}; with it: {listed(others, MEMBERS_SHOWN)}"
-
-
-def _earlier_outages(node: NodeExplanation) -> Iterator[str]:
-    quarantines = node.report.state.record.life.quarantines
-    for each in quarantines[:OUTAGES_SHOWN]:
-        span = age_of(each.tainted_at, each.released_at)
-        fault = f"{fault_name(each.rule)}{on_device(IncidentKey(each.rule, each.gpu))}"
-        mark = node.report.state.record.release_at(each.released_at)
-        ended = f"by {mark.by} ({mark.how})" if mark else f"by {each.how}" if each.how else ""
-        why = f": {mark.reason}" if mark and mark.reason else ""
-        again = "; it failed again on probation" if each.relapse else ""
-        out = f"{stamp(each.tainted_at)}, for {span}, because of {fault}"
-        yield f"{out}{f'; ended {ended}{why}' if ended else ''}{again}"
-    if (more := len(quarantines) - OUTAGES_SHOWN) > 0:
-        yield f"and {count(more, 'earlier outage')}"
-
-
-def _release(mark: Release, now: datetime) -> str:
-    why = f": {mark.reason}" if mark.reason else ""
-    return f"{_when(mark.at, now)} by {mark.by} ({mark.how}){why}"
 
 
 def _coverage(node: NodeExplanation) -> str:
@@ -422,8 +336,3 @@ def _writer(record: NodeRecord) -> str | None:
     taints = (each for each in record.incidents if each.by_person and moment_of(each.last_ns) == at)
     # The title is "Tainted by kim, then by lee".
     return next(iter(people), None) or next((each.title.rpartition("by ")[2] for each in taints), None)
-
-
-def _when(then: datetime, now: datetime) -> str:
-    """Return ``3m12s ago (2026-05-06T11:56:48Z)``."""
-    return f"{age_of(then, now)} ago ({stamp(then)})"
