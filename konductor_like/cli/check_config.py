@@ -93,7 +93,7 @@ class Inspection:
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     hint: str = ""
-    """What was not checked because of the problems."""
+    """The checks that were left out because of the problems."""
     rules: str = ""
     """The number of rules: ``176 Xids, 400 SXids, 53 patterns``."""
     settings: Settings | None = None
@@ -120,7 +120,7 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class PodLogs:
-    """What it costs Loki to read the pod logs of the watched namespaces."""
+    """The cost for Loki of reading the pod logs of the watched namespaces."""
 
     bytes_a_minute: Mapping[str, int]
     """Bytes that Loki receives in a minute, by namespace, the most first."""

@@ -74,8 +74,8 @@ def _annotated(name: str, text: str) -> dict[str, Any]:
     return node
 
 
-def _short(name: str) -> dict[str, Any]:
-    node = recorded(name, incident(), life=OUT, tainted=True, gpus=8)
+def _short(name: str, *incidents: Incident) -> dict[str, Any]:
+    node = recorded(name, *incidents, life=OUT if incidents else NEVER_OUT, tainted=bool(incidents), gpus=8)
     node["status"]["allocatable"]["nvidia.com/gpu"] = "7"
     return node
 
@@ -139,7 +139,8 @@ KINDS: Mapping[str, Callable[[str], Kind]] = {
         "faulty",
         "replace",
     ),
-    "short": lambda name: Kind(_short(name), "faulty", "7 of 8 GPUs"),
+    "short": lambda name: Kind(_short(name, incident()), "faulty", "7 of 8 GPUs"),
+    "short-only": lambda name: Kind(_short(name), "healthy", "7 of 8 GPUs"),
     "unreadable": lambda name: Kind(_annotated(name, '{"v": 2, "incidents": [oops'), "unknown"),
     "newer": lambda name: Kind(_annotated(name, json.dumps({"v": 3, "faults": []})), "unknown"),
     "re-registered": lambda name: Kind(

@@ -20,7 +20,8 @@ from konductor_like.cli.status.node import NodeReport
 from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
-from konductor_like.model import BrakeState, CoverageState, Incident, Source
+from konductor_like.model import BrakeState, CoverageState, Incident, Release, Source
+from konductor_like.policy.node.endings import over_ns, release_ns
 from konductor_like.policy.node.health import Health
 from konductor_like.policy.node.needs import latest_met
 
@@ -156,10 +157,10 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         **fields_of(node, "severity"),
         "needsMet": met and {"by": met.met_by, "at": stamp_of_ns(met.met_ns)},
         **fields_of(node, "coverage", "since"),
-        "fault": incident_document(node.fault) if node.fault else None,
+        "fault": incident_document(node.fault, record.releases) if node.fault else None,
         "advice": node.verdict.advice or None,
         "action": node.verdict.action.value,
-        "faults": [incident_document(incident) for incident in record.incidents],
+        "faults": [incident_document(incident, record.releases) for incident in record.incidents],
         "releases": [
             {**fields_of(release, "at", "by", "reason", "how", "warning"), "reason": release.reason or None}
             for release in record.releases
@@ -189,8 +190,8 @@ def failure_document(failure: FailureReport) -> dict[str, Any]:
     }
 
 
-def incident_document(incident: Incident) -> dict[str, Any]:
-    """Return one fault on one node."""
+def incident_document(incident: Incident, releases: Iterable[Release] = ()) -> dict[str, Any]:
+    """Return one fault on one node; ``releases`` are those of the node."""
     return {
         "name": fault_name(incident.key.rule),
         "rule": incident.key.rule,
@@ -208,8 +209,8 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         ),
         "escalatedBecause": incident.escalated_because or None,
         "ack": incident.ack and fields_of(incident.ack, "at", "by", "reason"),
-        "endedAt": stamp_of_ns(incident.ended_ns),
+        "endedAt": stamp_of_ns(over_ns(incident)),
         "metBy": incident.met_by,
         "metAt": stamp_of_ns(incident.met_ns),
-        "releasedAt": stamp_of_ns(incident.released_ns),
+        "releasedAt": stamp_of_ns(release_ns(incident, releases)),
     }

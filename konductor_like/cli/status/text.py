@@ -79,7 +79,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a person asked to see."""
+    """The choice of a person: nodes, columns and order."""
 
     wide: bool = False
     headers: bool = True

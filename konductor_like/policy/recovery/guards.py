@@ -118,6 +118,8 @@ PASSING = frozenset(
     {Guard.HOLD, Guard.RETURN_LIMIT, Guard.BRAKE, Guard.REPLAYING, Guard.TOO_YOUNG, Guard.VALIDATING}
 )
 """The guards that end by themselves while the controller runs: nobody has to do anything."""
+ENDED_BY_REBOOT = frozenset({Guard.NOT_REBOOTED, Guard.NOT_READY, Guard.LINES_LOST, Guard.GAP})
+"""The guards that end with a reboot, or soon after it."""
 _UNTIL_VALIDATED = frozenset({Guard.VALIDATING, Guard.RETURN_LIMIT, Guard.BRAKE})
 """The guards with which a node is validated all the same."""
 READ_PAST_NS = span_ns(120)
