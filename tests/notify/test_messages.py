@@ -41,6 +41,7 @@ NOT_SENT = {
     EventReason.REBOOTED,
     EventReason.ENDED,
     EventReason.RETURNS_RESUMED,
+    EventReason.VALIDATING,
     EventReason.JOBS_NODE,  # its node is tainted, which is sent
 }
 """The Events without a notification: records, acts of people, and good news of the brake."""

@@ -26,12 +26,15 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     NodeRecord,
+    NodeState,
     Release,
+    ReleaseHow,
     Role,
     Severity,
     SkippedTaint,
     SkipReason,
     Snapshot,
+    Validation,
     Verb,
 )
 from konductor_like.model.text import listed
@@ -40,6 +43,14 @@ from konductor_like.policy.decide import decide
 from konductor_like.policy.node.health import Health
 from konductor_like.policy.node.needs import met_words, need_in_words, unrepaired
 from konductor_like.policy.node.release import may_return
+from konductor_like.policy.recovery.validation import (
+    TRIES_MOST,
+    is_of_this_time,
+    is_under_way,
+    lower,
+    stage_words,
+    verdict_words,
+)
 from konductor_like.policy.recovery.verdict import Action, follows_from
 from konductor_like.policy.wording import name_of, on_device, why_not_tainted
 
@@ -87,11 +98,16 @@ class NodeExplanation:
             return ["konductor-like doctor"]
         if self.report.verdict.action is Action.WAIT:
             return []
+        tested = self.report.state.record.validation
         match self.report.health:
             case Health.HELD:
                 is_test = self.report.severity is Severity.TEST
                 taint = [] if is_test else [f"konductor-like taint {name} --reason '...'"]
                 return ["konductor-like brake status", *taint, reset]
+            case Health.FAULTY if is_under_way(tested):
+                return [f"konductor-like validate {name} --cancel", reset]
+            case Health.FAULTY if self._may_be_validated:
+                return [f"konductor-like validate {name}", reset]
             case Health.FAULTY:
                 return [reset]
             case Health.SUSPECT:
@@ -101,6 +117,13 @@ class NodeExplanation:
                 return [reset, label] if self.report.is_broken else [label]
             case _:
                 return []
+
+    @property
+    def _may_be_validated(self) -> bool:
+        """Whether a test is what to do now: the node is repaired, and no pass of this time is on record."""
+        is_next = self.report.verdict.action in (Action.CHECK_AND_RELEASE, Action.REPAIR)
+        is_asked_for = f"konductor-like validate {self.report.name}" in self.report.verdict.advice
+        return self.controller.policy.validates_on_wish and is_next and is_asked_for
 
 
 def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
@@ -144,6 +167,8 @@ def _state(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Stays out", _stays_out(node)
     yield "Needs", need_in_words(state.record, tainted=state.tainted)
     yield "Return", _return(node)
+    if (tested := state.record.validation) is not None:
+        yield "Validation", list(_validation(tested, state, now))
 
 
 def _history(node: NodeExplanation) -> Iterator[Paragraph]:
@@ -218,22 +243,40 @@ def _stays_out(node: NodeExplanation) -> str:
 def _return(node: NodeExplanation) -> str:
     """Return whether the node returns by itself, or is on probation; empty if that is not the question."""
     report, until = node.report, node.report.state.record.life.probation_until
+    mark = next((each for each in report.state.record.releases if each.how.on_probation), None)
+    after = "after a validation" if mark and mark.how is ReleaseHow.VALIDATED else "after a reboot"
     if until is not None and report.health is Health.HELD:
-        return "returned by itself, after a reboot, and failed again: its taint ends its automatic returns"
+        return f"returned by itself, {after}, and failed again: its taint ends its automatic returns"
     if until is not None and not report.state.tainted:
         ends = "a fault that taints ends its automatic returns"
-        return f"returned by itself, after a reboot; on probation until {stamp(until)}: {ends}"
+        return f"returned by itself, {after}; on probation until {stamp(until)}: {ends}"
     if not report.state.tainted:
         return ""
     if node.controller.settings is None:
         unknown = node.controller.why_settings_unknown
         return f"not known: {unknown}" if unknown else ""
-    if not node.controller.policy.returns_by_reboot:
+    if not node.controller.policy.returns_unasked:
         return ""
     if report.verdict.action is Action.WAIT:
         return report.verdict.advice
     why = report.verdict.why_not_returned
     return "" if why == node.stays_out else f"does not return by itself now: {why}"
+
+
+def _validation(tested: Validation, state: NodeState, now: datetime) -> Iterator[str]:
+    """Yield the story of the validation: who asked, the attempt, the verdict, and the GPUs."""
+    earlier = "" if is_of_this_time(tested, state.record) and state.tainted else ", of an earlier time out"
+    yield f"level {tested.level}, asked for by {tested.by} {_when(tested.asked_at, now)}{earlier}"
+    if tested.began_at is not None:
+        number = f" ({tested.tries} of at most {TRIES_MOST})"
+        boot = "" if tested.boot_id == state.machine.boot_id else f", in the earlier boot {tested.boot_id}"
+        gpus = f", for {count(tested.expected_gpus, 'GPU')}"
+        yield f"attempt {tested.attempt}{number} begun {_when(tested.began_at, now)}{gpus}{boot}"
+    if tested.ended_at is not None and tested.verdict is not None:
+        yield f"{tested.verdict.value} {_when(tested.ended_at, now)}: {lower(verdict_words(tested))}"
+    if is_under_way(tested):
+        yield lower(stage_words(tested))
+    yield from map(str, tested.gpus)
 
 
 def _decided(node: NodeExplanation) -> str:
@@ -361,6 +404,8 @@ def _writer(record: NodeRecord) -> str | None:
     """Return who released, acknowledged or tainted with the last write; None if that is not on record."""
     at = record.act.at if record.act else None
     people = [mark.by for mark in record.releases if mark.at == at]
+    if record.validation is not None and record.validation.asked_at == at:
+        people.append(record.validation.by)
     people += [each.ack.by for each in record.incidents if each.ack and each.ack.at == at]
     taints = (each for each in record.incidents if each.by_person and moment_of(each.last_ns) == at)
     # The title is "Tainted by kim, then by lee".
