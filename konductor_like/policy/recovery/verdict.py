@@ -177,8 +177,8 @@ def _waits(state: NodeState, blockers: tuple[Blocker, ...], policy: PolicyConfig
     first = next((blocker for blocker in blockers if blocker.guard is not Guard.TOO_YOUNG), None)
     if first is not None and first.guard is Guard.VALIDATING:
         is_begun = tested is not None and is_under_way(tested)
-        how = f"it {progress_words(tested)}" if tested and is_begun else "the controller asks for it"
-        return f"returns by itself after a validation that passes: {how}"
+        how = f"it {progress_words(tested)}" if tested and is_begun else "the controller begins it by itself"
+        return f"returns by itself after a validation that passes; {how}"
     if first is not None:
         return f"returns by itself later: {first.words}"
     if policy.returns_by_validation and tested is not None:
