@@ -28,6 +28,8 @@ _BECAME: Mapping[Kind, str] = {
     Kind.HELD: "faulty, taint held back",
     Kind.FREED: "no longer held back",
     Kind.RETURNED: "back in service",
+    Kind.VALIDATED: "passed its validation",
+    Kind.NOT_VALIDATED: "not validated",
 }
 _OF_LOGS: Mapping[EventReason | None, str] = {
     EventReason.SILENT: "kernel log silent",

@@ -47,6 +47,9 @@ class Kind(StrEnum):
     COVERAGE = "node.coverage-lost"
     RESTORED = "node.coverage-restored"
     RETURNED = "node.returned"
+    VALIDATED = "node.validated"
+    NOT_VALIDATED = "node.not-validated"
+    """A validation failed, or its result is unknown."""
     SUMMARY = "summary"
     """Many notifications of several kinds in one message."""
     TEST = "test"
@@ -55,7 +58,7 @@ class Kind(StrEnum):
     @property
     def urgent(self) -> bool:
         """Whether it outlives the others when the queue is full."""
-        return self not in (Kind.COVERAGE, Kind.RESTORED, Kind.FREED, Kind.RETURNED)
+        return self not in (Kind.COVERAGE, Kind.RESTORED, Kind.FREED, Kind.RETURNED, Kind.VALIDATED)
 
     @property
     def tells_taint(self) -> bool:
@@ -78,6 +81,8 @@ KINDS: Mapping[EventReason, Kind] = {
     EventReason.RETURNED: Kind.RETURNED,
     EventReason.RELEASED: Kind.RETURNED,
     EventReason.CONTESTED: Kind.RETURNED,
+    EventReason.VALIDATED: Kind.VALIDATED,
+    EventReason.NOT_VALIDATED: Kind.NOT_VALIDATED,
 }
 """The Events that become a notification. All others are records, or acts of people: they can wait."""
 
@@ -250,6 +255,8 @@ def why_released(mark: Release) -> str:
     """Return why a node is in service again: ``after a reboot``, ``released by ann: new riser``."""
     if mark.how is ReleaseHow.REBOOT:
         return "after a reboot"
+    if mark.how is ReleaseHow.VALIDATED:
+        return "validated"
     if mark.how is ReleaseHow.TEST_ENDED:
         return "the test has ended"
     if mark.how is ReleaseHow.BY_HAND:

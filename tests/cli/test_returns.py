@@ -429,7 +429,12 @@ def test_status_says_that_returns_are_stopped_and_how_to_go_on() -> None:
 
     assert f"Returns:     stopped: {WORDS}" in status_lines(report)
     assert not list(warnings(report))
-    assert status_document(report)["returns"] == {"byReboot": True, "stopped": True}
+    assert status_document(report)["returns"] == {
+        "byReboot": True,
+        "byValidation": False,
+        "rehearsed": False,
+        "stopped": True,
+    }
     resumed = STOPPED.with_act(ControlAct(Control.RESUME, ago(10), "kim", relapses=STOPPED.returned))
     assert status_document(status(rebooted(), controls=resumed))["returns"]["stopped"] is False
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from konductor_like.model import EventReason, IncidentKey, Severity
+from konductor_like.model import EventReason, IncidentKey, Release, ReleaseHow, Severity
+from konductor_like.notify.headlines import headline
 from konductor_like.notify.messages import (
     Message,
     cloud_event,
@@ -30,6 +31,7 @@ from konductor_like.notify.news import (
     fault_words,
     news_of_fleet,
     news_of_freed,
+    why_released,
     with_groups,
 )
 from konductor_like.policy.config import PolicyConfig
@@ -51,6 +53,7 @@ NOT_SENT = {
     EventReason.REBOOTED,
     EventReason.ENDED,
     EventReason.RETURNS_RESUMED,
+    EventReason.VALIDATING,
     EventReason.JOBS_NODE,  # its node is tainted, which is sent
 }
 """The Events without a notification: records, acts of people, and good news of the brake."""
@@ -643,3 +646,14 @@ def test_slack_text_mentions_nobody_and_is_short() -> None:
     assert "&lt;!channel&gt; &amp; &lt;@U1|x&gt; @\u200bhere \\x1b[31m\\u202e" in text
     assert not re.search(r"[<>]|@(here|channel|everyone)", text)
     assert len(text) < 3000
+
+
+def test_a_verdict_is_a_message_and_a_return_after_a_validation_says_so() -> None:
+    passed = news(Kind.VALIDATED, fault="Xid 79, GPU lost", needs="none")
+    failed = news(Kind.NOT_VALIDATED, fault="Xid 79, GPU lost", needs="none")
+    mark = Release(at(0), "konductor-like", "all 8 GPUs passed", ReleaseHow.VALIDATED)
+
+    assert headline(Kind.VALIDATED, [passed]) == "gpu-1 passed its validation · Xid 79, GPU lost"
+    assert headline(Kind.NOT_VALIDATED, [failed]) == "gpu-1 not validated · Xid 79, GPU lost"
+    assert [kind.urgent for kind in (Kind.VALIDATED, Kind.NOT_VALIDATED)] == [False, True]
+    assert why_released(mark) == "validated"

@@ -297,7 +297,7 @@ def test_a_cancelled_validation_loses_its_job(site_of: Opens) -> None:
     site.run(5 * MINUTES)
     assert jobs(site) == [NODE]
 
-    assert site.cli("pause", "--reason", "a look").code == 0  # or the controller would wish the next one at once
+    assert site.cli("pause", "--reason", "a look").code == 0
     assert site.cli("validate", NODE, "--cancel").code == 0
     site.run(2 * MINUTES)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from konductor_like.cli.columns import age_of, stamp
+from konductor_like.cli.columns import age_of, count, stamp
 from konductor_like.cli.explain.history import history, when
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.session import ControllerReport
@@ -26,10 +26,13 @@ from konductor_like.model import (
     Incident,
     IncidentState,
     NodeRecord,
+    NodeState,
+    ReleaseHow,
     Severity,
     SkippedTaint,
     SkipReason,
     Snapshot,
+    Validation,
     Verb,
 )
 from konductor_like.model.time import moment_of
@@ -39,6 +42,14 @@ from konductor_like.policy.node.health import Health, tainting
 from konductor_like.policy.node.needs import need_in_words, unrepaired
 from konductor_like.policy.node.release import may_return
 from konductor_like.policy.recovery.guards import ENDED_BY_REBOOT, PASSING, Guard
+from konductor_like.policy.recovery.validation import (
+    TRIES_MOST,
+    is_of_this_time,
+    is_under_way,
+    lower,
+    stage_words,
+    verdict_words,
+)
 from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Action, follows_from
 from konductor_like.policy.wording import name_of, why_not_tainted
 
@@ -89,6 +100,7 @@ class NodeExplanation:
             return ["konductor-like doctor"]
         if self.report.verdict.action is Action.WAIT:
             return []
+        tested = self.report.state.record.validation
         match self.report.health:
             case Health.HELD:
                 is_test = self.report.severity is Severity.TEST
@@ -100,6 +112,10 @@ class NodeExplanation:
                     *taint,
                     reset,
                 ]
+            case Health.FAULTY if is_under_way(tested):
+                return [f"konductor-like validate {name} --cancel", reset]
+            case Health.FAULTY if self._may_be_validated:
+                return [f"konductor-like validate {name}", reset]
             case Health.FAULTY:
                 return [reset]
             case Health.SUSPECT:
@@ -109,6 +125,13 @@ class NodeExplanation:
                 return [reset, label] if self.report.is_broken else [label]
             case _:
                 return []
+
+    @property
+    def _may_be_validated(self) -> bool:
+        """Whether a test is what to do now: the node is repaired, and no pass of this time is on record."""
+        is_next = self.report.verdict.action in (Action.CHECK_AND_RELEASE, Action.REPAIR)
+        is_asked_for = f"konductor-like validate {self.report.name}" in self.report.verdict.advice
+        return self.controller.policy.validates_on_wish and is_next and is_asked_for
 
 
 def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
@@ -152,6 +175,8 @@ def _state(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Stays out", _stays_out(node)
     yield "Needs", need_in_words(state.record, tainted=state.tainted)
     yield "Return", _return(node)
+    if (tested := state.record.validation) is not None:
+        yield "Validation", list(_validation(tested, state, now))
 
 
 def _history(node: NodeExplanation) -> Iterator[Paragraph]:
@@ -221,29 +246,31 @@ def _stays_out(node: NodeExplanation) -> str:
 def _return(node: NodeExplanation) -> str:
     """Return whether the node returns by itself, or is on probation; empty if that is not the question."""
     report, until = node.report, node.report.state.record.life.probation_until
+    mark = next((each for each in report.state.record.releases if each.how.on_probation), None)
+    after = "after a validation" if mark and mark.how is ReleaseHow.VALIDATED else "after a reboot"
     if until is not None and report.health is Health.HELD:
-        return "returned by itself, after a reboot, and failed again: its taint ends its automatic returns"
+        return f"returned by itself, {after}, and failed again: its taint ends its automatic returns"
     if until is not None and not report.state.tainted:
         ends = "a fault that taints ends its automatic returns"
-        return f"returned by itself, after a reboot; on probation until {stamp(until)}: {ends}"
+        return f"returned by itself, {after}; on probation until {stamp(until)}: {ends}"
     if not report.state.tainted:
         return ""
     if node.controller.settings is None:
         unknown = node.controller.why_settings_unknown
         return f"not known: {unknown}" if unknown else ""
-    if not node.controller.policy.returns_by_reboot:
+    if not node.controller.policy.returns_unasked:
         return ""
     if report.verdict.action is Action.WAIT:
         hold = f"returns by itself later, {_not_before(report)}"
         return hold if node.stays_out else report.verdict.advice
-    if after := _after_reboot(report):
+    if after := _after_reboot(report, by_validation=node.controller.policy.returns_by_validation):
         return after
     others = (words for guard, words in report.verdict.blockers if guard not in (Guard.HOLD, Guard.TOO_YOUNG))
     why = next(others, node.stays_out)
     return "" if why == node.stays_out else f"does not return by itself now: {why}"
 
 
-def _after_reboot(report: NodeReport) -> str:
+def _after_reboot(report: NodeReport, *, by_validation: bool) -> str:
     """Return that a reboot is all that the node needs to return; empty if something else keeps it out."""
     guards = {blocker.guard for blocker in report.verdict.blockers}
     conditions = []
@@ -257,11 +284,28 @@ def _after_reboot(report: NodeReport) -> str:
     is_pending = any(each.state is IncidentState.PENDING for each in report.open)
     if is_pending or report.is_ambiguous or report.refused:
         return ""  # a line of an unknown boot, two machines, or a Node that cannot be written
-    return ", ".join(("returns by itself after a reboot", *conditions))
+    validation = " and a validation" if by_validation else ""
+    return ", ".join((f"returns by itself after a reboot{validation}", *conditions))
 
 
 def _not_before(report: NodeReport) -> str:
     return f"not before {stamp(report.state.record.life.hold_until)}"
+
+
+def _validation(tested: Validation, state: NodeState, now: datetime) -> Iterator[str]:
+    """Yield the story of the validation: who asked, the attempt, the verdict, and the GPUs."""
+    earlier = "" if is_of_this_time(tested, state.record) and state.tainted else ", of an earlier time out"
+    yield f"level {tested.level}, asked for by {tested.by} {when(tested.asked_at, now)}{earlier}"
+    if tested.began_at is not None:
+        number = f" ({tested.tries} of at most {TRIES_MOST})"
+        boot = "" if tested.boot_id == state.machine.boot_id else f", in the earlier boot {tested.boot_id}"
+        gpus = f", for {count(tested.expected_gpus, 'GPU')}"
+        yield f"attempt {tested.attempt}{number} begun {when(tested.began_at, now)}{gpus}{boot}"
+    if tested.ended_at is not None and tested.verdict is not None:
+        yield f"{tested.verdict.value} {when(tested.ended_at, now)}: {lower(verdict_words(tested))}"
+    if is_under_way(tested):
+        yield lower(stage_words(tested))
+    yield from map(str, tested.gpus)
 
 
 def _decided(node: NodeExplanation) -> str:
@@ -332,6 +376,8 @@ def _writer(record: NodeRecord) -> str | None:
     """Return who released, acknowledged or tainted with the last write; None if that is not on record."""
     at = record.act.at if record.act else None
     people = [mark.by for mark in record.releases if mark.at == at]
+    if record.validation is not None and record.validation.asked_at == at:
+        people.append(record.validation.by)
     people += [each.ack.by for each in record.incidents if each.ack and each.ack.at == at]
     taints = (each for each in record.incidents if each.by_person and moment_of(each.last_ns) == at)
     # The title is "Tainted by kim, then by lee".

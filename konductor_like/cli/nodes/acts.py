@@ -39,11 +39,11 @@ from konductor_like.policy.node.needs import fault_of, need_of_incident, unrepai
 from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.operator import (
     acknowledge,
-    is_under_way,
     open_to_release,
     operator_taint,
     release_selected,
 )
+from konductor_like.policy.recovery.validation import is_under_way
 from konductor_like.policy.wording import name_of, why_held
 
 FAULTS_NAMED = 10

@@ -18,8 +18,9 @@ from konductor_like.cluster.node.decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node.store import listed_slices
 from konductor_like.model import Change, NodeState, Validation, ValidationStage, ValidationVerdict
 from konductor_like.model.time import stamp
-from konductor_like.policy.operator import cancel_validation, is_under_way, validate
+from konductor_like.policy.operator import cancel_validation, validate
 from konductor_like.policy.recovery.validation import (
+    is_under_way,
     level_for,
     lower,
     stage_words,
@@ -141,13 +142,6 @@ class Cancellation(NodeWrites):
             yield "the controller itself asks for the next one, unless something keeps the node out"
 
 
-def gpu_lines(validation: Validation) -> list[str]:
-    """Return one line for each GPU that the driver named in the test."""
-    return [
-        f"{gpu.bus} {gpu.uuid}" + (f", serial {gpu.serial}" if gpu.serial else "") for gpu in validation.gpus
-    ]
-
-
 class Step(NamedTuple):
     """How far a validation is; with its verdict nothing follows."""
 
@@ -165,8 +159,7 @@ def step_of(validation: Validation | None, asked_at: datetime) -> Step:
         return Step((words,), ValidationVerdict.UNKNOWN)
     if validation.stage is not ValidationStage.ENDED or validation.verdict is None:
         return Step((lower(stage_words(validation)),))
-    words = lower(verdict_words(validation))
-    return Step((words, *(f"GPU {line}" for line in gpu_lines(validation))), validation.verdict)
+    return Step((lower(verdict_words(validation)), *map(str, validation.gpus)), validation.verdict)
 
 
 def follow(

@@ -20,7 +20,15 @@ from konductor_like.cli.status.node import NodeReport
 from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
-from konductor_like.model import BrakeState, CoverageState, Incident, Release, Source
+from konductor_like.model import (
+    BrakeState,
+    CoverageState,
+    Incident,
+    Release,
+    Source,
+    Validation,
+    ValidationStage,
+)
 from konductor_like.policy.node.endings import over_ns, release_ns
 from konductor_like.policy.node.health import Health
 from konductor_like.policy.node.needs import latest_met
@@ -41,7 +49,12 @@ def status_document(report: StatusReport, states: Set[str] = frozenset()) -> dic
         "controller": _controller(controller, now),
         "coverage": _coverage(report.coverage),
         "returns": controller.settings
-        and {"byReboot": controller.policy.returns_by_reboot, "stopped": bool(report.returns_stopped)},
+        and {
+            "byReboot": controller.policy.returns_by_reboot,
+            "byValidation": controller.policy.returns_by_validation,
+            "rehearsed": controller.policy.rehearses,
+            "stopped": bool(report.returns_stopped),
+        },
         "failureGroups": [failure_document(each) for each in report.failures],
         "jobsNowProblem": report.jobs_problem or None,
         "nodes": [node_document(node) for node in report.nodes if not states or node.words & states],
@@ -56,6 +69,8 @@ def _summary(report: StatusReport) -> dict[str, int]:
         "notRebooted": sum(node.not_rebooted for node in report.nodes),
         "cordoned": sum(node.state.unschedulable for node in report.nodes),
         "notReady": sum(not node.state.ready for node in report.nodes),
+        "validationsWaiting": report.validations[ValidationStage.ASKED],
+        "validationsRunning": report.validations[ValidationStage.RUNNING],
     }
 
 
@@ -176,8 +191,28 @@ def node_document(node: NodeReport) -> dict[str, Any]:
             for each in record.life.quarantines
             for mark in (record.release_at(each.released_at),)
         ],
+        "validation": record.validation and validation_document(record.validation),
         "jobsNow": None if node.jobs is None else list(node.jobs),
         **fields_of(node, "warnings", "notes"),
+    }
+
+
+def validation_document(validation: Validation) -> dict[str, Any]:
+    """Return the validation of one node."""
+    is_begun = validation.began_at is not None
+    return {
+        **fields_of(validation, "stage", "level", "by", "asked_at"),
+        "attempt": validation.attempt or None,
+        "tries": validation.tries,
+        "since": stamp(validation.began_at),
+        "bootID": validation.boot_id,
+        "endedAt": stamp(validation.ended_at),
+        "waits": validation.waits or None,
+        **fields_of(validation, "verdict"),
+        "why": validation.why or None,
+        "driver": validation.driver or None,
+        "expectedGPUs": validation.expected_gpus if is_begun else None,
+        "gpus": [{"bus": gpu.bus, "uuid": gpu.uuid, "serial": gpu.serial or None} for gpu in validation.gpus],
     }
 
 

@@ -27,7 +27,6 @@ from konductor_like.model import (
     Snapshot,
     Source,
     Validation,
-    ValidationStage,
 )
 from konductor_like.model.faults import MET_BY_REBOOT
 from konductor_like.model.time import moment_of, span_ns, stamp, unix_ns
@@ -40,6 +39,7 @@ from konductor_like.policy.recovery.returns import is_stopped, returns_left, sto
 from konductor_like.policy.recovery.validation import (
     is_dead_end,
     is_sufficient,
+    is_under_way,
     level_for,
     lower,
     need_is_met,
@@ -133,7 +133,7 @@ PUBLISHED = {
     Guard.REPLAYING: "the controller still reads older lines after its start",
     Guard.SILENT: "the kernel log of its present boot does not arrive",
     Guard.GAP: "its kernel log has a gap",
-    Guard.TOO_YOUNG: "its kernel log must be heard without a fault for some time since the reboot",
+    Guard.TOO_YOUNG: "its kernel log must be heard without a fault for some time since the reboot or test",
 }
 """The guards that the controller publishes, with words that need no more than the code."""
 
@@ -145,6 +145,9 @@ class Blocker(NamedTuple):
     words: str
 
 
+_REHEARSED = Blocker(
+    Guard.REHEARSED, "KONDUCTOR_RECOVERY is rehearse: the controller would validate the node now"
+)
 _RETURNS_OFF = Blocker(Guard.RETURNS_OFF, "KONDUCTOR_RETURN is ask, so a person returns it")
 
 
@@ -183,6 +186,8 @@ def lasting_blocker(state: NodeState, policy: PolicyConfig, now: datetime) -> Bl
     """Return the first guard that keeps a rebooted node out until a person acts; None without one."""
     if not policy.returns_unasked:
         return _RETURNS_OFF
+    if policy.rehearses:
+        return _REHEARSED
     return next((found for found in _of_record(state, policy, now) if found.guard is not Guard.HOLD), None)
 
 
@@ -315,8 +320,7 @@ def _of_validation(state: NodeState, policy: PolicyConfig, now: datetime) -> Ite
     if is_sufficient(tested, _open_ones(state.record), state, policy, now):
         return
     if policy.rehearses:
-        words = "KONDUCTOR_RECOVERY is rehearse: the controller would validate the node now"
-        yield Blocker(Guard.REHEARSED, words)
+        yield _REHEARSED
     yield Blocker(Guard.VALIDATING, lower(stage_words(tested)))
 
 
@@ -404,8 +408,7 @@ def wishes(
     found: dict[str, Validation] = {}
     for name, state in snapshot.nodes.items():
         record = records.get(name, state.record)
-        under_way = record.validation is not None and record.validation.stage is not ValidationStage.ENDED
-        if under_way or not state.tainted:
+        if is_under_way(record.validation) or not state.tainted:
             continue
         state = replace(state, record=record)
         guards = {blocker.guard for blocker in blockers(state, snapshot, policy, now, brake)}

@@ -318,8 +318,14 @@ def is_sufficient(
 def is_dead_end(validation: Validation, record: NodeRecord) -> bool:
     """Whether a validation of this time out of service ended without a pass, so that a person has to look."""
     is_over = validation.stage is ValidationStage.ENDED
-    is_earlier = record.life.tainted_at is not None and validation.asked_at < record.life.tainted_at
-    return is_over and validation.verdict is not ValidationVerdict.PASS and not is_earlier
+    return (
+        is_over and validation.verdict is not ValidationVerdict.PASS and is_of_this_time(validation, record)
+    )
+
+
+def is_of_this_time(validation: Validation, record: NodeRecord) -> bool:
+    """Whether the validation was asked for in the present time out of service."""
+    return record.life.tainted_at is None or validation.asked_at >= record.life.tainted_at
 
 
 def events_of(before: Validation | None, after: Validation | None) -> list[tuple[EventReason, str]]:
@@ -342,11 +348,21 @@ def stage_words(validation: Validation | None) -> str:
     """Return how far the validation of a node is that returns after one, as a sentence without its end."""
     if validation is None or validation.stage is ValidationStage.ENDED:
         return "The node is validated first"
+    return f"A validation {progress_words(validation)}"
+
+
+def progress_words(validation: Validation) -> str:
+    """Return how far a validation under way is, for words before it: ``waits: the Node is not Ready``."""
     if validation.stage is ValidationStage.ASKED:
-        return f"A validation waits: {validation.waits}" if validation.waits else "A validation is asked for"
+        return f"waits: {validation.waits}" if validation.waits else "is asked for"
     since = f" since {stamp(validation.began_at)}" if validation.began_at else ""
     waits = f", and its pod waits: {validation.waits}" if validation.waits else ""
-    return f"A validation runs{since}{waits}"
+    return f"runs{since}{waits}"
+
+
+def is_under_way(validation: Validation | None) -> bool:
+    """Whether a validation waits or runs."""
+    return validation is not None and validation.stage is not ValidationStage.ENDED
 
 
 def lower(sentence: str) -> str:
