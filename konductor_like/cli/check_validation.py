@@ -43,8 +43,8 @@ def validation_warnings(settings: Settings) -> Iterator[str]:
     )
     if "@sha256:" not in image:
         yield (
-            f"KONDUCTOR_VALIDATION_IMAGE={image} names no digest (@sha256:…): whoever may push this tag "
-            "decides which program tests your nodes."
+            f"KONDUCTOR_VALIDATION_IMAGE={image} names no digest (@sha256:…): anybody who may push this "
+            "tag can replace the program that tests your nodes."
         )
     yield (
         "Validations have never run on a GPU: their readers were tested with recorded and made-up outputs. "
