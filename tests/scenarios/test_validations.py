@@ -25,7 +25,8 @@ NEW_BOOT = "b2000000-0000-4000-8000-000000000002"
 MINUTES = 60.0
 
 
-def open_site(site_of: Opens, size: int = 5, **settings: Any) -> Site:
+def open_site(site_of: Opens, size: int = 5, *, silent: bool = False, **settings: Any) -> Site:
+    """Return a site on which validations may run. With ``silent`` a node is heard from its next boot on."""
     given = {"brake_max_percent": 100, "validation_image": IMAGE, "return_by": "validated", **settings}
     site = site_of(make_fleet(size), **given)
     site.kube.create_namespace(SPACE)
@@ -33,6 +34,7 @@ def open_site(site_of: Opens, size: int = 5, **settings: Any) -> Site:
     site.kube.put(
         "priorityclasses", {"metadata": {"name": name}, "value": -1000, "preemptionPolicy": "Never"}
     )
+    site.silent.update(site.names if silent else ())
     site.hearts()
     site.run(130)
     return site
@@ -297,7 +299,7 @@ def test_a_cancelled_validation_loses_its_job(site_of: Opens) -> None:
     site.run(5 * MINUTES)
     assert jobs(site) == [NODE]
 
-    assert site.cli("pause").code == 0  # or the controller would wish the next one at once
+    assert site.cli("pause", "--reason", "cabling").code == 0
     assert site.cli("validate", NODE, "--cancel").code == 0
     site.run(2 * MINUTES)
 
