@@ -103,6 +103,7 @@ fuzz: .venv/.dev ## Run detection over 10 million mutated lines: LINES=n, SEED=n
 chaos: .venv/.dev ## Chaos tests: SIMULATED=n in memory, SCHEDULES=n with processes, SEED=n
 	$(BIN)/python -m tests.chaos --schedules $(SIMULATED) --from $(SEED)
 	$(BIN)/python -m tests.chaos.processes --schedules $(SCHEDULES) --seed $(SEED)
+	KONDUCTOR_TEST_KILLS=all $(BIN)/pytest -q tests/scenarios/test_validation_kills.py
 
 .PHONY: format
 format: .venv/.dev ## Format the code and apply automatic fixes

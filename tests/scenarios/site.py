@@ -160,6 +160,8 @@ class Site:
         """The kinds of the controller's requests to the API server: method, and path without names."""
         self.writes: Counter[str] = Counter()
         """Number of the controller's writes, by node."""
+        self.meddle: Callable[[Request, Callable[[], Reply]], Reply] = lambda _, answer: answer()
+        """Stands between the controller and the API server: is given the request, and what answers it."""
         self._kernels: dict[str, _Kernel] = {}
         self.silent: set[str] = set()
         """The nodes whose kernel-log reader does not run."""
@@ -216,6 +218,12 @@ class Site:
         self.advance(after_seconds)
         self.start()
 
+    @property
+    def process(self) -> Process:
+        """The controller that runs, or was killed by :attr:`meddle`."""
+        assert self._process is not None
+        return self._process
+
     def run(self, span_seconds: float, step_seconds: float = STEP_SECONDS) -> None:
         """Let time pass while the controller works."""
         end_ns = self.clock.true_ns + seconds(span_seconds)
@@ -259,14 +267,15 @@ class Site:
     def _exchange(self, server: str, request: Request, timeout_seconds: float) -> Reply:
         if server == LOKI:
             return awaited(self.loki._api.handle(request), timeout_seconds, self.advance)
-        self.calls.add((request.method, _kind_of(request.path)))
+        self.calls.add((request.method, kind_of(request.path)))
         if request.method == "PATCH":
             self.writes[request.path.rpartition("/")[2]] += 1
         if request.method == "PUT" and "/leases/" in request.path and self._process is not None:
             self._process.renewed_seconds = self.clock.seconds() + RENEWAL_SECONDS - RENEW_SECONDS
         if "watch" not in request.params:
             headers = {**request.headers, "authorization": f"Bearer {self._token}"}
-            return self.kube._http.handle(replace(request, headers=headers))
+            authorized = replace(request, headers=headers)
+            return self.meddle(request, lambda: self.kube._http.handle(authorized))
         store, version = self.kube._store, int(request.param("resourceVersion"))
         selection = Selection(NODES, "", Request("GET", request.path))
         changes = store.changes_since("nodes", version)
@@ -423,7 +432,7 @@ class Site:
         return [] if self._process is None else self._process.told
 
 
-def _kind_of(path: str) -> str:
+def kind_of(path: str) -> str:
     """Return the resource of a path, without the names of objects: ``nodes/*/status``."""
     words = path.partition("/v1/")[2].split("/")
     words = words[2:] if words[0] == "namespaces" and len(words) > 2 else words
