@@ -74,6 +74,7 @@ class Report:
         self._onlooker = onlooker or NoOnlooker()
         self.brake = BrakeReport(self._fleet_event, self._onlooker)
         self._returns_stopped = False
+        self._rehearsed: set[str] = set()
         self._suffix = " (dry run)" if dry_run else ""
         self._tainted: dict[str, NodeState] = {}
         self._logged_unknown: set[str] = set()
@@ -294,10 +295,17 @@ class Report:
         self._onlooker.counted(sum(state.tainted for state in nodes.values()), brake.gpu_nodes)
 
     def kept_out(self, kept: Mapping[str, str]) -> None:
-        """Count the tainted nodes that stay out, by the guard that keeps each one out."""
+        """Count the tainted nodes that stay out, by the guard that keeps each one out.
+
+        A node that would be validated, but for a rehearsal, is logged once.
+        """
         counts = Counter(kept.values())
         for guard in Guard:
             self._metrics.kept_out.labels(guard.value).set(counts[guard])
+        rehearsed = {name for name, guard in kept.items() if guard == Guard.REHEARSED}
+        for name in sorted(rehearsed - self._rehearsed):
+            logs.info(f"node {name}: would be validated now (KONDUCTOR_RECOVERY is rehearse)", node=name)
+        self._rehearsed = rehearsed
 
     def gpus(self, counts: GpuCounts, before: GpuCounts) -> None:
         """Report how many GPUs are missing, and nodes that lost GPUs together since the last counts."""

@@ -140,19 +140,10 @@ def _waits(
     if wished.ended_at is not None and now < wished.ended_at + AGAIN_AFTER:
         again = stamp(wished.ended_at + AGAIN_AFTER)
         yield f"the first result is unknown ({wished.why}); once more at {again}"
-    pause = snapshot.controls.pause
-    if pause is not None and pause.holds(now):
-        yield f"tainting and returns are {pause_words(pause)}"
-    if snapshot.lease_unread:
-        yield "the Lease cannot be read, and a person may have paused"
+    yield from _waits_for_others(state, running, snapshot, now, brake)
+    if state.name in snapshot.ambiguous:
+        yield "two machines report under its name"
     yield from why_not_testable(state)
-    if any(not held.is_test for held in brake.held):
-        yield f"the brake holds {brake.held[0].node} back"
-    if len(running) >= RUNNING_MOST:
-        names = listed(sorted(each.name for each in running), 2)
-        yield f"validations run on {names}, and no more may at a time"
-    if state.domain and any(each.domain == state.domain for each in running):
-        yield f"a validation runs in the same NVLink domain ({state.domain})"
     if snapshot.validations is not None and snapshot.validations.problem:
         yield snapshot.validations.problem
     users = snapshot.validations.users.get(state.name) if snapshot.validations else None
@@ -160,6 +151,24 @@ def _waits(
         yield "the controller has not looked at the node's pods yet"
     elif users:
         yield f"pods use its GPUs: {users}"
+
+
+def _waits_for_others(
+    state: NodeState, running: list[NodeState], snapshot: Snapshot, now: datetime, brake: BrakeState
+) -> Iterator[str]:
+    """Yield why no validation begins now that has nothing to do with the node itself."""
+    pause = snapshot.controls.pause
+    if pause is not None and pause.holds(now):
+        yield f"tainting and returns are {pause_words(pause)}"
+    if snapshot.lease_unread:
+        yield "the Lease cannot be read, and a person may have paused"
+    if any(not held.is_test for held in brake.held):
+        yield f"the brake holds {brake.held[0].node} back"
+    if len(running) >= RUNNING_MOST:
+        names = listed(sorted(each.name for each in running), 2)
+        yield f"validations run on {names}, and no more may at a time"
+    if state.domain and any(each.domain == state.domain for each in running):
+        yield f"a validation runs in the same NVLink domain ({state.domain})"
 
 
 def why_not_testable(state: NodeState) -> Iterator[str]:
