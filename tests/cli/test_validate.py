@@ -229,7 +229,12 @@ def test_a_cancellation_warns_that_the_controller_asks_again(place: Place) -> No
 
     place.publish(replace(VALIDATES, returns_by_validation=True))
 
-    assert "the controller itself asks for the next one" in place.run("validate", "gpu-1", "--cancel").err
+    words = "the controller itself asks for the next one"
+    assert words in place.run("validate", "gpu-1", "--cancel", "--dry-run").err
+
+    place.publish(replace(VALIDATES, returns_by_validation=True, rehearses=True))
+
+    assert words not in place.run("validate", "gpu-1", "--cancel").err
 
 
 @pytest.mark.parametrize("validation", [None, PASSED])
@@ -279,6 +284,7 @@ def put(place: Place, validation: Validation | None, asked_at: datetime = NOW) -
 def test_the_wait_tells_each_step_once_and_ends_with_the_verdict_and_its_gpus(
     place: Place, looked: list[Callable[[], object]]
 ) -> None:
+    place.monkeypatch.setattr(session, "now", lambda: NOW + timedelta(microseconds=400_700))
     waits = replace(ASKED, waits="pods use its GPUs: ml/Pod/train-0")
     steps = [ASKED, waits, waits, RUNNING, replace(RUNNING, job_uid="j"), PASSED]
     looked += [put(place, each) for each in steps]

@@ -18,7 +18,7 @@ from konductor_like.policy.operator import operator_taint, validate
 from konductor_like.policy.recovery.verdict import Action, reboot_words
 from tests.cli.kinds import ASKED, FAILED, PASSED, RUNNING, UNKNOWN
 from tests.cli.scenes import NOW, OTHER_BOOT, RULES, ago, ago_ns
-from tests.cli.test_returns import fleet, rebooted, returned
+from tests.cli.test_returns import STOPPED, fleet, rebooted, returned
 
 BY_VALIDATION = PolicyConfig(returns_by_validation=True, validates=True, brake_max_percent=100)
 ASKS = replace(BY_VALIDATION, returns_by_validation=False)
@@ -226,6 +226,16 @@ def test_a_node_on_probation_says_after_what_it_returned() -> None:
 )
 def test_status_says_after_what_nodes_return(policy: PolicyConfig, words: str) -> None:
     assert f"Returns:     {words}" in status_lines(status_report(fleet(rebooted(), policy=policy)))
+
+
+@pytest.mark.parametrize(("policy", "is_told"), [(BY_VALIDATION, True), (ASKS, False)])
+def test_a_stop_of_returns_matters_where_the_controller_returns_nodes(
+    policy: PolicyConfig, is_told: bool
+) -> None:
+    report = status_report(fleet(rebooted(), policy=policy, controls=STOPPED))
+
+    assert bool(report.returns_stopped) is is_told
+    assert any(line.startswith("Returns:     stopped: ") for line in status_lines(report)) is is_told
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class Wish(NodeWrites):
     level: int | None = None
     """None for the level that the node's faults ask for."""
     asked_at: datetime
-    """When the wish was made, in whole seconds, as the record has it; unset before :meth:`decide`."""
+    """When the wish was made; unset before :meth:`decide`."""
 
     @cached_property
     def decode(self) -> PageDecoder:
@@ -91,11 +91,10 @@ class Wish(NodeWrites):
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
-        now = self.at()
+        self.asked_at = now = self.at()
         if refused := refusal(state, self.controller, now):
             self._hints[refused.way_out] = None
             raise CannotWriteError(f"was not validated: {refused.why}")
-        self.asked_at = now.replace(microsecond=0)
         level = self.level or level_for(state.record, self.controller.policy, now)
         return validate(state, level, by=self.by, at=self.asked_at)
 
