@@ -260,8 +260,8 @@ class Settings(BaseSettings):
     `KONDUCTOR_RECOVERY` ([switches](../use/validate.md#switches)). The controller reads it again when it
     changes."""
     recovery_node_selector: _NodeLabels = ""
-    """Labels of the nodes that the controller validates and returns unasked (`key` or `key=value`, separated
-    by commas); empty for all."""
+    """Labels of the nodes that the controller validates unasked with `KONDUCTOR_RETURN=validated` (`key` or
+    `key=value`, separated by commas); empty for all."""
     validation_image: str = ""
     """Container image of validations, with `nvidia-smi`, `dcgmi` and a shell; empty for no validations.
     Needs `manifests/validation.yaml`. Example: `nvcr.io/nvidia/cloud-native/dcgm:4.2.3-1-ubuntu22.04`."""

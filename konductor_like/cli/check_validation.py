@@ -47,7 +47,7 @@ def validation_warnings(settings: Settings) -> Iterator[str]:
             "tag can replace the program that tests your nodes."
         )
     yield (
-        "Validations have never run on a GPU: their readers were tested with recorded and made-up outputs. "
+        "Validations have never run on a GPU: their readers were tested with outputs made by hand. "
         "Begin with `konductor-like validate NODE`, or with KONDUCTOR_RECOVERY=rehearse on one pool "
         "(docs/use/validate.md)."
     )
