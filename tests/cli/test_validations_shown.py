@@ -241,8 +241,8 @@ def test_a_stop_of_returns_matters_where_the_controller_returns_nodes(
 @pytest.mark.parametrize(
     ("validation", "line", "cell", "numbers"),
     [
-        (ASKED, ["Validations: 1 waits"], "asked", (1, 0)),
-        (RUNNING, ["Validations: 1 runs"], "running", (0, 1)),
+        (ASKED, ["Validations: 1 waiting"], "asked", (1, 0)),
+        (RUNNING, ["Validations: 1 running"], "running", (0, 1)),
         (FAILED, [], "fail", (0, 0)),
         (None, [], "-", (0, 0)),
     ],

@@ -169,7 +169,7 @@ def test_a_late_line_of_the_test_spoils_the_pass_and_one_after_the_return_is_a_r
     site = open_site(site_of)
     fixed(site, NODE, SECOND)
     site.kube.jobs.programs |= {NODE: PASSES, SECOND: PASSES}
-    site.run(3 * MINUTES)
+    site.run(3.5 * MINUTES)
     assert validation(site).verdict is ValidationVerdict.PASS
 
     site.kernel(NODE, LOST, late=60)

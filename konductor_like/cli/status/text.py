@@ -246,12 +246,10 @@ def returns_sentence(policy: PolicyConfig) -> str:
 
 
 def validations_sentence(report: StatusReport) -> str:
-    """Return how many validations wait and run: ``1 runs, 2 wait``; empty without any."""
+    """Return how many validations run and wait: ``1 running, 2 waiting``; empty without any."""
     numbers = report.validations
-    words = {ValidationStage.RUNNING: ("runs", "run"), ValidationStage.ASKED: ("waits", "wait")}
-    return ", ".join(
-        f"{number} {verb[number > 1]}" for stage, verb in words.items() if (number := numbers[stage])
-    )
+    words = {ValidationStage.RUNNING: "running", ValidationStage.ASKED: "waiting"}
+    return ", ".join(f"{number} {word}" for stage, word in words.items() if (number := numbers[stage]))
 
 
 def pause_sentence(pause: ControlAct) -> str:
