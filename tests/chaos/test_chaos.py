@@ -13,7 +13,7 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos import harm, people, steps
+from tests.chaos import harm, people, steps, validations
 from tests.chaos.examples import EXAMPLES
 from tests.chaos.examples_of_guards import GUARD_EXAMPLES
 from tests.chaos.examples_of_harm import HARM_EXAMPLES
@@ -135,7 +135,7 @@ def test_schedules_differ_and_use_every_kind_of_step() -> None:
     used = {type(step) for seed in range(400) for step in schedule_of(seed).steps}
     kinds = {
         kind
-        for module in (steps, people, harm)
+        for module in (steps, people, harm, validations)
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__ and kind is not Step
     }

@@ -284,10 +284,11 @@ def put(place: Place, validation: Validation | None, asked_at: datetime = NOW) -
 def test_the_wait_tells_each_step_once_and_ends_with_the_verdict_and_its_gpus(
     place: Place, looked: list[Callable[[], object]]
 ) -> None:
-    place.monkeypatch.setattr(session, "now", lambda: NOW + timedelta(microseconds=400_700))
+    at = NOW + timedelta(microseconds=400_700)
+    place.monkeypatch.setattr(session, "now", lambda: at)
     waits = replace(ASKED, waits="pods use its GPUs: ml/Pod/train-0")
     steps = [ASKED, waits, waits, RUNNING, replace(RUNNING, job_uid="j"), PASSED]
-    looked += [put(place, each) for each in steps]
+    looked += [put(place, each, at) for each in steps]
 
     done = place.run("validate", "gpu-1", "--wait")
 

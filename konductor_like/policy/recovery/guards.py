@@ -106,7 +106,7 @@ class Guard(StrEnum):
     NO_RECOVERY = "no-recovery"
     """The selector of the nodes that are validated and returned unasked leaves the node out."""
     REHEARSED = "rehearsed"
-    """The controller would validate the node now, but for KONDUCTOR_RECOVERY=rehearse."""
+    """The controller would validate or return the node now, but for KONDUCTOR_RECOVERY=rehearse."""
     VALIDATING = "validating"
     """A validation waits, runs, or is about to be wished."""
     NOT_PUBLISHED = "not-published"
@@ -123,7 +123,10 @@ ENDED_BY_REBOOT = frozenset({Guard.NOT_REBOOTED, Guard.NOT_READY, Guard.LINES_LO
 _UNTIL_VALIDATED = frozenset({Guard.VALIDATING, Guard.RETURN_LIMIT, Guard.BRAKE})
 """The guards with which a node is validated all the same."""
 READ_PAST_NS = span_ns(120)
-"""Nanoseconds of the kernel log after the end of a test that must have been read before a return."""
+"""Nanoseconds of the kernel log after the end of a test that must have been read before a return.
+
+A shorter ``return_quiet_seconds`` shortens this span, too.
+"""
 PUBLISHED = {
     Guard.LEASE_UNREAD: "the Lease cannot be read, and a person may have paused",
     Guard.GPUS: "it has fewer GPUs than the controller has counted before",
@@ -317,11 +320,13 @@ def _of_validation(state: NodeState, policy: PolicyConfig, now: datetime) -> Ite
         words = "the controller's KONDUCTOR_RECOVERY_NODE_SELECTOR does not select the node"
         yield Blocker(Guard.NO_RECOVERY, words)
     tested = state.record.validation
-    if is_sufficient(tested, _open_ones(state.record), state, policy, now):
-        return
+    is_enough = is_sufficient(tested, _open_ones(state.record), state, policy, now)
     if policy.rehearses:
-        yield _REHEARSED
-    yield Blocker(Guard.VALIDATING, lower(stage_words(tested)))
+        would = "return" if is_enough else "validate"
+        words = f"KONDUCTOR_RECOVERY is rehearse: the controller would {would} the node now"
+        yield Blocker(Guard.REHEARSED, words)
+    if not is_enough:
+        yield Blocker(Guard.VALIDATING, lower(stage_words(tested)))
 
 
 def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> Iterator[Blocker]:
@@ -343,7 +348,8 @@ def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: dat
         if tested is None or tested.ended_at is None or not is_enough:
             return
         # By two clocks, ours and Loki's, because either may be behind.
-        enough_ns = max(unix_ns(tested.ended_at), tested.read_end_ns) + READ_PAST_NS
+        past_ns = min(READ_PAST_NS, span_ns(policy.return_quiet_seconds))
+        enough_ns = max(unix_ns(tested.ended_at), tested.read_end_ns) + past_ns
     else:
         enough_ns = hearing.first_ns + span_ns(policy.return_quiet_seconds)
     if min(hearing.last_ns, snapshot.read_ns.get(Source.KERNEL, 0)) < enough_ns:
