@@ -481,3 +481,23 @@ def test_a_release_ends_a_wish_and_an_attempt_and_keeps_a_verdict() -> None:
         return change.record.validation
 
     assert (left(ASKED), left(BEGAN), left(PASSED)) == (None, None, PASSED)
+
+
+@pytest.mark.parametrize(
+    ("validation", "guard"),
+    [
+        (None, None),
+        (PASSED, None),
+        (ASKED, Guard.VALIDATING),  # it begins in this decision
+        (BEGAN, Guard.VALIDATING),
+        (replace(PASSED, verdict=ValidationVerdict.FAIL), Guard.NOT_VALIDATED),
+        (replace(PASSED, verdict=ValidationVerdict.FAIL, asked_at=at(-3700)), None),
+        (replace(PASSED, verdict=ValidationVerdict.UNKNOWN, tries=2), None),
+    ],
+)
+def test_a_return_by_reboot_waits_for_a_test_that_runs_and_heeds_a_failure(
+    validation: Validation | None, guard: Guard | None
+) -> None:
+    plan = decided(seen(validation), PolicyConfig(returns_by_reboot=True, validates=True))
+
+    assert plan.kept_out.get("gpu-1") == guard

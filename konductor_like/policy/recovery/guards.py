@@ -27,6 +27,8 @@ from konductor_like.model import (
     Snapshot,
     Source,
     Validation,
+    ValidationStage,
+    ValidationVerdict,
 )
 from konductor_like.model.faults import MET_BY_REBOOT
 from konductor_like.model.time import moment_of, span_ns, stamp, unix_ns
@@ -181,8 +183,11 @@ def blockers(
     yield from _of_node(state, snapshot)
     yield from _of_fleet(state, snapshot, policy, now, brake)
     yield from _of_log(state, snapshot, policy, now)
+    tested = state.record.validation
     if policy.returns_by_validation:
         yield from _of_validation(state, policy, now)
+    elif policy.returns_by_reboot and tested is not None and tested.stage is ValidationStage.RUNNING:
+        yield Blocker(Guard.VALIDATING, lower(stage_words(tested)))
 
 
 def lasting_blocker(state: NodeState, policy: PolicyConfig, now: datetime) -> Blocker | None:
@@ -249,7 +254,11 @@ def _of_faults(state: NodeState, open_ones: list[Incident], policy: PolicyConfig
         elif not is_tested and not _is_met(incident, state):
             yield Blocker(Guard.NOT_REBOOTED, f"the controller has seen no reboot since {name_of(incident)}")
     tested = state.record.validation
-    if is_tested and tested is not None and is_dead_end(tested, state.record):
+    if tested is None:
+        return
+    # A failure is the hardware's word, whatever returns nodes. A person asked for that test.
+    counts = is_tested or tested.verdict is ValidationVerdict.FAIL
+    if counts and is_dead_end(tested, state.record):
         yield Blocker(Guard.NOT_VALIDATED, lower(verdict_words(tested)))
 
 
