@@ -131,6 +131,6 @@ def _job(namespace: str | None, kind: str, name: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def job_key(job: str) -> str:
-    """Return what identifies a job, however its kind became known: namespace and name."""
+    """Return namespace and name, which identify a job, however its kind became known."""
     parts = job.split("/")
     return f"{parts[0]}//{parts[2]}" if len(parts) == 3 else job

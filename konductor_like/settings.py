@@ -260,8 +260,8 @@ class Settings(BaseSettings):
     `KONDUCTOR_RECOVERY` ([switches](../use/validate.md#switches)). The controller reads it again when it
     changes."""
     recovery_node_selector: _NodeLabels = ""
-    """Labels of the nodes that the controller validates and returns unasked (`key` or `key=value`, separated
-    by commas); empty for all."""
+    """Labels of the nodes that the controller validates unasked with `KONDUCTOR_RETURN=validated` (`key` or
+    `key=value`, separated by commas); empty for all."""
     validation_image: str = ""
     """Container image of validations, with `nvidia-smi`, `dcgmi` and a shell; empty for no validations.
     Needs `manifests/validation.yaml`. Example: `nvcr.io/nvidia/cloud-native/dcgm:4.2.3-1-ubuntu22.04`."""
@@ -276,7 +276,7 @@ class Settings(BaseSettings):
     """Keys of further taints that a validation's pod tolerates, separated by commas."""
     return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0, le=_MONTH_SECONDS)
     """Return: seconds for which the kernel log of the new boot must be heard without a fault; `0` for one
-    heartbeat."""
+    heartbeat. After the end of a validation at most 120 of them count."""
     returns_per_hour: int = Field(_POLICY.returns_per_hour, ge=0, le=10)
     """Return: maximum number of nodes that return by themselves within an hour, 10 at most; `0` for none."""
     probation_seconds: float = Field(_POLICY.probation_seconds, ge=0, le=_MONTH_SECONDS)

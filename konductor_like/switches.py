@@ -49,13 +49,17 @@ def read_switches(settings: Settings) -> Switches:
 
     Raises SwitchesError if the file cannot be read or is wrong.
     """
-    path, given = settings.recovery_file, dict[str, str]()
-    if path is not None and path.exists():
-        given = _read(path)
+    path, given = settings.recovery_file, given_by_file(settings)
     found = Switches(given.get("return", settings.return_by), given.get("recovery", settings.recovery))
     if problem := refused_together(found.return_by, found.recovery, settings.validation_image):
         raise SwitchesError(f"{path}: {problem}")
     return found
+
+
+def given_by_file(settings: Settings) -> dict[str, str]:
+    """Return the switches that the file gives, by key; nothing without a file. Raises SwitchesError."""
+    path = settings.recovery_file
+    return _read(path) if path is not None and path.exists() else {}
 
 
 def _read(path: Path) -> dict[str, str]:

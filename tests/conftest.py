@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -17,6 +20,23 @@ def pytest_configure() -> None:
     """A suite in the background of a shell ignores Ctrl-C, and so would every program that it starts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let one worker collect before the others: it compiles every module, and they read its bytecode.
+
+    On a clean clone each worker would otherwise compile everything.
+    """
+    folder = os.open(Path(__file__).parent, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(folder, fcntl.LOCK_SH)
+        return (yield)
+    finally:
+        os.close(folder)
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,9 @@ so that ``--help`` answers at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,7 +35,7 @@ def execute(arguments: Sequence[str], program: str) -> int:
     """Run one command line and return its exit status; ``program`` is the name that the user typed."""
     harden()
     try:
-        status = build()(args=list(arguments), prog_name=display_name(program), standalone_mode=False)
+        status = command()(args=list(arguments), prog_name=display_name(program), standalone_mode=False)
     except SystemExit as end:  # of the completion
         return end.code if isinstance(end.code, int) else Exit.OK
     except typer.TyperException as error:
@@ -59,6 +60,12 @@ def display_name(program: str) -> str:
     if name.startswith(PLUGIN_PREFIX):
         return f"kubectl {name.removeprefix(PLUGIN_PREFIX).replace('_', '-')}"
     return "konductor-like"
+
+
+@cache
+def command() -> Any:
+    """Build the application once per process: it takes longer than most commands."""
+    return typer.main.get_command(build())
 
 
 def build() -> typer.Typer:

@@ -62,15 +62,9 @@ def check_config(
     if output == "name":
         say(name for name, _, _ in found.in_effect)
     elif output != "table":
-        settings = [dict(zip(("name", "value", "from"), each, strict=True)) for each in found.in_effect]
-        document = {"settings": settings, "problems": found.problems, "warnings": found.warnings}
-        say_document({**document, "podLogs": found.pod_logs and found.pod_logs.document()}, output)
+        say_document(found.document(), output)
     elif found.in_effect:
-        # The value comes last: one that is long, such as a list of tokens, breaks its own row only.
-        say_table(("NAME", "FROM", "VALUE"), [(name, of, value) for name, value, of in found.in_effect])
-        if found.pod_logs and found.pod_logs.bytes_a_minute:
-            say([""])
-            say_table(("NAMESPACE", "MIB/MINUTE"), found.pod_logs.rows())
+        _say_tables(found)
     for warning in found.warnings:
         warn(warning)
     for problem in found.problems:
@@ -85,21 +79,47 @@ def check_config(
     tell(f"The configuration is good, and so are the rules: {found.rules}.")
 
 
+def _say_tables(found: Inspection) -> None:
+    # The value comes last: one that is long, such as a list of tokens, breaks its own row only.
+    say_table(("NAME", "FROM", "VALUE"), [(name, of, value) for name, value, of in found.in_effect])
+    if found.switches:
+        say([""])
+        say_table(("SWITCH", "FROM", "VALUE"), [(name, of, value) for name, value, of in found.switches])
+    if found.pod_logs and found.pod_logs.bytes_a_minute:
+        say([""])
+        say_table(("NAMESPACE", "MIB/MINUTE"), found.pod_logs.rows())
+
+
 @dataclass(slots=True)
 class Inspection:
     """The settings in effect (empty if they cannot be loaded), and all problems and warnings."""
 
     in_effect: list[Effective] = field(default_factory=list)
+    switches: list[Effective] = field(default_factory=list)
+    """The switches of the way back; empty if they cannot be read."""
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     hint: str = ""
-    """What was not checked because of the problems."""
+    """The checks that were left out because of the problems."""
     rules: str = ""
     """The number of rules: ``176 Xids, 400 SXids, 53 patterns``."""
     settings: Settings | None = None
     """The settings if they can be loaded."""
     pod_logs: PodLogs | None = None
     """The cost of the watched namespaces; None if Loki was not asked."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the document for ``-o json``."""
+        parts = {"settings": self.in_effect, "switches": self.switches}
+        return {
+            **{
+                name: [dict(zip(("name", "value", "from"), each, strict=True)) for each in rows]
+                for name, rows in parts.items()
+            },
+            "problems": self.problems,
+            "warnings": self.warnings,
+            "podLogs": self.pod_logs and self.pod_logs.document(),
+        }
 
     def measure(self, settings: Settings) -> None:
         """Ask Loki for the cost of the watched namespaces. Raises a LokiError."""
@@ -120,7 +140,7 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class PodLogs:
-    """What it costs Loki to read the pod logs of the watched namespaces."""
+    """The cost for Loki of reading the pod logs of the watched namespaces."""
 
     bytes_a_minute: Mapping[str, int]
     """Bytes that Loki receives in a minute, by namespace, the most first."""
@@ -162,10 +182,12 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     """Check the environment, the settings and the rules."""
     from pydantic import ValidationError
 
+    from konductor_like.cli.check_validation import switches_in_effect, validation_warnings
     from konductor_like.loki.query.client import LokiClient
     from konductor_like.loki.query.errors import LokiMisconfigured
     from konductor_like.settings import Settings
     from konductor_like.settings_report import effective, explain_settings_error, without_effect
+    from konductor_like.switches import SwitchesError
 
     found = Inspection(problems=without_effect(environ))
     file = None
@@ -195,6 +217,11 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
                 "KONDUCTOR_JOB_EVENTS=true: the controller may send these Events only after kubectl apply -f "
                 "manifests/job_events.yaml."
             )
+        found.warnings += validation_warnings(settings)
+        try:
+            found.switches = switches_in_effect(settings)
+        except SwitchesError as error:
+            found.problems.append(str(error))
         file = settings.rules_file
     _check_rules(found, file)
     return found

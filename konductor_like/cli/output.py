@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import select
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ def colourful(stream: TextIO) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What the output is written to: a terminal of some width, or a pipe or file of any width."""
+    """The place of the output: a terminal of some width, or a pipe or file of any width."""
 
     width: int | None = None
     """The columns of the terminal; None for a pipe or file."""
@@ -174,6 +175,16 @@ def close_quietly() -> None:
         except BrokenPipeError:
             # The interpreter flushes again at its exit, and the rest of the buffer would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def is_abandoned(stream: TextIO) -> bool:
+    """Whether nobody reads the stream any more: the reader of its pipe has ended (``| head``)."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)  # errors and the end of the reader are always reported
+    except (OSError, ValueError):  # it has no file, or is closed
+        return False
+    return bool(poll.poll(0))
 
 
 def yaml_lines(document: Mapping[str, Any]) -> list[str]:

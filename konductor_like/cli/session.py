@@ -69,7 +69,7 @@ class ControllerReport:
     attempts: Attempts = field(default_factory=Attempts)
     """How the holder's last queries and writes went; empty if it has not published them, or not yet."""
     controls: Controls = field(default_factory=Controls)
-    """What people asked of the controller: a pause, a reset of the brake."""
+    """The acts of people on the controller: a pause, a reset of the brake."""
     problem: str | None = None
     """Why the Lease, or something in it, could not be read."""
 

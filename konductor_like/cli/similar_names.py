@@ -27,7 +27,7 @@ def similar(typed: str, known: Iterable[str], *, numbered: bool = True) -> list[
 
     A name in another case or without its domain comes first. Then come names with a slip of the keys. Where
     names are ``numbered``, one with other numbers is another node: ``gpu-18`` is no suggestion for a
-    ``gpu-19`` that does not exist.
+    ``gpu-19`` that does not exist. Two exchanged digits are a slip: ``gpu-40`` may mean ``gpu-04``.
     """
     name = typed.strip().lower().removeprefix("node/").rstrip(".")
     names = sorted(known, key=natural)
@@ -58,10 +58,11 @@ def _is_same(typed: str, name: str) -> bool:
 
 
 def _is_slip(typed: str, name: str, *, numbered: bool) -> bool:
-    """Whether both differ in one place only, by a few characters, and not in their numbers."""
+    """Whether both differ in one place only, by a few characters; numbers only by the order of digits."""
     if abs(len(typed) - len(name)) > _SLIP_CHARS or min(len(typed), len(name)) < _SHORTEST:
         return False
-    if numbered and _numbers(typed) != _numbers(name):
+    is_exchanged = sorted(filter(str.isdigit, typed)) == sorted(filter(str.isdigit, name))
+    if numbered and not is_exchanged and _numbers(typed) != _numbers(name):
         return False
     head = _alike(typed, name)
     rest, other = typed[head:], name[head:]

@@ -60,7 +60,7 @@ class Onlooker(Protocol):
         """Take how many nodes are out of service, of the GPU nodes."""
 
     def reset(self, state: NodeState) -> None:
-        """Take a node that a person has released: the command itself has sent the Event."""
+        """Take a node that a person has released from a fault: the command itself has sent the Event."""
 
     def freed(self, state: NodeState, held: Incident) -> None:
         """Take a node that the brake held back for this incident, and that has no reason for a taint now."""

@@ -255,7 +255,7 @@ def _real_cluster_ports(
         LeaseEvents(client, identity, sleep=stop.wait),
         lambda: lease.reference,
     )
-    notifications = Notifications(announcer, announcer.fleet, webhooks(settings), metrics)
+    notifications = Notifications(announcer, announcer.fleet, webhooks(settings), metrics, store.snapshot)
     return _ClusterPorts(
         store,
         writer,

@@ -88,7 +88,7 @@ class _PcieError:
 
 @dataclass(frozen=True, slots=True)
 class _FirmwareRecord:
-    """What the last lines of a firmware's record say: the severity of the error, and its device."""
+    """The last lines of a firmware's record: the severity of the error, and its device."""
 
     place: _Place
     severity: str

@@ -25,9 +25,9 @@ _CHUNK_BYTES = 96 * 1024
 """Bytes per read: they fit the processor's cache, and malloc need not map and zero pages for each."""
 
 _GREP = re.compile(r"(?:(?P<file>[\w@%+=~./-]{1,255}):)?(?:\d{1,9}[:-])?(?=\S)", re.ASCII)
-"""What grep prints before a line, with ``-H`` and ``-n``. A program puts a blank behind its name."""
+"""The words of grep before a line, with ``-H`` and ``-n``. A program puts a blank behind its name."""
 _PDSH = re.compile(r"[\w.-]{1,253}: " + RECORD_START)
-"""What pdsh prints before a line: the node."""
+"""The word of pdsh before a line: the node."""
 
 Progress = Callable[[int], object]
 """Called with the number of bytes that were read since the last call."""

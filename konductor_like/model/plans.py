@@ -103,6 +103,8 @@ class Change:
     """Whether the Node has our taint for suspects after the write."""
     event: EventReason | None = None
     message: str = ""
+    is_own_end: bool = field(default=False, kw_only=True)
+    """Whether the Event is the end of a person's own taint, and of no fault."""
     also: tuple[tuple[EventReason, str], ...] = field(default=(), kw_only=True)
     """Further Events of the write, with their messages."""
     incident: Incident | None = None

@@ -55,6 +55,9 @@ class Gpu:
     serial: str = ""
     """Empty if the driver does not tell it."""
 
+    def __str__(self) -> str:
+        return f"GPU {self.bus} {self.uuid}" + (f", serial {self.serial}" if self.serial else "")
+
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:

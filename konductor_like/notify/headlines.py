@@ -16,10 +16,11 @@ from konductor_like.notify.news import Kind, News, Out
 _HOST_CHARS = 24
 """Characters of a node's name above which its domain is left out."""
 _FLEET_CHARS = 100
+_JOB_CHARS = 60
 _KINDS_SHOWN = 2
 """Different faults or reasons that the line names; the text below has the others."""
 
-_WHAT: Mapping[Kind, str] = {
+_BECAME: Mapping[Kind, str] = {
     Kind.TAINTED: "out of service",
     Kind.RELAPSED: "failed on probation, out of service",
     Kind.WORSENED: "worse",
@@ -27,6 +28,8 @@ _WHAT: Mapping[Kind, str] = {
     Kind.HELD: "faulty, taint held back",
     Kind.FREED: "no longer held back",
     Kind.RETURNED: "back in service",
+    Kind.VALIDATED: "passed its validation",
+    Kind.NOT_VALIDATED: "not validated",
 }
 _OF_LOGS: Mapping[EventReason | None, str] = {
     EventReason.SILENT: "kernel log silent",
@@ -50,7 +53,7 @@ def headline(kind: Kind, news: Sequence[News]) -> str:
     elif latest.reason in _OF_LOGS:
         parts = [f"{_who(nodes)}: {_OF_LOGS[latest.reason]}"]
     else:
-        what = "taint contested" if latest.reason is EventReason.CONTESTED else _WHAT[kind]
+        what = "taint contested" if latest.reason is EventReason.CONTESTED else _BECAME[kind]
         parts = [f"{_who(nodes)} {what}", *_about(kind, nodes), out]
     return " · ".join(filter(None, parts))
 
@@ -71,18 +74,35 @@ def _about(kind: Kind, nodes: Sequence[News]) -> list[str]:
         each.needs for each in nodes if each.needs not in (None, "none") and not each.marked_for_replacement
     )
     now = "now " if kind is Kind.WORSENED else ""
-    return [_faults(nodes), f"{now}needs {', '.join(map(str, needs))}" if needs else "", mark]
+    need = f"{now}needs {', '.join(map(str, needs))}" if needs else ""
+    return [_faults(nodes), _jobs(nodes), need, mark]
+
+
+def root_cause_of(news: Sequence[News]) -> str | None:
+    """Return the node on which the one failure of all these news began; None if that is not known."""
+    found = {each.root_cause for each in news if each.node}
+    return found.pop() if len(found) == 1 else None
 
 
 def _faults(nodes: Sequence[News]) -> str:
     """Return the fault of all nodes, that of the root cause, or the most frequent ones with their numbers."""
-    root = next((each for each in nodes if each.node == each.root_cause), None)
+    name = root_cause_of(nodes)
+    root = next((each for each in nodes if each.node == name), None)
     if root is not None and root.fault and len(nodes) > 1:
         return f"began on {short_name(root.node)}: {root.fault}"
     faults = [each.fault or "" for each in nodes]
     if len(set(faults)) > 1:
         faults = [each.partition(",")[0] for each in faults]
-    return _counted(faults, "{what} on {count}", ", ")
+    began = f", began on {short_name(name)}" if name and root is None else ""
+    return _counted(faults, "{what} on {count}", ", ") + began
+
+
+def _jobs(nodes: Sequence[News]) -> str:
+    """Return the job that failed, or the number of the jobs."""
+    jobs = {each.job for each in nodes if each.job}
+    if len(jobs) > 1:
+        return f"{len(jobs)} jobs"
+    return f"job {clipped(printable(jobs.pop()), _JOB_CHARS)}" if jobs else ""
 
 
 def _counted(found: Sequence[str], form: str, joint: str) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from konductor_like.model.text import clipped, listed, printable
 from konductor_like.model.time import stamp
-from konductor_like.notify.headlines import headline, out_of
+from konductor_like.notify.headlines import headline, out_of, root_cause_of
 from konductor_like.notify.news import Kind, News, digest, news_of_trial
 
 TYPE_PREFIX = "ai.trainy.konduktor."
@@ -147,13 +147,13 @@ def _lines(message: Message, now: datetime | None) -> Iterable[str]:
     first, names, when = message.first, message.nodes, _when(message.news, now)
     if len(names) > 1:
         yield f"{when}: {listed(names, _NAMES)}."
-        root = next((each.root_cause for each in message.news if each.root_cause), None)
+        root = root_cause_of(message.news)
         yield f"Root cause: {root}." if root else ""
     if message.kind in (Kind.RETURNED, Kind.FREED) and len(names) > 1:
         yield from _reasons(message)
     else:
         about = f"{first.node}: " if len(names) > 1 and first.node else ""
-        begin = f"{when}, {first.node}: " if len(names) == 1 and first.node else f"{when}: "
+        begin = f"{when}, {first.node}: " if first.node else f"{when}: "
         yield (about if len(names) > 1 else begin) + clipped(printable(first.text), _TEXT_CHARS)
     if first.reason is not None:
         yield f"Next: {_command(first)}. Runbook: konductor-like explain {first.reason}."

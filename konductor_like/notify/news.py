@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from konductor_like.model import (
     Change,
     EventReason,
     Incident,
+    IncidentKey,
     MetBy,
     NodeRecord,
     NodeState,
@@ -22,6 +23,7 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.model.text import clipped, printable
+from konductor_like.policy.fleet.correlation import DOMAIN, parts_of
 from konductor_like.policy.node.needs import fault_of, tainted_by
 from konductor_like.policy.wording import name_of
 
@@ -45,6 +47,9 @@ class Kind(StrEnum):
     COVERAGE = "node.coverage-lost"
     RESTORED = "node.coverage-restored"
     RETURNED = "node.returned"
+    VALIDATED = "node.validated"
+    NOT_VALIDATED = "node.not-validated"
+    """A validation failed, or its result is unknown."""
     SUMMARY = "summary"
     """Many notifications of several kinds in one message."""
     TEST = "test"
@@ -53,7 +58,7 @@ class Kind(StrEnum):
     @property
     def urgent(self) -> bool:
         """Whether it outlives the others when the queue is full."""
-        return self not in (Kind.COVERAGE, Kind.RESTORED, Kind.FREED, Kind.RETURNED)
+        return self not in (Kind.COVERAGE, Kind.RESTORED, Kind.FREED, Kind.RETURNED, Kind.VALIDATED)
 
     @property
     def tells_taint(self) -> bool:
@@ -76,6 +81,8 @@ KINDS: Mapping[EventReason, Kind] = {
     EventReason.RETURNED: Kind.RETURNED,
     EventReason.RELEASED: Kind.RETURNED,
     EventReason.CONTESTED: Kind.RETURNED,
+    EventReason.VALIDATED: Kind.VALIDATED,
+    EventReason.NOT_VALIDATED: Kind.NOT_VALIDATED,
 }
 """The Events that become a notification. All others are records, or acts of people: they can wait."""
 
@@ -111,8 +118,10 @@ class News:
     severity: str | None = None
     needs: str | None = None
     failure_group: str | None = None
+    job: str | None = None
+    """The job that the nodes of the failure group share, ``namespace/Kind/name``."""
     root_cause: str | None = None
-    """The node on which the failure group began, as far as known."""
+    """The node on which the failure group began, as far as known: of several root causes the first."""
     fault: str | None = None
     """``Xid 79, GPU has fallen off the bus``."""
     marked_for_replacement: bool = False
@@ -189,10 +198,47 @@ def _facts(node: str, incident: Incident | None) -> dict[str, Any]:
         "rule": incident.key.rule,
         "gpu": incident.key.gpu,
         "severity": incident.severity.value,
-        "failure_group": incident.failure_group,
-        "root_cause": node if incident.role is Role.ROOT_CAUSE else incident.root_cause,
+        **_group_facts(incident, node if incident.role is Role.ROOT_CAUSE else incident.root_cause),
         "fault": fault_words(incident),
     }
+
+
+def _group_facts(incident: Incident, root_cause: str | None) -> dict[str, Any]:
+    """Return the fields of a node's news that the failure group of its incident tells."""
+    shared = parts_of(incident.failure_group or "")[0]
+    job = None if not shared or shared.startswith(DOMAIN) else shared
+    return {"failure_group": incident.failure_group, "job": job, "root_cause": root_cause}
+
+
+def with_groups(news: Sequence[News], nodes: Mapping[str, NodeState]) -> list[News]:
+    """Return the news with the failure groups of their faults as the Nodes have them now.
+
+    The node on which a failure begins is often tainted before the lines of the other nodes show that there is
+    a group. Of several root causes of a group, all its news name the one that failed first.
+    """
+    incidents = [_incident_of(each, nodes) for each in news]
+    groups = {each.failure_group for each in incidents if each is not None} - {None}
+    began: dict[str | None, tuple[int, str | None]] = {}
+    for name, state in nodes.items() if groups else ():
+        for each in state.record.incidents:
+            if each.role is Role.ROOT_CAUSE and each.failure_group in groups:
+                mine = (each.first_ns, name)
+                began[each.failure_group] = min(began.get(each.failure_group, mine), mine)
+    return [
+        one
+        if each is None or each.failure_group is None
+        else replace(one, **_group_facts(each, began.get(each.failure_group, (0, each.root_cause))[1]))
+        for one, each in zip(news, incidents, strict=True)
+    ]
+
+
+def _incident_of(news: News, nodes: Mapping[str, NodeState]) -> Incident | None:
+    """Return the latest incident of the fault on the Node; None without one."""
+    if news.rule is None or news.node not in nodes:
+        return None
+    key = IncidentKey(news.rule, news.gpu)
+    same = (each for each in nodes[news.node].record.incidents if each.key == key)
+    return max(same, key=lambda each: each.last_ns, default=None)
 
 
 def fault_words(incident: Incident) -> str:
@@ -209,6 +255,8 @@ def why_released(mark: Release) -> str:
     """Return why a node is in service again: ``after a reboot``, ``released by ann: new riser``."""
     if mark.how is ReleaseHow.REBOOT:
         return "after a reboot"
+    if mark.how is ReleaseHow.VALIDATED:
+        return "validated"
     if mark.how is ReleaseHow.TEST_ENDED:
         return "the test has ended"
     if mark.how is ReleaseHow.BY_HAND:

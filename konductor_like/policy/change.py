@@ -38,7 +38,7 @@ from konductor_like.policy.fleet.brake import Admission
 from konductor_like.policy.node.covers import COVERED_BY_TIME, COVERED_LATE
 from konductor_like.policy.node.endings import end_words, is_grave, newly_ended
 from konductor_like.policy.node.gpu_counts import with_count
-from konductor_like.policy.node.health import Health, tainting, with_states
+from konductor_like.policy.node.health import Health, only_persons, tainting, with_states
 from konductor_like.policy.node.lifecycle import (
     TABLE,
     Became,
@@ -52,7 +52,14 @@ from konductor_like.policy.node.lifecycle import (
     what_failed,
 )
 from konductor_like.policy.node.machines import NO_GPU, with_boot
-from konductor_like.policy.node.needs import fault_of, labels_of, with_repeats, worse_words, worsening
+from konductor_like.policy.node.needs import (
+    fault_of,
+    labels_of,
+    need_sentence,
+    with_repeats,
+    worse_words,
+    worsening,
+)
 from konductor_like.policy.node.release import CONTROLLER, contest_words, released_record
 from konductor_like.policy.node.update import NodeUpdate
 from konductor_like.policy.operator import with_found_taint
@@ -76,6 +83,15 @@ _RETURNS = {
     ReleaseHow.TEST_ENDED: (Happening.TEST_ENDED, "the test has ended"),
 }
 """By how the controller returns a node, what happened, and the reason of its release."""
+
+
+class _Announcement(NamedTuple):
+    """The Event of a write, None for no Event, and its message."""
+
+    event: EventReason | None
+    words: str
+    told: Incident | None = None
+    """The fault that the message describes."""
 
 
 class _Outcome(NamedTuple):
@@ -115,9 +131,9 @@ def change_of(
     if not is_bare or record.gpus is not None:
         record = with_count(record, state, gpus)
 
-    event, message = _announcement(update, outcome, admission)
+    event, message, told = _announcement(update, outcome, admission)
     if event is not None and needs is not None:
-        message = f"{message} Needs: {needs}."
+        message = f"{message} {need_sentence(record, told, tainted=outcome.tainted)}"
     also = _further_events(update, record, policy, now)
     if event is None and also:
         (event, message), *also = also
@@ -135,6 +151,7 @@ def change_of(
         suspect_taint=suspect_taint,
         event=event,
         message=message,
+        is_own_end=event is EventReason.RELEASED and only_persons(state.record),
         also=tuple(also),
         upkeep=(has_ends or is_same) and not is_urgent,
         incident=about,
@@ -174,20 +191,19 @@ def _outcome(update: NodeUpdate, policy: PolicyConfig, now: datetime, *, admitte
     return _Outcome(record, tainted, verb, event, about)
 
 
-def _announcement(
-    update: NodeUpdate, outcome: _Outcome, admission: Admission
-) -> tuple[EventReason | None, str]:
-    """Return the write's Event, None for no Event, and its message."""
+def _announcement(update: NodeUpdate, outcome: _Outcome, admission: Admission) -> _Announcement:
+    """Return the write's Event."""
     if outcome.event is not None and (words := _words_of_life(update, outcome)):
-        return outcome.event, words
+        return _Announcement(outcome.event, words, outcome.about)
     if outcome.about is not None:
         words = f"{worse_words(outcome.about, outcome.record)} {describe(outcome.about)}"
-        event: EventReason | None = EventReason.WORSENED
+        found = _Announcement(EventReason.WORSENED, words, outcome.about)
     else:
-        event, words = _news(update, outcome.record, admission)
+        found = _news(update, outcome.record, admission)
     # On a node that is tainted already, the failure that begins a hold taints nothing.
     hold = _hold_words(outcome.record.life)
-    return event, f"{words} {hold}" if hold and hold != _hold_words(update.state.record.life) else words
+    is_new = hold and hold != _hold_words(update.state.record.life)
+    return found._replace(words=f"{found.words} {hold}") if is_new else found
 
 
 def _words_of_life(update: NodeUpdate, outcome: _Outcome) -> str:
@@ -221,24 +237,29 @@ def _hold_words(life: Life) -> str:
     )
 
 
-def _news(update: NodeUpdate, record: NodeRecord, admission: Admission) -> tuple[EventReason | None, str]:
-    """Return the Event about what was found, None for no Event, and its message."""
+def _news(update: NodeUpdate, record: NodeRecord, admission: Admission) -> _Announcement:
+    """Return the Event about the faults that were found."""
     gravest, state = update.gravest, update.state
     if all(fault.finding.clears is not None for fault in update.news) and newly_ended(state.record, record):
-        return None, ""  # the Event about the end says it all
+        return _Announcement(None, "")  # the Event about the end says it all
     if not update.news:
-        to_announce = update.to_announce
-        return (None, "") if to_announce is None else (EventReason.RECORDED, describe(to_announce))
+        known = update.to_announce
+        return (
+            _Announcement(None, "")
+            if known is None
+            else _Announcement(EventReason.RECORDED, describe(known), known)
+        )
     if gravest is not None and not state.tainted:
         why = update.excluded or admission.refused.get(state.name, SkipReason.BRAKE)
         refused = SkippedTaint(state.name, gravest.key, why)
         reason, how = (EventReason.RECORDED, "Not tainted") if update.excluded else (EventReason.HELD, "Held")
         fault = fault_of(record, tainted=False) or gravest
-        return reason, f"{describe(fault)} {how}: {why_not_tainted(refused, state, admission.brake)}."
+        words = f"{describe(fault)} {how}: {why_not_tainted(refused, state, admission.brake)}."
+        return _Announcement(reason, words, fault)
     newest = record.incidents[-1]
     deferred_until_ns = update.deferred.get(newest.key)
     deferral = "" if deferred_until_ns is None else f" Not tainted yet: {deferral_words(deferred_until_ns)}."
-    return EventReason.RECORDED, f"{describe(newest)}{deferral}"
+    return _Announcement(EventReason.RECORDED, f"{describe(newest)}{deferral}", newest)
 
 
 def _further_events(

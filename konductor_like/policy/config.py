@@ -83,6 +83,11 @@ class PolicyConfig:
         """Whether the controller itself returns nodes after failures."""
         return self.returns_by_reboot or self.returns_by_validation
 
+    @property
+    def validates_on_wish(self) -> bool:
+        """Whether a person's wish for a validation leads to one."""
+        return self.validates and not self.rehearses
+
     def with_escalations(self, escalations: Mapping[str, Escalation], version: str) -> Self:
         """Return this configuration with a catalogue's escalations and its digest."""
         return replace(self, escalations=escalations, version=version)

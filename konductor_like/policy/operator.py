@@ -26,7 +26,6 @@ from konductor_like.model import (
     Severity,
     Snapshot,
     Validation,
-    ValidationStage,
     Verb,
 )
 from konductor_like.model.time import unix_ns
@@ -35,7 +34,7 @@ from konductor_like.policy.node.incidents import fold_faults
 from konductor_like.policy.node.lifecycle import Facts, Happening, become
 from konductor_like.policy.node.needs import labels_of, need_of
 from konductor_like.policy.node.release import release_part
-from konductor_like.policy.recovery.validation import wish
+from konductor_like.policy.recovery.validation import is_under_way, wish
 from konductor_like.policy.wording import act_of, name_of
 
 OPERATOR = IncidentKey(OPERATOR_RULE, None)
@@ -155,11 +154,6 @@ def validate(state: NodeState, level: int, *, by: str, at: datetime) -> Change:
 def cancel_validation(state: NodeState, *, at: datetime) -> Change | None:
     """Return the change that ends a wish or an attempt; None without either. A verdict stays."""
     return _with_validation(state, None, at) if is_under_way(state.record.validation) else None
-
-
-def is_under_way(validation: Validation | None) -> bool:
-    """Whether a validation waits or runs."""
-    return validation is not None and validation.stage is not ValidationStage.ENDED
 
 
 def _with_validation(state: NodeState, validation: Validation | None, at: datetime) -> Change:

@@ -67,9 +67,10 @@ def describe(incident: Incident) -> str:
     return f"{name}{test}{by_user}: {incident.title}.{escalated_because} {incident.advice}{evidence}"
 
 
-def check_and_release(node: str) -> str:
-    """Return what a person does with a node that is repaired."""
-    return f"Run diagnostics (`dcgmi diag -r 3`), then release the node: `konductor-like reset {node}`."
+def check_and_release(node: str, *, validates: bool = False) -> str:
+    """Return what a person does with a node that is repaired; ``validates``: the controller can test it."""
+    how = f"konductor-like validate {node}" if validates else "dcgmi diag -r 3"
+    return f"Run diagnostics (`{how}`), then release the node: `konductor-like reset {node}`."
 
 
 def why_not_tainted(refused: SkippedTaint, state: NodeState, brake: BrakeState) -> str:

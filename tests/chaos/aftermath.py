@@ -45,6 +45,8 @@ class Aftermath:
         """
         for o in self._world.occurrences:
             self._check_fault(o)
+        for sentence in self._ledger.attempts.left_over():
+            self._ledger.break_(sentence)
         for name, state in self._states.items():
             self._check_signs(state)
             if self._ledger.writes[name] - self._ledger.timed[name] != writes_before[name]:

@@ -11,7 +11,7 @@ from konductor_like.policy.recovery.guards import Guard
 from tests.chaos.examples import BACK, HEARD, OUT, ROUND, case
 from tests.chaos.people import Claim, Cordon, Label, Reset, SpoilRecord, Untaint
 from tests.chaos.schedule import Schedule
-from tests.chaos.setup import MANAGED
+from tests.chaos.setup import MANAGED, RECOVERABLE
 from tests.chaos.steps import (
     Kill,
     KubeTrouble,
@@ -24,12 +24,18 @@ from tests.chaos.steps import (
     Wait,
     Xid,
 )
+from tests.chaos.validations import FAIL, PASS, Program, Rehearse, Validate
 
 ONE = replace(BACK, plain=(False,))
+TESTED = replace(ONE, returns=False, validated=True)
+"""Nodes return by themselves after a validation."""
+_SELECTED = replace(TESTED, recovery_selector=f"{RECOVERABLE}=yes")
 _BOOTED: tuple[Step, ...] = (*OUT, Reboot(0), ROUND)
 """A fault, and the boot that meets its need."""
 _BACK_SOON: tuple[Step, ...] = (*_BOOTED, *HEARD[:6])
 """One more minute, and the node returns."""
+_VALIDATED: tuple[Step, ...] = (Program(0, PASS), *_BOOTED, *HEARD, *HEARD[:6])
+"""The GPUs have passed, and the node returns when the kernel log is read past the end of the test."""
 _REMOVED = (Untaint(0), ROUND, Wait(61.0))
 
 GUARD_EXAMPLES: dict[str, Schedule] = {
@@ -81,6 +87,22 @@ GUARD_EXAMPLES: dict[str, Schedule] = {
     "a node that gets another board stays tainted": case(
         (0,), *OUT, Reboot(0, new_board=True), ROUND, *HEARD, setup=ONE
     ),
+    "a node whose GPUs passed a validation returns": case((), *_VALIDATED, *HEARD, setup=TESTED),
+    "a node stays tainted while its validation runs": case((0,), *_BOOTED, *HEARD * 2, setup=TESTED),
+    "a node that failed a validation is not validated again by the controller itself": case(
+        (0,), Program(0, FAIL), *_BOOTED, *HEARD * 2, Program(0, PASS), *HEARD * 3, setup=TESTED
+    ),
+    "a person may have a node validated again, and it returns after the pass": case(
+        (),
+        *(Program(0, FAIL), *_BOOTED, *HEARD * 2, Program(0, PASS), Validate(0), ROUND, *HEARD * 2),
+        setup=TESTED,
+    ),
+    "a node that is not selected for recovery is not validated and stays tainted": case(
+        (0,), Label(0, RECOVERABLE, None), *_VALIDATED, *HEARD, setup=_SELECTED
+    ),
+    "a node that passed a validation does not return in a rehearsal": case(
+        (0,), *_VALIDATED, Rehearse(), *HEARD * 2, setup=TESTED
+    ),
     "a node that is cordoned between the decision and the write stays tainted": case(
         (0,),
         *(*_BACK_SOON, Stop(0, 0, False, 2, True), Wait(61.0), ROUND, Cordon(0), Wait(1.0), ROUND),
@@ -102,6 +124,7 @@ KEPT_BY: dict[Guard, str] = {
     Guard.NO_FAULT: "a node that is out for a test stays tainted",
     Guard.NEEDS_MORE: "a node whose fault needs an inspection stays tainted",
     Guard.NOT_REBOOTED: "a node that did not boot stays tainted",
+    Guard.NOT_VALIDATED: "a node that failed a validation is not validated again by the controller itself",
     Guard.CONTESTED: "a node whose taint is contested stays tainted",
     Guard.CORDONED: "a cordoned node stays tainted",
     Guard.CLAIMED: "a node that another tool has claimed stays tainted",
@@ -115,6 +138,9 @@ KEPT_BY: dict[Guard, str] = {
     Guard.SILENT: "a node whose kernel log is silent stays tainted",
     Guard.GAP: "a node whose kernel log has a gap stays tainted",
     Guard.TOO_YOUNG: "a node whose kernel log is heard for a short time stays tainted",
+    Guard.NO_RECOVERY: "a node that is not selected for recovery is not validated and stays tainted",
+    Guard.REHEARSED: "a node that passed a validation does not return in a rehearsal",
+    Guard.VALIDATING: "a node stays tainted while its validation runs",
 }
 """The case of each guard."""
 BESIDE: dict[Guard, tuple[Guard, ...]] = {

@@ -24,6 +24,7 @@ from tests.chaos.steps import (
     Replay,
     Round,
     SetClock,
+    Silence,
     Step,
     Stop,
     Terminate,
@@ -123,5 +124,20 @@ FOUND: dict[str, Schedule] = {
         Setup(plain=(False, True), loki_cuts=True, rack=True, common_jobs=0),
         *(KubeTrouble("reset after", "node"), Xid(0, 149), Round(0), Kill(0, 7, True)),
         *(Xid(1, 149), Round(0), Round(0)),
+    ),
+    "a silence that began before a controller ended and outlasted its absence keeps the node out": _kept(
+        Setup(
+            plain=(False, False, False),
+            brake_percent=100.0,
+            overlap_seconds=2.0,
+            lateness_seconds=2.0,
+            returns=True,
+            quiet_seconds=60.0,
+            probation_seconds=300.0,
+            repeat_count=0,
+            test_seconds=200.0,
+        ),
+        *(Xid(2, 95, 0), Round(0), Reboot(2, 30.0), Wait(61.0), Silence(2, 500.0, True), Wait(61.0)),
+        *(Xid(1, 79, 1), Wait(61.0), Kill(0, 1, True, True), Wait(122.0), Round(0), Wait(61.0)),
     ),
 }

@@ -27,6 +27,7 @@ from konductor_like.model import (
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.fleet.brake import bound, share
 from konductor_like.policy.node.health import only_tests
+from tests.chaos.attempts import Attempts
 from tests.chaos.evidence import (
     Node,
     is_key,
@@ -42,7 +43,7 @@ from tests.chaos.evidence import (
 )
 from tests.chaos.machines import DEFERRING_RULES, Machine, Occurrence, seconds
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
-from tests.chaos.returns import BY_REBOOT, Returns, how_of, is_timed
+from tests.chaos.returns import BY_REBOOT, BY_VALIDATION, Returns, how_of, is_timed
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -123,6 +124,7 @@ class Ledger:
         """Number of taints that controllers set, which shows that schedules do something."""
         self._world = world
         self.brake = Brake(world)
+        self.attempts = Attempts(world)
         self.returns = Returns(world)
         self._tainted_by_person: dict[str, Machine] = {}
         """Machines that a person tainted and nobody has released, by node."""
@@ -188,6 +190,7 @@ class Ledger:
         if without_ours(before) != without_ours(after):
             self.break_(f"a write to {name} changes fields that are not ours")
         old, new = self._world.decode(before), self._world.decode(after)
+        self.attempts.written(process, old, new)
         if process is None:
             self._written_by_person(name, old, new)
         else:
@@ -381,7 +384,8 @@ class Ledger:
         known = [i for i in old.record.incidents if i.state is not IncidentState.PENDING]
         for o in self.of(old.name):
             tested = o.finding.severity is Severity.TEST and recorded_in(o, known)
-            if tested or (how_of(new.record) == BY_REBOOT and o.boot_id != new.machine.boot_id):
+            is_back = how_of(new.record) in (BY_REBOOT, BY_VALIDATION)
+            if tested or (is_back and o.boot_id != new.machine.boot_id):
                 self._covered[new.machine.node_uid].add(o)
 
     def _count(self, name: str, record: NodeRecord) -> None:

@@ -11,7 +11,7 @@ from konductor_like.detection import packaged
 from konductor_like.model import Finding, Source
 from konductor_like.sandbox.kubernetes.store import Key
 from tests.chaos.clock import SECOND_NS, moment_of
-from tests.chaos.setup import DOMAIN_LABEL, MANAGED, POOL_LABEL
+from tests.chaos.setup import DOMAIN_LABEL, MANAGED, POOL_LABEL, RECOVERABLE
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -210,7 +210,12 @@ class Nodes:
         if created_ns is not None:
             created = moment_of(created_ns)
         machine.posted_ns = created_ns or self._world.clock.true_ns
-        labels = {"nvidia.com/gpu.present": "true", POOL_LABEL: f"pool-{int(name[-1]) % 2}", MANAGED: "yes"}
+        labels = {
+            "nvidia.com/gpu.present": "true",
+            POOL_LABEL: f"pool-{int(name[-1]) % 2}",
+            MANAGED: "yes",
+            RECOVERABLE: "yes",
+        }
         if self._world.setup.rack:
             labels[DOMAIN_LABEL] = "rack-0"
         self._world.kube.put_node(

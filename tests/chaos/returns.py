@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from tests.chaos.process import Process
     from tests.chaos.world import World
 
-BY_REBOOT, BY_TIME = "reboot", "time"
+BY_REBOOT, BY_TIME, BY_VALIDATION = "reboot", "time", "validated"
 """How a release by the controller came about (``Release.how``)."""
 HOUR_NS = seconds(3600)
 MARGIN_NS = seconds(2)
+READ_PAST_NS = seconds(120)
+"""Nanoseconds of the kernel log after the end of a test that are read before a return."""
 BEHIND_NS = seconds(120)
 """Nanoseconds by which a decision may be older than its write, and heartbeats later than the lines."""
 
@@ -49,6 +51,7 @@ def is_timed(old: NodeRecord, new: NodeRecord) -> bool:
         or (old.life.probation_until is not None and new.life.probation_until is None)
         or any(i.met_by and (i.key, i.first_ns, i.met_by) not in met for i in new.incidents)
         or new.quiet_since != old.quiet_since
+        or new.validation != old.validation
         or new.gpus != old.gpus
         or _facts(new) != _facts(old)
     )
@@ -111,8 +114,13 @@ class Returns:
         how, who = how_of(new.record), f"{process.name} removes the taint of {new.name}"
         if new.record.releases[:1] == old.record.releases[:1]:
             yield f"{who} without a release"
-        elif how == BY_REBOOT:
-            for why in self._reasons_against(process, old, new, step, late=late):
+        elif how in (BY_REBOOT, BY_VALIDATION):
+            is_tested = how == BY_VALIDATION
+            for why in (
+                *self._reasons_against(process, old, new, step, late=late),
+                *(self._unheard_past(old) if is_tested else self._unheard_for(old)),
+                *(self._world.ledger.attempts.against(old) if is_tested else ()),
+            ):
                 yield f"{who}, although {why}"
             # A process that was stopped, or whose answer is lost, writes later than it decides.
             at_ns = min(unix_ns(new.record.releases[0].at), self._world.clock.true_ns)
@@ -128,8 +136,8 @@ class Returns:
     ) -> Iterator[str]:
         """Describe each condition of a return after a reboot that does not hold."""
         record, now_ns = old.record, self._world.clock.true_ns + max(0, process.clock_ahead_ns)
-        if not self._world.setup.returns:
-            yield "only a person may"
+        if how_of(new.record) != self._world.settings.return_by.replace("ask", ""):
+            yield "the settings say otherwise"
         if record.life.tainted_at is None or any(i.by_person and _is_open(i) for i in record.incidents):
             yield "a person tainted it"
         if record.life.replace_since is not None:
@@ -183,10 +191,30 @@ class Returns:
         stale_ns = seconds(settings.heartbeat_stale_seconds) + BEHIND_NS
         if any(later - earlier > stale_ns for earlier, later in pairwise(heard)):
             yield "its kernel log has a gap"
-        if heard[-1] - heard[0] < seconds(settings.return_quiet_seconds) - MARGIN_NS:
-            yield f"its kernel log was heard for {(heard[-1] - heard[0]) / 1e9:.0f} s only"
         if self._world.clock.true_ns - heard[-1] > stale_ns and not self._world.clocks_differ:
             yield "its kernel log is silent"
+
+    def _unheard_for(self, old: NodeState) -> Iterator[str]:
+        """Describe that the kernel log was heard for too short a time since the reboot."""
+        heard = self._heard(old)
+        heard_ns = heard[-1] - heard[0] if heard else 0
+        if heard and heard_ns < seconds(self._world.settings.return_quiet_seconds) - MARGIN_NS:
+            yield f"its kernel log was heard for {heard_ns / 1e9:.0f} s only"
+
+    def _unheard_past(self, old: NodeState) -> Iterator[str]:
+        """Describe that the kernel log was not read past the end of the test."""
+        heard = self._heard(old)
+        validation = old.record.validation
+        ended_ns = self._world.ledger.attempts.ended_ns(validation.attempt if validation else "")
+        quiet_ns = seconds(self._world.settings.return_quiet_seconds)
+        past_ns = 0 if self._world.clocks_differ else min(READ_PAST_NS, quiet_ns) - MARGIN_NS
+        if heard and heard[-1] < ended_ns + past_ns:
+            yield "its kernel log was not read past the end of the test"
+
+    def _heard(self, old: NodeState) -> list[int]:
+        """Return the times of the heartbeats of the present boot; empty if they prove nothing."""
+        was_set = self._world.machines[old.name].clock_was_set
+        return [] if was_set else sorted(self._heartbeats[old.name, old.machine.boot_id or ""])
 
     def _node_against(self, old: NodeState) -> Iterator[str]:
         """Describe what the Node itself says against the return: its patch tests that nothing changed."""

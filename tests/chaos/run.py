@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
+from konductor_like.model import ValidationVerdict
 from konductor_like.policy.recovery.guards import Guard
 from tests.chaos.examples_of_guards import OF_THE_COMMAND_LINE
 from tests.chaos.schedule import Schedule, play, schedule_of, shrunk
@@ -109,7 +110,8 @@ def main(arguments: list[str]) -> int:
         f"({total.schedules / seconds:.0f} a second); broken: {len(total.broken)}\n"
     )
     guards = {f"guard {guard}": 0 for guard in Guard if guard not in OF_THE_COMMAND_LINE}
-    for event, times in sorted((guards | total.happened).items()):
+    verdicts = {f"validation: {verdict}": 0 for verdict in ValidationVerdict}
+    for event, times in sorted((guards | verdicts | total.happened).items()):
         sys.stdout.write(f"{times:7,} x {event}\n")
     if total.broken:
         sys.stdout.write("python -m tests.chaos --seed N shortens and prints one\n")

@@ -11,12 +11,13 @@ from konductor_like.controller.logs import LOGGER
 from konductor_like.sandbox.loki.limits import BigAnswer
 from tests.chaos.aftermath import Aftermath
 from tests.chaos.people import Resume
-from tests.chaos.setup import Setup
+from tests.chaos.setup import RECOVERABLE, Setup
 from tests.chaos.steps import Round, Step
 from tests.chaos.stories import LARGE_STORIES, STORIES, draw, woven
 from tests.chaos.stories_of_guards import GUARD_STORIES
 from tests.chaos.stories_of_harm import FORGED_STORIES, HARM_STORIES
 from tests.chaos.stories_of_returns import RETURN_STORIES
+from tests.chaos.stories_of_validations import VALIDATION_STORIES
 from tests.chaos.world import World
 
 _SPANS = ((2.0, 2.0), (2.0, 2.0), (20.0, 20.0), (20.0, 200.0), (60.0, 1500.0))
@@ -106,6 +107,31 @@ def schedule_of(seed: int) -> Schedule:
     guards = random.Random(f"guards {seed}")
     if guards.random() < 0.3:
         steps = woven(guards, steps, draw(guards, nodes, GUARD_STORIES, guards.choice((8, 16, 30))))
+    tested = random.Random(f"validated {seed}")
+    if tested.random() < 0.2:
+        return _with_validations(tested, seed, setup, steps)
+    return Schedule(seed, setup, (Round(), *steps))
+
+
+def _with_validations(r: random.Random, seed: int, setup: Setup, steps: list[Step]) -> Schedule:
+    """Return a schedule of validations alone, or woven into these steps."""
+    nodes = max(2, len(setup.plain))
+    is_asked_only = r.random() < 0.15
+    setup = replace(
+        setup,
+        plain=(False,) * nodes,
+        validated=not is_asked_only,
+        image=is_asked_only,
+        recovery_selector=r.choice(("", "", "", f"{RECOVERABLE}=yes")),
+        rack=r.random() < 0.2,
+        repeat_count=0,
+        hold_seconds=r.choice((0.0, 0.0, 300.0)),
+    )
+    if r.random() < 0.7:  # most other stories forbid a return
+        setup = replace(setup, brake_percent=100.0, pool_percent=None, rate_nodes=None)
+        steps = draw(r, nodes, VALIDATION_STORIES, 40)
+    else:
+        steps = woven(r, steps, draw(r, nodes, VALIDATION_STORIES, r.choice((16, 30))))
     return Schedule(seed, setup, (Round(), *steps))
 
 

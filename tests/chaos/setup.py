@@ -10,9 +10,14 @@ from konductor_like.settings import Settings
 
 ENDPOINT = "http://loki.test:3100"
 POOL_LABEL, DOMAIN_LABEL, MANAGED = "example.org/pool", "example.org/rack", "example.org/managed"
+RECOVERABLE = "example.org/recoverable"
 CLAIM = "karpenter.sh/disrupted"
 """The taint with which another tool claims a node."""
 RATE_SECONDS = 100.0
+IMAGE = "registry.test/dcgm@sha256:" + "0" * 64
+"""The image of validations."""
+SPACE = "konductor-like-validation"
+"""The namespace of their Jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,13 @@ class Setup:
     suspect_taint: bool = False
     common_jobs: int = 4
     """Number of failed jobs after which their only common node is suspect; it is never tainted for that."""
+    validated: bool = False
+    """Whether nodes return by themselves after a validation (``KONDUCTOR_RETURN=validated``)."""
+    image: bool = False
+    """Whether there is an image for validations that people ask for; with ``validated`` there is one."""
+    rehearses: bool = False
+    recovery_selector: str = ""
+    """The label that a node needs for its validation and return by the controller itself."""
     returns: bool = False
     """Whether nodes return by themselves after a reboot (``KONDUCTOR_RETURN=reboot``)."""
     quiet_seconds: float = 120.0
@@ -82,7 +94,10 @@ def settings_of(setup: Setup) -> Settings:
         lateness_seconds=setup.lateness_seconds,
         pod_lateness_seconds=setup.lateness_seconds,
         first_start_history_seconds=3600.0,  # a day is read in as many queries as it has hours
-        return_by="reboot" if setup.returns else "ask",
+        return_by="validated" if setup.validated else "reboot" if setup.returns else "ask",
+        recovery="rehearse" if setup.rehearses else "on",
+        recovery_node_selector=setup.recovery_selector,
+        validation_image=IMAGE if setup.validated or setup.image else "",
         return_quiet_seconds=setup.quiet_seconds,
         probation_seconds=setup.probation_seconds,
         returns_per_hour=setup.returns_per_hour,

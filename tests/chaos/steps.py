@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tests.chaos.machines import GPUS, Machine, seconds
-from tests.chaos.traffic import KUBE_TARGETS, Strike, Trouble
+from tests.chaos.traffic import JOB_TARGETS, KUBE_TARGETS, Strike, Trouble
 from tests.chaos.wire import KUBE, LOKI
 
 if TYPE_CHECKING:
@@ -380,7 +380,7 @@ class KubeTrouble:
     times: int = 1
 
     def take(self, world: World) -> None:
-        path, writes = KUBE_TARGETS[self.target], self.target == "node"
+        path, writes = (KUBE_TARGETS | JOB_TARGETS)[self.target], self.target == "node"
         world.traffic.troubles.planned.append(Trouble(KUBE, self.kind, self.times, path, writes))
 
 

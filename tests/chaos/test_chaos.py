@@ -13,7 +13,7 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos import harm, people, steps
+from tests.chaos import harm, people, steps, validations
 from tests.chaos.examples import EXAMPLES
 from tests.chaos.examples_of_guards import GUARD_EXAMPLES
 from tests.chaos.examples_of_harm import HARM_EXAMPLES
@@ -34,8 +34,8 @@ from tests.chaos.steps import (
     Xid,
 )
 
-BATCH = 12
-FIXED = 24
+BATCH = 6
+FIXED = 12
 """Number of seeds that always run; ``make chaos`` runs 20,000."""
 
 
@@ -83,7 +83,7 @@ def test_refused_returns_overwritten_logs_and_times_of_the_future_happen_and_bre
 def test_a_seed_gives_the_same_schedule_in_every_process() -> None:
     code = (
         "from tests.chaos.schedule import play, schedule_of\n"
-        "print('\\n'.join(play(schedule_of(6), traced=True).trace))"
+        "print('\\n'.join(play(schedule_of(13), traced=True).trace))"
     )
 
     environ = {**os.environ, "PYTHONHASHSEED": "1"}
@@ -92,7 +92,7 @@ def test_a_seed_gives_the_same_schedule_in_every_process() -> None:
     )
 
     assert done.stdout.count("PATCH") > 3
-    assert done.stdout.rstrip("\n") == "\n".join(play(schedule_of(6), traced=True).trace)
+    assert done.stdout.rstrip("\n") == "\n".join(play(schedule_of(13), traced=True).trace)
 
 
 def test_a_program_that_forgets_what_a_reset_covers_breaks_a_schedule_which_is_shortened() -> None:
@@ -135,7 +135,7 @@ def test_schedules_differ_and_use_every_kind_of_step() -> None:
     used = {type(step) for seed in range(400) for step in schedule_of(seed).steps}
     kinds = {
         kind
-        for module in (steps, people, harm)
+        for module in (steps, people, harm, validations)
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__ and kind is not Step
     }

@@ -20,7 +20,7 @@ from tests.chaos.world import World
 OUTAGE_SECONDS = 2 * 3600
 SILENCE_SECONDS = 600
 DELIVERY_SECONDS = 600
-ROUND_SECONDS = 5
+ROUND_SECONDS = 15
 
 
 class Backlog(Lines):

@@ -19,6 +19,7 @@ from konductor_like.sandbox.kubernetes.watches import _changes, _error
 from konductor_like.sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER
 from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, Killed, Process
+from tests.chaos.setup import SPACE
 from tests.chaos.wire import (
     LOKI,
     BrokenOffError,
@@ -45,6 +46,8 @@ KUBE_KINDS = (
     *("reset", "reset after", "timeout after", "500 after", "late"),
 )
 KUBE_TARGETS = {"any": "", "node": "/nodes/", "nodes": "/nodes", "lease": "/leases", "events": "/events"}
+JOB_TARGETS = {"validation": f"/namespaces/{SPACE}/", "jobs": "/jobs", "log": "/log", "users": "/api/v1/pods"}
+"""Requests about validations only: all in their namespace, Jobs, logs, and pods that use GPUs."""
 
 DENIED = 'admission webhook "returns.example.org" denied the request: the rack is in maintenance'
 
@@ -227,6 +230,7 @@ class Traffic:
         is_node_write = request.path.startswith(NODE_PATH) and request.method == "PATCH"
         sent_seconds = self._world.clock.seconds()  # a stop of another thread delays this request too
         if process is not None:
+            self._world.ledger.attempts.asked(process, request)
             if is_node_write:
                 self._world.ledger.starts_write(process)
             process.another_thread(self._world.rng, often=is_node_write)
@@ -276,6 +280,10 @@ class Traffic:
             before = world.nodes.stored(name)
             reply = world.kube._http.handle(request)
             world.ledger.wrote(process, name, before, world.nodes.stored(name), late=late, step=step)
+            return reply
+        if request.path.endswith("/jobs") and request.method == "POST":
+            reply = world.kube._http.handle(request)
+            world.ledger.attempts.created(request, reply, late=late)
             return reply
         return self._world.kube._http.handle(request)
 

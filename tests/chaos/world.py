@@ -25,7 +25,7 @@ from tests.chaos.machines import (
 )
 from tests.chaos.people import Resume
 from tests.chaos.process import LEASE, NAMESPACE, RENEW_SECONDS, Process
-from tests.chaos.setup import Setup, settings_of
+from tests.chaos.setup import SPACE, Setup, settings_of
 from tests.chaos.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class World:
         self.loki = LokiServer(limits=limits, now_ns=lambda: self.clock.true_ns)
         self.kube = KubernetesServer(clock=self.clock.moment)
         self.kube.create_namespace(NAMESPACE)
+        if self.settings.validation_image:
+            self._prepare_validations()
         self.ledger = Ledger(self)
         self.clocks_differ = False
         """Whether a controller's wall clock was ever wrong."""
@@ -80,6 +82,12 @@ class World:
                 f"system-{name}", plain, self.uuid(), self.clock.true_ns - seconds(86_400)
             )
             self.nodes.put(name, created_ns=self.clock.true_ns - seconds(30 * 86_400))
+
+    def _prepare_validations(self) -> None:
+        """Apply ``manifests/validation.yaml``."""
+        self.kube.create_namespace(SPACE)
+        meta = {"name": "konductor-like-validation"}
+        self.kube.put("priorityclasses", {"metadata": meta, "value": -1000, "preemptionPolicy": "Never"})
 
     # Running
 

@@ -101,6 +101,12 @@ LOG_CASES = [
         "node label",
         "no heartbeat has node",
     ),
+    broken(
+        "pod lines lack the node label",
+        change(pods_node=""),
+        "node label",
+        "let the collector set k8s_node_name on pod lines, too",
+    ),
     broken("short names", rename(FIRST, "gpu-1"), "node names", f"the lines say gpu-1, the Node is {FIRST}"),
     broken("capitals", rename(FIRST, FIRST.upper()), "node names", "the lines say GPU-1"),
     broken("another domain", rename(FIRST, "gpu-1.other.net"), "node names", "gpu-1.other.net"),

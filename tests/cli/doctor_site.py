@@ -71,6 +71,8 @@ class Site:
     last_named: float = 130.0
     """Seconds since the last line that is older than two minutes."""
     shipped_namespaces: tuple[str, ...] = ("team-a",)
+    pods_node: str = GPU_NODES[0]
+    """The node's name on the lines of pods; empty if they have none."""
     watched: tuple[str, ...] = ("team-a",)
     """The controller's WATCHED_NAMESPACES."""
     lease: bool = True
@@ -160,7 +162,7 @@ class Site:
                     loki.push_otlp(shipped(sender, texts, **self.kernel))  # type: ignore[arg-type]  # two texts
         for namespace in self.shipped_namespaces:
             loki.push_otlp(
-                shipped(GPU_NODES[0], [(time.time_ns(), "step 1")], namespace=namespace, container="main")
+                shipped(self.pods_node, [(time.time_ns(), "step 1")], namespace=namespace, container="main")
             )
 
     def _publish(self, kube: KubernetesServer, client: KubeClient, now: datetime) -> None:

@@ -26,8 +26,12 @@ from konductor_like.model import (
     Release,
     ReleaseHow,
     Severity,
+    Validation,
+    ValidationStage,
+    ValidationVerdict,
 )
 from konductor_like.model.life import NEVER_OUT
+from konductor_like.model.validation import Gpu
 from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.scenes import NOW, OTHER_BOOT, OUR_TAINT, ago, ago_ns, boot_of, faulty, held, incident
 
@@ -74,8 +78,8 @@ def _annotated(name: str, text: str) -> dict[str, Any]:
     return node
 
 
-def _short(name: str) -> dict[str, Any]:
-    node = recorded(name, incident(), life=OUT, tainted=True, gpus=8)
+def _short(name: str, *incidents: Incident) -> dict[str, Any]:
+    node = recorded(name, *incidents, life=OUT if incidents else NEVER_OUT, tainted=bool(incidents), gpus=8)
     node["status"]["allocatable"]["nvidia.com/gpu"] = "7"
     return node
 
@@ -92,6 +96,30 @@ def _person() -> Incident:
     return replace(mine, title="Tainted by kim", advice="Ask kim.", evidence="riser swap")
 
 
+def _validated(name: str, validation: Validation) -> Kind:
+    return Kind(recorded(name, _met(), life=OUT, tainted=True, validation=validation), "faulty")
+
+
+ASKED = Validation(ValidationStage.ASKED, 3, ago(60), "kim@example.com")
+RUNNING = replace(
+    ASKED,
+    stage=ValidationStage.RUNNING,
+    tries=1,
+    attempt="a1",
+    boot_id="b",
+    began_at=ago(30),
+    expected_gpus=8,
+)
+PASSED = replace(
+    RUNNING,
+    stage=ValidationStage.ENDED,
+    ended_at=ago(10),
+    verdict=ValidationVerdict.PASS,
+    driver="570.133.20",
+    gpus=(Gpu("0000:4e:00", "GPU-1", "165"), Gpu("0000:5d:00", "GPU-2")),
+)
+FAILED = replace(PASSED, verdict=ValidationVerdict.FAIL, why="GPU 0000:4e:00: memory", gpus=())
+UNKNOWN = replace(PASSED, verdict=ValidationVerdict.UNKNOWN, why="no result came in time", gpus=(), tries=2)
 _RETURN = Release(ago(600), "konductor-like", "a reboot met all needs", ReleaseHow.REBOOT)
 _PAST = Quarantine(ago(7200), ago(3600), "xid.79", ReleaseHow.REBOOT, relapse=True)
 KINDS: Mapping[str, Callable[[str], Kind]] = {
@@ -139,7 +167,8 @@ KINDS: Mapping[str, Callable[[str], Kind]] = {
         "faulty",
         "replace",
     ),
-    "short": lambda name: Kind(_short(name), "faulty", "7 of 8 GPUs"),
+    "short": lambda name: Kind(_short(name, incident()), "faulty", "7 of 8 GPUs"),
+    "short-only": lambda name: Kind(_short(name), "healthy", "7 of 8 GPUs"),
     "unreadable": lambda name: Kind(_annotated(name, '{"v": 2, "incidents": [oops'), "unknown"),
     "newer": lambda name: Kind(_annotated(name, json.dumps({"v": 3, "faults": []})), "unknown"),
     "re-registered": lambda name: Kind(
@@ -149,6 +178,11 @@ KINDS: Mapping[str, Callable[[str], Kind]] = {
     "test-fault": lambda name: Kind(
         recorded(name, incident("xid.14", severity=Severity.TEST), life=OUT, tainted=True), "faulty", "test"
     ),
+    "validation-waits": lambda name: _validated(name, replace(ASKED, waits="pods use its GPUs: ml/Pod/a")),
+    "validation-runs": lambda name: _validated(name, RUNNING),
+    "validation-passed": lambda name: _validated(name, PASSED),
+    "validation-failed": lambda name: _validated(name, FAILED),
+    "validation-unknown": lambda name: _validated(name, UNKNOWN),
     "no-gpus": lambda name: Kind(make_node(name, gpus=0), "healthy"),
     "gpu-11": lambda name: Kind(make_node(name), "unknown"),
     "gpu-12": lambda name: Kind(make_node(name), "not measured"),

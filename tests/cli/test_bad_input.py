@@ -82,8 +82,16 @@ def start(_settings: Settings, *, kubeconfig: str | None, context: str | None, *
     return pytest.fail("the controller was started")
 
 
+@pytest.fixture(scope="module")
+def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file of ten megabytes, written once."""
+    file = tmp_path_factory.mktemp("files") / "huge"
+    file.write_bytes(b"x" * 10_000_000)
+    return file
+
+
 @pytest.fixture
-def server(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KubernetesServer:
+def server(cluster: Cluster, huge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KubernetesServer:
     """Start a cluster, and go to a folder with files; Loki refuses connections, no controller may start."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -94,7 +102,7 @@ def server(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "dmesg.txt").write_text("a quiet line\n")
     (tmp_path / "rules.yaml").write_text("overrides: {}\n")
     (tmp_path / "folder").mkdir()
-    (tmp_path / "huge").write_bytes(b"x" * 10_000_000)
+    (tmp_path / "huge").hardlink_to(huge)
     (tmp_path / "binary").write_bytes(bytes(range(256)))
     (tmp_path / "private").write_text("of another user")
     opened = io.open

@@ -78,6 +78,12 @@ NOT_OURS = (
             "80x",
             "'80x' is not an address such as :8080 or 127.0.0.1:8080 (or off for none)",
         ),
+        ("KONDUCTOR_VALIDATION_LEVEL", "1", "must be at least 2"),
+        ("KONDUCTOR_VALIDATION_LEVEL", "5", "must be at most 4"),
+        ("KONDUCTOR_VALIDATION_NAMESPACE", "Tests", "'Tests' is not a namespace name"),
+        ("KONDUCTOR_RETURN", "validate", "must be 'ask', 'reboot' or 'validated'"),
+        ("KONDUCTOR_RECOVERY", "off", "must be 'on' or 'rehearse'"),
+        ("KONDUCTOR_RECOVERY_NODE_SELECTOR", "a!=b", "'a!=b' is neither key nor key=value"),
         ("KONDUCTOR_NODE_CONDITION", "gpu_faulty", NOT_OURS),
         ("KONDUCTOR_NODE_CONDITION", "GPU", NOT_OURS),
         ("KONDUCTOR_NODE_CONDITION", "AcceleratedHardwareReady", NOT_OURS),
@@ -125,7 +131,7 @@ def test_loki_is_asked_for_the_bytes_of_each_watched_namespace(
         assert execute(["check-config", "--loki"], "konductor-like") == 0
 
     printed = capsys.readouterr()
-    assert printed.out.partition("\n\n")[2].splitlines() == [
+    assert printed.out.rpartition("\n\n")[2].splitlines() == [
         "NAMESPACE    MIB/MINUTE",
         "team-b       0.1",
         "(2 others)   0.1",
@@ -144,6 +150,70 @@ def test_events_to_jobs_come_with_a_word_about_their_right(monkeypatch: pytest.M
 
     assert found.problems == []
     assert found.warnings[-1].endswith("only after kubectl apply -f manifests/job_events.yaml.")
+
+
+def test_each_switch_is_shown_with_its_origin(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "recovery.yaml"
+    file.write_text("return: ask\n")
+    monkeypatch.setenv("KONDUCTOR_RECOVERY_FILE", str(file))
+    monkeypatch.setenv("KONDUCTOR_RETURN", "validated")
+    monkeypatch.setenv("KONDUCTOR_RECOVERY", "on")
+    monkeypatch.setenv("KONDUCTOR_VALIDATION_IMAGE", "dcgm:4")
+
+    assert execute(["check-config"], "konductor-like") == 0
+    assert capsys.readouterr().out.partition("\n\n")[2].splitlines() == [
+        "SWITCH     FROM          VALUE",
+        "return     file          ask",
+        "recovery   environment   on",
+    ]
+
+    file.unlink()
+    monkeypatch.delenv("KONDUCTOR_RECOVERY")
+    assert execute(["check-config", "-o", "json"], "konductor-like") == 0
+    assert json.loads(capsys.readouterr().out)["switches"] == [
+        {"name": "return", "value": "validated", "from": "environment"},
+        {"name": "recovery", "value": "on", "from": "default"},
+    ]
+    assert (
+        f"KONDUCTOR_RECOVERY_FILE={file}: no such file; KONDUCTOR_RETURN" in inspect(os.environ).warnings[0]
+    )
+
+
+def test_switches_that_are_refused_together_are_a_problem(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "recovery.yaml"
+    file.write_text("return: validated\n")
+    monkeypatch.setenv("KONDUCTOR_RECOVERY_FILE", str(file))
+
+    found = inspect(os.environ)
+
+    assert found.problems == [f"{file}: KONDUCTOR_RETURN=validated needs KONDUCTOR_VALIDATION_IMAGE"]
+    assert found.switches == []
+
+
+@pytest.mark.parametrize(("image", "pinned"), [("dcgm:4", False), (f"dcgm@sha256:{'0' * 64}", True)])
+def test_validations_come_with_words_about_rights_digest_and_what_was_never_run(
+    image: str, pinned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KONDUCTOR_VALIDATION_IMAGE", image)
+    monkeypatch.setenv("KONDUCTOR_VALIDATION_NAMESPACE", "tests")
+
+    found = inspect(os.environ)
+
+    said = "\n".join(found.warnings)
+    assert found.problems == []
+    assert "kubectl apply -f manifests/validation.yaml, with the namespace tests in it" in said
+    assert "never run on a GPU" in said
+    assert ("names no digest" in said) is not pinned
+
+
+def test_without_an_image_there_is_no_word_about_validations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KONDUCTOR_VALIDATION_LEVEL", "3")
+
+    assert inspect(os.environ).warnings == []
 
 
 SECRET = "s3cr3t"
@@ -400,7 +470,7 @@ def test_no_variable_is_folded_on_a_narrow_terminal(run: Run, monkeypatch: pytes
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
 
-    lines = run("check-config").out.splitlines()[1:]
+    lines = run("check-config").out.partition("\n\n")[0].splitlines()[1:]
     shown = {line.split()[0] for line in lines if not line.startswith(" ")}
 
     assert shown == {setting.name for setting in effective(Settings(), {})}

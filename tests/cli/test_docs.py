@@ -19,6 +19,7 @@ from konductor_like.detection import packaged
 from konductor_like.model import Act, Coverage, Gap, Loss, Misnamed
 from konductor_like.policy.node.health import Health
 from tests.cli.conftest import Run
+from tests.cli.kinds import PASSED
 from tests.cli.scenes import NOW, every_state, failing_jobs, settings_of
 from tools.generate_docs import DOCS
 
@@ -37,7 +38,8 @@ def documents() -> dict[str, dict[str, Any]]:
     nodes = {state.name: state for state in map(decode_node, every_state())}
     jobs = {f"job-{state.name}": state for state in map(decode_node, failing_jobs())}
     acted = replace(nodes["gpu-2"].record, act=Act("id", NOW, "rules"))
-    nodes |= {"gpu-2": replace(nodes["gpu-2"], record=acted)}
+    tested = replace(nodes["gpu-1"].record, validation=PASSED)
+    nodes |= {"gpu-2": replace(nodes["gpu-2"], record=acted), "gpu-1": replace(nodes["gpu-1"], record=tested)}
     coverage = Coverage(NOW, gaps=(Gap(0, 1, None),), lost={"a": Loss(1, 1)}, misnamed={"b": Misnamed(1, 1)})
     controller = ControllerReport("ns/lease", settings=settings_of(), coverage=coverage)
     status = status_document(status_report(Fleet(NOW, nodes | jobs, controller, nodes)))

@@ -13,19 +13,23 @@ from konductor_like.cli.doctor.report import checkup, exit_of
 from konductor_like.exits import Exit
 from konductor_like.model.attempts import Doing
 from tests.cli.doctor_damages import (
+    BINDING,
     MAX_STREAMS,
     NO_TAINT,
     NOBODY_ACTS,
+    POLICY,
     THIRD,
     Damage,
     both,
     change,
     deny_cordons,
+    failing,
     for_another_account,
     for_pods,
     kube,
     optional_parts,
     policy_with,
+    remove,
     selecting_few,
     succeeded,
     validations,
@@ -125,6 +129,28 @@ def test_a_person_who_may_not_act_as_the_account_sees_that_the_policy_was_compar
         "system:serviceaccount:konductor-like:konductor-like"
     )
     assert "it checked its rights " in found["account"].seen
+
+
+def test_a_controller_on_a_laptop_breaks_no_link(facts: Callable[[Site], Facts]) -> None:
+    site = Site(holder="kims-laptop", account=())
+    remove("deployments/konductor-like", POLICY, BINDING)(site)
+
+    links = checkup(facts(site))
+
+    found = by_name(links)
+    assert "it follows the Nodes; it checked its rights " in found["account"].seen
+    assert "no policy limits the controller: it runs outside" in found["admission policy"].seen
+    assert [link.name for link in links if link.state is not State.OK] == ["admission policy"]
+    assert exit_of(links) is Exit.OK
+
+
+def test_the_missing_right_of_a_controller_on_a_laptop_is_its_own(facts: Callable[[Site], Facts]) -> None:
+    site = Site(holder="kims-laptop")
+    both(remove("deployments/konductor-like"), failing(Doing.RIGHTS, error="patch nodes"))(site)
+
+    link = by_name(checkup(facts(site)))["account"]
+
+    assert (link.state, link.seen) == (State.BROKEN, "the controller may not: patch nodes")
 
 
 @pytest.mark.parametrize("damage", [for_another_account, for_pods, selecting_few])

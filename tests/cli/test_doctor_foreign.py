@@ -13,23 +13,22 @@ import pytest
 
 from konductor_like.cli.doctor.cluster_links import readers
 from konductor_like.cli.doctor.facts import Facts
-from konductor_like.cli.doctor.foreign import (
-    ENTRIES,
-    HEARTBEATS,
-    Foreign,
-    Known,
-    Sample,
+from konductor_like.cli.doctor.foreign import ENTRIES, HEARTBEATS, OF_TRANSPORT, Foreign, Known, Sample, look
+from konductor_like.cli.doctor.foreign_links import (
     elsewhere,
-    look,
     node_label,
+    node_label_of_pods,
     of_pods,
     without_beats,
 )
 from konductor_like.cli.doctor.link import State, Unseen
+from konductor_like.cli.doctor.report import checkup, exit_of
+from konductor_like.exits import Exit
 from konductor_like.loki.query.client import LokiClient
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
-from tests.cli.doctor_site import Site
+from tests.cli.doctor_site import GPU_NODES, Site
+from tests.cli.test_doctor import by_name
 
 NODE = "gpu-04"
 XID = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -49,7 +48,8 @@ ENTRY = json.dumps(
     separators=(",", ":"),
 )
 OF_A_PROGRAM = json.dumps({"MESSAGE": XID, "_TRANSPORT": "stdout", "_PID": "7"}, separators=(",", ":"))
-POD = {"namespace": "team-a", "pod": "train-0", "container": "main", "node_name": NODE}
+OF_POD = {"namespace": "team-a", "pod": "train-0", "container": "main"}
+POD = {**OF_POD, "node_name": NODE}
 OF_READER = {"namespace": "dmesg-logging", "pod": "dmesg-x", "container": "dmesg", "node_name": NODE}
 NOTHING = Known(beats=False, lines=False, pods=False)
 Stream = tuple[Mapping[str, str], str, Mapping[str, str]]
@@ -81,6 +81,11 @@ def seen_in(
 COLLECTORS: dict[str, tuple[Stream, str, str]] = {
     "Promtail, journal as JSON": (
         ({"job": "systemd-journal", "nodename": NODE}, ENTRY, {}),
+        '{job="systemd-journal", namespace=""}',
+        "nodename",
+    ),
+    "a journal as JSON with blanks": (
+        ({"job": "systemd-journal", "nodename": NODE}, json.dumps(json.loads(ENTRY)), {}),
         '{job="systemd-journal", namespace=""}',
         "nodename",
     ),
@@ -130,7 +135,7 @@ COLLECTORS: dict[str, tuple[Stream, str, str]] = {
 def test_the_kernel_lines_of_a_collector_are_found_by_its_labels(
     loki: LokiServer, stream: Stream, selector: str, label: str
 ) -> None:
-    found, settings = seen_in(loki, [stream, (POD, "step 1", {})])
+    found, settings = seen_in(loki, [stream, ({**OF_POD, label: NODE}, "step 1", {})])
 
     link = elsewhere(found, settings)
     assert link is not None
@@ -140,9 +145,20 @@ def test_the_kernel_lines_of_a_collector_are_found_by_its_labels(
     wanted = f"KONDUCTOR_NODE_LABEL={label}" if label not in ("", settings.node_label) else ""
     assert wanted in link.do
     assert ("KONDUCTOR_NODE_LABEL" in link.do) == bool(wanted)
-    assert bool(link.details) == (not label)
+    is_plain_journal = stream[0].get("transport") == "kernel"
+    assert [each.startswith("let the collector send the journal as JSON") for each in link.details] == (
+        [True] * is_plain_journal
+    )
     assert "KONDUCTOR_NAMESPACE_LABEL=namespace, KONDUCTOR_POD_LABEL=pod" in link.do
     Settings.model_validate({"kernel_selector": selector})
+
+
+@pytest.mark.parametrize("name", ["transport", "_TRANSPORT", "journal_transport", "systemd_transport"])
+def test_the_transport_is_known_by_the_names_of_each_collector(loki: LokiServer, name: str) -> None:
+    found, _ = seen_in(loki, [({name: "kernel", "node": NODE}, "cni0: port 3", {})])
+
+    assert found.kernel is not None
+    assert (found.kernel.selector, found.kernel.what) == (f'{{{name}="kernel"}}', OF_TRANSPORT)
 
 
 NO_KERNEL_LOG: dict[str, list[Stream]] = {
@@ -203,8 +219,24 @@ def test_a_stream_that_mixes_the_kernel_with_programs_is_not_to_be_selected(
     assert "KONDUCTOR_KERNEL_SELECTOR" not in link.do
 
 
+def test_a_journal_as_plain_text_is_named_also_while_the_driver_prints_nothing(loki: LokiServer) -> None:
+    journal = {"job": "loki.source.journal.read", "node": NODE}
+    pod = {**POD, "job": "team-a/journal"}
+
+    found, settings = seen_in(loki, [(journal, "Started Session 7 of User kim.", {}), (pod, "step 1", {})])
+
+    link = elsewhere(found, settings)
+    assert link is not None
+    assert '{job="loki.source.journal.read", namespace=""} is a journal as plain text' in link.seen
+    assert link.do.startswith("let the collector send the journal as JSON")
+    others: list[Stream] = [(pod, "step 1", {}), (journal, OF_A_PROGRAM.replace("NVRM", "x"), {})]
+    others.append(({"job": "fluent-bit"}, "step 1", {}))
+    assert [seen_in(loki, [each])[0].quiet for each in others] == ["", "", ""]
+
+
 KERNEL = {"source": "kernel", "node": NODE}
 LINES = Known(beats=False, lines=True, pods=True)
+WHOLE = Known(beats=True, lines=True, pods=True)
 
 
 @pytest.mark.parametrize(
@@ -223,6 +255,18 @@ def test_a_journal_in_place_of_the_reader_is_told_from_a_plain_log(
     assert found.own is not None
     link = without_beats(found.own, settings)
     assert (link.state, says in link.seen) == (state, True), link
+    assert ("for a journal, let the collector send the journal as JSON" in link.do) == (
+        line == "cni0: port 3"
+    )
+
+
+def test_a_journal_as_plain_text_that_is_selected_by_its_transport_is_a_journal(loki: LokiServer) -> None:
+    ours = {"kernel_selector": '{source="kernel", transport="kernel"}'}
+
+    found, _ = seen_in(loki, [({**KERNEL, "transport": "kernel"}, "cni0: port 3", {})], LINES, **ours)
+
+    assert found.own is not None
+    assert found.own.is_journal
 
 
 @pytest.mark.parametrize(
@@ -241,7 +285,7 @@ def test_the_node_label_is_checked_without_heartbeats(
     found, settings = seen_in(loki, streams, LINES, **ours)
 
     assert found.own is not None
-    link = node_label(found.own, settings)
+    link = node_label(found.own, found, settings)
     assert (link.state, says in f"{link.seen} {link.do}") == (state, True), link
 
 
@@ -263,12 +307,52 @@ def test_the_namespaces_of_pods_are_found_under_another_label(
     assert (link is not None and f"set KONDUCTOR_{wanted}" in link.do) == bool(wanted), link
 
 
-def test_a_whole_set_up_costs_loki_no_further_question(loki: LokiServer) -> None:
+def test_a_whole_set_up_costs_loki_one_further_question(loki: LokiServer) -> None:
     loki.clear_journal()
 
-    seen_in(loki, [(OF_READER, BEAT, {})], Known(beats=True, lines=True, pods=True))
+    found, _ = seen_in(loki, [(POD, "step 1", {})], WHOLE, namespace_label="namespace")
 
-    assert loki.journal == []
+    assert found == Foreign(on_pods=("node_name",))
+    assert len([each for each in loki.journal if "/push" not in each.request.path]) == 1
+
+
+@pytest.mark.parametrize(
+    ("pods", "of_kernel", "says"),
+    [
+        ([POD], {"node", "node_name"}, "set KONDUCTOR_NODE_LABEL=node_name (docs"),
+        ([POD], {"node"}, "in node on kernel lines, and in node_name on pod lines; let the collector give"),
+        ([OF_POD], {"node"}, "let the collector set node on pod lines, too"),
+        ([OF_POD, {**OF_POD, "node": NODE}], {"node"}, None),
+        ([{**OF_POD, "node": "a-deleted-node"}], {"node"}, None),
+        ([{"namespace": "team-a", "job": "integrations/kubernetes/eventhandler"}], {"node"}, None),
+    ],
+    ids=["another on both", "another", "none", "on some", "of a deleted Node", "Events only"],
+)
+def test_pod_lines_without_the_node_label_of_the_kernel_lines_are_named(
+    loki: LokiServer, pods: list[dict[str, str]], of_kernel: set[str], says: str | None
+) -> None:
+    streams: list[Stream] = [(labels, "step 1", {}) for labels in pods]
+    found, settings = seen_in(loki, streams, WHOLE, namespace_label="namespace", node_label="node")
+
+    link = node_label_of_pods(found, of_kernel, settings)
+
+    assert (link is not None) == bool(says), link
+    assert not link or (says or "") in " ".join((link.do, *link.details))
+
+
+def test_no_node_label_is_proposed_that_the_pod_lines_lack(loki: LokiServer) -> None:
+    journal: Stream = ({"job": "systemd-journal", "nodename": NODE}, ENTRY, {})
+
+    found, settings = seen_in(loki, [journal, (POD, "step 1", {})])
+
+    link = elsewhere(found, settings)
+    assert link is not None
+    assert "KONDUCTOR_NODE_LABEL" not in link.do
+    assert "in nodename on kernel lines, and in node_name on pod lines" in link.details[0]
+    assert found.kernel is not None
+    own = node_label(found.kernel, found, settings)
+    assert "=nodename" not in own.do
+    assert "in nodename on kernel lines, and in node_name on pod lines" in own.details[1]
 
 
 @pytest.mark.parametrize(
@@ -295,3 +379,51 @@ def test_no_reader_is_missed_where_the_kernel_lines_come_from_a_journal(
 
     assert (link.state, "journal entries of the kernel" in link.seen) == (state, state is State.OK), link
     assert readers(replace(found, oldest_beat=whole.oldest_beat)).state is State.BROKEN, "a reader ran before"
+
+
+def of_a_journal(**parts: Any) -> Site:
+    """Return a site whose kernel lines come from the journal of each node, without the reader."""
+    site = Site(line=ENTRY, pods=[], heard=0, unheard=frozenset(GPU_NODES), **parts)
+    site.objects.pop("daemonsets/dmesg")
+    return site
+
+
+def test_a_journal_leaves_only_the_heartbeats_unmeasured(facts: Callable[[Site], Facts]) -> None:
+    links = checkup(facts(of_a_journal()))
+
+    found = by_name(links)
+    assert found["kernel stream"].state is State.WARN
+    assert found["heartbeats"].seen == "not measured: a journal has no heartbeats"
+    assert found["node names"].seen == "all 3 names on the latest kernel lines are names of Nodes"
+    strange = {link.name: link.state for link in links if link.state is not State.OK}
+    assert strange == {"kernel stream": State.WARN, "heartbeats": State.UNKNOWN}
+    assert exit_of(links) is Exit.UNKNOWN
+
+
+def test_one_wrong_name_among_right_ones_in_a_journal_is_named(facts: Callable[[Site], Facts]) -> None:
+    first, *_ = GPU_NODES
+
+    found = by_name(checkup(facts(of_a_journal(names={**dict.fromkeys(GPU_NODES, ""), first: "gpu-1"}))))
+
+    assert found["node label"].state is State.OK
+    link = found["node names"]
+    assert (link.state, link.seen) == (State.BROKEN, f"the lines say gpu-1, the Node is {first}")
+
+
+def test_the_names_in_a_journal_need_the_node_label(facts: Callable[[Site], Facts]) -> None:
+    found = by_name(checkup(facts(of_a_journal(settings={"node_label": "node"}))))
+
+    assert found["node label"].do == "set KONDUCTOR_NODE_LABEL=k8s_node_name (docs/start/collectors.md)"
+    assert found["node names"].seen.endswith("the link `node label` must be whole first")
+
+
+def test_the_names_of_quiet_nodes_of_a_journal_come_from_the_index(loki: LokiServer) -> None:
+    journal: list[Stream] = [({**KERNEL, "node": name}, ENTRY, {}) for name in (NODE, "gpu-4")]
+    beyond: list[Stream] = [({**KERNEL, "node": "gpu-5", "pid": str(i)}, ENTRY, {}) for i in range(60)]
+    ours = {"kernel_selector": '{source="kernel"}', "node_label": "node"}
+
+    found, _ = seen_in(loki, [*beyond, *journal], LINES, **ours)
+
+    assert found.own is not None
+    assert found.own.names == {NODE, "gpu-4", "gpu-5"}
+    assert found.own.strangers == ("gpu-4", "gpu-5")

@@ -10,7 +10,7 @@ import pytest
 
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.explain.fault import Answer, document, explain_text, paragraphs
-from konductor_like.cli.explain.runbook import runbooks
+from konductor_like.cli.explain.runbook import Runbook, runbooks
 from konductor_like.cli.output import plain_paragraphs
 from konductor_like.detection import packaged
 from konductor_like.exits import Exit
@@ -275,6 +275,20 @@ def test_each_alert_and_each_reason_of_an_event_has_its_runbook(run: Run) -> Non
     assert "Runbook:      docs/runbooks/KonductorLikeBlind.md\n\n## What it means\n" in blind
     assert "(../" not in blind
     assert run("explain", "GPUFaultTainted", "-o", "name").out == "GPUFaultTainted\n"
+
+
+def test_a_runbook_in_a_terminal_names_commands_and_paths_and_no_links() -> None:
+    def plain(text: str) -> str:
+        return Runbook("", "", text).plain
+
+    assert plain("Follow [GPUFaultTainted](GPUFaultTainted.md).") == (
+        "Follow `konductor-like explain GPUFaultTainted`."
+    )
+    assert plain("([its\nend](other-events.md#gpufaultended))") == (
+        "(its\nend: `konductor-like explain GPUFaultEnded`)"
+    )
+    assert plain("[needs](docs/use/needs.md#all)") == "needs (docs/use/needs.md#all)"
+    assert not any("](" in each.plain for each in runbooks().values())
 
 
 def test_a_fault_without_a_line_is_explained_as_what_the_node_shows() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from konductor_like.cli.explain.history import FAULTS_SHOWN
 from konductor_like.cli.explain.node import (
-    FAULTS_SHOWN,
     NodeExplanation,
     document,
     explain_node,
@@ -28,6 +28,7 @@ from konductor_like.model import (
     Coverage,
     IncidentState,
     Life,
+    MetBy,
     NodeState,
     Quarantine,
     Release,
@@ -39,7 +40,7 @@ from konductor_like.model.attempts import Attempts
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.operator import operator_taint
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import HOLDER, NOW, RULES, SCENES, ago, ago_ns, incident, settings_of
+from tests.cli.scenes import HOLDER, NOW, OTHER_BOOT, RULES, SCENES, ago, ago_ns, incident, settings_of
 
 RUNNING = ControllerReport(
     "ns/lease", holder=HOLDER, renewed=ago(4), duration_seconds=30, attempts=Attempts(HOLDER, kept_out={})
@@ -113,6 +114,17 @@ def test_a_node_whose_kernel_log_is_not_read_is_not_called_healthy() -> None:
     assert page["Node"] == "gpu-2 is unknown"
     assert page["Decision"] == "no faults recorded up to 2026-05-06T11:53:20Z"
     assert page["Coverage"].startswith("unknown: its kernel log has not been read since 2026-05-06T11:53:20Z")
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        ("gpu-3", "xid 79 on GPU 0000:9b:00 is older than what a first start acts on, and taints nothing"),
+        ("gpu-4", "xid 31 on GPU 0000:9b:00 is the fault of a job's program: alone it does not taint a node"),
+    ],
+)
+def test_the_decision_says_why_a_fault_is_recorded_only(node: str, why: str) -> None:
+    assert shown(explained(node, nodes("every state")))["Decision"] == f"recorded only: {why}"
 
 
 def test_the_last_write_names_the_person() -> None:
@@ -208,6 +220,24 @@ def test_open_faults_that_taint_are_shown_first_and_the_rest_is_counted() -> Non
     assert shown(one)["More"].startswith("2 more faults")
 
 
+def test_the_faults_of_the_same_gpu_before_the_reboot_are_shown_first() -> None:
+    here, gpu = nodes("one faulty")["gpu-1"].machine.boot_id, "0000:5d:00"
+    before = replace(incident(boot=OTHER_BOOT, seconds_ago=900), met_ns=ago_ns(600), met_by=MetBy.REBOOT)
+    other = incident("xid.95", boot=OTHER_BOOT, seconds_ago=900, state=IncidentState.RELEASED)
+    later = [incident(f"xid.{number}", gpu, boot=here) for number in range(60, 60 + FAULTS_SHOWN)]
+    now = replace(incident(boot=here), needs="inspection")
+
+    one = recorded(incidents=(*later, other, before, now))
+
+    faults = [lines[0] for label, lines in paragraphs(one) if label == "Fault"]
+    assert [line.partition(" (")[0] for line in faults[:3]] == [
+        "xid 79 on GPU 0000:9b:00",
+        "xid 79 on GPU 0000:9b:00",
+        "xid 95 on GPU 0000:9b:00",
+    ]
+    assert "first 15m ago" in faults[1]
+
+
 def test_a_word_that_is_no_rule_is_looked_up_as_a_node(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
 
@@ -257,6 +287,25 @@ def test_a_reset_is_the_last_command_and_waits_for_the_repair() -> None:
     ]
     assert shown(held)["Commands"].endswith(f"{reset}   (after the repair)")
     assert shown(recorded())["Commands"].endswith("   (after the repair)")
+
+
+def test_while_tainting_is_paused_a_held_node_offers_the_end_of_the_pause() -> None:
+    paused, over = Controls((PAUSE,)), Controls((replace(PAUSE, until=ago(1)),))
+
+    assert (
+        explained("gpu-2", nodes("brake full"), controls=paused).next_commands[0] == "konductor-like resume"
+    )
+    assert explained("gpu-2", nodes("brake full"), controls=over).next_commands[0].endswith("brake status")
+
+
+def test_an_ignored_node_with_a_fault_is_tainted_without_its_label() -> None:
+    states = nodes("brake full") | nodes("healthy")
+    for name, is_warned in (("gpu-3", True), ("gpu-1", False)):
+        ignored = replace(states[name], opted_out=True, taints=())
+        commands = shown(explained(name, states | {name: ignored}))["Commands"]
+        assert (
+            commands.endswith("(taints the node at once, unless its faults are released first)") is is_warned
+        )
 
 
 def test_the_reset_of_a_test_waits_for_no_repair() -> None:

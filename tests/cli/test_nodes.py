@@ -306,6 +306,13 @@ def test_a_warning_about_many_nodes_is_one_line(cluster: Cluster, run: Run) -> N
     ]
 
 
+def test_a_reset_of_a_node_with_too_few_gpus_says_so(cluster: Cluster, run: Run) -> None:
+    server = cluster("one faulty")
+    server.edit_node("gpu-1", lambda node: node["status"]["allocatable"].update({"nvidia.com/gpu": "7"}))
+
+    assert "warning: node/gpu-1: it has 7 of 8 GPUs\n" in run("reset", "gpu-1", "--yes").err
+
+
 def test_a_record_mangled_by_hand_is_replaced_with_a_warning(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
     server.edit_node("gpu-1", lambda node: node["metadata"]["annotations"].update({RECORD_ANNOTATION: "{"}))

@@ -116,6 +116,29 @@ def test_explain_says_that_a_rebooted_node_returns_by_itself() -> None:
     assert status_document(status(rebooted()))["nodes"][0]["whyNotReturned"] is None
 
 
+def not_rebooted(**life: Any) -> NodeState:
+    """A node that failed in its present boot, with seven of its eight GPUs left."""
+    state = decode_node(with_record(make_node("gpu-1"), incident(), tainted=True))
+    record = replace(state.record, gpus=8, life=replace(state.record.life, **life))
+    return replace(state, record=record, gpus=replace(state.gpus, allocatable=7))
+
+
+def test_explain_says_that_a_reboot_is_all_that_a_node_needs_to_return() -> None:
+    failed, whole = not_rebooted(), "if it has all its GPUs then (now 7 of 8 GPUs)"
+
+    assert explained(failed) == f"returns by itself after a reboot, {whole}"
+    assert explained(replace(failed, gpus=replace(failed.gpus, allocatable=8), ready=False)) == (
+        "returns by itself after a reboot"
+    )
+    hold = "not before 2026-05-06T12:10:00Z"
+    assert (
+        explained(not_rebooted(hold_until=ago(-600))) == f"returns by itself after a reboot, {whole}, {hold}"
+    )
+    assert explained(replace(failed, unschedulable=True)).startswith("does not return by itself now: ")
+    assert explained(failed, holder=None).startswith("does not return by itself now: ")
+    assert explained(not_rebooted(replace_since=ago(60))) == ""
+
+
 @pytest.mark.parametrize(
     ("known", "why"),
     [
@@ -208,6 +231,16 @@ def test_status_shows_how_many_gpus_of_a_faulty_node_are_there() -> None:
     [row] = [line for line in status_lines(status(state)) if line.startswith("gpu-1 ")]
 
     assert "faulty (7 of 8 GPUs)" in row
+
+
+def test_status_counts_nodes_that_are_short_of_gpus_without_a_fault() -> None:
+    state = decode_node(make_node("gpu-1"))
+    short = replace(state, gpus=replace(state.gpus, allocatable=7))
+
+    report = status(short)
+
+    assert "2 healthy (1 short of GPUs)" in status_lines(report)[0]
+    assert status_document(report)["nodes"][0]["qualifier"] == "7 of 8 GPUs"
 
 
 def test_no_return_is_promised_to_a_node_that_is_short_of_gpus() -> None:
@@ -325,6 +358,20 @@ def test_during_a_hold_the_node_returns_by_itself_later() -> None:
     assert (action, "returns by itself later: meant to stay out" in advice) == ("wait", True)
 
 
+def test_explain_says_once_why_a_node_stays_out() -> None:
+    life = replace(rebooted().record.life, hold_until=ago(-600))
+    held = replace(rebooted(), record=replace(rebooted().record, life=life))
+
+    page = dict(paragraphs(explain_node("gpu-1", fleet(held), RULES)))
+
+    assert page["Return"] == "returns by itself later, not before 2026-05-06T12:10:00Z"
+    assert str(page).count("failed 1 times") == 1
+    assert page["To do"] == ""
+    silent = dict(paragraphs(explain_node("gpu-1", fleet(rebooted(), attempts=published("silent")), RULES)))
+    assert str(silent).count("the kernel log of its present boot does not arrive") == 1
+    assert str(silent["To do"]).startswith("look at the kernel-log reader's pod")
+
+
 def test_a_node_that_is_marked_for_replacement_is_not_to_be_released_after_a_reboot() -> None:
     life, [met] = replace(rebooted().record.life, replace_since=ago(60)), rebooted().record.incidents
     record = replace(rebooted().record, life=life, incidents=(replace(met, needs="replacement"),))
@@ -382,7 +429,12 @@ def test_status_says_that_returns_are_stopped_and_how_to_go_on() -> None:
 
     assert f"Returns:     stopped: {WORDS}" in status_lines(report)
     assert not list(warnings(report))
-    assert status_document(report)["returns"] == {"byReboot": True, "stopped": True}
+    assert status_document(report)["returns"] == {
+        "byReboot": True,
+        "byValidation": False,
+        "rehearsed": False,
+        "stopped": True,
+    }
     resumed = STOPPED.with_act(ControlAct(Control.RESUME, ago(10), "kim", relapses=STOPPED.returned))
     assert status_document(status(rebooted(), controls=resumed))["returns"]["stopped"] is False
 

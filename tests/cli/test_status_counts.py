@@ -18,6 +18,7 @@ from konductor_like.model import (
     Coverage,
     IncidentState,
     KernelPosition,
+    MetBy,
     Release,
     ReleaseHow,
 )
@@ -56,6 +57,13 @@ def reset(name: str, *, tainted: bool = False) -> dict[str, object]:
     node = make_node(name)
     mark = Release(ago(60), "kim", "", ReleaseHow.RESET, KernelPosition(boot_of(node)), warning=REMINDER)
     return with_record(node, *([incident()] if tainted else []), tainted=tainted, release=mark)
+
+
+def test_the_needs_of_a_fault_leave_out_none_beside_another() -> None:
+    met = with_record(make_node("gpu-2"), replace(incident(), met_ns=1, met_by=MetBy.REBOOT), tainted=True)
+
+    assert [group.needs for group in fault_groups(report([faulty("gpu-1"), met]).nodes)] == ["reboot"]
+    assert [group.needs for group in fault_groups(report([met]).nodes)] == ["none"]
 
 
 def test_the_first_line_has_the_numbers() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -183,6 +186,38 @@ def test_it_ends_when_nobody_reads_its_output(cluster: Cluster, monkeypatch: pyt
     watch.follow(two_reports(), View(), APPENDED)
 
     assert reader.getvalue().count("1 faulty, 1 healthy") == 1
+
+
+def test_it_ends_within_a_second_after_the_reader_of_its_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    waits: list[float] = []
+
+    class Quiet(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            if len(waits) == 3:
+                os.close(reader)
+            return len(waits) > 3
+
+    with os.fdopen(writer, "w") as pipe:
+        monkeypatch.setattr("sys.stdout", pipe)
+        goes_on = watch.wait_for_change(Quiet(), time.monotonic() + 3600)
+
+    assert (goes_on, len(waits), max(waits) <= 1) == (False, 3, True)
+
+
+def test_a_watch_whose_reader_has_ended_reports_no_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster("healthy")
+    reader, writer = os.pipe()
+    with watching() as found, os.fdopen(writer, "w") as pipe:
+        next(found)
+        monkeypatch.setattr("sys.stdout", pipe)
+        os.close(reader)
+
+        assert next(found, None) is None
 
 
 def broken() -> None:

@@ -298,7 +298,8 @@ def _check_event(
     assert last.event is event
     assert f"{name}: " in last.message
     assert advice in last.message
-    assert last.message.endswith(f"Needs: {needs}.")
+    marked = "The node needs: replacement (the node failed too often)."
+    assert last.message.endswith(marked if needs == "replacement" else f"Needs: {needs}.")
     if event in KINDS:
         news = news_of(state, last)[0]
         assert (news.needs, f"xid {str(news.rule)[4:]} on GPU {news.gpu}") == (needs, name)

@@ -31,7 +31,7 @@ from konductor_like.cluster.events import events_of
 from konductor_like.cluster.node.condition import wanted
 from konductor_like.cluster.node.record import encode
 from konductor_like.controller.reporting import node_metrics
-from konductor_like.model import Change, Coverage, EventReason, Gap, Loss, Needs, Snapshot, Verb
+from konductor_like.model import Change, Coverage, EventReason, Gap, GpuCount, Loss, Needs, Snapshot, Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.time import SECOND_NS, unix_ns
 from konductor_like.notify.messages import grouped, text_of
@@ -46,12 +46,14 @@ LIVES = int(os.environ.get("KONDUCTOR_TEST_LIVES", "20"))
 STEPS = 24
 PARTS = 2
 OFFERS = re.compile(
-    r"[Rr]un diagnostics|(?<!no node )(?<!not )returns? by itself(?! any)|[Rr]eturned to service"
+    r"[Rr]un diagnostics|(?<!no node )(?<!not )returns? by itself(?! any| after a reboot)"
+    "|[Rr]eturned to service"
 )
 """Words with which a surface offers or reports a return."""
 FACT = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z|\b[\da-f]{4}:[\da-f]{2}:[\da-f]{2}\b|\bxid \d+")
 """A moment, a GPU or a fault, as the texts for people write it."""
 PROMISE = re.compile("returns by itself when")
+AFTER_REBOOT = re.compile("returns by itself after a reboot(?!.*not before)")
 RANK = {needs.value: place for place, needs in enumerate(Needs)}
 
 
@@ -151,10 +153,13 @@ class WatchedLife(Life):
         )
         return Attempts("pod", {Doing.WRITE: failed}, (Unwritten(NAME, verb),), others=1, kept_out=kept)
 
-    def keeps_promise(self) -> bool:
-        """Whether the node returns within the next half hour if nothing happens."""
+    def keeps_promise(self, *, reboots: bool = False) -> bool:
+        """Whether the node returns within half an hour if nothing else happens than a sound reboot."""
         later = copy(self)
         later.ask, later.told = {**self.ask}, []
+        if reboots:
+            later.state = replace(later.state, ready=True, gpus=GpuCount(8, 8))
+            later.do_reboot()
         for _ in range(6):
             later.pass_time(300)
         return not later.state.tainted
@@ -261,6 +266,11 @@ def broken_by(life: WatchedLife, told: Sequence[Change], seen: Counter[str] | No
         seen["promise"] += 1
         if not life.keeps_promise():
             wrong.append(f"a return is promised, and the controller keeps the node: {life.ask}")
+    after_reboot = surfaces.text.get("Return", "")
+    if AFTER_REBOOT.match(after_reboot) and not life.ask.get("gap"):
+        seen["promise after a reboot"] += 1
+        if not life.keeps_promise(reboots=True):
+            wrong.append(f"{after_reboot}, and the controller keeps the node: {life.ask}")
     seen.update(
         {"unmet": bool(failed), "offer": bool(offers), "need": needs["json"] is not None, "fact": bool(facts)}
     )
@@ -275,7 +285,7 @@ def _wrong_events(life: WatchedLife, change: Change) -> Iterator[str]:
     is_controllers = (
         change.event in (EventReason.RETURNED, EventReason.REBOOTED) or change.verb is not Verb.UNTAINT
     )
-    named = re.search(r"Needs: ([a-z-]+)\.$", change.message)
+    named = re.search(r"[Nn]eeds: ([a-z-]+)(?: \([^()]+\))?\.$", change.message)
     if named and named[1] != change.needs:
         yield f"Event {change.event} names {named[1]}, the label {change.needs}"
     how = [each["how"] for each in json.loads(record or "{}").get("releases", ())][:1]
@@ -327,4 +337,5 @@ def test_all_surfaces_agree_on_needs_and_returns(part: int) -> None:
         if wrong:
             short, wrong = shortest(seed, range(STEPS))
             pytest.fail("\n".join([f"seed {seed}", *short.history, *wrong]))
-    assert min(seen[each] for each in ("unmet", "offer", "promise", "need", "fact")) > 0, seen
+    told = ("unmet", "offer", "promise", "promise after a reboot", "need", "fact")
+    assert min(seen[each] for each in told) > 0, seen

@@ -37,7 +37,7 @@ def plain(lines: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("view", [View(), View(wide=True), View(everything=True)], ids=["", "wide", "all"])
 def test_a_terminal_shows_the_columns_of_a_pipe(view: View) -> None:
-    assert plain(status_lines(report(), view, Screen(width=200, colours=True))) == status_lines(
+    assert plain(status_lines(report(), view, Screen(width=220, colours=True))) == status_lines(
         report(), view
     )
 

@@ -21,37 +21,16 @@ from konductor_like.model import (
     NodeRecord,
     Validation,
     ValidationStage,
-    ValidationVerdict,
 )
-from konductor_like.model.validation import Gpu
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.operator import validate
 from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import NOW, ago, faulty, note_on_the_lease, settings_of
+from tests.cli.kinds import ASKED, FAILED, PASSED, RUNNING, UNKNOWN
+from tests.cli.scenes import NOW, faulty, note_on_the_lease, settings_of
 from tests.cli.test_explain_node import RUNNING as CONTROLLER_RUNS
 
 VALIDATES = PolicyConfig(validates=True)
-ASKED = Validation(ValidationStage.ASKED, 3, ago(60), "kim@example.com")
-RUNNING = replace(
-    ASKED,
-    stage=ValidationStage.RUNNING,
-    tries=1,
-    attempt="a1",
-    boot_id="b",
-    began_at=ago(30),
-    expected_gpus=8,
-)
-PASSED = replace(
-    RUNNING,
-    stage=ValidationStage.ENDED,
-    ended_at=ago(10),
-    verdict=ValidationVerdict.PASS,
-    driver="570.133.20",
-    gpus=(Gpu("0000:4e:00", "GPU-1", "165"), Gpu("0000:5d:00", "GPU-2")),
-)
-FAILED = replace(PASSED, verdict=ValidationVerdict.FAIL, why="GPU 0000:4e:00: memory", gpus=())
-UNKNOWN = replace(PASSED, verdict=ValidationVerdict.UNKNOWN, why="no result came in time", gpus=(), tries=2)
 
 
 class Place(NamedTuple):
@@ -250,7 +229,12 @@ def test_a_cancellation_warns_that_the_controller_asks_again(place: Place) -> No
 
     place.publish(replace(VALIDATES, returns_by_validation=True))
 
-    assert "the controller itself asks for the next one" in place.run("validate", "gpu-1", "--cancel").err
+    words = "the controller itself asks for the next one"
+    assert words in place.run("validate", "gpu-1", "--cancel", "--dry-run").err
+
+    place.publish(replace(VALIDATES, returns_by_validation=True, rehearses=True))
+
+    assert words not in place.run("validate", "gpu-1", "--cancel").err
 
 
 @pytest.mark.parametrize("validation", [None, PASSED])
@@ -300,9 +284,11 @@ def put(place: Place, validation: Validation | None, asked_at: datetime = NOW) -
 def test_the_wait_tells_each_step_once_and_ends_with_the_verdict_and_its_gpus(
     place: Place, looked: list[Callable[[], object]]
 ) -> None:
+    at = NOW + timedelta(microseconds=400_700)
+    place.monkeypatch.setattr(session, "now", lambda: at)
     waits = replace(ASKED, waits="pods use its GPUs: ml/Pod/train-0")
     steps = [ASKED, waits, waits, RUNNING, replace(RUNNING, job_uid="j"), PASSED]
-    looked += [put(place, each) for each in steps]
+    looked += [put(place, each, at) for each in steps]
 
     done = place.run("validate", "gpu-1", "--wait")
 

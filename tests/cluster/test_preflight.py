@@ -12,6 +12,7 @@ from konductor_like.cluster.preflight import (
     controller_permissions,
     ensure_namespace,
     missing_permissions,
+    optional_permissions,
     ready_to_write,
 )
 from konductor_like.sandbox.fault_injection import Mishap
@@ -186,3 +187,7 @@ def test_somebody_who_creates_it_first_is_no_problem(server: KubernetesServer, c
     server.mishaps.add(refusal(404), when=matching("GET", "namespaces"))
 
     ensure_namespace(client, "gpu-health")
+
+
+def test_unknown_settings_need_the_parts_that_are_on_by_default() -> None:
+    assert [str(each) for each in optional_permissions(None)] == ["list pods", "list resourceslices"]

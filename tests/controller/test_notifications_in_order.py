@@ -61,7 +61,7 @@ class Story:
         self.failures = 0
         self.sent: list[Message] = []
         events, metrics = Events(), Metrics()
-        self.notifications = Notifications(events, events.fleet, [], metrics)
+        self.notifications = Notifications(events, events.fleet, [], metrics, dict)
         self.notifier = Notifier(cast("Webhook", self), metrics, pause=self.pause, clock=lambda: self.seconds)
         self.notifications._notifiers = [self.notifier]
         self.scene = Scene(10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from konductor_like.cluster.node.writer import DryRunWriter
 from konductor_like.controller import logs
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.side import notifier as module
@@ -24,11 +25,12 @@ from konductor_like.controller.side.notifier import (
     Notifier,
 )
 from konductor_like.controller.wiring import Options, open_controller
-from konductor_like.model import Change, EventReason
+from konductor_like.model import Change, EventReason, Incident, NodeState
 from konductor_like.notify.messages import Message, text_of
 from konductor_like.notify.news import Kind, News
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
 from konductor_like.policy.node.release import release
+from konductor_like.policy.operator import operator_taint, release_selected
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
 from tests.controller.reconciling import Scene, xid
@@ -125,10 +127,12 @@ class Silent:
         self.events.append(reason)
 
 
-def notifications(*receivers: Receiver, metrics: Metrics | None = None) -> Notifications:
+def notifications(
+    *receivers: Receiver, metrics: Metrics | None = None, nodes: Mapping[str, NodeState] | None = None
+) -> Notifications:
     silent = Silent()
     webhooks = [cast("Webhook", receiver) for receiver in receivers]
-    made = Notifications(silent, silent.fleet, webhooks, metrics or Metrics())
+    made = Notifications(silent, silent.fleet, webhooks, metrics or Metrics(), lambda: nodes or {})
     for queue in made.threads:
         queue.start()
     return made
@@ -196,6 +200,25 @@ def test_a_failure_of_twenty_nodes_is_one_message_and_events_are_sent_as_before(
     assert cast("Silent", sender._events).events == [EventReason.TAINTED] * 20
 
 
+def test_a_message_has_the_failure_group_that_the_node_has_when_the_message_is_made(
+    receiver: Receiver,
+) -> None:
+    scene = Scene()
+    scene.run(xid("gpu-1"), seconds=2)
+    [change] = scene.cluster.written
+    assert change.record is not None
+    grouped = replace(change.record.incidents[0], failure_group="ml/Job/a@2026-03-04T12:00:00Z")
+    before = scene.cluster.nodes["gpu-1"]
+    after = replace(before, record=replace(change.record, incidents=(grouped,)))
+    sender = notifications(receiver, nodes={"gpu-1": after})
+
+    sender.announce(before, change)
+    close(sender)
+
+    [message] = receiver.taken
+    assert " · job ml/Job/a · " in message.headline
+
+
 def test_the_same_write_announced_again_is_sent_once(receiver: Receiver) -> None:
     scene, metrics = Scene(), Metrics()
     scene.run(xid("gpu-1"), seconds=2)
@@ -261,6 +284,50 @@ def test_a_persons_reset_is_notified_of_and_a_removal_by_hand_is_left_to_its_eve
         "gpu-2": "somebody removed the taint. The evidence so far does not taint again.",
     }
     assert {each.audit_id for each in returned if each.node == "gpu-1"} == {change.act_id}
+
+
+@pytest.mark.parametrize("way", ["reset", "by hand"])
+@pytest.mark.parametrize("fault", ["", "before", "after", "released in part"])
+def test_the_end_of_a_persons_own_taint_is_sent_only_if_a_fault_ends_with_it(
+    receiver: Receiver, way: str, fault: str
+) -> None:
+    scene, metrics = Scene(), Metrics()
+    sender = notifications(receiver, metrics=metrics)
+    scene.reconciler._events = sender
+    scene.reconciler._report._onlooker = sender
+    nodes = scene.cluster.nodes
+
+    def write(change: Change | None) -> None:
+        assert change is not None
+        written = DryRunWriter().write(nodes["gpu-1"], change).state
+        assert written is not None
+        nodes["gpu-1"] = written
+
+    if fault in ("before", "released in part"):
+        scene.run(xid("gpu-1"), seconds=2)
+    write(operator_taint(nodes["gpu-1"], at=at(3), by="ann", reason="new riser"))
+    if fault == "after":
+        scene.run(xid("gpu-1", seconds=3), seconds=4)
+    if fault == "released in part":
+        write(release_selected(nodes["gpu-1"], is_machines, at=at(4), by="ann", reason="new GPU"))
+    scene.run(seconds=5)
+    assert nodes["gpu-1"].tainted
+
+    if way == "reset":
+        write(release(nodes["gpu-1"], at=at(6), by="ann", reason="done", read_ns={}))
+    else:
+        nodes["gpu-1"] = replace(nodes["gpu-1"], taints=())
+    scene.run(seconds=7)
+    close(sender)
+
+    assert not nodes["gpu-1"].tainted
+    ends = [each for each in receiver.taken if each.kind is Kind.RETURNED]
+    assert len(ends) == bool(fault)
+    assert len(receiver.taken) == 2 * bool(fault)
+
+
+def is_machines(incident: Incident) -> bool:
+    return not incident.by_person
 
 
 def test_a_busy_receiver_is_tried_again_after_the_wait_that_it_asks_for(receiver: Receiver) -> None:

@@ -113,3 +113,26 @@ def test_names_that_no_node_has_go_onto_the_lease_with_the_coverage() -> None:
     coverage = leadership.lease_content().coverage
     assert coverage is not None
     assert dict(coverage.misnamed) == {"GPU-2": Misnamed(1, ns(1))}
+
+
+@pytest.mark.parametrize(
+    ("hearing", "says"),
+    [
+        ({"gpu-1": None, "gpu-2": None}, "INFO Read once: 2 of 3 GPU nodes are heard, 1 tainted."),
+        ({}, "WARNING Read once: 0 of 3 GPU nodes are heard, 1 tainted. `konductor-like doctor` finds"),
+    ],
+)
+def test_a_run_with_once_says_at_its_end_how_many_nodes_it_heard(
+    monkeypatch: pytest.MonkeyPatch, hearing: object, says: str
+) -> None:
+    log, scene = io.StringIO(), Scene(3)
+    logs.set_up("text", "info", stream=log)
+    scene.run(xid("gpu-2"), seconds=2)
+    fleet = SimpleNamespace(update=FLEET.update, hearing=hearing)
+    leadership = bare_leadership(reconciler=scene.reconciler, nodes=scene.cluster, fleet=fleet)
+    monkeypatch.setattr(leaderships, "datetime", SimpleNamespace(now=lambda _: at(3)))
+    monkeypatch.setattr(leaderships, "ONCE_SECONDS", 0.0)
+
+    assert leadership.run_once()
+
+    assert says in log.getvalue()

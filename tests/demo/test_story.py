@@ -57,7 +57,7 @@ def test_a_demo_that_is_kept_takes_everything_with_it_when_it_ends(tmp_path: Pat
             shown += line
             if pasted or "export " in line:
                 # a busy machine is slow, and a young controller has not heard the nodes yet
-                patient = "until konductor-like doctor --timeout 60; do sleep 1; done"
+                patient = "until konductor-like doctor --timeout 60; do sleep 3; done"
                 pasted.append(line.strip().replace("konductor-like doctor", patient))
             if "demo xid gpu-03 79" in line:
                 break
@@ -67,7 +67,7 @@ def test_a_demo_that_is_kept_takes_everything_with_it_when_it_ends(tmp_path: Pat
         assert next(folder.iterdir()).name.startswith("konductor-like-")
 
         # every printed line can be pasted, and the Xid taints the node
-        pasted.append("until konductor-like status --state faulty gpu-03 | grep 'xid 79'; do sleep 0.2; done")
+        pasted.append("until konductor-like status --state faulty gpu-03 | grep 'xid 79'; do sleep 1; done")
         shell = ["bash", "-euxc", "\n".join(pasted)]
         done = subprocess.run(
             shell, env=environment, capture_output=True, text=True, check=False, timeout=100

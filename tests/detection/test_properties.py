@@ -54,7 +54,7 @@ def outermost_first(prefixes: list[str]) -> str:
 
 
 @given(st.sampled_from(KERNEL), st.lists(st.sampled_from(PREFIXES), max_size=2).map(outermost_first))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_prefixes_never_change_the_verdict_on_a_kernel_line(case: Case, prefix: str) -> None:
     finding = find(case.line, Source.KERNEL)
     bare = finding.text if finding is not None else case.line

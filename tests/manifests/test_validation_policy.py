@@ -92,6 +92,7 @@ CASES: dict[str, tuple[Callable[[Pod], object], str]] = {
     "another class": (lambda pod: pod.update(priorityClassName="high"), "PriorityClass"),
     "no class": (lambda pod: pod.pop("priorityClassName"), "PriorityClass"),
     "preempting": (lambda pod: pod.update(preemptionPolicy="PreemptLowerPriority"), "PriorityClass"),
+    "no word about preemption": (lambda pod: pod.pop("preemptionPolicy"), "PriorityClass"),
     "past the scheduler": (lambda pod: pod.update(nodeName="gpu-1"), "one node"),
     "anywhere": (lambda pod: pod.pop("affinity"), "one node"),
     "a choice of terms": (lambda pod: terms(pod).append(BY_LABEL), "one node"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from konductor_like.cluster.events import events_of
 from konductor_like.model import Change, EventReason, NodeState, Verb
 from konductor_like.notify.messages import Message, grouped
-from konductor_like.notify.news import KINDS, News, Out, news_of_node
+from konductor_like.notify.news import KINDS, News, Out, news_of_node, with_groups
 from tests.policy.scenes import Cluster, at, fault, fleet
 
 
@@ -20,11 +20,12 @@ def news_of(state: NodeState, change: Change, seconds: float = 0, out: Out | Non
 
 
 def news_in(cluster: Cluster) -> list[News]:
-    """Return the news of all writes to a cluster, in order."""
+    """Return the news of all writes to a cluster, in order, when their messages are made."""
     out = Out(len(cluster.tainted), len(cluster.nodes))
-    return [
+    found = [
         each for change in cluster.writes for each in news_of(cluster.nodes[change.node], change, out=out)
     ]
+    return with_groups(found, cluster.nodes)
 
 
 def tainted_node(name: str = "gpu-7") -> Message:

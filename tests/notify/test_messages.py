@@ -10,24 +10,36 @@ from typing import Any
 
 import pytest
 
-from konductor_like.model import EventReason, IncidentKey, Severity
+from konductor_like.model import EventReason, IncidentKey, Release, ReleaseHow, Severity
+from konductor_like.notify.headlines import headline
 from konductor_like.notify.messages import (
     Message,
     cloud_event,
     current,
     grouped,
+    next_message,
     slack_message,
     text_of,
     trial_message,
     within,
 )
-from konductor_like.notify.news import KINDS, Kind, News, Out, fault_words, news_of_fleet, news_of_freed
+from konductor_like.notify.news import (
+    KINDS,
+    Kind,
+    News,
+    Out,
+    fault_words,
+    news_of_fleet,
+    news_of_freed,
+    why_released,
+    with_groups,
+)
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.needs import REPEAT_ADVICE
 from konductor_like.policy.operator import operator_taint
 from tests.notify.scenes import event, news_in, news_of, tainted_node
 from tests.policy.scenes import Cluster, at, fault, fleet, node, reset_node
-from tests.policy.shared import RULES, rack, xid
+from tests.policy.shared import RULES, nccl, rack, xid
 
 NOT_SENT = {
     EventReason.RECORDED,
@@ -41,6 +53,7 @@ NOT_SENT = {
     EventReason.REBOOTED,
     EventReason.ENDED,
     EventReason.RETURNS_RESUMED,
+    EventReason.VALIDATING,
     EventReason.JOBS_NODE,  # its node is tainted, which is sent
 }
 """The Events without a notification: records, acts of people, and good news of the brake."""
@@ -115,6 +128,89 @@ def test_the_root_cause_is_named_first() -> None:
         "gpu-5: Something happened.",
     ]
     assert cloud_event(message)["subject"] == "gpu-5"
+
+
+JOB = "ml/PyTorchJob/llama"
+
+
+def dying_job(*others: str) -> Cluster:
+    """A cluster whose gpu-4 is tainted before the lines of its job come; the others have the same Xid."""
+    cluster = Cluster(fleet(10), RULES)
+    cluster.tick(xid("gpu-4", 79), seconds=1)
+    [alone] = news_in(cluster)
+    assert alone.failure_group is None
+    late = [xid(name, 79, seconds=2 + place / 10) for place, name in enumerate(others)]
+    cluster.tick(*late, *(nccl(f"gpu-{number}", JOB, seconds=2.5) for number in range(2, 7)), seconds=3)
+    return cluster
+
+
+def test_a_root_cause_that_is_tainted_before_its_failure_group_is_known_is_named_first() -> None:
+    [message] = grouped(news_in(dying_job("gpu-2", "gpu-3")))
+
+    assert text_of(message, now=at(0)).splitlines()[:4] == [
+        f"3 nodes out of service · began on gpu-4: Xid 79, GPU lost · job {JOB} · needs reboot · 3 of 10 out",
+        "12:00 UTC: gpu-4, gpu-2, gpu-3.",
+        "Root cause: gpu-4.",
+        "gpu-4: xid 79 on GPU 0000:4e:00: GPU lost. Reboot the node. Needs: reboot.",
+    ]
+    event = cloud_event(message)
+    assert event["subject"] == "gpu-4"
+    assert {(each["root_cause"], each["job"]) for each in event["data"]["nodes"]} == {("gpu-4", JOB)}
+
+
+def test_a_node_outside_the_job_with_the_same_fault_is_another_message() -> None:
+    messages = grouped(news_in(dying_job("gpu-9")))
+
+    assert [each.headline for each in messages] == [
+        f"gpu-4 out of service · Xid 79, GPU lost · job {JOB} · needs reboot · 2 of 10 out",
+        "gpu-9 out of service · Xid 79, GPU lost · needs reboot · 2 of 10 out",
+    ]
+
+
+def test_a_later_message_about_the_failure_group_names_the_root_cause_too() -> None:
+    found = news_in(dying_job("gpu-2", "gpu-3"))
+
+    [one], [two] = grouped(found[1:2]), grouped(found[1:])
+
+    assert one.headline.startswith("gpu-2 out of service · Xid 79, GPU lost, began on gpu-4 · job ml/")
+    assert two.headline.startswith("2 nodes out of service · Xid 79, GPU lost, began on gpu-4 · job ml/")
+    assert "Root cause: gpu-4." in text_of(two).splitlines()
+
+
+def test_a_message_about_several_failures_names_no_root_cause_and_the_number_of_jobs() -> None:
+    [message] = grouped(
+        [
+            news(Kind.HELD, "gpu-1", fault="Xid 79, GPU lost", root_cause="gpu-1", job="ml/Job/a"),
+            news(Kind.HELD, "gpu-2", fault="Xid 79, GPU lost", root_cause="gpu-2", job="ml/Job/b"),
+            news(Kind.HELD, "gpu-3", fault="Xid 79, GPU lost"),
+        ]
+    )
+
+    assert message.headline == "3 nodes faulty, taint held back · Xid 79, GPU lost · 2 jobs"
+    assert "Root cause" not in text_of(message)
+
+
+def test_the_failure_group_of_a_news_is_that_of_the_latest_incident_of_the_same_fault() -> None:
+    cluster = dying_job()
+    state = cluster.nodes["gpu-4"]
+    [fatal] = [each for each in state.record.incidents if each.key.rule == "xid.79"]
+    newer = replace(fatal, last_ns=fatal.last_ns + 1, failure_group=None, role=None)
+    again = replace(state, record=replace(state.record, incidents=(newer, *state.record.incidents)))
+    one = news(name="gpu-4", rule="xid.79", gpu=fatal.key.gpu)
+
+    assert with_groups([one], {"gpu-4": again}) == [one]
+    assert with_groups([one], {"gpu-5": state}) == [one]
+    for other in (replace(one, rule="xid.48"), replace(one, gpu=None), replace(one, rule=None)):
+        assert with_groups([other], {"gpu-4": state}) == [other]
+    [told] = with_groups([one], {"gpu-4": state})
+    assert (told.failure_group, told.root_cause) == (fatal.failure_group, "gpu-4")
+
+
+def test_a_failure_group_of_a_domain_is_no_job() -> None:
+    cluster = Cluster(rack(3), RULES)
+    cluster.tick(*(xid(f"gpu-{number}", 79) for number in (1, 2)), seconds=3)
+
+    assert {(each.failure_group is None, each.job) for each in news_in(cluster)} == {(False, None)}
 
 
 def test_held_nodes_are_one_message_together_with_the_event_of_the_brake() -> None:
@@ -433,6 +529,74 @@ def test_a_node_that_is_held_no_longer_says_who_or_what_ended_it() -> None:
     assert [each.reason for each in freed] == [EventReason.RELEASED, EventReason.REBOOTED]
 
 
+def test_a_message_counts_a_node_once_and_has_the_time_of_its_first_news() -> None:
+    early, late = news(name="gpu-2"), replace(news(name="gpu-1"), at=at(60))
+
+    assert Message(Kind.SUMMARY, (late, early, news(Kind.HELD, "gpu-1"))).nodes == ["gpu-1", "gpu-2"]
+    assert Message(Kind.TAINTED, (late, early)).at == early.at
+
+
+def test_no_other_news_of_the_node_overtakes_its_return() -> None:
+    back, silent = news(Kind.RETURNED), replace(news(Kind.COVERAGE), reason=EventReason.SILENT)
+
+    assert current([back, silent]) == [back, silent]
+    assert current([back], [silent]) == [back]
+
+
+def test_a_summary_is_in_the_order_of_time_and_tells_no_more_messages_than_there_are() -> None:
+    early = news(name="gpu-1", rule="xid.48")
+    late = replace(news(name="gpu-1", rule="xid.79"), at=at(60))
+    between = replace(news(name="gpu-2", rule="xid.48"), at=at(30))
+
+    [summary] = within([Message(Kind.TAINTED, (late,)), Message(Kind.TAINTED, (between, early))], 1)
+
+    assert [each.at for each in summary.news] == [at(0), at(30), at(60)]
+    for shuffled in (summary, Message(Kind.SUMMARY, (late, between, early))):
+        assert text_of(shuffled, now=at(0)).splitlines()[1:] == [
+            "12:00 UTC: 2 nodes out of service",
+            "12:01 UTC: gpu-1 out of service",
+        ]
+
+
+def test_nodes_that_are_held_no_longer_for_different_reasons_have_a_line_for_each_reason() -> None:
+    found = [replace(news(Kind.FREED, f"gpu-{place}"), why=why) for place, why in enumerate(("a", "b", "b"))]
+
+    [message] = grouped(found)
+
+    assert text_of(message).splitlines()[2:4] == ["B: gpu-1, gpu-2.", "A: gpu-0."]
+
+
+def test_a_contested_taint_and_news_of_the_fleet_join_no_returns_of_nodes() -> None:
+    back, fleet_wide = news(Kind.RETURNED), news(Kind.RETURNED, "")
+    contested = replace(news(Kind.RETURNED, "gpu-2"), reason=EventReason.CONTESTED)
+
+    assert [len(each.news) for each in grouped([back, contested, fleet_wide])] == [1, 1, 1]
+
+
+def test_a_message_without_a_cluster_and_a_reason_has_null_for_both() -> None:
+    data = cloud_event(trial_message(at(0)))["data"]
+
+    assert (data["cluster"], data["runbook"]) == (None, None)
+
+
+def test_a_long_summary_tells_ten_messages() -> None:
+    many = grouped(news(name=f"gpu-{number}", rule=f"xid.{number}") for number in range(12))
+    [summary] = within(many, 1)
+
+    assert len(text_of(summary).splitlines()) == 12
+    assert text_of(summary).endswith("\nand 2 more")
+
+
+def test_the_news_that_are_not_in_the_next_message_stay_and_at_the_limit_all_are_in_one() -> None:
+    one, two = news(rule="xid.48"), news(name="gpu-2", rule="xid.79")
+
+    message, rest = next_message([one, two], 2)
+    assert (message and message.news, rest) == ((one,), [two])
+    message, rest = next_message([one, two], 1)
+    assert (message and message.kind, rest) == (Kind.SUMMARY, [])
+    assert next_message([], 1) == (None, [])
+
+
 ATTRIBUTES = {
     "specversion": r"1\.0",
     "id": r".+",
@@ -482,3 +646,14 @@ def test_slack_text_mentions_nobody_and_is_short() -> None:
     assert "&lt;!channel&gt; &amp; &lt;@U1|x&gt; @\u200bhere \\x1b[31m\\u202e" in text
     assert not re.search(r"[<>]|@(here|channel|everyone)", text)
     assert len(text) < 3000
+
+
+def test_a_verdict_is_a_message_and_a_return_after_a_validation_says_so() -> None:
+    passed = news(Kind.VALIDATED, fault="Xid 79, GPU lost", needs="none")
+    failed = news(Kind.NOT_VALIDATED, fault="Xid 79, GPU lost", needs="none")
+    mark = Release(at(0), "konductor-like", "all 8 GPUs passed", ReleaseHow.VALIDATED)
+
+    assert headline(Kind.VALIDATED, [passed]) == "gpu-1 passed its validation · Xid 79, GPU lost"
+    assert headline(Kind.NOT_VALIDATED, [failed]) == "gpu-1 not validated · Xid 79, GPU lost"
+    assert [kind.urgent for kind in (Kind.VALIDATED, Kind.NOT_VALIDATED)] == [False, True]
+    assert why_released(mark) == "validated"

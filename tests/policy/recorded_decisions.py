@@ -14,7 +14,9 @@ guard keeps the node out; failures on probation of nodes that are tainted alread
 outages that name their GPU, advice that begins with ``nvidia-bug-report.sh`` (and records that are cut
 elsewhere because of both), and rebooted nodes that are out for a test;
 43 answers on ``opted out``, because the faults of such a node are recorded; 20 writes that give a node on
-probation the health label that it lacks.
+probation the health label that it lacks; the end of 1,439 Events, which names the fault behind the node's
+need if the Event describes another fault; the problem with a record of another version, which says
+`konductor-like reset NODE`.
 """
 
 from __future__ import annotations

@@ -9,10 +9,12 @@ from konductor_like.model import (
     FaultKind,
     IncidentKey,
     IncidentState,
+    NodeRecord,
     Severity,
     Source,
     Verb,
 )
+from konductor_like.policy.node.health import only_persons
 from konductor_like.policy.operator import acknowledge, operator_taint
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns, reset_node
 
@@ -213,3 +215,7 @@ def test_a_node_without_open_incidents_has_nothing_to_acknowledge() -> None:
     cluster.tick(fault())
     reset_node(cluster, "gpu-1", 60, read=0)
     assert acknowledge(cluster.nodes["gpu-1"], None, at=at(70), by="kim", reason="x") is None
+
+
+def test_a_taint_without_a_recorded_reason_is_not_a_persons_alone() -> None:
+    assert not only_persons(NodeRecord())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import pytest
@@ -22,8 +23,9 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.endings import over_ns, release_ns
 from konductor_like.policy.operator import acknowledge, operator_taint
-from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns
+from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns, reset_node
 from tests.policy.shared import RULES, xid
 
 DAY = 86_400.0
@@ -166,6 +168,34 @@ def test_faults_that_make_no_suspect_end_with_a_reboot_only_and_without_an_event
 
     assert of_gpu_1(cluster).met_by is MetBy.REBOOT
     assert (change.event, change.also) == (None, ())
+
+
+def test_a_suspicion_that_a_reboot_ended_was_over_and_released_when_the_reboot_was_seen() -> None:
+    cluster = heard(suspect(needs="reboot"))
+    assert (over_ns(of_gpu_1(cluster)), release_ns(of_gpu_1(cluster), ())) == (None, None)
+    cluster.reboot("gpu-1", "boot-b")
+    cluster.tick(seconds=60)
+
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+
+    assert (over_ns(incident), release_ns(incident, ())) == (ns(60), ns(60))
+
+
+def test_a_fault_that_taints_was_released_with_its_node_and_over_when_its_need_was_met() -> None:
+    cluster = heard(fault())
+    cluster.reboot("gpu-1", "boot-b")
+    cluster.tick(seconds=60)
+    assert (over_ns(of_gpu_1(cluster)), release_ns(of_gpu_1(cluster), ())) == (None, None)
+    by_person, by_hand = copy(cluster), copy(cluster)
+    by_person.nodes, by_hand.nodes = {**cluster.nodes}, {**cluster.nodes}
+    reset_node(by_person, "gpu-1", 90)
+    by_hand.untaint_by_hand("gpu-1")
+    by_hand.tick(seconds=90)
+
+    for done in (by_person, by_hand):
+        record = done.nodes["gpu-1"].record
+        [incident] = record.incidents
+        assert (over_ns(incident), release_ns(incident, record.releases)) == (ns(60), ns(90))
 
 
 def test_missing_gpus_never_end_by_quiet_because_they_print_no_line_anyway() -> None:

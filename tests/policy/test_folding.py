@@ -75,7 +75,7 @@ def outcome(cluster: Cluster, plans: list[Plan]) -> tuple[NodeRecord, Counter[ob
     return record, Counter(counted), Counter(ignored)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(past=st.lists(faults(), max_size=4), was_reset=st.booleans(), batch=st.lists(faults(), max_size=14))
 def test_a_batch_gives_the_same_result_as_its_lines_one_by_one(
     past: list[Fault], was_reset: bool, batch: list[Fault]

@@ -38,6 +38,9 @@ from konductor_like.model import (
     Snapshot,
     Source,
     Taint,
+    Validation,
+    ValidationStage,
+    ValidationVerdict,
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.needs import with_repeats
@@ -129,6 +132,9 @@ def test_a_rebooted_node_whose_needs_are_all_met_may_return() -> None:
     assert first() is None
 
 
+BY_VALIDATION = PolicyConfig(returns_by_validation=True, validates=True)
+ASKED = Validation(ValidationStage.ASKED, 3, at(-60), "kim")
+FAILED = replace(ASKED, stage=ValidationStage.ENDED, verdict=ValidationVerdict.FAIL, why="memory")
 SUSPECT = replace(LOST, key=IncidentKey("xid.63", GPU), code=63, severity=Severity.SUSPECT)
 GUARDS: dict[str, tuple[Callable[[], Blocker | None], str]] = {
     "the setting is ask": (lambda: first(rules=PolicyConfig()), "KONDUCTOR_RETURN is ask"),
@@ -261,6 +267,23 @@ GUARDS: dict[str, tuple[Callable[[], Blocker | None], str]] = {
     "its last write failed": (
         lambda: first(snapshot=without(failing={"gpu-1": NOON})),
         "the controller's last write of the node failed",
+    ),
+    "a validation without a pass": (
+        lambda: first(rules=BY_VALIDATION, record=of(validation=FAILED)),
+        "the validation failed: memory",
+    ),
+    "a node that is not to be validated unasked": (
+        lambda: first(rules=BY_VALIDATION, recovery_selected=False),
+        "KONDUCTOR_RECOVERY_NODE_SELECTOR does not select the node",
+    ),
+    "a rehearsal": (
+        lambda: first(rules=replace(BY_VALIDATION, rehearses=True)),
+        "KONDUCTOR_RECOVERY is rehearse",
+    ),
+    "no validation yet": (lambda: first(rules=BY_VALIDATION), "the node is validated first"),
+    "a validation that waits": (
+        lambda: first(rules=BY_VALIDATION, record=of(validation=replace(ASKED, waits="it is new"))),
+        "a validation waits: it is new",
     ),
     "enough returns this hour": (
         lambda: first(snapshot=without(controls=out(4, ago=600))),

@@ -13,6 +13,7 @@ from konductor_like.catalog import load_catalog
 from konductor_like.model import (
     EventReason,
     Fault,
+    Incident,
     IncidentState,
     KernelPosition,
     MetBy,
@@ -23,7 +24,14 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.node.needs import need_in_words, need_of, unrepaired, with_repeats, worsening
+from konductor_like.policy.node.needs import (
+    need_in_words,
+    need_of,
+    need_sentence,
+    unrepaired,
+    with_repeats,
+    worsening,
+)
 from konductor_like.policy.node.release import purge
 from konductor_like.policy.operator import acknowledge, operator_taint
 from konductor_like.policy.recovery.verdict import action_on
@@ -112,6 +120,41 @@ def test_the_event_says_the_need() -> None:
     assert tainted.message.endswith(" Needs: reboot.")
 
 
+def test_an_event_about_another_fault_says_that_the_need_is_the_nodes_and_by_which_fault() -> None:
+    cluster = decided(fault())
+
+    cluster.tick(fault(rule="xid.63", stamp=105, severity=Severity.SUSPECT, needs="gpu-reset"), seconds=5)
+
+    told = cluster.writes[-1]
+    assert told.message.startswith("xid 63 ")
+    assert told.message.endswith(f" The node needs: reboot (xid 79 on GPU {GPU}).")
+
+
+def test_the_same_fault_of_another_boot_does_not_stand_for_the_one_that_asks() -> None:
+    [change] = decided(fault()).writes
+    assert change.record is not None
+    [asks] = change.record.incidents
+    other = replace(asks, last=replace(asks.last, boot_id="boot-0"))
+
+    def sentence(told: Incident | None, record: NodeRecord = change.record) -> str:
+        return need_sentence(record, told, tainted=True)
+
+    assert sentence(asks) == "Needs: reboot."
+    assert sentence(other) == sentence(None) == f"The node needs: reboot (xid 79 on GPU {GPU})."
+    marked = replace(change.record, life=replace(change.record.life, replace_since=at(0)))
+    assert sentence(asks, marked) == "The node needs: replacement (the node failed too often)."
+    assert sentence(None, NodeRecord()) == (
+        "The node needs: inspection (no recorded fault explains the taint)."
+    )
+    healed = met(decided(fault()).nodes["gpu-1"]).record
+    assert sentence(healed.incidents[0], healed) == "Needs: none."
+    assert sentence(None, healed) == "The node needs: none."
+    [test] = decided(fault(rule="xid.14", needs="none", severity=Severity.TEST)).writes
+    assert test.record is not None
+    assert sentence(None, test.record) == "The node needs: none."
+    assert need_sentence(NodeRecord(), None, tainted=False) == ""
+
+
 def test_a_met_need_leaves_none_and_the_words_say_by_what_and_when() -> None:
     state = met(decided(fault()).nodes["gpu-1"])
 
@@ -132,7 +175,8 @@ def test_a_need_beside_a_met_one_counts() -> None:
 
     assert need_of(record, tainted=True) is Needs.REBOOT
     assert need_in_words(record, tainted=True) == (
-        "reboot (xid 79 on GPU 0000:9a:00); another need was met by the reboot seen at 2026-03-04T13:00:00Z"
+        f"reboot (xid 79 on GPU 0000:9a:00); reboot (xid 79 on GPU {GPU}) "
+        "was met by the reboot seen at 2026-03-04T13:00:00Z"
     )
 
 

@@ -167,7 +167,7 @@ class History:
 @pytest.mark.parametrize("names_boot", [True, False], ids=["kernel-log reader", "plain dmesg"])
 def test_the_taint_is_there_exactly_for_the_fatal_lines_that_no_release_covers(names_boot: bool) -> None:
     happened: Counter[str] = Counter()
-    for seed in range(50):
+    for seed in range(30):
         story = History(seed, names_boot)
         for number in range(40):
             story.step()

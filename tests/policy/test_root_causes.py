@@ -306,7 +306,7 @@ def evidence(draw: st.DrawFn) -> list[Fault]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(evidence(), st.data())
 def test_the_same_nodes_are_tainted_in_whatever_order_their_lines_arrive(
     lines: list[Fault], data: st.DataObject
@@ -323,7 +323,7 @@ def test_the_same_nodes_are_tainted_in_whatever_order_their_lines_arrive(
     assert in_one_go.tainted == bit_by_bit.tainted
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(evidence())
 def test_a_hardware_failure_always_taints_and_a_fatal_line_always_taints_some_node(
     lines: list[Fault],

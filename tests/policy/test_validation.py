@@ -239,6 +239,7 @@ PAUSE = ControlAct(Control.PAUSE, at(-9), "kim")
         (seen(ASKED), replace(RULES, rehearses=True), "rehearse"),
         (seen(ASKED, of_snapshot={"controls": Controls((PAUSE,))}), ASKS, "paused"),
         (seen(ASKED, of_snapshot={"lease_unread": True}), ASKS, "Lease"),
+        (seen(ASKED, of_snapshot={"ambiguous": frozenset({"gpu-1"})}), ASKS, "two machines"),
         (seen(ASKED, opted_out=True), ASKS, "ignored"),
         (seen(ASKED, selected=False), ASKS, "KONDUCTOR_NODE_SELECTOR"),
         (seen(ASKED, record_problem="no JSON"), ASKS, "record"),

@@ -45,7 +45,7 @@ from tools.manifests.manifests import documents
 DOCS = documents("controller_deployment.yaml")
 """The controller's manifest: its rights hold in every scenario."""
 SHIPPING_SECONDS = 0.2
-STEP_SECONDS = 5.0
+STEP_SECONDS = 10.0
 UPTIME_SECONDS = 1_235_000
 HEARTBEAT_SECONDS = 60.0
 RENEWAL_SECONDS = 5.0

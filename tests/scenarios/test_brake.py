@@ -117,7 +117,7 @@ def test_after_one_deleted_node_the_next_one_can_be_tainted(site_of: Opens) -> N
     site.kernel(gpu(1), LOST)
     site.run(10)
     site.kube.delete_node(gpu(1))
-    site.run(10)
+    site.run(20)
 
     assert (
         site.cli("status")

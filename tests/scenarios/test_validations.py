@@ -169,7 +169,7 @@ def test_a_late_line_of_the_test_spoils_the_pass_and_one_after_the_return_is_a_r
     site = open_site(site_of)
     fixed(site, NODE, SECOND)
     site.kube.jobs.programs |= {NODE: PASSES, SECOND: PASSES}
-    site.run(3 * MINUTES)
+    site.run(3.5 * MINUTES)
     assert validation(site).verdict is ValidationVerdict.PASS
 
     site.kernel(NODE, LOST, late=60)
@@ -283,7 +283,10 @@ def test_two_run_at_a_time_while_a_taint_is_as_fast_as_ever(site_of: Opens) -> N
     fails(site, gpu(6))
 
 
-def test_a_rehearsal_validates_and_returns_nothing_and_says_what_it_would_do(site_of: Opens) -> None:
+def test_a_rehearsal_validates_and_returns_nothing_and_says_what_it_would_do(
+    site_of: Opens, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     site = open_site(site_of, recovery="rehearse")
     fixed(site, NODE)
     site.run(10 * MINUTES, step_seconds=30)
@@ -291,6 +294,7 @@ def test_a_rehearsal_validates_and_returns_nothing_and_says_what_it_would_do(sit
     assert jobs(site) == []
     assert site.record(NODE).validation is None
     assert "would validate" in site.cli("status", NODE, "-o", "json").out
+    assert sum("would be validated now" in each for each in caplog.messages) == 1
 
 
 def test_a_cancelled_validation_loses_its_job(site_of: Opens) -> None:
@@ -299,7 +303,7 @@ def test_a_cancelled_validation_loses_its_job(site_of: Opens) -> None:
     site.run(5 * MINUTES)
     assert jobs(site) == [NODE]
 
-    assert site.cli("pause", "--reason", "cabling").code == 0
+    assert site.cli("pause", "--reason", "a look").code == 0
     assert site.cli("validate", NODE, "--cancel").code == 0
     site.run(2 * MINUTES)
 

@@ -7,11 +7,13 @@ from typing import Any
 import yaml
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The parser in C, which is ten times as fast, where PyYAML has it."""
 
 
 def documents(name: str) -> list[dict[str, Any]]:
     """Return every object of a manifest file, in the order in which kubectl applies them."""
-    loaded = yaml.safe_load_all((MANIFESTS / name).read_text(encoding="utf-8"))
+    loaded = yaml.load_all((MANIFESTS / name).read_text(encoding="utf-8"), Loader=LOADER)
     return [document for document in loaded if document is not None]
 
 

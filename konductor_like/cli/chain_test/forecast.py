@@ -1,4 +1,4 @@
-"""What would keep a test from tainting its node, asked from the controller's own decision."""
+"""The reasons for which a test would not taint its node, asked from the controller's own decision."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _USER_WRITTEN = "KONDUCTOR_USER_WRITTEN=ignore: lines that are written to /dev/k
 
 @dataclass(slots=True)
 class Forecast:
-    """What to expect of a test."""
+    """The outcome that a person may expect of a test."""
 
     stops: list[str] = field(default_factory=list)
     """Why the test would not taint the node."""
     notes: list[str] = field(default_factory=list)
-    """What else to know before the test."""
+    """Further facts to know before the test."""
 
 
 def line_of(token: str, *, keep: bool = False) -> str:

@@ -63,8 +63,7 @@ def readers(facts: Facts) -> Link:
     if not every:
         raise after("GPU nodes")
     own = known(facts.foreign, foreign.Foreign()).own
-    has_other = own is not None and own.what in (foreign.ENTRIES, foreign.OF_TRANSPORT)
-    if not pods and not details and own and has_other and not known(facts.oldest_beat, None):
+    if not pods and not details and own and own.is_journal and not known(facts.oldest_beat, None):
         return ok(f"no pod runs in namespace {namespace}; the kernel lines come from {own.what}")
     if not pods:
         do = f"kubectl -n {namespace} describe daemonset" if details else APPLY

@@ -87,6 +87,18 @@ def _not_running(facts: Facts, lease: ControllerReport, namespace: str) -> Link:
     return broken(why, do, *details)
 
 
+def is_outside(facts: Facts) -> bool:
+    """Whether the controller that holds the Lease runs outside the cluster: there is no Deployment of it.
+
+    Then it has the rights of the person who started it, and not the account of the manifests.
+    """
+    lease = known(facts.controller, None)
+    if lease is None or not lease.alive(facts.now) or isinstance(facts.deployments, Unseen):
+        return False
+    places = {(each.namespace, each.name) for each in facts.deployments}
+    return (lease.namespace, "konductor-like") not in places
+
+
 def _renewed(lease: ControllerReport, now: datetime) -> str:
     when = f"{age_of(lease.renewed, now)} ago" if lease.renewed else "never"
     return f"{lease.holder} renewed the Lease {when}"
@@ -118,20 +130,21 @@ def account(facts: Facts) -> Link:
     nodes, rights = tried.of(Doing.NODES), tried.of(Doing.RIGHTS)
     if nodes.since is not None:
         return broken(f"it cannot follow the Nodes for {age_of(nodes.since, now)}: {nodes.error}", may)
-    missing = rights.error if isinstance(acting, Unseen) else acting.missing
-    if not isinstance(acting, Unseen) and acting.lacks:
+    by_us = None if isinstance(acting, Unseen) or is_outside(facts) else acting
+    missing = by_us.missing if by_us else rights.error
+    if by_us and by_us.lacks:
         apply = "kubectl apply -f manifests/validation.yaml (with the chart: validation.enabled: true)"
-        return broken(f"validations cannot run: {acting.lacks}", apply)
+        return broken(f"validations cannot run: {by_us.lacks}", apply)
     if missing:
-        return broken(f"{account_of(lease.namespace)} may not: {missing}", may)
+        who = "the controller" if is_outside(facts) else account_of(lease.namespace)
+        return broken(f"{who} may not: {missing}", may)
     checked = rights.ok or rights.since
     if nodes.ok is None or checked is None or (now - checked).total_seconds() > RIGHTS_SECONDS:
         raise not_yet("the controller has not published whether it follows the Nodes and has its rights")
-    how = "you tried its rights" if not isinstance(acting, Unseen) else "it checked its rights"
-    when = "" if not isinstance(acting, Unseen) else f" {age_of(checked, now)} ago"
+    how = "you tried its rights" if by_us else f"it checked its rights {age_of(checked, now)} ago"
     wrote = tried.of(Doing.WRITE).ok
     last = f"; its last write was {age_of(wrote, now)} ago" if wrote else "; it had nothing to write yet"
-    return ok(f"it follows the Nodes; {how}{when}{last}")
+    return ok(f"it follows the Nodes; {how}{last}")
 
 
 def reading(facts: Facts) -> Link:

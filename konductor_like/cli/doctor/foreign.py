@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from konductor_like.cli.doctor.link import Link, broken, few, ok, warn
 from konductor_like.detection import HEARTBEAT_ANCHOR, parse_heartbeat
 from konductor_like.detection.kernel_record import is_of_kernel, is_stamped, open_record, with_text_message
 from konductor_like.loki.query.client import LokiClient
-from konductor_like.loki.query.logql import kernel_matchers, log_query, selector
+from konductor_like.loki.query.logql import kernel_matchers, log_query, pod_matchers, selector
 from konductor_like.loki.query.response import Entry
 from konductor_like.model.time import SECOND_NS
 from konductor_like.selectors import Matcher, parse_matchers
@@ -51,7 +50,6 @@ ENTRIES = "journal entries of the kernel"
 OF_TRANSPORT = "lines with the kernel's transport"
 STAMPED = "lines with the kernel's stamp"
 _LIST = re.compile(r"\[\d{1,3}(, ?\d{1,3})+\]")
-_GUIDE = "docs/start/collectors.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,35 +59,48 @@ class Sample:
     selector: str
     what: str = ""
     """:data:`HEARTBEATS` or another of these; empty if the lines do not show who wrote them."""
-    node_label: str = ""
-    """The label or structured metadata with the node's name, if one has it."""
+    node_labels: tuple[str, ...] = ()
+    """The labels and the structured metadata with the node's name, the most likely first."""
+    names: frozenset[str] = frozenset()
+    """The values of the first of these."""
     strangers: tuple[str, ...] = ()
-    """The names in that label, if none of them is the name of a Node."""
+    """Those of them that are names of no Node."""
     labels: frozenset[str] = frozenset()
     """The names of all labels and all structured metadata."""
     of_driver: bool = False
     """Whether a line has words of NVIDIA's driver."""
     is_lists: bool = False
     """Whether a line is only a list of numbers: a journal's message that a collector did not decode."""
+    is_json: bool = False
+    """Whether each line looks like JSON."""
+
+    @property
+    def is_journal(self) -> bool:
+        """Whether these are kernel lines of a journal, which has no heartbeats."""
+        return self.what in (ENTRIES, OF_TRANSPORT)
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What Loki has under other labels, or without heartbeats."""
+    """Lines that Loki has under other labels, or without heartbeats."""
 
     kernel: Sample | None = None
     """Lines of the kernel that the settings do not select."""
     mixed: str = ""
     """The selector of lines of the kernel or its drivers that nothing tells from lines of programs."""
+    quiet: str = ""
+    """The selector of a journal in plain text without any line of the kernel or its drivers."""
     own: Sample | None = None
     """Lines of the settings' own selector, if these have no heartbeat or no node's name."""
     pods: Mapping[str, str] = field(default_factory=dict)
     """The settings that fit the labels of the pod logs, if the present ones do not."""
+    on_pods: tuple[str, ...] | None = None
+    """The labels with the node's name on pod lines, the most likely first; None if no pod line was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the settings' own selectors found."""
+    """The findings of the settings' own selectors."""
 
     beats: bool
     """Whether heartbeats with a node's name were found."""
@@ -109,20 +120,20 @@ def look(
 
     ``nodes`` waits for the names of all Nodes.
     """
-    if known.beats and known.pods:
-        return Foreign()
-    now_ns = loki.now_ns()
-    labels = loki.label_names(now_ns - _SPANS_NS[-1], now_ns)
-    pods: Mapping[str, str] = {} if known.pods else _pods(loki, settings, labels)
+    now_ns, labels = loki.now_ns(), tuple[str, ...]()
+    if not (known.beats and known.pods):
+        labels = tuple(loki.label_names(now_ns - _SPANS_NS[-1], now_ns))
+    found = _watched(loki, settings, nodes) if known.pods else _pods(loki, settings, labels, nodes)
     if known.beats:
-        return Foreign(pods=pods)
+        return found
     if known.lines:
-        own = kernel_matchers(settings.kernel_selector, settings.extra_matchers)
-        return Foreign(own=_sample(loki, own, ("",), _SPANS_NS, settings.node_label, nodes), pods=pods)
-    mixed = ""
+        matchers = kernel_matchers(settings.kernel_selector, settings.extra_matchers)
+        own = _sample(loki, matchers, ("",), _SPANS_NS, settings.node_label, nodes)
+        return replace(found, own=own and _with_names(loki, own, labels, nodes()))
+    mixed = quiet = ""
     for each in _candidates(loki, settings, labels):
         matchers = (each.matcher, *parse_matchers(settings.extra_matchers))
-        found = _sample(
+        one = _sample(
             loki,
             matchers,
             each.anchors,
@@ -131,10 +142,14 @@ def look(
             nodes,
             () if each.is_shared else labels,
         )
-        if found and found.what and not each.is_shared:
-            return Foreign(found, pods=pods)
-        mixed = mixed or (found.selector if found and (found.what or found.of_driver) else "")
-    return Foreign(mixed=mixed, pods=pods)
+        if one and one.what and not each.is_shared:
+            return replace(found, kernel=one)
+        mixed = mixed or (one.selector if one and (one.what or one.of_driver) else "")
+        if one is None and each.is_journal and not quiet:
+            of_no_pod = (Matcher(name, "=", "") for name in PODS if name in labels)
+            lines = _sample(loki, (*matchers, *of_no_pod), ("",), _SPANS_NS[:1], settings.node_label, nodes)
+            quiet = lines.selector if lines and not lines.is_json else ""
+    return replace(found, mixed=mixed, quiet=quiet)
 
 
 class _Candidate(NamedTuple):
@@ -145,6 +160,8 @@ class _Candidate(NamedTuple):
     spans_ns: tuple[int, ...] = _SPANS_NS
     is_shared: bool = False
     """Whether all that a collector sends may be there, also lines of pods."""
+    is_journal: bool = False
+    """Whether the name says that this is a journal."""
 
 
 def _candidates(loki: LokiClient, settings: Settings, labels: Collection[str]) -> list[_Candidate]:
@@ -170,7 +187,7 @@ def _looked_at(one: Matcher, pattern: re.Pattern[str]) -> _Candidate:
     if pattern is _VALUES[0]:
         return _Candidate(one, ("",))
     if pattern is _VALUES[1]:
-        return _Candidate(one, _TRACES)
+        return _Candidate(one, _TRACES, is_journal=True)
     return _Candidate(one, _TRACES, _SPANS_NS[:1], is_shared=True)
 
 
@@ -194,15 +211,11 @@ def _sample(
     With ``index``, Loki's index labels, the selector is narrowed to the namespace of these lines, or to lines
     without one: a pod's label could have the same name and value.
     """
-    now_ns = loki.now_ns()
-    for span_ns in spans_ns:
-        entries = loki.query_range(log_query(matchers, anchors), now_ns - span_ns, now_ns, _LINES).entries
-        if entries:
-            break
-    else:
+    entries = _lines(loki, matchers, anchors, spans_ns)
+    if not entries:
         return None
-    proofs = [_proof(entry, matchers[0]) for entry in entries]
-    what = _what(proofs, [entry.text for entry in entries])
+    proofs = [_proof(entry, matchers) for entry in entries]
+    what = _what(proofs, is_json=all(map(_is_json, entries)))
     shown = [entry for entry, proof in zip(entries, proofs, strict=True) if not what or proof == what]
     if namespace := next((name for name in PODS if name in index and name != matchers[0].name), ""):
         value = shown[0].labels.get(namespace, "")
@@ -210,21 +223,46 @@ def _sample(
         matchers = (
             (Matcher(namespace, "=", value), *matchers) if value else (*matchers, Matcher(namespace, "=", ""))
         )
-    names = nodes()
-    label = _node_label(shown, node_label, names)
-    named = {entry.labels[label] for entry in shown} if label else set()
+    every = nodes()
+    labels = _node_labels(shown, node_label, every)
+    names = frozenset(entry.labels[labels[0]] for entry in shown) if labels else frozenset()
     return Sample(
         selector(matchers),
         what,
-        label,
-        tuple(sorted(named)) if names and named.isdisjoint(names) else (),
+        labels,
+        names,
+        tuple(sorted(names - set(every))) if every else (),
         frozenset(name for entry in shown for name in entry.labels),
         of_driver=any("NVRM: " in entry.text for entry in entries),
         is_lists=any(_LIST.fullmatch(entry.text.strip()) for entry in entries),
+        is_json=all(map(_is_json, entries)),
     )
 
 
-def _proof(entry: Entry, matcher: Matcher) -> str:
+def _lines(
+    loki: LokiClient, matchers: Sequence[Matcher], anchors: Sequence[str], spans_ns: Sequence[int]
+) -> Sequence[Entry]:
+    """Return some lines of the first of these spans that has any."""
+    query, now_ns = log_query(matchers, anchors), loki.now_ns()
+    spans = (loki.query_range(query, now_ns - span_ns, now_ns, _LINES).entries for span_ns in spans_ns)
+    return next(filter(None, spans), ())
+
+
+def _with_names(loki: LokiClient, own: Sample, index: Collection[str], nodes: Collection[str]) -> Sample:
+    """Add the names of the nodes whose lines the sample does not have, if they are in an index label."""
+    if not own.node_labels or own.node_labels[0] not in index:
+        return own
+    now_ns = loki.now_ns()
+    also = loki.label_values(own.node_labels[0], own.selector, now_ns - _SPANS_NS[-1], now_ns)
+    names = own.names.union(also)
+    return replace(own, names=names, strangers=tuple(sorted(names - set(nodes))) if nodes else ())
+
+
+def _is_json(entry: Entry) -> bool:
+    return entry.text.lstrip().startswith("{")
+
+
+def _proof(entry: Entry, matchers: Sequence[Matcher]) -> str:
     """Return what shows that the kernel, or the kernel-log reader, wrote a line; empty if nothing does."""
     text = with_text_message(entry.text)
     if parse_heartbeat(text):
@@ -232,108 +270,73 @@ def _proof(entry: Entry, matcher: Matcher) -> str:
     opened = open_record(text)
     if opened and is_of_kernel(opened[1]):
         return ENTRIES
-    if matcher.name in _TRANSPORTS:
+    if any(each.name in _TRANSPORTS for each in matchers):
         return OF_TRANSPORT
     return STAMPED if opened and is_stamped(opened[1]) else ""
 
 
-def _what(proofs: Sequence[str], texts: Sequence[str]) -> str:
+def _what(proofs: Sequence[str], *, is_json: bool) -> str:
     """Return what the lines are; empty if a program may have written one of those that would count.
 
     The controller reads an entry in JSON by its own fields. Plain lines prove a stream only if all are alike.
     """
     if HEARTBEATS in proofs:
         return HEARTBEATS
-    if ENTRIES in proofs and all(text.lstrip().startswith("{") for text in texts):
+    if ENTRIES in proofs and is_json:
         return ENTRIES
     return proofs[0] if len(set(proofs)) == 1 else ""
 
 
-def _node_label(entries: Sequence[Entry], wanted: str, nodes: Collection[str]) -> str:
-    """Return the label with the node's name; without the Nodes' names, a label that is usually one."""
-    if all(entry.labels.get(wanted) for entry in entries):
-        return wanted
-    names = dict.fromkeys((*_NODES, *sorted(name for entry in entries for name in entry.labels)))
-    for name in names if nodes else _NODES:
+def _node_labels(
+    entries: Sequence[Entry], wanted: str, nodes: Collection[str], *, on_each: bool = True
+) -> tuple[str, ...]:
+    """Return the labels with the node's name, ``wanted`` first if the lines have it.
+
+    Without the Nodes' names these are labels that usually have it. ``on_each``: a label must be on each line.
+    """
+
+    def fits(name: str) -> bool:
         values = {entry.labels.get(name, "") for entry in entries}
-        if values <= set(nodes) or (not nodes and all(values)):
-            return name
-    return ""
+        if not values - {""} or (on_each and "" in values):
+            return False
+        return name == wanted or (values <= {*nodes, ""} if nodes else name in _NODES)
+
+    every = (*_NODES, *sorted(name for entry in entries for name in entry.labels))
+    return tuple(filter(fits, dict.fromkeys((wanted, *every))))
 
 
-def _pods(loki: LokiClient, settings: Settings, labels: Collection[str]) -> Mapping[str, str]:
-    """Return the settings under which the watched namespaces have lines; empty if none would help."""
+def _watched(loki: LokiClient, settings: Settings, nodes: Callable[[], Collection[str]]) -> Foreign:
+    """Return the labels with the node's name on the lines of the watched pods."""
+    matchers = pod_matchers(settings)
+    entries = _lines(loki, matchers, ("",), _SPANS_NS) if matchers else ()
+    return Foreign(on_pods=_on_pods(entries, settings, settings.namespace_label, nodes))
+
+
+def _on_pods(
+    entries: Sequence[Entry], settings: Settings, namespace: str, nodes: Callable[[], Collection[str]]
+) -> tuple[str, ...] | None:
+    """Return the labels with the node's name; lines of no pod, such as Events, have none and do not count."""
+    of_pod = (settings.pod_label, settings.container_label, *PODS.get(namespace, ()))
+    lines = [entry for entry in entries if any(map(entry.labels.get, of_pod))]
+    return _node_labels(lines, settings.node_label, nodes(), on_each=False) if lines else None
+
+
+def _pods(
+    loki: LokiClient, settings: Settings, labels: Collection[str], nodes: Callable[[], Collection[str]]
+) -> Foreign:
+    """Return the settings under which the watched namespaces have lines; none if none would help."""
     watched = settings.namespaces()[0]
-    for name, (pod, container) in PODS.items():
+    for name, of_pod in PODS.items():
         if name not in labels or name == settings.namespace_label:
             continue
         values = _values(loki, settings, name)
         fits = next((value for value in values if any(fnmatchcase(value, each) for each in watched)), None)
         if fits is None:
             continue
-        found, now_ns = {"KONDUCTOR_NAMESPACE_LABEL": name}, loki.now_ns()
-        query = log_query((Matcher(name, "=", fits), *parse_matchers(settings.extra_matchers)), ("",))
-        for entry in loki.query_range(query, now_ns - _SPANS_NS[-1], now_ns, 1).entries:
-            wanted = {"KONDUCTOR_POD_LABEL": pod, "KONDUCTOR_CONTAINER_LABEL": container}
-            found |= {setting: label for setting, label in wanted.items() if label in entry.labels}
-        return found
-    return {}
-
-
-def elsewhere(foreign: Foreign, settings: Settings) -> Link | None:
-    """Return the link `kernel stream` if the settings find no line; None if nothing else was found either."""
-    nothing = f"{settings.kernel_selector} has no line in the last hour"
-    if found := foreign.kernel:
-        wanted = {"KONDUCTOR_KERNEL_SELECTOR": f"'{found.selector}'"}
-        if found.node_label and found.node_label != settings.node_label:
-            wanted["KONDUCTOR_NODE_LABEL"] = found.node_label
-        details = [] if found.node_label else [f"no label of these lines has the name of a Node: {_GUIDE}"]
-        words = f"{nothing}; your kernel lines are under {found.selector} ({found.what})"
-        return broken(words, _to_set({**wanted, **foreign.pods}), *details)
-    if foreign.mixed:
-        other = f"{foreign.mixed} has lines of the kernel or its drivers, and any program may write there"
-        words = f"{nothing}; {other}"
-        return broken(words, f"let the collector give the kernel's lines a label of their own: {_GUIDE}")
-    return None
-
-
-def without_beats(own: Sample, settings: Settings) -> Link:
-    """Return the link `kernel stream` for lines without a heartbeat: those of another reader or a journal."""
-    if own.is_lists:
-        words = (
-            f"{settings.kernel_selector} has messages that are only a list of numbers: an Xid in them is lost"
-        )
-        return broken(words, f"let the collector write messages as text: {_GUIDE}")
-    if own.what == ENTRIES:
-        words = f"{settings.kernel_selector} has journal entries, and no heartbeat: nodes are `not measured`"
-        return warn(words, f"nothing, or use the kernel-log reader: {_GUIDE} says what a journal lacks")
-    do = "use the reader of manifests/dmesg_daemonset.yaml (docs/start/own-loki.md)"
-    return warn(f"{settings.kernel_selector} has lines, and no heartbeat in the last minutes", do)
-
-
-def node_label(own: Sample, settings: Settings) -> Link:
-    """Return the link `node label` for kernel lines without a heartbeat, or for nameless heartbeats."""
-    wanted = settings.node_label
-    if own.node_label == wanted and own.strangers:
-        do = "let the collector set the name that `kubectl get nodes` prints"
-        return broken(f"{wanted} on the latest kernel lines names no Node: {few(own.strangers)}", do)
-    if own.node_label == wanted:
-        return ok(f"{wanted} is on the latest kernel lines")
-    do = "set KONDUCTOR_NODE_LABEL to the label that has the node's name; the collector must set it"
-    if own.node_label:
-        do = _to_set({"KONDUCTOR_NODE_LABEL": own.node_label})
-    lines = "heartbeat has" if own.what == HEARTBEATS else "kernel line has"
-    return broken(f"no {lines} {wanted}", do, f"they have: {few(own.labels)}")
-
-
-def of_pods(foreign: Foreign, settings: Settings) -> Link | None:
-    """Return the link `namespaces` if the watched namespaces have lines under another label."""
-    if not foreign.pods:
-        return None
-    other = foreign.pods["KONDUCTOR_NAMESPACE_LABEL"]
-    words = f"no watched namespace is under {settings.namespace_label}; the label {other} has one"
-    return broken(words, _to_set(foreign.pods))
-
-
-def _to_set(wanted: Mapping[str, str]) -> str:
-    return f"set {', '.join(f'{name}={value}' for name, value in wanted.items())} ({_GUIDE})"
+        found = {"KONDUCTOR_NAMESPACE_LABEL": name}
+        one = (Matcher(name, "=", fits), *parse_matchers(settings.extra_matchers))
+        entries = _lines(loki, one, ("",), _SPANS_NS[-1:])
+        for setting, label in zip(("KONDUCTOR_POD_LABEL", "KONDUCTOR_CONTAINER_LABEL"), of_pod, strict=True):
+            found |= {setting: label} if any(label in entry.labels for entry in entries) else {}
+        return Foreign(pods=found, on_pods=_on_pods(entries, settings, name, nodes))
+    return Foreign()

@@ -9,7 +9,7 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 from konductor_like.cli.columns import age, age_of, count
-from konductor_like.cli.doctor import foreign
+from konductor_like.cli.doctor import foreign_links
 from konductor_like.cli.doctor.cluster_links import without_reader
 from konductor_like.cli.doctor.controller_links import (
     gpu_nodes_of,
@@ -19,6 +19,7 @@ from konductor_like.cli.doctor.controller_links import (
     other_settings,
 )
 from konductor_like.cli.doctor.facts import Facts, Heard, Limits, silent
+from konductor_like.cli.doctor.foreign import Foreign, Sample
 from konductor_like.cli.doctor.link import (
     Link,
     State,
@@ -139,17 +140,17 @@ def stream(facts: Facts) -> Link:
         do = "look at the collector's log: Loki may refuse its lines; then at the reader's pods"
         return broken(f"{selector} has no heartbeat in the last minutes, and had some before", do)
     if known(facts.first_line, None):
-        return foreign.without_beats(_own(facts) or foreign.Sample(selector), facts.settings)
-    if link := foreign.elsewhere(known(facts.foreign, foreign.Foreign()), facts.settings):
+        return foreign_links.without_beats(_own(facts) or Sample(selector), facts.settings)
+    if link := foreign_links.elsewhere(known(facts.foreign, Foreign()), facts.settings):
         return link
     do = "check KONDUCTOR_KERNEL_SELECTOR and KONDUCTOR_EXTRA_MATCHERS, then the collector's log"
     labels = few(known(facts.labels, ())) or "none"
     return broken(f"{selector} has no line in the last hour", do, f"labels in Loki: {labels}")
 
 
-def _own(facts: Facts) -> foreign.Sample | None:
+def _own(facts: Facts) -> Sample | None:
     """Return a sample of the kernel lines, if none of them is a heartbeat with a node's name."""
-    return known(facts.foreign, foreign.Foreign()).own
+    return known(facts.foreign, Foreign()).own
 
 
 def _heard(facts: Facts) -> Heard:
@@ -160,13 +161,28 @@ def _heard(facts: Facts) -> Heard:
     return heard
 
 
+def _journal(facts: Facts) -> Sample | None:
+    """Return a sample of the kernel lines if they come from a journal."""
+    own = _own(facts)
+    return own if own and own.is_journal else None
+
+
 def label(facts: Facts) -> Link:
-    """Check that heartbeats carry the node's name, as a label or as structured metadata."""
+    """Check that kernel lines and pod lines carry the node's name, as a label or as structured metadata."""
+    link = _label_of_kernel(facts)
+    own, heard = _own(facts), known(facts.heard, Heard({}))
+    of_kernel = own.labels if own and not heard.beats else heard.labels
+    looked = known(facts.foreign, Foreign())
+    of_pods = foreign_links.node_label_of_pods(looked, of_kernel, facts.settings)
+    return of_pods if of_pods and link.state is not State.BROKEN else link
+
+
+def _label_of_kernel(facts: Facts) -> Link:
     has_beats, own = bool(seen(facts.heard).beats), _own(facts)
     if not has_beats and (others := other_settings(facts)) and seen(facts.controller).attempts.heard:
         raise Unseen(f"the controller hears nodes; {'; '.join(others)}", "unset it in this shell")
     if own and not has_beats:
-        return foreign.node_label(own, facts.settings)
+        return foreign_links.node_label(own, known(facts.foreign, Foreign()), facts.settings)
     heard, name = _heard(facts), facts.settings.node_label
     if not heard.beats:
         do = "set KONDUCTOR_NODE_LABEL to the label that has the node's name; the collector must set it"
@@ -181,16 +197,16 @@ def label(facts: Facts) -> Link:
     return ok(f"{name} is {'a label' if name in known(facts.labels, ()) else 'structured metadata'}")
 
 
-def _strangers(facts: Facts, heard: Heard) -> dict[str, str]:
-    """Return, by each name on heartbeats that no Node has, the GPU node that is most likely meant."""
+def _strangers(facts: Facts, names: Iterable[str], heard_now: Iterable[str]) -> dict[str, str]:
+    """Return, by each name on lines that no Node has, the silent GPU node that is most likely meant."""
     nodes = known(facts.nodes, {})
-    silent_nodes = sorted(gpu_nodes_of(facts) - heard.fresh, key=len, reverse=True)
-    return {name: _meant(name, silent_nodes) for name in sorted(heard.beats) if nodes and name not in nodes}
+    silent_nodes = sorted(gpu_nodes_of(facts).difference(heard_now), key=len, reverse=True)
+    return {name: _meant(name, silent_nodes) for name in sorted(names) if nodes and name not in nodes}
 
 
 def _late(facts: Facts, heard: Heard) -> list[str]:
     """Return the GPU nodes with a reader that were not heard in the last 100 seconds, by any name."""
-    heard_now = {*heard.fresh, *_strangers(facts, heard).values()}
+    heard_now = {*heard.fresh, *_strangers(facts, heard.beats, heard.fresh).values()}
     return sorted(gpu_nodes_of(facts) - heard_now - without_reader(facts))
 
 
@@ -204,27 +220,37 @@ def _meant(name: str, silent_nodes: Iterable[str]) -> str:
 
 
 def names(facts: Facts) -> Link:
-    """Check that the names on heartbeats are names of Nodes."""
-    heard, _ = _heard(facts), seen(facts.nodes)
-    strangers = _strangers(facts, heard)
+    """Check that the names on heartbeats, or on the lines of a journal, are names of Nodes."""
+    if own := _journal(facts):
+        found, heard_now, lines = own.names, own.names, "the latest kernel lines"
+        if facts.settings.node_label not in own.node_labels:
+            raise after("node label")
+    else:
+        heard = _heard(facts)
+        found, heard_now, lines = frozenset(heard.beats), heard.fresh, "heartbeats"
+    seen(facts.nodes)
+    strangers = _strangers(facts, found, heard_now)
     if meant := [f"the lines say {name}, the Node is {node}" for name, node in strangers.items() if node]:
         return broken(meant[0], "let the collector set the name that `kubectl get nodes` prints", *meant[1:5])
     if strangers:
         do = "nothing, if these nodes were just deleted, or set KONDUCTOR_EXTRA_MATCHERS for a shared Loki"
-        return warn(f"no Node has the name on heartbeats of {few(strangers)}", do)
-    return ok(f"all {len(heard.beats)} names on heartbeats are names of Nodes")
+        return warn(f"no Node has the name on {lines} of {few(strangers)}", do)
+    return ok(f"all {len(found)} names on {lines} are names of Nodes")
 
 
 def beats(facts: Facts) -> Link:
     """Check that every GPU node with a reader is heard; a stranger's name explains a silent node."""
     every, excused = gpu_nodes_of(facts), without_reader(facts)
+    if not _away(facts) and _journal(facts):
+        do = f"nothing, or use the kernel-log reader: {foreign_links.GUIDE} lists the limits of a journal"
+        return Link(State.UNKNOWN, "not measured: a journal has no heartbeats", do)
     here = None if _away(facts) else _heard(facts)
     if here is None:
         names = hearing(facts)
     elif not every or not here.beats:
         raise after("node label" if every else "GPU nodes")
     else:
-        names = frozenset((*here.beats, *_strangers(facts, here).values()))
+        names = frozenset((*here.beats, *_strangers(facts, here.beats, here.fresh).values()))
     late = _late(facts, here) if here else []
     if late and here and here.nameless:
         raise after("node label")
@@ -257,7 +283,7 @@ def watched(facts: Facts) -> Link:
     """Check that Loki has lines of each watched namespace, and of a namespace for each pattern."""
     streams, running = seen(facts.streams), known(facts.running, {})
     quiet = silent(facts.settings, streams)
-    if link := foreign.of_pods(known(facts.foreign, foreign.Foreign()), facts.settings):
+    if link := foreign_links.of_pods(known(facts.foreign, Foreign()), facts.settings):
         return link
     do = "let the collector ship these namespaces, or correct WATCHED_NAMESPACES"
     if quiet and not streams and (others := other_settings(facts)):

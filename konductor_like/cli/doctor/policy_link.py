@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from konductor_like.cli.doctor.acting import Acting
+from konductor_like.cli.doctor.controller_links import is_outside
 from konductor_like.cli.doctor.facts import Facts
 from konductor_like.cli.doctor.link import APPLY, Link, State, Unseen, broken, known, ok, seen, warn
 from konductor_like.cluster.preflight import account_of, admission_objects
@@ -22,7 +23,11 @@ _WORST_FIRST = (State.BROKEN, State.UNKNOWN, State.WARN, State.OK)
 def policy(facts: Facts) -> Link:
     """Check that each policy is in force for the controller's account."""
     links = [_checked(name, facts) for name in seen(facts.policies)]
-    return min(links, key=lambda link: _WORST_FIRST.index(link.state))
+    worst = min(links, key=lambda link: _WORST_FIRST.index(link.state))
+    if worst.state is State.BROKEN and is_outside(facts):
+        why = "no policy limits the controller: it runs outside the cluster, with the rights of a person"
+        return warn(why, "nothing on a laptop; to stay, install it (docs/start/cluster.md)")
+    return worst
 
 
 def _checked(name: str, facts: Facts) -> Link:

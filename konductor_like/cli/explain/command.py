@@ -81,7 +81,7 @@ def explain(
         head = {"apiVersion": API_VERSION, "kind": "Runbook"}
         _show(rows, head | runbook._asdict(), runbook.name, output)
         if output == "table":
-            say(["", *runbook.text.splitlines()])
+            say(["", *runbook.plain.splitlines()])
         return
     file = os.environ.get(RULES_VARIABLE)
     rules = load(Path(file) if file else None)  # as the controller does; other settings may be wrong

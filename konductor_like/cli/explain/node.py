@@ -10,48 +10,61 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from konductor_like.cli.columns import age_of, count, fault_name, stamp
+from konductor_like.cli.columns import age_of, count, stamp
+from konductor_like.cli.explain.history import history, when
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.coverage import notes_on
 from konductor_like.cli.status.document import failure_document, node_document
-from konductor_like.cli.status.node import CLAIMED_BY_NOBODY, NodeReport, marks_of, node_report
+from konductor_like.cli.status.node import CLAIMED_BY_NOBODY, NodeReport, node_report
 from konductor_like.cli.status.report import Fleet, why_still_held
-from konductor_like.cli.status.shared_failures import FailureReport, failure_sentence, shared_failures
+from konductor_like.cli.status.shared_failures import FailureReport, shared_failures
 from konductor_like.cli.status.text import state_text
 from konductor_like.model import (
     OPT_OUT_LABEL,
     CoverageState,
     Incident,
-    IncidentKey,
     IncidentState,
     NodeRecord,
-    Release,
-    Role,
+    NodeState,
+    ReleaseHow,
     Severity,
     SkippedTaint,
     SkipReason,
     Snapshot,
+    Validation,
     Verb,
 )
-from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
-from konductor_like.policy.node.health import Health
-from konductor_like.policy.node.needs import met_words, need_in_words, unrepaired
+from konductor_like.policy.node.gpu_counts import short_words
+from konductor_like.policy.node.health import Health, tainting
+from konductor_like.policy.node.needs import need_in_words, unrepaired
 from konductor_like.policy.node.release import may_return
-from konductor_like.policy.recovery.verdict import Action, follows_from
-from konductor_like.policy.wording import name_of, on_device, why_not_tainted
+from konductor_like.policy.recovery.guards import ENDED_BY_REBOOT, PASSING, Guard
+from konductor_like.policy.recovery.validation import (
+    TRIES_MOST,
+    is_of_this_time,
+    is_under_way,
+    lower,
+    stage_words,
+    verdict_words,
+)
+from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Action, follows_from
+from konductor_like.policy.wording import name_of, why_not_tainted
 
-FAULTS_SHOWN = 4
-MEMBERS_SHOWN = 6
-OUTAGES_SHOWN = 10
-RELEASES_SHOWN = 2
 _COVERAGE = {
     CoverageState.MEASURED: "its kernel log arrives",
     CoverageState.UNKNOWN: "unknown: its kernel log stopped arriving, so later faults are not known",
     CoverageState.NOT_MEASURED: "not measured: no heartbeat of its kernel log is known",
 }
+_RECORDED = {
+    "before install": "older than what a first start acts on, and taints nothing",
+    "suspect": "suspect: alone it does not taint a node",
+    "application": "the fault of a job's program: alone it does not taint a node",
+    "info": "information: it does not taint a node",
+}
+"""Why a fault of this severity is only recorded; several may reach a threshold of the rules file."""
 _BY_SETTINGS = (SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.NOT_SELECTED)
 """The reasons for no taint that depend on the controller's settings."""
 
@@ -87,11 +100,22 @@ class NodeExplanation:
             return ["konductor-like doctor"]
         if self.report.verdict.action is Action.WAIT:
             return []
+        tested = self.report.state.record.validation
         match self.report.health:
             case Health.HELD:
                 is_test = self.report.severity is Severity.TEST
                 taint = [] if is_test else [f"konductor-like taint {name} --reason '...'"]
-                return ["konductor-like brake status", *taint, reset]
+                pause = self.controller.controls.pause
+                is_paused = pause is not None and pause.holds(self.now)
+                return [
+                    "konductor-like resume" if is_paused else "konductor-like brake status",
+                    *taint,
+                    reset,
+                ]
+            case Health.FAULTY if is_under_way(tested):
+                return [f"konductor-like validate {name} --cancel", reset]
+            case Health.FAULTY if self._may_be_validated:
+                return [f"konductor-like validate {name}", reset]
             case Health.FAULTY:
                 return [reset]
             case Health.SUSPECT:
@@ -101,6 +125,13 @@ class NodeExplanation:
                 return [reset, label] if self.report.is_broken else [label]
             case _:
                 return []
+
+    @property
+    def _may_be_validated(self) -> bool:
+        """Whether a test is what to do now: the node is repaired, and no pass of this time is on record."""
+        is_next = self.report.verdict.action in (Action.CHECK_AND_RELEASE, Action.REPAIR)
+        is_asked_for = f"konductor-like validate {self.report.name}" in self.report.verdict.advice
+        return self.controller.policy.validates_on_wish and is_next and is_asked_for
 
 
 def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
@@ -144,31 +175,17 @@ def _state(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Stays out", _stays_out(node)
     yield "Needs", need_in_words(state.record, tainted=state.tainted)
     yield "Return", _return(node)
+    if (tested := state.record.validation) is not None:
+        yield "Validation", list(_validation(tested, state, now))
 
 
 def _history(node: NodeExplanation) -> Iterator[Paragraph]:
     report, record, now = node.report, node.report.state.record, node.now
-    faults = sorted(
-        record.incidents,
-        key=lambda each: (
-            each is not report.fault,
-            each.state is IncidentState.RELEASED,
-            not each.taints,
-            -each.last_ns,
-        ),
-    )
-    for incident in faults[:FAULTS_SHOWN]:
-        yield "Fault", list(_fault(incident, now))
-    if (more := len(faults) - FAULTS_SHOWN) > 0:
-        yield "More", f"{count(more, 'more fault')}: `konductor-like explain node {report.name} -o json`"
-    for failure in node.failures:
-        yield "Failure group", list(_failure(failure, report.name, now))
-    yield "Earlier outages", list(_earlier_outages(node))
-    yield "Released", [_release(mark, now) for mark in record.releases[:RELEASES_SHOWN]]
+    yield from history(report, node.failures, now)
     yield "Coverage", [_coverage(node), *notes_on(report.name, node.controller.coverage)]
     if (act := record.act) is not None:
         by = f"the controller with the rules {act.rules}" if act.rules else _writer(record) or "a person"
-        yield "Last write", f"{_when(act.at, now)} by {by}, audit id {act.id}"
+        yield "Last write", f"{when(act.at, now)} by {by}, audit id {act.id}"
 
 
 def _what_now(node: NodeExplanation) -> Iterator[Paragraph]:
@@ -176,8 +193,14 @@ def _what_now(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Warning", [*report.warnings, stopped] if stopped else report.warnings
     yield "Rules", node.other_rules
     yield "Unknown", node.problem
-    yield "To do", report.verdict.advice
+    yield "To do", _to_do(node)
     yield "Commands", [_with_condition(command, report) for command in node.next_commands]
+
+
+def _to_do(node: NodeExplanation) -> str:
+    """Return the advice, without the words of the paragraph ``Return``."""
+    verdict = node.report.verdict
+    return "" if verdict.action is Action.WAIT else verdict.advice.removeprefix(f"{_return(node)}; ")
 
 
 def document(node: NodeExplanation) -> dict[str, Any]:
@@ -204,7 +227,12 @@ def document(node: NodeExplanation) -> dict[str, Any]:
 
 
 def _with_condition(command: str, report: NodeReport) -> str:
-    """Return the command; a fault must be repaired before ``reset`` releases its node."""
+    """Return the command and what to know of it.
+
+    A fault must be repaired before ``reset`` releases its node. Without its label an ignored node is tainted.
+    """
+    if command.endswith(f" {OPT_OUT_LABEL}-") and tainting(report.state.record):
+        return f"{command}   (taints the node at once, unless its faults are released first)"
     has_fault = any(not each.by_person and each.severity is not Severity.TEST for each in report.accusing)
     return f"{command}   (after the repair)" if has_fault and " reset " in command else command
 
@@ -218,22 +246,66 @@ def _stays_out(node: NodeExplanation) -> str:
 def _return(node: NodeExplanation) -> str:
     """Return whether the node returns by itself, or is on probation; empty if that is not the question."""
     report, until = node.report, node.report.state.record.life.probation_until
+    mark = next((each for each in report.state.record.releases if each.how.on_probation), None)
+    after = "after a validation" if mark and mark.how is ReleaseHow.VALIDATED else "after a reboot"
     if until is not None and report.health is Health.HELD:
-        return "returned by itself, after a reboot, and failed again: its taint ends its automatic returns"
+        return f"returned by itself, {after}, and failed again: its taint ends its automatic returns"
     if until is not None and not report.state.tainted:
         ends = "a fault that taints ends its automatic returns"
-        return f"returned by itself, after a reboot; on probation until {stamp(until)}: {ends}"
+        return f"returned by itself, {after}; on probation until {stamp(until)}: {ends}"
     if not report.state.tainted:
         return ""
     if node.controller.settings is None:
         unknown = node.controller.why_settings_unknown
         return f"not known: {unknown}" if unknown else ""
-    if not node.controller.policy.returns_by_reboot:
+    if not node.controller.policy.returns_unasked:
         return ""
     if report.verdict.action is Action.WAIT:
-        return report.verdict.advice
-    why = report.verdict.why_not_returned
+        hold = f"returns by itself later, {_not_before(report)}"
+        return hold if node.stays_out else report.verdict.advice
+    if after := _after_reboot(report, by_validation=node.controller.policy.returns_by_validation):
+        return after
+    others = (words for guard, words in report.verdict.blockers if guard not in (Guard.HOLD, Guard.TOO_YOUNG))
+    why = next(others, node.stays_out)
     return "" if why == node.stays_out else f"does not return by itself now: {why}"
+
+
+def _after_reboot(report: NodeReport, *, by_validation: bool) -> str:
+    """Return that a reboot is all that the node needs to return; empty if something else keeps it out."""
+    guards = {blocker.guard for blocker in report.verdict.blockers}
+    conditions = []
+    if short := short_words(report.state):
+        guards -= {Guard.GPUS}
+        conditions.append(f"if it has all its GPUs then (now {short})")
+    if Guard.HOLD in guards:
+        conditions.append(_not_before(report))
+    if Guard.NOT_REBOOTED not in guards or guards - PASSING - ENDED_BY_REBOOT:
+        return ""
+    is_pending = any(each.state is IncidentState.PENDING for each in report.open)
+    if is_pending or report.is_ambiguous or report.refused:
+        return ""  # a line of an unknown boot, two machines, or a Node that cannot be written
+    validation = " and a validation" if by_validation else ""
+    return ", ".join((f"returns by itself after a reboot{validation}", *conditions))
+
+
+def _not_before(report: NodeReport) -> str:
+    return f"not before {stamp(report.state.record.life.hold_until)}"
+
+
+def _validation(tested: Validation, state: NodeState, now: datetime) -> Iterator[str]:
+    """Yield the story of the validation: who asked, the attempt, the verdict, and the GPUs."""
+    earlier = "" if is_of_this_time(tested, state.record) and state.tainted else ", of an earlier time out"
+    yield f"level {tested.level}, asked for by {tested.by} {when(tested.asked_at, now)}{earlier}"
+    if tested.began_at is not None:
+        number = f" ({tested.tries} of at most {TRIES_MOST})"
+        boot = "" if tested.boot_id == state.machine.boot_id else f", in the earlier boot {tested.boot_id}"
+        gpus = f", for {count(tested.expected_gpus, 'GPU')}"
+        yield f"attempt {tested.attempt}{number} begun {when(tested.began_at, now)}{gpus}{boot}"
+    if tested.ended_at is not None and tested.verdict is not None:
+        yield f"{tested.verdict.value} {when(tested.ended_at, now)}: {lower(verdict_words(tested))}"
+    if is_under_way(tested):
+        yield lower(stage_words(tested))
+    yield from map(str, tested.gpus)
 
 
 def _decided(node: NodeExplanation) -> str:
@@ -256,10 +328,12 @@ def _decided(node: NodeExplanation) -> str:
 
 
 def _recorded(report: NodeReport) -> str:
-    """Return that no recorded fault taints the node; empty if only old faults or warnings are left."""
+    """Return why no recorded fault taints the node; empty if only old faults or warnings are left."""
     if report.open:
-        reasons = [follows_from(each) for each in report.open]
-        return f"recorded only: {reasons[0] if all(reasons) else 'no fault reaches its threshold'}"
+        gravest = min(report.open, key=lambda each: (each is not report.fault, GRAVEST_FIRST[each.severity]))
+        kind = "before install" if gravest.before_install else gravest.severity.value
+        why = follows_from(gravest) or f"{name_of(gravest)} is {_RECORDED.get(kind, kind)}"
+        return f"recorded only: {why}"
     if report.state.record.incidents or report.warnings:
         return ""
     return "no faults recorded" + (f" up to {stamp(report.unread_since)}" if report.unread_since else "")
@@ -275,8 +349,8 @@ def _tainted(report: NodeReport, now: datetime) -> str:
     # The record may round its times to a second.
     if person is not None and moment_of(person.first_ns) - at < timedelta(seconds=1):
         also = f"; the node also has {name_of(fault)}" if fault else ""
-        return f"{person.title[:1].lower()}{person.title[1:]} {_when(at, now)}{also}"
-    return f"tainted {_when(at, now)}" + (f" for {name_of(fault)}" if fault else "")
+        return f"{person.title[:1].lower()}{person.title[1:]} {when(at, now)}{also}"
+    return f"tainted {when(at, now)}" + (f" for {name_of(fault)}" if fault else "")
 
 
 def _reason(report: NodeReport, at: datetime) -> Incident | None:
@@ -291,65 +365,6 @@ def _name(node: NodeExplanation, refused: SkippedTaint) -> str:
     return name_of(incident) if incident else refused.key.rule
 
 
-def _fault(incident: Incident, now: datetime) -> Iterator[str]:
-    first, last = moment_of(incident.first_ns), moment_of(incident.last_ns)
-    times = f"{incident.count} times, " if incident.count > 1 else ""
-    until = f", last {_when(last, now)}" if incident.count > 1 else ""
-    yield f"{name_of(incident)} ({', '.join(marks_of(incident))}), {times}first {_when(first, now)}{until}"
-    yield f"rule {incident.key.rule}: {incident.title}"
-    if incident.evidence:
-        what = "line" if incident.has_line else "reason"
-        yield f"{what}: {incident.evidence}"
-    if incident.user_written:
-        yield "written by a user, not by the driver"
-    if incident.escalated_because:
-        yield f"escalated because: {incident.escalated_because}"
-    if incident.ended_ns is not None:
-        when = _when(moment_of(incident.ended_ns), now)
-        yield f"ended: the driver reported it {when}; it stays open until this node is released"
-    if met := met_words(incident):
-        is_over = incident.state is IncidentState.RELEASED
-        yield (
-            f"ended by {met.removeprefix('met by ')}" if is_over else f"its need, {incident.needs}, was {met}"
-        )
-    if incident.job:
-        yield f"job: {incident.job}"
-    if incident.ack:
-        why = f": {incident.ack.reason}" if incident.ack.reason else ""
-        yield f"acknowledged {_when(incident.ack.at, now)} by {incident.ack.by}{why}"
-
-
-def _failure(failure: FailureReport, name: str, now: datetime) -> Iterator[str]:
-    yield failure_sentence(failure, now)
-    role = Role.ROOT_CAUSE
-    if name in failure.unclear:
-        role = Role.UNCLEAR
-    elif name in failure.collateral:
-        role = Role.COLLATERAL
-    others = [each for each in failure.nodes if each != name]
-    yield f"this node: {role.value}; with it: {listed(others, MEMBERS_SHOWN)}"
-
-
-def _earlier_outages(node: NodeExplanation) -> Iterator[str]:
-    quarantines = node.report.state.record.life.quarantines
-    for each in quarantines[:OUTAGES_SHOWN]:
-        span = age_of(each.tainted_at, each.released_at)
-        fault = f"{fault_name(each.rule)}{on_device(IncidentKey(each.rule, each.gpu))}"
-        mark = node.report.state.record.release_at(each.released_at)
-        ended = f"by {mark.by} ({mark.how})" if mark else f"by {each.how}" if each.how else ""
-        why = f": {mark.reason}" if mark and mark.reason else ""
-        again = "; it failed again on probation" if each.relapse else ""
-        out = f"{stamp(each.tainted_at)}, for {span}, because of {fault}"
-        yield f"{out}{f'; ended {ended}{why}' if ended else ''}{again}"
-    if (more := len(quarantines) - OUTAGES_SHOWN) > 0:
-        yield f"and {count(more, 'earlier outage')}"
-
-
-def _release(mark: Release, now: datetime) -> str:
-    why = f": {mark.reason}" if mark.reason else ""
-    return f"{_when(mark.at, now)} by {mark.by} ({mark.how}){why}"
-
-
 def _coverage(node: NodeExplanation) -> str:
     if (since := node.report.unread_since) is None:
         return _COVERAGE[node.report.coverage]
@@ -361,12 +376,9 @@ def _writer(record: NodeRecord) -> str | None:
     """Return who released, acknowledged or tainted with the last write; None if that is not on record."""
     at = record.act.at if record.act else None
     people = [mark.by for mark in record.releases if mark.at == at]
+    if record.validation is not None and record.validation.asked_at == at:
+        people.append(record.validation.by)
     people += [each.ack.by for each in record.incidents if each.ack and each.ack.at == at]
     taints = (each for each in record.incidents if each.by_person and moment_of(each.last_ns) == at)
     # The title is "Tainted by kim, then by lee".
     return next(iter(people), None) or next((each.title.rpartition("by ")[2] for each in taints), None)
-
-
-def _when(then: datetime, now: datetime) -> str:
-    """Return ``3m12s ago (2026-05-06T11:56:48Z)``."""
-    return f"{age_of(then, now)} ago ({stamp(then)})"

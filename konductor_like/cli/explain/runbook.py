@@ -11,10 +11,12 @@ FOLDERS = (_PACKAGE / "runbooks", _PACKAGE.parent / "docs" / "runbooks")
 """The place of the pages in an installed wheel (pyproject.toml, force-include), and in a checkout."""
 _SHARED = "other-events"
 """The page with a section for each Event that has no page of its own."""
+_LINK = re.compile(r"(\()?\[([^\]]+)\]\(([^)\s#]+)\.md(?:#([^)\s]+))?\)")
+"""Matches a link to a page, with the parenthesis before it: ``([faults](docs/use/faults.md#all``."""
 
 
 class Runbook(NamedTuple):
-    """What to do about an alert or an Event."""
+    """The runbook of an alert or an Event."""
 
     name: str
     """The alert or the Event's reason, as the documentation writes it."""
@@ -22,6 +24,21 @@ class Runbook(NamedTuple):
     """The file in a checkout, with the anchor of the section: ``docs/runbooks/GPUFaultTainted.md``."""
     text: str
     """Its sections, in Markdown, with links from the checkout's root."""
+
+    @property
+    def plain(self) -> str:
+        """The sections for a terminal: a link to a runbook is the command that shows it, others are paths."""
+        known = {each.lower(): each for each in runbooks()}
+
+        def shown(link: re.Match[str]) -> str:
+            before, text, page, anchor = link.groups(default="")
+            name = known.get((anchor if page == _SHARED else page).lower())
+            target = f"`konductor-like explain {name}`" if name else f"{page}.md{anchor and f'#{anchor}'}"
+            if text == name:
+                return f"{before}{target}"
+            return f"{before}{text}: {target}" if before else f"{text} ({target})"
+
+        return _LINK.sub(shown, self.text)
 
 
 def runbooks() -> dict[str, Runbook]:

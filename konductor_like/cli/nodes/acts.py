@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 
@@ -32,16 +33,17 @@ from konductor_like.model.text import clipped, listed
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import admit
 from konductor_like.policy.node.covers import PART_COVERS_MOST
+from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.needs import fault_of, need_of_incident, unrepaired
 from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.operator import (
     acknowledge,
-    is_under_way,
     open_to_release,
     operator_taint,
     release_selected,
 )
+from konductor_like.policy.recovery.validation import is_under_way
 from konductor_like.policy.wording import name_of, why_held
 
 FAULTS_NAMED = 10
@@ -185,8 +187,12 @@ class Reset(_Releases):
     def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
         """See :meth:`NodeWrites.warnings`; also warn about what the advice still asks for."""
         yield from super().warnings(before, change)
-        if change.record is not None and (warning := change.record.releases[0].warning):
+        if change.record is None:
+            return
+        if warning := change.record.releases[0].warning:
             yield warning
+        if short := short_words(replace(before, record=change.record)):
+            yield f"it has {short}"
 
 
 class Purge(_Releases):

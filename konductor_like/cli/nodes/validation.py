@@ -18,8 +18,9 @@ from konductor_like.cluster.node.decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node.store import listed_slices
 from konductor_like.model import Change, NodeState, Validation, ValidationStage, ValidationVerdict
 from konductor_like.model.time import stamp
-from konductor_like.policy.operator import cancel_validation, is_under_way, validate
+from konductor_like.policy.operator import cancel_validation, validate
 from konductor_like.policy.recovery.validation import (
+    is_under_way,
     level_for,
     lower,
     stage_words,
@@ -81,7 +82,7 @@ class Wish(NodeWrites):
     level: int | None = None
     """None for the level that the node's faults ask for."""
     asked_at: datetime
-    """When the wish was made, in whole seconds, as the record has it; unset before :meth:`decide`."""
+    """When the wish was made; unset before :meth:`decide`."""
 
     @cached_property
     def decode(self) -> PageDecoder:
@@ -90,11 +91,10 @@ class Wish(NodeWrites):
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
-        now = self.at()
+        self.asked_at = now = self.at()
         if refused := refusal(state, self.controller, now):
             self._hints[refused.way_out] = None
             raise CannotWriteError(f"was not validated: {refused.why}")
-        self.asked_at = now.replace(microsecond=0)
         level = self.level or level_for(state.record, self.controller.policy, now)
         return validate(state, level, by=self.by, at=self.asked_at)
 
@@ -141,13 +141,6 @@ class Cancellation(NodeWrites):
             yield "the controller itself asks for the next one, unless something keeps the node out"
 
 
-def gpu_lines(validation: Validation) -> list[str]:
-    """Return one line for each GPU that the driver named in the test."""
-    return [
-        f"{gpu.bus} {gpu.uuid}" + (f", serial {gpu.serial}" if gpu.serial else "") for gpu in validation.gpus
-    ]
-
-
 class Step(NamedTuple):
     """How far a validation is; with its verdict nothing follows."""
 
@@ -165,8 +158,7 @@ def step_of(validation: Validation | None, asked_at: datetime) -> Step:
         return Step((words,), ValidationVerdict.UNKNOWN)
     if validation.stage is not ValidationStage.ENDED or validation.verdict is None:
         return Step((lower(stage_words(validation)),))
-    words = lower(verdict_words(validation))
-    return Step((words, *(f"GPU {line}" for line in gpu_lines(validation))), validation.verdict)
+    return Step((lower(verdict_words(validation)), *map(str, validation.gpus)), validation.verdict)
 
 
 def follow(

@@ -10,8 +10,9 @@ from datetime import datetime
 from konductor_like.cli.columns import count, fault_name
 from konductor_like.cli.status.node import NodeReport
 from konductor_like.cli.status.report import StatusReport
-from konductor_like.model import Severity
+from konductor_like.model import Needs, Severity
 from konductor_like.model.time import moment_of
+from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import WORST_FIRST, Health, marks
 from konductor_like.policy.node.needs import RANK
 from konductor_like.policy.recovery.verdict import GRAVEST_FIRST
@@ -29,7 +30,7 @@ class FaultGroup:
     severity: Severity
     nodes: Sequence[NodeReport]
     needs: str
-    """The needs of its nodes, the gravest first: ``inspection, reboot``."""
+    """The needs of its nodes, the gravest first: ``inspection, reboot``; ``none`` only if none needs more."""
     since: datetime
     """When the first of these faults was seen."""
     also: int = 0
@@ -55,7 +56,8 @@ def counts_text(report: StatusReport) -> list[tuple[Health, str]]:
     """Return ``60 faulty``, ``240 healthy (2 not rebooted, 1 cordoned)`` and so on, each with its state."""
     further: defaultdict[Health, Counter[str]] = defaultdict(Counter)
     for node in report.nodes:
-        further[node.health].update([*["not rebooted"] * node.not_rebooted, *marks(node.state)])
+        words = {"short of GPUs": bool(short_words(node.state)), "not rebooted": node.not_rebooted}
+        further[node.health].update([*(word for word, holds in words.items() if holds), *marks(node.state)])
     return [
         (health, f"{number} {health.value}{_in_brackets(further[health])}")
         for health, number in sorted(state_counts(report).items(), key=lambda each: WORST_FIRST[each[0]])
@@ -101,6 +103,7 @@ def _group(rule: str, nodes: Sequence[NodeReport]) -> FaultGroup:
     faults = [node.fault for node in nodes if node.fault is not None]
     gravest = min(faults, key=lambda fault: GRAVEST_FIRST[fault.severity])
     all_needs = {node.verdict.needs for node in nodes if node.verdict.needs is not None}
+    all_needs = all_needs - {Needs.NONE} or all_needs
     needs = ", ".join(each.value for each in sorted(all_needs, key=RANK.__getitem__, reverse=True))
     since = moment_of(min(fault.first_ns for fault in faults))
     return FaultGroup(rule, gravest.title, gravest.severity, nodes, needs, since)

@@ -20,7 +20,16 @@ from konductor_like.cli.status.node import NodeReport
 from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.shared_failures import FailureReport
 from konductor_like.cluster.published import Published
-from konductor_like.model import BrakeState, CoverageState, Incident, Source
+from konductor_like.model import (
+    BrakeState,
+    CoverageState,
+    Incident,
+    Release,
+    Source,
+    Validation,
+    ValidationStage,
+)
+from konductor_like.policy.node.endings import over_ns, release_ns
 from konductor_like.policy.node.health import Health
 from konductor_like.policy.node.needs import latest_met
 
@@ -40,7 +49,12 @@ def status_document(report: StatusReport, states: Set[str] = frozenset()) -> dic
         "controller": _controller(controller, now),
         "coverage": _coverage(report.coverage),
         "returns": controller.settings
-        and {"byReboot": controller.policy.returns_by_reboot, "stopped": bool(report.returns_stopped)},
+        and {
+            "byReboot": controller.policy.returns_by_reboot,
+            "byValidation": controller.policy.returns_by_validation,
+            "rehearsed": controller.policy.rehearses,
+            "stopped": bool(report.returns_stopped),
+        },
         "failureGroups": [failure_document(each) for each in report.failures],
         "jobsNowProblem": report.jobs_problem or None,
         "nodes": [node_document(node) for node in report.nodes if not states or node.words & states],
@@ -55,6 +69,8 @@ def _summary(report: StatusReport) -> dict[str, int]:
         "notRebooted": sum(node.not_rebooted for node in report.nodes),
         "cordoned": sum(node.state.unschedulable for node in report.nodes),
         "notReady": sum(not node.state.ready for node in report.nodes),
+        "validationsWaiting": report.validations[ValidationStage.ASKED],
+        "validationsRunning": report.validations[ValidationStage.RUNNING],
     }
 
 
@@ -156,10 +172,10 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         **fields_of(node, "severity"),
         "needsMet": met and {"by": met.met_by, "at": stamp_of_ns(met.met_ns)},
         **fields_of(node, "coverage", "since"),
-        "fault": incident_document(node.fault) if node.fault else None,
+        "fault": incident_document(node.fault, record.releases) if node.fault else None,
         "advice": node.verdict.advice or None,
         "action": node.verdict.action.value,
-        "faults": [incident_document(incident) for incident in record.incidents],
+        "faults": [incident_document(incident, record.releases) for incident in record.incidents],
         "releases": [
             {**fields_of(release, "at", "by", "reason", "how", "warning"), "reason": release.reason or None}
             for release in record.releases
@@ -175,8 +191,28 @@ def node_document(node: NodeReport) -> dict[str, Any]:
             for each in record.life.quarantines
             for mark in (record.release_at(each.released_at),)
         ],
+        "validation": record.validation and validation_document(record.validation),
         "jobsNow": None if node.jobs is None else list(node.jobs),
         **fields_of(node, "warnings", "notes"),
+    }
+
+
+def validation_document(validation: Validation) -> dict[str, Any]:
+    """Return the validation of one node."""
+    is_begun = validation.began_at is not None
+    return {
+        **fields_of(validation, "stage", "level", "by", "asked_at"),
+        "attempt": validation.attempt or None,
+        "tries": validation.tries,
+        "since": stamp(validation.began_at),
+        "bootID": validation.boot_id,
+        "endedAt": stamp(validation.ended_at),
+        "waits": validation.waits or None,
+        **fields_of(validation, "verdict"),
+        "why": validation.why or None,
+        "driver": validation.driver or None,
+        "expectedGPUs": validation.expected_gpus if is_begun else None,
+        "gpus": [{"bus": gpu.bus, "uuid": gpu.uuid, "serial": gpu.serial or None} for gpu in validation.gpus],
     }
 
 
@@ -189,8 +225,8 @@ def failure_document(failure: FailureReport) -> dict[str, Any]:
     }
 
 
-def incident_document(incident: Incident) -> dict[str, Any]:
-    """Return one fault on one node."""
+def incident_document(incident: Incident, releases: Iterable[Release] = ()) -> dict[str, Any]:
+    """Return one fault on one node; ``releases`` are those of the node."""
     return {
         "name": fault_name(incident.key.rule),
         "rule": incident.key.rule,
@@ -208,8 +244,8 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         ),
         "escalatedBecause": incident.escalated_because or None,
         "ack": incident.ack and fields_of(incident.ack, "at", "by", "reason"),
-        "endedAt": stamp_of_ns(incident.ended_ns),
+        "endedAt": stamp_of_ns(over_ns(incident)),
         "metBy": incident.met_by,
         "metAt": stamp_of_ns(incident.met_ns),
-        "releasedAt": stamp_of_ns(incident.released_ns),
+        "releasedAt": stamp_of_ns(release_ns(incident, releases)),
     }

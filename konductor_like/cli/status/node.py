@@ -30,6 +30,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import moment_of, span_ns, unix_ns
+from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import Health, coverage_of, marks, state_of
 from konductor_like.policy.node.release import NOT_REBOOTED, reminder
 from konductor_like.policy.recovery.guards import Blocker, Guard, blockers, published
@@ -229,8 +230,6 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "before install"
     elif fault is not None and fault.severity is Severity.TEST:
         yield "test"
-    if fault is not None and (short := _short_of_gpus(state)):
-        yield short
     yield from _circumstances(node)
     about = [fault] if fault else node.open
     roles = {each.role for each in about} | {each.role for each in node.open if each.role is Role.ROOT_CAUSE}
@@ -241,6 +240,8 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
 
 def _circumstances(node: NodeReport) -> Iterator[str]:
     """Yield the words that say nothing of a fault."""
+    if short := short_words(node.state):
+        yield short
     if node.state.opted_out and node.health is not Health.IGNORED:
         yield "ignored"
     if node.state.record.life.contested_at is not None:
@@ -248,14 +249,6 @@ def _circumstances(node: NodeReport) -> Iterator[str]:
     if node.not_rebooted:
         yield "not rebooted"
     yield from marks(node.state)
-
-
-def _short_of_gpus(state: NodeState) -> str:
-    """Return ``7 of 8 GPUs`` for a node with fewer than its machine had; empty if none is known to miss."""
-    expected = state.gpus.capacity if state.record.gpus is None else state.record.gpus
-    is_alike = state.gpus.comparable and state.gpus.layout in ("", state.record.gpu_layout)
-    is_short = is_alike and state.gpus.allocatable < expected
-    return f"{state.gpus.allocatable} of {expected} GPUs" if is_short else ""
 
 
 def _alarms(node: NodeReport) -> Iterator[str]:

@@ -5,6 +5,7 @@ The report shows the records that the controller wrote; it decides nothing itsel
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from konductor_like.cli.status.shared_failures import FailureReport, shared_fail
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import list_nodes, listed_slices
-from konductor_like.model import TAINT_KEY, BrakeState, NodeState, SkipReason
+from konductor_like.model import TAINT_KEY, BrakeState, NodeState, SkipReason, ValidationStage
 from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
@@ -58,8 +59,14 @@ class StatusReport:
     def returns_stopped(self) -> str:
         """Why no node of the fleet returns by itself, and what to do; empty if nodes may return."""
         controls = self.controller.controls
-        asks = not self.controller.policy.returns_by_reboot
+        asks = not self.controller.policy.returns_unasked
         return "" if asks or not is_stopped(controls) else stop_words(controls)
+
+    @property
+    def validations(self) -> Counter[ValidationStage]:
+        """The number of chosen nodes whose validation waits, runs, or has a verdict."""
+        found = (node.state.record.validation for node in self.nodes)
+        return Counter(each.stage for each in found if each is not None)
 
     @property
     def why_unknown(self) -> str:

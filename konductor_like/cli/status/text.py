@@ -31,9 +31,10 @@ from konductor_like.cli.status.coverage import coverage_lines, first_few
 from konductor_like.cli.status.node import NodeReport
 from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
-from konductor_like.model import BrakeState, ControlAct, Pace, Source
+from konductor_like.model import BrakeState, ControlAct, Pace, Source, Validation, ValidationStage
 from konductor_like.model.text import listed, printable
 from konductor_like.model.time import moment_of
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.health import Health
 
 _LABEL_CHARS = 13
@@ -59,7 +60,7 @@ _ALARMING = re.compile(
 )
 """Matches the lines above the table that report a problem."""
 HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT")
-_WIDE = ("SEVERITY", "NEEDS", "STAYS-OUT", "JOB", "JOBS-NOW", "SINCE", "LAST-SEEN", "COVERAGE")
+_WIDE = ("SEVERITY", "NEEDS", "STAYS-OUT", "VALIDATION", "JOB", "JOBS-NOW", "SINCE", "LAST-SEEN", "COVERAGE")
 WIDE_HEADERS = (*HEADERS, *_WIDE)
 JOBS_SHOWN = 3
 """Jobs of one node that a row names; it counts the others."""
@@ -79,7 +80,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a person asked to see."""
+    """The choice of a person: nodes, columns and order."""
 
     wide: bool = False
     headers: bool = True
@@ -223,13 +224,32 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
     yield "Brake", brake_sentence(brake, now, controller.why_settings_unknown)
     if report.returns_stopped:
         yield "Returns", f"stopped: {report.returns_stopped}"
-    elif controller.policy.returns_by_reboot:
-        yield "Returns", f"by reboot, at most {controller.policy.returns_per_hour} an hour"
+    elif how := returns_sentence(controller.policy):
+        yield "Returns", how
+    if under_way := validations_sentence(report):
+        yield "Validations", under_way
     yield "Controller", controller_sentence(controller, now)
     if other := controller.other_build(now):
         yield "Builds", f"not the same: {other}"
     yield from coverage_lines(report.coverage, now)
     yield from failure_lines(report.failures, now)
+
+
+def returns_sentence(policy: PolicyConfig) -> str:
+    """Return after what the controller itself returns nodes, and how many; empty if it returns none."""
+    if policy.rehearses:
+        return "rehearsed only (KONDUCTOR_RECOVERY): the controller validates and returns no node"
+    if not policy.returns_unasked:
+        return ""
+    how = "after a validation" if policy.returns_by_validation else "by reboot"
+    return f"{how}, at most {policy.returns_per_hour} an hour"
+
+
+def validations_sentence(report: StatusReport) -> str:
+    """Return how many validations run and wait: ``1 running, 2 waiting``; empty without any."""
+    numbers = report.validations
+    words = {ValidationStage.RUNNING: "running", ValidationStage.ASKED: "waiting"}
+    return ", ".join(f"{number} {word}" for stage, word in words.items() if (number := numbers[stage]))
 
 
 def pause_sentence(pause: ControlAct) -> str:
@@ -315,6 +335,14 @@ def state_text(node: NodeReport) -> str:
     return f"{node.health.value} ({node.qualifier})" if node.qualifier else node.health.value
 
 
+def _validation_cell(validation: Validation | None) -> str:
+    """Return the verdict, or the stage of a validation without one: ``asked``, ``running``, ``pass``."""
+    if validation is None:
+        return ""
+    is_over = validation.stage is ValidationStage.ENDED and validation.verdict is not None
+    return validation.verdict.value if is_over and validation.verdict else validation.stage.value
+
+
 def node_row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[str]:
     """Return one row of the nodes' table."""
     cells = {
@@ -325,6 +353,7 @@ def node_row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[st
         "COVERAGE": node.coverage.value,
         "NEEDS": node.verdict.needs or "",
         "STAYS-OUT": next((blocker.guard.value for blocker in node.verdict.blockers), ""),
+        "VALIDATION": _validation_cell(node.state.record.validation),
         "JOBS-NOW": "?" if node.is_broken and node.jobs is None else listed(node.jobs or (), JOBS_SHOWN),
     }
     if (fault := node.fault) is not None:

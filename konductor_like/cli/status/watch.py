@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from konductor_like.cli import session
 from konductor_like.cli.columns import cells_of, columns, widths_of
-from konductor_like.cli.output import Screen, say, warn
+from konductor_like.cli.output import Screen, is_abandoned, say, warn
 from konductor_like.cli.session import read_controller
 from konductor_like.cli.status.report import Fleet, StatusReport, collect, status_report
 from konductor_like.cli.status.text import WIDE_HEADERS, View, node_row, status_lines, warnings
@@ -23,6 +23,8 @@ from konductor_like.settings import Settings
 
 POLL_SECONDS = 10.0
 """Seconds between two looks at the Lease; without permission to watch, also at the Nodes."""
+SLICE_SECONDS = 1.0
+"""Seconds between two looks at whether somebody still reads the output."""
 GATHER_SECONDS = 0.5
 """Seconds between two reports, at least."""
 _ROOM = ["", "suspect (test)", "179m", "xid 119 (+1)", "0000:4e:00", "1000"] + [""] * (len(WIDE_HEADERS) - 6)
@@ -33,7 +35,10 @@ _CLEAR = "\x1b[H\x1b[2J"
 def reports(
     client: ReadOnlyKubeClient, settings: Settings, names: Collection[str], selector: str | None
 ) -> Iterator[StatusReport]:
-    """Yield a report now, and again whenever something may have changed. Only the first raises KubeError."""
+    """Yield a report now, and again whenever something may have changed. Only the first raises KubeError.
+
+    End when nobody reads the output any more.
+    """
     fleet = collect(client, settings, selector)
     yield status_report(fleet, names)
     changed = threading.Event()
@@ -43,7 +48,8 @@ def reports(
     due, stale = time.monotonic() + POLL_SECONDS, ""
     try:
         while True:
-            changed.wait(max(0.0, due - time.monotonic()))
+            if not wait_for_change(changed, due):
+                return
             changed.clear()
             try:
                 if time.monotonic() >= due:
@@ -59,6 +65,15 @@ def reports(
             time.sleep(GATHER_SECONDS)
     finally:
         store.stop()
+
+
+def wait_for_change(changed: threading.Event, due: float) -> bool:
+    """Wait for a change, or until ``due`` on the monotonic clock; return False if nobody reads the output."""
+    while not is_abandoned(sys.stdout):
+        left = max(0.0, due - time.monotonic())
+        if changed.wait(min(left, SLICE_SECONDS)) or left <= SLICE_SECONDS:
+            return True
+    return False
 
 
 def _polled(

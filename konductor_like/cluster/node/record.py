@@ -193,7 +193,7 @@ def record_in(found: Fields) -> NodeRecord:
     if version != VERSION:
         found.complain(
             f"the record has version {version or 'unknown'}, but this program reads only version {VERSION}; "
-            "run the version that wrote the record, or `konductor-like reset`, which writes a new one"
+            "run the version that wrote the record, or `konductor-like reset NODE`, which writes a new one"
         )
         return NodeRecord()
     parts = MACHINE.values(found.inner("machine"))

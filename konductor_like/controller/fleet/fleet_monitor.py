@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from konductor_like.catalog import Catalog
 from konductor_like.controller import logs
@@ -36,6 +37,7 @@ from konductor_like.model.time import SECOND_NS, unix_ns
 from konductor_like.policy.node.machines import (
     UNAMBIGUOUS_AFTER_NS,
     Heard,
+    HeardBoot,
     boots_left,
     is_ambiguous,
     pending_boots,
@@ -125,6 +127,8 @@ class FleetMonitor:
         self._began_late: list[tuple[str, Overrun]] = []
         self._looked_back: dict[str, tuple[str, int]] = {}
         """By node, the boot whose beginning was read again, and up to when (a Loki timestamp)."""
+        self._earlier_ns: dict[str, list[int]] = {}
+        """By node, the heartbeats of that beginning (Loki timestamps)."""
         self._max_age_ns = round(gap_max_age_seconds * SECOND_NS)
         self._nodes: Mapping[str, NodeState] | None = None
         self._reregistered = ReregisteredNodes(_watched_until_ns(before), released)
@@ -152,9 +156,11 @@ class FleetMonitor:
         self._tracker.note_heartbeat(node, at_ns)
         self._starts.note_heartbeat(node, heartbeat, at_ns)
         boot, until_ns = self._looked_back.get(node, ("", 0))
-        if boot != heartbeat.boot_id or at_ns >= until_ns:  # a silence between those and ours is not known
-            boots = self._heard.get(node, ())
-            self._heard[node] = with_beat(boots, heartbeat.boot_id, at_ns, heartbeat.boot_ns)
+        if boot == heartbeat.boot_id and at_ns < until_ns:
+            self._earlier_ns[node].append(at_ns)
+            return
+        boots = self._heard.get(node, ())
+        self._heard[node] = with_beat(boots, heartbeat.boot_id, at_ns, heartbeat.boot_ns)
 
     def _hear_overrun(self, node: str, overrun: Overrun, at_ns: int) -> None:
         found: Overrun | None = overrun
@@ -220,6 +226,7 @@ class FleetMonitor:
             if any(each.last.boot_id not in (None, boot_id) for each in state.record.incidents):
                 latest = boots[0]
                 self._looked_back[name] = latest.boot_id, latest.first_ns
+                self._earlier_ns[name] = []
                 start_ns = max(latest.began_ns - self._stale_ns, now_ns - self._max_age_ns)
                 if start_ns < latest.first_ns:
                     self._reread([Reread(start_ns, latest.first_ns, frozenset({name}))])
@@ -241,9 +248,20 @@ class FleetMonitor:
             reboots = (i.met_ns or 0 for i in gpu_nodes[name].record.incidents if i.met_by is MetBy.REBOOT)
             # A controller that started after the gap knows the boot's beginning from the record alone.
             before = max(reboots, default=gap_ns) + self._stale_ns < gap_ns < first_ns
-            has_gap = before or gap_ns > first_ns or name in rereading
+            has_gap = before or gap_ns > first_ns or name in rereading or self._was_silent(name, latest)
             found[name] = Hearing(latest.boot_id, first_ns, latest.last_ns, has_gap, gap_ns > 0)
         return found
+
+    def _was_silent(self, node: str, latest: HeardBoot) -> bool:
+        """Whether the boot was silent between heartbeats of before this controller's first one, or up to it.
+
+        The last controller may have ended before it noticed that silence.
+        """
+        boot_id, _ = self._looked_back.get(node, ("", 0))
+        if boot_id != latest.boot_id:
+            return False
+        earlier_ns = sorted((*self._earlier_ns[node], latest.first_ns))
+        return any(later - earlier > self._stale_ns for earlier, later in pairwise(earlier_ns))
 
     def _update_boots(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
         """Decide which names are ambiguous and which boots are over. Forget nodes that are gone."""

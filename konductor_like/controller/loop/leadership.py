@@ -146,8 +146,21 @@ class Leadership:
                 if self._inbox.empty() and all(
                     each.caught_up or each.problem is not None for each in pollers
                 ):
+                    self._log_once()
                     return all(each.problem is None for each in pollers) and not self._reconciler.unfinished
         return False
+
+    def _log_once(self) -> None:
+        """Log how many GPU nodes are heard. Without this a run that heard none looks like a healthy fleet."""
+        nodes = self._nodes.snapshot()
+        self._fleet.update(nodes, self.unread_since_ns())
+        gpu_nodes = [state for state in nodes.values() if state.is_gpu_node]
+        tainted, heard = sum(state.tainted for state in gpu_nodes), len(self._fleet.hearing)
+        words = f"Read once: {heard} of {len(gpu_nodes)} GPU nodes are heard, {tainted} tainted."
+        if heard:
+            logs.info(words)
+        else:
+            logs.warning(f"{words} `konductor-like doctor` finds the link that is broken.")
 
     def wake(self) -> None:
         """Reconcile soon, because something other than a line changed. May be called from any thread."""

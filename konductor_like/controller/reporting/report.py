@@ -38,6 +38,7 @@ from konductor_like.model.text import listed
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.fleet.brake import held_back
 from konductor_like.policy.fleet.deleted_nodes import MACHINES_MOST
+from konductor_like.policy.node.health import only_persons
 from konductor_like.policy.node.incidents import QUIET_REASONS
 from konductor_like.policy.node.needs import labels_of, tainted_by
 from konductor_like.policy.recovery.guards import Guard
@@ -73,8 +74,9 @@ class Report:
         self._onlooker = onlooker or NoOnlooker()
         self.brake = BrakeReport(self._fleet_event, self._onlooker)
         self._returns_stopped = False
+        self._rehearsed: set[str] = set()
         self._suffix = " (dry run)" if dry_run else ""
-        self._tainted: dict[str, str] = {}
+        self._tainted: dict[str, NodeState] = {}
         self._logged_unknown: set[str] = set()
         self._unlisted = 0
         self._reported_misnamed: set[str] = set()
@@ -263,7 +265,7 @@ class Report:
         """Report the state of the fleet after a reconcile: the brake, and taints that were removed."""
         self._metrics.show_brake(brake)
         self._metrics.faults_waiting.set(open_faults)
-        tainted = {name: state.as_read.uid for name, state in nodes.items() if state.tainted}
+        tainted = {name: state for name, state in nodes.items() if state.tainted}
         self._onlooker.counted(len(tainted), brake.gpu_nodes)
         self.brake.tell(brake, nodes, now)
         self._log_oddities(nodes)
@@ -277,11 +279,13 @@ class Report:
             self._metrics.needing.labels(needs.value).set(needing[needs])
         for name in sorted(self._tainted.keys() - tainted.keys()):
             # A Node that was created again under the name never had the taint.
-            if name in nodes and nodes[name].as_read.uid == self._tainted[name]:
+            before = self._tainted[name]
+            if name in nodes and nodes[name].as_read.uid == before.as_read.uid:
                 record = nodes[name].record
                 releases = record.releases
                 by = f" By {releases[0].by}." if releases else ""
-                if releases and not record.life.claimed and releases[0].how.is_reset:
+                is_reset = bool(releases) and not record.life.claimed and releases[0].how.is_reset
+                if is_reset and not only_persons(before.record):
                     self._onlooker.reset(nodes[name])
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted
@@ -291,10 +295,17 @@ class Report:
         self._onlooker.counted(sum(state.tainted for state in nodes.values()), brake.gpu_nodes)
 
     def kept_out(self, kept: Mapping[str, str]) -> None:
-        """Count the tainted nodes that stay out, by the guard that keeps each one out."""
+        """Count the tainted nodes that stay out, by the guard that keeps each one out.
+
+        A node that would be validated, but for a rehearsal, is logged once.
+        """
         counts = Counter(kept.values())
         for guard in Guard:
             self._metrics.kept_out.labels(guard.value).set(counts[guard])
+        rehearsed = {name for name, guard in kept.items() if guard == Guard.REHEARSED}
+        for name in sorted(rehearsed - self._rehearsed):
+            logs.info(f"node {name}: would be validated now (KONDUCTOR_RECOVERY is rehearse)", node=name)
+        self._rehearsed = rehearsed
 
     def gpus(self, counts: GpuCounts, before: GpuCounts) -> None:
         """Report how many GPUs are missing, and nodes that lost GPUs together since the last counts."""

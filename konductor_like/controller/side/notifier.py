@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -21,7 +21,16 @@ from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.side.work import Rate, SideQueue
 from konductor_like.model import Change, EventReason, Incident, NodeState, Verb
 from konductor_like.notify.messages import Message, Next, current, next_message
-from konductor_like.notify.news import KINDS, Kind, News, Out, news_of_fleet, news_of_freed, news_of_node
+from konductor_like.notify.news import (
+    KINDS,
+    Kind,
+    News,
+    Out,
+    news_of_fleet,
+    news_of_freed,
+    news_of_node,
+    with_groups,
+)
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
 from konductor_like.policy.node.release import reset_words
 
@@ -46,6 +55,8 @@ REMEMBERED_SECONDS = 3600.0
 _Make = Callable[[], list[News]]
 _Item = tuple[int, _Make]
 """The place of the news in time, and what makes them."""
+_Nodes = Callable[[], Mapping[str, NodeState]]
+"""Returns the Nodes by name. Any thread may call it."""
 _T = TypeVar("_T")
 
 
@@ -65,18 +76,26 @@ class Notifications:
         fleet_event: Callable[[EventReason, str, str], None],
         webhooks: Sequence[Webhook],
         metrics: Metrics,
+        nodes: _Nodes,
     ) -> None:
-        """``events`` sends Events about nodes, ``fleet_event`` those about the fleet."""
+        """``events`` sends Events about nodes, ``fleet_event`` those about the fleet.
+
+        ``nodes`` are asked for the failure groups when a message is made.
+        """
         self._events = events
         self._fleet_event = fleet_event
-        self._notifiers = [Notifier(webhook, metrics) for webhook in webhooks]
+        self._notifiers = [Notifier(webhook, metrics, nodes=nodes) for webhook in webhooks]
         self._out: Out | None = None
         self.threads = [notifier.queue for notifier in self._notifiers]
 
     def announce(self, state: NodeState, change: Change) -> None:
-        """Send the Events of an applied change, if it has any, and notify of them."""
+        """Send the Events of an applied change, if it has any, and notify of them.
+
+        The end of a person's own taint is no notification, as its begin is none.
+        """
         self._events.announce(state, change)
-        self._notify(state, change)
+        if not change.is_own_end:
+            self._notify(state, change)
 
     def fleet(self, reason: EventReason, message: str, act: str = "") -> None:
         """Send an Event about the fleet, and notify of it."""
@@ -111,7 +130,7 @@ class Notifications:
 
 
 class Notifier:
-    """What is done with the notifications to one receiver."""
+    """Sends the notifications to one receiver."""
 
     def __init__(
         self,
@@ -120,11 +139,13 @@ class Notifier:
         *,
         pause: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        nodes: _Nodes = dict,
     ) -> None:
         """``pause`` waits a number of seconds, and returns true as soon as the process ends."""
         self._webhook = webhook
         self._name = "Slack" if webhook.name == "slack" else "the webhook"
         self._clock = clock
+        self._nodes = nodes
         self._results = {
             result: metrics.notifications.labels(webhook.name, result)
             for result in ("sent", "failed", "dropped")
@@ -180,7 +201,7 @@ class Notifier:
         return max(self._messages_sent.left(), self.queue.closing.is_set())
 
     def _next(self, news: Sequence[News]) -> Next:
-        return next_message(news, self._left(), self._later)
+        return next_message(with_groups(news, self._nodes()), self._left(), self._later)
 
     def _news(self, items: Sequence[_Item]) -> list[News]:
         """Return the news of the items in the order of time: the queue hands out the urgent ones first."""

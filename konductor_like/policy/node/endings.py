@@ -9,16 +9,18 @@ opens a new incident.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from konductor_like.model import (
+    Covers,
     Incident,
     IncidentState,
     MetBy,
     NodeRecord,
     NodeState,
+    Release,
     Role,
     Severity,
     Snapshot,
@@ -56,6 +58,32 @@ def met(incident: Incident, by: MetBy, at_ns: int) -> Incident:
     if keeps_taint and by is not MetBy.TIME:
         return incident
     return replace(incident, state=IncidentState.RELEASED, released_ns=incident.last_ns)
+
+
+def over_ns(incident: Incident) -> int | None:
+    """Return the Loki timestamp at which the fault was over: the driver's report, or else its need met.
+
+    None for a fault that may last, and for one that was released without either.
+    """
+    if incident.ended_ns is not None or incident.state is not IncidentState.RELEASED:
+        return incident.ended_ns
+    return incident.met_ns
+
+
+def release_ns(incident: Incident, releases: Iterable[Release]) -> int | None:
+    """Return the Loki timestamp at which the incident was released; None for an open one.
+
+    ``releases`` are those of its record. ``released_ns`` is no such time if the release covers only what was
+    counted: then it is the time of the incident's last line.
+    """
+    if incident.released_ns != incident.last_ns:
+        return incident.released_ns
+    if _has_ended(incident):
+        return incident.met_ns
+    # The record may round its times to a second.
+    since_ns = max(incident.last_ns, incident.met_ns or 0) - span_ns(1)
+    whole = (unix_ns(mark.at) for mark in releases if mark.how.covers is not Covers.NAMED)
+    return min((at_ns for at_ns in whole if at_ns >= since_ns), default=incident.released_ns)
 
 
 def _ends_by_quiet(incident: Incident) -> bool:

@@ -118,6 +118,15 @@ def why_not_whole(state: NodeState) -> str | None:
     return f"its GPUs cannot be counted: {why}" if why else None
 
 
+def short_words(state: NodeState) -> str:
+    """Return ``7 of 8 GPUs`` for a node with fewer than its machine had; empty if none is known to miss."""
+    gpus, record = state.gpus, state.record
+    expected = gpus.capacity if record.gpus is None else record.gpus
+    same_layout = record.gpus is None or gpus.layout in ("", record.gpu_layout)
+    is_short = gpus.comparable and same_layout and gpus.allocatable < expected
+    return f"{gpus.allocatable} of {expected} GPUs" if is_short else ""
+
+
 def _usual(states: Iterable[NodeState]) -> Usual:
     """Return by pool and instance type the count that most such nodes have.
 

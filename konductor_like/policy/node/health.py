@@ -61,6 +61,12 @@ def only_tests(record: NodeRecord) -> bool:
     return bool(reasons) and are_tests and record.life.failed_rule is None
 
 
+def only_persons(record: NodeRecord) -> bool:
+    """Whether a tainted node is, and was since its taint, out of service for a person's own taint alone."""
+    reasons = tainting(record)
+    return bool(reasons) and all(each.by_person for each in reasons) and record.life.failed_rule is None
+
+
 def health_of(record: NodeRecord, *, tainted: bool, opted_out: bool = False) -> Health | None:
     """Return the value of the health label; None for a node without incidents that matter.
 

@@ -1,4 +1,4 @@
-"""What a node needs before it can return to service, as the label ``trainy.konduktor.ai/needs`` says it.
+"""The need of a node before it can return to service: the value of the label ``trainy.konduktor.ai/needs``.
 
 Every incident has a need of its own. The need of the node is the gravest of those that count and are not met.
 The incident with that need is the node's fault (:func:`fault_of`). The label, Events, notifications, the
@@ -149,15 +149,37 @@ def counting(record: NodeRecord, *, tainted: bool) -> list[Incident]:
 
 
 def need_in_words(record: NodeRecord, *, tainted: bool) -> str:
-    """Return ``reboot (xid 79 on GPU 0000:4e:00)``, or which reboot met the need; empty without a label."""
+    """Return ``reboot (xid 79 on GPU 0000:4e:00)``, or which reboot met the need; empty without a label.
+
+    The words also name the fault whose need was met last, if the node needs something else.
+    """
     asked = node_need(record, tainted=tainted)
     if asked is None:
         return ""
-    met = met_words(latest_met(record, tainted=tainted))
+    latest = latest_met(record, tainted=tainted)
+    met = met_words(latest)
     if asked == NodeNeed(Needs.NONE) and met:
         return f"{asked.needs}: {met}"
     why = f"{name_of(asked.by)}{asked.why}" if asked.by else asked.why
-    return f"{asked.needs} ({why})" + (f"; another need was {met}" if met else "")
+    before = f"; {need_of_incident(latest)} ({name_of(latest)}) was {met}" if latest and met else ""
+    return f"{asked.needs} ({why}){before}"
+
+
+def need_sentence(record: NodeRecord, told: Incident | None, *, tainted: bool) -> str:
+    """Return the end of an Event: the need of the node; empty without a health label.
+
+    ``told`` is the fault that the Event describes. ``Needs: reboot.`` is the need of that fault. The need of
+    another one names it: ``The node needs: reboot (xid 79 on GPU 0000:4e:00).``
+    """
+    asked = node_need(record, tainted=tainted)
+    if asked is None:
+        return ""
+    own, by = None if told is None else _still_needed(told), asked.by
+    is_same = by is None or (told is not None and (told.key, told.last.boot_id) == (by.key, by.last.boot_id))
+    if own is asked.needs and is_same and not asked.why:
+        return f"Needs: {own}."
+    why = "" if asked.needs is Needs.NONE else name_of(by) if by else asked.why
+    return f"The node needs: {asked.needs}" + (f" ({why})." if why else ".")
 
 
 def latest_met(record: NodeRecord, *, tainted: bool) -> Incident | None:
@@ -178,7 +200,7 @@ def needs_on(incident: Incident, state: NodeState) -> Needs:
     """Return what an incident still needs on this node as it is now."""
     if state.tainted and state.record.life.marked and not incident.by_person:
         return Needs.REPLACEMENT
-    return need_of_incident(incident) if incident.met_by is None else Needs.NONE
+    return _still_needed(incident)
 
 
 def unrepaired(state: NodeState) -> list[Incident]:
@@ -237,7 +259,11 @@ def _failures(record: NodeRecord) -> list[Incident]:
 
 def _asks(incident: Incident) -> bool:
     """Whether the incident still needs something."""
-    return incident.met_by is None and need_of_incident(incident) is not Needs.NONE
+    return _still_needed(incident) is not Needs.NONE
+
+
+def _still_needed(incident: Incident) -> Needs:
+    return need_of_incident(incident) if incident.met_by is None else Needs.NONE
 
 
 def need_of_incident(incident: Incident) -> Needs:

@@ -27,7 +27,6 @@ from konductor_like.model import (
     Snapshot,
     Source,
     Validation,
-    ValidationStage,
 )
 from konductor_like.model.faults import MET_BY_REBOOT
 from konductor_like.model.time import moment_of, span_ns, stamp, unix_ns
@@ -40,6 +39,7 @@ from konductor_like.policy.recovery.returns import is_stopped, returns_left, sto
 from konductor_like.policy.recovery.validation import (
     is_dead_end,
     is_sufficient,
+    is_under_way,
     level_for,
     lower,
     need_is_met,
@@ -106,7 +106,7 @@ class Guard(StrEnum):
     NO_RECOVERY = "no-recovery"
     """The selector of the nodes that are validated and returned unasked leaves the node out."""
     REHEARSED = "rehearsed"
-    """The controller would validate the node now, but for KONDUCTOR_RECOVERY=rehearse."""
+    """The controller would validate or return the node now, but for KONDUCTOR_RECOVERY=rehearse."""
     VALIDATING = "validating"
     """A validation waits, runs, or is about to be wished."""
     NOT_PUBLISHED = "not-published"
@@ -118,10 +118,15 @@ PASSING = frozenset(
     {Guard.HOLD, Guard.RETURN_LIMIT, Guard.BRAKE, Guard.REPLAYING, Guard.TOO_YOUNG, Guard.VALIDATING}
 )
 """The guards that end by themselves while the controller runs: nobody has to do anything."""
+ENDED_BY_REBOOT = frozenset({Guard.NOT_REBOOTED, Guard.NOT_READY, Guard.LINES_LOST, Guard.GAP})
+"""The guards that end with a reboot, or soon after it."""
 _UNTIL_VALIDATED = frozenset({Guard.VALIDATING, Guard.RETURN_LIMIT, Guard.BRAKE})
 """The guards with which a node is validated all the same."""
 READ_PAST_NS = span_ns(120)
-"""Nanoseconds of the kernel log after the end of a test that must have been read before a return."""
+"""Nanoseconds of the kernel log after the end of a test that must have been read before a return.
+
+A shorter ``return_quiet_seconds`` shortens this span, too.
+"""
 PUBLISHED = {
     Guard.LEASE_UNREAD: "the Lease cannot be read, and a person may have paused",
     Guard.GPUS: "it has fewer GPUs than the controller has counted before",
@@ -131,7 +136,7 @@ PUBLISHED = {
     Guard.REPLAYING: "the controller still reads older lines after its start",
     Guard.SILENT: "the kernel log of its present boot does not arrive",
     Guard.GAP: "its kernel log has a gap",
-    Guard.TOO_YOUNG: "its kernel log must be heard without a fault for some time since the reboot",
+    Guard.TOO_YOUNG: "its kernel log must be heard without a fault for some time since the reboot or test",
 }
 """The guards that the controller publishes, with words that need no more than the code."""
 
@@ -143,6 +148,9 @@ class Blocker(NamedTuple):
     words: str
 
 
+_REHEARSED = Blocker(
+    Guard.REHEARSED, "KONDUCTOR_RECOVERY is rehearse: the controller would validate the node now"
+)
 _RETURNS_OFF = Blocker(Guard.RETURNS_OFF, "KONDUCTOR_RETURN is ask, so a person returns it")
 
 
@@ -181,6 +189,8 @@ def lasting_blocker(state: NodeState, policy: PolicyConfig, now: datetime) -> Bl
     """Return the first guard that keeps a rebooted node out until a person acts; None without one."""
     if not policy.returns_unasked:
         return _RETURNS_OFF
+    if policy.rehearses:
+        return _REHEARSED
     return next((found for found in _of_record(state, policy, now) if found.guard is not Guard.HOLD), None)
 
 
@@ -310,12 +320,13 @@ def _of_validation(state: NodeState, policy: PolicyConfig, now: datetime) -> Ite
         words = "the controller's KONDUCTOR_RECOVERY_NODE_SELECTOR does not select the node"
         yield Blocker(Guard.NO_RECOVERY, words)
     tested = state.record.validation
-    if is_sufficient(tested, _open_ones(state.record), state, policy, now):
-        return
+    is_enough = is_sufficient(tested, _open_ones(state.record), state, policy, now)
     if policy.rehearses:
-        words = "KONDUCTOR_RECOVERY is rehearse: the controller would validate the node now"
+        would = "return" if is_enough else "validate"
+        words = f"KONDUCTOR_RECOVERY is rehearse: the controller would {would} the node now"
         yield Blocker(Guard.REHEARSED, words)
-    yield Blocker(Guard.VALIDATING, lower(stage_words(tested)))
+    if not is_enough:
+        yield Blocker(Guard.VALIDATING, lower(stage_words(tested)))
 
 
 def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> Iterator[Blocker]:
@@ -337,7 +348,8 @@ def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: dat
         if tested is None or tested.ended_at is None or not is_enough:
             return
         # By two clocks, ours and Loki's, because either may be behind.
-        enough_ns = max(unix_ns(tested.ended_at), tested.read_end_ns) + READ_PAST_NS
+        past_ns = min(READ_PAST_NS, span_ns(policy.return_quiet_seconds))
+        enough_ns = max(unix_ns(tested.ended_at), tested.read_end_ns) + past_ns
     else:
         enough_ns = hearing.first_ns + span_ns(policy.return_quiet_seconds)
     if min(hearing.last_ns, snapshot.read_ns.get(Source.KERNEL, 0)) < enough_ns:
@@ -402,8 +414,7 @@ def wishes(
     found: dict[str, Validation] = {}
     for name, state in snapshot.nodes.items():
         record = records.get(name, state.record)
-        under_way = record.validation is not None and record.validation.stage is not ValidationStage.ENDED
-        if under_way or not state.tainted:
+        if is_under_way(record.validation) or not state.tainted:
             continue
         state = replace(state, record=record)
         guards = {blocker.guard for blocker in blockers(state, snapshot, policy, now, brake)}

@@ -140,19 +140,10 @@ def _waits(
     if wished.ended_at is not None and now < wished.ended_at + AGAIN_AFTER:
         again = stamp(wished.ended_at + AGAIN_AFTER)
         yield f"the first result is unknown ({wished.why}); once more at {again}"
-    pause = snapshot.controls.pause
-    if pause is not None and pause.holds(now):
-        yield f"tainting and returns are {pause_words(pause)}"
-    if snapshot.lease_unread:
-        yield "the Lease cannot be read, and a person may have paused"
+    yield from _waits_for_others(state, running, snapshot, now, brake)
+    if state.name in snapshot.ambiguous:
+        yield "two machines report under its name"
     yield from why_not_testable(state)
-    if any(not held.is_test for held in brake.held):
-        yield f"the brake holds {brake.held[0].node} back"
-    if len(running) >= RUNNING_MOST:
-        names = listed(sorted(each.name for each in running), 2)
-        yield f"validations run on {names}, and no more may at a time"
-    if state.domain and any(each.domain == state.domain for each in running):
-        yield f"a validation runs in the same NVLink domain ({state.domain})"
     if snapshot.validations is not None and snapshot.validations.problem:
         yield snapshot.validations.problem
     users = snapshot.validations.users.get(state.name) if snapshot.validations else None
@@ -160,6 +151,24 @@ def _waits(
         yield "the controller has not looked at the node's pods yet"
     elif users:
         yield f"pods use its GPUs: {users}"
+
+
+def _waits_for_others(
+    state: NodeState, running: list[NodeState], snapshot: Snapshot, now: datetime, brake: BrakeState
+) -> Iterator[str]:
+    """Yield why no validation begins now that has nothing to do with the node itself."""
+    pause = snapshot.controls.pause
+    if pause is not None and pause.holds(now):
+        yield f"tainting and returns are {pause_words(pause)}"
+    if snapshot.lease_unread:
+        yield "the Lease cannot be read, and a person may have paused"
+    if any(not held.is_test for held in brake.held):
+        yield f"the brake holds {brake.held[0].node} back"
+    if len(running) >= RUNNING_MOST:
+        names = listed(sorted(each.name for each in running), 2)
+        yield f"validations run on {names}, and no more may at a time"
+    if state.domain and any(each.domain == state.domain for each in running):
+        yield f"a validation runs in the same NVLink domain ({state.domain})"
 
 
 def why_not_testable(state: NodeState) -> Iterator[str]:
@@ -318,8 +327,14 @@ def is_sufficient(
 def is_dead_end(validation: Validation, record: NodeRecord) -> bool:
     """Whether a validation of this time out of service ended without a pass, so that a person has to look."""
     is_over = validation.stage is ValidationStage.ENDED
-    is_earlier = record.life.tainted_at is not None and validation.asked_at < record.life.tainted_at
-    return is_over and validation.verdict is not ValidationVerdict.PASS and not is_earlier
+    return (
+        is_over and validation.verdict is not ValidationVerdict.PASS and is_of_this_time(validation, record)
+    )
+
+
+def is_of_this_time(validation: Validation, record: NodeRecord) -> bool:
+    """Whether the validation was asked for in the present time out of service."""
+    return record.life.tainted_at is None or validation.asked_at >= record.life.tainted_at
 
 
 def events_of(before: Validation | None, after: Validation | None) -> list[tuple[EventReason, str]]:
@@ -342,11 +357,21 @@ def stage_words(validation: Validation | None) -> str:
     """Return how far the validation of a node is that returns after one, as a sentence without its end."""
     if validation is None or validation.stage is ValidationStage.ENDED:
         return "The node is validated first"
+    return f"A validation {progress_words(validation)}"
+
+
+def progress_words(validation: Validation) -> str:
+    """Return how far a validation under way is, for words before it: ``waits: the Node is not Ready``."""
     if validation.stage is ValidationStage.ASKED:
-        return f"A validation waits: {validation.waits}" if validation.waits else "A validation is asked for"
+        return f"waits: {validation.waits}" if validation.waits else "is asked for"
     since = f" since {stamp(validation.began_at)}" if validation.began_at else ""
     waits = f", and its pod waits: {validation.waits}" if validation.waits else ""
-    return f"A validation runs{since}{waits}"
+    return f"runs{since}{waits}"
+
+
+def is_under_way(validation: Validation | None) -> bool:
+    """Whether a validation waits or runs."""
+    return validation is not None and validation.stage is not ValidationStage.ENDED
 
 
 def lower(sentence: str) -> str:

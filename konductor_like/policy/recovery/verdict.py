@@ -21,6 +21,7 @@ from konductor_like.model import (
     NodeState,
     Role,
     Severity,
+    ValidationVerdict,
     Verb,
 )
 from konductor_like.model.text import span_text
@@ -37,6 +38,15 @@ from konductor_like.policy.node.needs import (
     unrepaired,
 )
 from konductor_like.policy.recovery.guards import ORDER, PASSING, Blocker, Guard, lasting_blocker
+from konductor_like.policy.recovery.validation import (
+    is_of_this_time,
+    is_under_way,
+    lower,
+    need_is_met,
+    progress_words,
+    stage_words,
+    verdict_words,
+)
 from konductor_like.policy.wording import check_and_release, name_of
 
 GRAVEST_FIRST = {severity: place for place, severity in enumerate(Severity)}
@@ -141,13 +151,13 @@ def _next(
         return Action.FIX_CONTROLLER, refused
     lasting = [blocker for blocker in blockers if blocker.guard not in PASSING]
     if state.tainted and not lasting:
-        return Action.WAIT, _waits(blockers, policy)
+        return Action.WAIT, _waits(state, blockers, policy)
     if lasting and all(blocker.guard in _MENDED for blocker in lasting):
         action, how = _MENDED[lasting[0].guard]
         return action, f"does not return by itself now: {lasting[0].words}; {how}"
     is_unexplained = state.tainted and not counting(record, tainted=True) and not record.life.marked
     if fault is not None and not is_unexplained:
-        return action_on(fault, state)
+        return action_on(fault, state, validates=policy.validates_on_wish)
     if state.tainted and state.record_problem:
         words = f"its record is damaged, so nothing explains the taint. {check_and_release(name)}"
         return Action.CLEAR_RECORD, words
@@ -161,29 +171,64 @@ def _next(
     return Action.NONE, ""
 
 
-def _waits(blockers: tuple[Blocker, ...], policy: PolicyConfig) -> str:
+def _waits(state: NodeState, blockers: tuple[Blocker, ...], policy: PolicyConfig) -> str:
     """Return when the node returns by itself."""
-    words = next((words for guard, words in blockers if guard is not Guard.TOO_YOUNG), None)
-    if words is not None:
-        return f"returns by itself later: {words}"
+    tested = state.record.validation
+    first = next((blocker for blocker in blockers if blocker.guard is not Guard.TOO_YOUNG), None)
+    if first is not None and first.guard is Guard.VALIDATING:
+        is_begun = tested is not None and is_under_way(tested)
+        how = f"it {progress_words(tested)}" if tested and is_begun else "the controller begins it by itself"
+        return f"returns by itself after a validation that passes; {how}"
+    if first is not None:
+        return f"returns by itself later: {first.words}"
+    if policy.returns_by_validation and tested is not None:
+        return (
+            f"returns by itself when its kernel log is read beyond the test: {lower(verdict_words(tested))}"
+        )
     heard = f"its kernel log was heard for {span_text(round(policy.return_quiet_seconds))} since the reboot"
     return f"returns by itself when {heard}, without a gap"
 
 
-def action_on(incident: Incident, state: NodeState) -> tuple[Action, str]:
-    """Return what to do about a fault on this node as it is now, and the words."""
+def action_on(incident: Incident, state: NodeState, *, validates: bool = False) -> tuple[Action, str]:
+    """Return what to do about a fault on this node as it is now, and the words.
+
+    ``validates``: the controller tests the node's GPUs if a person asks for it.
+    """
     if follows := follows_from(incident):
         return Action.FIND_ROOT_CAUSE, follows
     is_met = incident.met_by is not None
     if state.tainted and state.record.life.marked and (is_met or incident.needs != Needs.REPLACEMENT):
         return Action.REPLACE, f"The node failed too often. {REPLACE_ADVICE}"
-    if met := met_words(incident):
-        return Action.CHECK_AND_RELEASE, f"Its need was {met}. {check_and_release(state.name)}"
     own = unrepaired(state) if incident.by_person else []
+    met = met_words(incident)
+    if met or (need_is_met(incident, None) if not incident.by_person else not own):
+        told = f"Its need was {met}. " if met else ""
+        if tested := _by_validation(state, validates=validates):
+            return tested[0], f"{told}{tested[1]}"
+    if met:
+        release = check_and_release(state.name, validates=validates)
+        return Action.CHECK_AND_RELEASE, f"Its need was {met}. {release}"
     if own:
         words = f"Before that the node needs: {need_of_incident(own[0])} ({name_of(own[0])})."
         return Action.REPAIR, f"{incident.advice} {words}"
     return Action.REPAIR if incident.advice else Action.NONE, incident.advice
+
+
+def _by_validation(state: NodeState, *, validates: bool) -> tuple[Action, str] | None:
+    """Return what to do by the validation of a tainted node that is repaired; None without one."""
+    tested, release = state.record.validation, f"`konductor-like reset {state.name}`"
+    if not state.tainted or tested is None or not is_of_this_time(tested, state.record):
+        return None
+    if is_under_way(tested):
+        return Action.CHECK_AND_RELEASE, f"{stage_words(tested)}. After a pass, release the node: {release}."
+    if tested.verdict is ValidationVerdict.PASS:
+        is_present = tested.boot_id == state.machine.boot_id
+        words = f"{verdict_words(tested)}: release the node: {release}."
+        return (Action.CHECK_AND_RELEASE, words) if is_present else None
+    again = check_and_release(state.name, validates=validates)
+    if tested.verdict is ValidationVerdict.FAIL:
+        return Action.REPAIR, f"{verdict_words(tested)}. Have that repaired. {again}"
+    return Action.CHECK_AND_RELEASE, f"{verdict_words(tested)}. {again}"
 
 
 def follows_from(incident: Incident) -> str:
@@ -240,10 +285,12 @@ def _consequences(state: NodeState, record: NodeRecord, policy: PolicyConfig, no
     elif again := [each for each in unrepaired(after) if each.last.boot_id in (None, boot_id)]:
         yield f"It has failed again since: {', '.join(map(name_of, again))}."
     elif reasons:
-        blocker, release = lasting_blocker(after, policy, now), check_and_release(state.name)
+        blocker = lasting_blocker(after, policy, now)
+        release = check_and_release(state.name, validates=policy.validates_on_wish)
         if blocker is None:
             explain = f"`konductor-like explain node {state.name}`"
-            yield f"The node returns by itself, on probation, if nothing speaks against it: {explain}."
+            first = ", after a validation" if policy.returns_by_validation else ""
+            yield f"The node returns by itself, on probation{first}, if nothing speaks against it: {explain}."
         elif blocker.guard is Guard.RETURNS_OFF:
             yield f"The taint stays. {release}"
         else:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby, islice
 
 from konductor_like.sandbox.fault_injection import Drop, Mishap, Mishaps
@@ -138,10 +139,16 @@ def _pieces(hits: Iterable[Hit], line_limit: int, interval_ns: int) -> Iterator[
 def _entry_bytes(timestamp_ns: int, line: str, metadata: Labels) -> int:
     seconds, rest = divmod(timestamp_ns, SECOND_NS)
     time = 1 + _varint(seconds) + (1 + _varint(rest) if rest else 0)
-    pairs = sum(_field(_field(len(name.encode())) + _field(len(value.encode()))) for name, value in metadata)
-    return _field(_field(time) + _field(len(line.encode())) + pairs)
+    line_bytes = len(line) if line.isascii() else len(line.encode())
+    return _field(_field(time) + _field(line_bytes) + _pairs_bytes(metadata))
 
 
+@lru_cache(maxsize=1024)  # many lines share their metadata
+def _pairs_bytes(metadata: Labels) -> int:
+    return sum(_field(_field(len(name.encode())) + _field(len(value.encode()))) for name, value in metadata)
+
+
+@lru_cache(maxsize=1024)
 def _written_bytes(labels: Labels) -> int:
     """Return the label set as LogQL writes it: ``{name="value", name="value"}``."""
     return sum(len(name.encode()) + len(value.encode()) + 5 for name, value in labels)

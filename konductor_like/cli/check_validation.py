@@ -1,0 +1,53 @@
+"""The part of ``check-config`` about validations and the switches of the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from konductor_like.settings import Settings
+from konductor_like.settings_report import Effective
+from konductor_like.switches import given_by_file, read_switches
+
+_FIELDS = {"return": "return_by", "recovery": "recovery"}
+"""The switches by their keys in the file, each with its setting."""
+
+
+def switches_in_effect(settings: Settings) -> list[Effective]:
+    """Return each switch with its value and its origin: ``file``, ``environment`` or ``default``.
+
+    Raises SwitchesError if the file is refused.
+    """
+    found, given = read_switches(settings), given_by_file(settings)
+    return [
+        Effective(
+            name,
+            found.return_by if name == "return" else found.recovery,
+            "file" if name in given else "environment" if setting in settings.model_fields_set else "default",
+        )
+        for name, setting in _FIELDS.items()
+    ]
+
+
+def validation_warnings(settings: Settings) -> Iterator[str]:
+    """Yield what a person should know about the settings of validations; nothing if there are none."""
+    file, image = settings.recovery_file, settings.validation_image
+    if file is not None and not file.exists():
+        yield f"KONDUCTOR_RECOVERY_FILE={file}: no such file; KONDUCTOR_RETURN and KONDUCTOR_RECOVERY count."
+    if not image:
+        return
+    namespace = settings.validation_namespace
+    yield (
+        f"KONDUCTOR_VALIDATION_IMAGE={image}: validations run only after kubectl apply -f "
+        f"manifests/validation.yaml, with the namespace {namespace} in it: the manifest has the rights, the "
+        "namespace and the PriorityClass. `konductor-like doctor` says which of them are missing."
+    )
+    if "@sha256:" not in image:
+        yield (
+            f"KONDUCTOR_VALIDATION_IMAGE={image} names no digest (@sha256:…): anybody who may push this "
+            "tag can replace the program that tests your nodes."
+        )
+    yield (
+        "Validations have never run on a GPU: their readers were tested with outputs made by hand. "
+        "Begin with `konductor-like validate NODE`, or with KONDUCTOR_RECOVERY=rehearse on one pool "
+        "(docs/use/validate.md)."
+    )

@@ -1,0 +1,107 @@
+"""The links for kernel lines and pod lines that Loki has under other labels, or without heartbeats. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from konductor_like.cli.doctor.foreign import ENTRIES, HEARTBEATS, OF_TRANSPORT, Foreign, Sample
+from konductor_like.cli.doctor.link import Link, broken, few, ok, warn
+from konductor_like.settings import Settings
+
+GUIDE = "docs/start/collectors.md"
+_AS_JSON = "let the collector send the journal as JSON"
+
+
+def elsewhere(foreign: Foreign, settings: Settings) -> Link | None:
+    """Return the link `kernel stream` if the settings find no line; None if nothing else was found either."""
+    nothing = f"{settings.kernel_selector} has no line in the last hour"
+    if found := foreign.kernel:
+        wanted = {"KONDUCTOR_KERNEL_SELECTOR": f"'{found.selector}'"}
+        label = _on_both(found.node_labels, foreign.on_pods)
+        if label and label != settings.node_label:
+            wanted["KONDUCTOR_NODE_LABEL"] = label
+        details = [] if found.node_labels else [f"no label of these lines has the name of a Node: {GUIDE}"]
+        if found.node_labels and not label:
+            details.append(_unlike(found.node_labels, foreign.on_pods))
+        if found.what == OF_TRANSPORT:
+            details.append(f"{_AS_JSON}: as plain text, a line of an earlier boot counts for the present one")
+        words = f"{nothing}; your kernel lines are under {found.selector} ({found.what})"
+        return broken(words, _to_set({**wanted, **foreign.pods}), *details)
+    if foreign.mixed or foreign.quiet:
+        other = f"{foreign.mixed} has lines of the kernel or its drivers, and any program may write there"
+        if not foreign.mixed:
+            other = f"{foreign.quiet} is a journal as plain text, where any program may write like the kernel"
+        words = f"{nothing}; {other}"
+        return broken(words, f"{_AS_JSON}, the kernel's lines under a label of their own: {GUIDE}")
+    return None
+
+
+def without_beats(own: Sample, settings: Settings) -> Link:
+    """Return the link `kernel stream` for lines without a heartbeat: those of another reader or a journal."""
+    if own.is_lists:
+        words = (
+            f"{settings.kernel_selector} has messages that are only a list of numbers: an Xid in them is lost"
+        )
+        return broken(words, f"let the collector write messages as text: {GUIDE}")
+    if own.what == ENTRIES:
+        words = f"{settings.kernel_selector} has journal entries, and no heartbeat: nodes are `not measured`"
+        return warn(words, f"nothing, or use the kernel-log reader: {GUIDE} lists the limits of a journal")
+    do = f"use the reader of manifests/dmesg_daemonset.yaml; for a journal, {_AS_JSON} ({GUIDE})"
+    return warn(f"{settings.kernel_selector} has lines, and no heartbeat in the last minutes", do)
+
+
+def node_label(own: Sample, foreign: Foreign, settings: Settings) -> Link:
+    """Return the link `node label` for kernel lines without a heartbeat, or for nameless heartbeats."""
+    wanted = settings.node_label
+    if wanted in own.node_labels and own.names and len(own.strangers) == len(own.names):
+        do = "let the collector set the name that `kubectl get nodes` prints"
+        return broken(f"{wanted} on the latest kernel lines names no Node: {few(own.strangers)}", do)
+    if wanted in own.node_labels:
+        return ok(f"{wanted} is on the latest kernel lines")
+    do = "set KONDUCTOR_NODE_LABEL to the label that has the node's name; the collector must set it"
+    details = [f"they have: {few(own.labels)}"]
+    if label := _on_both(own.node_labels, foreign.on_pods):
+        do = _to_set({"KONDUCTOR_NODE_LABEL": label})
+    elif own.node_labels:
+        details.append(_unlike(own.node_labels, foreign.on_pods))
+    lines = "heartbeat has" if own.what == HEARTBEATS else "kernel line has"
+    return broken(f"no {lines} {wanted}", do, *details)
+
+
+def node_label_of_pods(foreign: Foreign, of_kernel: Collection[str], settings: Settings) -> Link | None:
+    """Return the link `node label` if pod lines lack the label that kernel lines have; None if not.
+
+    ``of_kernel`` are all labels of the kernel lines.
+    """
+    wanted, on_pods = settings.node_label, foreign.on_pods
+    if on_pods is None or wanted in on_pods:
+        return None
+    words = f"kernel lines have {wanted}, and pod lines do not: each fault of a pod is dropped"
+    if label := next((name for name in on_pods if name in of_kernel), ""):
+        return broken(words, _to_set({"KONDUCTOR_NODE_LABEL": label}))
+    details = [_unlike((wanted,), on_pods)] if on_pods else []
+    return broken(words, f"let the collector set {wanted} on pod lines, too: {GUIDE}", *details)
+
+
+def _on_both(of_kernel: Sequence[str], on_pods: Sequence[str] | None) -> str:
+    """Return the first label with the node's name on kernel lines and pod lines; empty if there is none."""
+    return next((name for name in of_kernel if on_pods is None or name in on_pods), "")
+
+
+def _unlike(of_kernel: Sequence[str], on_pods: Sequence[str] | None) -> str:
+    there = few(on_pods or ("no label",))
+    where = f"the node's name is in {few(of_kernel)} on kernel lines, and in {there} on pod lines"
+    return f"{where}; let the collector give both the same label: {GUIDE}"
+
+
+def of_pods(foreign: Foreign, settings: Settings) -> Link | None:
+    """Return the link `namespaces` if the watched namespaces have lines under another label."""
+    if not foreign.pods:
+        return None
+    other = foreign.pods["KONDUCTOR_NAMESPACE_LABEL"]
+    words = f"no watched namespace is under {settings.namespace_label}; the label {other} has one"
+    return broken(words, _to_set(foreign.pods))
+
+
+def _to_set(wanted: Mapping[str, str]) -> str:
+    return f"set {', '.join(f'{name}={value}' for name, value in wanted.items())} ({GUIDE})"
