@@ -21,12 +21,19 @@ import pytest
 from tests.policy.answers import answer
 from tests.policy.lives import Life
 from tests.policy.recorded_decisions import HEARD, LINE_US, NOON, RETURNS, THREE, odd_records
+from tests.policy.validated_lives import ValidatedLife
 
 BUILDS = sorted((Path(__file__).parent.parent / "data" / "builds").glob("*.zip"))
 LIVES = int(os.environ.get("KONDUCTOR_TEST_LIVES", "10"))
 """Number of random lives; each has 30 events."""
 MARKS = ("tainted", "hold_until", "replace", "contested", "probation", "failed", "part_covers", "gpus")
 """What a record must not lose, by the names of the annotation's fields."""
+
+VALIDATED = {
+    *("asked", "asked unknown", "running", "ended pass", "ended fail", "ended unknown"),
+    *("releases: validated", "quarantines: validated", "written, and kept"),
+}
+"""What the records say of validations."""
 
 
 def questions() -> Iterator[dict[str, Any]]:
@@ -42,6 +49,7 @@ def questions() -> Iterator[dict[str, Any]]:
                     yield life.situation() | {"ask": ask | {"now": life.now.isoformat()}}
                 later = (life.now + timedelta(hours=3)).isoformat()
                 yield life.situation() | {"ask": RETURNS | {"now": later}}
+    yield from questions_about_validations()
     for _, text, facts in odd_records():  # what this code makes of them is a record that it writes
         line = [79, THREE, facts.get("boot", "boot-a"), LINE_US]
         asked = {"record": text, "node": facts, "ask": HEARD | {"now": NOON.isoformat(), "faults": [line]}}
@@ -49,6 +57,24 @@ def questions() -> Iterator[dict[str, Any]]:
             now = (NOON + timedelta(minutes=5)).isoformat()
             facts = facts | {"tainted": facts.get("tainted", True)}
             yield {"record": written, "node": facts, "ask": RETURNS | {"now": now}}
+
+
+def questions_about_validations() -> Iterator[dict[str, Any]]:
+    """Ask about nodes that are validated, or were returned by a validation, also after a pass or a reboot."""
+    for seed in range(20_000, 20_000 + LIVES):
+        life = ValidatedLife(seed)
+        for number in range(30):
+            life.step(number)
+            situation = life.situation()
+            if number % 2 or "validat" not in (situation["record"] or ""):
+                continue
+            up = (life.now - life.booted).total_seconds()
+            line = [79, THREE, life.boot_id, round(up * 1e6)]
+            for ask in (RETURNS, RETURNS | {"faults": [line]}):
+                yield situation | {"ask": ask | {"now": life.now.isoformat()}}
+            later = (life.now + timedelta(hours=3)).isoformat()
+            facts = situation["node"] | {"boot": f"boot-{life.boots + 1}", "booted_after_ns": 0}
+            yield {"record": situation["record"], "node": facts, "ask": RETURNS | {"now": later}}
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.stem)
@@ -69,7 +95,22 @@ def test_the_earlier_build_returns_no_node_and_forgets_no_mark(build: Path) -> N
         kept, left = (_marks(question["record"], each) for each in (ours, theirs))
         assert kept.items() <= left.items(), question
         happened.update(kept.keys())
+        noted, left_over = (_parts(each) for each in (question["record"], theirs.get("record")))
+        if left_over and "validation" in noted:
+            assert left_over["validation"] == noted["validation"], question
+            happened["written, and kept"] += 1
+        happened.update(_about_validation(noted))
+    assert {*VALIDATED} <= {*happened}, happened
     assert {*MARKS, "relapses"} <= {*happened}
+
+
+def _about_validation(parts: dict[str, Any]) -> Iterator[str]:
+    """Yield what the record says of validations: the stage, the verdict, and returns after one."""
+    if found := parts.get("validation"):
+        yield f"{found['stage']} {found.get('verdict', '')}".rstrip()
+    for place in ("releases", "quarantines"):
+        if any(each.get("how") == "validated" for each in parts.get(place, ())):
+            yield f"{place}: validated"
 
 
 def _marks(record: str | None, answered: dict[str, Any]) -> dict[str, Any]:
