@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from prometheus_client import generate_latest
 
 from konductor_like.cluster.api.errors import (
     KubeConflict,
@@ -20,9 +21,11 @@ from konductor_like.cluster.api.errors import (
 from konductor_like.cluster.validation_jobs import Order, ValidationClient
 from konductor_like.cluster.validation_seen import DEADLINE_EXCEEDED, SeenJob, SeenPod
 from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.side import validations
 from konductor_like.controller.side.validations import (
     LOG_TRIES,
     LOOK_SECONDS,
+    LOOKS_A_ROUND,
     ORPHANS_SECONDS,
     ValidationPorts,
     Validations,
@@ -42,6 +45,8 @@ RUNNING = replace(
     ASKED, stage=ValidationStage.RUNNING, attempt="a1", boot_id="boot-b", began_at=at(0), expected_gpus=8
 )
 POD = SeenPod("pod-1", "pod-uid", at(0), phase="Running", node="gpu-1")
+SHORT = "0/5 nodes are available: 1 Insufficient nvidia.com/gpu."
+HELD = replace(POD, phase="Pending", node="", waiting="Unschedulable")
 ENDED = replace(POD, phase="Succeeded", ended="Completed", exit_code=0, termination="no message of ours")
 
 
@@ -61,11 +66,12 @@ class Cluster:
         self.requests: list[str] = []
         self.woken = 0
         self.seconds = 0.0
+        self.metrics = Metrics()
         self.worker = self.leadership()
 
     def leadership(self) -> Validations:
         ports = ValidationPorts(cast("ValidationClient", self), self.node, self.users, self, command=False)
-        return Validations(ports, self, Metrics(), changed=self.wake, clock=lambda: self.seconds)
+        return Validations(ports, self, self.metrics, changed=self.wake, clock=lambda: self.seconds)
 
     def put(self, validation: Validation | None, **of_state: Any) -> None:
         record = replace(STATE.record, validation=validation)
@@ -139,6 +145,11 @@ class Cluster:
     def refusal(self, _job: SeenJob) -> str:
         self._asked("refusal")
         return "exceeded quota"
+
+    def shown(self, metric: str) -> float | None:
+        """Return a metric, given with its labels."""
+        lines = generate_latest(self.metrics.registry).decode().splitlines()
+        return next((float(each.rpartition(" ")[2]) for each in lines if each.startswith(f"{metric} ")), None)
 
 
 def error(kind: type[KubeError] = KubeUnavailable, words: str = "no") -> KubeError:
@@ -377,3 +388,118 @@ def test_a_node_without_our_taint_asks_for_nothing() -> None:
     cluster = Cluster(RUNNING, taints=())
 
     assert cluster.round() == ValidationJobs()
+
+
+# What each condition is for
+
+
+def test_an_attempt_without_a_name_is_not_run() -> None:
+    cluster = Cluster(replace(RUNNING, attempt=""))
+
+    assert cluster.round() == ValidationJobs()
+    assert cluster.requests == ["jobs"]
+
+
+def test_a_job_that_is_being_deleted_is_not_deleted_again() -> None:
+    cluster = Cluster()
+    cluster.add(deleting=True)
+
+    cluster.round()
+
+    assert cluster.requests == ["jobs"]
+
+
+def test_why_a_pod_does_not_run_is_asked_only_as_far_as_it_is_not_known() -> None:
+    cluster = Cluster(replace(RUNNING, job_uid="job-a1"))
+    cluster.add()
+    cluster.using["gpu-1"] = "train/llm-7"
+    cluster.pods["a1"] = POD
+    cluster.round()
+    assert cluster.requests == ["jobs", "pod"]
+
+    cluster.pods["a1"] = replace(
+        POD, phase="Pending", node="", waiting="Unschedulable", waiting_message=SHORT
+    )
+    assert "train/llm-7" in cluster.round().reports["a1"].why
+    assert cluster.requests == ["jobs", "pod", "users"]
+
+
+def test_a_deadline_names_the_last_reason_only_if_there_is_one() -> None:
+    cluster = Cluster(replace(RUNNING, job_uid="job-a1"))
+    cluster.add(failed=DEADLINE_EXCEEDED)
+
+    result = cluster.round().reports["a1"].result
+
+    assert result is not None
+    assert "at last" not in result.why
+
+
+def test_nothing_is_remembered_of_attempts_that_are_over() -> None:
+    cluster = Cluster(replace(RUNNING, job_uid="job-a1"))
+    cluster.add(complete=True)
+    cluster.pods["a1"] = ENDED
+    cluster.errors["log"] = error()
+    cluster.round()
+    cluster.errors.clear()
+    cluster.round()
+    memory = cluster.worker._memory
+    assert (len(memory.results), len(memory.failed_logs)) == (1, 1)
+
+    cluster.put(None)
+    cluster.round()
+
+    assert (memory.results, memory.failed_logs) == ({}, {})
+
+
+def test_the_nodes_that_wait_longest_are_looked_at_first_and_ten_in_a_round() -> None:
+    cluster = Cluster()
+    record = replace(STATE.record, validation=ASKED)
+    cluster.nodes = {f"n{n:02}": replace(STATE, name=f"n{n:02}", record=record) for n in range(12)}
+
+    assert sorted(cluster.round().users) == [f"n{n:02}" for n in range(LOOKS_A_ROUND)]
+    assert len(cluster.round(LOOK_SECONDS).users) == 12
+    cluster.round()
+    assert cluster.requests.count("users") == 10  # those of the first round
+    cluster.round()
+    assert cluster.requests.count("users") == 2
+
+
+def test_the_metrics_tell_stages_ends_and_failures() -> None:
+    cluster = Cluster(ASKED)
+    cluster.errors["users"] = error()
+    cluster.round()
+    assert cluster.shown('konductor_like_validations{stage="asked"}') == 1
+    assert cluster.shown('konductor_like_kube_errors_total{error="KubeUnavailable"}') == 1
+
+    cluster.put(replace(RUNNING, job_uid="job-a1"))
+    cluster.add(complete=True)
+    cluster.pods["a1"] = ENDED
+    cluster.round()
+    cluster.round()
+    assert cluster.shown('konductor_like_validations{stage="asked"}') == 0
+    assert cluster.shown('konductor_like_validations{stage="running"}') == 1
+    assert cluster.shown('konductor_like_validations_ended_total{verdict="unknown"}') == 1
+
+
+def test_a_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(RUNNING)
+    cluster.errors["jobs"] = error(words="jobs is forbidden")
+    cluster.round()
+    cluster.round()
+    cluster.errors["jobs"] = error(words="timed out")
+    cluster.round()
+
+    said = [record.getMessage() for record in caplog.records]
+    assert [each.split(". ")[0] for each in said] == ["jobs is forbidden", "timed out"]
+
+
+def test_a_round_is_made_after_its_pause_and_none_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validations, "ROUND_SECONDS", 0.0)
+    cluster = Cluster(RUNNING)
+    cluster.worker.step()
+    assert cluster.requests == ["jobs", "create"]
+
+    cluster.requests = []
+    cluster.worker.closing.set()
+    cluster.worker.step()
+    assert cluster.requests == []

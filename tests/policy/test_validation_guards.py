@@ -22,12 +22,15 @@ from konductor_like.model import (
     KernelPosition,
     NodeState,
     Severity,
+    Snapshot,
     Validation,
     ValidationJobs,
     ValidationStage,
     ValidationVerdict,
 )
 from konductor_like.model.validation import Gpu
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.recovery.guards import Guard, blockers, wishes
 from konductor_like.policy.recovery.validation import (
     AGAIN_AFTER,
     VALID,
@@ -298,3 +301,53 @@ def test_a_result_without_driver_and_gpus_leaves_those_that_are_known() -> None:
 
     assert found is not None
     assert (found.driver, found.gpus) == (known.driver, known.gpus)
+
+
+# The guards of the return
+
+
+def guards(snapshot: Snapshot, policy: PolicyConfig = RULES) -> dict[Guard, str]:
+    state = snapshot.nodes["gpu-1"]
+    return {each.guard: each.words for each in blockers(state, snapshot, policy, at(0), BrakeState(5, 1, 1))}
+
+
+def wished(snapshot: Snapshot, policy: PolicyConfig = RULES) -> dict[str, Validation]:
+    return wishes({}, snapshot, policy, at(0), BrakeState(5, 1, 1))
+
+
+def test_the_controller_wishes_none_where_one_is_under_way_or_the_taint_is_gone() -> None:
+    assert {*wished(seen())} == {"gpu-1"}
+    for validation in (ASKED, BEGAN):
+        assert wished(seen(validation)) == {}
+    busy = ValidationJobs(users={"gpu-1": "train/llm-7"})
+    still = after(seen(ASKED, jobs=busy), RULES)
+    assert still is not None
+    assert (still.by, still.asked_at) == (ASKED.by, ASKED.asked_at)
+    assert wished(seen(taints=())) == {}
+    assert wished(seen(), replace(RULES, rehearses=True)) == {}
+    assert wished(seen(), ASKS) == {}
+
+
+def test_a_rehearsal_says_whether_it_would_validate_or_return() -> None:
+    rehearses = replace(RULES, rehearses=True)
+
+    assert "would validate the node now" in guards(seen(), rehearses)[Guard.REHEARSED]
+    assert "would return the node now" in guards(seen(PASSED), rehearses)[Guard.REHEARSED]
+    assert Guard.VALIDATING not in guards(seen(PASSED), rehearses)
+
+
+def test_a_need_that_nothing_meets_is_told_in_the_words_of_the_setting() -> None:
+    broken = replace(RECORD, incidents=(replace(LOST, needs="inspection"),))
+
+    by_reboot = PolicyConfig(returns_by_reboot=True)
+    assert "and no validation replaces that" in guards(seen(record=broken))[Guard.NEEDS_MORE]
+    assert "not a reboot" in guards(seen(record=broken), by_reboot)[Guard.NEEDS_MORE]
+
+
+def test_the_log_is_read_for_two_minutes_after_a_good_pass_only_or_for_a_shorter_quiet_time() -> None:
+    just = replace(PASSED, ended_at=at(-60), read_end_ns=ns(-60))
+    assert Guard.TOO_YOUNG in guards(seen(just))
+    assert Guard.TOO_YOUNG not in guards(seen(replace(just, level=2)))  # it is repeated at once
+    assert guards(seen(just), replace(RULES, return_quiet_seconds=60.0)) == {}
+    assert guards(seen(replace(just, ended_at=at(-120), read_end_ns=ns(-120)))) == {}
+    assert Guard.TOO_YOUNG in guards(seen(replace(just, ended_at=at(-119), read_end_ns=ns(-120))))
