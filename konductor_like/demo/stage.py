@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
+from uuid import uuid4
 
 from konductor_like.cluster.lease.checkpoint import COVERAGE_ANNOTATION, decode_coverage
 from konductor_like.cluster.preflight import admission_objects
 from konductor_like.cluster.reader_pods import DEVICE, NAMESPACE, WRITE
 from konductor_like.demo import jobs as made_up
+from konductor_like.demo import validation
 from konductor_like.demo.kept import KeptDemo
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY, CoverageState
 from konductor_like.sandbox.kmsg import Kmsg, written_by
@@ -38,6 +40,8 @@ from konductor_like.sandbox.loki import LokiServer, shipped
 CONTROLLER = (sys.executable, "-m", "konductor_like.controller.launch")
 COMMAND = (sys.executable, "-m", "konductor_like.cli")
 HEARTBEAT_SECONDS = 60.0
+OFTEN_SECONDS = 10.0
+"""Seconds between heartbeats in a demo of validations, where people wait for them."""
 KEPT_SECONDS = 3600.0
 _LOG_LINES_KEPT = 200
 _NO_FILE = Path(os.devnull)
@@ -74,6 +78,11 @@ class SeenNode:
     def recorded(self, code: int) -> bool:
         """Whether the node's record has an incident with this Xid."""
         return any(incident["rule"] == f"xid.{code}" for incident in self.record.get("incidents", ()))
+
+    @property
+    def passed(self) -> bool:
+        """Whether the node's last validation passed."""
+        return bool((self.record.get("validation") or {}).get("verdict") == "pass")
 
     @property
     def collateral(self) -> bool:
@@ -134,6 +143,7 @@ class Stage:
     ) -> None:
         """``settings`` are environment variables of the controller; with ``jobs`` the GPUs are in use."""
         self._settings = settings or {}
+        self.validates = bool(self._settings.get("KONDUCTOR_VALIDATION_IMAGE"))
         self._exits = ExitStack()
         self.loki = LokiServer()
         self.cluster = KubernetesServer()
@@ -164,6 +174,10 @@ class Stage:
             self.cluster.put("validatingadmissionpolicybindings", binding)
             self.cluster.access.deny("impersonate", "*")  # it has no account, and evaluates no policy
             self.cluster.exec.run = self._run_in_pod
+            if self.validates:
+                validation.prepare(self.cluster)
+                program = validation.passing(self._boot_of)
+                self.cluster.jobs.programs.update(dict.fromkeys(self._kernels, program))
             self._exits = exits.pop_all()
         return self
 
@@ -243,6 +257,15 @@ class Stage:
         if lines:
             self.push(node, *lines)
 
+    def reboot(self, node: str) -> None:
+        """Boot a node: its Node has a new boot id from now on, and its heartbeats are of the new boot."""
+        boot_id = str(uuid4())
+        self.cluster.edit_node(node, lambda stored: stored["status"]["nodeInfo"].update(bootID=boot_id))
+        self.heartbeats()
+
+    def _boot_of(self, node: str) -> str:
+        return str(self._get(node)["status"]["nodeInfo"]["bootID"])
+
     def fail_job(self, job: made_up.Job) -> None:
         """Let every rank of a job print an error of NCCL, and end the job's pods."""
         now_ns, labels = time.time_ns(), {"kubeflow.job.name": job.name}
@@ -280,7 +303,7 @@ class Stage:
         What is older than an hour, and the servers' journals, are dropped: people keep a demo for days.
         """
         self.heartbeats(now_ns())
-        while not wait(HEARTBEAT_SECONDS):
+        while not wait(OFTEN_SECONDS if self.validates else HEARTBEAT_SECONDS):
             self.loki.forget(now_ns() - round(KEPT_SECONDS * 1e9))
             self.loki.clear_journal()
             self.cluster.clear_calls()

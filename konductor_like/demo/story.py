@@ -10,6 +10,7 @@ from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.demo.xids import xid_message
 
 STEP_SECONDS = 30.0
+SLOW_STEP_SECONDS = 180.0
 _LOOK_SECONDS = 0.05
 
 XID_79 = xid_message(79, "0000:4e:00")
@@ -30,10 +31,12 @@ class Step:
     holds: Callable[[Stage], bool]
     outcome: Callable[[Stage, float], str]
     never: Callable[[Stage], bool]
+    within_seconds: float | None = None
+    """How long the outcome may take; None for :data:`STEP_SECONDS`."""
 
 
-def steps(controller: RunningController) -> Iterator[Step]:
-    """Return the steps in order."""
+def steps(controller: RunningController, *, validated: bool = False) -> Iterator[Step]:
+    """Return the steps in order, with ``validated`` those of a validation, too."""
     yield Step(
         "The controller starts; ten GPU nodes are healthy.",
         lambda _stage: None,
@@ -80,6 +83,8 @@ def steps(controller: RunningController) -> Iterator[Step]:
         lambda _stage, seconds: f"gpu-04 is tainted again, {seconds:.1f} s after the line reached Loki",
         never=_another_than("gpu-04"),
     )
+    if validated:
+        yield from _validation_steps()
     yield Step(
         "Four more nodes fail; the brake allows two of ten GPU nodes to be out of service.",
         _many,
@@ -89,8 +94,37 @@ def steps(controller: RunningController) -> Iterator[Step]:
     )
 
 
+def _validation_steps() -> Iterator[Step]:
+    yield Step(
+        "gpu-06: a GPU falls off the bus, too.",
+        lambda stage: stage.kernel("gpu-06", XID_79),
+        lambda stage: stage.node("gpu-06").tainted,
+        lambda _stage, seconds: f"gpu-06 is tainted, {seconds:.1f} s after the line reached Loki",
+        never=_another_than("gpu-04", "gpu-06"),
+    )
+    yield Step(
+        "gpu-06 is rebooted, and a validation brings it back (GPUs and tests are simulated).",
+        lambda stage: stage.reboot("gpu-06"),
+        lambda stage: stage.node("gpu-06").passed,
+        lambda _stage, seconds: (
+            f"a Job has tested its 8 GPUs, and all passed, {seconds:.0f} s after the boot"
+        ),
+        never=lambda stage: not (stage.node("gpu-06").tainted or stage.node("gpu-06").passed),
+        within_seconds=SLOW_STEP_SECONDS,
+    )
+    yield Step(
+        "The kernel log of gpu-06 is read past the end of the test.",
+        lambda _stage: None,
+        lambda stage: not stage.node("gpu-06").tainted and stage.node("gpu-06").health == "probation",
+        lambda _stage, seconds: f"gpu-06 is back in service, on probation, {seconds:.0f} s later",
+        never=_another_than("gpu-04", "gpu-06"),
+        within_seconds=SLOW_STEP_SECONDS,
+    )
+
+
 def play(step: Step, stage: Stage, controller: RunningController) -> str:
     """Play one step, wait for its outcome, and return the outcome in words. Raises StoryError."""
+    most_seconds = STEP_SECONDS if step.within_seconds is None else step.within_seconds
     step.play(stage)
     looked = started = time.monotonic()
     while not step.holds(stage):
@@ -99,8 +133,8 @@ def play(step: Step, stage: Stage, controller: RunningController) -> str:
             raise StoryError(f"The controller ended with exit code {code}.")
         if step.never(stage):
             raise StoryError("Unexpected state.")
-        if time.monotonic() - started > STEP_SECONDS:
-            raise StoryError(f"Timed out after {STEP_SECONDS:g} s.")
+        if time.monotonic() - started > most_seconds:
+            raise StoryError(f"Timed out after {most_seconds:g} s.")
         time.sleep(max(_LOOK_SECONDS, time.monotonic() - looked))  # the stand-ins need our process, too
         looked = time.monotonic()
     seconds = time.monotonic() - started
@@ -109,8 +143,8 @@ def play(step: Step, stage: Stage, controller: RunningController) -> str:
     return step.outcome(stage, seconds)
 
 
-def _another_than(name: str) -> Callable[[Stage], bool]:
-    return lambda stage: any(node.tainted for node in stage.nodes() if node.name != name)
+def _another_than(*names: str) -> Callable[[Stage], bool]:
+    return lambda stage: any(node.tainted for node in stage.nodes() if node.name not in names)
 
 
 def _reset(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ from tests.chaos.wire import (
 if TYPE_CHECKING:
     from tests.chaos.world import World
 
+_POD_OF_JOB = re.compile(r"(/validation-\w+)-\w{5}\b")
+"""The name of a Job's pod, which ends by chance; the trace of a seed is always the same."""
 SLOW_SECONDS = 20.0
 """Seconds that a slow answer takes."""
 LATE_SECONDS = (3.0, 50.0, 150.0, 700.0)
@@ -257,8 +260,9 @@ class Traffic:
             raise
         if self._world.traced:
             noted = f" ({kind})" if kind else ""
+            path = _POD_OF_JOB.sub(r"\1", request.path)
             self._world.log(
-                f"   {who} {request.method} {request.path} → {reply.status}{noted}{_gist(request, reply)}"
+                f"   {who} {request.method} {path} → {reply.status}{noted}{_gist(request, reply)}"
             )
         self._strike(process, after=True, write=is_node_write)
         if process is not None and is_lease_write and reply.status < 300:

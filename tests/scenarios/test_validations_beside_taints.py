@@ -6,7 +6,8 @@ thread, so here the worker makes a round only once the answer has come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from konductor_like.cluster.node.decoder import node_decoder
@@ -14,7 +15,9 @@ from konductor_like.cluster.node.record import encode
 from konductor_like.controller.side.validations import Validations
 from konductor_like.model import RECORD_ANNOTATION, ValidationStage
 from konductor_like.policy.operator import validate
+from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.fleet import make_fleet
+from konductor_like.settings import Settings
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
 from tests.scenarios.test_validations import IMAGE, SPACE
@@ -26,18 +29,18 @@ SLOW_SECONDS = 15.0
 STEP_SECONDS = 5.0
 
 
-def wished(site: Site) -> None:
-    """Somebody asks for a validation of each of these nodes."""
-    decode = node_decoder(site.settings)
-    for name in TESTED:
-        change = validate(decode(site.kube.node(name)), 2, by="kim@laptop", at=site.clock.moment())
+def wish_validations(kube: KubernetesServer, settings: Settings, names: Iterable[str], at: datetime) -> None:
+    """Write onto each of these nodes that somebody asks for a validation."""
+    decode = node_decoder(settings)
+    for name in names:
+        change = validate(decode(kube.node(name)), 2, by="kim@laptop", at=at)
         assert change.record is not None
         text = encode(change.record)
 
         def write(node: dict[str, Any], text: str = text) -> None:
             node["metadata"]["annotations"][RECORD_ANNOTATION] = text
 
-        site.kube.edit_node(name, write)
+        kube.edit_node(name, write)
 
 
 def slowed(site: Site) -> None:
@@ -70,7 +73,7 @@ def seconds_to_taints(site_of: Opens, *, with_validations: bool) -> Mapping[str,
     assert site.tainted == set(TESTED)
     if with_validations:
         slowed(site)
-        wished(site)
+        wish_validations(site.kube, site.settings, TESTED, site.clock.moment())
     site.run(45, step_seconds=15)
     found = {}
     for name in FAILING:
