@@ -197,8 +197,8 @@ class ValidatedLife(Life):
     def do_restarting_fault(self) -> None:
         """A fatal fault needs no repair of the machine."""
         found = self.line(95, self.random.choice(GPUS))
-        new = {"rule": "xid.46", "code": 46, "needs": "application-restart"}
-        self.tick(replace(found, finding=found.finding._replace(**new)))
+        finding = found.finding._replace(rule="xid.46", code=46, needs="application-restart")
+        self.tick(replace(found, finding=finding))
 
     def do_line_of_the_test(self) -> bool:
         """A line of the test's time arrives some minutes late."""
