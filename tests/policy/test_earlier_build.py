@@ -91,7 +91,10 @@ def test_the_earlier_build_returns_no_node_and_forgets_no_mark(build: Path) -> N
         told, ours = json.loads(line), answer(question)
         theirs = told["answer"]
         assert _parts(told["text"]) == _parts(question["record"])
-        assert theirs.get("verb") != "untaint" or ours.get("verb") == "untaint", question
+        if theirs.get("verb") == "untaint" != ours.get("verb"):
+            # Without the failed or running validation, which that build does not know, this code returns the
+            # node as well: a reboot met every need.
+            assert answer(_unvalidated(question)).get("verb") == "untaint", question
         kept, left = (_marks(question["record"], each) for each in (ours, theirs))
         assert kept.items() <= left.items(), question
         happened.update(kept.keys())
@@ -111,6 +114,12 @@ def _about_validation(parts: dict[str, Any]) -> Iterator[str]:
     for place in ("releases", "quarantines"):
         if any(each.get("how") == "validated" for each in parts.get(place, ())):
             yield f"{place}: validated"
+
+
+def _unvalidated(question: dict[str, Any]) -> dict[str, Any]:
+    """Return the question about the same record without its validation."""
+    record = {name: part for name, part in json.loads(question["record"]).items() if name != "validation"}
+    return question | {"record": json.dumps(record)}
 
 
 def _marks(record: str | None, answered: dict[str, Any]) -> dict[str, Any]:

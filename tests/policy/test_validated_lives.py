@@ -12,7 +12,7 @@ LIVED = {
     *("ended: pass", "ended: fail", "ended: unknown", "asked: unknown", "asked: None", "running: None"),
     *(f"{each} reported" for each in ("pass", "fail", "unknown", "gone", "refused")),
 }
-LIVES = int(os.environ.get("KONDUCTOR_TEST_LIVES", "40"))
+LIVES = int(os.environ.get("KONDUCTOR_TEST_LIVES", "35"))
 STEPS = 30
 
 

@@ -149,8 +149,8 @@ def test_a_wish_begins_when_its_time_has_come_and_a_pause_is_over_and_no_sooner(
         begun = after(snapshot, ASKS)
         assert begun is not None
         assert begun.stage is ValidationStage.RUNNING
-    later = replace(again, ended_at=at(0) - AGAIN_AFTER + timedelta(microseconds=1))
-    too_soon = after(seen(later), ASKS)
+    later = at(0) - AGAIN_AFTER + timedelta(microseconds=1)
+    too_soon = after(seen(replace(again, ended_at=later)), ASKS)
     assert too_soon is not None
     assert too_soon.stage is ValidationStage.ASKED
 

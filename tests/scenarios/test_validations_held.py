@@ -160,7 +160,7 @@ def test_a_clock_that_is_an_hour_off_returns_no_node_before_its_log_is_read_past
 
 
 def test_the_third_relapse_stops_returns_after_a_validation_until_a_person_resumes(site_of: Opens) -> None:
-    site = open_site(site_of, size=6, returns_per_hour=10, brake_cooldown_seconds=0)
+    site = open_site(site_of, returns_per_hour=10, brake_cooldown_seconds=0)
     bad = [NODE, SECOND, THIRD]
     site.kube.jobs.programs |= dict.fromkeys(site.names, PASSES)
     fixed(site, *bad)
@@ -200,12 +200,12 @@ def fails_again(site: Site) -> None:
 
 
 def test_a_pass_that_has_grown_old_in_a_hold_is_repeated_when_the_hold_ends(site_of: Opens) -> None:
-    site = open_site(site_of, hold_base_seconds=7200)
+    site = open_site(site_of, size=3, hold_base_seconds=7200)
     fails_again(site)
     first = validation(site)
     assert "meant to stay out of service until" in why(site)
 
-    run(site, 100, 120)
+    run(site, 100, 300)
     assert validation(site) == first
     assert site.tainted == {NODE}
     run(site, 25, 60)
