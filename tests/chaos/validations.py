@@ -68,7 +68,7 @@ class Program:
     def take(self, world: World) -> None:
         name, jobs = node_of(world, self.node), world.kube.jobs
         for each in (jobs.programs, jobs.waits, jobs.refusals):
-            each.pop(name, None)  # type: ignore[attr-defined]  # each is a dict by node
+            each.pop(name, None)
         if self.kind == NO_IMAGE:
             jobs.waits[name] = ("ImagePullBackOff", "Back-off pulling image")
         elif self.kind == DISPLACED:
