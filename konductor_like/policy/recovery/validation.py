@@ -96,14 +96,18 @@ def advanced(
     for name, state in snapshot.nodes.items():
         record = records.get(name, state.record)
         before = record.validation
-        if before is None or not state.tainted:
+        if before is None:
+            continue
+        if not state.tainted:
+            # A Node that registers again gets its record and its taint in this decision.
+            running += [state] if _may_run(before, now) else []
             continue
         after = _progressed(before, replace(state, record=record), snapshot, now)
         if after != before:
             found[name] = after
-        if after.stage is ValidationStage.RUNNING:
-            running.append(state)
-        elif after.stage is ValidationStage.ASKED:
+        if before.stage is ValidationStage.RUNNING:
+            running.append(state)  # one that ends now, too: its Job is not deleted yet
+        if after.stage is ValidationStage.ASKED:
             state = replace(state, record=record)
             asked.append((after.by == CONTROLLER, after.asked_at, name, state, after))
     for _, _, name, state, wished in sorted(asked, key=lambda each: each[:3]):
@@ -249,10 +253,18 @@ def _result(
         return ValidationResult(unknown, "somebody deleted its Job")
     if report is not None and report.refused:
         return ValidationResult(unknown, report.why)
-    deadline = timedelta(seconds=DEADLINES_SECONDS.get(running.level, 0)) + OVERDUE
-    if running.began_at is None or now - running.began_at > deadline:
+    if not _may_run(running, now):
         return ValidationResult(unknown, running.waits or "no result came in time")
     return None
+
+
+def _may_run(validation: Validation, now: datetime) -> bool:
+    """Whether the Job of an attempt may still run: its deadline has not passed."""
+    if validation.stage is not ValidationStage.RUNNING or validation.began_at is None:
+        return False
+    return (
+        now - validation.began_at <= timedelta(seconds=DEADLINES_SECONDS.get(validation.level, 0)) + OVERDUE
+    )
 
 
 def _spoiled(validation: Validation, record: NodeRecord) -> ValidationResult | None:
