@@ -92,8 +92,8 @@ def test_the_earlier_build_returns_no_node_and_forgets_no_mark(build: Path) -> N
         theirs = told["answer"]
         assert _parts(told["text"]) == _parts(question["record"])
         if theirs.get("verb") == "untaint" != ours.get("verb"):
-            # That build does not know a validation that runs or failed. Without it, this code returns the node
-            # as well: a reboot met every need.
+            # That build does not know a validation that runs or failed. Without it, this code returns the
+            # node as well: a reboot met every need.
             ours = answer(_unvalidated(question))
             assert ours.get("verb") == "untaint", question
         kept, left = (_marks(question["record"], each) for each in (ours, theirs))
