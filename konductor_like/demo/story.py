@@ -103,7 +103,7 @@ def _validation_steps() -> Iterator[Step]:
         never=_another_than("gpu-04", "gpu-06"),
     )
     yield Step(
-        "gpu-06 is rebooted, and a validation brings it back (GPUs and tests are simulated).",
+        "gpu-06 is rebooted, and a validation returns it (GPUs and tests are simulated).",
         lambda stage: stage.reboot("gpu-06"),
         lambda stage: stage.node("gpu-06").passed,
         lambda _stage, seconds: (

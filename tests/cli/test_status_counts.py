@@ -239,5 +239,7 @@ def test_the_document_has_the_numbers_of_all_chosen_nodes() -> None:
         "notRebooted": 1,
         "cordoned": 0,
         "notReady": 0,
+        "validationsWaiting": 0,
+        "validationsRunning": 0,
     }
     assert [node["name"] for node in document["nodes"]] == ["gpu-2"]
