@@ -319,6 +319,8 @@ class Settings(BaseSettings):
     """Node label with the pool name; empty for no pools. Example: `cloud.google.com/gke-nodepool`."""
     domain_label: str = "nvidia.com/gpu.clique"
     """Node label with the name of the multi-node NVLink domain."""
+    rack_label: str = ""
+    """Node label with the rack; empty for no racks. Used in the audit trail and by `history` and `report`."""
 
     node_condition: str = ""
     """Type of a [Node condition](../use/node-condition.md) that the controller writes: `True` on a faulty

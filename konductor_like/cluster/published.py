@@ -41,8 +41,9 @@ _LATER: Mapping[str, type] = {
     "node_condition": str,
     "recovery_node_selector": str,
     "validation_namespace": str,
+    "rack_label": str,
 }
-"""Settings that ``doctor`` needs; a controller of an earlier version does not publish them."""
+"""Settings that single commands need; a controller of an earlier version does not publish them."""
 LOKI_NAMES = ("kernel_selector", "extra_matchers", "node_label", "namespace_label")
 """Settings of the queries of Loki, which ``doctor`` takes over for its own queries. A controller of an
 earlier version does not publish them, nor does one whose selectors are too long."""
@@ -77,6 +78,7 @@ class Published:
     node_condition: str = ""
     recovery_node_selector: str = ""
     validation_namespace: str = "konductor-like-validation"
+    rack_label: str = ""
     kernel_selector: str = ""
     """Empty if the settings of ``LOKI_NAMES`` are not known."""
     extra_matchers: str = ""

@@ -401,6 +401,8 @@ class LeadershipFactory:
         worker: Validations | None,
     ) -> Reconciler:
         self.report.brake.begin(self.nodes.snapshot())
+        if coverage is not None:
+            self.report.persons.begin(coverage.at)
         observer = Observer(
             self.nodes,
             self.report,

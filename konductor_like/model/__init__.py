@@ -29,7 +29,16 @@ from konductor_like.model.faults import (
     Severity,
     Source,
 )
-from konductor_like.model.life import Covers, Life, Quarantine, Release, ReleaseHow, Stage
+from konductor_like.model.life import (
+    UNLABELLED,
+    Covers,
+    Hardware,
+    Life,
+    Quarantine,
+    Release,
+    ReleaseHow,
+    Stage,
+)
 from konductor_like.model.memory import (
     Episode,
     GpuCounts,

@@ -46,6 +46,10 @@ class ReleaseHow(StrEnum):
     """The controller: a test (Xid 14) ended."""
     VALIDATED = "validated"
     """The controller: the node's GPUs passed a validation after all needs were met."""
+    PURGED = "purged"
+    """``konductor-like reset --purge``: only the audit trail has it, because no record is left."""
+    DELETED = "deleted"
+    """Somebody deleted the Node: only the audit trail has it."""
     UNKNOWN = ""
     """An older version wrote none."""
 
@@ -111,6 +115,21 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a Node's labels say of its hardware; an empty text if no label says it."""
+
+    model: str = ""
+    """The GPUs' product, such as ``NVIDIA-H100-80GB-HBM3``."""
+    driver: str = ""
+    """The version of NVIDIA's driver, such as ``570.172.08``."""
+    rack: str = ""
+    """The rack, by the label that the settings name."""
+
+
+UNLABELLED = Hardware()
+
+
+@dataclass(frozen=True, slots=True)
 class Quarantine:
     """One past time out of service: the node was tainted by the controller for a failure, and returned.
 
@@ -127,6 +146,9 @@ class Quarantine:
     """Whether the node failed again while it was on probation after this time out."""
     gpu: str | None = None
     """The PCI bus id of that incident's GPU; None if it has none, or if an earlier build wrote the record."""
+    model: str = ""
+    driver: str = ""
+    """:class:`Hardware` as it was labelled when the time out began."""
 
 
 class Stage(StrEnum):
@@ -153,6 +175,9 @@ class Life:
 
     tainted_at: datetime | None = None
     """The claim: since when the node has our taint. One patch writes the taint and the claim."""
+    model: str = ""
+    driver: str = ""
+    """:class:`Hardware` as it was labelled when the claim was made."""
     failed_rule: str | None = None
     """The rule of this time out's gravest failure, if one was released in part and the taint stays."""
     failed_gpu: str | None = None

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelPosition, Severity, Source
-from konductor_like.model.life import NEVER_OUT, Covers, Life, Release, Stage
+from konductor_like.model.life import NEVER_OUT, UNLABELLED, Covers, Hardware, Life, Release, Stage
 from konductor_like.model.validation import Validation
 
 TAINT_KEY = "trainy.konduktor.ai/faulty"
@@ -349,6 +349,7 @@ class NodeState:
     conditions: tuple[Condition, ...] = field(default=(), compare=False)
     """The Node's conditions that a controller of ours wrote. No decision depends on them."""
     gpus: GpuCount = NO_GPUS
+    hardware: Hardware = UNLABELLED
 
     @property
     def tainted(self) -> bool:

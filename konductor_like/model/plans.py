@@ -115,6 +115,8 @@ class Change:
     """All faults that opened or reopened an incident of the node, ``evidence`` among them."""
     grown: tuple[Growth, ...] = ()
     """Growth that the write brings to the record: further occurrences of known incidents."""
+    read: NodeState | None = field(default=None, compare=False, kw_only=True)
+    """The Node as the controller read it; None for a person's write."""
 
     @property
     def act_id(self) -> str:

@@ -158,6 +158,7 @@ def change_of(
         evidence=evidence[0 if verb is Verb.TAINT else -1] if evidence else None,
         news=update.news,
         grown=update.grown,
+        read=state,
     )
 
 
@@ -177,7 +178,8 @@ def _outcome(update: NodeUpdate, policy: PolicyConfig, now: datetime, *, admitte
         became = become(record.life, stage, happening, Facts(now, policy, mark.how, failure_of(record)))
         record = released_record(replace(state, record=record), became.life, mark)
     elif (admitted or state.tainted) and update.gravest is not None:
-        facts = Facts(now, policy, is_first=is_first_failure(state.record, record))
+        is_first = is_first_failure(state.record, record)
+        facts = Facts(now, policy, is_first=is_first, hardware=state.hardware)
         became = become(record.life, stage, what_failed(record, facts), facts)
         record = replace(with_found_taint(record, state, now), life=became.life)
     verb, event = became.verb, became.event or (removal and removal.event)

@@ -6,8 +6,8 @@ person did, as it contains everything else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from konductor_like.model import (
@@ -23,15 +23,17 @@ from konductor_like.model import (
     KernelPosition,
     NodeRecord,
     NodeState,
+    Quarantine,
+    ReleaseHow,
     Severity,
     Snapshot,
     Validation,
     Verb,
 )
-from konductor_like.model.time import unix_ns
+from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.node.health import Health, health_of, with_states
 from konductor_like.policy.node.incidents import fold_faults
-from konductor_like.policy.node.lifecycle import Facts, Happening, become
+from konductor_like.policy.node.lifecycle import Facts, Happening, become, time_out_ended
 from konductor_like.policy.node.needs import labels_of, need_of
 from konductor_like.policy.node.release import release_part
 from konductor_like.policy.recovery.validation import is_under_way, wish
@@ -41,6 +43,7 @@ OPERATOR = IncidentKey(OPERATOR_RULE, None)
 _REASON_CHARS_COMPARED = 60
 """Number of characters of a reason that are compared: the annotation may cut evidence, but not below this."""
 _TITLE_CHARS = 200
+_TAINTED_BY, _THEN_BY = "Tainted by ", ", then by "
 
 
 def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> Change | None:
@@ -60,7 +63,8 @@ def operator_taint(state: NodeState, *, at: datetime, by: str, reason: str) -> C
         incident = replace(incident, count=known.count + 1, first_ns=known.first_ns)
     others = tuple(each for each in record.incidents if each.key != OPERATOR)
     stage = record.life.stage(tainted=state.tainted)
-    life, verb, event = become(record.life, stage, Happening.TAINTED_BY_PERSON, Facts(at))
+    facts = Facts(at, hardware=state.hardware)
+    life, verb, event = become(record.life, stage, Happening.TAINTED_BY_PERSON, facts)
     record = with_states(replace(record, life=life, incidents=(*others, incident)), tainted=True)
     return Change(
         node=state.name,
@@ -114,8 +118,8 @@ def _incident(state: NodeState, at: datetime, evidence: str, title: str, advice:
 def _title(known: Incident | None, by: str) -> str:
     """Return the title: the people who tainted the node, in order of time."""
     if known is None:
-        return f"Tainted by {by}"
-    return known.title if by in known.title else f"{known.title}, then by {by}"[:_TITLE_CHARS]
+        return f"{_TAINTED_BY}{by}"
+    return known.title if by in known.title else f"{known.title}{_THEN_BY}{by}"[:_TITLE_CHARS]
 
 
 def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, reason: str) -> Change | None:
@@ -144,6 +148,71 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
         message=f"{', '.join(dict.fromkeys(map(name_of, seen)))} acknowledged by {by}: {reason.rstrip('.')}.",
         incident=replace(seen[0], ack=ack),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PersonsAct:
+    """What a person did to a node, as its record shows it."""
+
+    verb: Verb
+    why: str
+    """The reason of its Event; empty for an act without an Event."""
+    by: str | None
+    """None if nothing names the person."""
+    at: datetime
+    """By the person's clock."""
+    reason: str = ""
+    how: ReleaseHow | None = None
+    """How a release was made; None for no release."""
+    incident: Incident | None = None
+    """The incident that the act is about; None for a release of a whole node."""
+    ended: Quarantine | None = None
+    """The time out of service that the act ended; None if it ended none."""
+
+
+def persons_acts(
+    before: NodeState | None, after: NodeState, *, since: datetime, now: datetime
+) -> list[PersonsAct]:
+    """Return what people did to a node with our commands, in the order of time.
+
+    ``before`` is the node as it was seen last. None means that it was not seen: then the acts of after
+    ``since`` are returned. A removal of our taint by other means is no such act: the controller writes it.
+    """
+    known = before.record if before else NodeRecord()
+    if before is not None and before.as_read.record is not None and after.as_read.record is None:
+        ended = time_out_ended(known, None, now)
+        return [PersonsAct(Verb.PURGE, "", None, now, how=ReleaseHow.PURGED, ended=ended)]
+    found = [*_resets(known, after.record, now), *_taints(known, after.record), *_acks(known, after.record)]
+    return sorted((each for each in found if before or each.at >= since), key=lambda act: act.at)
+
+
+def _resets(known: NodeRecord, record: NodeRecord, now: datetime) -> Iterator[PersonsAct]:
+    last, told = time_out_ended(known, record, now), {each.at for each in known.releases}
+    times_out = [*record.life.quarantines, *([last] if last else [])]
+    for mark in record.releases:
+        if mark.how.is_reset and mark.at not in told:
+            ended = next((each for each in times_out if each.released_at == mark.at), None)
+            verb = Verb.UNTAINT if ended else Verb.RECORD
+            why = EventReason.RELEASED.value
+            yield PersonsAct(verb, why, mark.by, mark.at, mark.reason, mark.how, ended=ended)
+
+
+def _taints(known: NodeRecord, record: NodeRecord) -> Iterator[PersonsAct]:
+    told = {each.last_ns for each in known.incidents if each.by_person}
+    for each in record.incidents:
+        if each.by_person and each.title.startswith(_TAINTED_BY) and each.last_ns not in told:
+            by = each.title.removeprefix(_TAINTED_BY).rpartition(_THEN_BY)[2]
+            at, why = moment_of(each.last_ns), EventReason.TAINTED.value
+            yield PersonsAct(Verb.TAINT, why, by, at, each.evidence, incident=each)
+
+
+def _acks(known: NodeRecord, record: NodeRecord) -> Iterator[PersonsAct]:
+    told = {each.ack for each in known.incidents}
+    for each in record.incidents:
+        if each.ack is not None and each.ack not in told:
+            told.add(each.ack)  # one command may acknowledge several incidents
+            why = EventReason.ACKNOWLEDGED.value
+            yield PersonsAct(Verb.RECORD, why, each.ack.by, each.ack.at, each.ack.reason, incident=each)
 
 
 def validate(state: NodeState, level: int, *, by: str, at: datetime) -> Change:

@@ -192,8 +192,8 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
         (
             Life,
             (
-                "tainted_at failed_rule failed_gpu hold_until replace_since contested_at probation_until "
-                "quarantines"
+                "tainted_at model driver failed_rule failed_gpu hold_until replace_since contested_at "
+                "probation_until quarantines"
             ),
         ),
         (
@@ -207,7 +207,7 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
         (Release, "at by reason how read read_ns warning unknown"),
         (Machine, "node_uid system_id boot_id"),
         (KernelPosition, "boot_id sequence stamp_us"),
-        (Quarantine, "tainted_at released_at rule how relapse gpu"),
+        (Quarantine, "tainted_at released_at rule how relapse gpu model driver"),
         (
             Validation,
             (

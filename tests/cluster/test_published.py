@@ -46,6 +46,7 @@ PUBLISHED_NAMES = {
     "node_condition",
     "recovery_node_selector",
     "validation_namespace",
+    "rack_label",
     *LOKI_NAMES,
 }
 """The settings whose text every reader of the Lease may see."""

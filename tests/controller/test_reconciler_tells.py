@@ -72,7 +72,7 @@ def test_a_removed_taint_is_logged_and_a_node_made_anew_is_not_taken_for_one(
 
     scene.run(seconds=3)
 
-    assert [line for line in said(log) if "taint removed" in line] == [
+    assert [line for line in said(log) if "taint removed." in line] == [
         "Node gpu-1 taint removed. By somebody."
     ]
 

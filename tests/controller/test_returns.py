@@ -12,14 +12,20 @@ import pytest
 
 from konductor_like.cluster.node.patch import OUR_TAINT
 from konductor_like.cluster.node.writer import DryRunWriter, WriteResult
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.reporting.report import Report
 from konductor_like.model import (
     Act,
+    Change,
     Checkpoint,
     Control,
     ControlAct,
     Controls,
     EventReason,
     Hearing,
+    NodeRecord,
+    Release,
+    ReleaseHow,
     Source,
     Verb,
 )
@@ -381,3 +387,13 @@ def test_a_return_without_an_answer_is_not_announced_while_the_taint_stands() ->
     story.run(seconds=6)
 
     assert ("gpu-1", RETURNED) not in cluster.events
+
+
+@pytest.mark.parametrize(("how", "counted"), [("reboot", 1), ("validated", 1), ("time", 0), ("reset", 0)])
+def test_only_a_return_with_a_probation_counts_as_a_return(how: str, counted: int) -> None:
+    metrics = Metrics()
+    mark = Release(at(0), "konductor-like", "", ReleaseHow(how))
+
+    Report(metrics).applied(Change("gpu-1", Verb.UNTAINT, NodeRecord(releases=(mark,)), None), at(0))
+
+    assert metrics.registry.get_sample_value("konductor_like_returns_total") == counted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
 from pydantic_core import SchemaValidator, core_schema
@@ -17,8 +17,10 @@ from konductor_like.model import (
     NEEDS_LABEL,
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
+    UNLABELLED,
     AsRead,
     Condition,
+    Hardware,
     Machine,
     NodeRecord,
     NodeState,
@@ -44,6 +46,8 @@ class NodeSettings(Protocol):
     @property
     def domain_label(self) -> str: ...
     @property
+    def rack_label(self) -> str: ...
+    @property
     def recovery_node_selector(self) -> str: ...
 
 
@@ -57,6 +61,7 @@ class Reading:
     """Only nodes with these labels may be tainted; empty for all nodes."""
     pool_label: str = ""
     domain_label: str = ""
+    rack_label: str = ""
     recovery: Selector = ()
     """Only nodes with these labels are validated and returned unasked; empty for all nodes."""
     sliced: Callable[[], Mapping[str, int]] = dict
@@ -74,7 +79,7 @@ class PageDecoder:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         selected = [key for key, _ in (*reading.gpu, *reading.include, *reading.recovery)]
-        labels = {*_LABELS, *selected, reading.pool_label, reading.domain_label}
+        labels = {*_LABELS, *selected, reading.pool_label, reading.domain_label, reading.rack_label}
         node = _fields(
             metadata=_fields(
                 *("name", "uid", "resourceVersion", "creationTimestamp"),
@@ -126,6 +131,7 @@ def node_decoder(
             parse_selector(settings.node_selector),
             settings.pool_label,
             settings.domain_label,
+            settings.rack_label,
             parse_selector(settings.recovery_node_selector),
             sliced,
         )
@@ -179,7 +185,15 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         booted_after_ns=record.booted_after_ns if record.machine == machine else None,
         conditions=_our_conditions(status),
         gpus=gpu_count(labels, capacity, json_object(status, "allocatable"), sliced.get(name, 0)),
+        hardware=_hardware(labels, reading.rack_label),
     )
+
+
+def _hardware(labels: Mapping[str, str], rack_label: str) -> Hardware:
+    """Return what NVIDIA's GPU feature discovery writes in the labels, and the rack."""
+    driver = labels.get(_DRIVER) or ".".join(filter(None, (labels.get(name) for name in _DRIVER_PARTS)))
+    found = Hardware(labels.get(_MODEL, ""), driver, labels.get(rack_label, ""))
+    return found if any(astuple(found)) else UNLABELLED
 
 
 def _machine(uid: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Machine:
@@ -252,7 +266,14 @@ _COUNTS = {
     "karpenter.azure.com/sku-gpu-count": "karpenter.azure.com/sku-gpu-manufacturer",
 }
 """Labels with the number of GPUs, each with the label that names the GPUs' maker."""
-_LABELS = (HEALTH_LABEL, NEEDS_LABEL, OPT_OUT_LABEL, *_PRESENT, *_ACCELERATORS, *_COUNTS, *COUNT_LABELS)
+_MODEL = "nvidia.com/gpu.product"
+_DRIVER = "nvidia.com/cuda.driver-version.full"
+_DRIVER_PARTS = ("nvidia.com/cuda.driver.major", "nvidia.com/cuda.driver.minor", "nvidia.com/cuda.driver.rev")
+"""The driver's version before GPU feature discovery 0.15 (NVIDIA/k8s-device-plugin), in three labels."""
+_LABELS = (
+    *(HEALTH_LABEL, NEEDS_LABEL, OPT_OUT_LABEL, _MODEL, _DRIVER, *_DRIVER_PARTS),
+    *(*_PRESENT, *_ACCELERATORS, *_COUNTS, *COUNT_LABELS),
+)
 """All labels that decoding a Node reads, beside those that the settings name."""
 _OTHER_MAKERS = ("amd", "habana", "intel", "aws", "inferentia", "trainium", "neuron", "xilinx", "qualcomm")
 

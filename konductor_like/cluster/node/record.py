@@ -49,7 +49,8 @@ _EVIDENCE_CHARS = (240, 120, 60)
 _NAME_CHARS = 48  # the longest at which the record still fits if each character takes six bytes, as in \u00e9
 _WORDS_CHARS = {
     "line": _EVIDENCE_CHARS[-1],
-    **dict.fromkeys(("needs", "id", "rules", "uid", "system", "boot", "boots", "gpu_layout"), _NAME_CHARS),
+    **dict.fromkeys(("needs", "id", "rules", "uid", "system", "boot", "boots"), _NAME_CHARS),
+    **dict.fromkeys(("gpu_layout", "model", "driver"), _NAME_CHARS),
     **dict.fromkeys(("title", "advice", "job", "failure_group", "root_cause", "escalated_because"), 120),
     **dict.fromkeys(("by", "reason", "how", "warning", "why", "waits"), 120),
 }
@@ -131,6 +132,8 @@ _RECORD = Codec(
     gpu_layout="gpu_layout",
     quiet_since="quiet_since",
     tainted="life.tainted_at",
+    model="life.model",
+    driver="life.driver",
     booted_after="booted_after_ns",
     replace="life.replace_since",
     contested="life.contested_at",
@@ -155,7 +158,9 @@ _ACK = Codec(Ack, "at", "by", "reason")
 _ACT = Codec(Act, "id", "at", "rules")
 MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")
 _POSITION = Codec(KernelPosition, seq="sequence", us="stamp_us")
-_QUARANTINE = Codec(Quarantine, "rule", "how", "relapse", "gpu", out="tainted_at", back="released_at")
+_QUARANTINE = Codec(
+    Quarantine, "rule", "how", "relapse", "gpu", "model", "driver", out="tainted_at", back="released_at"
+)
 _VALIDATION = Codec(
     Validation,
     *("stage", "level", "by", "waits", "why", "tries", "attempt", "verdict", "driver"),

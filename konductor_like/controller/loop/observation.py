@@ -78,6 +78,7 @@ class Observer:
         }
         states = self._with_records(read)
         controls = self._controls.update(now) if self._controls else Controls()
+        self._report.persons.see(read, controls, now)
         if self.tainted is None:
             self.tainted = controls.tainted  # the last controller wrote them on the Lease
         # A return that the last controller could not note on the Lease any more is in the node's record.
@@ -140,9 +141,9 @@ class Observer:
         self.tainted = found
         if found != before:
             self._report.forgotten([each.name for each in forgotten], unlisted(found))
-        deleted = [each.name for each in found if each.deleted_at is not None and each not in before]
+        deleted = [each for each in found if each.deleted_at is not None and each not in before]
         if deleted:
-            self._report.deleted(deleted, now + timedelta(seconds=policy.brake_cooldown_seconds))
+            self._report.deleted(deleted, now + timedelta(seconds=policy.brake_cooldown_seconds), now)
         return found
 
     def with_latest_controls(self, snapshot: Snapshot, now: datetime) -> Snapshot:

@@ -11,14 +11,35 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from konductor_like.controller import logs
-from konductor_like.controller.reporting.metrics import Metrics
-from konductor_like.model import Change, Fault, Incident, IncidentKey, SkippedTaint, SkipReason
+from konductor_like.controller.reporting.metrics import HOWS, Metrics
+from konductor_like.model import (
+    Change,
+    EventReason,
+    Fault,
+    Incident,
+    IncidentKey,
+    NodeRecord,
+    NodeState,
+    Quarantine,
+    Release,
+    ReleaseHow,
+    SkippedTaint,
+    SkipReason,
+    TaintedNode,
+    Verb,
+)
+from konductor_like.model.time import text_of
+from konductor_like.policy.node.lifecycle import time_out_ended
+from konductor_like.policy.operator import PersonsAct
 
 SCHEMA = "v1"
 FIELDS = (
     *("audit", "act", "node", "by", "verb", "outcome", "rule", "gpu", "code", "severity", "count"),
-    *("escalated_because", "failure_group", "rules", "evidence", "why", "needs"),
+    *("escalated_because", "failure_group", "rules", "evidence", "why", "needs", "at", "reason"),
+    *("out_since", "how", "model", "driver", "rack", "gpus"),
 )
+DELETE = "delete"
+"""The verb of the line about a Node that somebody deleted with our taint."""
 REMEMBERED = 10_000
 """Refusals remembered as logged. Beyond that the oldest are forgotten, and may be logged again."""
 ENDED = timedelta(minutes=10)
@@ -35,13 +56,15 @@ class Audit:
         """Each logged refusal, and when it last occurred; the oldest first."""
 
     def written(self, change: Change, outcome: str, why: str = "") -> None:
-        """Log one write and its outcome: ``applied``, ``failed``, ``gone``, ``conflict`` or ``under way``."""
-        act = None if change.record is None else change.record.act
+        """Log one write and its outcome: ``applied``, ``failed``, ``gone``, ``conflict`` or ``under way``.
+
+        If somebody removed the taint by hand and the write taints again, the end has a line of its own.
+        """
+        act, state = None if change.record is None else change.record.act, change.read
         incident = _incident(change)
-        key = incident.key if incident else None
         other = "counts" if change.counts_only else "bookkeeping"
         cause = other if change.event is None else change.event.value
-        facts = _facts(change.node, key, incident) | {
+        facts = _facts(change.node, incident.key if incident else None, incident) | {
             "act": change.act_id or None,
             "verb": change.verb.value,
             "outcome": self._applied if outcome == "applied" else outcome,
@@ -49,7 +72,50 @@ class Audit:
             "why": why or cause,
             "needs": change.needs,
         }
+        if state is not None and change.record is not None and act is not None and outcome == "applied":
+            facts |= _of_node(state, change.record)
+            before, claimed = state.record.life, change.record.life.claimed
+            if claimed and not before.claimed and state.tainted:
+                facts |= {"by": state.last_writer}  # somebody put our taint on the Node by other means
+            if ended := time_out_ended(state.record, change.record, act.at):
+                end = facts | _of_end(ended, change.record.releases[0])
+                if change.verb is Verb.TAINT:
+                    _log(end | {"verb": Verb.RECORD.value, "why": EventReason.RELEASED.value})
+                else:
+                    facts = end
+                self._measure(ended)
         _log(facts, quietly=outcome == "conflict")  # after a conflict the node is decided again at once
+
+    def done_by_person(self, state: NodeState, act: PersonsAct, act_id: str | None, *, is_new: bool) -> None:
+        """Log what a person did to a node. ``is_new``: no earlier controller can have measured it."""
+        facts = _facts(state.name, act.incident.key if act.incident else None, act.incident) | {
+            "act": act_id,
+            "by": act.by,
+            "verb": act.verb.value,
+            "outcome": "applied",
+            "why": act.why or None,
+            "at": text_of(act.at),
+            "reason": act.reason or None,
+            "how": act.how.value if act.how else None,
+        }
+        facts |= _of_node(state, state.record)
+        if act.ended is not None:
+            facts |= _of_end(act.ended)
+            if is_new:
+                self._measure(act.ended)
+        _log(facts)
+
+    def deleted(self, gone: TaintedNode, at: datetime) -> None:
+        """Log that somebody deleted a Node with our taint; ``reason`` has its faults in words."""
+        facts = _facts(gone.name, None, None) | {"verb": DELETE, "outcome": self._applied}
+        ended = Quarantine(gone.tainted_at, at, "", ReleaseHow.DELETED)
+        _log(facts | _of_end(ended) | {"needs": gone.needs or None, "reason": gone.why or None})
+        self._measure(ended)
+
+    def _measure(self, ended: Quarantine) -> None:
+        seconds = (ended.released_at - ended.tainted_at).total_seconds()
+        how = "reset of" if ended.how.startswith(ReleaseHow.PART) else ended.how.value
+        self._metrics.out_of_service.labels(how if how in HOWS else "other").observe(max(0.0, seconds))
 
     def refused(self, refused: Iterable[SkippedTaint], rules: str, now: datetime) -> None:
         """Log the nodes that were not tainted, each once while the refusal lasts."""
@@ -96,6 +162,34 @@ def _facts(node: str | None, key: IncidentKey | None, about: Incident | Fault | 
         "failure_group": about.failure_group,
         "evidence": about.evidence,
     }
+
+
+def _of_node(state: NodeState, record: NodeRecord) -> dict[str, Any]:
+    """Return what the Node's labels say, and since when it is out of service; ``record`` is the new one."""
+    life, hardware = record.life, state.hardware
+    return {
+        "out_since": text_of(life.tainted_at) if life.tainted_at else None,
+        "model": (life.model if life.claimed else hardware.model) or None,
+        "driver": (life.driver if life.claimed else hardware.driver) or None,
+        "rack": hardware.rack or None,
+        "gpus": record.gpus,
+    }
+
+
+def _of_end(ended: Quarantine, mark: Release | None = None) -> dict[str, Any]:
+    """Return the end of a time out of service; ``mark`` is the release that ended it, if a record has it."""
+    facts = {
+        "out_since": text_of(ended.tainted_at),
+        "at": text_of(ended.released_at),
+        "how": ended.how.value or None,
+        "model": ended.model or None,
+        "driver": ended.driver or None,
+    }
+    if ended.rule:
+        facts |= {"rule": ended.rule, "gpu": ended.gpu}
+    if mark is not None:
+        facts |= {"by": None if mark.how.by_controller else mark.by, "reason": mark.reason or None}
+    return facts
 
 
 def _incident(change: Change) -> Incident | None:

@@ -46,6 +46,9 @@ NO_SUCH_NODE = "no such node"
 """The reason of ``faults_ignored_total`` for a fault that names no Node, which an alert reads."""
 _SOURCES = ("kernel", "pod", "heartbeat", "backfill", "warmup")
 _LAGS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+_OUT_OF_SERVICE = (300, 900, 3600, 4 * 3600, 12 * 3600, 86_400, 3 * 86_400, 7 * 86_400, 30 * 86_400)
+HOWS = ("reset", "reset of", "taint removed", "reboot", "validated", "time", "purged", "deleted", "other")
+"""How a time out of service may end."""
 
 
 _Kind = TypeVar("_Kind", Counter, Gauge, Histogram)
@@ -244,6 +247,13 @@ class Metrics:
     gpus_missing = gauge(
         "gpus_missing", "GPUs that are not allocatable, although their machines had them before."
     )
+    outages = counter("outages_total", "Times out of service that began with a taint by the controller.")
+    out_of_service = histogram(
+        "out_of_service_seconds",
+        "Time that a node was out of service, by how it ended. Ends that no controller saw do not count.",
+        "how",
+        buckets=_OUT_OF_SERVICE,
+    )
     returns = counter("returns_total", "Nodes that the controller returned to service by itself.")
     relapses = counter(
         "relapses_total", "Nodes that failed again on probation, after a return by the controller."
@@ -350,6 +360,8 @@ class Metrics:
         self.pace_most.set(math.inf)
         for needs in Needs:
             self.needing.labels(needs.value)
+        for how in HOWS:
+            self.out_of_service.labels(how)
         for why in SkipReason:
             self.refusals.labels(why.value)
         for verb in Verb:

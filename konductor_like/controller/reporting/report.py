@@ -14,6 +14,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.ports import FleetEvent, NoOnlooker, Onlooker
 from konductor_like.controller.reporting.audit import Audit, control_applied
 from konductor_like.controller.reporting.metrics import NO_SUCH_NODE, Metrics, fault_labels
+from konductor_like.controller.reporting.persons_writes import PersonsWrites
 from konductor_like.model import (
     BrakeState,
     Change,
@@ -27,11 +28,11 @@ from konductor_like.model import (
     IncidentKey,
     Needs,
     NodeState,
-    ReleaseHow,
     Severity,
     SkippedTaint,
     SkipReason,
     Source,
+    TaintedNode,
     Verb,
 )
 from konductor_like.model.text import listed
@@ -70,6 +71,7 @@ class Report:
         """``fleet_event`` sends an Event about the fleet; without it the report sends none."""
         self._metrics = metrics
         self.audit = Audit(metrics, dry_run=dry_run)
+        self.persons = PersonsWrites(self.audit)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
         self._onlooker = onlooker or NoOnlooker()
         self.brake = BrakeReport(self._fleet_event, self._onlooker)
@@ -93,7 +95,7 @@ class Report:
         if record is not None and record.act and record.life.contested_at == record.act.at:
             self._metrics.contested.inc()
         releases = record.releases if change.verb is Verb.UNTAINT and record is not None else ()
-        if releases and releases[0].how is ReleaseHow.REBOOT:
+        if releases and releases[0].how.on_probation:
             self._metrics.returns.inc()
         elif change.event is EventReason.RELAPSED:
             self._metrics.relapses.inc()
@@ -104,6 +106,7 @@ class Report:
             times = " (repeated)" if count == 1 else f" (repeated {count:,} times)"
             self._log_fault(change.node, fault, times, count=count)
         if change.verb is Verb.TAINT:
+            self._metrics.outages.inc()
             if change.evidence is not None:
                 seconds = (unix_ns(now) - change.evidence.timestamp_ns) / 1e9
                 self._metrics.fault_to_taint.observe(max(0.0, seconds))
@@ -228,9 +231,12 @@ class Report:
             "these Nodes were deleted, check KONDUCTOR_NODE_LABEL and the collector's resource processor.",
         )
 
-    def deleted(self, names: Sequence[str], until: datetime) -> None:
+    def deleted(self, gone: Sequence[TaintedNode], until: datetime, now: datetime) -> None:
         """Report Nodes that were deleted with our taint. The brake counts them as tainted until ``until``."""
+        names = [each.name for each in gone]
         self._metrics.deleted.inc(len(names))
+        for each in gone:
+            self.audit.deleted(each, each.deleted_at or now)
         deleted = "was deleted" if len(names) == 1 else "were deleted"
         message = (
             f"{listed(names, _NAMES)} {deleted} with the controller's taint. The brake counts "

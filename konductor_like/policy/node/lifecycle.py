@@ -19,8 +19,10 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from konductor_like.model import (
+    UNLABELLED,
     Covers,
     EventReason,
+    Hardware,
     Incident,
     IncidentKey,
     IncidentState,
@@ -37,7 +39,7 @@ from konductor_like.model import (
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.health import tainting
-from konductor_like.policy.node.needs import REPLACE_ADVICE
+from konductor_like.policy.node.needs import REPLACE_ADVICE, fault_of
 
 QUARANTINES_KEPT = 10
 DEFAULTS = PolicyConfig()
@@ -86,6 +88,8 @@ class Facts:
     """This time out's gravest failure; None if it was a test's or a person's own taint alone."""
     is_first: bool = False
     """Whether the failure is the first of its time out."""
+    hardware: Hardware = UNLABELLED
+    """What the Node's labels say; a claim notes it."""
 
 
 class Became(NamedTuple):
@@ -110,7 +114,9 @@ def _same(life: Life, _: Facts) -> Life:
 
 
 def _claimed(life: Life, facts: Facts) -> Life:
-    return replace(life, tainted_at=life.tainted_at or facts.at)
+    if life.claimed:
+        return life
+    return replace(life, tainted_at=facts.at, model=facts.hardware.model, driver=facts.hardware.driver)
 
 
 def _held(life: Life, facts: Facts) -> Life:
@@ -158,7 +164,12 @@ def _in_service(life: Life, facts: Facts) -> Life:
     quarantines = life.quarantines
     failed = facts.failed
     if life.tainted_at is not None and failed is not None:
-        latest = Quarantine(life.tainted_at, facts.at, failed.rule, facts.how, gpu=failed.gpu)
+        latest = Quarantine(
+            *(life.tainted_at, facts.at, failed.rule, facts.how),
+            gpu=failed.gpu,
+            model=life.model,
+            driver=life.driver,
+        )
         quarantines = (latest, *quarantines)[:QUARANTINES_KEPT]
     interrupts = failed is not None or facts.how.covers is Covers.READ  # a test interrupts no probation
     return Life(
@@ -272,6 +283,29 @@ def failure_of(record: NodeRecord) -> IncidentKey | None:
         return IncidentKey(record.life.failed_rule, record.life.failed_gpu)
     gravest = min(open_failures(record), key=lambda incident: incident.urgency, default=None)
     return gravest.key if gravest else None
+
+
+def time_out_ended(before: NodeRecord, after: NodeRecord | None, at: datetime) -> Quarantine | None:
+    """Return the time out of service that ended between two records of a node; None if none did.
+
+    The record keeps a time out for a failure. One for a test or a person's taint is made here. ``after`` is
+    None if the whole record was removed, which was at about the time ``at``.
+    """
+    life = before.life
+    if life.tainted_at is None or (after is not None and after.life.tainted_at == life.tainted_at):
+        return None
+    past = after.life.quarantines if after is not None else ()
+    if (known := next((each for each in past if each.tainted_at == life.tainted_at), None)) is not None:
+        return known
+    mark = after.releases[0] if after is not None and after.releases else None
+    fault = fault_of(before, tainted=True)
+    key = failure_of(before) or (fault.key if fault else IncidentKey("", None))
+    return Quarantine(
+        *(life.tainted_at, mark.at if mark else at, key.rule, mark.how if mark else ReleaseHow.PURGED),
+        gpu=key.gpu,
+        model=life.model,
+        driver=life.driver,
+    )
 
 
 def open_failures(record: NodeRecord) -> list[Incident]:

@@ -1,0 +1,71 @@
+"""What people do to nodes, for the audit trail: seen on the Nodes, which the commands write directly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from konductor_like.controller.reporting.audit import Audit
+from konductor_like.model import ControlAct, Controls, NodeState, Quarantine, ReleaseHow, Verb
+from konductor_like.policy.operator import PersonsAct, persons_acts
+
+CLOCKS_APART = timedelta(days=1)
+"""Time that the clock of a person's machine may be wrong, or that Nodes were written while nobody looked."""
+RECENT = timedelta(minutes=10)
+"""Age up to which the purge that the Lease notes is the one that was just seen on a Node."""
+
+
+class PersonsWrites:
+    """Logs what people do to nodes, from what has changed on the Nodes. For one thread.
+
+    Each act is logged at least once: a controller that begins to lead logs the acts of the last day again,
+    and those of the time in which no controller led.
+    """
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._since: datetime | None = None
+        self._seen: Mapping[str, NodeState] | None = None
+
+    def begin(self, looked_at: datetime) -> None:
+        """Begin a leadership; ``looked_at`` is when a controller last looked at the Nodes."""
+        self._since, self._seen = looked_at - CLOCKS_APART, None
+
+    def see(self, nodes: Mapping[str, NodeState], controls: Controls, now: datetime) -> None:
+        """Look at the Nodes, and log what people have done since the last look."""
+        before, self._seen = self._seen, nodes
+        since = now - CLOCKS_APART if self._since is None else self._since
+        for name, state in nodes.items():
+            known = None if before is None else before.get(name)
+            if known is state or (before is None and state.record.empty):
+                continue
+            if known is not None and known.as_read.uid != state.as_read.uid:
+                known = None  # another Node of that name: no person purged the record
+            for act in persons_acts(known, state, since=since, now=now):
+                self._log(state, act, controls.purge, now, is_new=before is not None)
+        if before is None:
+            self._log_purged_meanwhile(nodes, controls, now)
+
+    def _log_purged_meanwhile(
+        self, nodes: Mapping[str, NodeState], controls: Controls, now: datetime
+    ) -> None:
+        """Log the Nodes that the last leader knew as tainted, and that have neither taint nor record now."""
+        for was in controls.tainted:
+            state = nodes.get(was.name)
+            if was.deleted_at is not None or state is None or state.tainted:
+                continue
+            if state.as_read.uid == was.machine.node_uid and state.as_read.record is None:
+                ended = Quarantine(was.tainted_at, now, "", ReleaseHow.PURGED)
+                act = PersonsAct(Verb.PURGE, "", None, now, was.why, ReleaseHow.PURGED, ended=ended)
+                self._log(state, act, controls.purge, now, is_new=False)
+
+    def _log(
+        self, state: NodeState, act: PersonsAct, purge: ControlAct | None, now: datetime, *, is_new: bool
+    ) -> None:
+        latest = state.record.act
+        act_id = latest.id if latest is not None and latest.at == act.at else None
+        if act.verb is Verb.PURGE and purge is not None and (not is_new or now - purge.at < RECENT):
+            ended = replace(act.ended, released_at=purge.at) if act.ended else None
+            act = replace(act, by=purge.by, at=purge.at, ended=ended)
+        self._audit.done_by_person(state, act, act_id, is_new=is_new)
