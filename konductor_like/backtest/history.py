@@ -8,38 +8,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter, itemgetter
 
 from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.result import History
-from konductor_like.loki.query.errors import LokiError, LokiTimeout
+from konductor_like.loki.query.patient import WIDEST_NS, PatientReader
 from konductor_like.loki.query.response import Entry, log_line
-from konductor_like.loki.query.window_query import (
-    ByteBudget,
-    Piece,
-    Queries,
-    TimeWindow,
-    WindowQuery,
-    read_span,
-)
+from konductor_like.loki.query.window_query import ByteBudget, Piece, Queries, TimeWindow, WindowQuery
 from konductor_like.model import LogLine, Source
-from konductor_like.model.time import SECOND_NS
 from konductor_like.settings import Settings
-
-WIDEST_NS = 6 * 3600 * SECOND_NS
-"""Nanoseconds of the widest query; narrower for a tenant whose ``max_query_length`` is below this."""
-TIMEOUTS_MOST = 6
-"""Timeouts in a row that end the reading; after each earlier one the query is repeated for half the span."""
-FAILURES_MOST = 5
-"""Failures in a row after which the reader asks again, if Loki has answered before.
-
-A failure counts here only after the client's own retries, which take half a minute.
-"""
-PATIENCE_SECONDS = 10.0
-"""Seconds to wait after the first failure in a row; 20 after the second, 30 after the third, and so on."""
-_FIRST_NS = 900 * SECOND_NS
 
 
 @dataclass(slots=True)
@@ -69,52 +48,25 @@ class HistoryReader:
     """The time up to which windows are cached; later lines may still arrive in Loki."""
     upto_ns: int = 0
     """The time up to which the reader has returned all lines."""
-    _read_any: bool = field(init=False, default=False)
 
     def pages(self) -> Iterator[Page]:
         """Yield the whole span, page by page. Raises a LokiError if retries and narrower queries fail."""
         asking = WindowQuery(self.client, self.query, self.settings, WIDEST_NS)
+        loki = PatientReader(asking, self.budget, self.found, self.pause, self.tell)
         self.upto_ns, last_ns = self.found.asked.start_ns, self.found.asked.end_ns
         while self.upto_ns < last_ns:
             cached = None if self.cache is None else self.cache.window_at(self.upto_ns)
             if cached is None:
                 next_ns = None if self.cache is None else self.cache.next_ns(self.upto_ns)
-                yield from self._ask_loki(asking, min(next_ns or last_ns, last_ns))
+                for piece in loki.pieces(TimeWindow(self.upto_ns, min(next_ns or last_ns, last_ns))):
+                    self._keep(piece)
+                    yield self._page(piece.entries, piece.window.end_ns)
                 continue
             window, entries = cached
             end_ns = min(window.end_ns, last_ns)
             page = self._page((e for e in entries if self.upto_ns <= e.timestamp_ns < end_ns), end_ns)
             self.found.kept_lines += len(page.lines)
             yield page
-
-    def _ask_loki(self, asking: WindowQuery, end_ns: int) -> Iterator[Page]:
-        """Yield the pages from :attr:`upto_ns` up to ``end_ns`` from Loki."""
-        timeouts, failures, width_ns = 0, 0, _FIRST_NS
-        while self.upto_ns < end_ns:
-            try:
-                rest = TimeWindow(self.upto_ns, end_ns)
-                for piece in read_span(rest, width_ns, asking.widest_ns, asking.lines_of()):
-                    timeouts, failures, width_ns = 0, 0, piece.next_width_ns
-                    self._read_any = True
-                    self.found.incomplete += not piece.complete
-                    self._account(asking)
-                    self._keep(piece)
-                    yield self._page(piece.entries, piece.window.end_ns)
-                    while self.budget.used >= 1:
-                        self.pause(1.0)
-                        self.found.waited_seconds += 1.0
-            except LokiTimeout as error:
-                timeouts += 1
-                if timeouts >= TIMEOUTS_MOST:
-                    raise
-                asking.failed(error)
-            except LokiError as error:
-                self._account(asking)
-                failures += 1
-                if not error.transient or not self._read_any or failures > FAILURES_MOST:
-                    raise
-                self.tell(f"{error}; retrying in {PATIENCE_SECONDS * failures:.0f} seconds")
-                self.pause(PATIENCE_SECONDS * failures)
 
     def _page(self, entries: Iterable[Entry], end_ns: int) -> Page:
         read = (log_line(entry, self.source, self.settings) for entry in entries)
@@ -132,12 +84,6 @@ class HistoryReader:
             self.cache.store(window, (e for e in piece.entries if e.timestamp_ns < window.end_ns))
         except OSError:
             self.cache = None  # a full disk ends the caching, not the run
-
-    def _account(self, asking: WindowQuery) -> None:
-        self.found.queries += asking.queries
-        self.found.bytes_processed += asking.bytes_processed
-        self.budget.spend(asking.bytes_processed)
-        asking.begin()
 
 
 _TIME, _POLL = attrgetter("timestamp_ns"), itemgetter(0)

@@ -21,6 +21,7 @@ from konductor_like.cli.doctor import command as doctor
 from konductor_like.cli.errors import print_error, print_usage_error
 from konductor_like.cli.explain import command as explain
 from konductor_like.cli.help import Command, CommandGroup, Group
+from konductor_like.cli.history.command import history
 from konductor_like.cli.nodes import commands as nodes
 from konductor_like.cli.nodes.validate import validate
 from konductor_like.cli.options import DryRunCommand, Verbose
@@ -93,6 +94,7 @@ def build() -> typer.Typer:
     brake.command("status", cls=Command)(controls.brake_status)
     brake.command("reset", cls=Command)(controls.brake_reset)
     app.command("scan", cls=Command)(scan.scan)
+    app.command("history", cls=Command)(history)
     app.command("backtest", cls=Command)(backtest)
     app.command("explain", cls=Command)(explain.explain)
     catalogue = _group(app, "rules", "List the rules, show one, check a file of your own.")

@@ -276,6 +276,7 @@ def _commands(stage: Stage) -> Iterator[str]:
     idle = sum(len(job.nodes) for job in stage.jobs) or 5
     yield f"{PROGRAM} explain {names[3]}"
     yield f"{PROGRAM} doctor"
+    yield f"{PROGRAM} history --since 1h"
     yield f"grep audit: {shlex.quote(str(stage.controller_log))}"
     yield f"{PROGRAM} reset --yes --reason 'trying it out'"
     yield f"{PROGRAM} brake reset"

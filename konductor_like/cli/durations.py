@@ -1,4 +1,4 @@
-"""Times as people type them: ``30d``, ``4h``, ``2026-03-01``, ``2026-03-01T12:00:00Z``."""
+"""Times as people type them: ``30d``, ``4h``, ``22:00``, ``2026-03-01``, ``2026-03-01T12:00:00Z``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from konductor_like.exits import Exit
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PART = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})", re.ASCII)
 _LONGEST = timedelta(days=36_500)
 """The longest span that a person may type: 100 years. Adding it to the present does not overflow."""
 
@@ -34,7 +35,15 @@ def span_of(text: str, option: str) -> timedelta:
 
 
 def typed_moment(text: str, option: str, now: datetime) -> datetime:
-    """Parse a span before ``now``, or a date or time (UTC unless it has an offset). Raises CommandError."""
+    """Parse a span before ``now``, or a date or time (UTC unless it has an offset). Raises CommandError.
+
+    ``22:00`` is the latest time of day that is past.
+    """
+    if clock := _CLOCK.fullmatch(text):
+        hour, minute = map(int, clock.groups())
+        if hour < 24 and minute < 60:
+            today = now.astimezone(UTC).replace(hour=hour, minute=minute, second=0, microsecond=0)
+            return today if today <= now else today - timedelta(days=1)
     if _PART.match(text) and text[-1] in _UNITS:
         return now - span_of(text, option)
     try:
@@ -43,6 +52,6 @@ def typed_moment(text: str, option: str, now: datetime) -> datetime:
     except (ValueError, OverflowError):
         raise CommandError(
             f"{option} {text!r} is neither a span nor a time",
-            hint="such as 30d, 2026-03-01 or 2026-03-01T12:00:00Z",
+            hint="such as 30d, 22:00, 2026-03-01 or 2026-03-01T12:00:00Z (UTC)",
             status=Exit.USAGE,
         ) from None

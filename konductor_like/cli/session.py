@@ -21,7 +21,7 @@ from konductor_like.cli.output import warn
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeError
 from konductor_like.cluster.lease.election import read_lease
-from konductor_like.cluster.published import Published
+from konductor_like.cluster.published import LOKI_NAMES, Published
 from konductor_like.exits import Exit
 from konductor_like.model import Controls, Coverage, Source
 from konductor_like.model.attempts import Attempts
@@ -269,6 +269,15 @@ def read_controller(client: ReadOnlyKubeClient, settings: Settings) -> Controlle
         return known_controller(client, settings)
     except KubeError as error:
         return ControllerReport(settings.lease_name, problem=str(error), why_settings_unknown=_UNREADABLE)
+
+
+def like_the_controller(settings: Settings, published: Published | None) -> Settings:
+    """Return the settings with which the controller asks Loki, as far as this shell does not set others."""
+    if published is None:
+        return settings
+    names = set(LOKI_NAMES if published.kernel_selector else ()) - settings.model_fields_set
+    theirs = {name: getattr(published, name) for name in names}
+    return settings.model_copy(update={**theirs, "watched_namespaces": published.namespaces})
 
 
 def known_controller(client: ReadOnlyKubeClient, settings: Settings) -> ControllerReport:

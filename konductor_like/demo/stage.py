@@ -39,6 +39,8 @@ from konductor_like.sandbox.loki import LokiServer, shipped
 
 CONTROLLER = (sys.executable, "-m", "konductor_like.controller.launch")
 COMMAND = (sys.executable, "-m", "konductor_like.cli")
+CONTROLLERS = "konductor-like"
+"""The controller's namespace, and the name of its container."""
 HEARTBEAT_SECONDS = 60.0
 OFTEN_SECONDS = 10.0
 """Seconds between heartbeats in a demo of validations, where people wait for them."""
@@ -91,12 +93,20 @@ class SeenNode:
 
 
 class RunningController:
-    """The real controller as a process; ``log`` has its last log lines, and the file ``log_file`` has all."""
+    """The real controller as a process.
+
+    ``log`` has the last lines of its log as text, ``log_file`` has all, and ``ship`` takes each, as a collector
+    does.
+    """
 
     def __init__(
-        self, environment: Mapping[str, str], arguments: Sequence[str], log_file: Path = _NO_FILE
+        self,
+        environment: Mapping[str, str],
+        arguments: Sequence[str],
+        log_file: Path = _NO_FILE,
+        ship: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self._log_file = log_file
+        self._log_file, self._ship = log_file, ship
         self.log: deque[str] = deque(maxlen=_LOG_LINES_KEPT)
         self.process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
             (*CONTROLLER, *arguments), env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
@@ -132,7 +142,17 @@ class RunningController:
         ):
             for line in lines:
                 log_file.write(line)
-                self.log.append(line.rstrip("\n"))
+                self._ship(line.rstrip("\n"))
+                self.log.append(_as_text(line.rstrip("\n")))
+
+
+def _as_text(line: str) -> str:
+    """Return a line of the controller's log as people read it; a line that is no JSON stays as it is."""
+    try:
+        found = json.loads(line)
+        return f"{found['ts'][:19]}Z {found['level'].upper()} {found['msg']}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return line
 
 
 class Stage:
@@ -218,15 +238,22 @@ class Stage:
             "KONDUCTOR_POD_POLL_INTERVAL_SECONDS": "0.5",
             "KONDUCTOR_LEASE_RENEW_INTERVAL_SECONDS": "1",
             "KONDUCTOR_LISTEN": "off",
-            "KONDUCTOR_LOG_FORMAT": "text",
+            "KONDUCTOR_LOG_FORMAT": "json",
         }
         controller = RunningController(
             self.child_environment(**(quick | dict(self._settings) | settings)),
             arguments,
             self.controller_log,
+            self._ship_log,
         )
         self._exits.callback(controller.stop)
         return controller
+
+    def _ship_log(self, line: str) -> None:
+        """Send a line of the controller's log to Loki, where ``history`` finds the audit trail."""
+        lines = [(time.time_ns(), line)]
+        sent = shipped("cpu-01", lines, namespace=CONTROLLERS, pod=f"{CONTROLLERS}-0", container=CONTROLLERS)
+        self.loki.push_otlp(sent)
 
     def run(self, *arguments: str, show: bool = False) -> subprocess.CompletedProcess[str]:
         """Run a ``konductor-like`` command against this stage; with ``show`` it prints to our terminal."""

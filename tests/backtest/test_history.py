@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from konductor_like.backtest.cache import HistoryCache
-from konductor_like.backtest.history import FAILURES_MOST, HistoryReader
+from konductor_like.backtest.history import HistoryReader
 from konductor_like.backtest.result import History
 from konductor_like.loki.query.errors import LokiError, LokiRefused, LokiUnavailable
+from konductor_like.loki.query.patient import FAILURES_MOST
 from konductor_like.loki.query.response import Count, Entry, QueryResult
 from konductor_like.loki.query.window_query import ByteBudget, TimeWindow
 from konductor_like.model import Source

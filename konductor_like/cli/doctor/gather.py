@@ -16,7 +16,7 @@ from konductor_like.cli.doctor.link import State, Unseen, after, known, seen
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeBadAnswer, KubeForbidden, KubeTimeout, refused_right
 from konductor_like.cluster.preflight import policy_names
-from konductor_like.cluster.published import LOKI_NAMES, Published
+from konductor_like.cluster.published import Published
 from konductor_like.cluster.reader_pods import reader_place
 from konductor_like.loki.query.client import LokiClient, retrying
 from konductor_like.loki.query.errors import LokiRefused, LokiTimeout, LokiUnauthorized
@@ -76,15 +76,6 @@ def unseen(error: EdgeError) -> Unseen:
             return Unseen(str(error), error.hint or KubeBadAnswer.hint, State.BROKEN)
 
 
-def like_the_controller(settings: Settings, published: Published | None) -> Settings:
-    """Return the settings with which the controller asks Loki, as far as this shell does not set others."""
-    if published is None:
-        return settings
-    names = set(LOKI_NAMES if published.kernel_selector else ()) - settings.model_fields_set
-    theirs = {name: getattr(published, name) for name in names}
-    return settings.model_copy(update={**theirs, "watched_namespaces": published.namespaces})
-
-
 def _foreign(api: LokiClient, settings: Settings, asked: Requests) -> Foreign:
     """Look for what the other requests to Loki did not find."""
     heard = seen(asked.get("heard"))
@@ -133,7 +124,7 @@ def gather(
 
     asks: dict[str, Callable[[], object]] = {
         # Half of the time, because Loki's links are worth the rest if the API server does not answer.
-        "settings": lambda: like_the_controller(settings, settings_of_controller(0.5)),
+        "settings": lambda: session.like_the_controller(settings, settings_of_controller(0.5)),
         "client": lambda: ReadOnlyKubeClient.connect(kubeconfig, context, seconds),
         "loki": lambda: LokiClient(settings, retrying(attempts=1)),
         "cluster": lambda: facts.cluster(seen(asked.get("client"))),

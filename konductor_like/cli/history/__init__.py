@@ -1,0 +1,1 @@
+"""``konductor-like history``: outages of the past, from the audit trail and the nodes' records."""

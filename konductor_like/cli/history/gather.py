@@ -1,0 +1,118 @@
+"""Reads the history for the commands ``history``, ``case`` and ``report``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+
+from konductor_like.cli import session
+from konductor_like.cli.durations import typed_moment
+from konductor_like.cli.errors import CommandError
+from konductor_like.cli.output import is_terminal, tell, warn
+from konductor_like.cli.session import ControllerReport
+from konductor_like.cluster.api.client import ReadOnlyKubeClient
+from konductor_like.cluster.api.errors import KubeError
+from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.cluster.node.store import list_nodes, listed_slices
+from konductor_like.exits import Exit
+from konductor_like.history.read import Collector, History, TrailReader, TrailReading
+from konductor_like.history.trail import TrailLine
+from konductor_like.loki.query.client import LokiClient
+from konductor_like.model import NodeState
+from konductor_like.model.time import EPOCH, moment_of
+from konductor_like.settings import Settings
+
+TELL_SECONDS = 10.0
+"""Time between two lines about the progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where a history comes from. ``problem`` says why the Nodes cannot be read; there are no states then."""
+
+    settings: Settings
+    """With the controller's labels, as far as this shell does not set others."""
+    controller: ControllerReport
+    states: Mapping[str, NodeState]
+    now: datetime
+    problem: str = ""
+
+
+def span_of_options(since: str, until: str | None, now: datetime) -> tuple[datetime, datetime]:
+    """Return the span that a person typed. Raises CommandError."""
+    start = typed_moment(since, "--since", now)
+    end = now if until is None else min(now, typed_moment(until, "--until", now))
+    if not EPOCH <= start < end:
+        raise CommandError("--since must be before --until, and in the past", status=Exit.USAGE)
+    return start, end
+
+
+def read_cluster(kubeconfig: str | None, context: str | None) -> Sources:
+    """Read Nodes and Lease. Without a cluster the history has the trail alone, unless one was asked for.
+
+    Raises KubeError.
+    """
+    try:
+        with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
+            controller = session.known_controller(client, settings)
+            decode = node_decoder(controller.settings or settings, listed_slices(client))
+            states = list_nodes(client, decode, cached=True)
+            settings = session.like_the_controller(settings, controller.settings)
+            return Sources(settings, controller, states, session.cluster_now(client))
+    except KubeError as error:
+        if context or kubeconfig:
+            raise
+        settings = session.load_settings()
+        lease = f"{settings.lease_namespace(None)}/{settings.lease_name}"
+        return Sources(settings, ControllerReport(lease), {}, session.now(), str(error))
+
+
+def read_history(
+    sources: Sources,
+    start: datetime,
+    end: datetime,
+    names: Sequence[str] = (),
+    *,
+    also: Callable[[TrailLine], object] = lambda _: None,
+) -> History:
+    """Read the trail from Loki, and put the history together. ``also`` gets each line of the trail, too.
+
+    A failure of Loki is told in the history. Raises CommandError if neither trail nor Nodes can be read.
+    """
+    reading = TrailReading(start, end)
+    collector = Collector(reading)
+    with closing(LokiClient(sources.settings)) as loki:
+        reader = TrailReader(
+            *(loki, sources.settings, sources.controller.namespace, reading),
+            pause=time.sleep,
+            tell=warn,
+            progress=_progress(reading),
+        )
+        for line in reader.lines():
+            collector.ledger.add(line)
+            also(line)
+    if reading.problem and sources.problem:
+        raise CommandError(
+            f"the audit trail cannot be read: {reading.problem}",
+            f"the Nodes cannot be read: {sources.problem}",
+            hint="set LOG_ENDPOINT to your Loki, and choose the cluster with --context",
+        )
+    return collector.history(sources.states, names, sources.problem)
+
+
+def _progress(reading: TrailReading) -> Callable[[int], None]:
+    """Return a function that tells a person at a terminal how far the reading is."""
+    due = time.monotonic() + TELL_SECONDS
+
+    def show(at_ns: int) -> None:
+        nonlocal due
+        if time.monotonic() >= due and is_terminal(sys.stderr):
+            due = time.monotonic() + TELL_SECONDS
+            share = (moment_of(at_ns) - reading.start) / (reading.end - reading.start)
+            tell(f"read up to {moment_of(at_ns):%Y-%m-%dT%H:%MZ}, {share:.0%}")
+
+    return show
