@@ -1,4 +1,4 @@
-"""Nodes that live for weeks in simulated time under the real reconciler, and the truth about their outages."""
+"""Nodes that live for a day of simulated time under the real reconciler, and their true outages."""
 
 from __future__ import annotations
 
