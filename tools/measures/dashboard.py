@@ -39,8 +39,8 @@ VALUES = {
 }
 """By variable of the dashboard, or span, what stands for it in the queries."""
 ACTS = (
-    ("reset", "gpu-01", "--yes", "--reason", "new riser"),
-    ("taint", "gpu-09", "--reason", "it is noisy"),
+    ("reset", "gpu-10", "--yes", "--reason", "new riser"),
+    ("taint", "gpu-01", "--reason", "it is noisy"),
     ("pause", "--for", "1h", "--reason", "new driver"),
 )
 """What people do in the demo, for the audit trail."""
@@ -69,7 +69,7 @@ def main() -> int:
             with Stage(gpu_nodes=10) as stage:
                 stage.start_controller(KONDUCTOR_LISTEN=target, KONDUCTOR_POLL_INTERVAL_SECONDS="0.5")
                 time.sleep(BEFORE_SECONDS)
-                for node, line in zip(stage.gpu_nodes, (*[XID_79] * 3, XID_63, XID_31), strict=False):
+                for node, line in zip(stage.gpu_nodes[::-1], (*[XID_79] * 3, XID_63, XID_31), strict=False):
                     stage.kernel(node, line)
                 time.sleep(AFTER_SECONDS)
                 for act in ACTS:
