@@ -184,7 +184,8 @@ def test_earlier_outages_and_their_releases_are_shown() -> None:
     assert "marked for replacement" in page["Stays out"]
     first, second, third, *_, last = page["Earlier outages"].splitlines()
     assert first.endswith(
-        ", for 16m, because of xid 79 on GPU 0000:4e:00 with driver 570.172.08; ended by kim@laptop (reset): riser swapped"
+        ", for 16m, because of xid 79 on GPU 0000:4e:00 with driver 570.172.08; "
+        "ended by kim@laptop (reset): riser swapped"
     )
     assert second.endswith("sxid 20034 on switch c1:00; ended by reboot; it failed again on probation")
     assert third.endswith(", for 16m, because of xid 48")
