@@ -26,6 +26,7 @@ from konductor_like.cli.nodes import commands as nodes
 from konductor_like.cli.nodes.validate import validate
 from konductor_like.cli.options import DryRunCommand, Verbose
 from konductor_like.cli.output import close_quietly, harden, say
+from konductor_like.cli.report.command import report
 from konductor_like.cli.status import command as status
 from konductor_like.exits import MEANINGS, Exit
 
@@ -95,6 +96,7 @@ def build() -> typer.Typer:
     brake.command("reset", cls=Command)(controls.brake_reset)
     app.command("scan", cls=Command)(scan.scan)
     app.command("history", cls=Command)(history)
+    app.command("report", cls=Command)(report)
     app.command("backtest", cls=Command)(backtest)
     app.command("explain", cls=Command)(explain.explain)
     catalogue = _group(app, "rules", "List the rules, show one, check a file of your own.")
