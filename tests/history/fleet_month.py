@@ -259,7 +259,7 @@ def _hosts(rng: random.Random, nodes: int, start: datetime, end: datetime) -> di
     for number in range(nodes):
         name, pool = f"gpu-{number + 1:04}", "train" if number % 5 else "serve"
         model = H200 if number >= 0.8 * nodes else H100
-        driver = NEW_DRIVER if model == H200 else BAD_DRIVER if rng.random() < 0.2 else GOOD_DRIVER
+        driver = NEW_DRIVER if model == H200 else BAD_DRIVER if rng.random() < 0.15 else GOOD_DRIVER
         rack = f"r{number // NODES_OF_A_RACK + 1:03}"
         created = start - timedelta(days=200)
         if rng.random() < 0.03:
