@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,11 @@ def fleet(new: int, old: int, **more: str) -> dict[str, NodeState]:
     return fleet_of([*names, *((f"old-{number}", OLD) for number in range(1, old + 1))], **more)
 
 
-def failed(*names: str, **more: object) -> list[Outage]:
+def failed(*names: str, **more: Any) -> list[Outage]:
     driver = {"new": NEW, "old": OLD}
+    fixed: dict[str, Any] = {"model": MODEL, "rule": "xid.119"}
     return [
-        outage(name, number, **{"driver": driver[name[:3]], "model": MODEL, "rule": "xid.119", **more})
+        outage(name, number, **(fixed | {"driver": driver[name[:3]]} | more))
         for number, name in enumerate(names, 1)
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from konductor_like.history.numbers import BY, fewest, for_nothing, periods, rep
 from konductor_like.history.outages import End
 from tests.history.values import END, START, day, outage
 
-ALARM = {"reason": "False alarm: vendor's test", "by": "ann", "how": "reset"}
+ALARM: dict[str, Any] = {"reason": "False alarm: vendor's test", "by": "ann", "how": "reset"}
 
 
 def test_hours_fall_into_the_days_in_which_they_lie() -> None:
@@ -91,8 +92,8 @@ def test_a_reason_says_something_else(reason: str) -> None:
     ],
     ids=["later", "by the controller", "a person's taint", "a test", "before the span"],
 )
-def test_it_was_not_for_nothing(changed: dict[str, object]) -> None:
-    one = outage(**({"hours": 0.4} | ALARM | changed))  # type: ignore[arg-type]  # of the tests' own choice
+def test_it_was_not_for_nothing(changed: dict[str, Any]) -> None:
+    one = outage(**({"hours": 0.4} | ALARM | changed))
 
     assert for_nothing([one], START, END) == []
 

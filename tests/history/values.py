@@ -30,8 +30,16 @@ def outage(name: str = "gpu-1", begin: float = 1, hours: float | None = 2, **mor
     """Return an outage that began on this day, and was told by the trail; it goes on without ``hours``."""
     since = day(begin)
     until = None if hours is None else since + timedelta(hours=hours)
-    ended = {"end": End.OUT} if until is None else {"end": End.ENDED, "how": "reset", "by": "kim"}
-    fixed = {"rule": "xid.79", "gpu": "0000:4e:00", "gpus": 8, "in_trail": True, "last_told": since}
+    ended: dict[str, Any] = (
+        {"end": End.OUT} if until is None else {"end": End.ENDED, "how": "reset", "by": "kim"}
+    )
+    fixed: dict[str, Any] = {
+        "rule": "xid.79",
+        "gpu": "0000:4e:00",
+        "gpus": 8,
+        "in_trail": True,
+        "last_told": since,
+    }
     return Outage(name, since, until, **(fixed | ended | more))
 
 

@@ -142,8 +142,8 @@ def test_no_text_breaks_the_page(hostile: str) -> None:
     )
     fleet = fleet_of([(hostile, hostile), ("gpu-2", "550")], model=hostile, pool=hostile)
     outages = [
-        outage(hostile, 1, **names),
-        outage(hostile, 2, 0.1, **(names | {"reason": f"false alarm {hostile}"})),
+        outage(hostile, 1, 2, **names),
+        outage(hostile, 2, 0.1, **{**names, "reason": f"false alarm {hostile}"}),
         outage("gpu-3", 3, rule="operator", begun_by=hostile),
         outage("gpu-2", 4, differs=True, evidence=hostile),
     ]
