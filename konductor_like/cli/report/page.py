@@ -92,7 +92,10 @@ class _Builder:
     def page(self) -> Page:
         history, start, end = self._history, self._start, self._end
         length = _DAY if end - start <= _DAILY_MOST else _WEEK
-        course, weeks = self._periods(length, self._size), self._periods(_WEEK, lambda each: each.outages)
+        course, weeks = (
+            self._periods(length, self._size),
+            self._periods(_WEEK, lambda each: each.outages, is_table=True),
+        )
         highest = max(course, key=lambda each: each.percent)
         nothing = for_nothing(history.outages, start, end)
         table = driver_table(history.outages, start, end, history.fleet)
@@ -102,7 +105,7 @@ class _Builder:
             title="GPU fleet report",
             span=f"{start:%-d %B %Y, %H:%M} to {end:%-d %B %Y, %H:%M} UTC",
             is_whole=history.trail.is_whole and not history.problem,
-            gaps=tuple(text.gaps(history)),
+            gaps=[f"{capital(each)}." for each in text.gaps(history)],
             coverage=tuple(self._coverage()),
             unit=self._unit,
             unit_title=capital(self._unit),
@@ -137,11 +140,13 @@ class _Builder:
     def _tiles(self, nothing: Sequence[Outage]) -> list[Tile]:
         found, start, end = self._numbers, self._start, self._end
         weeks = (end - start) / _WEEK
-        begun = [each for each in self._failures if start <= each.since < end]
+        begun = self._begun(self._failures)
         lost = [each for each in self._failures if each.seconds(start, end) > 0]
         of_fleet = [each for each in lost if each.node in self._history.fleet]
         back = returned(self._history.outages, start, end)
         times = [each.seconds(each.since, end) / 3600 for each in back]
+        nodes = len(self._history.fleet)
+        of = f"of the hours of today's {count(nodes, 'GPU node')}" if nodes else "no GPU node was read"
         available = "not known" if found.availability is None else f"{found.availability:.2%}"
         total = found.gpu_hours if self._in_gpu_hours else found.hours
         rate = f"{found.outages / weeks:.1f} a week" if weeks >= 1 else f"in {text.hours(24 * 7 * weeks)}"
@@ -155,7 +160,7 @@ class _Builder:
             Tile(
                 "available",
                 available,
-                f"of the hours of today's {count(len(self._history.fleet), 'GPU node')}",
+                of,
                 self._links.to("failures of today's nodes", of_fleet),
             ),
             Tile("outages", f"{found.outages:,}", rate, self._links.to("outages that began", begun)),
@@ -204,8 +209,10 @@ class _Builder:
             outages = count(found.without_gpus, "outage")
             yield f"The node's number of GPUs is not known for {outages}, which count with no GPU hours."
 
-    def _periods(self, length: timedelta, size: Callable[[Period], float]) -> list[Bar]:
-        """Return a bar for each day or week, as long as ``size`` says."""
+    def _periods(
+        self, length: timedelta, size: Callable[[Period], float], *, is_table: bool = False
+    ) -> list[Bar]:
+        """Return a bar for each day or week, as long as ``size`` says, of a plot or of a table."""
         found = periods(self._history.outages, self._start, self._end, length)
         highest = max((size(each) for each in found), default=0)
         every = max(1, len(found) // 6)
@@ -213,8 +220,9 @@ class _Builder:
         for number, each in enumerate(found):
             name = f"{each.start:%-d %b}"
             short = f" ({text.hours((each.end - each.start) / timedelta(hours=1))})"
+            days = f"from {each.start:%-d %B} to {each.end:%-d %B}"
             theirs = [o for o in self._failures if is_of(o, each.start, each.end)]
-            link = self._links.to(f"outages from {each.start:%-d %B} to {each.end:%-d %B}", theirs)
+            begun = [o for o in theirs if each.start <= o.since]
             bars.append(
                 Bar(
                     name + (short if each.end - each.start < length else ""),
@@ -222,7 +230,8 @@ class _Builder:
                     _percent(size(each), highest),
                     each.outages,
                     amount(each.hours),
-                    link,
+                    self._links.to(f"outages {days}", theirs),
+                    self._links.to(f"outages that began {days}", begun) if is_table else None,
                     name if number % every == 0 else "",
                 )
             )
@@ -244,8 +253,9 @@ class _Builder:
         bars = []
         for each in found[:most]:
             shown = fault_name(each.name) if name == "fault" else each.name
-            theirs = (o for o in self._failures if name_of(o) == each.name)
+            theirs = [o for o in self._failures if name_of(o) == each.name]
             link = self._links.to(f"{noun} {shown}", theirs)
+            begun = self._links.to(f"{noun} {shown}, begun in this time", self._begun(theirs))
             bars.append(
                 Bar(
                     shown,
@@ -254,6 +264,7 @@ class _Builder:
                     each.outages,
                     amount(each.hours),
                     link,
+                    begun,
                 )
             )
         without = sum(not name_of(each) for each in self._failures)
@@ -262,6 +273,9 @@ class _Builder:
             *([f"{count(without, 'outage')} without a known {noun}."] if without else []),
         ]
         return Bars(f"By {noun}", capital(noun), bars, " ".join(notes))
+
+    def _begun(self, outages: Iterable[Outage]) -> list[Outage]:
+        return [each for each in outages if self._start <= each.since < self._end]
 
     def _repairs(self) -> tuple[list[Bar], list[Bar]]:
         """Return the plot and the table of repair times."""
@@ -283,7 +297,7 @@ class _Builder:
                 len(inside),
                 "",
                 self._links.to(f"repair time {name}", inside),
-                name,
+                label=name,
             )
             for name, inside in steps
         ]
@@ -312,7 +326,7 @@ class _Builder:
         for rule in faults:
             theirs = [each for each in outages if each.rule == rule]
             link = self._links.to(f"taken out for nothing: {fault_name(rule)}", theirs)
-            of = sum(each.rule == rule and self._start <= each.since < self._end for each in self._failures)
+            of = sum(each.rule == rule for each in self._begun(self._failures))
             hours = sum(each.seconds(self._start, self._end) for each in theirs) / 3600
             bars.append(Bar(fault_name(rule), f"{of:,}", 0, len(theirs), amount(hours), link))
         return Bars("Nodes taken out for nothing", "Fault", bars)
@@ -342,7 +356,8 @@ class _Builder:
                 f"{count(len(self._history.fleet), 'GPU node')} of today were read; their records tell of "
                 f"{records:,} of the {len(self._history.outages):,} outages."
             )
-        yield "A node's labels (rack, driver, model) are those of the time when the node went out, if known."
+        if self._history.outages:
+            yield "Rack, driver and model are those of the labels when the node went out, if they are known."
 
     def _rows(self) -> list[Row]:
         history = self._history

@@ -14,6 +14,8 @@ from konductor_like.model.text import clipped, printable
 
 TEXT_CHARS = 500
 """Characters of a text on the page: a person's reason may have this many."""
+NAME_CHARS = 100
+"""Characters of a name in a table: a label has 63 at most, and few nodes have a longer name."""
 
 
 def rendered(history: History, now: datetime) -> str:
@@ -26,6 +28,7 @@ def rendered(history: History, now: datetime) -> str:
         lstrip_blocks=True,
         finalize=_safe,
     )
+    environment.filters["short"] = lambda name: clipped(printable(name), NAME_CHARS)
     template = environment.get_template("page.html.j2")
     return template.render(page=page_of(history), made=now, program=str(this_program()))
 

@@ -37,8 +37,11 @@ class Bar:
     percent: float
     """Length, of the longest bar."""
     outages: int
+    """Outages that began in the span."""
     hours: str
     link: Link | None = None
+    """All outages of which hours are in the value."""
+    begun: Link | None = None
     label: str = ""
     """The text below a column; empty for most of many columns."""
 
