@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import median
 
+from konductor_like.catalog import load_catalog
 from konductor_like.cli.columns import count, fault_name, stamp
 from konductor_like.cli.history import text
 from konductor_like.cli.history.document import numbers_of
@@ -85,6 +86,7 @@ class _Builder:
         self._start, self._end = history.start, history.end
         self._numbers: Numbers = numbers_of(history)
         self._links = _Links()
+        self._catalog = load_catalog()
         self._failures = [each for each in history.outages if is_of(each, history.start, history.end)]
         self._in_gpu_hours = self._numbers.gpu_hours > 0
         self._unit = "GPU hours" if self._in_gpu_hours else "node hours"
@@ -232,7 +234,7 @@ class _Builder:
                     amount(each.hours),
                     self._links.to(f"outages {days}", theirs),
                     self._links.to(f"outages that began {days}", begun) if is_table else None,
-                    name if number % every == 0 else "",
+                    label=name if number % every == 0 else "",
                 )
             )
         return bars
@@ -252,6 +254,7 @@ class _Builder:
         highest = size(found[0]) if found else 0
         bars = []
         for each in found[:most]:
+            entry = self._catalog.entry(each.name) if name == "fault" else None
             shown = fault_name(each.name) if name == "fault" else each.name
             theirs = [o for o in self._failures if name_of(o) == each.name]
             link = self._links.to(f"{noun} {shown}", theirs)
@@ -265,6 +268,7 @@ class _Builder:
                     amount(each.hours),
                     link,
                     begun,
+                    entry.title if entry else "",
                 )
             )
         without = sum(not name_of(each) for each in self._failures)

@@ -42,6 +42,8 @@ class Bar:
     link: Link | None = None
     """All outages of which hours are in the value."""
     begun: Link | None = None
+    what: str = ""
+    """What a fault means; empty if the rules of this program do not have it."""
     label: str = ""
     """The text below a column; empty for most of many columns."""
 

@@ -94,6 +94,12 @@ def test_every_link_of_a_month_leads_to_as_many_outages_as_it_says_and_its_style
         assert f"#{name}:target~.wide tbody tr:not(.{name})" in style.text
 
 
+def test_a_fault_says_what_it_means_if_the_rules_have_it() -> None:
+    page = page_of(history_of([outage(hours=3), outage("gpu-2", rule="own.rule")]))
+
+    assert [row[0] for row in page.cells("By fault")] == ["xid 79 GPU has fallen off the bus", "own rule"]
+
+
 def test_the_number_of_outages_leads_to_those_that_began_and_the_hours_to_all() -> None:
     page = page_of(history_of([outage("gpu-1", -1, 30), outage("gpu-2", 1), outage("gpu-3", 8)]))
     [row] = page.section("By fault").all("tbody")[0].all("tr")
