@@ -10,7 +10,7 @@ import pytest
 
 from konductor_like.history.drivers import DriverShare, DriverTable, driver_table
 from konductor_like.history.outages import Outage
-from konductor_like.model import UNLABELLED, Hardware, NodeState
+from konductor_like.model import Hardware, NodeState
 from tests.history.values import END, MODEL, START, fleet_of, outage
 
 OLD, NEW = "550.1", "570.2"
@@ -125,7 +125,7 @@ def test_a_failure_is_left_out_if(what: str, changed: dict[str, object]) -> None
 
 def test_a_node_that_is_gone_is_left_out_and_a_node_without_a_label_is_not_of_the_fleet() -> None:
     nodes = fleet(2, 3)
-    nodes["old-3"] = replace(nodes["old-3"], hardware=UNLABELLED)
+    nodes["old-3"] = replace(nodes["old-3"], hardware=Hardware(MODEL, ""))
     table = table_of(failed("new-1", "new-9", "old-3"), nodes)
 
     assert counts(table) == {NEW: (1, 2), OLD: (0, 2)}
@@ -148,4 +148,6 @@ def test_tests_acts_of_people_and_older_failures_do_not_count() -> None:
 def test_labels_that_are_empty_on_both_sides_are_no_driver() -> None:
     nodes = {name: replace(state, hardware=Hardware(MODEL, "")) for name, state in fleet(9, 0).items()}
 
-    assert table_of(failed(*names("new", 9), driver=""), nodes).shares == ()
+    table = table_of(failed(*names("new", 9), driver=""), nodes | fleet(0, 2))
+
+    assert (table.shares, table.left_out) == ((), 9)

@@ -71,13 +71,15 @@ def test_a_file_must_be_named(run: Run, place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-def test_a_file_is_overwritten_with_force_alone(run: Run, place: Path) -> None:
+def test_a_file_is_overwritten_with_force_alone(run: Run, place: Path, loki: LokiServer) -> None:
     file = place / "report.html"
     file.write_text("mine")
+    loki.clear_journal()
 
     refused = run("report", "-o", "report.html")
     assert (refused.code, file.read_text()) == (2, "mine")
     assert refused.err == "error: report.html exists\nhint: choose another name, or --force\n"
+    assert list(loki.journal) == []  # refused at once, not after a minute
     assert run("report", "-o", "report.html", "--force").code == 0
     assert file.read_text("utf-8").startswith("<!DOCTYPE html>")
 
