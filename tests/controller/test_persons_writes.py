@@ -265,6 +265,23 @@ def test_a_purge_is_in_the_trail_with_the_person_that_the_lease_names() -> None:
     assert trail.measured("purged") == 60
 
 
+def test_the_lease_is_read_once_for_the_person_of_several_purges() -> None:
+    trail, asked = Trail("gpu-1", "gpu-2"), []
+
+    def latest() -> Controls:
+        asked.append(1)
+        return Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", nodes=2),))
+
+    trail.persons.see(dict(trail.cluster.nodes), Controls(), at(1), latest)
+    assert not asked
+    purged(trail, "gpu-1")
+    purged(trail, "gpu-2")
+    trail.persons.see(dict(trail.cluster.nodes), Controls(), at(61), latest)
+
+    assert [line["by"] for line in trail.lines("by")] == ["kim", "kim"]
+    assert len(asked) == 1
+
+
 def test_an_old_purge_on_the_lease_names_nobody() -> None:
     trail = Trail("gpu-1")
     trail.look(1)
