@@ -75,9 +75,9 @@ class PersonsWrites:
         """
         for was in controls.tainted:
             state = nodes.get(was.name)
-            if was.deleted_at is not None or state is None or state.tainted:
+            if state is None or state.tainted or state.as_read.record is not None:
                 continue
-            if state.as_read.uid == was.machine.node_uid and state.as_read.record is None:
+            if state.as_read.uid == was.machine.node_uid:
                 ended = Quarantine(was.tainted_at, now, "", ReleaseHow.PURGED)
                 act = PersonsAct(Verb.PURGE, "", None, now, was.why, ReleaseHow.PURGED, ended=ended)
                 self._audit.done_by_person(state, act, None, is_new=False)
