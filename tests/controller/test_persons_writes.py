@@ -339,14 +339,12 @@ def test_a_reset_while_no_controller_ran_ends_the_time_out_of_a_persons_taint() 
     ]
 
 
-def test_the_first_release_of_the_whole_node_ended_a_time_out() -> None:
-    trail = Trail("gpu-1")
-    trail.cluster.tick(fault(rule="xid.48", gpu="0000:9a:00", stamp=101.0, text="Xid 48"))
-    trail.look(1)
-    state = trail.cluster.nodes["gpu-1"]
+def test_the_first_release_of_the_whole_node_ended_the_time_out_of_a_persons_taint() -> None:
+    trail = Trail()
     trail.cluster.apply(
-        release_selected(state, lambda each: each.key.rule == "xid.48", at=at(20), by="kim", reason="part")
+        operator_taint(trail.cluster.nodes["gpu-1"], at=at(10), by="kim", reason="fan is loud")
     )
+    trail.look(11)
     reset_node(trail.cluster, "gpu-1", 30)
     trail.cluster.tick(fault(rule="xid.63", severity=Severity.SUSPECT, stamp=200.0, seconds=40), seconds=40)
     reset_node(trail.cluster, "gpu-1", 50, "eve")
