@@ -34,8 +34,11 @@ class Forked:
         assert main in (CONTROLLER, COMMAND), command
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tests.chaos.processes.warm"])
-        self.stdout, out = _pipe() if stdout == subprocess.PIPE else (None, None)
         self.stderr, err = _pipe()
+        self.stdout: TextIO | None = None
+        out: Connection | None = None
+        if stdout == subprocess.PIPE:
+            self.stdout, out = _pipe()
         self._process = context.Process(
             target=_become, args=(main == CONTROLLER, arguments, dict(env), out, err), daemon=True
         )
@@ -86,8 +89,9 @@ def run(
 @contextmanager
 def forking() -> Iterator[None]:
     """Let every stage fork its controllers and commands meanwhile."""
-    instead = SimpleNamespace(**(vars(subprocess) | {"Popen": Forked, "run": run}))
-    with patch.object(stage, "subprocess", instead):
+    module = SimpleNamespace(**vars(subprocess))
+    module.Popen, module.run = Forked, run
+    with patch.object(stage, "subprocess", module):
         yield
 
 
