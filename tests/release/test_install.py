@@ -65,7 +65,7 @@ def test_pip_installs_what_uv_does_not(
             installs.append("uv" if is_uv else "pip")
         return subprocess.CompletedProcess(command, uv_code if is_uv else 0, configured)
 
-    monkeypatch.setattr(install.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
 
     assert install.main(["requirements.lock"]) == 0
     assert installs == programs
