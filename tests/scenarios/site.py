@@ -46,7 +46,7 @@ DOCS = documents("controller_deployment.yaml")
 """The controller's manifest: its rights hold in every scenario."""
 SHIPPING_SECONDS = 0.2
 STEP_SECONDS, LONG_STEP_SECONDS, LONG_SECONDS = 10.0, 30.0, 120.0
-"""Simulated seconds between two rounds of the controller; the second number for a wait longer than the third."""
+"""Simulated seconds between two rounds of the controller; the second if the wait is longer than the third."""
 UPTIME_SECONDS = 1_235_000
 HEARTBEAT_SECONDS = 60.0
 RENEWAL_SECONDS = 5.0
