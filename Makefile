@@ -42,18 +42,22 @@ $(shell mkdir -p .cache/tmp)
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Without --no-compile pip compiles every module of every package, and few of them are ever imported.
-.venv/.run: requirements.lock requirements-build.lock pyproject.toml
+.venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "konductor-like needs Python 3.11 or newer with the venv module (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3" >&2; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PYTHON) -m venv .venv
+
+# Without --no-compile pip compiles every module of every package, and few of them are ever imported.
+.venv/.run: requirements.lock requirements-build.lock pyproject.toml | .venv/bin/python
 	@test -e $@ || echo 'First run: installs ~40 packages.'
 	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements.lock -r requirements-build.lock
 	$(BIN)/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/.dev: requirements-dev.lock .venv/.run
-	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements-dev.lock
-	@touch $@
+# The demo above needs pip alone. With uv, everything takes a third of the time that pip takes.
+.venv/.dev: requirements-dev.lock requirements.lock requirements-build.lock pyproject.toml | .venv/bin/python
+	$(BIN)/python -m tools.release.install requirements.lock requirements-build.lock requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
+	@touch .venv/.run $@
 
 .PHONY: setup
 setup: .venv/.dev ## Create .venv from the lock files

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Generator, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import hypothesis
@@ -37,6 +38,11 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         os.close(folder)
+
+
+def pytest_sessionfinish() -> None:
+    """End the fork server of the processes under test, so that ``make test`` counts their CPU time."""
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]  # nothing public ends it before the interpreter
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from konductor_like.backtest.history import Page, polls
 from konductor_like.backtest.simulation import SimulatedNodes, Simulation
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
 from konductor_like.cluster.node.writer import DryRunWriter
+from konductor_like.controller.loop.leadership import IDLE_SECONDS
 from konductor_like.controller.loop.observation import Observer
 from konductor_like.controller.loop.reconciler import Reconciler
 from konductor_like.controller.loop.writes import Writes
@@ -22,19 +23,20 @@ from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.report import Report
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.logql import kernel_query, pod_query
 from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Checkpoint, LogLine, Machine, NodeState, Source, Verb
+from konductor_like.model.time import span_ns
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
 from tests.backtest.histories import POD, SECOND_NS, START_NS, WrittenLine, history, nccl, xid
+from tests.chaos.wire import loki_client
 from tests.policy.scenes import node
 
-SECONDS, POLL_SECONDS, POD_POLL_SECONDS, NODES = 1800, 5, 15, 12
+SECONDS, NODES = 1800, 12
 END_NS = START_NS + SECONDS * SECOND_NS
-INTERVAL_NS = {Source.KERNEL: POLL_SECONDS * SECOND_NS, Source.POD: POD_POLL_SECONDS * SECOND_NS}
 USERS = """
 overrides:
   xid.31.threshold: 3 in 20m on one gpu
@@ -63,6 +65,13 @@ class Case:
     rules: str = "rules: []"
     pools: int = 0
     domains: int = 0
+    poll_seconds: int = 5
+    """Seconds between polls of kernel lines; pod lines are polled a third as often."""
+
+    @property
+    def interval_ns(self) -> dict[Source, int]:
+        poll_ns = self.poll_seconds * SECOND_NS
+        return {Source.KERNEL: poll_ns, Source.POD: 3 * poll_ns}
 
     @property
     def book(self) -> UserRules:
@@ -79,10 +88,10 @@ class Case:
             found[name] = replace(node(name), machine=Machine(f"uid-{name}"), pool=pool, domain=domain)
         return found
 
-    def full_settings(self, url: str = "http://loki") -> Settings:
+    def full_settings(self) -> Settings:
         """The settings, with the pods' namespace watched."""
         return Settings(
-            log_endpoint=url,
+            log_endpoint="http://loki",
             tail=False,
             watched_namespaces=(POD["k8s_namespace_name"],),
             **{"brake_max_percent": 100, **self.settings},
@@ -97,7 +106,7 @@ CASES = {
     "a low bound": Case({"brake_max_percent": 17}),
     "a rate limit": Case({"brake_rate_nodes": 1, "brake_rate_window_seconds": 300}),
     "the user's thresholds, rules on trial, rules of his own": Case(rules=USERS),
-    "faults in NVLink domains": Case(domains=2),
+    "faults in NVLink domains": Case(domains=2, poll_seconds=10),  # some are decided between two polls
     "all of it": Case({"brake_max_percent": 40, "brake_pool_max_percent": 50}, USERS, pools=2, domains=2),
 }
 
@@ -147,15 +156,19 @@ def mixed_history(seed: int) -> list[WrittenLine]:
 
 
 def by_the_controller(written: list[WrittenLine], case: Case) -> list[Taint]:
-    """Return the taints of the controller's own readers and reconciler, which poll while lines arrive."""
+    """Return the taints of the controller's own readers and reconciler, which poll while lines arrive.
+
+    Between two polls it reconciles every few seconds, as :meth:`Leadership.run` does.
+    """
     clock_ns = START_NS
     nodes, metrics, writer = DryRunNodes(cast("Nodes", _Cluster(case.nodes))), Metrics(), DryRunWriter()
     detector, policy, taints = Detector(case.book.catalog), case.policy(), list[Taint]()
-    with (
-        LokiServer(now_ns=lambda: clock_ns) as loki,
-        closing(LokiClient(case.full_settings(loki.url))) as client,
-    ):
-        settings = case.full_settings(loki.url)
+    loki, settings = LokiServer(now_ns=lambda: clock_ns), case.full_settings()
+
+    def exchange(server: str, request: Request, timeout_seconds: float) -> Reply:  # noqa: ARG001  # as it is called
+        return loki._api.handle(request)
+
+    with closing(loki_client(settings, exchange, lambda: "", lambda: clock_ns / 1e9)) as client:
         pods = pod_query(settings, detector.anchors(Source.POD))
         assert pods is not None
         kernel = kernel_query(settings, detector.anchors(Source.KERNEL))
@@ -178,14 +191,14 @@ def by_the_controller(written: list[WrittenLine], case: Case) -> list[Taint]:
         )
         left = list(written)
         while clock_ns < END_NS:
-            clock_ns += POLL_SECONDS * SECOND_NS
+            clock_ns += min(case.poll_seconds * SECOND_NS, span_ns(IDLE_SECONDS))
             while left and left[0].at_ns < clock_ns:
                 loki.push(left[0].labels, [(left[0].at_ns, left[0].text)])
                 left.pop(0)
             batches = {
                 source: reader.poll(clock_ns)
                 for source, reader in readers.items()
-                if clock_ns % INTERVAL_NS[source] == 0
+                if clock_ns % case.interval_ns[source] == 0
             }
             lines: list[LogLine] = [line for batch in batches.values() for line in batch.lines]
             read_ns = {source: batch.upto_ns for source, batch in batches.items()}
@@ -207,14 +220,14 @@ def by_the_backtest(written: list[WrittenLine], case: Case) -> list[Taint]:
         Detector(case.book.catalog),
         case.policy(),
         nodes,
-        poll_ns=POLL_SECONDS * SECOND_NS,
+        poll_ns=case.interval_ns[Source.KERNEL],
         release_after_ns=None,
     )
     pages = {
         source: [Page([one.line for one in written if one.source is source], END_NS)]
-        for source in INTERVAL_NS
+        for source in case.interval_ns
     }
-    for poll_ns, lines in polls(pages, INTERVAL_NS):
+    for poll_ns, lines in polls(pages, case.interval_ns):
         if lines:
             simulation.poll(poll_ns, lines)
     simulation.finish(END_NS)
@@ -235,7 +248,7 @@ def test_the_controller_and_the_backtest_taint_the_same_nodes_at_the_same_polls(
     assert sorted(past) == sorted(live)
     when = {taint.node: taint.at_ns for taint in past}
     for taint in live:
-        assert abs(when[taint.node] - taint.at_ns) <= POLL_SECONDS * SECOND_NS, taint
+        assert abs(when[taint.node] - taint.at_ns) <= case.interval_ns[Source.KERNEL], taint
 
 
 def test_the_cases_show_what_they_are_for() -> None:

@@ -423,7 +423,7 @@ def noticed_by(name: str, seeds: range = range(0)) -> str:
     numbers = (mutant.seed,) if mutant.seed is not None else () if mutant.example else seeds
     with mutant():
         for source, schedule in (*schedules, *((f"seed {seed}", schedule_of(seed)) for seed in numbers)):
-            for sentence in play(schedule).broken:
+            for sentence in play(schedule, until_broken=True).broken:
                 if any(error in sentence for error in ("AttributeError", "NameError", "TypeError")):
                     raise ValueError(f"{name}: {sentence}")
                 return f"{source}: {sentence}"

@@ -135,10 +135,10 @@ def _with_validations(r: random.Random, seed: int, setup: Setup, steps: list[Ste
     return Schedule(seed, setup, (Round(), *steps))
 
 
-def play(schedule: Schedule, *, traced: bool = False) -> Outcome:
-    """Play a schedule, let the world recover, and check the invariants."""
+def play(schedule: Schedule, *, traced: bool = False, until_broken: bool = False) -> Outcome:
+    """Play a schedule, let the world recover, and check the invariants; or play it until one breaks."""
     random.seed(schedule.seed)  # jitter under test
-    world = World(schedule.setup, schedule.seed, trace=[] if traced else None)
+    world = World(schedule.setup, schedule.seed, trace=[] if traced else None, until_broken=until_broken)
     with world.clock.installed(), listening(world):
         world.run(schedule.steps)
         if schedule.tainted is not None:
@@ -170,7 +170,7 @@ def shrunk(schedule: Schedule) -> Schedule:
 
 
 def _breaks(schedule: Schedule) -> bool:
-    return bool(play(schedule).broken)
+    return bool(play(schedule, until_broken=True).broken)
 
 
 def recover(world: World) -> None:

@@ -37,7 +37,11 @@ CHUNK_SECONDS = RENEW_SECONDS / 2
 class World:
     """Everything outside the code under test, and the processes that run it."""
 
-    def __init__(self, setup: Setup, seed: int, *, trace: list[str] | None = None) -> None:
+    def __init__(
+        self, setup: Setup, seed: int, *, trace: list[str] | None = None, until_broken: bool = False
+    ) -> None:
+        """With ``until_broken`` no step is taken after an invariant broke."""
+        self._until_broken = until_broken
         self.setup = setup
         self.rng = random.Random(seed)
         self.clock = Clock()
@@ -100,7 +104,7 @@ class World:
         """Take the next ``count`` steps; None: all that are left."""
         while count is None or count > 0:
             step = next(self._steps, None)
-            if step is None:
+            if step is None or (self._until_broken and self.ledger.broken):
                 return
             self.log(f"── {step}")
             self.taken += 1

@@ -209,7 +209,7 @@ def _real(kubeconfig: Path) -> Target:
     from kubernetes import client, config  # takes half a second
 
     loaded: Any = client.Configuration()
-    config.load_kube_config(str(kubeconfig), client_configuration=loaded)  # type: ignore[no-untyped-call]  # it has no types
+    config.load_kube_config(str(kubeconfig), client_configuration=loaded)
     headers = {each["key"]: each["value"] for each in loaded.auth_settings().values() if each["value"]}
     context = ssl.create_default_context(cafile=loaded.ssl_ca_cert)
     if not loaded.verify_ssl:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -107,6 +108,10 @@ class MemoryLoki:
     """Errors that the next calls raise, one each."""
     refuse: Callable[[Call], LokiError | None] = lambda _call: None
     """Whether a call fails for good."""
+    _entries: list[Entry] = field(default_factory=list)
+    """The entries that :attr:`_by_time` has in their order, and :attr:`_times_ns` their times."""
+    _by_time: list[Entry] = field(default_factory=list)
+    _times_ns: list[int] = field(default_factory=list)
 
     def count(self, query: str, start_ns: int, end_ns: int) -> Count:
         """As the client's."""
@@ -121,15 +126,14 @@ class MemoryLoki:
         nodes = query.partition(" | k8s_node_name")[2]
         wanted = nodes[:2] != "!~"
         pattern = re.compile(json.loads(nodes[2:]) if nodes else ".*")
-        return sorted(
-            (
-                entry
-                for entry in self.entries
-                if start_ns <= entry.timestamp_ns < end_ns
-                and (pattern.fullmatch(entry.labels.get("k8s_node_name", "")) is not None) == wanted
-            ),
-            key=lambda entry: entry.timestamp_ns,
-        )
+        if self._entries is not self.entries or len(self._times_ns) != len(self.entries):
+            self._entries = self.entries
+            self._by_time = sorted(self.entries, key=lambda entry: entry.timestamp_ns)
+            self._times_ns = [entry.timestamp_ns for entry in self._by_time]
+        span = self._by_time[bisect_left(self._times_ns, start_ns) : bisect_left(self._times_ns, end_ns)]
+        names = {entry.labels.get("k8s_node_name", "") for entry in span}
+        matching = {name for name in names if (pattern.fullmatch(name) is not None) == wanted}
+        return [entry for entry in span if entry.labels.get("k8s_node_name", "") in matching]
 
     def query_range(self, query: str, start_ns: int, end_ns: int, limit: int) -> QueryResult:
         """As the client's."""

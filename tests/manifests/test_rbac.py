@@ -27,6 +27,7 @@ from tests.cli.transcripts import forget_settings
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of, single
 from tests.manifests.schema import problems
+from tests.processes.forked import forking
 from tests.processes.waiting import logged, until
 from tools.manifests.manifests import documents
 
@@ -118,7 +119,7 @@ def fleet_event(stage: Stage) -> None:
 def played() -> Iterator[Played]:
     stage, policy = Stage(gpu_nodes=4), Policy(DOCS)
     stage.cluster = KubernetesServer(require_token=True, schema=problems, admission=policy)
-    with stage:
+    with forking(), stage:
         stage.cluster.create_namespace("konductor-like")
         token = stage.cluster.access.add_user(CONTROLLER, RULES)
         stage.cluster.kubeconfig(stage.kubeconfig, token)

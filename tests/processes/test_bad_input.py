@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import HTML, Request
 from konductor_like.sandbox.kubernetes.errors import refusal
+from tests.processes import forked
 from tests.processes.waiting import logged, until
 
 pytestmark = pytest.mark.processes
@@ -35,14 +35,7 @@ def asks_for_kernel_lines(request: Request) -> bool:
 
 def refused_start(stage: Stage, **settings: str) -> str:
     """Start a controller that must end with exit code 2, and return its log."""
-    ended = subprocess.run(
-        CONTROLLER,
-        env=stage.child_environment(KONDUCTOR_LISTEN="off", **settings),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = forked.run(CONTROLLER, env=stage.child_environment(KONDUCTOR_LISTEN="off", **settings))
     assert ended.returncode == 2, ended.stderr
     assert "Traceback" not in ended.stderr
     return ended.stderr

@@ -45,7 +45,8 @@ from tools.manifests.manifests import documents
 DOCS = documents("controller_deployment.yaml")
 """The controller's manifest: its rights hold in every scenario."""
 SHIPPING_SECONDS = 0.2
-STEP_SECONDS = 10.0
+STEP_SECONDS, LONG_STEP_SECONDS, LONG_SECONDS = 10.0, 30.0, 120.0
+"""Simulated seconds between two rounds of the controller; the second if the wait is longer than the third."""
 UPTIME_SECONDS = 1_235_000
 HEARTBEAT_SECONDS = 60.0
 RENEWAL_SECONDS = 5.0
@@ -224,8 +225,10 @@ class Site:
         assert self._process is not None
         return self._process
 
-    def run(self, span_seconds: float, step_seconds: float = STEP_SECONDS) -> None:
+    def run(self, span_seconds: float, step_seconds: float | None = None) -> None:
         """Let time pass while the controller works."""
+        if step_seconds is None:
+            step_seconds = STEP_SECONDS if span_seconds <= LONG_SECONDS else LONG_STEP_SECONDS
         end_ns = self.clock.true_ns + seconds(span_seconds)
         while self.clock.true_ns < end_ns:
             self.advance(min(step_seconds, (end_ns - self.clock.true_ns) / 1e9))

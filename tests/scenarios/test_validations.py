@@ -107,7 +107,7 @@ def test_the_way_back_record_first_then_one_job_then_the_log_and_then_probation(
         return PASSES(started)
 
     site.kube.jobs.programs[NODE] = program
-    site.run(4 * MINUTES)
+    site.run(4 * MINUTES, step_seconds=10)
 
     [at_start] = before  # the attempt and its boot were on the record before the Job
     assert (at_start.stage, at_start.boot_id) == (ValidationStage.RUNNING, NEW_BOOT)
@@ -115,7 +115,7 @@ def test_the_way_back_record_first_then_one_job_then_the_log_and_then_probation(
     assert (passed.stage, passed.verdict) == (ValidationStage.ENDED, ValidationVerdict.PASS), passed
     assert (passed.level, passed.by, passed.driver, len(passed.gpus)) == (3, "konductor-like", "575.51.02", 8)
     assert site.tainted == {NODE}  # its log is not read past the end of the test yet
-    site.run(4 * MINUTES)
+    site.run(4 * MINUTES, step_seconds=10)
     assert site.tainted == set()
     record = site.record(NODE)
     assert record.life.stage(tainted=False) is Stage.PROBATION
@@ -151,7 +151,7 @@ def test_a_fault_on_probation_after_a_validation_is_a_relapse_and_ends_the_nodes
     site = open_site(site_of)
     fixed(site, NODE)
     site.kube.jobs.programs[NODE] = PASSES
-    site.run(8 * MINUTES)
+    site.run(8 * MINUTES, step_seconds=10)
     assert site.tainted == set()
 
     fails(site, NODE)
@@ -169,7 +169,7 @@ def test_a_late_line_of_the_test_spoils_the_pass_and_one_after_the_return_is_a_r
     site = open_site(site_of)
     fixed(site, NODE, SECOND)
     site.kube.jobs.programs |= {NODE: PASSES, SECOND: PASSES}
-    site.run(3.5 * MINUTES)
+    site.run(3.5 * MINUTES, step_seconds=10)
     assert validation(site).verdict is ValidationVerdict.PASS
 
     site.kernel(NODE, LOST, late=60)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from konductor_like.cluster.node.writer import Outcome
 from konductor_like.controller import logs
@@ -55,6 +57,7 @@ _REPEATED = timedelta(minutes=10)
 _REPEATS_REMEMBERED = 1000
 _About = tuple[str, str | None, str]
 """Rule, node and reason of an ignored fault."""
+_Name = TypeVar("_Name", bound=StrEnum)
 
 
 class Report:
@@ -77,6 +80,8 @@ class Report:
         self.brake = BrakeReport(self._fleet_event, self._onlooker)
         self._returns_stopped = False
         self._rehearsed: set[str] = set()
+        self._kept_out: Counter[str] | None = None
+        self._needing: Counter[Needs | None] | None = None
         self._suffix = " (dry run)" if dry_run else ""
         self._tainted: dict[str, NodeState] = {}
         self._logged_unknown: set[str] = set()
@@ -281,8 +286,9 @@ class Report:
         self._metrics.on_probation.set(on_probation)
         recorded = (state for state in nodes.values() if not state.record.empty)
         needing = Counter(labels_of(state.record, state, tainted=state.tainted)[1] for state in recorded)
-        for needs in Needs:
-            self._metrics.needing.labels(needs.value).set(needing[needs])
+        for needs in _changed(Needs, self._needing, needing):
+            self._metrics.needing.labels(needs).set(needing[needs])
+        self._needing = needing
         for name in sorted(self._tainted.keys() - tainted.keys()):
             # A Node that was created again under the name never had the taint.
             before = self._tainted[name]
@@ -306,8 +312,9 @@ class Report:
         A node that would be validated, but for a rehearsal, is logged once.
         """
         counts = Counter(kept.values())
-        for guard in Guard:
-            self._metrics.kept_out.labels(guard.value).set(counts[guard])
+        for guard in _changed(Guard, self._kept_out, counts):
+            self._metrics.kept_out.labels(guard).set(counts[guard])
+        self._kept_out = counts
         rehearsed = {name for name, guard in kept.items() if guard == Guard.REHEARSED}
         for name in sorted(rehearsed - self._rehearsed):
             logs.info(f"node {name}: would be validated now (KONDUCTOR_RECOVERY is rehearse)", node=name)
@@ -366,6 +373,11 @@ class Report:
             logs.info(message, by=resume.by)
             control_applied("resume", by=resume.by, act=resume.act, why="automatic returns")
             self._fleet_event(EventReason.RETURNS_RESUMED, message)
+
+
+def _changed(names: type[_Name], before: Counter[Any] | None, now: Counter[Any]) -> list[_Name]:
+    """Return the names whose count changed, because a gauge with labels is dear; all at first."""
+    return [each for each in names if before is None or before[each] != now[each]]
 
 
 def _origin(fault: Fault) -> str:

@@ -40,6 +40,7 @@ def with_service_name(labels: Mapping[str, str]) -> Labels:
     return label_set({**labels, SERVICE_NAME: next(found, "unknown_service")})
 
 
+@lru_cache(maxsize=4096)
 def written(labels: Labels) -> str:
     """Return the label set as LogQL writes it. The streams of an answer are in the order of this text."""
     return "{" + ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels) + "}"
