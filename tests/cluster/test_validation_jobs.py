@@ -19,6 +19,7 @@ from konductor_like.cluster.api.errors import (
     KubeNotFound,
     KubeTimeout,
 )
+from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.pods import gpu_users
 from konductor_like.cluster.validation_jobs import (
     CONTAINER,
@@ -30,6 +31,7 @@ from konductor_like.cluster.validation_jobs import (
     script,
 )
 from konductor_like.cluster.validation_seen import SeenJob, SeenPod, why_waiting
+from konductor_like.model.nodes import Taint
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer
@@ -341,7 +343,10 @@ def test_it_waits_for_the_gpus_that_another_pod_holds(
     ("change", "words"),
     [
         ({"unschedulable": True}, "the node is cordoned"),
-        ({"taints": [TAINT, {"key": "team", "value": "a", "effect": "NoSchedule"}]}, "another taint"),
+        (
+            {"taints": [TAINT, {"key": "team", "value": "a", "effect": "NoSchedule"}]},
+            "another taint keeps its pod away (team=a:NoSchedule); KONDUCTOR_VALIDATION_TOLERATIONS",
+        ),
     ],
 )
 def test_it_waits_while_the_scheduler_keeps_it_away(
@@ -349,8 +354,24 @@ def test_it_waits_while_the_scheduler_keeps_it_away(
 ) -> None:
     cluster.edit_node("gpu-1", lambda node: node["spec"].update(change))
     client.create(order(cluster))
+    taints = node_decoder()(cluster.node("gpu-1")).taints
 
-    assert words in why(client)
+    assert words in why(client, taints=client.untolerated(taints))
+
+
+def test_only_the_taints_that_keep_the_pod_away_are_named(kube: KubeClient) -> None:
+    settings = Settings(validation_image="dcgm:4", validation_tolerations=("pool",))
+    client = ValidationClient(kube, settings, "gpu-ops")
+    taints = [
+        Taint(TAINT["key"], TAINT["value"], TAINT["effect"]),
+        Taint("nvidia.com/gpu", "present", "NoSchedule"),
+        Taint("pool", "a", "NoExecute"),
+        Taint("busy", None, "PreferNoSchedule"),
+        Taint("team", "a", "NoSchedule"),
+        Taint("node.kubernetes.io/not-ready", None, "NoExecute"),
+    ]
+
+    assert client.untolerated(taints) == "team=a:NoSchedule, node.kubernetes.io/not-ready:NoExecute"
 
 
 def test_a_listed_taint_is_tolerated(cluster: KubernetesServer, kube: KubeClient) -> None:

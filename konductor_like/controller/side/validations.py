@@ -220,7 +220,8 @@ class Validations(SideThread):
             refusal = self._ports.jobs.refusal(job) if pod is None else ""
             is_held = pod is not None and not pod.node
             users = self._ports.users(state.name) if is_held else ""
-            return JobReport(job.uid, why_waiting(pod, job, refusal=refusal, users=users))
+            taints = self._ports.jobs.untolerated(state.taints)
+            return JobReport(job.uid, why_waiting(pod, job, refusal=refusal, users=users, taints=taints))
         result = self._result(job, pod, state, validation)
         if result is None:
             return JobReport(job.uid, "its log could not be read yet")
