@@ -202,8 +202,8 @@ def _why_unscheduled(pod: SeenPod, users: str, taints: str) -> str:
         return f"other pods hold GPUs of the node{held}, or the node offers fewer GPUs than before"
     if "untolerated taint" in said:
         return (
-            f"another taint keeps its pod away ({taints or said}); KONDUCTOR_VALIDATION_TOLERATIONS lists keys "
-            "that it tolerates"
+            f"another taint keeps its pod away ({taints or said}); KONDUCTOR_VALIDATION_TOLERATIONS lists "
+            "keys that it tolerates"
         )
     if "unschedulable" in said:
         return "the node is cordoned, which is somebody's claim: kubectl uncordon it"
