@@ -287,7 +287,7 @@ def _validation_ports(
     return ValidationPorts(
         jobs=ValidationClient(client, settings, namespace),
         node=node,
-        users=lambda name: gpu_users(client, name, settings.validation_namespace),
+        users=lambda name: gpu_users(client, name),
         deadline=lease,
         command=bool(settings.validation_command),
     )

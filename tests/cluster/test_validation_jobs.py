@@ -332,7 +332,7 @@ def test_it_waits_for_the_gpus_that_another_pod_holds(
 ) -> None:
     cluster.put_pod(pod("slurmd-0", space="slurm"))
     client.create(order(cluster))
-    waiting = why(client, users=gpu_users(kube, "gpu-1", NAMESPACE))
+    waiting = why(client, users=gpu_users(kube, "gpu-1"))
     cluster.delete_pod("slurm", "slurmd-0")
 
     assert "other pods hold GPUs of the node: slurm/slurmd-0," in waiting
@@ -592,7 +592,7 @@ def test_what_the_server_does_not_do_is_an_error(cluster: KubernetesServer, clie
         ([pod("a", node="gpu-2")], ""),
         ([pod("done", phase="Succeeded"), pod("dead", phase="Failed")], ""),
         ([pod("starts", phase="Pending")], "ml/starts"),
-        ([pod("ours", space=NAMESPACE)], ""),
+        ([pod("earlier", space=NAMESPACE)], f"{NAMESPACE}/earlier"),
     ],
 )
 def test_the_pods_that_hold_gpus_are_named(
@@ -601,7 +601,7 @@ def test_the_pods_that_hold_gpus_are_named(
     for each in pods:
         cluster.put_pod(each)
 
-    assert gpu_users(kube, "gpu-1", NAMESPACE) == words
+    assert gpu_users(kube, "gpu-1") == words
 
 
 def test_a_claim_is_a_gpu(cluster: KubernetesServer, kube: KubeClient) -> None:
@@ -609,7 +609,7 @@ def test_a_claim_is_a_gpu(cluster: KubernetesServer, kube: KubeClient) -> None:
     claimed["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
     cluster.put_pod(claimed)
 
-    assert gpu_users(kube, "gpu-1", NAMESPACE) == "ml/claimed"
+    assert gpu_users(kube, "gpu-1") == "ml/claimed"
 
 
 @pytest.mark.parametrize(
@@ -626,7 +626,7 @@ def test_an_answer_that_is_malformed_or_cut_off_does_not_pass_as_free(
     cluster.mishaps.add(Mishap(200, f'{{"kind":"PodList","metadata":{{}},"items":[{items}{end}', JSON))
 
     with pytest.raises(KubeBadAnswer):
-        gpu_users(kube, "gpu-1", NAMESPACE)
+        gpu_users(kube, "gpu-1")
 
 
 def test_pods_that_are_too_large_to_read_do_not_pass_as_none(
@@ -636,7 +636,7 @@ def test_pods_that_are_too_large_to_read_do_not_pass_as_none(
     cluster.put_pod(pod("large", space="ml") | {"data": "x" * 200_000})
 
     with pytest.raises(KubeBadAnswer, match="cannot list the pods of gpu-1"):
-        gpu_users(kube, "gpu-1", NAMESPACE)
+        gpu_users(kube, "gpu-1")
 
 
 def test_the_container_of_the_body_is_the_one_that_is_read() -> None:
