@@ -15,7 +15,7 @@ JOB = SeenJob("validation-a", "uid-job", "a", "gpu-1", "uid-node", NOW)
 POD = SeenPod("validation-a-x", "uid-pod", NOW, phase="Pending", node="gpu-1")
 OTHERS = "2 node(s) didn't satisfy plugin(s) [NodeAffinity]"
 GONE = "its pod is gone: another pod displaced it, somebody deleted it, or its node was deleted"
-NEVER = "preemption: not eligible due to preemptionPolicy=Never."
+NEVER = "no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never."
 
 
 def unplaced(reasons: str) -> SeenPod:

@@ -200,7 +200,9 @@ def test_the_scheduler_places_a_pod_or_says_why_not(
 ) -> None:
     name, message = place(wanted, nodes, ())
 
-    assert (name or message.split("available: ")[1].split(". preemption")[0]) == found
+    assert (
+        name or message.split("available: ")[1].split(". no new claims to deallocate, preemption: ")[0]
+    ) == found
 
 
 @pytest.mark.parametrize(
