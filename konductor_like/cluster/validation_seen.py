@@ -15,13 +15,14 @@ NODE_ANNOTATION = "trainy.konduktor.ai/node"
 NODE_UID_ANNOTATION = "trainy.konduktor.ai/node-uid"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 """The reason of a Job that took too long. Its pod is deleted, and the pod's log with it."""
-_IMAGE_REASONS = (
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "ErrImageNeverPull",
-    "InvalidImageName",
-    "ImageInspectError",
+_IMAGE_REASONS = ("ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
+_PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
+"""They alternate while an image does not come."""
+_AROUND_PULL = re.compile(
+    r"ErrImagePull: |rpc error: code = \w+ desc = "
+    r'|(?:Back-off pulling image|failed to pull and unpack image|failed to resolve reference) "[^"]*": '
 )
+"""What kubelet and containerd write before the cause."""
 _STARTING_REASONS = ("", "ContainerCreating", "PodInitializing")
 _ELSEWHERE = re.compile(
     r"\d+ node\(s\) didn't (satisfy plugin\(s\) \[NodeAffinity\]|match Pod's node affinity.*)"
@@ -168,6 +169,9 @@ def why_waiting(
         return _why_unscheduled(pod, users, taints)
     if pod.waiting in _STARTING_REASONS:
         return "its container is being created; the image may have to be pulled first"
+    if pod.waiting in _PULL_REASONS:
+        cause = excerpt(_AROUND_PULL.sub("", pod.waiting_message)) or "ErrImagePull"
+        return f"the image KONDUCTOR_VALIDATION_IMAGE does not come ({cause})"
     said = f"{pod.waiting}: {excerpt(pod.waiting_message)}" if pod.waiting_message else pod.waiting
     if pod.waiting in _IMAGE_REASONS:
         return f"the image KONDUCTOR_VALIDATION_IMAGE does not come ({said})"

@@ -402,7 +402,7 @@ def test_it_waits_for_its_image(cluster: KubernetesServer, client: ValidationCli
         client.log(pod_of(client), 10)
     cluster.jobs.waits.clear()
 
-    assert 'does not come (ImagePullBackOff: Back-off pulling image "dcgm:4")' in waiting
+    assert 'does not come (Back-off pulling image "dcgm:4")' in waiting
     assert why(client) == ""
 
 

@@ -438,6 +438,15 @@ def test_a_pod_that_a_taint_keeps_away_names_the_taints_of_the_node() -> None:
     assert "keeps its pod away (trainy.konduktor.ai/faulty, team)" in cluster.round().reports["a1"].why
 
 
+def test_a_pod_that_is_being_deleted_tells_nothing_new() -> None:
+    """A kubelet then says of a container without an image that it is being created."""
+    cluster = Cluster(replace(RUNNING, job_uid="job-a1", waits="the image does not come"))
+    cluster.add()
+    cluster.pods["a1"] = replace(POD, phase="Pending", waiting="ContainerCreating", deleting=True)
+
+    assert cluster.round().reports["a1"].why == "the image does not come"
+
+
 def test_a_deadline_names_the_last_reason_only_if_there_is_one() -> None:
     cluster = Cluster(replace(RUNNING, job_uid="job-a1"))
     cluster.add(failed=DEADLINE_EXCEEDED)

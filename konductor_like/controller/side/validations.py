@@ -217,6 +217,8 @@ class Validations(SideThread):
             return JobReport(job.uid, result=known)
         pod = self._ports.jobs.pod(job)
         if not job.finished:
+            if pod is not None and pod.deleting:  # a kubelet then tells no reason any more
+                return JobReport(job.uid, validation.waits)
             refusal = self._ports.jobs.refusal(job) if pod is None else ""
             is_held = pod is not None and not pod.node
             users = self._ports.users(state.name) if is_held else ""
