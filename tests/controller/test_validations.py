@@ -438,6 +438,25 @@ def test_a_pod_that_a_taint_keeps_away_names_the_taints_of_the_node() -> None:
     assert "keeps its pod away (trainy.konduktor.ai/faulty, team)" in cluster.round().reports["a1"].why
 
 
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_job_whose_node_is_gone_right_after_its_creation_is_deleted_in_the_next_round(
+    *, answered: bool
+) -> None:
+    cluster = Cluster()
+    cluster.round()
+    cluster.put(RUNNING)
+    if not answered:
+        cluster.errors["create"] = error()
+    cluster.round()
+    cluster.add()
+    cluster.nodes.clear()
+
+    cluster.round()
+
+    assert cluster.requests == ["jobs", "node", "delete"]
+    assert cluster.existing == {}
+
+
 def test_a_pod_that_is_being_deleted_tells_nothing_new() -> None:
     """A kubelet then says of a container without an image that it is being created."""
     cluster = Cluster(replace(RUNNING, job_uid="job-a1", waits="the image does not come"))

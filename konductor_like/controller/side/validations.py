@@ -103,7 +103,7 @@ class Validations(SideThread):
         self._seen: ValidationJobs | None = None
         self._looked_for_orphans = float("-inf")
         self._has_jobs = False
-        """Whether Jobs existed when they were last listed."""
+        """Whether Jobs existed when they were last listed, or one may have been created since."""
         self._logged = ""
 
     def seen(self) -> ValidationJobs | None:
@@ -199,6 +199,7 @@ class Validations(SideThread):
             validation.level,
             validation.expected_gpus,
         )
+        self._has_jobs = True  # also if the answer is lost, or the Node is gone in the next round
         try:
             job = self._ports.jobs.create(order, timeout_seconds)
         except (KubeInvalid, KubeConflict) as error:
