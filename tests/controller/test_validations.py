@@ -346,7 +346,7 @@ def test_an_end_without_a_result_is_unknown_and_says_why() -> None:
 
     late = ended(ENDED, failed=DEADLINE_EXCEEDED)
     assert "deadline" in late
-    assert "ImagePullBackOff" in late
+    assert late == "it did not end before its deadline; at last, ImagePullBackOff"
     assert "gone" in ended(None, **failed)
     assert "Evicted" in ended(replace(ENDED, reason="Evicted"), **failed)
     assert "another node" in ended(replace(ENDED, node="gpu-2"), complete=True)

@@ -238,8 +238,10 @@ class Validations(SideThread):
         """Return the result of a Job that has ended; None if its log has to be asked for again."""
         unknown = ValidationVerdict.UNKNOWN
         if job.failed == DEADLINE_EXCEEDED:
-            last = f" (at last: {validation.waits})" if validation.waits else ""
-            return ValidationResult(unknown, f"{why_waiting(pod, job)}{last}")
+            last = (
+                f"it did not end before its deadline; at last, {validation.waits}"  # a record cuts long words
+            )
+            return ValidationResult(unknown, last if validation.waits else why_waiting(pod, job))
         if pod is None:
             return ValidationResult(unknown, "its pod is gone: somebody deleted or displaced it")
         if pod.reason or pod.node != state.name:
