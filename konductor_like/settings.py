@@ -271,7 +271,7 @@ class Settings(BaseSettings):
     validation_level: int = Field(_POLICY.validation_level, ge=2, le=4)
     """Minimum level of `dcgmi diag` in a validation: 2 takes minutes, 3 half an hour, 4 up to two hours."""
     validation_namespace: str = "konductor-like-validation"
-    """Namespace of the validations' Jobs. Its pod logs are never read for faults."""
+    """Namespace of the validations' Jobs, and of nothing else. Its pod logs are never read for faults."""
     validation_tolerations: Annotated[tuple[str, ...], NoDecode] = ()
     """Keys of further taints that a validation's pod tolerates, separated by commas."""
     return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0, le=_MONTH_SECONDS)
@@ -428,8 +428,7 @@ class Settings(BaseSettings):
             raise ValueError("choose one of bearer token and basic authentication")
         if problem := refused_together(self.return_by, self.recovery, self.validation_image):
             raise ValueError(problem)
-        if self.validation_image and self.validation_namespace == self.namespace:
-            raise ValueError("KONDUCTOR_VALIDATION_NAMESPACE must not be the controller's own namespace")
+        self._check_validation_namespace(self.namespace)
         if self.job_events and not self.ask_for_pods:
             raise ValueError("KONDUCTOR_JOB_EVENTS needs KONDUCTOR_ASK_FOR_PODS=true, to know the jobs")
         if not any(matcher.op == "=" for matcher in parse_matchers(self.kernel_selector)):
@@ -447,6 +446,27 @@ class Settings(BaseSettings):
             raise ValueError("the Lease needs renew interval < renew deadline < duration")
         return self
 
+    def _check_validation_namespace(self, own: str) -> None:
+        refused = {
+            **dict.fromkeys(self.watched_namespaces, "in WATCHED_NAMESPACES: logs of tests are never read"),
+            **dict.fromkeys(self._reader_namespaces(), "the namespace of the kernel-log reader"),
+            own: "the controller's own namespace",
+        }
+        if self.validation_image and (why := refused.get(self.validation_namespace)):
+            raise ValueError(f"KONDUCTOR_VALIDATION_NAMESPACE must not be {why}")
+
+    def placed(self, namespace: str) -> Self:
+        """Return the settings of a controller there. Raises ValueError if its validations would run there."""
+        self._check_validation_namespace(namespace)
+        return self.model_copy(update={"namespace": namespace})
+
+    def _reader_namespaces(self) -> list[str]:
+        return [
+            matcher.value
+            for matcher in parse_matchers(self.kernel_selector)
+            if (matcher.name, matcher.op) == (self.namespace_label, "=")
+        ]
+
     def namespaces(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the watched names and patterns, and the excluded ones, which win.
 
@@ -460,13 +480,8 @@ class Settings(BaseSettings):
             excluded += (self.validation_namespace,)
         if not any(map(_WILDCARD.search, watched)):
             return watched, excluded
-        of_reader = [
-            matcher.value
-            for matcher in parse_matchers(self.kernel_selector)
-            if (matcher.name, matcher.op) == (self.namespace_label, "=")
-        ]
-        ours = (name for name in (NEVER_WATCHED, self.namespace, *of_reader) if name not in watched)
-        return watched, excluded + tuple(ours)
+        ours = (NEVER_WATCHED, self.namespace, *self._reader_namespaces())
+        return watched, excluded + tuple(name for name in ours if name not in watched)
 
     def policy(self) -> PolicyConfig:
         """Return the policy's settings: every setting that the policy has under the same name."""

@@ -223,6 +223,14 @@ def test_a_controller_does_not_start_with_a_refused_file(file: Path) -> None:
             {"validation_image": IMAGE, "validation_namespace": "gpu-ops", "namespace": "gpu-ops"},
             "must not be the controller's own namespace",
         ),
+        (
+            {"validation_image": IMAGE, "validation_namespace": "dmesg-logging"},
+            "must not be the namespace of the kernel-log reader",
+        ),
+        (
+            {"validation_image": IMAGE, "validation_namespace": "ml", "watched_namespaces": "default,ml"},
+            "must not be in WATCHED_NAMESPACES",
+        ),
         ({"validation_level": "1"}, "greater than or equal to 2"),
         ({"validation_level": "5"}, "less than or equal to 4"),
         ({"validation_namespace": "Tests"}, "is not a namespace name"),

@@ -81,19 +81,18 @@ def jobs_now(client: ReadOnlyKubeClient, node: str) -> tuple[str, ...]:
     return tuple(sorted(found.names))
 
 
-def gpu_users(client: ReadOnlyKubeClient, node: str, ignored: str = "") -> str:
+def gpu_users(client: ReadOnlyKubeClient, node: str) -> str:
     """Return the pods that hold GPUs of the node, in words; empty for none. Raises a KubeError.
 
-    A pod that has not started yet holds its GPUs, too. Pods of the namespace ``ignored`` do not count, which
-    is that of our validations. An answer that cannot be read to its end is an error: it must not pass as
-    none.
+    A pod that has not started yet holds its GPUs, too, and so does one that does not end, such as the pod of
+    an earlier validation. An answer that cannot be read to its end is an error: it must not pass as none.
     """
     found: list[str] = []
 
     def take(pod: Mapping[str, Any]) -> None:
         try:
             meta = pod["metadata"]
-            if _has_gpu(pod["spec"]) and meta["namespace"] != ignored:
+            if _has_gpu(pod["spec"]):
                 found.append(f"{meta['namespace']}/{meta['name']}")
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError("a pod in the list is malformed") from error

@@ -7,7 +7,7 @@ other pod can forge a verdict.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -25,8 +25,8 @@ from konductor_like.cluster.validation_seen import (
     seen_job,
     seen_pod,
 )
-from konductor_like.model.nodes import TAINT_KEY
-from konductor_like.model.text import excerpt
+from konductor_like.model.nodes import TAINT_KEY, Taint
+from konductor_like.model.text import excerpt, listed
 from konductor_like.model.validation import DEADLINES_SECONDS
 from konductor_like.settings import Settings
 
@@ -114,8 +114,11 @@ def _only(node: str) -> JsonObject:
 def _tolerations(settings: Settings) -> list[JsonObject]:
     """Return the tolerations of our taint and of the listed keys; a cordon is tolerated only if listed."""
     ours = {"key": TAINT_KEY, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
-    keys = dict.fromkeys((GPU_RESOURCE, *settings.validation_tolerations))
-    return [ours, *({"key": key, "operator": "Exists"} for key in keys)]
+    return [ours, *({"key": key, "operator": "Exists"} for key in _tolerated_keys(settings))]
+
+
+def _tolerated_keys(settings: Settings) -> Mapping[str, None]:
+    return dict.fromkeys((GPU_RESOURCE, *settings.validation_tolerations))
 
 
 def _container(order: Order, settings: Settings) -> JsonObject:
@@ -215,6 +218,19 @@ class ValidationClient:
         path = f"{pods_path(self._settings.validation_namespace, pod.name)}/log"
         params = {"container": CONTAINER, "limitBytes": str(limit_bytes)}
         return self._client.get_bytes(path, params, limit_bytes)
+
+    def untolerated(self, taints: Iterable[Taint]) -> str:
+        """Return the taints that keep a validation's pod away, in words: ``team=a:NoSchedule``.
+
+        The scheduler of Kubernetes 1.36 says that there is one, and not which.
+        """
+        tolerated = _tolerated_keys(self._settings)
+        away = [
+            f"{each.key}={each.value}:{each.effect}" if each.value else f"{each.key}:{each.effect}"
+            for each in taints
+            if not each.ours and each.effect != "PreferNoSchedule" and each.key not in tolerated
+        ]
+        return listed(away, 3)
 
     def refusal(self, job: SeenJob) -> str:
         """Return why the API server refuses the Job's pod, in its words; empty if it does not say.

@@ -15,13 +15,14 @@ NODE_ANNOTATION = "trainy.konduktor.ai/node"
 NODE_UID_ANNOTATION = "trainy.konduktor.ai/node-uid"
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 """The reason of a Job that took too long. Its pod is deleted, and the pod's log with it."""
-_IMAGE_REASONS = (
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "ErrImageNeverPull",
-    "InvalidImageName",
-    "ImageInspectError",
+_IMAGE_REASONS = ("ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
+_PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
+"""They alternate while an image does not come."""
+_AROUND_PULL = re.compile(
+    r"ErrImagePull: |rpc error: code = \w+ desc = "
+    r'|(?:Back-off pulling image|failed to pull and unpack image|failed to resolve reference) "[^"]*": '
 )
+"""What kubelet and containerd write before the cause."""
 _STARTING_REASONS = ("", "ContainerCreating", "PodInitializing")
 _ELSEWHERE = re.compile(
     r"\d+ node\(s\) didn't (satisfy plugin\(s\) \[NodeAffinity\]|match Pod's node affinity.*)"
@@ -148,10 +149,13 @@ def _created(meta: JsonObject) -> datetime:
         return moment_of(0)
 
 
-def why_waiting(pod: SeenPod | None, job: SeenJob, *, refusal: str = "", users: str = "") -> str:
+def why_waiting(
+    pod: SeenPod | None, job: SeenJob, *, refusal: str = "", users: str = "", taints: str = ""
+) -> str:
     """Return why a Job's program does not run, or was lost, in words; empty if it runs or has ended itself.
 
-    ``refusal`` is why the API server refuses the pod, ``users`` the pods that use the node's GPUs.
+    ``refusal`` is why the API server refuses the pod, ``users`` the pods that use the node's GPUs, ``taints``
+    the taints of the node that the pod does not tolerate.
     """
     if job.failed == DEADLINE_EXCEEDED:
         return "it did not end before its deadline, which counts the waits for the GPUs and for the image"
@@ -162,9 +166,12 @@ def why_waiting(pod: SeenPod | None, job: SeenJob, *, refusal: str = "", users: 
     if pod.phase != "Pending":
         return ""
     if not pod.node:
-        return _why_unscheduled(pod, users)
+        return _why_unscheduled(pod, users, taints)
     if pod.waiting in _STARTING_REASONS:
         return "its container is being created; the image may have to be pulled first"
+    if pod.waiting in _PULL_REASONS:
+        cause = excerpt(_AROUND_PULL.sub("", pod.waiting_message)) or "ErrImagePull"
+        return f"the image KONDUCTOR_VALIDATION_IMAGE does not come ({cause})"
     said = f"{pod.waiting}: {excerpt(pod.waiting_message)}" if pod.waiting_message else pod.waiting
     if pod.waiting in _IMAGE_REASONS:
         return f"the image KONDUCTOR_VALIDATION_IMAGE does not come ({said})"
@@ -188,7 +195,7 @@ def _why_refused(pod: SeenPod) -> str:
     return f"the node's kubelet refused or ended its pod ({said})"
 
 
-def _why_unscheduled(pod: SeenPod, users: str) -> str:
+def _why_unscheduled(pod: SeenPod, users: str, taints: str) -> str:
     if pod.waiting != "Unschedulable":
         return f"it waits for the scheduler ({pod.waiting})" if pod.waiting else "it waits for the scheduler"
     said = _about_the_node(pod.waiting_message)
@@ -199,8 +206,8 @@ def _why_unscheduled(pod: SeenPod, users: str) -> str:
         return f"other pods hold GPUs of the node{held}, or the node offers fewer GPUs than before"
     if "untolerated taint" in said:
         return (
-            f"another taint keeps its pod away ({said}); KONDUCTOR_VALIDATION_TOLERATIONS lists keys that it "
-            "tolerates"
+            f"another taint keeps its pod away ({taints or said}); KONDUCTOR_VALIDATION_TOLERATIONS lists "
+            "keys that it tolerates"
         )
     if "unschedulable" in said:
         return "the node is cordoned, which is somebody's claim: kubectl uncordon it"

@@ -131,7 +131,7 @@ def open_controller(
         store = NodeStore(
             client, decode, slices=slices, between=lambda: note_rights(attempts, client, needed)
         )
-        settings = settings.model_copy(update={"namespace": namespace})  # no pattern selects our own pod
+        settings = settings.placed(namespace)  # no pattern selects our own pod
         if isinstance(client, KubeClient):
             cluster = _real_cluster_ports(
                 settings, client, namespace, store, decode, active_rules, switches, stop, metrics
@@ -287,7 +287,7 @@ def _validation_ports(
     return ValidationPorts(
         jobs=ValidationClient(client, settings, namespace),
         node=node,
-        users=lambda name: gpu_users(client, name, settings.validation_namespace),
+        users=lambda name: gpu_users(client, name),
         deadline=lease,
         command=bool(settings.validation_command),
     )

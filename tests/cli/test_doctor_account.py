@@ -19,7 +19,9 @@ from tests.cli.doctor_damages import (
     NOBODY_ACTS,
     POLICY,
     THIRD,
+    VALIDATION_POLICY,
     Damage,
+    account_without,
     both,
     change,
     deny_cordons,
@@ -201,6 +203,40 @@ def test_the_policy_of_validations_is_tried_in_the_namespace_of_their_jobs(
     assert (links["admission policy"].state, links["account"].state) == (State.OK, State.OK), links
     said = seen(found.acting).refusals["konductor-like-validation"]
     assert "ValidatingAdmissionPolicy 'konductor-like-validation'" in said
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        (remove(VALIDATION_POLICY), "admission policy"),
+        (account_without(("create", "jobs")), "account"),
+        (account_without(("create", "jobs"), ("get", "pods/log")), "account"),
+    ],
+)
+def test_what_only_validations_lack_is_in_their_manifest(
+    damage: Damage, name: str, facts: Callable[[Site], Facts]
+) -> None:
+    site = Site()
+    validations()(site)
+    damage(site)
+
+    do = by_name(checkup(facts(site)))[name].do
+
+    assert do == "kubectl apply -f manifests/validation.yaml (with the chart: validation.enabled: true)"
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [(remove(POLICY), "admission policy"), (account_without(("patch", "nodes")), "account")],
+)
+def test_what_the_controller_lacks_is_in_its_own_manifest(
+    damage: Damage, name: str, facts: Callable[[Site], Facts]
+) -> None:
+    site = Site()
+    validations()(site)
+    damage(site)
+
+    assert "kubectl apply -k ." in by_name(checkup(facts(site)))[name].do
 
 
 def test_a_condition_that_the_policy_does_not_list_is_broken(facts: Callable[[Site], Facts]) -> None:

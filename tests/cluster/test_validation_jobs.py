@@ -19,6 +19,7 @@ from konductor_like.cluster.api.errors import (
     KubeNotFound,
     KubeTimeout,
 )
+from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.pods import gpu_users
 from konductor_like.cluster.validation_jobs import (
     CONTAINER,
@@ -30,6 +31,7 @@ from konductor_like.cluster.validation_jobs import (
     script,
 )
 from konductor_like.cluster.validation_seen import SeenJob, SeenPod, why_waiting
+from konductor_like.model.nodes import Taint
 from konductor_like.sandbox.fault_injection import Mishap
 from konductor_like.sandbox.http import JSON
 from konductor_like.sandbox.kubernetes import KubernetesServer
@@ -330,7 +332,7 @@ def test_it_waits_for_the_gpus_that_another_pod_holds(
 ) -> None:
     cluster.put_pod(pod("slurmd-0", space="slurm"))
     client.create(order(cluster))
-    waiting = why(client, users=gpu_users(kube, "gpu-1", NAMESPACE))
+    waiting = why(client, users=gpu_users(kube, "gpu-1"))
     cluster.delete_pod("slurm", "slurmd-0")
 
     assert "other pods hold GPUs of the node: slurm/slurmd-0," in waiting
@@ -341,7 +343,10 @@ def test_it_waits_for_the_gpus_that_another_pod_holds(
     ("change", "words"),
     [
         ({"unschedulable": True}, "the node is cordoned"),
-        ({"taints": [TAINT, {"key": "team", "value": "a", "effect": "NoSchedule"}]}, "another taint"),
+        (
+            {"taints": [TAINT, {"key": "team", "value": "a", "effect": "NoSchedule"}]},
+            "another taint keeps its pod away (team=a:NoSchedule); KONDUCTOR_VALIDATION_TOLERATIONS",
+        ),
     ],
 )
 def test_it_waits_while_the_scheduler_keeps_it_away(
@@ -349,8 +354,24 @@ def test_it_waits_while_the_scheduler_keeps_it_away(
 ) -> None:
     cluster.edit_node("gpu-1", lambda node: node["spec"].update(change))
     client.create(order(cluster))
+    taints = node_decoder()(cluster.node("gpu-1")).taints
 
-    assert words in why(client)
+    assert words in why(client, taints=client.untolerated(taints))
+
+
+def test_only_the_taints_that_keep_the_pod_away_are_named(kube: KubeClient) -> None:
+    settings = Settings(validation_image="dcgm:4", validation_tolerations=("pool",))
+    client = ValidationClient(kube, settings, "gpu-ops")
+    taints = [
+        Taint(TAINT["key"], TAINT["value"], TAINT["effect"]),
+        Taint("nvidia.com/gpu", "present", "NoSchedule"),
+        Taint("pool", "a", "NoExecute"),
+        Taint("busy", None, "PreferNoSchedule"),
+        Taint("team", "a", "NoSchedule"),
+        Taint("node.kubernetes.io/not-ready", None, "NoExecute"),
+    ]
+
+    assert client.untolerated(taints) == "team=a:NoSchedule, node.kubernetes.io/not-ready:NoExecute"
 
 
 def test_a_listed_taint_is_tolerated(cluster: KubernetesServer, kube: KubeClient) -> None:
@@ -381,7 +402,7 @@ def test_it_waits_for_its_image(cluster: KubernetesServer, client: ValidationCli
         client.log(pod_of(client), 10)
     cluster.jobs.waits.clear()
 
-    assert 'does not come (ImagePullBackOff: Back-off pulling image "dcgm:4")' in waiting
+    assert 'does not come (Back-off pulling image "dcgm:4")' in waiting
     assert why(client) == ""
 
 
@@ -571,7 +592,7 @@ def test_what_the_server_does_not_do_is_an_error(cluster: KubernetesServer, clie
         ([pod("a", node="gpu-2")], ""),
         ([pod("done", phase="Succeeded"), pod("dead", phase="Failed")], ""),
         ([pod("starts", phase="Pending")], "ml/starts"),
-        ([pod("ours", space=NAMESPACE)], ""),
+        ([pod("earlier", space=NAMESPACE)], f"{NAMESPACE}/earlier"),
     ],
 )
 def test_the_pods_that_hold_gpus_are_named(
@@ -580,7 +601,7 @@ def test_the_pods_that_hold_gpus_are_named(
     for each in pods:
         cluster.put_pod(each)
 
-    assert gpu_users(kube, "gpu-1", NAMESPACE) == words
+    assert gpu_users(kube, "gpu-1") == words
 
 
 def test_a_claim_is_a_gpu(cluster: KubernetesServer, kube: KubeClient) -> None:
@@ -588,7 +609,7 @@ def test_a_claim_is_a_gpu(cluster: KubernetesServer, kube: KubeClient) -> None:
     claimed["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
     cluster.put_pod(claimed)
 
-    assert gpu_users(kube, "gpu-1", NAMESPACE) == "ml/claimed"
+    assert gpu_users(kube, "gpu-1") == "ml/claimed"
 
 
 @pytest.mark.parametrize(
@@ -605,7 +626,7 @@ def test_an_answer_that_is_malformed_or_cut_off_does_not_pass_as_free(
     cluster.mishaps.add(Mishap(200, f'{{"kind":"PodList","metadata":{{}},"items":[{items}{end}', JSON))
 
     with pytest.raises(KubeBadAnswer):
-        gpu_users(kube, "gpu-1", NAMESPACE)
+        gpu_users(kube, "gpu-1")
 
 
 def test_pods_that_are_too_large_to_read_do_not_pass_as_none(
@@ -615,7 +636,7 @@ def test_pods_that_are_too_large_to_read_do_not_pass_as_none(
     cluster.put_pod(pod("large", space="ml") | {"data": "x" * 200_000})
 
     with pytest.raises(KubeBadAnswer, match="cannot list the pods of gpu-1"):
-        gpu_users(kube, "gpu-1", NAMESPACE)
+        gpu_users(kube, "gpu-1")
 
 
 def test_the_container_of_the_body_is_the_one_that_is_read() -> None:

@@ -15,7 +15,11 @@ JOB = SeenJob("validation-a", "uid-job", "a", "gpu-1", "uid-node", NOW)
 POD = SeenPod("validation-a-x", "uid-pod", NOW, phase="Pending", node="gpu-1")
 OTHERS = "2 node(s) didn't satisfy plugin(s) [NodeAffinity]"
 GONE = "its pod is gone: another pod displaced it, somebody deleted it, or its node was deleted"
-NEVER = "preemption: not eligible due to preemptionPolicy=Never."
+PULL = (
+    'failed to pull and unpack image "example.com/dcgm:9": '
+    'failed to resolve reference "example.com/dcgm:9": example.com/dcgm:9: not found'
+)
+NEVER = "no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never."
 
 
 def unplaced(reasons: str) -> SeenPod:
@@ -71,10 +75,7 @@ def refused(reason: str, message: str = "") -> SeenPod:
         ),
         (
             held("ImagePullBackOff", 'Back-off pulling image "dcgm:9"'),
-            (
-                "the image KONDUCTOR_VALIDATION_IMAGE does not come "
-                '(ImagePullBackOff: Back-off pulling image "dcgm:9")'
-            ),
+            'the image KONDUCTOR_VALIDATION_IMAGE does not come (Back-off pulling image "dcgm:9")',
         ),
         (held("ErrImagePull"), "the image KONDUCTOR_VALIDATION_IMAGE does not come (ErrImagePull)"),
         (
@@ -96,6 +97,23 @@ def refused(reason: str, message: str = "") -> SeenPod:
 )
 def test_each_reason_has_words(pod: SeenPod | None, words: str) -> None:
     assert why_waiting(pod, JOB) == words
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("ErrImagePull", PULL),
+        ("ErrImagePull", f"rpc error: code = NotFound desc = {PULL}"),
+        ("ImagePullBackOff", f'Back-off pulling image "example.com/dcgm:9": ErrImagePull: {PULL}'),
+    ],
+)
+def test_an_image_that_does_not_come_has_the_same_words_in_each_try_and_they_name_the_cause(
+    reason: str, message: str
+) -> None:
+    """Each change of the words is a write of the Node."""
+    assert why_waiting(held(reason, message), JOB) == (
+        "the image KONDUCTOR_VALIDATION_IMAGE does not come (example.com/dcgm:9: not found)"
+    )
 
 
 def test_the_words_name_the_pods_that_hold_the_gpus() -> None:

@@ -51,10 +51,10 @@ def test_the_pods_of_a_job_carry_its_name_and_its_uid(target: Target, made: Answ
     assert spec["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
 
 
-def test_a_job_requests_the_gpus_that_limit_it(made: Answer) -> None:
+def test_only_the_pod_of_a_job_gets_the_request_that_its_limit_implies(made: Answer) -> None:
     [container] = made.body["spec"]["template"]["spec"]["containers"]
 
-    assert container["resources"]["requests"] == container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "8"}}
 
 
 def test_a_job_that_exists_cannot_be_created(target: Target, made: Answer) -> None:

@@ -61,7 +61,9 @@ def namespace(target: Target) -> str:
 
 def create(target: Target, namespace: str, change: Callable[[dict[str, Any]], object]) -> Answer:
     """Create the controller's Job with a change of its pod, in the name of the controller's account."""
-    settings = Settings(validation_image="none.example/none", validation_namespace=namespace)
+    settings = Settings(
+        validation_image="none.example/none", validation_namespace=namespace, watched_namespaces=()
+    )
     body = job_body(Order("k7f3q2ab", "gpu-1", "uid", 3, 8), settings, "konductor-like")
     change(body["spec"]["template"]["spec"])
     path = jobs_path(namespace)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -37,6 +37,7 @@ from konductor_like.model import (
     ValidationStage,
     ValidationVerdict,
 )
+from konductor_like.model.nodes import Taint
 from tests.policy.scenes import at
 from tests.policy.test_guards import STATE
 
@@ -145,6 +146,9 @@ class Cluster:
     def refusal(self, _job: SeenJob) -> str:
         self._asked("refusal")
         return "exceeded quota"
+
+    def untolerated(self, taints: Iterable[Taint]) -> str:
+        return ", ".join(each.key for each in taints)
 
     def shown(self, metric: str) -> float | None:
         """Return a metric, given with its labels."""
@@ -342,7 +346,7 @@ def test_an_end_without_a_result_is_unknown_and_says_why() -> None:
 
     late = ended(ENDED, failed=DEADLINE_EXCEEDED)
     assert "deadline" in late
-    assert "ImagePullBackOff" in late
+    assert late == "it did not end before its deadline; at last, ImagePullBackOff"
     assert "gone" in ended(None, **failed)
     assert "Evicted" in ended(replace(ENDED, reason="Evicted"), **failed)
     assert "another node" in ended(replace(ENDED, node="gpu-2"), complete=True)
@@ -422,6 +426,44 @@ def test_why_a_pod_does_not_run_is_asked_only_as_far_as_it_is_not_known() -> Non
     )
     assert "train/llm-7" in cluster.round().reports["a1"].why
     assert cluster.requests == ["jobs", "pod", "users"]
+
+
+def test_a_pod_that_a_taint_keeps_away_names_the_taints_of_the_node() -> None:
+    taints = (*STATE.taints, Taint("team", "a", "NoSchedule"))
+    cluster = Cluster(replace(RUNNING, job_uid="job-a1"), taints=taints)
+    cluster.add()
+    message = "0/5 nodes are available: 1 node(s) had untolerated taint(s)."
+    cluster.pods["a1"] = replace(HELD, waiting_message=message)
+
+    assert "keeps its pod away (trainy.konduktor.ai/faulty, team)" in cluster.round().reports["a1"].why
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_job_whose_node_is_gone_right_after_its_creation_is_deleted_in_the_next_round(
+    *, answered: bool
+) -> None:
+    cluster = Cluster()
+    cluster.round()
+    cluster.put(RUNNING)
+    if not answered:
+        cluster.errors["create"] = error()
+    cluster.round()
+    cluster.add()
+    cluster.nodes.clear()
+
+    cluster.round()
+
+    assert cluster.requests == ["jobs", "node", "delete"]
+    assert cluster.existing == {}
+
+
+def test_a_pod_that_is_being_deleted_tells_nothing_new() -> None:
+    """A kubelet then says of a container without an image that it is being created."""
+    cluster = Cluster(replace(RUNNING, job_uid="job-a1", waits="the image does not come"))
+    cluster.add()
+    cluster.pods["a1"] = replace(POD, phase="Pending", waiting="ContainerCreating", deleting=True)
+
+    assert cluster.round().reports["a1"].why == "the image does not come"
 
 
 def test_a_deadline_names_the_last_reason_only_if_there_is_one() -> None:

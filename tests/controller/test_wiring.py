@@ -171,6 +171,22 @@ def test_no_pattern_selects_the_namespace_in_which_the_controller_runs(
     assert 'k8s_namespace_name!~"kube-system|kl-system|dmesg-logging"' in reader._query.text
 
 
+def test_no_validation_runs_in_the_namespace_of_the_controllers_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig = str(KubernetesServer().kubeconfig(tmp_path / "config"))
+    monkeypatch.setattr(ReadOnlyKubeClient, "in_cluster", property(lambda _: True))
+    monkeypatch.setattr(ReadOnlyKubeClient, "namespace", property(lambda _: "gpu-ops"))
+    settings, options = (
+        Settings(validation_image="dcgm:4", validation_namespace="gpu-ops"),
+        Options(kubeconfig=kubeconfig),
+    )
+    opened = open_controller(settings, options, Metrics(), threading.Event())
+
+    with pytest.raises(ValueError, match="must not be the controller's own namespace"), opened:
+        pass
+
+
 @pytest.mark.parametrize(("wanted", "dry_run"), [(True, False), (False, False), (True, True)])
 def test_only_a_real_run_that_is_asked_to_sends_events_to_jobs(
     wanted: bool, dry_run: bool, tmp_path: Path

@@ -72,7 +72,10 @@ ON_TWO = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [
 BY_LABEL = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
 CASES: dict[str, tuple[Callable[[Pod], object], str]] = {
     "two containers": (add_container, "one container"),
-    "an init container": (lambda pod: pod.update(initContainers=pod["containers"]), "one container"),
+    "an init container": (
+        lambda pod: pod.update(initContainers=[{"name": "b", "image": "b"}]),
+        "one container",
+    ),
     "hostPID": (lambda pod: pod.update(hostPID=True), "namespace of the host"),
     "hostIPC": (lambda pod: pod.update(hostIPC=True), "namespace of the host"),
     "hostNetwork": (lambda pod: pod.update(hostNetwork=True), "namespace of the host"),
@@ -110,9 +113,10 @@ def test_a_job_that_could_do_more_is_refused(change: Callable[[Pod], object], sa
     assert refusal(body, user="system:serviceaccount:kube-system:job-controller") == ""
 
 
-def test_a_job_of_several_pods_is_refused() -> None:
+@pytest.mark.parametrize("field", ["parallelism", "completions"])
+def test_a_job_of_several_pods_is_refused(field: str) -> None:
     body = job()
-    body["spec"]["parallelism"] = 2
+    body["spec"][field] = 2
 
     assert "one pod" in refusal(body)
 

@@ -16,7 +16,7 @@ from konductor_like.sandbox.kubernetes.fleet import make_node
 from konductor_like.sandbox.kubernetes.jobs import MESSAGE_BYTES, Ended
 from konductor_like.sandbox.kubernetes.scheduling import place, refusal
 from tests.contract.kubernetes_target import Answer, Target
-from tests.contract.test_kubernetes_jobs import JOBS, job, on_nodes
+from tests.contract.test_kubernetes_jobs import JOBS, PODS, job, on_nodes
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 OTHERS = "2 node(s) didn't satisfy plugin(s) [NodeAffinity]"
@@ -74,6 +74,15 @@ def test_a_job_is_active_until_its_program_ends(server: KubernetesServer, client
         ("Complete", "True", "CompletionsReached"),
     ]
     assert status(client)["succeeded"] == 1
+
+
+def test_a_pod_requests_the_gpus_that_limit_it_and_its_job_does_not(client: Target) -> None:
+    made, gpus = create(client), {"nvidia.com/gpu": "8"}
+    [pod] = client.get(PODS).body["items"]
+    job = client.get(f"{JOBS}/{made.meta['name']}").body["spec"]["template"]
+
+    assert pod["spec"]["containers"][0]["resources"] == {"limits": gpus, "requests": gpus}
+    assert job["spec"]["containers"][0]["resources"] == {"limits": gpus}
 
 
 def test_a_failed_pod_fails_the_job_and_stays(server: KubernetesServer, client: Target) -> None:
@@ -191,7 +200,9 @@ def test_the_scheduler_places_a_pod_or_says_why_not(
 ) -> None:
     name, message = place(wanted, nodes, ())
 
-    assert (name or message.split("available: ")[1].split(". preemption")[0]) == found
+    assert (
+        name or message.split("available: ")[1].split(". no new claims to deallocate, preemption: ")[0]
+    ) == found
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from konductor_like.cli.columns import age_of, count
 from konductor_like.cli.doctor.facts import Facts
 from konductor_like.cli.doctor.link import (
     APPLY,
+    APPLY_VALIDATION,
     Link,
     Unseen,
     after,
@@ -133,11 +134,12 @@ def account(facts: Facts) -> Link:
     by_us = None if isinstance(acting, Unseen) or is_outside(facts) else acting
     missing = by_us.missing if by_us else rights.error
     if by_us and by_us.lacks:
-        apply = "kubectl apply -f manifests/validation.yaml (with the chart: validation.enabled: true)"
-        return broken(f"validations cannot run: {by_us.lacks}", apply)
+        return broken(f"validations cannot run: {by_us.lacks}", APPLY_VALIDATION)
     if missing:
         who = "the controller" if is_outside(facts) else account_of(lease.namespace)
-        return broken(f"{who} may not: {missing}", may)
+        tests = f" in namespace {lease.settings.validation_namespace}" if lease.settings else "?"
+        of_tests = all(each.endswith(tests) for each in missing.split(", "))
+        return broken(f"{who} may not: {missing}", APPLY_VALIDATION if of_tests else may)
     checked = rights.ok or rights.since
     if nodes.ok is None or checked is None or (now - checked).total_seconds() > RIGHTS_SECONDS:
         raise not_yet("the controller has not published whether it follows the Nodes and has its rights")

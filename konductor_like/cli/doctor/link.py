@@ -14,6 +14,7 @@ T = TypeVar("T")
 _INSTALL = "helm upgrade --install konductor-like charts/konductor-like -n konductor-like -f mine.yaml"
 APPLY = f"{_INSTALL} (or kubectl apply -k .)"
 """A bare `kubectl apply -f` would undo the image and the settings of a chart or a kustomization."""
+APPLY_VALIDATION = "kubectl apply -f manifests/validation.yaml (with the chart: validation.enabled: true)"
 AGAIN = "run `konductor-like doctor` again in two minutes"
 NAMES_SHOWN = 5
 

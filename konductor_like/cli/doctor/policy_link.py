@@ -8,8 +8,19 @@ from typing import Any
 from konductor_like.cli.doctor.acting import Acting
 from konductor_like.cli.doctor.controller_links import is_outside
 from konductor_like.cli.doctor.facts import Facts
-from konductor_like.cli.doctor.link import APPLY, Link, State, Unseen, broken, known, ok, seen, warn
-from konductor_like.cluster.preflight import account_of, admission_objects
+from konductor_like.cli.doctor.link import (
+    APPLY,
+    APPLY_VALIDATION,
+    Link,
+    State,
+    Unseen,
+    broken,
+    known,
+    ok,
+    seen,
+    warn,
+)
+from konductor_like.cluster.preflight import VALIDATION_POLICY, account_of, admission_objects
 from konductor_like.model import NEEDS_LABEL
 
 _OURS = "ours"
@@ -31,26 +42,27 @@ def policy(facts: Facts) -> Link:
 
 
 def _checked(name: str, facts: Facts) -> Link:
+    apply = APPLY_VALIDATION if name == VALIDATION_POLICY else APPLY
     found, binding = ({**each.get("spec", {})} for each in seen(facts.policies)[name])
     lease = known(facts.controller, None)
     namespace = lease.namespace if lease else "konductor-like"
     settings = lease.settings if lease else None
     wanted, wanted_binding = (each["spec"] for each in admission_objects(namespace, settings)[name])
     if not found:
-        return broken(f"there is no ValidatingAdmissionPolicy {name}", APPLY)
+        return broken(f"there is no ValidatingAdmissionPolicy {name}", apply)
     if not binding:
-        return broken(f"the policy has no binding {name}, so nothing applies it", APPLY)
+        return broken(f"the policy has no binding {name}, so nothing applies it", apply)
     actions = [str(each) for each in binding.get("validationActions") or ()]
     if "Deny" not in actions:
         acts = ", ".join(actions) or "empty"
-        return broken(f"the policy's binding does not deny: validationActions is {acts}", APPLY)
+        return broken(f"the policy's binding does not deny: validationActions is {acts}", apply)
     for each in (binding, wanted_binding):
         each.pop("validationActions")  # "Audit" or "Warn" beside "Deny" changes nothing
     if unlike := _unlike(binding, wanted_binding):
-        return broken(f"the binding {name} differs from the manifest in {', '.join(unlike)}", APPLY)
+        return broken(f"the binding {name} differs from the manifest in {', '.join(unlike)}", apply)
     if unlike := [each for each in _unlike(found, wanted) if each not in _RULES]:
         account = f" for {account_of(namespace)}" if "matchConditions" in unlike else ""
-        return broken(f"the policy {name} differs from the manifest{account} in {', '.join(unlike)}", APPLY)
+        return broken(f"the policy {name} differs from the manifest{account} in {', '.join(unlike)}", apply)
     if isinstance(facts.acting, Acting) and facts.acting.node and (link := _tried(name, facts.acting)):
         return link
     return _rules(name, found, wanted, facts)
@@ -58,13 +70,14 @@ def _checked(name: str, facts: Facts) -> Link:
 
 def _tried(name: str, acting: Acting) -> Link | None:
     """Return what a dry run in the account's name found; None if the policy did what it must."""
+    apply = APPLY_VALIDATION if name == VALIDATION_POLICY else APPLY
     refusal, tried = acting.refusals.get(name), f"a dry run as {acting.account} on {acting.node}"
     if refusal == "":
-        return broken(f"the policy {name} does not apply to the account: {tried} was admitted", APPLY)
+        return broken(f"the policy {name} does not apply to the account: {tried} was admitted", apply)
     if name == "konductor-like" and acting.own_refusal:
-        return broken(f"the API server refuses the controller's own taint: {acting.own_refusal}", APPLY)
+        return broken(f"the API server refuses the controller's own taint: {acting.own_refusal}", apply)
     if refusal is not None and f"ValidatingAdmissionPolicy '{name}'" not in refusal:
-        return Link(State.UNKNOWN, f"something else than the policy {name} refused {tried}: {refusal}", APPLY)
+        return Link(State.UNKNOWN, f"something else than the policy {name} refused {tried}: {refusal}", apply)
     return None
 
 

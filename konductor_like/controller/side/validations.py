@@ -103,7 +103,7 @@ class Validations(SideThread):
         self._seen: ValidationJobs | None = None
         self._looked_for_orphans = float("-inf")
         self._has_jobs = False
-        """Whether Jobs existed when they were last listed."""
+        """Whether Jobs existed when they were last listed, or one may have been created since."""
         self._logged = ""
 
     def seen(self) -> ValidationJobs | None:
@@ -199,6 +199,7 @@ class Validations(SideThread):
             validation.level,
             validation.expected_gpus,
         )
+        self._has_jobs = True  # also if the answer is lost, or the Node is gone in the next round
         try:
             job = self._ports.jobs.create(order, timeout_seconds)
         except (KubeInvalid, KubeConflict) as error:
@@ -217,10 +218,13 @@ class Validations(SideThread):
             return JobReport(job.uid, result=known)
         pod = self._ports.jobs.pod(job)
         if not job.finished:
+            if pod is not None and pod.deleting:  # a kubelet then tells no reason any more
+                return JobReport(job.uid, validation.waits)
             refusal = self._ports.jobs.refusal(job) if pod is None else ""
             is_held = pod is not None and not pod.node
             users = self._ports.users(state.name) if is_held else ""
-            return JobReport(job.uid, why_waiting(pod, job, refusal=refusal, users=users))
+            taints = self._ports.jobs.untolerated(state.taints)
+            return JobReport(job.uid, why_waiting(pod, job, refusal=refusal, users=users, taints=taints))
         result = self._result(job, pod, state, validation)
         if result is None:
             return JobReport(job.uid, "its log could not be read yet")
@@ -234,8 +238,10 @@ class Validations(SideThread):
         """Return the result of a Job that has ended; None if its log has to be asked for again."""
         unknown = ValidationVerdict.UNKNOWN
         if job.failed == DEADLINE_EXCEEDED:
-            last = f" (at last: {validation.waits})" if validation.waits else ""
-            return ValidationResult(unknown, f"{why_waiting(pod, job)}{last}")
+            last = (
+                f"it did not end before its deadline; at last, {validation.waits}"  # a record cuts long words
+            )
+            return ValidationResult(unknown, last if validation.waits else why_waiting(pod, job))
         if pod is None:
             return ValidationResult(unknown, "its pod is gone: somebody deleted or displaced it")
         if pod.reason or pod.node != state.name:

@@ -45,9 +45,6 @@ def complete(job: dict[str, Any]) -> None:
         container.setdefault("terminationMessagePolicy", "File")
         container.setdefault("imagePullPolicy", "IfNotPresent")
         container.setdefault("resources", {})
-        limits = container["resources"].get("limits", {})
-        if limits:
-            container["resources"]["requests"] = {**limits, **container["resources"].get("requests", {})}
 
 
 def problems(job: Mapping[str, Any]) -> Iterator[Cause]:

@@ -179,7 +179,10 @@ class Jobs:
                 "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
                 "finalizers": ["batch.kubernetes.io/job-tracking"],
             },
-            "spec": {**template["spec"]},
+            "spec": {
+                **template["spec"],
+                "containers": [_with_requests(each) for each in template["spec"]["containers"]],
+            },
             "status": {"phase": "Pending", "qosClass": "BestEffort"},
         }
         namespace = self._store.get("namespaces", Key("", meta["namespace"]))
@@ -322,6 +325,14 @@ def _over(pod: Mapping[str, Any]) -> bool:
 
 def _lost(pod: Mapping[str, Any]) -> bool:
     return any(each.get("reason") == "DeletionByPodGC" for each in pod["status"].get("conditions", ()))
+
+
+def _with_requests(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a container that requests what limits it: a default of pods, and not of a Job's template."""
+    resources = container.get("resources", {})
+    limits = resources.get("limits", {})
+    requests = {**limits, **resources.get("requests", {})}
+    return {**container, "resources": {**resources, "requests": requests} if requests else resources}
 
 
 def _started(pod: Mapping[str, Any]) -> Started:

@@ -159,7 +159,7 @@ def place(pod: Item, nodes: Sequence[Item], pods: Iterable[Item]) -> tuple[str, 
     helps = "not eligible due to preemptionPolicy=Never."
     if pod["spec"].get("preemptionPolicy") != "Never":
         helps = f"0/{len(nodes)} nodes are available: {len(nodes)} Preemption is not helpful for scheduling."
-    return "", f"{message} preemption: {helps}" if nodes else message
+    return "", f"{message} no new claims to deallocate, preemption: {helps}" if nodes else message
 
 
 def _unfit(pod: Item, node: Item, pods: Iterable[Item]) -> str:
