@@ -16,6 +16,7 @@ import typer
 from konductor_like.build import this_program
 from konductor_like.cli import check_config, controls, demo, rules, run, scan
 from konductor_like.cli.backtest.command import backtest
+from konductor_like.cli.case.command import case
 from konductor_like.cli.chain_test import command as chain_test
 from konductor_like.cli.doctor import command as doctor
 from konductor_like.cli.errors import print_error, print_usage_error
@@ -95,6 +96,7 @@ def build() -> typer.Typer:
     brake.command("reset", cls=Command)(controls.brake_reset)
     app.command("scan", cls=Command)(scan.scan)
     app.command("history", cls=Command)(history)
+    app.command("case", cls=Command)(case)
     app.command("backtest", cls=Command)(backtest)
     app.command("explain", cls=Command)(explain.explain)
     catalogue = _group(app, "rules", "List the rules, show one, check a file of your own.")
