@@ -23,6 +23,7 @@ from konductor_like.cli.errors import print_error, print_usage_error
 from konductor_like.cli.explain import command as explain
 from konductor_like.cli.help import Command, CommandGroup, Group
 from konductor_like.cli.history.command import history
+from konductor_like.cli.incident import command as incident
 from konductor_like.cli.nodes import commands as nodes
 from konductor_like.cli.nodes.validate import validate
 from konductor_like.cli.options import DryRunCommand, Verbose
@@ -97,6 +98,9 @@ def build() -> typer.Typer:
     app.command("scan", cls=Command)(scan.scan)
     app.command("history", cls=Command)(history)
     app.command("case", cls=Command)(case)
+    incidents = _group(app, "incident", "Save what happened to a node as a file; replay such a file.")
+    incidents.command("save", cls=Command)(incident.save)
+    incidents.command("replay", cls=Command)(incident.replay)
     app.command("backtest", cls=Command)(backtest)
     app.command("explain", cls=Command)(explain.explain)
     catalogue = _group(app, "rules", "List the rules, show one, check a file of your own.")
