@@ -111,6 +111,8 @@ class Case:
     missing: tuple[str, ...]
     """What the case does not have, and what to do about it, in sentences."""
     made_at: datetime
+    labelled_now: bool = False
+    """Whether model or driver are those that the Node's labels name now: nothing tells those of then."""
 
     @property
     def of_gpu(self) -> tuple[Outage, ...]:
@@ -160,7 +162,7 @@ def _in_validation(validation: Validation | None, outage: Outage) -> Iterator[Gp
 
 def _in_kernel_log(kernel: KernelReading, outage: Outage) -> Iterator[GpuIdentity]:
     lines = kernel.lines
-    for line, after in zip(lines, [*lines[1:], None], strict=True):
+    for line, after in zip(lines, [*lines[1:], None], strict=False):
         match = _UUID.search(line.text)
         if match is None:
             continue
@@ -255,6 +257,8 @@ def missing(case: Case, state: NodeState | None, trail: TrailReading) -> Iterato
         )
     if not (outage.model and outage.driver):
         yield "GPU model or driver are not labelled on the Node (GPU feature discovery writes these labels)."
+    elif case.labelled_now:
+        yield "GPU model and driver are those of today: those at the begin of the outage are not known."
     yield from _kernel_gaps(case)
     if kernel.overruns:
         yield f"The kernel overwrote {kernel.overruns} records of its log before they were read."

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from konductor_like.cli import session
+from konductor_like.cli.columns import count
 from konductor_like.cli.errors import FIND_NODE, CommandError
 from konductor_like.cli.history.gather import Sources, read_cluster, read_history, span_of_options
 from konductor_like.cli.history.text import gaps
@@ -44,16 +45,19 @@ def gather(
     record = state.record if state is not None else NodeRecord()
     fault = incident_of(outage, record)
     kernel = read_kernel(sources, history, name, spans_around(outage, fault, sources.now))
-    hardware = state.hardware if state is not None else None
-    if hardware is not None and state is not None:
-        outage = replace(
+    told = outage
+    if state is not None:
+        today = state.hardware
+        told = replace(
             outage,
-            rack=outage.rack or hardware.rack,
+            model=outage.model or today.model,
+            driver=outage.driver or today.driver,
+            rack=outage.rack or today.rack,
             gpus=outage.gpus or record.gpus or state.gpus.capacity or None,
         )
     found = Case(
         node=_node_facts(name, kubeconfig, context) if state is not None else NodeFacts(name),
-        outage=outage,
+        outage=told,
         number=number,
         title=fault.title if fault is not None else _title(outage),
         fault=fault,
@@ -63,12 +67,13 @@ def gather(
         others=tuple(each for each in reversed(history.outages) if each.since != outage.since),
         missing=(),
         made_at=sources.now,
+        labelled_now=(told.model, told.driver) != (outage.model, outage.driver),
     )
     for message in (*gaps(history), *([kernel.problem] if kernel.problem else [])):
         warn(message)
-    told = missing(found, state, history.trail)
+    gaps_of_case = missing(found, state, history.trail)
     whole = history.trail.is_whole and not (sources.problem or kernel.problem)
-    return replace(found, missing=tuple(told)), whole
+    return replace(found, missing=tuple(gaps_of_case)), whole
 
 
 def choose(history: History, sources: Sources, name: str, number: int) -> Outage:
@@ -81,7 +86,7 @@ def choose(history: History, sources: Sources, name: str, number: int) -> Outage
     since = f"{history.start:%Y-%m-%dT%H:%MZ}"
     if outages:
         raise CommandError(
-            f"{name} has {len(outages)} outages since {since}, so there is no outage {number}{unread}",
+            f"{name} has {count(len(outages), 'outage')} since {since}, so no outage {number}{unread}",
             hint=f"`konductor-like history {name}` lists them, the latest last; {back}",
         )
     if name not in sources.states and not sources.problem:
