@@ -21,7 +21,7 @@ from konductor_like.cluster.published import Published, decode_settings, encode_
 from konductor_like.model import LogLine, NodeRecord, Source
 from konductor_like.model.time import text_of, text_of_ns
 
-KIND = "SavedIncident"
+API_VERSION, KIND = "konductor-like/v1", "SavedIncident"
 VERSION = 1
 LINES_MOST = 20_000
 """Lines of one file, at most."""
@@ -118,6 +118,7 @@ def without_names(settings: Published) -> Published:
 def encode(incident: SavedIncident) -> str:
     """Return the file's text."""
     found = {
+        "apiVersion": API_VERSION,
         "kind": KIND,
         "version": VERSION,
         "node": incident.node,

@@ -86,7 +86,7 @@ def replay(incident: SavedIncident, rules: UserRules) -> Replay:
             simulation.poll(at_ns, ())
         if lines:
             simulation.poll(now_ns, lines)
-    simulation.finish(end_ns)
+    simulation.finish(end_ns + poll_ns + span_ns(ARRIVAL_SECONDS))  # a deferred taint may be due just then
     verdicts = simulation.verdicts()
     if why := nothing_to_replay(incident):
         return Replay(verdicts, (), why)

@@ -27,7 +27,9 @@ from konductor_like.sandbox.loki import LokiServer, shipped
 from tests.cli.conftest import Cluster, Done, Run
 from tests.cli.past import MODEL, SERIAL, UUID, Past
 from tests.cli.scenes import DEAD_GPU, GPU, ago, ago_ns
+from tests.cli.test_docs import names
 
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 HOSTILE = "```\n# Owned\n| a | b |\n<script>x</script> [x](http://evil) ~~~ * - 1. \x1b[31m\u202e &amp; $x$"
 
 
@@ -39,6 +41,13 @@ def site(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
         past = Past(cluster("one faulty"), loki)
         past.fill()
         yield past
+
+
+def undescribed(document: dict[str, Any], kind: str) -> set[str]:
+    """Return the fields of a document that its part of the page on JSON does not name."""
+    page = PAGE.read_text("utf-8").split(f"\n## {kind}\n")[1].split("\n## ")[0]
+    common = {"apiVersion", "kind"}
+    return {name for name in names(document) if f"`{name}`" not in page} - common
 
 
 def made(run: Run, *options: str) -> tuple[Done, dict[str, str]]:
@@ -68,6 +77,7 @@ def test_a_case_has_machine_gpu_fault_and_kernel_log(run: Run) -> None:
         f"[799.2] {DEAD_GPU}",
     ]
     assert found["kernelLog"]["complete"]
+    assert undescribed(found, "Case") == set()
     assert done.out.splitlines() == [f"missing: {each}" for each in found["missing"]]
     assert len(found["missing"]) == 2  # the bug report, and that driver and model are those of today
 

@@ -88,6 +88,8 @@ def gather(
     start, end = span_of(history, name, outage, policy, sources.now)
     names = _names(name, outage, groups, sources, missing)
     lines = _lines(sources, history, rules, names, (start, end), missing, with_pods=with_pods)
+    if not lines and (outage is None or outage.kind is not Kind.PERSON):
+        missing.append("Loki has no line with a fault of this time: it may be past Loki's retention.")
     return SavedIncident(
         *(name, start, end, sources.now),
         program=str(this_program()),
@@ -213,8 +215,6 @@ def _lines(
                     break
     if len(found) > LINES_MOST or account.incomplete:
         missing.append(f"There are more lines: the file has {count(LINES_MOST, 'line')} at most.")
-    if not found:
-        missing.append("Loki has no line with a fault of this time: it may be past Loki's retention.")
     return sorted(found[:LINES_MOST], key=lambda line: line.timestamp_ns)
 
 
