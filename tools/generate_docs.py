@@ -144,9 +144,10 @@ def families() -> Iterator[Family]:
     """Yield every metric of the controller."""
     collector: Any
     for collector in Metrics().registry._collector_to_names:
-        [family] = collector.describe()
-        name = family.name + ("_total" if family.type == "counter" else "")
-        yield Family(name, family.type, tuple(collector._labelnames), family.documentation)
+        for family in collector.describe():  # that of single nodes has several
+            name = family.name + ("_total" if family.type == "counter" else "")
+            labels = getattr(family, "_labelnames", getattr(collector, "_labelnames", ()))
+            yield Family(name, family.type, tuple(labels), family.documentation)
 
 
 def _metrics() -> Mapping[str, str]:

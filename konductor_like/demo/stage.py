@@ -95,8 +95,8 @@ class SeenNode:
 class RunningController:
     """The real controller as a process.
 
-    ``log`` has the last lines of its log as text, ``log_file`` has all, and ``ship`` takes each, as a collector
-    does.
+    ``log`` has the last lines of its log as text, ``log_file`` has all, and ``ship`` takes each, as a
+    collector does.
     """
 
     def __init__(

@@ -134,7 +134,7 @@ class Ledger:
         if not line.applied or line.node is None:
             return
         if line.out_since is None:
-            self.older_lines += line.verb in ("taint", "untaint") and line.how is None
+            self.older_lines += line.is_older and line.verb in ("taint", "untaint")
             return
         key = (line.node, line.out_since)
         known = self._found.get(key) or Outage(line.node, line.out_since)

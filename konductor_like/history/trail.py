@@ -51,6 +51,8 @@ class TrailLine:
     gpus: int | None = None
     at: datetime | None = None
     out_since: datetime | None = None
+    is_older: bool = False
+    """Whether a controller of an earlier build wrote it: it names no time out of service."""
 
     @property
     def applied(self) -> bool:
@@ -64,7 +66,8 @@ class TrailLine:
 
 
 _TIMES = ("at", "out_since")
-_TEXTS = tuple(each.name for each in fields(TrailLine) if each.name not in (*_TIMES, "logged_at", "gpus"))
+_OTHERS = ("logged_at", "gpus", "is_older")
+_TEXTS = tuple(each.name for each in fields(TrailLine) if each.name not in (*_TIMES, *_OTHERS))
 
 
 def trail_query(namespace_label: str, namespace: str, extra_matchers: str) -> str:
@@ -86,7 +89,12 @@ def parse(entry: Entry) -> TrailLine | None:
     gpus = found.get("gpus")
     is_count = isinstance(gpus, int) and not isinstance(gpus, bool) and 0 < gpus <= 1000
     known: dict[str, Any] = {**texts, **{name: _time(found, name) for name in _TIMES}}
-    return TrailLine(moment_of(entry.timestamp_ns), gpus=gpus if is_count else None, **known)
+    return TrailLine(
+        moment_of(entry.timestamp_ns),
+        gpus=gpus if is_count else None,
+        is_older="out_since" not in found,
+        **known,
+    )
 
 
 def _text(found: Mapping[str, Any], name: str) -> str | None:

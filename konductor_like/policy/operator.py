@@ -21,6 +21,7 @@ from konductor_like.model import (
     IncidentKey,
     IncidentState,
     KernelPosition,
+    Life,
     NodeRecord,
     NodeState,
     Quarantine,
@@ -171,14 +172,20 @@ class PersonsAct:
 
 
 def persons_acts(
-    before: NodeState | None, after: NodeState, *, since: datetime, now: datetime
+    before: NodeState | None,
+    after: NodeState,
+    *,
+    since: datetime,
+    now: datetime,
+    out_since: datetime | None = None,
 ) -> list[PersonsAct]:
     """Return what people did to a node with our commands, in the order of time.
 
     ``before`` is the node as it was seen last. None means that it was not seen: then the acts of after
-    ``since`` are returned. A removal of our taint by other means is no such act: the controller writes it.
+    ``since`` are returned, and ``out_since`` is since when the last controller knew the node as out of
+    service. A removal of our taint by other means is no such act: the controller writes it.
     """
-    known = before.record if before else NodeRecord()
+    known = before.record if before else NodeRecord(life=Life(tainted_at=out_since))
     if before is not None and before.as_read.record is not None and after.as_read.record is None:
         ended = time_out_ended(known, None, now)
         return [PersonsAct(Verb.PURGE, "", None, now, how=ReleaseHow.PURGED, ended=ended)]

@@ -241,7 +241,7 @@ def test_outage_2_is_the_one_before(site: Past, run: Run) -> None:
     latest = made(run)[1]
     before = json.loads(made(run, "--force", "--outage", "2")[1]["case.json"])
 
-    of_gpu, of_node = latest["case.md"].split("Of this GPU:")[1].split("Of this node otherwise:")
+    of_gpu, of_node = latest["case.md"].split("This GPU:")[1].split("This node otherwise:")
     assert "xid 48" in of_gpu
     assert "xid 94" in of_node
     assert (before["outage"]["rule"], before["outage"]["driver"]) == ("xid.48", "550.1")

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.cli.doctor.facts import Facts
-from konductor_like.cli.session import like_the_controller
 from konductor_like.cli.doctor.link import State
 from konductor_like.cli.doctor.report import checkup, exit_of
+from konductor_like.cli.session import like_the_controller
 from konductor_like.exits import Exit
 from konductor_like.model.attempts import Doing
 from konductor_like.sandbox.fault_injection import Mishap

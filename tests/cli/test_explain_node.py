@@ -168,7 +168,11 @@ def test_earlier_outages_and_their_releases_are_shown() -> None:
             life=Life(
                 replace_since=ago(100),
                 quarantines=(
-                    Quarantine(ago(9_000), ago(8_000), "xid.79", ReleaseHow.RESET, gpu="0000:4e:00"),
+                    Quarantine(
+                        *(ago(9_000), ago(8_000), "xid.79", ReleaseHow.RESET),
+                        gpu="0000:4e:00",
+                        driver="570.172.08",
+                    ),
                     Quarantine(ago(19_000), ago(18_000), "sxid.20034", ReleaseHow.REBOOT, True, "c1:00"),
                     *(Quarantine(ago(29_000 + n), ago(28_000 + n), "xid.48") for n in range(9)),
                 ),
@@ -180,7 +184,8 @@ def test_earlier_outages_and_their_releases_are_shown() -> None:
     assert "marked for replacement" in page["Stays out"]
     first, second, third, *_, last = page["Earlier outages"].splitlines()
     assert first.endswith(
-        ", for 16m, because of xid 79 on GPU 0000:4e:00; ended by kim@laptop (reset): riser swapped"
+        ", for 16m, because of xid 79 on GPU 0000:4e:00 with driver 570.172.08; "
+        "ended by kim@laptop (reset): riser swapped"
     )
     assert second.endswith("sxid 20034 on switch c1:00; ended by reboot; it failed again on probation")
     assert third.endswith(", for 16m, because of xid 48")

@@ -195,8 +195,9 @@ class Surfaces:
         metrics = node_metrics.NodeMetrics(CollectorRegistry())
         metrics.most = 100
         metrics.view = lambda: node_metrics.View({NAME: state}, coverage, unread=False)
-        [family] = metrics.faults.collect()
-        self.labels = [sample.labels["needs"] for sample in family.samples]
+        _, faults, waiting = metrics.collect()
+        self.labels = [sample.labels["needs"] for sample in faults.samples]
+        self.waiting = [sample.labels["needs"] for sample in waiting.samples]
 
     def needs(self) -> dict[str, str | None]:
         """Return what the node needs, by surface; surfaces that say nothing are left out."""
@@ -217,6 +218,8 @@ class Surfaces:
             found["condition"] = self.condition.message.rpartition("; needs: ")[2]
         if self.labels:
             found["metric"] = max(self.labels, key=RANK.__getitem__)
+        if self.waiting:
+            [found["metric of the time"]] = self.waiting
         return found
 
     def told(self) -> dict[str, str]:

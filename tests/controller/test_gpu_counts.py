@@ -208,6 +208,27 @@ def test_many_nodes_that_fall_together_are_logged_and_not_recorded(caplog: pytes
     assert found.count("gpus_missing") == 16
 
 
+def test_the_gpus_of_tainted_nodes_are_out_of_service_with_those_that_are_missing() -> None:
+    found = scene()
+    assert (found.count("gpus"), found.count("gpus_out_of_service")) == (320, 0)
+
+    found.run(xid("gpu-7"), seconds=5)
+    has(found, "gpu-7", 0, 0)  # the device plugin does not see them any more
+    found.run(seconds=10)
+
+    assert (found.count("gpus"), found.count("gpus_out_of_service")) == (320, 8)
+
+
+def test_gpus_that_are_split_do_not_count() -> None:
+    found = scene()
+    state = found.cluster.nodes["gpu-7"]
+    found.cluster.nodes["gpu-7"] = replace(state, gpus=GpuCount(56, 56, comparable=False))
+    found.run(xid("gpu-7"), seconds=5)
+    found.run(seconds=10)
+
+    assert (found.count("gpus"), found.count("gpus_out_of_service")) == (312, 0)
+
+
 def test_a_deleted_node_is_forgotten() -> None:
     found = scene()
     has(found, "gpu-7", 7)

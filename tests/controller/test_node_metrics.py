@@ -57,6 +57,33 @@ def test_a_node_has_its_series_from_the_taint_until_the_taint_is_gone() -> None:
     assert series(scene.metrics, "node_fault_info") == []
 
 
+def needs(metrics: Metrics) -> dict[tuple[str, str], float]:
+    """By node and need, the Unix time since when the node needs it."""
+    [family] = [
+        each for each in metrics.registry.collect() if each.name.endswith("node_need_since_timestamp_seconds")
+    ]
+    return {(each.labels["node"], each.labels["needs"]): each.value for each in family.samples}
+
+
+def test_a_node_shows_since_when_it_needs_what_its_label_says() -> None:
+    scene = Scene(3)
+    scene.run(xid(), seconds=2)
+    nodes = scene.cluster.snapshot()
+    [incident] = nodes["gpu-1"].record.incidents
+
+    assert needs(showing(nodes)) == {("gpu-1", "reboot"): incident.first_ns / 1e9}
+    assert needs(showing(nodes, most=0)) == {}
+
+
+def test_an_ignored_node_needs_nothing_as_it_has_no_label() -> None:
+    scene = Scene(3)
+    scene.run(xid(), seconds=2)
+    ignored = replace(scene.cluster.nodes["gpu-1"], opted_out=True)
+
+    assert [*needs(showing({"gpu-1": ignored}))] == [("gpu-1", "reboot")]
+    assert needs(showing({"gpu-1": replace(ignored, taints=())})) == {}
+
+
 @pytest.mark.parametrize("unread", [False, True], ids=["read", "unread"])
 @pytest.mark.parametrize(
     "one",

@@ -15,11 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
-from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.cli.app import build
+from konductor_like.controller.reporting.audit import FIELDS, SCHEMA
+from konductor_like.controller.reporting.metrics import HOWS, Metrics
+from konductor_like.selectors import parse_matchers
+from konductor_like.settings import Settings
 from tools.generate_docs import DOCS, families
-from tools.manifests.manifests import MANIFESTS, documents, only
+from tools.manifests.manifests import dashboard, documents, only, panels
 
 PROMTOOL = shutil.which("promtool")
 UNIT_TESTS = Path(__file__).with_name("prometheus_rule_test.yaml")
@@ -27,13 +32,15 @@ UNIT_TESTS = Path(__file__).with_name("prometheus_rule_test.yaml")
 RULES: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for group in PROMETHEUS_RULE["spec"]["groups"] for rule in group["rules"]
 }
-DASHBOARD: dict[str, Any] = json.loads((MANIFESTS / "grafana_dashboard.json").read_text("utf-8"))
-PANELS: dict[str, dict[str, Any]] = {panel["title"]: panel for panel in DASHBOARD["panels"]}
+DASHBOARD = dashboard()
+PANELS: dict[str, dict[str, Any]] = {panel["title"]: panel for panel in panels()}
 QUERIES = {
     f"{title}, {target['refId']}": target
     for title, panel in PANELS.items()
+    if panel["type"] != "logs"
     for target in panel.get("targets", ())
 }
+LOGS = {title: panel["targets"] for title, panel in PANELS.items() if panel["type"] == "logs"}
 LABELS = {
     **{family.name: family.labels for family in families()},
     **{
@@ -45,18 +52,20 @@ LABELS = {
     "loki_discarded_samples_total": ("reason",),
     "otelcol_exporter_queue_size": (),
     "otelcol_exporter_queue_capacity": (),
+    "ALERTS": ("alertname", "alertstate", "severity", "node", "rule", "gpu"),
 }
-"""The labels of each metric of the controller, of Loki and of the collector."""
+"""The labels of each metric of the controller, of Loki, of the collector and of Prometheus itself."""
 OF_TARGETS = {"cluster"}
 """Labels that Prometheus adds."""
-FUNCTIONS = {"label_replace", "histogram_quantile", "count_over_time", "last_over_time"}
+FUNCTIONS = {"label_replace", "histogram_quantile", "count_over_time", "last_over_time", "sum_over_time"}
+METRIC = r"\b(?:[a-z]\w*_\w+|ALERTS)\b"
 
 
 def problems(expression: str) -> Iterator[str]:
     """Yield each metric and each label of a PromQL expression that does not exist."""
     texts = re.findall(r'label_replace\(.*?"(\w+)", ".*?", "", ""\)', " ".join(expression.split()))
     known = OF_TARGETS | set(texts)
-    for name, matchers in re.findall(r"\b([a-z]\w*_\w+)\b(?:\{(.*?)\})?", expression):
+    for name, matchers in re.findall(rf"({METRIC})(?:\{{(.*?)\}})?", expression):
         if name in FUNCTIONS:
             continue
         if name not in LABELS:
@@ -72,7 +81,7 @@ def problems(expression: str) -> Iterator[str]:
 def labels_of(expression: str) -> set[str]:
     """Return the labels that the series of an expression may have."""
     made = re.findall(r'"(\w+)", ".*?", "", ""\)', expression)
-    names = re.findall(r"\b[a-z]\w*_\w+\b", expression)
+    names = re.findall(METRIC, expression)
     return OF_TARGETS | set(made) | {label for name in names for label in LABELS.get(name, ())}
 
 
@@ -191,23 +200,171 @@ def test_two_clusters_with_equal_node_names_are_not_added_up() -> None:
 
 
 def test_the_dashboard_names_commands_that_exist() -> None:
-    commands = re.findall(r"`konductor-like (\w+)", PANELS["What to do"]["options"]["content"])
+    texts = " ".join(panel["options"]["content"] for panel in PANELS.values() if panel["type"] == "text")
+    commands = re.findall(r"`konductor-like (\w+)", texts)
 
-    assert set(commands) == {"status", "explain"}
-    assert "`KonductorLikeBlind`" in PANELS["What to do"]["options"]["content"]
+    assert set(commands) == {"status", "explain", "history"}
+    assert set(commands) <= typer.main.get_command(build()).commands.keys()  # type: ignore[attr-defined]  # a group
+    assert "`KonductorLikeBlind`" in texts
     assert "KonductorLikeBlind" in RULES
 
 
-def test_the_panels_of_the_dashboard_have_places_and_names_of_their_own() -> None:
-    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
-    overlapping = [
-        (a, b)
-        for a, b in combinations(places, 2)
+def test_the_repair_time_leaves_out_ends_that_the_metric_knows() -> None:
+    left_out = re.findall(r'how!="(.*?)"', QUERIES["Median repair time, A"]["expr"])
+
+    assert left_out == ["time"]
+    assert "time" in HOWS
+
+
+def overlapping(panels: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [
+        (one["title"], other["title"])
+        for one, other in combinations(panels, 2)
+        for a, b in [(one["gridPos"], other["gridPos"])]
         if a["x"] < b["x"] + b["w"] and b["x"] < a["x"] + a["w"]
         if a["y"] < b["y"] + b["h"] and b["y"] < a["y"] + a["h"]
     ]
 
-    assert overlapping == []
-    assert all(place["x"] + place["w"] <= 24 for place in places)
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(PANELS) == len(DASHBOARD["panels"])
-    assert all(panel["type"] == "row" or panel["description"] for panel in DASHBOARD["panels"])
+
+def test_the_panels_of_the_dashboard_have_places_and_names_of_their_own() -> None:
+    rows = [panel for panel in DASHBOARD["panels"] if panel["type"] == "row"]
+    every = panels()
+
+    assert overlapping(DASHBOARD["panels"]) == []
+    for row in rows:
+        assert overlapping([row, *row["panels"]]) == []
+        assert bool(row["panels"]) is row["collapsed"]  # those of an open row follow it in the list
+        assert all(panel["gridPos"]["y"] > row["gridPos"]["y"] for panel in row["panels"])
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in every)
+    assert len({panel["id"] for panel in every}) == len(PANELS) == len(every)
+    assert all(panel["type"] == "row" or panel["description"] for panel in every)
+
+
+def test_the_numbers_for_managers_come_first_and_only_the_fleet_is_open_below() -> None:
+    rows = [panel for panel in DASHBOARD["panels"] if panel["type"] == "row"]
+
+    assert DASHBOARD["panels"][0]["title"] == "The last seven days"
+    assert [row["title"] for row in rows if not row["collapsed"]] == ["The last seven days", "Fleet"]
+
+
+@pytest.mark.parametrize("title", LOGS)
+def test_a_log_panel_reads_what_the_controller_reads_or_writes_of_the_chosen_clusters(title: str) -> None:
+    [target] = LOGS[title]
+    selector = re.findall(r"\{k8s.*?\}", target["expr"])[0]
+    matchers = {(each.name, each.op, each.value) for each in parse_matchers(selector)}
+    cluster = ("k8s_cluster_name", "=~", "$log_cluster")
+    settings = Settings()
+    wanted = {
+        "Kernel lines with an Xid": settings.kernel_selector,
+        "Audit trail": f'{{{settings.namespace_label}="{settings.namespace}"}}',
+    }
+
+    expected = {(each.name, each.op, each.value) for each in parse_matchers(wanted[title])}
+    assert matchers == {*expected, cluster}
+    assert target["datasource"] == PANELS[title]["datasource"] == {"type": "loki", "uid": "${loki}"}
+
+
+def test_the_panel_of_the_audit_trail_shows_fields_that_its_lines_have() -> None:
+    [target] = LOGS["Audit trail"]
+    fields = set(re.findall(r"\{\{(?:or|with)? ?\.(\w+)", target["expr"]))
+
+    assert fields - {"k8s_cluster_name"} <= set(FIELDS)
+    assert {"node", "verb", "outcome", "by", "reason", "how"} <= fields
+    assert f'`"audit": {json.dumps(SCHEMA)}` | json' in target["expr"]
+
+
+def test_the_variables_of_the_logs_leave_lines_without_the_label_in() -> None:
+    variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+
+    assert variables["loki"]["query"] == "loki"
+    assert variables["log_cluster"]["query"]["label"] == "k8s_cluster_name"
+    assert variables["log_cluster"]["allValue"] == ".*"
+    assert variables["log_cluster"]["current"]["value"] == ["$__all"]
+
+
+def test_the_dashboard_leads_to_the_runbooks() -> None:
+    [override] = PANELS["Alerts"]["fieldConfig"]["overrides"]
+    [links] = override["properties"]
+    [link] = links["value"]
+    [all_runbooks] = DASHBOARD["links"]
+    shown = re.findall(r'alertname=~"(.*?)"', QUERIES["Alerts, A"]["expr"])[0]
+
+    assert override["matcher"] == {"id": "byName", "options": "alertname"}
+    assert link["url"] == "PROJECT_URL/blob/main/docs/runbooks/${__value.raw}.md"
+    assert all_runbooks["url"] == "PROJECT_URL/blob/main/docs/runbooks/README.md"
+    assert (DOCS / "runbooks" / "README.md").exists()
+    assert [alert for alert in RULES if not re.fullmatch(shown, alert)] == []
+
+
+def test_the_numbers_for_managers_are_of_seven_days_or_of_now() -> None:
+    first = DASHBOARD["panels"][: [each["title"] for each in DASHBOARD["panels"]].index("Fleet")]
+    queries = [target["expr"] for panel in first for target in panel.get("targets", ())]
+
+    assert {span for query in queries for span in re.findall(r"\[(.*?)\]", query)} == {"7d", "7d:5m"}
+    assert all("instant" in target for panel in first for target in panel.get("targets", ()))
+
+
+BUCKETS, HOURS = ("300", "900", "3600", "+Inf"), range(1, 7)
+SERIES = {
+    'gpus_out_of_service{cluster="a", pod="1"}': "0x1980 8x35",  # for three hours
+    'gpus_out_of_service{cluster="a", pod="2"}': "0x2016",  # it does not lead
+    'gpus_out_of_service{cluster="b", pod="1"}': "0x1980 4x35",
+    'gpus{cluster="a", pod="1"}': "_x1981 80x35",
+    'gpus{cluster="a", pod="2"}': "_x1981 0x35",
+    'gpus{cluster="b", pod="1"}': "_x1981 40x35",
+    'outages_total{cluster="a", pod="1"}': "0x100 3x200 stale",
+    'outages_total{cluster="a", pod="2"}': "_x305 0x10 1x1700",
+    **{
+        f'out_of_service_seconds_bucket{{how="{how}", le="{le}"}}': f"0x1000 {count}x1015"
+        for how, counts in {"reset": (0, 0, 2, 2), "time": (50, 50, 50, 50)}.items()
+        for le, count in zip(BUCKETS, counts, strict=True)
+    },
+    **{
+        f'node_state{{node="gpu-{hours}", state="faulty"}}': f"_x{2017 - 12 * hours} 1x{12 * hours - 1}"
+        for hours in HOURS
+    },
+    'node_state{node="gpu-9", state="suspect"}': "1x2016",
+    'node_need_since_timestamp_seconds{cluster="a", node="gpu-1", needs="reboot"}': "601200x2016",
+    'node_need_since_timestamp_seconds{cluster="b", node="gpu-1", needs="reboot"}': "597600x2016",
+    'node_need_since_timestamp_seconds{cluster="a", node="gpu-2", needs="reboot"}': "432000x2016",
+    'node_need_since_timestamp_seconds{cluster="a", node="gpu-3", needs="replacement"}': "0x2016",
+}
+"""What two clusters recorded each five minutes of seven days, until the second 604,800."""
+NUMBERS: dict[str, dict[str, float]] = {
+    "GPU hours lost, A": {"{}": 8 * 3 + 4 * 3},
+    "Availability, A": {"{}": 1 - 12 / 120},
+    "Outages, A": {"{}": 3 + 1},
+    "Median repair time, A": {"{}": (900 + 3600) / 2},
+    "Top five nodes, A": {f'{{node="gpu-{hours}"}}': hours for hours in HOURS[1:]},
+    "Open needs by age, A": {'{needs="reboot"}': 2},
+    "Open needs by age, B": {'{needs="reboot"}': 1},
+    "Open needs by age, C": {'{needs="replacement"}': 1},
+    "Open needs by age, D": {'{needs="reboot"}': 2 * 86_400, '{needs="replacement"}': 7 * 86_400},
+}
+"""What each query must find in these series, by labels."""
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: the package prometheus)")
+def test_promtool_finds_the_right_numbers_for_managers(tmp_path: Path) -> None:
+    cases = [
+        {
+            # promtool loads 10,000 samples at most; before the last day no GPU was out of service
+            "expr": QUERIES[query]["expr"].replace("$cluster", ".*").replace("[7d:5m]", "[1d:5m]"),
+            "eval_time": "7d",
+            "exp_samples": [{"labels": labels, "value": value} for labels, value in answer.items()],
+        }
+        for query, answer in NUMBERS.items()
+    ]
+    series = [{"series": f"konductor_like_{name}", "values": values} for name, values in SERIES.items()]
+    tests = [{"interval": "5m", "input_series": series, "promql_expr_test": cases}]
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump({"tests": tests}), "utf-8")
+
+    done = subprocess.run(
+        [str(PROMTOOL), "test", "rules", "tests.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr

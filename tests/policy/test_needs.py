@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from konductor_like.model import (
     Incident,
     IncidentState,
     KernelPosition,
+    Life,
     MetBy,
     Needs,
     NodeRecord,
@@ -28,6 +30,7 @@ from konductor_like.policy.node.needs import (
     need_in_words,
     need_of,
     need_sentence,
+    needed_since,
     unrepaired,
     with_repeats,
     worsening,
@@ -199,6 +202,40 @@ def test_a_fault_that_comes_back_after_a_reboot_needs_inspection(severity: Sever
 
 def test_a_taint_without_a_recorded_fault_needs_inspection() -> None:
     assert need_of(NodeRecord(), tainted=True) is Needs.INSPECTION
+
+
+# Since when.
+
+
+def test_a_need_is_as_old_as_the_fault_that_asks_for_it() -> None:
+    cluster, found = decided(needing("gpu-reset")), list[datetime | None]()
+    for seconds, needs in ((60, "reboot"), (120, "gpu-reset"), (180, "replacement")):
+        found.append(needed_since(cluster.nodes["gpu-1"].record, tainted=True))
+        cluster.tick(fault(rule=f"custom.{seconds}", needs=needs, seconds=seconds), seconds=seconds)
+    found.append(needed_since(cluster.nodes["gpu-1"].record, tainted=True))
+
+    assert found == [at(0), at(60), at(60), at(180)]
+
+
+def test_a_node_that_needs_nothing_more_waits_since_its_last_need_was_met() -> None:
+    state = met(decided(fault()).nodes["gpu-1"])
+
+    assert needed_since(state.record, tainted=True) == at(HOUR)
+
+
+def test_a_replacement_for_too_many_failures_is_needed_since_the_mark() -> None:
+    record = decided(fault()).nodes["gpu-1"].record
+    marked = replace(record, life=replace(record.life, replace_since=at(300)))
+
+    assert needed_since(marked, tainted=True) == at(300)
+
+
+def test_a_taint_that_no_fault_explains_is_as_old_as_the_claim_if_there_is_one() -> None:
+    claimed = NodeRecord(life=Life(tainted_at=at(60)))
+
+    assert needed_since(claimed, tainted=True) == at(60)
+    assert needed_since(NodeRecord(), tainted=True) is None
+    assert needed_since(NodeRecord(), tainted=False) is None
 
 
 # A tainted node that fails again.

@@ -1,5 +1,6 @@
 """The shipped manifests as data, in the order in which `kubectl apply -f` reads a file, and their units."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,17 @@ def documents(name: str) -> list[dict[str, Any]]:
     """Return every object of a manifest file, in the order in which kubectl applies them."""
     loaded = yaml.load_all((MANIFESTS / name).read_text(encoding="utf-8"), Loader=LOADER)
     return [document for document in loaded if document is not None]
+
+
+def dashboard() -> dict[str, Any]:
+    """Return the dashboard as Grafana reads it."""
+    found: dict[str, Any] = json.loads((MANIFESTS / "grafana_dashboard.json").read_text("utf-8"))
+    return found
+
+
+def panels() -> list[dict[str, Any]]:
+    """Return every panel of the dashboard in order: the rows, and also what collapsed rows contain."""
+    return [each for panel in dashboard()["panels"] for each in (panel, *panel.get("panels", ()))]
 
 
 def helm_values(*files: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,18 @@ name, labels, and projectUrl, to which runbooks link. Without it an alert names 
 {{- toYaml $object -}}
 {{- end -}}
 
+{{/* The dashboard, for the audit trail of this release's namespace. It links to runbooks if prometheusRule.projectUrl is
+set. */}}
+{{- define "konductor-like.dashboard" -}}
+{{- $text := .Files.Get "files/grafana_dashboard.json" -}}
+{{- $text = required "the chart lacks files/grafana_dashboard.json: run `make chart`" $text -}}
+{{- $links := `"(links|value)": \[[^\]]*PROJECT_URL(?:[^\[\]]|\[\])*\]` -}}
+{{- $projectUrl := .Values.prometheusRule.projectUrl -}}
+{{- if not $projectUrl }}{{ $text = regexReplaceAll $links $text `"${1}": []` }}{{ end -}}
+{{- $text | replace "PROJECT_URL" ($projectUrl | default "")
+  | replace `k8s_namespace_name=\"konductor-like\"` (printf `k8s_namespace_name=\"%s\"` .Release.Namespace) -}}
+{{- end -}}
+
 {{/* The reference of an image. Takes root and image. */}}
 {{- define "konductor-like.image" -}}
 {{- if .image.digest -}}

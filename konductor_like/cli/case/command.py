@@ -18,7 +18,7 @@ Node = Annotated[
 ]
 Back = Annotated[
     str,
-    typer.Option("--since", metavar="SPAN|TIME", help="How far back to look for outages: 30d, 2026-03-01."),
+    typer.Option("--since", metavar="SPAN|TIME", help="Look for outages since: 30d, 2026-03-01."),
 ]
 
 
@@ -36,7 +36,7 @@ def case(
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Write what a vendor asks for when a GPU is sent in: machine, GPU, kernel log, outages, what was done.
+    """Write what a vendor asks for when a GPU is sent in: machine, GPU, kernel log, outages.
 
     The archive has nothing of tenants' pods. The kernel log names processes: look at it before you send it.
     """

@@ -141,11 +141,11 @@ def _others(case: Case) -> Iterator[str]:
     if not case.others:
         yield "None is known of this node."
         return
-    device = f"this {device_of(case.outage.rule)}" if case.outage.gpu else ""
-    titled = ((device, case.of_gpu), ("this node otherwise" if device else "this node", case.of_node))
+    device = f"This {device_of(case.outage.rule)}" if case.outage.gpu else ""
+    titled = ((device, case.of_gpu), ("This node otherwise" if device else "This node", case.of_node))
     for number, (title, outages) in enumerate(each for each in titled if each[0]):
         yield from [""] * (number > 0)
-        yield f"Of {title}:" if outages else f"Of {title}: none known."
+        yield f"{title}:" if outages else f"{title}: none known."
         if outages:
             yield from ("", "| From | Out | Fault | Device | End |", "| --- | --- | --- | --- | --- |")
             yield from map(_other, outages)

@@ -95,7 +95,8 @@ def _earlier_outages(record: NodeRecord) -> Iterator[str]:
     quarantines = record.life.quarantines
     for each in quarantines[:OUTAGES_SHOWN]:
         span = age_of(each.tainted_at, each.released_at)
-        fault = f"{fault_name(each.rule)}{on_device(IncidentKey(each.rule, each.gpu))}"
+        driver = f" with driver {each.driver}" if each.driver else ""
+        fault = f"{fault_name(each.rule)}{on_device(IncidentKey(each.rule, each.gpu))}{driver}"
         mark = record.release_at(each.released_at)
         ended = f"by {mark.by} ({mark.how})" if mark else f"by {each.how}" if each.how else ""
         why = f": {mark.reason}" if mark and mark.reason else ""

@@ -22,7 +22,7 @@ Until = Annotated[str | None, typer.Option("--until", metavar="SPAN|TIME", help=
     "history",
     "history gpu-07 --since 90d",
     "history --timeline --since 22:00",
-    "history -o csv > outages.csv",
+    "history -o csv",
 )
 def history(
     names: Names = None,

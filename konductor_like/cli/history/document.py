@@ -17,9 +17,12 @@ from konductor_like.model.time import moment_of
 
 MOST = 20
 """Entries of each list of the nodes, GPUs, faults, racks and drivers that cost most."""
-_FIELDS = (
-    *("node", "gpu", "rule", "kind", "since", "until", "end", "how", "by", "reason", "begun_by", "relapse"),
-    *("model", "driver", "rack", "gpus", "failure_group", "evidence", "in_trail", "in_record"),
+_FIRST, _LAST = (
+    ("node", "gpu", "rule", "kind"),
+    (
+        *("end", "how", "by", "reason", "begun_by", "relapse", "model", "driver", "rack", "gpus"),
+        *("failure_group", "evidence", "in_trail", "in_record"),
+    ),
 )
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet takes a cell that begins so for a formula."""
@@ -27,7 +30,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def outage_fields(outage: Outage) -> dict[str, Any]:
     """Return one outage for a document."""
-    return fields_of(outage, *_FIELDS)
+    times = {"from": stamp(outage.since), "to": stamp(outage.until)}
+    return fields_of(outage, *_FIRST) | times | fields_of(outage, *_LAST)
 
 
 def numbers_of(history: History) -> Numbers:
@@ -43,7 +47,8 @@ def document(history: History) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": "History",
-        **fields_of(history, "start", "end"),
+        "from": stamp(history.start),
+        "to": stamp(history.end),
         "numbers": fields_of(found, *names),
         "most": {
             name: [
@@ -63,8 +68,8 @@ def document(history: History) -> dict[str, Any]:
 
 def csv_lines(outages: Iterable[Outage]) -> list[str]:
     """Return a header, and one line an outage."""
-    rows = ([getattr(each, name) for name in _FIELDS] for each in outages)
-    return [csv_line(_FIELDS), *map(csv_line, rows)]
+    rows = ([getattr(each, name) for name in (*_FIRST, "since", "until", *_LAST)] for each in outages)
+    return [csv_line((*_FIRST, "from", "to", *_LAST)), *map(csv_line, rows)]
 
 
 def csv_line(values: Iterable[object]) -> str:

@@ -31,8 +31,9 @@ def show(history: History, *, wide: bool) -> None:
 def summary(history: History) -> dict[str, list[str]]:
     """Return the totals as sentences, by their label."""
     found = numbers_of(history)
-    of = f" on {found.nodes} of {count(len(history.fleet), 'GPU node')}" if history.fleet else ""
-    told = [f"{count(found.outages, 'failure')}{of}; {count(found.out_now, 'node')} out of service now"]
+    on = f" on {count(found.nodes, 'node')}" if found.outages else ""
+    of = f" of {count(len(history.fleet), 'GPU node')}" if history.fleet else ""
+    told = [f"{count(found.outages, 'failure')}{on}; {found.out_now}{of} out of service now"]
     others = [
         *([count(found.tests, "test")] if found.tests else []),
         *([f"{count(found.by_persons, 'node')} tainted by a person"] if found.by_persons else []),

@@ -20,6 +20,7 @@ _SILENT = ("counts", "bookkeeping", "conflict")
 _EVENTS = {each.value: each for each in EventReason}
 _WORDS = {
     EventReason.RECORDED: "recorded",
+    EventReason.RELEASED: "fault released",
     EventReason.WORSENED: "needs more than before",
     EventReason.RELAPSED: "failed again on probation, tainted",
     EventReason.REBOOTED: "rebooted",

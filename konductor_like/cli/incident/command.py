@@ -34,7 +34,7 @@ def save(
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Save an incident as one file: lines, record, settings, rules, and what the controller did."""
+    """Save an incident as one file: lines, records, settings, rules, and the taints."""
     from konductor_like.backtest.incident import encode
     from konductor_like.cli.columns import count
     from konductor_like.cli.incident.gather import gather
@@ -59,7 +59,7 @@ def replay(
     ] = None,
     _verbose: Verbose = False,
 ) -> None:
-    """Replay a saved incident with this program, and say whether the outcome is the same.
+    """Replay a saved incident, and say whether the outcome is the same.
 
     Exit status 3 means that it differs.
     """

@@ -186,7 +186,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "timesOut": [
             {"from": stamp(each.tainted_at), "to": stamp(each.released_at)}
             | fields_of(each, "rule", "how", "relapse", "gpu")
-            | {"how": each.how or None}
+            | {"how": each.how or None, "model": each.model or None, "driver": each.driver or None}
             | {"endedBy": mark and mark.by, "reason": (mark and mark.reason) or None}
             for each in record.life.quarantines
             for mark in (record.release_at(each.released_at),)

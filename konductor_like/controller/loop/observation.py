@@ -186,6 +186,7 @@ class Observer:
             self._records.pop(state.name, None)
             if change.record is not None and state.record != change.record:
                 self._records[state.name] = (state.as_read.record, change.record)
+        self._report.persons.wrote({state.name: state for state, _ in written})
         if self._fleet and written:
             self._fleet.note_written([state for state, _ in written])
         changed = {state.name: state for state, change in written if change.verb is not Verb.RECORD}

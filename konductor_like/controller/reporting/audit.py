@@ -96,9 +96,11 @@ class Audit:
             "why": act.why or None,
             "at": text_of(act.at),
             "reason": act.reason or None,
-            "how": act.how.value if act.how else None,
         }
         facts |= _of_node(state, state.record)
+        since = state.record.life.tainted_at
+        if not is_new and since is not None and act.at < since:
+            facts["out_since"] = None  # an act of before this time out, told once more
         if act.ended is not None:
             facts |= _of_end(act.ended)
             if is_new:

@@ -244,6 +244,13 @@ class Metrics:
     marked = gauge(
         "nodes_marked_for_replacement", "Nodes marked for replacement because they failed too often."
     )
+    gpus = gauge(
+        "gpus", "GPUs of all nodes, the missing ones included. GPUs that are split by MIG do not count."
+    )
+    gpus_out = gauge(
+        "gpus_out_of_service",
+        "GPUs of the nodes with the controller's taint. GPUs that are split by MIG do not count.",
+    )
     gpus_missing = gauge(
         "gpus_missing", "GPUs that are not allocatable, although their machines had them before."
     )

@@ -5,7 +5,8 @@ Only a node that is not plainly healthy has series. Their number has a bound; th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -14,9 +15,11 @@ from prometheus_client.registry import Collector
 
 from konductor_like.model import Coverage, CoverageState, Incident, Needs, NodeState
 from konductor_like.policy.node.health import WORST_FIRST, Health, coverage_of, state_of
-from konductor_like.policy.node.needs import counting, fault_of, need_of, needs_on
+from konductor_like.policy.node.needs import counting, fault_of, labels_of, need_of, needed_since, needs_on
 
 _NO_SERIES = (Health.HEALTHY, Health.NOT_MEASURED)
+_Series = tuple[tuple[str, ...], float]
+"""The labels of a series, and its value."""
 
 
 class View(NamedTuple):
@@ -29,7 +32,30 @@ class View(NamedTuple):
     """Whether the kernel logs are not read, so that a node without a recorded fault is unknown."""
 
 
-class NodeMetrics:
+_STATE = (
+    "node_state",
+    (
+        "State of a node that is faulty, held, suspect, on probation, ignored or unknown; always 1. "
+        "Other nodes have no series."
+    ),
+    ("node", "state"),
+)
+_FAULT = (
+    "node_fault_info",
+    "Faults behind the state of a node, by rule, GPU, severity and need; always 1.",
+    ("node", "rule", "gpu", "severity", "needs"),
+)
+_NEED = (
+    "node_need_since_timestamp_seconds",
+    (
+        "Unix time since when a faulty, held or suspect node has had its need. With the need none, since "
+        "when it needs nothing more."
+    ),
+    ("node", "needs"),
+)
+
+
+class NodeMetrics(Collector):
     """The families of single nodes, and the number of series that the bound left out."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -37,38 +63,31 @@ class NodeMetrics:
         """Returns the view of the leader; None while this process does not lead: then no node has series."""
         self.most = 0
         """Maximum number of series of each family (the setting ``node_metrics_most``)."""
-        self.states = _Family(
-            "konductor_like_node_state",
-            "State of a node that is faulty, held, suspect, on probation, ignored or unknown; always 1. "
-            "Other nodes have no series.",
-            ("node", "state"),
-            self._states,
-        )
-        self.faults = _Family(
-            "konductor_like_node_fault_info",
-            "Faults behind the state of a node, by rule, GPU, severity and need; always 1.",
-            ("node", "rule", "gpu", "severity", "needs"),
-            self._faults,
-        )
-        registry.register(self.states)
-        registry.register(self.faults)
-        self.left_out = Gauge(  # after both families, because a scrape collects in this order
+        registry.register(self)
+        self.left_out = Gauge(  # after the families, because a scrape collects in this order
             "konductor_like_node_series_left_out",
             "Series of single nodes that were left out because of KONDUCTOR_NODE_METRICS_MOST, by metric.",
             ("metric",),
             registry=registry,
         )
 
-    def _states(self) -> Sequence[tuple[str, ...]]:
-        return self._bounded("node_state", ((state.name, health) for health, state in self._ranked()))
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the families without series."""
+        for name, text, labels in (_STATE, _FAULT, _NEED):
+            yield GaugeMetricFamily(f"konductor_like_{name}", text, labels=labels)
 
-    def _faults(self) -> Sequence[tuple[str, ...]]:
-        rows = (
-            (state.name, each.key.rule, each.key.gpu or "", each.severity.value, needs.value)
-            for _, state in self._ranked()
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the families with the series of this moment."""
+        ranked = self._ranked()
+        recorded = [state for _, state in ranked if state.tainted or not state.record.empty]
+        yield self._made(*_STATE, (((state.name, health), 1.0) for health, state in ranked))
+        faults = (
+            ((state.name, each.key.rule, each.key.gpu or "", each.severity.value, needs.value), 1.0)
+            for state in recorded
             for each, needs in faults_of(state)
         )
-        return self._bounded("node_fault_info", rows)
+        yield self._made(*_FAULT, faults)
+        yield self._made(*_NEED, (need for state in recorded for need in _need_of(state)))
 
     def _ranked(self) -> list[tuple[Health, NodeState]]:
         """Return state and node of all nodes that are not plainly healthy: the worst first, then by name."""
@@ -77,10 +96,15 @@ class NodeMetrics:
         ranked = (each for each in found if each[0] not in _NO_SERIES)
         return sorted(ranked, key=lambda each: (WORST_FIRST[each[0]], each[1].name))
 
-    def _bounded(self, metric: str, rows: Iterable[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
-        every = list(dict.fromkeys(rows))  # Prometheus refuses two series with the same labels
-        self.left_out.labels(metric).set(max(0, len(every) - self.most))
-        return every[: self.most]
+    def _made(
+        self, name: str, text: str, labels: tuple[str, ...], rows: Iterable[_Series]
+    ) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(f"konductor_like_{name}", text, labels=labels)
+        every = dict(rows)  # Prometheus refuses two series with the same labels
+        self.left_out.labels(name).set(max(0, len(every) - self.most))
+        for values, value in islice(every.items(), self.most):
+            family.add_metric(values, value)
+        return family
 
 
 def faults_of(node: NodeState) -> Iterator[tuple[Incident, Needs]]:
@@ -93,34 +117,15 @@ def faults_of(node: NodeState) -> Iterator[tuple[Incident, Needs]]:
             yield each, needs_on(each, node)
 
 
+def _need_of(node: NodeState) -> Iterator[_Series]:
+    """Yield what the node needs, and since when; nothing for an ignored node, which has no label either."""
+    needs = labels_of(node.record, node, tainted=node.tainted)[1]
+    since = needed_since(node.record, tainted=node.tainted)
+    if needs is not None and since is not None:
+        yield (node.name, needs.value), since.timestamp()
+
+
 def _health_of(node: NodeState, view: View) -> Health:
     """Return the state that ``status`` shows; no kernel log is missed of a node without a GPU."""
     coverage = coverage_of(node.name, view.coverage, unread=view.unread)
     return state_of(node, coverage if node.is_gpu_node else CoverageState.NOT_MEASURED)
-
-
-class _Family(Collector):
-    """A family whose series have the value 1 and are made at each scrape."""
-
-    def __init__(
-        self,
-        name: str,
-        text: str,
-        labels: tuple[str, ...],
-        rows: Callable[[], Sequence[tuple[str, ...]]],
-    ) -> None:
-        self._name = name
-        self._text = text
-        self._labelnames = labels
-        self._rows = rows
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return the family without series."""
-        return [GaugeMetricFamily(self._name, self._text, labels=self._labelnames)]
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Return the family with the series of this moment."""
-        family = GaugeMetricFamily(self._name, self._text, labels=self._labelnames)
-        for values in self._rows():
-            family.add_metric(values, 1.0)
-        yield family

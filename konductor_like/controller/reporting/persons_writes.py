@@ -26,7 +26,7 @@ class PersonsWrites:
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
         self._since: datetime | None = None
-        self._seen: Mapping[str, NodeState] | None = None
+        self._seen: dict[str, NodeState] | None = None
 
     def begin(self, looked_at: datetime) -> None:
         """Begin a leadership; ``looked_at`` is when a controller last looked at the Nodes."""
@@ -34,23 +34,34 @@ class PersonsWrites:
 
     def see(self, nodes: Mapping[str, NodeState], controls: Controls, now: datetime) -> None:
         """Look at the Nodes, and log what people have done since the last look."""
-        before, self._seen = self._seen, nodes
+        before, self._seen = self._seen, dict(nodes)
         since = now - CLOCKS_APART if self._since is None else self._since
+        were_out = {} if before is not None else {each.machine.node_uid: each for each in controls.tainted}
         for name, state in nodes.items():
             known = None if before is None else before.get(name)
             if known is state or (before is None and state.record.empty):
                 continue
             if known is not None and known.as_read.uid != state.as_read.uid:
                 known = None  # another Node of that name: no person purged the record
-            for act in persons_acts(known, state, since=since, now=now):
+            was = were_out.get(state.as_read.uid)
+            out_since = was.tainted_at if was else None
+            for act in persons_acts(known, state, since=since, now=now, out_since=out_since):
                 self._log(state, act, controls.purge, now, is_new=before is not None)
         if before is None:
             self._log_purged_meanwhile(nodes, controls, now)
 
+    def wrote(self, states: Mapping[str, NodeState]) -> None:
+        """Take Nodes that the controller has just written: what changed there was no person's act."""
+        if self._seen is not None:
+            self._seen.update(states)
+
     def _log_purged_meanwhile(
         self, nodes: Mapping[str, NodeState], controls: Controls, now: datetime
     ) -> None:
-        """Log the Nodes that the last leader knew as tainted, and that have neither taint nor record now."""
+        """Log the Nodes that the last leader knew as tainted, and that have neither taint nor record now.
+
+        The Lease notes only the last purge, which may have been another one, so nobody is named.
+        """
         for was in controls.tainted:
             state = nodes.get(was.name)
             if was.deleted_at is not None or state is None or state.tainted:
@@ -58,14 +69,14 @@ class PersonsWrites:
             if state.as_read.uid == was.machine.node_uid and state.as_read.record is None:
                 ended = Quarantine(was.tainted_at, now, "", ReleaseHow.PURGED)
                 act = PersonsAct(Verb.PURGE, "", None, now, was.why, ReleaseHow.PURGED, ended=ended)
-                self._log(state, act, controls.purge, now, is_new=False)
+                self._audit.done_by_person(state, act, None, is_new=False)
 
     def _log(
         self, state: NodeState, act: PersonsAct, purge: ControlAct | None, now: datetime, *, is_new: bool
     ) -> None:
         latest = state.record.act
         act_id = latest.id if latest is not None and latest.at == act.at else None
-        if act.verb is Verb.PURGE and purge is not None and (not is_new or now - purge.at < RECENT):
+        if act.verb is Verb.PURGE and purge is not None and now - purge.at < RECENT:
             ended = replace(act.ended, released_at=purge.at) if act.ended else None
             act = replace(act, by=purge.by, at=purge.at, ended=ended)
         self._audit.done_by_person(state, act, act_id, is_new=is_new)

@@ -314,7 +314,10 @@ class Report:
         self._rehearsed = rehearsed
 
     def gpus(self, counts: GpuCounts, before: GpuCounts) -> None:
-        """Report how many GPUs are missing, and nodes that lost GPUs together since the last counts."""
+        """Count all GPUs, those out of service and those missing, and log nodes that lost GPUs together."""
+        every = counts.nodes.values()
+        self._metrics.gpus.set(sum(each.expected for each in every))
+        self._metrics.gpus_out.set(sum(each.expected for each in every if each.state.tainted))
         self._metrics.gpus_missing.set(sum(counts.nodes[name].missing for name in counts.short))
         if counts.together - before.together:
             logs.warning(

@@ -12,7 +12,7 @@ service) stay in the record, so the next fault sets the marks again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -30,6 +30,7 @@ from konductor_like.model import (
     Needs,
     NodeRecord,
     Quarantine,
+    Release,
     ReleaseHow,
     Role,
     Severity,
@@ -297,7 +298,7 @@ def time_out_ended(before: NodeRecord, after: NodeRecord | None, at: datetime) -
     past = after.life.quarantines if after is not None else ()
     if (known := next((each for each in past if each.tainted_at == life.tainted_at), None)) is not None:
         return known
-    mark = after.releases[0] if after is not None and after.releases else None
+    mark = _ending(after.releases, life.tainted_at) if after is not None else None
     fault = fault_of(before, tainted=True)
     key = failure_of(before) or (fault.key if fault else IncidentKey("", None))
     return Quarantine(
@@ -306,6 +307,13 @@ def time_out_ended(before: NodeRecord, after: NodeRecord | None, at: datetime) -
         model=life.model,
         driver=life.driver,
     )
+
+
+def _ending(releases: Sequence[Release], since: datetime) -> Release | None:
+    """Return the release that ended a time out: the first one of the whole node, else the latest in part."""
+    later = [each for each in releases if each.at >= since] or releases[:1]
+    whole = [each for each in later if each.how.covers is not Covers.NAMED]
+    return whole[-1] if whole else next(iter(later), None)
 
 
 def open_failures(record: NodeRecord) -> list[Incident]:

@@ -8,6 +8,7 @@ audit trail, ``status`` and ``explain`` all ask this module, so they name the sa
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import NamedTuple
 
 from konductor_like.model import (
@@ -94,6 +95,25 @@ def need_of(record: NodeRecord, *, tainted: bool) -> Needs | None:
     """Return what the node needs, the value of its label; None for a node without a health label."""
     asked = node_need(record, tainted=tainted)
     return None if asked is None else asked.needs
+
+
+def needed_since(record: NodeRecord, *, tainted: bool) -> datetime | None:
+    """Return since when the node needs what it needs; None without a need, and if nothing tells the time.
+
+    A need begins with the first line of the fault that asks for it, a replacement for too many failures with
+    the mark. A node that needs nothing more waits since its last need was met.
+    """
+    asked = node_need(record, tainted=tainted)
+    if asked is None:
+        return None
+    if asked.by is not None:
+        return moment_of(asked.by.first_ns)
+    if asked.needs is Needs.REPLACEMENT:
+        return record.life.replace_since
+    fault = fault_of(record, tainted=tainted)
+    if fault is not None and asked.needs is Needs.NONE:
+        return moment_of(fault.met_ns or fault.first_ns)
+    return record.life.tainted_at
 
 
 def labels_of(record: NodeRecord, state: NodeState, *, tainted: bool) -> tuple[Health | None, Needs | None]:
