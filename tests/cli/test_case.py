@@ -27,7 +27,7 @@ from konductor_like.model.validation import Gpu
 from konductor_like.sandbox.loki import LokiServer, shipped
 from tests.cli.conftest import Cluster, Done, Run
 from tests.cli.past import MODEL, SERIAL, UUID, Past
-from tests.cli.scenes import DEAD_GPU, GPU, ago, ago_ns
+from tests.cli.scenes import DEAD_GPU, GPU, ago, ago_ns, boot_of
 from tests.cli.test_docs import names
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
@@ -109,6 +109,8 @@ def test_nothing_of_tenants_pods_is_in_a_case(site: Past, run: Run) -> None:
     _, files = made(run)
 
     assert "validation of the GPUs asked for, level 2 by kim" in files["case.md"]
+    assert "nccl" not in files["case.md"]
+    assert files["case.md"].count("taken out of service") == 1  # the refusal is no act
     for name, text in files.items():
         assert "tenant-7" not in text, name
         assert "another node" not in text, name
@@ -150,7 +152,7 @@ def structure(page: str) -> list[str]:
 
 
 def test_a_fence_is_longer_than_any_in_its_lines() -> None:
-    lines = fenced(["a", "````` b", "~~~"])
+    lines = fenced(["a", "`````", "# b", "~~~"])
 
     assert structure("\n".join(lines)) == ["fence"]
 
@@ -303,21 +305,20 @@ def test_a_serial_number_read_after_the_fault_may_be_of_another_gpu(
     assert "No serial number" not in files["case.md"]
 
 
+@pytest.mark.parametrize("on_record", [True, False], ids=["on the record", "in the log alone"])
 @pytest.mark.parametrize(("same_boot", "told"), [(True, "run it now"), (False, "has rebooted since")])
 def test_the_bug_report_is_asked_for_before_the_reboot(
-    site: Past, run: Run, same_boot: bool, told: str
+    site: Past, run: Run, same_boot: bool, told: str, on_record: bool
 ) -> None:
+    boot = boot_of(site.cluster.node("gpu-1"))
+    site.kernel((199, f"kmsg/1 boot={boot} seq=5 facility=0 priority=3 [800.000000] {DEAD_GPU}"))
+    if not on_record:
+        site.edit_record(lambda record: replace(record, incidents=()))
     if not same_boot:
         site.cluster.edit_node("gpu-1", lambda node: node["status"]["nodeInfo"].update(bootID="b2"))
 
     _, files = made(run)
 
-    assert (
-        f"`nvidia-bug-report.sh` is not in this archive. The node {'has not rebooted' if same_boot else ''}"[
-            :60
-        ]
-        in files["case.md"]
-    )
     assert told in files["case.md"]
 
 
