@@ -245,7 +245,7 @@ def test_the_nodes_of_the_failure_group_are_saved_too(site: Past, run: Run) -> N
 def test_lines_of_pods_are_saved_only_if_somebody_asks(site: Past, run: Run) -> None:
     lines = [
         (ago_ns(199), NCCL),
-        (ago_ns(198), "NCCL INFO secret"),
+        (ago_ns(198), "a secret about CUDA error handling"),
     ]
     pod = shipped("gpu-1", lines, namespace="default", pod="tenant-7-x", container="x")
     site.loki.push_otlp(pod)
@@ -267,6 +267,7 @@ def test_lines_of_pods_are_saved_only_if_somebody_asks(site: Past, run: Run) -> 
     assert "tenant-7" not in without
     assert "kim" not in without
     assert not saved_pods(without)
+    assert decode(without).settings.namespaces == ()
     assert [line.text for line in saved_pods(with_pods)] == [NCCL]
     assert "secret" not in with_pods
 
