@@ -34,6 +34,8 @@ UNHEARD_SECONDS = 180.0
 """Seconds without a heartbeat after which kernel lines may be missing: one comes each minute."""
 _POD_KINDS = (FaultKind.NCCL.value, FaultKind.CUDA.value)
 _SAME = timedelta(seconds=1)
+_LOGGED = timedelta(minutes=1)
+"""Time after a taint in which its line is in the audit trail."""
 _SILENT = ("counts", "bookkeeping", "conflict")
 _UUID = re.compile(
     r"NVRM: GPU at (?:PCI:)?([0-9a-f:]{5,16})(?:\.\d)?: (GPU-[0-9a-f-]{36})", re.ASCII | re.IGNORECASE
@@ -199,7 +201,10 @@ def _act_of(line: TrailLine) -> CaseAct | None:
         what = "taken out of service"
     if what is None:
         return None
-    return CaseAct(line.happened_at, f"{what}{fault}", by, line.reason or "")
+    at = line.happened_at
+    if line.verb == "taint" and line.out_since is not None and abs(at - line.out_since) <= _LOGGED:
+        at = line.out_since  # the line itself is a moment later
+    return CaseAct(at, f"{what}{fault}", by, line.reason or "")
 
 
 def released_words(how: str) -> str:
@@ -267,7 +272,7 @@ def missing(case: Case, state: NodeState | None, trail: TrailReading) -> Iterato
             "The site's audit trail could not be read: what was done, and the other outages, are from the "
             "record on the Node alone."
         )
-    elif trail.first_at is not None and trail.first_at > outage.since:
+    elif trail.first_at is not None and trail.first_at - outage.since > _LOGGED:
         yield f"The site's audit trail begins at {stamp(trail.first_at)}, after the begin of the outage."
 
 

@@ -64,4 +64,4 @@ class Past(NamedTuple):
             (200.5, f"[799.1] NVRM: GPU Board Serial Number: {SERIAL}"),
             (200, f"[799.2] {DEAD_GPU}"),
         )
-        self.trail(192, verb="taint", rule="xid.79", gpu=GPU, out_since=text_of(ago(192)), model=MODEL)
+        self.trail(191, verb="taint", rule="xid.79", gpu=GPU, out_since=text_of(ago(192)), model=MODEL)

@@ -250,6 +250,7 @@ def test_outage_2_is_the_one_before(site: Past, run: Run) -> None:
     assert (before["outage"]["rule"], before["outage"]["driver"]) == ("xid.48", "550.1")
     assert before["fault"] is None
     assert any(each.startswith("There is no kernel line of the node between") for each in before["missing"])
+    assert any("audit trail begins at" in each for each in before["missing"])
 
 
 def test_a_gap_in_the_kernel_log_is_told(site: Past, run: Run) -> None:
