@@ -159,7 +159,7 @@ release-page: ## Attach the files of dist/ to a release on GitHub
 .PHONY: lock
 lock: ## Rewrite the lock files from pyproject.toml
 	$(LOCK) pyproject.toml -o requirements.lock
-	$(LOCK) -c requirements.lock --group dev pyproject.toml -o requirements-dev.lock
+	$(LOCK) -c requirements.lock --extra report --group dev pyproject.toml -o requirements-dev.lock
 	$(LOCK) -c requirements-dev.lock --group build -o requirements-build.lock
 
 .PHONY: clean

@@ -28,6 +28,7 @@ from konductor_like.cli.nodes import commands as nodes
 from konductor_like.cli.nodes.validate import validate
 from konductor_like.cli.options import DryRunCommand, Verbose
 from konductor_like.cli.output import close_quietly, harden, say
+from konductor_like.cli.report.command import report
 from konductor_like.cli.status import command as status
 from konductor_like.exits import MEANINGS, Exit
 
@@ -101,6 +102,7 @@ def build() -> typer.Typer:
     incidents = _group(app, "incident", "Save what happened to a node as a file; replay such a file.")
     incidents.command("save", cls=Command)(incident.save)
     incidents.command("replay", cls=Command)(incident.replay)
+    app.command("report", cls=Command)(report)
     app.command("backtest", cls=Command)(backtest)
     app.command("explain", cls=Command)(explain.explain)
     catalogue = _group(app, "rules", "List the rules, show one, check a file of your own.")

@@ -12,7 +12,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from konductor_like.history.trail import DELETE, TrailLine
-from konductor_like.model import OPERATOR_RULE, EventReason, NodeState, Quarantine, ReleaseHow, Severity
+from konductor_like.model import (
+    OPERATOR_RULE,
+    EventReason,
+    IncidentKey,
+    NodeState,
+    Quarantine,
+    ReleaseHow,
+    Severity,
+)
+from konductor_like.model.time import unix_ns
 from konductor_like.policy.node.lifecycle import QUARANTINES_KEPT, failure_of
 from konductor_like.policy.node.needs import fault_of
 
@@ -236,6 +245,7 @@ def _with_quarantine(known: Outage | None, state: NodeState, past: Quarantine) -
         driver=past.driver,
         rack=state.hardware.rack,
         gpus=state.record.gpus,
+        failure_group=_group(state, past.rule, past.gpu, past.released_at),
         end=End.ENDED,
         in_record=True,
     )
@@ -253,10 +263,23 @@ def _with_quarantine(known: Outage | None, state: NodeState, past: Quarantine) -
         relapse=known.relapse or past.relapse,
         model=past.model or known.model,
         driver=past.driver or known.driver,
+        failure_group=known.failure_group or told.failure_group,
         end=End.ENDED,
         in_record=True,
         differs=differs,
     )
+
+
+def _group(state: NodeState, rule: str, gpu: str | None, until: datetime | None) -> str:
+    """Return the failure group that the record names for the fault of an outage; empty if it names none.
+
+    A failure group is often found after its first nodes were tainted, and no line of the trail tells it then.
+    """
+    incident = state.record.incident(IncidentKey(rule, gpu))
+    if incident is None or incident.failure_group is None:
+        return ""
+    is_later = until is not None and incident.first_ns > unix_ns(until)
+    return "" if is_later else incident.failure_group
 
 
 def _with_claim(known: Outage | None, state: NodeState, since: datetime) -> Outage:
@@ -266,8 +289,10 @@ def _with_claim(known: Outage | None, state: NodeState, since: datetime) -> Outa
     told = known or Outage(state.name, since)
     if key is not None:
         told = _of(told, key.rule, key.gpu)
+    group = _group(state, told.rule, told.gpu, None)
     return replace(
         told,
+        failure_group=told.failure_group or group,
         severity=told.severity or (fault.severity.value if fault else ""),
         evidence=told.evidence or (fault.evidence if fault else ""),
         model=told.model or life.model,

@@ -148,10 +148,15 @@ def test_an_act_that_two_controllers_logged_is_told_once(loki: LokiServer, run: 
 
 
 @pytest.mark.usefixtures("site")
-def test_a_line_of_another_namespace_is_no_line_of_the_trail(loki: LokiServer, run: Run) -> None:
+def test_a_line_of_another_namespace_or_of_a_kernel_log_is_no_line_of_the_trail(
+    loki: LokiServer, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     forged = line(1, "gpu-2", "taint", out_since=since(1), **FAULT)
     loki.push({"k8s_namespace_name": "default", "k8s_pod_name": "evil"}, [forged])
     loki.push({**LATER, "k8s_daemonset_name": "dmesg", "k8s_namespace_name": "dmesg-logging"}, [forged])
+    kernel = '{k8s_daemonset_name="reader"}'  # a reader in the controller's namespace
+    monkeypatch.setenv("KONDUCTOR_KERNEL_SELECTOR", kernel)
+    loki.push({**LATER, "k8s_daemonset_name": "reader"}, [forged])
 
     assert "gpu-2" not in run("history").out
 

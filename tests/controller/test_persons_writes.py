@@ -25,6 +25,7 @@ from konductor_like.model import (
     NodeState,
     Release,
     ReleaseHow,
+    Severity,
     Source,
     TaintedNode,
     Verb,
@@ -33,7 +34,7 @@ from konductor_like.policy.node.lifecycle import Facts, Happening, become, failu
 from konductor_like.policy.node.release import CONTROLLER, purge, released_record
 from konductor_like.policy.operator import acknowledge, operator_taint, release_selected
 from konductor_like.policy.wording import act_of
-from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
+from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns, reset_node
 
 
 class Trail:
@@ -265,6 +266,23 @@ def test_a_purge_is_in_the_trail_with_the_person_that_the_lease_names() -> None:
     assert trail.measured("purged") == 60
 
 
+def test_the_lease_is_read_once_for_the_person_of_several_purges() -> None:
+    trail, asked = Trail("gpu-1", "gpu-2"), []
+
+    def latest() -> Controls:
+        asked.append(1)
+        return Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", nodes=2),))
+
+    trail.persons.see(dict(trail.cluster.nodes), Controls(), at(1), latest)
+    assert not asked
+    purged(trail, "gpu-1")
+    purged(trail, "gpu-2")
+    trail.persons.see(dict(trail.cluster.nodes), Controls(), at(61), latest)
+
+    assert [line["by"] for line in trail.lines("by")] == ["kim", "kim"]
+    assert len(asked) == 1
+
+
 def test_an_old_purge_on_the_lease_names_nobody() -> None:
     trail = Trail("gpu-1")
     trail.look(1)
@@ -290,6 +308,63 @@ def test_a_node_that_was_purged_while_no_controller_ran_is_known_from_the_lease(
         {"node": "gpu-1", "verb": "purge", "out_since": "2026-03-04T12:00:00Z"}
         | {"reason": "xid 79 on GPU 0000:4e:00"}
     ]
+
+
+def test_only_a_node_that_lost_taint_and_record_was_purged_while_no_controller_ran() -> None:
+    trail = Trail("gpu-1", "gpu-2", "gpu-3")
+    was = [TaintedNode(each.name, each.machine, at(0)) for each in trail.cluster.nodes.values()]
+    first, second = trail.cluster.nodes["gpu-1"], trail.cluster.nodes["gpu-2"]
+    seen = replace(first.as_read, record=None)
+    trail.cluster.nodes["gpu-1"] = replace(first, as_read=seen, record=NodeRecord())  # it has the taint
+    seen = replace(second.as_read, uid="another", record=None)
+    trail.cluster.nodes["gpu-2"] = replace(second, as_read=seen, taints=(), record=NodeRecord())
+    trail.cluster.untaint_by_hand("gpu-3")  # it has the record
+    trail.restart(looked_at=30)
+    trail.look(90, Controls(tainted=tuple(was)))
+
+    assert trail.lines() == []
+
+
+def test_a_reset_while_no_controller_ran_ends_the_time_out_of_a_persons_taint() -> None:
+    trail = Trail()
+    state = trail.cluster.nodes["gpu-2"]
+    trail.cluster.apply(operator_taint(state, at=at(10), by="kim", reason="fan is loud"))
+    tainted = trail.cluster.nodes["gpu-2"]
+    reset_node(trail.cluster, "gpu-2", 600)
+    trail.restart(looked_at=30)
+    trail.look(700, Controls(tainted=(TaintedNode("gpu-2", tainted.machine, at(10)),)))
+
+    assert trail.lines("by", "verb", "out_since", "how")[1:] == [
+        {"by": "ann", "verb": "untaint", "out_since": "2026-03-04T12:00:10Z", "how": "reset"}
+    ]
+
+
+def test_the_first_release_of_the_whole_node_ended_the_time_out_of_a_persons_taint() -> None:
+    trail = Trail()
+    trail.cluster.apply(
+        operator_taint(trail.cluster.nodes["gpu-1"], at=at(10), by="kim", reason="fan is loud")
+    )
+    trail.look(11)
+    reset_node(trail.cluster, "gpu-1", 30)
+    trail.cluster.tick(fault(rule="xid.63", severity=Severity.SUSPECT, stamp=200.0, seconds=40), seconds=40)
+    reset_node(trail.cluster, "gpu-1", 50, "eve")
+    trail.look(60)
+
+    ends = [line for line in trail.lines("by", "how", "at") if line["how"]]
+    assert ends == [{"by": "ann", "how": "reset", "at": "2026-03-04T12:00:30Z"}]
+
+
+def test_what_the_controller_writes_about_a_removal_or_a_found_taint_is_no_act_of_our_commands() -> None:
+    trail = Trail("gpu-1")
+    trail.look(1)
+    trail.cluster.untaint_by_hand("gpu-1")
+    trail.cluster.tick(seconds=60)
+    state = trail.cluster.nodes["gpu-2"]
+    trail.cluster.nodes["gpu-2"] = replace(state, taints=(OURS,))
+    trail.cluster.tick(fault("gpu-2", seconds=61), seconds=61)
+    trail.look(62)
+
+    assert trail.lines() == []
 
 
 def test_a_node_that_registers_again_without_its_record_was_not_purged() -> None:

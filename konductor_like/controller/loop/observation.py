@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from konductor_like.cluster.lease.annotations import unlisted
 from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
@@ -78,7 +79,8 @@ class Observer:
         }
         states = self._with_records(read)
         controls = self._controls.update(now) if self._controls else Controls()
-        self._report.persons.see(read, controls, now)
+        latest = partial(self._controls.update, now, at_once=True) if self._controls else None
+        self._report.persons.see(read, controls, now, latest)
         if self.tainted is None:
             self.tainted = controls.tainted  # the last controller wrote them on the Lease
         # A return that the last controller could not note on the Lease any more is in the node's record.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -32,8 +32,17 @@ class PersonsWrites:
         """Begin a leadership; ``looked_at`` is when a controller last looked at the Nodes."""
         self._since, self._seen = looked_at - CLOCKS_APART, None
 
-    def see(self, nodes: Mapping[str, NodeState], controls: Controls, now: datetime) -> None:
-        """Look at the Nodes, and log what people have done since the last look."""
+    def see(
+        self,
+        nodes: Mapping[str, NodeState],
+        controls: Controls,
+        now: datetime,
+        latest: Callable[[], Controls] | None = None,
+    ) -> None:
+        """Look at the Nodes, and log what people have done since the last look.
+
+        ``controls`` may be some seconds old. ``latest`` reads the Lease now: it names the person of a purge.
+        """
         before, self._seen = self._seen, dict(nodes)
         since = now - CLOCKS_APART if self._since is None else self._since
         were_out = {} if before is not None else {each.machine.node_uid: each for each in controls.tainted}
@@ -46,6 +55,8 @@ class PersonsWrites:
             was = were_out.get(state.as_read.uid)
             out_since = was.tainted_at if was else None
             for act in persons_acts(known, state, since=since, now=now, out_since=out_since):
+                if act.verb is Verb.PURGE and latest is not None:
+                    controls, latest = latest(), None
                 self._log(state, act, controls.purge, now, is_new=before is not None)
         if before is None:
             self._log_purged_meanwhile(nodes, controls, now)
@@ -64,9 +75,9 @@ class PersonsWrites:
         """
         for was in controls.tainted:
             state = nodes.get(was.name)
-            if was.deleted_at is not None or state is None or state.tainted:
+            if state is None or state.tainted or state.as_read.record is not None:
                 continue
-            if state.as_read.uid == was.machine.node_uid and state.as_read.record is None:
+            if state.as_read.uid == was.machine.node_uid:
                 ended = Quarantine(was.tainted_at, now, "", ReleaseHow.PURGED)
                 act = PersonsAct(Verb.PURGE, "", None, now, was.why, ReleaseHow.PURGED, ended=ended)
                 self._audit.done_by_person(state, act, None, is_new=False)

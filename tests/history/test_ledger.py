@@ -1,0 +1,128 @@
+"""Outages from lines of the trail that come late, twice, or with little in them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from konductor_like.history.outages import End, Kind, Ledger, Outage
+from konductor_like.history.trail import TrailLine, parse
+from konductor_like.loki.query.response import Entry
+from konductor_like.model import Life, Quarantine, ReleaseHow
+from tests.policy.scenes import OURS, at, node, ns
+
+SINCE = at(0)
+
+
+def line(verb: str, seconds: float = 0, *, since: datetime | None = SINCE, **more: Any) -> TrailLine:
+    known = TrailLine(at(seconds), verb, "applied", "gpu-1", out_since=since)
+    return replace(known, **more)
+
+
+TAINT = line("taint", rule="xid.79", gpu="0000:4e:00", severity="fatal", why="GPUFaultTainted")
+RESET = line("untaint", 60, rule="xid.79", gpu="0000:4e:00", how="reset", by="kim", at=at(60))
+
+
+def told(*lines: TrailLine) -> Outage:
+    ledger = Ledger()
+    for each in lines:
+        ledger.add(each)
+    [found] = ledger.outages()
+    return found
+
+
+def test_the_order_of_lines_changes_nothing() -> None:
+    assert told(TAINT, RESET) == told(RESET, TAINT)
+
+
+def test_a_write_that_failed_is_no_outage_and_no_end() -> None:
+    ledger = Ledger()
+    ledger.add(replace(TAINT, outcome="failed"))
+    assert ledger.outages() == []
+    assert told(TAINT, replace(RESET, outcome="under way")).end is End.UNKNOWN
+
+
+def test_a_taint_that_follows_a_removal_by_hand_at_once_is_no_end() -> None:
+    assert told(replace(TAINT, how="taint removed")).until is None
+
+
+def test_an_acknowledgement_begins_no_outage() -> None:
+    ack = line("record", 30, rule="xid.79", by="kim", why="GPUFaultAcknowledged")
+
+    found = told(ack)
+
+    assert (found.begun_by, found.kind) == (None, Kind.FAILURE)
+
+
+def test_a_node_that_a_person_tainted_and_that_failed_then_is_a_failure() -> None:
+    begun = line("taint", rule="operator", severity="fatal", by="kim", why="GPUFaultTainted")
+
+    found = told(begun, RESET)
+
+    assert (found.kind, found.rule, found.begun_by) == (Kind.FAILURE, "xid.79", "kim")
+
+
+def test_a_test_during_which_the_node_failed_is_a_failure() -> None:
+    begun = line("taint", rule="xid.14", severity="test", why="GPUFaultTainted")
+
+    assert told(begun).kind is Kind.TEST
+    assert told(begun, RESET).kind is Kind.FAILURE
+    assert told(begun, replace(RESET, rule="xid.14", gpu=None)).kind is Kind.TEST
+
+
+def test_a_relapse_marks_the_outage_before_it_whichever_line_comes_first() -> None:
+    again = replace(TAINT, logged_at=at(900), out_since=at(900), why="GPUNodeRelapsed")
+    for lines in ((TAINT, RESET, again), (again, RESET, TAINT)):
+        ledger = Ledger()
+        for each in lines:
+            ledger.add(each)
+        assert [each.relapse for each in ledger.outages()] == [True, False]
+
+
+def test_the_faults_of_a_deleted_node_are_no_reason_of_a_person() -> None:
+    gone = line("delete", 60, how="deleted", reason="xid 79 on GPU 0000:4e:00", at=at(60))
+
+    found = told(gone)
+
+    assert (found.how_ended, found.reason, found.evidence) == ("Node deleted", "", gone.reason)
+
+
+@pytest.mark.parametrize("gpus", [0, -8, 1001, True, "8", 8.5])
+def test_a_number_that_is_no_number_of_gpus_is_not_known(gpus: object) -> None:
+    text = json.dumps({"audit": "v1", "verb": "taint", "outcome": "applied", "gpus": gpus})
+    found = parse(Entry(ns(0), text, {}))
+    assert found is not None
+    assert found.gpus is None
+
+
+def test_the_record_of_a_node_that_is_out_tells_its_own_end_before_the_trails() -> None:
+    ledger = Ledger()
+    for each in (TAINT, RESET):
+        ledger.add(each)
+    past = Quarantine(SINCE, at(90), "xid.48", ReleaseHow.REBOOT)
+    state = node()
+    life = Life(at(500), quarantines=(past,))
+    ledger.add_node(replace(state, taints=(OURS,), record=replace(state.record, life=life)))
+
+    ended, out = ledger.outages()
+
+    assert (ended.until, ended.how, ended.rule, ended.differs) == (at(90), "reboot", "xid.48", True)
+    assert (out.end, out.since) == (End.OUT, at(500))
+
+
+def test_an_outage_that_a_short_record_should_have_is_missing_in_it() -> None:
+    ledger = Ledger()
+    for each in (TAINT, RESET):
+        ledger.add(each)
+    state, earlier = node(), Quarantine(at(-900), at(-800), "xid.79", ReleaseHow.RESET)
+    ledger.add_node(replace(state, record=replace(state.record, life=Life(quarantines=(earlier,)))))
+    found = ledger.outages()
+    assert [each.since for each in ledger.missing_in_records(found)] == [SINCE]
+
+    many = tuple(replace(earlier, tainted_at=at(-900 - n), released_at=at(-800 - n)) for n in range(10))
+    ledger.add_node(replace(state, record=replace(state.record, life=Life(quarantines=many))))
+    assert ledger.missing_in_records(ledger.outages()) == []  # the oldest have left the record
