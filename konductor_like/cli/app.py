@@ -16,12 +16,14 @@ import typer
 from konductor_like.build import this_program
 from konductor_like.cli import check_config, controls, demo, rules, run, scan
 from konductor_like.cli.backtest.command import backtest
+from konductor_like.cli.case.command import case
 from konductor_like.cli.chain_test import command as chain_test
 from konductor_like.cli.doctor import command as doctor
 from konductor_like.cli.errors import print_error, print_usage_error
 from konductor_like.cli.explain import command as explain
 from konductor_like.cli.help import Command, CommandGroup, Group
 from konductor_like.cli.history.command import history
+from konductor_like.cli.incident import command as incident
 from konductor_like.cli.nodes import commands as nodes
 from konductor_like.cli.nodes.validate import validate
 from konductor_like.cli.options import DryRunCommand, Verbose
@@ -96,6 +98,10 @@ def build() -> typer.Typer:
     brake.command("reset", cls=Command)(controls.brake_reset)
     app.command("scan", cls=Command)(scan.scan)
     app.command("history", cls=Command)(history)
+    app.command("case", cls=Command)(case)
+    incidents = _group(app, "incident", "Save what happened to a node as a file; replay such a file.")
+    incidents.command("save", cls=Command)(incident.save)
+    incidents.command("replay", cls=Command)(incident.replay)
     app.command("report", cls=Command)(report)
     app.command("backtest", cls=Command)(backtest)
     app.command("explain", cls=Command)(explain.explain)
