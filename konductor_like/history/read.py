@@ -10,12 +10,15 @@ from konductor_like.history.outages import End, Ledger, Outage
 from konductor_like.history.trail import TrailLine, parse, trail_query
 from konductor_like.loki.query.errors import LokiError
 from konductor_like.loki.query.logql import kernel_matchers
-from konductor_like.loki.query.patient import WIDEST_NS, PatientReader
+from konductor_like.loki.query.patient import PatientReader
 from konductor_like.loki.query.response import is_kernel_stream
 from konductor_like.loki.query.window_query import ByteBudget, Queries, TimeWindow, WindowQuery
 from konductor_like.model import NodeState, Source
-from konductor_like.model.time import moment_of, unix_ns
+from konductor_like.model.time import SECOND_NS, moment_of, unix_ns
 from konductor_like.settings import Settings
+
+TRAIL_WIDEST_NS = 24 * 3600 * SECOND_NS
+"""Nanoseconds of the widest query. The trail is one small stream: a day of it is one answer."""
 
 
 @dataclass(slots=True)
@@ -60,7 +63,7 @@ class TrailReader:
         """Yield the lines in the order of time. A failure of Loki ends them, and ``reading`` tells it."""
         reading, settings = self.reading, self.settings
         query = trail_query(settings.namespace_label, self.namespace, settings.extra_matchers)
-        asking = WindowQuery(self.loki, query, settings, WIDEST_NS, source=Source.POD)
+        asking = WindowQuery(self.loki, query, settings, TRAIL_WIDEST_NS, source=Source.POD)
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         patient = PatientReader(asking, budget, reading, self.pause, self.tell)
         kernel = kernel_matchers(settings.kernel_selector, settings.extra_matchers)
