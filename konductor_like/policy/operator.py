@@ -186,20 +186,27 @@ def persons_acts(
     service. A removal of our taint by other means is no such act: the controller writes it.
     """
     known = before.record if before else NodeRecord(life=Life(tainted_at=out_since))
-    if before is not None and before.as_read.record is not None and after.as_read.record is None:
+    is_bare = after.as_read.record is None and not after.tainted
+    if before is not None and before.as_read.record is not None and is_bare:
         ended = time_out_ended(known, None, now)
         return [PersonsAct(Verb.PURGE, "", None, now, how=ReleaseHow.PURGED, ended=ended)]
-    found = [*_resets(known, after.record, now), *_taints(known, after.record), *_acks(known, after.record)]
+    found = [*_resets(before, known, after, now), *_taints(known, after.record), *_acks(known, after.record)]
     return sorted((each for each in found if before or each.at >= since), key=lambda act: act.at)
 
 
-def _resets(known: NodeRecord, record: NodeRecord, now: datetime) -> Iterator[PersonsAct]:
-    last, told = time_out_ended(known, record, now), {each.at for each in known.releases}
+def _resets(
+    before: NodeState | None, known: NodeRecord, after: NodeState, now: datetime
+) -> Iterator[PersonsAct]:
+    record, last = after.record, time_out_ended(known, after.record, now)
+    told = {each.at for each in known.releases}
     times_out = [*record.life.quarantines, *([last] if last else [])]
+    # The record does not tell since when the node had the taint if somebody else had put it there.
+    lost_taint = before is not None and before.tainted and not after.tainted and last is None
     for mark in record.releases:
         if mark.how.is_reset and mark.at not in told:
             ended = next((each for each in times_out if each.released_at == mark.at), None)
-            verb = Verb.UNTAINT if ended else Verb.RECORD
+            untaints = ended is not None or (lost_taint and mark is record.releases[0])
+            verb = Verb.UNTAINT if untaints else Verb.RECORD
             why = EventReason.RELEASED.value
             yield PersonsAct(verb, why, mark.by, mark.at, mark.reason, mark.how, ended=ended)
 

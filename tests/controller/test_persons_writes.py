@@ -250,13 +250,14 @@ def test_a_purge_is_in_the_trail_with_the_person_that_the_lease_names() -> None:
     trail = Trail("gpu-1")
     trail.look(1)
     purged(trail, "gpu-1")
-    noted = ControlAct(Control.PURGE, at(60), "kim", nodes=1)
+    noted = ControlAct(Control.PURGE, at(60), "kim", "sold", nodes=1, names=("gpu-1",))
     trail.look(61, Controls(acts=(noted,)))
 
-    [line] = trail.lines("node", "by", "verb", "how", "at", "out_since", "rule")
+    [line] = trail.lines("node", "by", "reason", "verb", "how", "at", "out_since", "rule")
     assert line == {
         "node": "gpu-1",
         "by": "kim",
+        "reason": "sold",
         "verb": "purge",
         "how": "purged",
         "at": "2026-03-04T12:01:00Z",
@@ -271,7 +272,7 @@ def test_the_lease_is_read_once_for_the_person_of_several_purges() -> None:
 
     def latest() -> Controls:
         asked.append(1)
-        return Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", nodes=2),))
+        return Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", nodes=2, names=("gpu-1", "gpu-2")),))
 
     trail.persons.see(dict(trail.cluster.nodes), Controls(), at(1), latest)
     assert not asked
@@ -287,9 +288,35 @@ def test_an_old_purge_on_the_lease_names_nobody() -> None:
     trail = Trail("gpu-1")
     trail.look(1)
     purged(trail, "gpu-1")
-    trail.look(2000, Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", nodes=1),)))
+    trail.look(2000, Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", names=("gpu-1",)),)))
 
     assert trail.lines("by", "at") == [{"by": None, "at": "2026-03-04T12:33:20Z"}]
+
+
+def test_a_purge_of_another_node_names_nobody_here() -> None:
+    trail = Trail("gpu-1")
+    trail.look(1)
+    purged(trail, "gpu-1")
+    trail.look(61, Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", nodes=1, names=("gpu-2",)),)))
+
+    assert trail.lines("by", "at") == [{"by": None, "at": "2026-03-04T12:01:01Z"}]
+
+
+def test_a_record_that_somebody_removed_while_the_taint_stays_is_no_purge() -> None:
+    trail = Trail("gpu-1")
+    trail.look(1)
+    state = trail.cluster.nodes["gpu-1"]
+    without = replace(state, record=NodeRecord(), as_read=replace(state.as_read, record=None))
+    trail.cluster.nodes["gpu-1"] = without
+    trail.look(2)
+    assert trail.lines() == []
+
+    reset_node(trail.cluster, "gpu-1", 60)
+    trail.look(61)
+
+    assert trail.lines("by", "verb", "how", "out_since") == [
+        {"by": "ann", "verb": "untaint", "how": "reset", "out_since": None}
+    ]
 
 
 def test_a_node_that_was_purged_while_no_controller_ran_is_known_from_the_lease() -> None:

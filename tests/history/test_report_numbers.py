@@ -113,3 +113,12 @@ def test_the_few_that_have_half_of_the_hours_are_counted() -> None:
     assert fewest(found) == 1  # 6 of 12
     assert fewest(found, 0.6) == 2
     assert fewest([]) == 0
+
+
+def test_an_outage_of_before_the_node_was_created_again_takes_nothing_from_its_time() -> None:
+    before = outage(begin=1, hours=48)
+
+    found = numbers([before], START, END, {"gpu-1": day(3)})
+
+    assert found.availability == 1
+    assert found.hours == 48

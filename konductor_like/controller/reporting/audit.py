@@ -101,6 +101,8 @@ class Audit:
         since = state.record.life.tainted_at
         if not is_new and since is not None and act.at < since:
             facts["out_since"] = None  # an act of before this time out, told once more
+        if act.verb is Verb.UNTAINT and act.how is not None:
+            facts["how"] = act.how.value
         if act.ended is not None:
             facts |= _of_end(act.ended)
             if is_new:

@@ -87,7 +87,8 @@ class PersonsWrites:
     ) -> None:
         latest = state.record.act
         act_id = latest.id if latest is not None and latest.at == act.at else None
-        if act.verb is Verb.PURGE and purge is not None and now - purge.at < RECENT:
+        is_noted = purge is not None and state.name in purge.names and now - purge.at < RECENT
+        if act.verb is Verb.PURGE and purge is not None and is_noted:
             ended = replace(act.ended, released_at=purge.at) if act.ended else None
-            act = replace(act, by=purge.by, at=purge.at, ended=ended)
+            act = replace(act, by=purge.by, at=purge.at, reason=purge.reason, ended=ended)
         self._audit.done_by_person(state, act, act_id, is_new=is_new)
