@@ -241,7 +241,8 @@ def _with_line(known: Outage, line: TrailLine) -> Outage:
         gpus=line.gpus or known.gpus,
     )
     begins = line.how is None and line.why != EventReason.ACKNOWLEDGED
-    if line.verb == "taint" or (begins and line.rule and not known.rule):
+    is_first = not known.rule or line.rule != OPERATOR_RULE  # a person may taint a node that is out
+    if (line.verb == "taint" and is_first) or (begins and line.rule and not known.rule):
         known = replace(
             known,
             rule=line.rule or known.rule,

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from konductor_like.history.numbers import BY, fewest, for_nothing, periods, repairs, returned, shares
+from konductor_like.history.numbers import (
+    BY,
+    fewest,
+    for_nothing,
+    numbers,
+    periods,
+    repairs,
+    returned,
+    shares,
+)
 from konductor_like.history.outages import End
 from tests.history.values import END, START, day, outage
 

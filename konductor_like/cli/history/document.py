@@ -13,6 +13,7 @@ from konductor_like.cli.output import API_VERSION, fields_of
 from konductor_like.history.numbers import BY, Numbers, numbers, shares
 from konductor_like.history.outages import Outage
 from konductor_like.history.read import History
+from konductor_like.model.text import printable
 from konductor_like.model.time import moment_of
 
 MOST = 20
@@ -91,5 +92,5 @@ def csv_line(values: Iterable[object]) -> str:
 
 def _cell(value: object) -> str:
     """Return a value as text; one that a spreadsheet would calculate gets an apostrophe before it."""
-    text = stamp(value) or "" if isinstance(value, datetime) else str(value)
+    text = stamp(value) or "" if isinstance(value, datetime) else printable(str(value))
     return f"'{text}" if text.startswith(_FORMULA) else text

@@ -40,7 +40,7 @@ class Timeline:
         """``nodes``: only lines of these nodes; empty for all lines."""
         self._nodes, self._start = nodes, start
         self._output = output
-        self._told: set[tuple[str | None, str, datetime]] = set()
+        self._told: set[tuple[str | None, str | None, datetime]] = set()
         self._entries: list[TrailLine] = []
         if output == "csv":
             say([csv_line(FIELDS)])
@@ -51,8 +51,8 @@ class Timeline:
             return
         if line.happened_at < self._start:  # an act of before, told once more by a new controller
             return
-        if line.by is not None and line.at is not None:  # the next controller logs acts of people again
-            act = (line.node, line.verb, line.at)
+        if line.at is not None:  # the next controller logs acts of people, and releases, again
+            act = (line.node, line.by, line.at)
             if act in self._told:
                 return
             self._told.add(act)
