@@ -8,11 +8,13 @@ from typing import Any, Protocol
 
 from pydantic_core import SchemaValidator, core_schema
 
+from konductor_like.catalog import condition_rules
 from konductor_like.cluster.api.transport import FIELD_MANAGER, JsonObject, json_object, parsed
 from konductor_like.cluster.node import record as records
 from konductor_like.cluster.node.gpu_counts import COUNT_LABELS, PLUGIN_RESOURCES, gpu_count
 from konductor_like.model import (
     CONDITION_MARK,
+    EVIDENCE_CHARS,
     HEALTH_LABEL,
     NEEDS_LABEL,
     OPT_OUT_LABEL,
@@ -24,13 +26,24 @@ from konductor_like.model import (
     Machine,
     NodeRecord,
     NodeState,
+    PlannedWork,
+    ReportedCondition,
     Source,
     Taint,
 )
-from konductor_like.model.time import ns_of_text
+from konductor_like.model.time import SECOND_NS, ns_of_text
 from konductor_like.selectors import Selector, parse_selector
 
 _CONDITION_FIELDS = ("type", "status", "reason", "message", "lastTransitionTime")
+_MAINTENANCE = "cloud.google.com/scheduled-maintenance-time"
+"""GKE's label on GPU nodes: when the maintenance of the host begins, in seconds since the Unix epoch."""
+_PLANNED = {
+    "VMEventScheduled": False,  # AKS' node-problem-detector: a scheduled event of the virtual machine
+    "CSPMaintenance": False,  # NVSentinel
+    "MaintenancePlanned": False,  # Kubernetes, KEP-5683
+    "MaintenanceInProgress": True,
+}
+"""Types of conditions that announce work on the machine while they are True; whether it is in progress."""
 NodeDecoder = Callable[[JsonObject], NodeState]
 
 
@@ -184,6 +197,8 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         reported_ns=_ns(ready, "lastHeartbeatTime"),
         booted_after_ns=record.booted_after_ns if record.machine == machine else None,
         conditions=_our_conditions(status),
+        reported=_reported(status),
+        planned=_planned(status, labels),
         gpus=gpu_count(labels, capacity, json_object(status, "allocatable"), sliced.get(name, 0)),
         hardware=_hardware(labels, reading.rack_label),
     )
@@ -230,6 +245,42 @@ def _our_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
     )
 
 
+def _reported(status: Mapping[str, Any]) -> tuple[ReportedCondition, ...]:
+    """Return the conditions of other programs that the catalogue has rules for.
+
+    Each type is a key of the list, but the API server does not enforce it. If two programs have written two
+    conditions of one type, nobody knows which one is right.
+    """
+    found: dict[str, ReportedCondition] = {}
+    for each in _conditions(status):
+        kind = each.get("type")
+        if kind.__class__ is not str or kind not in _TYPES:
+            continue
+        message = _text(each, "message") or ""
+        if message.startswith(CONDITION_MARK):
+            continue
+        reported = "Unknown" if kind in found else _text(each, "status") or "Unknown"
+        reason, message = (_text(each, "reason") or "")[:_REASON_CHARS], message[:EVIDENCE_CHARS]
+        times = _ns(each, "lastTransitionTime"), _ns(each, "lastHeartbeatTime")
+        found[kind] = ReportedCondition(kind, reported, reason, message, *times)
+    return tuple(found.values())
+
+
+def _planned(status: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[PlannedWork, ...]:
+    """Return the work on the machine that conditions and GKE's label announce."""
+    found = []
+    for each in _conditions(status):
+        kind = each.get("type")
+        if kind.__class__ is str and kind in _PLANNED and each.get("status") == "True":
+            said = (_text(each, "reason"), _text(each, "message"))
+            text = ": ".join(filter(None, said))[:EVIDENCE_CHARS]
+            found.append(PlannedWork(kind, _PLANNED[kind], None, _ns(each, "lastTransitionTime"), text))
+    at = labels.get(_MAINTENANCE, "")
+    if at.isascii() and at.isdecimal() and len(at) <= _SECONDS_DIGITS:
+        found.append(PlannedWork(_MAINTENANCE, at_ns=int(at) * SECOND_NS))
+    return tuple(found)
+
+
 def _seen_before(record: NodeRecord) -> bool:
     """Whether the record has an incident of the kernel log that only a node with a GPU can have."""
     return any(incident.kind.proves_gpu and incident.source is Source.KERNEL for incident in record.incidents)
@@ -245,6 +296,9 @@ def _text(parent: Mapping[str, Any], name: str) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
+_TYPES = frozenset(condition_rules())
+_REASON_CHARS = 128
+_SECONDS_DIGITS = 11
 _PRESENT = (
     "nvidia.com/gpu.present",  # NVIDIA's GPU operator and GPU feature discovery
     "feature.node.kubernetes.io/pci-10de.present",  # node feature discovery as the GPU operator sets it up
@@ -272,7 +326,7 @@ _DRIVER_PARTS = ("nvidia.com/cuda.driver.major", "nvidia.com/cuda.driver.minor",
 """The driver's version before GPU feature discovery 0.15 (NVIDIA/k8s-device-plugin), in three labels."""
 _LABELS = (
     *(HEALTH_LABEL, NEEDS_LABEL, OPT_OUT_LABEL, _MODEL, _DRIVER, *_DRIVER_PARTS),
-    *(*_PRESENT, *_ACCELERATORS, *_COUNTS, *COUNT_LABELS),
+    *(*_PRESENT, *_ACCELERATORS, *_COUNTS, *COUNT_LABELS, _MAINTENANCE),
 )
 """All labels that decoding a Node reads, beside those that the settings name."""
 _OTHER_MAKERS = ("amd", "habana", "intel", "aws", "inferentia", "trainium", "neuron", "xilinx", "qualcomm")
