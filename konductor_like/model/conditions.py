@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from konductor_like.model.faults import Finding, IncidentKey
+from konductor_like.model.faults import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class ConditionsSeen:
 
     act_from_ns: int
     """Conditions that changed before are from before the first start (rule 5)."""
-    shadowed: frozenset[tuple[str, IncidentKey, int]] = frozenset()
-    """What rules in shadow mode found, and still find: node, rule and GPU, and the time of the change."""
+    shadowed: frozenset[tuple[str, str, int]] = frozenset()
+    """What rules in shadow mode found, and still find: node, type, and the time of the change."""
 
 
 @dataclass(frozen=True, slots=True)

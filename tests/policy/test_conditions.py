@@ -176,7 +176,8 @@ def test_in_shadow_mode_a_change_is_found_once_and_nothing_is_recorded() -> None
     fleet = Fleet("condition.GPUProblem.mode: shadow")
     found = 0
     for minute in range(1, 10):
-        fleet.says("True", 50 if minute < 5 else 290)
+        fleet.says("True", 50 if minute < 5 else 290, message=f"GPU0000:00:{minute:02}.0")
+        fleet.change(ready=minute != 3)
         fleet.step(minute * MINUTE)
         found += len(fleet.plan.shadowed)
 
@@ -295,6 +296,20 @@ def test_a_condition_while_the_driver_is_replaced_waits(gpus: GpuCount, found: b
     fleet.change(gpus=gpus)
 
     assert bool(fleet.step(MINUTE)) is found
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"opted_out": True}, {"selected": False}, {"record_problem": "no JSON"}, {"unschedulable": True}],
+    ids=str,
+)
+def test_a_condition_is_recorded_once_whatever_else_the_node_is(odd: dict[str, Any]) -> None:
+    fleet = Fleet("condition.GPUProblem.severity: fatal" if "opted_out" in odd else "")
+    fleet.says("True", 50)
+    fleet.change(**odd)
+    found = [each for minute in range(1, 5) for each in fleet.step(minute * MINUTE)]
+
+    assert (found, fleet.state.tainted) == ([TOLD], False)
 
 
 def test_a_node_without_a_gpu_has_no_such_fault() -> None:

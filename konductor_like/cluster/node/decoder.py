@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
@@ -164,7 +164,9 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
     uid = _text(metadata, "uid") or ""
     raw_taints = spec.get("taints")
     taints = tuple(raw_taints) if isinstance(raw_taints, list) else None
-    ready = _condition(status, "Ready")
+    conditions = _conditions(status)
+    ready = next((each for each in conditions if each.get("type") == "Ready"), {})
+    others = [each for each in conditions if each.get("type").__class__ is str and each["type"] in _READ]
     name = _text(metadata, "name") or ""
     machine = _machine(uid, spec, status)
     sliced, capacity = reading.sliced(), json_object(status, "capacity")
@@ -196,9 +198,9 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         last_writer=last_writer(metadata.get("managedFields")),
         reported_ns=_ns(ready, "lastHeartbeatTime"),
         booted_after_ns=record.booted_after_ns if record.machine == machine else None,
-        conditions=_our_conditions(status),
-        reported=_reported(status),
-        planned=_planned(status, labels),
+        conditions=_our_conditions(conditions),
+        reported=_reported(others) if others else (),
+        planned=_planned(others, labels) if others or _MAINTENANCE in labels else (),
         gpus=gpu_count(labels, capacity, json_object(status, "allocatable"), sliced.get(name, 0)),
         hardware=_hardware(labels, reading.rack_label),
     )
@@ -232,32 +234,25 @@ def _conditions(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [c for c in conditions if isinstance(c, dict)] if isinstance(conditions, list) else []
 
 
-def _condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    return next((condition for condition in _conditions(status) if condition.get("type") == kind), {})
-
-
-def _our_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
+def _our_conditions(conditions: Iterable[Mapping[str, Any]]) -> tuple[Condition, ...]:
     """Return the conditions that a controller of ours wrote, under whatever name."""
     return tuple(
         Condition(*(_text(c, name) or "" for name in _CONDITION_FIELDS))
-        for c in _conditions(status)
+        for c in conditions
         if _text(c, "type") and (_text(c, "message") or "").startswith(CONDITION_MARK)
     )
 
 
-def _reported(status: Mapping[str, Any]) -> tuple[ReportedCondition, ...]:
+def _reported(conditions: Iterable[Mapping[str, Any]]) -> tuple[ReportedCondition, ...]:
     """Return the conditions of other programs that the catalogue has rules for.
 
     Each type is a key of the list, but the API server does not enforce it. If two programs have written two
     conditions of one type, nobody knows which one is right.
     """
     found: dict[str, ReportedCondition] = {}
-    for each in _conditions(status):
-        kind = each.get("type")
-        if kind.__class__ is not str or kind not in _TYPES:
-            continue
-        message = _text(each, "message") or ""
-        if message.startswith(CONDITION_MARK):
+    for each in conditions:
+        kind, message = each["type"], _text(each, "message") or ""
+        if kind not in _TYPES or message.startswith(CONDITION_MARK):
             continue
         reported = "Unknown" if kind in found else _text(each, "status") or "Unknown"
         reason, message = (_text(each, "reason") or "")[:_REASON_CHARS], message[:EVIDENCE_CHARS]
@@ -266,12 +261,11 @@ def _reported(status: Mapping[str, Any]) -> tuple[ReportedCondition, ...]:
     return tuple(found.values())
 
 
-def _planned(status: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[PlannedWork, ...]:
+def _planned(conditions: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> tuple[PlannedWork, ...]:
     """Return the work on the machine that conditions and GKE's label announce."""
     found = []
-    for each in _conditions(status):
-        kind = each.get("type")
-        if kind.__class__ is str and kind in _PLANNED and each.get("status") == "True":
+    for each in conditions:
+        if (kind := each["type"]) in _PLANNED and each.get("status") == "True":
             said = (_text(each, "reason"), _text(each, "message"))
             text = ": ".join(filter(None, said))[:EVIDENCE_CHARS]
             found.append(PlannedWork(kind, _PLANNED[kind], None, _ns(each, "lastTransitionTime"), text))
@@ -297,6 +291,7 @@ def _text(parent: Mapping[str, Any], name: str) -> str | None:
 
 
 _TYPES = frozenset(condition_rules())
+_READ = _TYPES | _PLANNED.keys()
 _REASON_CHARS = 128
 _SECONDS_DIGITS = 11
 _PRESENT = (

@@ -25,7 +25,6 @@ from konductor_like.model import (
     FaultKind,
     Finding,
     Incident,
-    IncidentKey,
     KernelPosition,
     NodeState,
     ReportedCondition,
@@ -56,23 +55,25 @@ def reported_faults(
     In shadow mode nothing is recorded, so what was found before is in ``seen``.
     """
     now_ns, found = unix_ns(now), list[Fault]()
-    shadowed = set[tuple[str, IncidentKey, int]]()
+    shadowed = set[tuple[str, str, int]]()
     for state in snapshot.nodes.values():
         for each in state.reported:
             rule = policy.conditions.get(each.type)
-            if rule is None or rule.finding is None or not _is_bad(each, rule):
+            if rule is None or each.status != rule.bad or rule.finding is None:
+                continue  # nearly every condition of a fleet
+            if rule.reasons is not None and rule.reasons.fullmatch(each.reason) is None:
                 continue
-            if each.since_ns is None or not _may_accuse(state) or not _is_told_now(each, state, now_ns):
+            if each.since_ns is None:
                 continue
-            fault = _fault(rule.finding, each, each.since_ns, state, seen)
-            if rule.finding.shadow:
-                mark = (state.name, fault.key, each.since_ns)
+            mark = (state.name, each.type, each.since_ns)
+            is_known = rule.finding.shadow and mark in seen.shadowed
+            if not is_known and _may_accuse(state) and _is_told_now(each, state, now_ns):
+                fault = _fault(rule.finding, each, each.since_ns, state, seen)
+                if not _is_known(fault, state, snapshot):
+                    found.append(fault)
+                    is_known = rule.finding.shadow
+            if is_known:
                 shadowed.add(mark)
-                is_known = mark in seen.shadowed
-            else:
-                is_known = _is_known(fault, state, snapshot)
-            if not is_known:
-                found.append(fault)
     return found, ConditionsSeen(seen.act_from_ns, frozenset(shadowed))
 
 
@@ -113,11 +114,6 @@ def _condition_of(incident: Incident, state: NodeState) -> ReportedCondition | N
 
 def _is_healthy(each: ReportedCondition, rule: ConditionRule) -> bool:
     return each.status == ("False" if rule.bad == "True" else "True")
-
-
-def _is_bad(each: ReportedCondition, rule: ConditionRule) -> bool:
-    is_meant = rule.reasons is None or rule.reasons.fullmatch(each.reason) is not None
-    return each.status == rule.bad and is_meant
 
 
 def _is_told_now(each: ReportedCondition, state: NodeState, now_ns: int) -> bool:
