@@ -27,15 +27,19 @@ from konductor_like.model import (
     NodeRecord,
     PartCover,
     Plan,
+    Release,
+    ReleaseHow,
     ReportedCondition,
     Severity,
     Snapshot,
+    Source,
 )
 from konductor_like.model.time import stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.node.conditions import STALE_NS
 from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like.settings import Settings
 from tests.policy.scenes import OURS, at, fault, node, ns, reset_node
 from tests.policy.scenes import Cluster as Resettable
 
@@ -237,6 +241,19 @@ def test_a_release_covers_the_change(part: bool) -> None:
     assert fleet.step(4 * MINUTE) == [TOLD]
 
 
+@pytest.mark.parametrize(("since", "found"), [(50, False), (150, True)])
+def test_a_return_after_a_validation_covers_what_had_been_told_when_it_began(
+    since: float, found: bool
+) -> None:
+    fleet = Fleet()
+    read_ns = {Source.KERNEL: ns(100)}
+    mark = Release(at(200), "the controller", "", ReleaseHow.VALIDATED, read_ns=read_ns)
+    fleet.change(record=NodeRecord(machine=fleet.state.machine, releases=(mark,)))
+    fleet.says("True", since, beat=300)
+
+    assert bool(fleet.step(300)) is found
+
+
 def test_a_condition_that_flaps_is_one_incident_with_a_count_and_one_event() -> None:
     fleet = Fleet()
     for minute in range(1, 21):
@@ -416,7 +433,7 @@ def test_quiet_ends_the_suspicion_only_if_the_condition_was_healthy_for_as_long(
 
 
 def test_our_own_condition_is_no_evidence_whatever_a_user_calls_it() -> None:
-    fleet = Fleet(node_condition="GPUProblem")
+    fleet = Fleet(node_condition=Settings(node_condition="GPUProblem").policy().node_condition)
     fleet.says("True", 50)
 
     assert fleet.step(MINUTE) == []

@@ -34,6 +34,7 @@ from konductor_like.model import (
 from konductor_like.model.text import clipped, printable
 from konductor_like.model.time import moment_of, span_ns, stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.covers import had_been_read
 
 STALE_NS = span_ns(900)
 """Nanoseconds after its last heartbeat from which on a condition tells nothing. Agents write one every five
@@ -154,9 +155,14 @@ def _words(each: ReportedCondition) -> str:
 
 
 def _is_known(fault: Fault, state: NodeState, snapshot: Snapshot) -> bool:
-    """Whether this change of the condition is recorded or counted already, or a person has released it."""
+    """Whether this change of the condition is recorded or counted already, or a release covers it.
+
+    A person has seen the Node as it was; a validation covers what had been read when it began.
+    """
     record, rule, at_ns = state.record, fault.finding.rule, fault.timestamp_ns
     if record.last_by_person is not None and at_ns <= unix_ns(record.last_by_person.at):
+        return True
+    if any(had_been_read(mark, fault) for mark in record.releases):
         return True
     last = [each.last_ns for each in record.incidents if each.key.rule == rule]
     last += [unix_ns(each.at) for each in record.part_covers if (each.rule, each.gpu) == fault.key]
