@@ -69,8 +69,8 @@ FILES: Mapping[str, Sequence[str]] = {
 }
 """Command lines with a file."""
 MESSAGE_BYTES = 5_000
-OF_RIGHT_WORDS = "No faults in |is good|audit trail cannot be read|had the taint|^written: "
-"""Messages about arguments that are right, and about this cluster without a Loki."""
+OF_RIGHT_WORDS = "No faults in |is good|had the taint|^written: "
+"""Messages about arguments that are right, and about a node of this cluster."""
 WRITES = ("create", "update", "patch", "delete")
 
 
