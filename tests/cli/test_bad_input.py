@@ -49,7 +49,11 @@ OTHERWISE: Mapping[tuple[str, str], Collection[int]] = {
     ("rules test", "further"): {Exit.USAGE, Exit.FAILED},
     ("scan", "FILE"): {Exit.USAGE, Exit.FAILED},
     ("scan", "further"): {Exit.USAGE, Exit.PARTLY},
-    ("report", "--output"): {Exit.USAGE, Exit.PARTLY},  # any text may name a file, and Loki cannot be read
+    ("report", "--output"): {
+        Exit.USAGE,
+        Exit.PARTLY,
+        Exit.FAILED,
+    },  # any text may name a file, and Loki cannot be read
     ("backtest", "--nodes"): {Exit.USAGE, Exit.FAILED},
     ("backtest", "--rules"): {Exit.USAGE, Exit.FAILED},
     ("backtest", "--compare"): {Exit.USAGE, Exit.FAILED},
