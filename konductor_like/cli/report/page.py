@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from konductor_like.catalog import load_catalog
-from konductor_like.cli.columns import count, fault_name, stamp
+from konductor_like.cli.columns import count, fault_name
 from konductor_like.cli.history import text
 from konductor_like.cli.history.document import numbers_of
+from konductor_like.cli.report.coverage import coverage, unknown_part
 from konductor_like.cli.report.values import Bar, Bars, DriverRow, Link, Page, Row, Tile
 from konductor_like.history.drivers import FOLD_LEAST, NODES_LEAST, DriverShare, DriverTable, driver_table
 from konductor_like.history.numbers import (
@@ -106,9 +107,10 @@ class _Builder:
         return Page(
             title="GPU fleet report",
             span=f"{start:%-d %B %Y, %H:%M} to {end:%-d %B %Y, %H:%M} UTC",
+            unknown_part=unknown_part(history),
             is_whole=history.trail.is_whole and not history.problem,
             gaps=[f"{capital(each)}." for each in text.gaps(history)],
-            coverage=tuple(self._coverage()),
+            coverage=tuple(coverage(history)),
             unit=self._unit,
             unit_title=capital(self._unit),
             tiles=tiles,
@@ -345,23 +347,6 @@ class _Builder:
             and (fleet[each.node].pool or "") == share.cohort.pool
         )
         return DriverRow(share, fault, self._links.to(f"{fault} with driver {share.driver}", theirs))
-
-    def _coverage(self) -> Iterator[str]:
-        """Yield how much is known."""
-        trail = self._history.trail
-        if trail.first_at is not None and trail.read_until is not None:
-            yield (
-                f"The audit trail in Loki was read from {stamp(self._start)} to {stamp(trail.read_until)}: "
-                f"{count(trail.lines, 'line')}, the first at {stamp(trail.first_at)}."
-            )
-        if self._history.fleet:
-            records = sum(each.in_record for each in self._history.outages)
-            yield (
-                f"{count(len(self._history.fleet), 'GPU node')} of today were read; their records tell of "
-                f"{records:,} of the {len(self._history.outages):,} outages."
-            )
-        if self._history.outages:
-            yield "Rack, driver and model are those of the labels when the node went out, if they are known."
 
     def _rows(self) -> list[Row]:
         history = self._history

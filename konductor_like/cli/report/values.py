@@ -90,6 +90,8 @@ class Page:
 
     title: str
     span: str
+    unknown_part: str
+    """For which part of the time the trail tells no outages; empty if it tells them all."""
     is_whole: bool
     gaps: Sequence[str]
     coverage: Sequence[str]

@@ -189,6 +189,8 @@ def test_the_page_says_on_top_that_it_is_incomplete() -> None:
     assert page.root.all("section")[0] is warning
     assert "incomplete" in warning.text
     assert "The audit trail cannot be read after 2026-04-09T12:00:00Z: Loki is away" in warning.text
+    begin, read = "2026-04-06T12:00:00Z", "2026-04-09T12:00:00Z"
+    assert f"tells outages from {begin} to {read}. Others are {RECORDS}" in warning.text
 
 
 def test_the_page_is_incomplete_without_the_nodes() -> None:
@@ -196,7 +198,36 @@ def test_the_page_is_incomplete_without_the_nodes() -> None:
 
     assert "This report is incomplete" in page.text
     assert "The Nodes cannot be read, so outages that go on are not known: no cluster" in page.text
+    assert "Earlier ones are not known, because the Nodes could not be read" in page.text
     assert value(page, "available") == "not known"
+
+
+RECORDS = "known from the nodes' records alone, which keep ten failures of each node and none of a deleted Node"
+
+
+@pytest.mark.parametrize(
+    ("first", "hours", "says"),
+    [
+        (3.1, 720, f"tells outages from 2026-04-09T14:24:00Z on. Earlier ones are {RECORDS}"),
+        (0.5, 24, f"tells outages from 2026-04-07T00:00:00Z on. Earlier ones are {RECORDS}"),
+        (None, 24, f"tells no outage of this time: outages are {RECORDS}"),
+        (2.9, 720, ""),
+        (9 / 1440, 1, ""),
+    ],
+    ids=["a tenth of a month", "half of a day", "no line", "less than a tenth", "nine minutes"],
+)
+def test_a_trail_that_begins_late_is_told_on_top(first: float | None, hours: float, says: str) -> None:
+    end = day(hours / 24)
+    trail = TrailReading(START, end, lines=9, first_at=None if first is None else day(first), read_until=end)
+    page = page_of(replace(history_of([outage(begin=0.01, hours=0.1)], trail=trail), end=end))
+
+    warnings = [each for each in page.root.all("section") if each.get("class") == "warning"]
+    assert bool(warnings) is bool(says)
+    assert says in " ".join(each.text for each in warnings)
+    if says:
+        assert page.root.all("section")[0] is warnings[0]
+        assert "may look better than they were" in warnings[0].text
+        assert "No gap is known" not in page.text
 
 
 def test_the_page_of_a_whole_history_has_no_warning() -> None:
