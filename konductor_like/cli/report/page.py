@@ -153,6 +153,7 @@ class _Builder:
         of = f"of the hours of today's {count(nodes, 'GPU node')}" if nodes else "no GPU node was read"
         available = "not known" if found.availability is None else f"{found.availability:.2%}"
         total = found.gpu_hours if self._in_gpu_hours else found.hours
+        out = [each for each in self._failures if _is_out(each, end)]
         rate = f"{found.outages / weeks:.1f} a week" if weeks >= 1 else f"in {text.hours(24 * 7 * weeks)}"
         return [
             Tile(
@@ -176,9 +177,9 @@ class _Builder:
             ),
             Tile(
                 "still out of service",
-                f"{found.out_now:,}",
-                "nodes, for failures",
-                self._links.to("outages that go on", (o for o in self._failures if o.end is End.OUT)),
+                "not known" if self._history.problem else f"{len({each.node for each in out}):,}",
+                f"nodes, for failures, at the end: {end:%-d %B %Y, %H:%M} UTC",
+                self._links.to("outages that went on at the end", out),
             ),
             Tile(
                 "taken out for nothing",
@@ -374,6 +375,11 @@ def amount(number: float) -> str:
 def capital(words: str) -> str:
     """Return the words with a capital letter."""
     return words[:1].upper() + words[1:]
+
+
+def _is_out(outage: Outage, at: datetime) -> bool:
+    """Whether the outage went on at this time, which is no earlier than its begin."""
+    return outage.end is End.OUT if outage.until is None else outage.until > at
 
 
 def _percent(part: float, of: float) -> float:

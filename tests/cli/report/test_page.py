@@ -51,6 +51,20 @@ def test_the_numbers_at_the_top_are_those_of_the_outages() -> None:
     assert value(page, "taken out for nothing") == "0"
 
 
+def test_nodes_still_out_are_those_at_the_end_of_the_time() -> None:
+    page = page_of(history_of([outage("a", 29.9, 24), outage("b", 29.9, None), outage("c", 29, 2)]))
+
+    assert value(page, "still out of service") == "2"
+    assert page.nodes(tiles(page)["still out of service"].all("a")[0]) == ["a", "b"]
+    assert "nodes, for failures, at the end: 6 May 2026, 12:00 UTC" in page.text
+
+
+def test_nodes_still_out_are_not_known_without_the_nodes() -> None:
+    page = page_of(history_of([outage("a", 29.9, None, end=End.UNKNOWN)], problem="no cluster"))
+
+    assert value(page, "still out of service") == "not known"
+
+
 def test_each_number_leads_to_its_outages() -> None:
     page = page_of(
         history_of(
