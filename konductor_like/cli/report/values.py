@@ -106,6 +106,8 @@ class Page:
     course: Sequence[Bar]
     weeks: Bars
     by: Sequence[Bars]
+    often: Sequence[Bars]
+    """Nodes and GPUs that failed more than once."""
     repair_steps: Sequence[Bar]
     repairs: Sequence[Bar]
     nothing: Bars

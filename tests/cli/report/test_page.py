@@ -114,6 +114,30 @@ def test_a_fault_says_what_it_means_if_the_rules_have_it() -> None:
     assert [row[0] for row in page.cells("By fault")] == ["xid 79 GPU has fallen off the bus", "own rule"]
 
 
+def test_a_gpu_that_failed_often_and_shortly_is_shown_by_its_number_of_failures() -> None:
+    long = [outage(f"gpu-{number}", 2, 100 + number) for number in range(10, 25)]
+    short = [outage("gpu-1", 1 + number, 0.1, gpu="0000:1b:00") for number in range(3)]
+    twice = [outage("gpu-2", 1, 1, gpu="0000:4e:00"), outage("gpu-2", 4, 1, gpu="0000:5f:00")]
+    before = [outage("gpu-3", -1, 30), outage("gpu-3", 5)]
+    page = page_of(history_of([*long, *short, *twice, *before]))
+
+    assert page.cells("Nodes that failed more than once") == [
+        ["gpu-1", "2.4", "3", ""],
+        ["gpu-2", "16.0", "2", ""],
+    ]
+    assert page.cells("GPUs that failed more than once") == [["gpu-1 0000:1b:00", "2.4", "3", ""]]
+    [row] = page.section("GPUs that failed more than once").all("tbody")[0].all("tr")
+    assert page.nodes(row.all("a")[1]) == ["gpu-1"] * 3
+    assert "gpu-1" not in [row[0] for row in page.cells("By node")]  # by hours it is not among the first
+
+
+def test_at_most_ten_nodes_failed_most_often() -> None:
+    page = page_of(history_of(outage(f"gpu-{number}", begin) for number in range(12) for begin in (1, 2)))
+
+    assert len(page.cells("Nodes that failed more than once")) == 10
+    assert "2 more failed more than once." in page.section("Nodes that failed more than once").text
+
+
 def test_the_number_of_outages_leads_to_those_that_began_and_the_hours_to_all() -> None:
     page = page_of(history_of([outage("gpu-1", -1, 30), outage("gpu-2", 1), outage("gpu-3", 8)]))
     [row] = page.section("By fault").all("tbody")[0].all("tr")
@@ -216,7 +240,9 @@ def test_the_page_is_incomplete_without_the_nodes() -> None:
     assert value(page, "available") == "not known"
 
 
-RECORDS = "known from the nodes' records alone, which keep ten failures of each node and none of a deleted Node"
+RECORDS = (
+    "known from the nodes' records alone, which keep ten failures of each node and none of a deleted Node"
+)
 
 
 @pytest.mark.parametrize(
@@ -333,9 +359,30 @@ def test_a_long_table_of_drivers_keeps_its_conspicuous_rows() -> None:
     assert rows[-1][0] == "xid 119"
 
 
+def test_days_and_weeks_are_those_of_the_calendar_in_utc() -> None:
+    late = outage("gpu-1", begin=2.9, hours=1)  # 9 April, 09:36
+    page = page_of(replace(history_of([late, outage("gpu-2", 6.6)]), end=day(9.25)))  # 13 April, 02:24
+
+    days = [
+        (column.all("a") + column.all("span"))[0].get("aria-label").split(": ")
+        for column in page.root.all("ol")[0].all("li")
+    ]
+    assert days[0] == ["6 Apr (only 12.0 h)", "0.0 GPU hours"]
+    assert days[-1] == ["15 Apr (only 18.0 h)", "0.0 GPU hours"]
+    assert [each for each in days if each[1] != "0.0 GPU hours"] == [
+        ["9 Apr", "8.0 GPU hours"],
+        ["13 Apr", "16.0 GPU hours"],
+    ]
+    weeks = [[row[0], row[2]] for row in page.cells("Outages a week")]
+    assert weeks == [["6 Apr (only 6.5 d)", "1"], ["13 Apr (only 2.8 d)", "1"]]
+    assert "Only outages on 9 April: 1." in page.text
+    assert "Only outages from 6 April to 12 April: 1." in page.text
+    assert page.text.count("in UTC, the first and the last may be parts") == 2
+
+
 def test_a_long_span_has_a_column_for_each_week() -> None:
     found = history_of([outage(begin=-20, hours=2)])
     page = page_of(replace(found, start=day(-60)))
 
     assert page.root.all("ol")[0].get("aria-label") == "GPU hours lost each week"
-    assert len(page.root.all("ol")[0].all("li")) == 13
+    assert len(page.root.all("ol")[0].all("li")) == 14  # twelve whole, two parts
