@@ -15,7 +15,9 @@ from markdown_it import MarkdownIt
 from konductor_like.cli.case.markdown import fenced, inline
 from konductor_like.history import kernel
 from konductor_like.model import (
+    KernelPosition,
     Life,
+    MetBy,
     Quarantine,
     ReleaseHow,
     Validation,
@@ -214,7 +216,8 @@ def test_without_a_cluster_the_case_is_made_from_the_trail(run: Run, monkeypatch
 
     assert done.code == 3
     assert DEAD_GPU in files["kernel.log"]
-    assert "The Node does not exist any more, or could not be read" in files["case.md"]
+    assert "The Node could not be read: its provider id, system UUID, kernel and OS" in files["case.md"]
+    assert "The outage is over" not in files["case.md"]  # nothing tells that it is
 
 
 @pytest.mark.usefixtures("site")
@@ -321,6 +324,83 @@ def test_the_bug_report_is_asked_for_before_the_reboot(
     _, files = made(run)
 
     assert told in files["case.md"]
+
+
+def returned(site: Past, how: ReleaseHow) -> None:
+    """End the outage a minute ago."""
+    past = Quarantine(ago(192), ago(60), "xid.79", how, gpu=GPU)
+    site.edit_record(lambda record: replace(record, life=Life(quarantines=(past,))))
+
+
+def with_incident(site: Past, **change: Any) -> None:
+    site.edit_record(
+        lambda record: replace(record, incidents=tuple(replace(each, **change) for each in record.incidents))
+    )
+
+
+REBOOTED = (
+    "The node has rebooted since the fault, so the state that it reads is gone: if the fault comes again"
+)
+
+
+@pytest.mark.parametrize("told_by", ["how the outage ended", "the record", "the trail"])
+def test_a_reboot_that_no_boot_id_tells_is_known(site: Past, run: Run, told_by: str) -> None:
+    with_incident(site, last=KernelPosition(None, None, None))  # as for a line of `dmesg -w`
+    if told_by == "how the outage ended":
+        returned(site, ReleaseHow.REBOOT)
+    elif told_by == "the record":
+        with_incident(site, met_by=MetBy.REBOOT, met_ns=ago_ns(60))
+    else:
+        site.trail(60, why="GPUNodeRebooted", rule="xid.79", gpu=GPU, out_since=text_of(ago(192)))
+
+    _, files = made(run)
+
+    assert REBOOTED in files["case.md"]
+    assert "it before the reboot, as root on the node, and send" not in files["case.md"]
+
+
+def test_a_reboot_before_the_fault_was_last_seen_leaves_its_state(site: Past, run: Run) -> None:
+    with_incident(site, last=KernelPosition(None, None, None), last_ns=ago_ns(30))
+    site.trail(60, why="GPUNodeRebooted", rule="xid.79", gpu=GPU, out_since=text_of(ago(192)))
+
+    _, files = made(run)
+
+    assert "Run it before the reboot" in files["case.md"]
+
+
+@pytest.mark.parametrize("end_known", [True, False])
+def test_after_an_outage_the_node_may_have_another_gpu(site: Past, run: Run, end_known: bool) -> None:
+    site.loki.forget(ago_ns(0))
+    if end_known:
+        returned(site, ReleaseHow.RESET)
+    else:
+        site.trail(191, verb="taint", rule="xid.79", gpu=GPU, out_since=text_of(ago(192)))
+        site.edit_record(lambda record: replace(record, life=Life()))
+
+    page = made(run)[1]["case.md"]
+
+    assert "a report made now may describe a GPU that was put in since" in page
+    assert "Read it from the label of the board that you send in: the outage is over" in page
+    assert "nvidia-smi" not in page
+    assert "run it now" not in page
+
+
+def test_during_an_outage_the_serial_number_is_read_on_the_node(site: Past, run: Run) -> None:
+    site.loki.forget(ago_ns(0))
+
+    assert "Read it on the node: `nvidia-smi" in made(run)[1]["case.md"]
+
+
+def test_a_deleted_node_is_told_as_the_reason_for_what_is_not_known(site: Past, run: Run) -> None:
+    site.cluster.delete_node("gpu-1")
+    site.trail(60, verb="delete", how="deleted", out_since=text_of(ago(192)))
+
+    done, files = made(run)
+
+    page = files["case.md"]
+    assert done.code == 0
+    assert "The Node was deleted: its provider id, system UUID, kernel and OS are not known." in page
+    assert "The Node was deleted: if the machine has not rebooted since, run it there as root." in page
 
 
 def test_a_fault_that_was_held_for_long_has_its_lines(site: Past, run: Run) -> None:

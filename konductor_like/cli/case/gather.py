@@ -55,8 +55,12 @@ def gather(
             rack=outage.rack or today.rack,
             gpus=outage.gpus or record.gpus or state.gpus.capacity or None,
         )
+    if state is not None:
+        node = _node_facts(name, kubeconfig, context)
+    else:
+        node = NodeFacts(name, deleted=not sources.problem)
     found = Case(
-        node=_node_facts(name, kubeconfig, context) if state is not None else NodeFacts(name),
+        node=node,
         outage=told,
         number=number,
         title=fault.title if fault is not None else _title(outage),
@@ -121,7 +125,7 @@ def _node_facts(name: str, kubeconfig: str | None, context: str | None) -> NodeF
         with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, _):
             node = client.get(node_path(name))
     except KubeNotFound:
-        return NodeFacts(name)
+        return NodeFacts(name, deleted=True)
     except KubeError as error:
         warn(f"the Node {name} cannot be read: {error}")
         return NodeFacts(name)
