@@ -18,6 +18,8 @@ from konductor_like.history.outages import End, Kind, Outage, how_words
 from konductor_like.history.read import TrailReading
 from konductor_like.history.trail import DELETE, TrailLine
 from konductor_like.model import (
+    OPERATOR_RULE,
+    PERSONS_TAINT,
     EventReason,
     FaultKind,
     Incident,
@@ -208,14 +210,15 @@ def _act_of(line: TrailLine) -> CaseAct | None:
     if line.how is not None:
         return CaseAct(line.happened_at, released_words(line.how), by, line.reason or "")
     what = _WHATS.get(EventReason(line.why)) if line.why in set(EventReason) else None
+    what = f"{what}{fault}" if what is not None else None
     if what is None and line.verb == "taint":
-        what = "taken out of service"
+        what = taken_out_words(line.rule or "", line.gpu)
     if what is None:
         return None
     at = line.happened_at
     if line.verb == "taint" and line.out_since is not None and abs(at - line.out_since) <= _LOGGED:
         at = line.out_since  # the line itself is a moment later
-    return CaseAct(at, f"{what}{fault}", by, line.reason or "")
+    return CaseAct(at, what, by, line.reason or "")
 
 
 def released_words(how: str) -> str:
@@ -223,15 +226,23 @@ def released_words(how: str) -> str:
     return f"back in service: {how_words(how)}"
 
 
+def taken_out_words(rule: str, gpu: str | None) -> str:
+    """Return how an outage began, to which the person's name may be added: ``tainted`` (by bob)."""
+    if rule == OPERATOR_RULE:
+        return "tainted"
+    return f"taken out of service: {fault_words(rule, gpu)}" if rule else "taken out of service"
+
+
 def fault_words(rule: str | None, gpu: str | None) -> str:
     """Return a fault: ``xid 79 on 0000:4e:00``."""
+    if rule == OPERATOR_RULE:
+        return PERSONS_TAINT
     name = (rule or "unknown").replace(".", " ").replace("_", " ")
     return f"{name} on {gpu}" if gpu else name
 
 
 def _of_record(outage: Outage, record: NodeRecord) -> Iterator[CaseAct]:
-    fault = f": {fault_words(outage.rule, outage.gpu)}" if outage.rule else ""
-    yield CaseAct(outage.since, f"taken out of service{fault}", outage.begun_by or "")
+    yield CaseAct(outage.since, taken_out_words(outage.rule, outage.gpu), outage.begun_by or "")
     for mark in record.releases:
         by = "" if mark.how.by_controller else mark.by
         yield CaseAct(mark.at, released_words(mark.how.value), by, mark.reason)

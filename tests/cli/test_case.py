@@ -403,6 +403,30 @@ def test_a_deleted_node_is_told_as_the_reason_for_what_is_not_known(site: Past, 
     assert "The Node was deleted: if the machine has not rebooted since, run it there as root." in page
 
 
+@pytest.mark.parametrize("told_by", ["the trail", "the record"])
+def test_a_persons_taint_is_told_in_plain_words(site: Past, run: Run, told_by: str) -> None:
+    site.loki.forget(ago_ns(0))
+    since = {"out_since": text_of(ago(192)), "rule": "operator"}
+    site.edit_record(lambda record: replace(record, incidents=(), life=Life()))
+    if told_by == "the trail":
+        site.trail(191, verb="taint", by="bob", reason="new riser", **since)
+    else:
+        past = Quarantine(ago(192), ago(60), "operator", ReleaseHow.RESET)
+        site.edit_record(lambda record: replace(record, life=Life(quarantines=(past,))))
+
+    page = made(run)[1]["case.md"]
+
+    at = text_of(ago(192))
+    assert f"- {at}: tainted{' by bob (new riser)' if told_by == 'the trail' else ''}\n" in page
+    assert "operator" not in page
+
+
+def test_the_acknowledgement_of_a_persons_taint_is_told_in_plain_words(site: Past, run: Run) -> None:
+    site.trail(100, by="bob", why="GPUFaultAcknowledged", rule="operator", at=text_of(ago(100)))
+
+    assert "acknowledged: a person's taint by bob" in made(run)[1]["case.md"]
+
+
 def test_a_fault_that_was_held_for_long_has_its_lines(site: Past, run: Run) -> None:
     held = 2500
     site.kernel((held + 700, "[1.0] too early"), (held, f"[2.0] {DEAD_GPU}"), (1500, "[3.0] between"))
