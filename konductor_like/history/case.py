@@ -272,6 +272,11 @@ def missing(case: Case, state: NodeState | None, trail: TrailReading) -> Iterato
     if not case.node.exists:
         why = "The Node was deleted" if case.node.deleted else "The Node could not be read"
         yield f"{why}: its provider id, system UUID, kernel and OS are not known."
+    elif state is not None and (created := moment_of(state.created_ns)) > outage.since:
+        yield (
+            f"The Node was created at {stamp(created)}, after the begin of the outage: provider id, system "
+            "UUID, kernel and OS may be those of another machine of that name."
+        )
     known = [each for each in case.identities if each.bus == outage.gpu]
     if not any(each.serial for each in known):
         yield f"No serial number of the GPU is known. {_where_serial(case)}"

@@ -237,6 +237,25 @@ def test_without_such_an_outage_no_file_is_written(run: Run, words: list[str], p
     assert not Path("case.zip").exists()
 
 
+@pytest.mark.parametrize("name", ["gpu-2", "gpu-3"], ids=["held by the brake", "suspect"])
+def test_a_fault_that_took_no_node_out_of_service_leads_to_the_commands_about_it(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    cluster("every state")
+    monkeypatch.chdir(tmp_path)
+    with LokiServer(now_ns=lambda: ago_ns(0)) as loki:
+        monkeypatch.setenv("LOG_ENDPOINT", loki.url)
+        done = run("case", name, "-o", "case.zip", "--since", "1d")
+        saved = run("incident", "save", name, "--outage", "0", "-o", f"{name}.json", "--since", "1d")
+
+    assert done.code == 1
+    assert f"{name} was not out of service since" in done.err
+    assert f"`konductor-like explain {name}` says why" in done.err
+    assert f"`konductor-like incident save {name} --outage 0 -o {name}.json`" in done.err
+    assert "--since 90d" not in done.err
+    assert saved.code == 0
+
+
 def test_outage_2_is_the_one_before(site: Past, run: Run) -> None:
     past = (
         Quarantine(ago(20_000), ago(18_000), "xid.48", ReleaseHow.RESET, gpu=GPU, driver="550.1"),
@@ -425,6 +444,17 @@ def test_the_acknowledgement_of_a_persons_taint_is_told_in_plain_words(site: Pas
     site.trail(100, by="bob", why="GPUFaultAcknowledged", rule="operator", at=text_of(ago(100)))
 
     assert "acknowledged: a person's taint by bob" in made(run)[1]["case.md"]
+
+
+def test_a_node_that_was_created_again_may_be_another_machine(site: Past, run: Run) -> None:
+    site.cluster.edit_node(
+        "gpu-1",
+        lambda node: node["metadata"].update(creationTimestamp=ago(60).strftime("%Y-%m-%dT%H:%M:%SZ")),
+    )
+
+    page = made(run)[1]["case.md"]
+
+    assert f"The Node was created at {text_of(ago(60))}, after the begin of the outage" in page
 
 
 def test_a_fault_that_was_held_for_long_has_its_lines(site: Past, run: Run) -> None:

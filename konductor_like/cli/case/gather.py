@@ -24,7 +24,7 @@ from konductor_like.history.read import History
 from konductor_like.history.trail import TrailLine
 from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.window_query import ByteBudget
-from konductor_like.model import NodeRecord
+from konductor_like.model import IncidentState, NodeRecord
 
 
 def gather(
@@ -96,6 +96,12 @@ def choose(history: History, sources: Sources, name: str, number: int) -> Outage
     if name not in sources.states and not sources.problem:
         raise CommandError(
             f"node/{name} not found, and no outage of it since {since}{unread}", hint=FIND_NODE
+        )
+    state = sources.states.get(name)
+    if state is not None and any(each.state is not IncidentState.RELEASED for each in state.record.incidents):
+        back = (
+            f"it has a fault that did not take it out of service: `konductor-like explain {name}` says why, "
+            f"and `konductor-like incident save {name} --outage 0 -o {name}.json` saves its lines"
         )
     raise CommandError(f"{name} was not out of service since {since}{unread}", hint=back)
 
