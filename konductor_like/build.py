@@ -13,7 +13,7 @@ from pathlib import Path
 
 from konductor_like import __version__
 
-SUFFIXES = frozenset({".csv", ".json", ".py", ".sh", ".toml", ".yaml"})
+SUFFIXES = frozenset({".css", ".csv", ".j2", ".json", ".py", ".sh", ".toml", ".yaml"})
 """Endings of the files that count. Bytecode does not: it differs between two installations of one wheel."""
 _DIGITS = 12
 

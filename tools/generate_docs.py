@@ -195,8 +195,9 @@ def _rules() -> Mapping[str, str]:
         "patterns": _table((head[0], "where", *head[1:]), map(pattern, patterns)),
         "xids": _table(head, map(row, catalog.xids.values())),
         "sxids": _table(head, map(row, catalog.sxids.values())),
-        "cuda": _table(head, map(row, (each for each in named if each.kind is not FaultKind.NODE))),
+        "cuda": _table(head, map(row, (each for each in named if each.kind is FaultKind.CUDA))),
         "facts": _table(head, map(row, (each for each in named if each.kind is FaultKind.NODE))),
+        "conditions": _table(head, map(row, (each for each in named if each.kind is FaultKind.CONDITION))),
         "when": _list(f"{', '.join(f'`{rule}`' for rule in rules)}: {when}" for when, rules in waits.items()),
     }
 

@@ -6,7 +6,7 @@ file and names the file, entry and field, and it tries every pattern rule on the
 
 from konductor_like.catalog.catalog import Catalog
 from konductor_like.catalog.entries import Advice, Detail, Entry, LinkRule, Mode, Needs, SxidEntry, XidEntry
-from konductor_like.catalog.load import load_catalog, read_catalog
+from konductor_like.catalog.load import condition_rules, load_catalog, read_catalog
 from konductor_like.catalog.patterns import PatternRule
 from konductor_like.catalog.rules_file import CatalogError, RulesError
 from konductor_like.catalog.user_rules import UserRules, read_user_rules

@@ -37,7 +37,7 @@ def parse_fault_name(text: str, catalog: Catalog) -> FaultName:
         return FaultName(None)
     if number := _NUMBER.fullmatch(written):
         return _of_number(number[1], int(number[2]), catalog)
-    names = {_words(name): name for name in _names(catalog)}
+    names = {_words(name.lower()): name for name in _names(catalog)}
     if (rule := names.get(_words(written))) is not None:
         return FaultName(rule)
     mentioned = [_of_number(family, int(code), catalog).rule for family, code in _MENTION.findall(written)]

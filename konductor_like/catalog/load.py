@@ -24,10 +24,11 @@ from konductor_like.catalog.rules_file import (
     quoted,
     read_rule_file,
 )
-from konductor_like.model import Escalation, FaultKind, Severity, Source
+from konductor_like.model import ConditionRule, Escalation, FaultKind, Severity, Source
 
 _FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
 _TABLES = ("xid", "sxid", "cuda")
+_CONDITIONS = "conditions.toml"
 
 _FABRIC_MANAGER = (
     r"(?:(?:[\w.-]{1,254} )?(?:nv-fabricmanager|nvidia-fabricmanager-start\.sh)(?:\[\d{1,10}\])?: "
@@ -63,11 +64,25 @@ def read_catalog(folder: Traversable) -> Catalog:
         },
         link_rules=_link_rules(folder),
         register_bits=dict(_register_bits(folder)),
-        named_entries={**cuda, **dict(_node_facts(folder, advice))},
+        named_entries={
+            **cuda,
+            **dict(_node_facts(folder, advice)),
+            **dict(_condition_entries(folder, advice)),
+        },
         pattern_rules=tuple(_rules(folder, advice, cuda)),
         advice=advice,
         escalations=dict(_escalations(folder, advice)),
+        conditions=dict(_condition_rules(folder)),
     )
+
+
+@cache
+def condition_rules() -> Mapping[str, ConditionRule]:
+    """Return by type the packaged rules for other programs' conditions, without their findings.
+
+    Only one file is read, because every decoder of Nodes needs the types. Raises CatalogError.
+    """
+    return dict(_condition_rules(files("konductor_like.catalog") / "data"))
 
 
 def _advice(folder: Traversable) -> Iterator[tuple[str, Advice]]:
@@ -153,6 +168,29 @@ def _node_facts(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[t
     for record in _toml_tables(folder, "node_facts.toml"):
         record.only(frozenset({"severity", "title", "advice"}))
         yield record.name, Entry(record.name, FaultKind.NODE, *_meaning(record, advice))
+
+
+def _condition_entries(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[str, Entry]]:
+    for record in _toml_tables(folder, _CONDITIONS):
+        severity, title, how = _meaning(record, advice)
+        if severity.taints:
+            raise record.error("severity", "another program's condition is never more than suspect (rule 42)")
+        yield record.name, Entry(record.name, FaultKind.CONDITION, severity, title, how)
+
+
+def _condition_rules(folder: Traversable) -> Iterator[tuple[str, ConditionRule]]:
+    for record in _toml_tables(folder, _CONDITIONS):
+        record.only(frozenset({"severity", "title", "advice", "bad", "reasons"}))
+        family, _, kind = record.name.partition(".")
+        if family != FaultKind.CONDITION or not kind:
+            raise record.error("name", "is not like condition.GPUProblem")
+        bad, reasons = record.text("bad"), record.optional_text("reasons")
+        if bad not in ("True", "False"):
+            raise record.error("bad", f"{quoted(bad)} is neither 'True' nor 'False'")
+        try:
+            yield kind, ConditionRule(bad, re.compile(reasons, re.ASCII) if reasons else None)
+        except re.error as error:
+            raise record.error("reasons", f"{quoted(reasons)}: {error}") from error
 
 
 def _escalations(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[str, Escalation]]:

@@ -48,6 +48,7 @@ _ID = re.compile(r"[a-z][a-z0-9_]{0,31}(?:\.[a-z0-9_]{1,32})+")
 _FIELDS = RULE_FIELDS | {"needs", "link", *ESCALATION_FIELDS}
 _CODES = ("xid", "sxid")
 _NO_TAINT = "a fault of this rule taints by default; now it taints no node."
+_CONDITION = "another program's word alone taints its node."
 _POD = "one line of a pod taints its node, and any pod in a watched namespace can print it."
 
 
@@ -189,6 +190,7 @@ def _check_whole_file(content: RuleFile, catalog: Catalog) -> Iterator[CatalogEr
 def _check_together(record: Record, key: str, escalation: Escalation, base: Catalog, own: list[str]) -> None:
     """Raise CatalogError where ``together_with`` names a rule that does not exist, usually a typing error."""
     families = {rule.partition(".")[0] for rule in (*own, *(rule.id for rule in base.pattern_rules))}
+    families.add(FaultKind.CONDITION)
     for rule in escalation.together_with.rules if escalation.together_with else ():
         whole_family = rule.endswith(".*") and rule.removesuffix(".*") in families
         if not (whole_family or rule in own or base.entry_or_unknown(rule)):
@@ -314,6 +316,8 @@ def _override_warnings(override: Override, base: Catalog, catalog: Catalog) -> I
     if override.field == "severity" and now is not None and now.severity.taints:
         if rule in APPLICATION_XIDS:
             yield "a bug in a job can cause this Xid, and then taints a healthy node."
+        elif rule.partition(".")[0] == FaultKind.CONDITION:
+            yield _CONDITION
         elif rule.partition(".")[0] not in (*_CODES, FaultKind.NODE) and not is_kernel_rule:
             yield _POD
     if override.field == "severity" and before is not None and now is not None:

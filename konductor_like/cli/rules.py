@@ -192,7 +192,7 @@ def _rows(catalog: Catalog) -> Iterator[Row]:
         modes = (code.mode, tables[code.kind.value])  # the mode that does less applies
         yield _row(code, Source.KERNEL, max(modes, key=_MODES.index))
     for entry in dict.fromkeys(catalog.named_entries.values()):
-        yield _row(entry, "node" if entry.kind is FaultKind.NODE else Source.POD, entry.mode)
+        yield _row(entry, Source.POD if entry.kind.has_line else "node", entry.mode)
     for rule in (*catalog.kernel_rules, *catalog.pod_rules):
         if rule.entry is not None:
             yield _row(rule.entry, rule.source, rule.mode)

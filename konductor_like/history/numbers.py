@@ -69,7 +69,8 @@ def numbers(
     begun = [each for each in failures if start <= each.since < end]
     ended = [each for each in failures if each.until is not None and start <= each.until <= end]
     possible = sum(max(0.0, (end - max(created, start)).total_seconds()) for created in fleet.values())
-    lost = sum(each.seconds(start, end) for each in failures if each.node in fleet)
+    # An outage of before a Node was created again is none of today's Node.
+    lost = sum(each.seconds(max(start, fleet[each.node]), end) for each in failures if each.node in fleet)
     in_service = max(0.0, possible - lost)
     of_fleet = sum(each.node in fleet for each in begun)
     times = [(each.until - each.since).total_seconds() / _HOUR for each in ended if each.until]
@@ -78,7 +79,7 @@ def numbers(
         end,
         outages=len(begun),
         nodes=len({each.node for each in begun}),
-        out_now=sum(each.end is End.OUT for each in failures),
+        out_now=sum(_is_out(each, end) for each in failures),
         tests=sum(each.kind is Kind.TEST and start <= each.since < end for each in outages),
         by_persons=sum(each.kind is Kind.PERSON and start <= each.since < end for each in outages),
         unknown_ends=sum(each.end is End.UNKNOWN for each in begun),
@@ -90,6 +91,11 @@ def numbers(
         availability=in_service / possible if possible else None,
         relapses=sum(each.relapse for each in ended),
     )
+
+
+def _is_out(outage: Outage, at: datetime) -> bool:
+    """Whether the node was out of service at the end of the span."""
+    return outage.since < at and (outage.end is End.OUT or (outage.until is not None and outage.until >= at))
 
 
 def _gpu_hours(outage: Outage, start: datetime, end: datetime) -> float:

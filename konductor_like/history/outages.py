@@ -135,6 +135,10 @@ class Ledger:
         self._existing: dict[str, NodeState] = {}
         self._relapses: set[tuple[str, datetime]] = set()
         """The outages that began with a failure on probation."""
+        self._ends: list[TrailLine] = []
+        """Ends of outages of which the record did not tell the begin, because somebody had removed it."""
+        self.unexplained: list[str] = []
+        """The nodes that have our taint now, and of which neither trail nor record tells since when."""
         self.older_lines = 0
         """Lines about taints and releases without ``out_since``, of a controller of an earlier build."""
 
@@ -144,6 +148,8 @@ class Ledger:
             return
         if line.out_since is None:
             self.older_lines += line.is_older and line.verb in ("taint", "untaint")
+            if line.how is not None and not line.is_older:
+                self._ends.append(line)
             return
         key = (line.node, line.out_since)
         known = self._found.get(key) or Outage(line.node, line.out_since)
@@ -162,8 +168,31 @@ class Ledger:
             key = (state.name, since)
             self._found[key] = _with_claim(self._found.get(key), state, since)
 
+    def _settle(self) -> None:
+        """Find the outage of each end without a begin, and of each taint that no record claims."""
+        for line in self._ends:
+            key = self._last_open(line.node or "", line.happened_at)
+            if key is not None:
+                self._found[key] = _with_line(self._found[key], replace(line, rule=None))
+        self._ends = []
+        self.unexplained = []
+        for name, state in self._existing.items():
+            if not state.tainted or state.record.life.claimed:
+                continue
+            key = self._last_open(name)
+            if key is None:
+                self.unexplained.append(name)
+            else:
+                self._found[key] = replace(self._found[key], end=End.OUT)
+
+    def _last_open(self, node: str, before: datetime | None = None) -> tuple[str, datetime] | None:
+        known = [key for key in self._found if key[0] == node and (before is None or key[1] <= before)]
+        last = max(known, key=lambda key: key[1], default=None)
+        return None if last is None or self._found[last].until is not None else last
+
     def outages(self, nodes: Iterable[str] | None = None) -> list[Outage]:
         """Return the outages in the order of their begin; only those of ``nodes`` if these are given."""
+        self._settle()
         chosen = None if nodes is None else set(nodes)
         found: list[Outage] = []
         last: dict[str, int] = {}
@@ -177,6 +206,11 @@ class Ledger:
             last[key[0]] = len(found)
             found.append(self._found[key])
         return found
+
+    @property
+    def nodes(self) -> set[str]:
+        """The nodes with an outage."""
+        return {node for node, _ in self._found}
 
     def missing_in_records(self, outages: Iterable[Outage]) -> list[Outage]:
         """Return the outages that the trail tells, and that a record of today should have and does not.
@@ -207,7 +241,8 @@ def _with_line(known: Outage, line: TrailLine) -> Outage:
         gpus=line.gpus or known.gpus,
     )
     begins = line.how is None and line.why != EventReason.ACKNOWLEDGED
-    if line.verb == "taint" or (begins and line.rule and not known.rule):
+    is_first = not known.rule or line.rule != OPERATOR_RULE  # a person may taint a node that is out
+    if (line.verb == "taint" and is_first) or (begins and line.rule and not known.rule):
         known = replace(
             known,
             rule=line.rule or known.rule,

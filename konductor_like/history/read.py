@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from konductor_like.history.outages import End, Ledger, Outage
 from konductor_like.history.trail import TrailLine, parse, trail_query
@@ -38,6 +38,12 @@ class TrailReading:
     bytes_processed: int = 0
     waited_seconds: float = 0.0
     incomplete: int = 0
+
+    @property
+    def begins_late(self) -> bool:
+        """Whether the first line is so late that Loki may have kept no earlier ones."""
+        least = min(timedelta(days=1), max(timedelta(minutes=10), (self.end - self.start) / 10))
+        return self.first_at is not None and self.first_at - self.start > least
 
     @property
     def is_whole(self) -> bool:
@@ -97,6 +103,12 @@ class History:
     """Lines of a controller of an earlier build, which name no time out of service."""
     problem: str = ""
     """Why the Nodes could not be read; empty if they were."""
+    is_up_to_now: bool = True
+    """Whether the span ends now."""
+    unexplained: tuple[str, ...] = ()
+    """The nodes that have our taint now, and of which nothing tells since when."""
+    unknown_names: tuple[str, ...] = ()
+    """The names that a person gave and that neither a Node nor an outage has."""
 
     @property
     def only_in_records(self) -> tuple[Outage, ...]:
@@ -122,7 +134,12 @@ class Collector:
             self.ledger.add(line)
 
     def history(
-        self, states: Mapping[str, NodeState], names: Iterable[str] = (), problem: str = ""
+        self,
+        states: Mapping[str, NodeState],
+        names: Iterable[str] = (),
+        problem: str = "",
+        *,
+        is_up_to_now: bool = True,
     ) -> History:
         """Return the history, of the nodes with these names or of all; ``states`` are the Nodes of today."""
         start, end, chosen = self.trail.start, self.trail.end, set(names)
@@ -142,6 +159,9 @@ class Collector:
             missing_in_records=missing,
             older_lines=self.ledger.older_lines,
             problem=problem,
+            is_up_to_now=is_up_to_now,
+            unexplained=tuple(name for name in self.ledger.unexplained if not chosen or name in chosen),
+            unknown_names=tuple(sorted(chosen - states.keys() - self.ledger.nodes)),
         )
 
 

@@ -1,7 +1,7 @@
 """The audit trail as values: one line of the controller's log is one :class:`TrailLine`, or none.
 
 Any pod can print a line that looks like one of the trail. So only lines of the controller's own namespace are
-read (:func:`trail_matchers`), and a line whose fields have not the documented types is no line of the trail.
+read (:func:`trail_query`), and a line whose fields have not the documented types is no line of the trail.
 """
 
 from __future__ import annotations

@@ -6,6 +6,12 @@ are aware and UTC.
 """
 
 from konductor_like.model.brake import BrakeState, Held, Pace, PoolBrake, SkipReason
+from konductor_like.model.conditions import (
+    ConditionRule,
+    ConditionsSeen,
+    PlannedWork,
+    ReportedCondition,
+)
 from konductor_like.model.controls import Control, ControlAct, Controls, ReturnedNode, TaintedNode
 from konductor_like.model.escalation import (
     NO_ESCALATION,

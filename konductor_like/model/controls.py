@@ -9,6 +9,9 @@ from enum import StrEnum
 
 from konductor_like.model.nodes import Machine
 
+NAMES_MOST = 50
+"""Names of purged nodes on the Lease."""
+
 
 class Control(StrEnum):
     """The kinds of commands that a person may give the controller."""
@@ -49,6 +52,8 @@ class ControlAct:
     """When a pause ends; None for a pause until somebody resumes."""
     nodes: int = 0
     """Number of nodes that a purge released."""
+    names: tuple[str, ...] = ()
+    """The first :data:`NAMES_MOST` nodes that a purge was about, for the audit trail."""
     relapses: tuple[ReturnedNode, ...] = ()
     """The relapses that no longer count after a resume: this resume, or an earlier one, ended their stop."""
     act: str = ""

@@ -61,6 +61,8 @@ class FaultKind(StrEnum):
     NCCL = "nccl"
     NODE = "node"
     """What the Node itself shows, such as missing GPUs; no line of a log reports it."""
+    CONDITION = "condition"
+    """A Node condition that another program wrote; no line of a log reports it."""
     CUSTOM = "custom"
     """A user's own rule."""
 
@@ -68,6 +70,11 @@ class FaultKind(StrEnum):
     def proves_gpu(self) -> bool:
         """Whether a line of this kind in a node's own kernel log proves that the node has a GPU (rule 20)."""
         return self in (FaultKind.XID, FaultKind.SXID, FaultKind.NVRM)
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a line of a log reports faults of this kind."""
+        return self not in (FaultKind.NODE, FaultKind.CONDITION)
 
 
 APPLICATION_XIDS = frozenset({"xid.13", "xid.31", "xid.43", "xid.45"})

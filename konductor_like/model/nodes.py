@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from konductor_like.model.conditions import PlannedWork, ReportedCondition
 from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelPosition, Severity, Source
 from konductor_like.model.life import NEVER_OUT, UNLABELLED, Covers, Hardware, Life, Release, Stage
 from konductor_like.model.validation import Validation
@@ -142,7 +143,12 @@ class Incident:
     @property
     def has_line(self) -> bool:
         """Whether a line of a log reports it; a person's taint and a fact about the Node have none."""
-        return not self.by_person and self.kind is not FaultKind.NODE
+        return not self.by_person and self.kind.has_line
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it is about missing GPUs: it ends when they are back, and only then."""
+        return self.kind is FaultKind.NODE and not self.by_person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +356,10 @@ class NodeState:
     """The Node's conditions that a controller of ours wrote. No decision depends on them."""
     gpus: GpuCount = NO_GPUS
     hardware: Hardware = UNLABELLED
+    reported: tuple[ReportedCondition, ...] = ()
+    """Conditions of other programs, of the types that the catalogue has a rule for; one for each type."""
+    planned: tuple[PlannedWork, ...] = ()
+    """Work on the machine that its provider announces."""
 
     @property
     def tainted(self) -> bool:

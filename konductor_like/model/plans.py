@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.brake import BrakeState, SkipReason
+from konductor_like.model.conditions import ConditionsSeen
 from konductor_like.model.controls import Controls
 from konductor_like.model.faults import Fault, IncidentKey, Source
 from konductor_like.model.memory import GpuCounts, Growth, RecentEvidence
@@ -197,6 +198,8 @@ class Snapshot:
     """See :attr:`Coverage.lost_boots`."""
     gpus: GpuCounts | None = None
     """The GPUs as the last decision counted them; None if GPUs are not to be counted."""
+    conditions: ConditionsSeen | None = None
+    """What the last decision saw of other programs' conditions; None if they are not to be read."""
     labels_needs: bool = True
     """Whether the API server accepts the label for what a node needs; an older admission policy does not."""
     window: RecentEvidence = field(default_factory=RecentEvidence)
@@ -228,8 +231,10 @@ class Plan:
     """Recent evidence, to be carried to the next decision."""
     gpus: GpuCounts | None = None
     """The GPUs as this decision counted them, to be carried to the next one."""
+    conditions: ConditionsSeen | None = None
+    """What this decision saw of other programs' conditions, to be carried to the next one."""
     shadowed: tuple[Fault, ...] = ()
-    """Missing GPUs that would be a fault, but for the shadow mode of their rule."""
+    """Facts of Nodes that would be a fault, but for the shadow mode of their rule."""
     refused: tuple[SkippedTaint, ...] = ()
     """Nodes that are not tainted although an incident or a line is a reason for a taint."""
     kept_out: Mapping[str, str] = field(default_factory=dict)

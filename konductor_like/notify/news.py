@@ -25,7 +25,7 @@ from konductor_like.model import (
 from konductor_like.model.text import clipped, printable
 from konductor_like.policy.fleet.correlation import DOMAIN, parts_of
 from konductor_like.policy.node.needs import fault_of, tainted_by
-from konductor_like.policy.wording import name_of
+from konductor_like.policy.wording import name_of, quoted
 
 _FAULT_CHARS = 80
 _WHY_CHARS = 100
@@ -316,10 +316,14 @@ def news_of_trial(now: datetime) -> News:
 
 
 def _without_lines(message: str, record: NodeRecord) -> str:
-    """Return an Event's message without the line that it quotes: a line may contain data of users."""
+    """Return an Event's message without the line or condition that it quotes.
+
+    A line may contain data of users, and so may the message of another program's condition.
+    """
     for incident in record.incidents:
-        message = message.replace(f' Line: "{incident.evidence}"', "")
-    return message.partition(' Line: "')[0]
+        if not incident.is_count:
+            message = message.replace(quoted(incident), "")
+    return message.partition(' Line: "')[0].partition(' Condition: "')[0]
 
 
 def digest(*parts: str) -> str:

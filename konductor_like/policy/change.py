@@ -66,7 +66,13 @@ from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.recovery.returns import RELAPSE_WORDS, return_words
 from konductor_like.policy.recovery.validation import events_of as validation_events
 from konductor_like.policy.recovery.verdict import action_on, reboot_words
-from konductor_like.policy.wording import act_of, deferral_words, describe, why_not_tainted
+from konductor_like.policy.wording import (
+    act_of,
+    deferral_words,
+    describe,
+    planned_sentence,
+    why_not_tainted,
+)
 
 USER_WRITTEN = "a user wrote the line into the kernel log"
 _SKIP_REASONS = {
@@ -134,6 +140,8 @@ def change_of(
     event, message, told = _announcement(update, outcome, admission)
     if event is not None and needs is not None:
         message = f"{message} {need_sentence(record, told, tainted=outcome.tainted)}"
+    if event is not None and update.news and state.planned:
+        message = f"{message} {planned_sentence(state)}"
     also = _further_events(update, record, policy, now)
     if event is None and also:
         (event, message), *also = also

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from konductor_like.model import NO_ESCALATION, Escalation, Finding
+from konductor_like.model import NO_ESCALATION, ConditionRule, Escalation, Finding
 
 LONGEST_SECONDS = 86_400
 """Seconds of the longest span that a rule may look back: the controller reads this span of Loki again at a
@@ -77,6 +77,10 @@ class PolicyConfig:
     """Seconds for which GPUs must be missing before they are a fault; 0 for never."""
     gpus_missing: Finding | None = None
     """What missing GPUs mean by the rules in force, without a text; None if they are no fault."""
+    conditions: Mapping[str, ConditionRule] = field(default_factory=dict)
+    """By type, what the conditions of other programs mean by the rules in force."""
+    node_condition: str = ""
+    """The type of the controller's own condition, which is no evidence."""
 
     @property
     def returns_unasked(self) -> bool:

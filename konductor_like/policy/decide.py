@@ -1,9 +1,10 @@
 """The decision: a snapshot and faults in, a plan out. Pure; ``now`` is an argument.
 
 The reconciler, backtest, dry run and ``explain`` all call :func:`decide`. It has three passes. The first is
-about each node alone: its GPUs are counted, and new faults and ends are added to its record. The second is
-about the fleet: several nodes may report the same failure, the brake limits how many of the candidates are
-tainted, and nodes may return by reboot. The third makes the write for each node.
+about each node alone: its GPUs are counted, other programs' conditions are read, and new faults and ends are
+added to its record. The second is about the fleet: several nodes may report the same failure, the brake
+limits how many of the candidates are tainted, and nodes may return by reboot. The third makes the write for
+each node.
 
 Whether a node is tainted is decided in this order:
 
@@ -43,6 +44,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import admit
 from konductor_like.policy.fleet.escalation import Assessment, assess_fleet
 from konductor_like.policy.fleet.recent_evidence import renewed_window
+from konductor_like.policy.node.conditions import reported_faults
 from konductor_like.policy.node.endings import returns_by_time, with_ends
 from konductor_like.policy.node.gpu_counts import counted, faults_of
 from konductor_like.policy.node.incidents import SEEN_BEFORE, fold_faults
@@ -83,6 +85,10 @@ def decide(
         gpus = counted(snapshot.gpus, snapshot.nodes, policy, now)
         faults = [*faults, *faults_of(gpus, snapshot.gpus, policy.gpus_missing, now)]
         snapshot = replace(snapshot, gpus=gpus)
+    if snapshot.conditions is not None:
+        reported, seen = reported_faults(snapshot, snapshot.conditions, policy, now)
+        faults = [*faults, *reported]
+        snapshot = replace(snapshot, conditions=seen)
     found = _sorted(faults, snapshot, policy)
     updates = _updates(found.by_node, snapshot, policy, now)
 
@@ -110,6 +116,7 @@ def decide(
         {name: updates[name].grown for name, change in changes.items() if not change and updates[name].grown},
         window=window,
         gpus=snapshot.gpus,
+        conditions=snapshot.conditions,
         shadowed=tuple(found.shadowed),
         refused=refusals(updates, admission.refused, ignored),
         kept_out={name: blocker.guard for name, blocker in kept.items()},

@@ -183,34 +183,50 @@ def persons_acts(
 
     ``before`` is the node as it was seen last. None means that it was not seen: then the acts of after
     ``since`` are returned, and ``out_since`` is since when the last controller knew the node as out of
-    service. A removal of our taint by other means is no such act: the controller writes it.
+    service. Releases by other means, and those by the controller, are among them: the process that wrote
+    them may have been killed before it told them.
     """
     known = before.record if before else NodeRecord(life=Life(tainted_at=out_since))
-    if before is not None and before.as_read.record is not None and after.as_read.record is None:
+    had = before is not None and before.as_read.record is not None and (before.tainted or not known.empty)
+    if had and after.as_read.record is None and not after.tainted:
         ended = time_out_ended(known, None, now)
         return [PersonsAct(Verb.PURGE, "", None, now, how=ReleaseHow.PURGED, ended=ended)]
-    found = [*_resets(known, after.record, now), *_taints(known, after.record), *_acks(known, after.record)]
+    found = [
+        *_releases(before, known, after, now),
+        *_taints(known, after.record),
+        *_acks(known, after.record),
+    ]
     return sorted((each for each in found if before or each.at >= since), key=lambda act: act.at)
 
 
-def _resets(known: NodeRecord, record: NodeRecord, now: datetime) -> Iterator[PersonsAct]:
-    last, told = time_out_ended(known, record, now), {each.at for each in known.releases}
+def _releases(
+    before: NodeState | None, known: NodeRecord, after: NodeState, now: datetime
+) -> Iterator[PersonsAct]:
+    record, last = after.record, time_out_ended(known, after.record, now)
+    told = {each.at for each in known.releases}
     times_out = [*record.life.quarantines, *([last] if last else [])]
+    # The record does not tell since when the node had the taint if somebody else had put it there.
+    lost_taint = before is not None and before.tainted and not after.tainted and last is None
     for mark in record.releases:
-        if mark.how.is_reset and mark.at not in told:
+        if mark.at not in told:
             ended = next((each for each in times_out if each.released_at == mark.at), None)
-            verb = Verb.UNTAINT if ended else Verb.RECORD
-            why = EventReason.RELEASED.value
-            yield PersonsAct(verb, why, mark.by, mark.at, mark.reason, mark.how, ended=ended)
+            untaints = ended is not None or (lost_taint and mark is record.releases[0])
+            verb = Verb.UNTAINT if untaints else Verb.RECORD
+            is_own = mark.how.by_controller
+            why = (EventReason.RETURNED if is_own else EventReason.RELEASED).value
+            by = None if is_own else mark.by
+            yield PersonsAct(verb, why, by, mark.at, mark.reason, mark.how, ended=ended)
 
 
 def _taints(known: NodeRecord, record: NodeRecord) -> Iterator[PersonsAct]:
     told = {each.last_ns for each in known.incidents if each.by_person}
+    goes_on = known.life.claimed and known.life.tainted_at == record.life.tainted_at
+    verb = Verb.RECORD if goes_on else Verb.TAINT
     for each in record.incidents:
         if each.by_person and each.title.startswith(_TAINTED_BY) and each.last_ns not in told:
             by = each.title.removeprefix(_TAINTED_BY).rpartition(_THEN_BY)[2]
             at, why = moment_of(each.last_ns), EventReason.TAINTED.value
-            yield PersonsAct(Verb.TAINT, why, by, at, each.evidence, incident=each)
+            yield PersonsAct(verb, why, by, at, each.evidence, incident=each)
 
 
 def _acks(known: NodeRecord, record: NodeRecord) -> Iterator[PersonsAct]:

@@ -12,16 +12,18 @@ from konductor_like.model import (
     Act,
     BrakeState,
     ControlAct,
+    FaultKind,
     Incident,
     IncidentKey,
     NodeState,
+    PlannedWork,
     Role,
     Severity,
     SkippedTaint,
     SkipReason,
     Verb,
 )
-from konductor_like.model.text import span_text
+from konductor_like.model.text import excerpt, printable, span_text
 from konductor_like.model.time import SECOND_NS, moment_of, stamp
 
 
@@ -55,9 +57,7 @@ def describe(incident: Incident) -> str:
     name = name_of(incident)
     test = " (a test)" if incident.severity is Severity.TEST else ""
     by_user = " (written by a user)" if incident.user_written else ""
-    evidence = f' Line: "{incident.evidence}"' if incident.evidence else ""
-    if not incident.has_line and not incident.by_person:
-        evidence = f" {incident.evidence}."
+    evidence = quoted(incident)
     if incident.role is Role.COLLATERAL and incident.root_cause is not None:
         followed = f"A failure on {incident.root_cause} caused it."
         return f"{name}{by_user}: {incident.title}. {followed}{evidence}"
@@ -65,6 +65,43 @@ def describe(incident: Incident) -> str:
         f" Reason for the taint: {incident.escalated_because}." if incident.escalated_because else ""
     )
     return f"{name}{test}{by_user}: {incident.title}.{escalated_because} {incident.advice}{evidence}"
+
+
+def quoted(incident: Incident) -> str:
+    """Return the evidence as the end of a text: `` Line: "NVRM: Xid …"``; empty without any."""
+    if incident.is_count:
+        return f" {incident.evidence}."
+    what = "Condition" if incident.kind is FaultKind.CONDITION else "Line"
+    return f' {what}: "{incident.evidence}"' if incident.evidence else ""
+
+
+def planned_mark(state: NodeState) -> str:
+    """Return the word of ``status`` for work that the Node announces; empty without any."""
+    if not state.planned:
+        return ""
+    is_under_way = any(each.in_progress for each in state.planned)
+    return "maintenance in progress" if is_under_way else "maintenance planned"
+
+
+def planned_words(each: PlannedWork) -> str:
+    """Return ``VMEventScheduled since 2026-05-06T12:00:00Z: Freeze``."""
+    text = f": {excerpt(printable(each.text))}" if each.text else ""
+    return f"{_planned(each)}{text}"
+
+
+def planned_sentence(state: NodeState) -> str:
+    """Return the work that the Node announces, in a sentence; empty without any.
+
+    Events and notifications have the sentence, so it quotes no text of others.
+    """
+    said = "; ".join(map(_planned, state.planned))
+    return f"The Node announces work on its machine: {said}." if said else ""
+
+
+def _planned(each: PlannedWork) -> str:
+    begins = f" for {stamp(moment_of(each.at_ns))}" if each.at_ns is not None else ""
+    since = f" since {stamp(moment_of(each.since_ns))}" if each.since_ns is not None else ""
+    return f"{each.name}{begins}{since}"
 
 
 def check_and_release(node: str, *, validates: bool = False) -> str:

@@ -145,3 +145,26 @@ def test_an_empty_table_is_refused(folder: Path) -> None:
     (folder / "sxid.csv").write_text("# only a comment\n", encoding="utf-8")
     with pytest.raises(CatalogError, match=r"sxid\.csv, line 1, header: the file is empty"):
         read_catalog(folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "reason"),
+    [
+        ('severity = "suspect"', 'severity = "fatal"', "severity", "never more than suspect (rule 42)"),
+        ('bad = "False"', 'bad = "No"', "bad", "'No' is neither 'True' nor 'False'"),
+        ('bad = "False"', "", "bad", "is missing"),
+        ('reasons = "(', 'reasons = "((', "reasons", "missing ), unterminated subpattern"),
+        ('["condition.Acc', '["conditions.Acc', "name", "is not like condition.GPUProblem"),
+        ('["condition.AcceleratedHardwareReady"]', '["condition."]', "name", "is not like"),
+        ('bad = "False"', 'bad = "False"\nmatch = "x"', "match", ""),
+    ],
+)
+def test_a_condition_of_another_program_is_checked(
+    folder: Path, old: str, new: str, field: str, reason: str
+) -> None:
+    replace(folder, "conditions.toml", old, new)
+
+    message = str(refusal(folder))
+    assert message.startswith("conditions.toml, ")
+    assert f", {field}: " in message
+    assert reason in message

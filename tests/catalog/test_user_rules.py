@@ -328,6 +328,10 @@ def test_a_rule_that_is_off_costs_loki_nothing() -> None:
         ("overrides:\n  xid.145.severity: info\n", "xid.145.severity: this severity is final"),
         ("overrides:\n  sxid.11001.severity: fatal\n", "sxid.11001.severity: this severity is final"),
         (POD_RULE, "rules.yaml:3, site.flux: one line of a pod"),
+        (
+            "overrides: {condition.GPUProblem.severity: fatal}",
+            "severity: another program's word alone taints",
+        ),
         (OWN_RULE, "Loki is asked for one more literal in kernel lines, 'health compromised'"),
     ],
 )
@@ -340,6 +344,8 @@ def test_probable_mistakes_are_warned_about(text: str, caution: str) -> None:
     [
         "overrides:\n  xid.64.severity: fatal\n  nvrm.init_failed.severity: fatal\n  xid.63.mode: 'off'\n",
         "overrides:\n  xid.94.title: Ours\n",
+        "overrides: {xid.63.together_with: 'condition.* within 1h on one node'}",
+        "overrides: {condition.GpuEcc.together_with: 'xid.63, condition.GpuXid within 1h on one node'}",
         "overrides: {node.gpus_missing.severity: fatal, node.gpus_missing.threshold: 2 in 24h on one node}",
         "overrides:\n  nccl.socket.severity: info\n  xid.79.mode: enforce\n  amd.ras.severity: test\n",
         OWN_RULE.replace("[health compromised]", "['NVRM: nic']").replace("health compromised", "NVRM: nic"),

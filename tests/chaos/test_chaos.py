@@ -81,10 +81,9 @@ def test_refused_returns_overwritten_logs_and_times_of_the_future_happen_and_bre
 
 
 def test_a_seed_gives_the_same_schedule_in_every_process() -> None:
-    """Seed 49 has no command of a person, whose threads and audit ids differ."""
     code = (
         "from tests.chaos.schedule import play, schedule_of\n"
-        "print('\\n'.join(play(schedule_of(49), traced=True).trace))"
+        "print('\\n'.join(play(schedule_of(13), traced=True).trace))"
     )
 
     environ = {**os.environ, "PYTHONHASHSEED": "1"}
@@ -93,7 +92,7 @@ def test_a_seed_gives_the_same_schedule_in_every_process() -> None:
     )
 
     assert done.stdout.count("PATCH") > 3
-    assert done.stdout.rstrip("\n") == "\n".join(play(schedule_of(49), traced=True).trace)
+    assert done.stdout.rstrip("\n") == "\n".join(play(schedule_of(13), traced=True).trace)
 
 
 def test_a_program_that_forgets_what_a_reset_covers_breaks_a_schedule_which_is_shortened() -> None:

@@ -171,7 +171,7 @@ def test_an_early_end_gives_a_partial_report_and_a_hint_to_continue(
 
     with monkeypatch.context() as patched:
         patched.setattr(LokiClient, "query_range", failing)
-        patched.setattr("konductor_like.backtest.history.PATIENCE_SECONDS", 0.001)
+        patched.setattr("konductor_like.loki.query.patient.PATIENCE_SECONDS", 0.001)
         done = run(*BACKTEST)
 
     assert done.code == code

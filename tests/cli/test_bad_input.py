@@ -49,6 +49,7 @@ OTHERWISE: Mapping[tuple[str, str], Collection[int]] = {
     ("rules test", "further"): {Exit.USAGE, Exit.FAILED},
     ("scan", "FILE"): {Exit.USAGE, Exit.FAILED},
     ("scan", "further"): {Exit.USAGE, Exit.PARTLY},
+    ("report", "--output"): {Exit.USAGE, Exit.PARTLY},  # any text may name a file, and Loki cannot be read
     ("backtest", "--nodes"): {Exit.USAGE, Exit.FAILED},
     ("backtest", "--rules"): {Exit.USAGE, Exit.FAILED},
     ("backtest", "--compare"): {Exit.USAGE, Exit.FAILED},
@@ -68,6 +69,8 @@ FILES: Mapping[str, Sequence[str]] = {
 }
 """Command lines with a file."""
 MESSAGE_BYTES = 5_000
+OF_RIGHT_WORDS = "No faults in |is good|audit trail cannot be read|had the taint|^written: "
+"""Messages about arguments that are right, and about this cluster without a Loki."""
 WRITES = ("create", "update", "patch", "delete")
 
 
@@ -137,7 +140,7 @@ def hostile_lines(name: str, value: str) -> Iterator[tuple[str, list[str]]]:
             yield option, [*command, *others, f"{option}={value}"]
 
 
-def problem_with(done: Done, statuses: Collection[int], others: str = "No faults in |is good") -> str:
+def problem_with(done: Done, statuses: Collection[int], others: str = OF_RIGHT_WORDS) -> str:
     """Return what is wrong with the answer to bad input; empty if it is one message and a right status.
 
     ``others`` matches messages about the arguments that are right.

@@ -23,7 +23,7 @@ from konductor_like.sandbox.loki import LokiServer
 from konductor_like.sandbox.loki.limits import LokiLimits
 from tests.cli.conftest import Cluster, Run
 from tests.cli.kinds import kinds, recorded
-from tests.cli.scenes import NOW, SCENES, ago, incident
+from tests.cli.scenes import NOW, OUR_TAINT, SCENES, ago, incident
 from tests.cli.test_docs import names
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -196,7 +196,8 @@ def test_words_of_a_spreadsheet_and_of_a_terminal_are_harmless(loki: LokiServer,
     rows = list(csv.DictReader(io.StringIO(run("history", "-o", "csv").out)))
     assert not [cell for row in rows for cell in row.values() if cell[:1] in ("=", "+", "-", "@", "\t")]
     assert {row["rule"] for row in rows} >= {"'+xid"}
-    assert "\x1b" not in run("history", "-o", "wide").out + run("history", "--timeline").out
+    shown = [run("history", *words).out for words in (("-o", "wide"), ("-o", "csv"), ("--timeline",))]
+    assert "\x1b" not in "".join(shown)
 
 
 @pytest.mark.usefixtures("site")
@@ -218,7 +219,7 @@ def test_an_empty_loki_is_told(loki: LokiServer, run: Run) -> None:
     done = run("history")
 
     assert done.code == 0
-    assert "Loki has no audit trail of this time" in done.err
+    assert "Loki has no line of the audit trail of this time" in done.err
     assert "gpu-40" not in done.out
 
 
@@ -228,7 +229,7 @@ def test_what_is_past_the_retention_is_known_from_records_alone(loki: LokiServer
 
     done = run("history")
 
-    assert f"the audit trail in Loki begins at {since(5)[:19]}" in done.err
+    assert f"the first line of the audit trail in this time is of {since(5)[:19]}" in done.err
     assert "1 outage known from the nodes' records alone: gpu-1" in done.err
 
 
@@ -312,3 +313,52 @@ def test_the_history_of_nodes_of_every_odd_kind_is_printed_in_every_format(
 @pytest.mark.usefixtures("site")
 def test_a_timeline_has_no_format_of_names(run: Run) -> None:
     assert run("history", "--timeline", "-o", "name").code == 2
+
+
+@pytest.mark.usefixtures("site")
+def test_a_name_that_neither_a_node_nor_an_outage_has_is_told(run: Run) -> None:
+    done = run("history", "gpu-1", "gpu-40", "gpu-11")
+
+    assert done.code == 3
+    assert "node/gpu-11 not found, and no outage of it" in done.err
+    assert run("history", "gpu-11").code == 1
+    assert run("history", "gpu-40").code == 0
+
+
+@pytest.mark.usefixtures("site")
+def test_a_span_of_the_past_tells_what_was_out_at_its_end(run: Run) -> None:
+    assert "1 of 3 GPU nodes out of service at the end" in run("history", "--until", "8d12h").out
+    assert "0 of 3 GPU nodes out of service at the end" in run("history", "--until", "7d").out
+
+
+@pytest.mark.usefixtures("site")
+def test_each_outage_has_its_hours(run: Run) -> None:
+    rows = list(csv.DictReader(io.StringIO(run("history", "-o", "csv").out)))
+
+    assert [row["hours"] for row in rows] == ["24.0", "24.0", "12.0", "6.0"]
+
+
+@pytest.mark.usefixtures("site")
+def test_an_act_of_before_the_span_that_is_told_again_is_not_in_the_timeline(
+    loki: LokiServer, run: Run
+) -> None:
+    again = {"out_since": None, "at": since(8), "by": "kim@example.com", "why": "GPUFaultReleased"}
+    loki.push(LATER, [line(1, "gpu-1", "record", **again)])
+
+    assert "kim" not in run("history", "--timeline", "--since", "2d").out
+
+
+def test_a_node_whose_record_somebody_removed_is_still_out(
+    cluster: Cluster, loki: LokiServer, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare, other = recorded("gpu-1"), recorded("gpu-2")
+    for node in (bare, other):
+        node["spec"]["taints"] = [dict(OUR_TAINT)]
+    monkeypatch.setitem(SCENES, "month", lambda: [bare, other])
+    cluster("month")
+    monkeypatch.setenv("LOG_ENDPOINT", loki.url)
+
+    done = run("history", "-o", "json")
+
+    assert [each["end"] for each in done.document["outages"] if each["node"] == "gpu-1"] == ["ended", "out"]
+    assert "nothing tells since when 1 node had the taint: gpu-2" in done.err

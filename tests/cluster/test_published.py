@@ -131,7 +131,9 @@ def test_every_number_of_the_policy_is_published() -> None:
     """A new setting must be published, or be left out on purpose."""
     here = json.loads(encode_settings(of(Settings())))["policy"]
 
-    assert {field.name for field in fields(PolicyConfig)} - here.keys() == {"version", "escalations"}
+    assert {field.name for field in fields(PolicyConfig)} - here.keys() == {
+        *("version", "escalations", "conditions", "node_condition")
+    }
 
 
 def _secrets() -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,7 @@ import pytest
 from konductor_like.cluster.events import events_of
 from konductor_like.controller.fleet.coverage_report import CoverageReport
 from konductor_like.controller.reporting.metrics import Metrics
-from konductor_like.model import Change, EventReason, NodeState, Severity
+from konductor_like.model import Change, EventReason, NodeState, PlannedWork, Severity
 from tests.policy.scenes import OURS, Cluster, fault, fleet, ns
 
 
@@ -60,6 +60,20 @@ def test_the_boot_of_a_node_with_faults_of_jobs_only_is_told_as_that_of_any_othe
     told.reboot("gpu-1")
 
     assert [name for name, _ in told.of_nodes] == ["gpu-1"]
+
+
+@pytest.mark.parametrize("boot_ends_it", [False, True])
+def test_a_boot_while_work_is_announced_names_the_work_and_asks_for_no_cause(boot_ends_it: bool) -> None:
+    told = Told()
+    told.nodes["gpu-1"] = replace(told.nodes["gpu-1"], planned=(PlannedWork("VMEventScheduled"),))
+    before = told.nodes
+    machine = replace(before["gpu-1"].machine, boot_id="boot-b")
+    after = replace(before["gpu-1"], machine=machine, planned=() if boot_ends_it else before["gpu-1"].planned)
+    told.report.booted(before, before | {"gpu-1": after}, ns(0))
+
+    [(_, message)] = told.of_nodes
+    assert message.endswith("The Node announces work on its machine: VMEventScheduled.")
+    assert "Look for the cause" not in message
 
 
 def test_a_boot_that_somebody_ordered_or_that_the_record_tells_of_makes_no_event() -> None:

@@ -250,13 +250,14 @@ def test_a_purge_is_in_the_trail_with_the_person_that_the_lease_names() -> None:
     trail = Trail("gpu-1")
     trail.look(1)
     purged(trail, "gpu-1")
-    noted = ControlAct(Control.PURGE, at(60), "kim", nodes=1)
+    noted = ControlAct(Control.PURGE, at(60), "kim", "sold", nodes=1, names=("gpu-1",))
     trail.look(61, Controls(acts=(noted,)))
 
-    [line] = trail.lines("node", "by", "verb", "how", "at", "out_since", "rule")
+    [line] = trail.lines("node", "by", "reason", "verb", "how", "at", "out_since", "rule")
     assert line == {
         "node": "gpu-1",
         "by": "kim",
+        "reason": "sold",
         "verb": "purge",
         "how": "purged",
         "at": "2026-03-04T12:01:00Z",
@@ -271,7 +272,7 @@ def test_the_lease_is_read_once_for_the_person_of_several_purges() -> None:
 
     def latest() -> Controls:
         asked.append(1)
-        return Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", nodes=2),))
+        return Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", nodes=2, names=("gpu-1", "gpu-2")),))
 
     trail.persons.see(dict(trail.cluster.nodes), Controls(), at(1), latest)
     assert not asked
@@ -287,9 +288,35 @@ def test_an_old_purge_on_the_lease_names_nobody() -> None:
     trail = Trail("gpu-1")
     trail.look(1)
     purged(trail, "gpu-1")
-    trail.look(2000, Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", nodes=1),)))
+    trail.look(2000, Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", names=("gpu-1",)),)))
 
     assert trail.lines("by", "at") == [{"by": None, "at": "2026-03-04T12:33:20Z"}]
+
+
+def test_a_purge_of_another_node_names_nobody_here() -> None:
+    trail = Trail("gpu-1")
+    trail.look(1)
+    purged(trail, "gpu-1")
+    trail.look(61, Controls(acts=(ControlAct(Control.PURGE, at(60), "kim", nodes=1, names=("gpu-2",)),)))
+
+    assert trail.lines("by", "at") == [{"by": None, "at": "2026-03-04T12:01:01Z"}]
+
+
+def test_a_record_that_somebody_removed_while_the_taint_stays_is_no_purge() -> None:
+    trail = Trail("gpu-1")
+    trail.look(1)
+    state = trail.cluster.nodes["gpu-1"]
+    without = replace(state, record=NodeRecord(), as_read=replace(state.as_read, record=None))
+    trail.cluster.nodes["gpu-1"] = without
+    trail.look(2)
+    assert trail.lines() == []
+
+    reset_node(trail.cluster, "gpu-1", 60)
+    trail.look(61)
+
+    assert trail.lines("by", "verb", "how", "out_since") == [
+        {"by": "ann", "verb": "untaint", "how": "reset", "out_since": None}
+    ]
 
 
 def test_a_node_that_was_purged_while_no_controller_ran_is_known_from_the_lease() -> None:
@@ -312,13 +339,16 @@ def test_a_node_that_was_purged_while_no_controller_ran_is_known_from_the_lease(
 
 def test_only_a_node_that_lost_taint_and_record_was_purged_while_no_controller_ran() -> None:
     trail = Trail("gpu-1", "gpu-2", "gpu-3")
-    was = [TaintedNode(each.name, each.machine, at(0)) for each in trail.cluster.nodes.values()]
+    was = [TaintedNode(each.name, each.machine, at(0), why="xid 79") for each in trail.cluster.nodes.values()]
     first, second = trail.cluster.nodes["gpu-1"], trail.cluster.nodes["gpu-2"]
     seen = replace(first.as_read, record=None)
     trail.cluster.nodes["gpu-1"] = replace(first, as_read=seen, record=NodeRecord())  # it has the taint
     seen = replace(second.as_read, uid="another", record=None)
     trail.cluster.nodes["gpu-2"] = replace(second, as_read=seen, taints=(), record=NodeRecord())
-    trail.cluster.untaint_by_hand("gpu-3")  # it has the record
+    third = trail.cluster.nodes["gpu-3"]
+    trail.cluster.nodes["gpu-3"] = replace(third, taints=(), record=NodeRecord())  # it has the annotation
+    trail.cluster.nodes["gpu-4"] = replace(first, name="gpu-4", as_read=seen, taints=(), record=NodeRecord())
+    was.append(TaintedNode("gpu-4", replace(first.machine, node_uid="another"), at(0)))  # on the way only
     trail.restart(looked_at=30)
     trail.look(90, Controls(tainted=tuple(was)))
 
@@ -354,15 +384,69 @@ def test_the_first_release_of_the_whole_node_ended_the_time_out_of_a_persons_tai
     assert ends == [{"by": "ann", "how": "reset", "at": "2026-03-04T12:00:30Z"}]
 
 
-def test_what_the_controller_writes_about_a_removal_or_a_found_taint_is_no_act_of_our_commands() -> None:
-    trail = Trail("gpu-1")
+def removed_by_hand(trail: Trail, *, seen: bool) -> None:
     trail.look(1)
     trail.cluster.untaint_by_hand("gpu-1")
     trail.cluster.tick(seconds=60)
+    if seen:
+        trail.persons.wrote(dict(trail.cluster.nodes))
+
+
+def test_a_release_that_this_process_wrote_is_not_told_again() -> None:
+    trail = Trail("gpu-1")
+    removed_by_hand(trail, seen=True)
     state = trail.cluster.nodes["gpu-2"]
     trail.cluster.nodes["gpu-2"] = replace(state, taints=(OURS,))
-    trail.cluster.tick(fault("gpu-2", seconds=61), seconds=61)
+    trail.cluster.tick(fault("gpu-2", seconds=61), seconds=61)  # the controller found a taint
     trail.look(62)
+
+    assert trail.lines() == []
+
+
+def test_a_release_whose_write_got_no_answer_or_whose_writer_was_killed_is_told_when_it_is_seen() -> None:
+    trail = Trail("gpu-1")
+    removed_by_hand(trail, seen=False)
+    trail.look(61)
+
+    assert trail.lines("verb", "by", "how", "at", "out_since") == [
+        {"verb": "untaint", "by": "kubectl-taint", "how": "taint removed", "at": "2026-03-04T12:01:00Z"}
+        | {"out_since": "2026-03-04T12:00:00Z"}
+    ]
+    assert trail.measured("taint removed") == 60
+
+
+def test_a_taint_by_a_person_on_a_node_that_is_out_begins_nothing() -> None:
+    trail = Trail("gpu-1")
+    trail.look(1)
+    state = trail.cluster.nodes["gpu-1"]
+    trail.cluster.apply(operator_taint(state, at=at(10), by="kim", reason="fan is loud"))
+    trail.look(11)
+
+    assert trail.lines("verb", "by", "out_since") == [
+        {"verb": "record", "by": "kim", "out_since": "2026-03-04T12:00:00Z"}
+    ]
+
+
+def test_the_record_of_another_machine_is_left_without_an_end() -> None:
+    trail = Trail("gpu-1")
+    state = trail.cluster.nodes["gpu-1"]
+    machine = replace(state.machine, node_uid="other", system_id="other")
+    trail.cluster.nodes["gpu-1"] = replace(state, machine=machine)
+    changes = trail.cluster.tick(fault(seconds=60, stamp=160.0), seconds=60).changes
+
+    written(trail, changes)
+
+    assert changes
+    assert trail.measured("purged") == 0
+
+
+def test_the_loss_of_an_empty_record_is_no_purge() -> None:
+    trail = Trail()
+    state = trail.cluster.nodes["gpu-1"]
+    trail.cluster.nodes["gpu-1"] = replace(state, as_read=replace(state.as_read, record="{}"))
+    trail.look(1)
+    trail.cluster.nodes["gpu-1"] = state
+    trail.look(2)
 
     assert trail.lines() == []
 

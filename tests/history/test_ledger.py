@@ -126,3 +126,22 @@ def test_an_outage_that_a_short_record_should_have_is_missing_in_it() -> None:
     many = tuple(replace(earlier, tainted_at=at(-900 - n), released_at=at(-800 - n)) for n in range(10))
     ledger.add_node(replace(state, record=replace(state.record, life=Life(quarantines=many))))
     assert ledger.missing_in_records(ledger.outages()) == []  # the oldest have left the record
+
+
+def test_an_end_of_which_the_record_told_no_begin_is_that_of_the_last_open_outage() -> None:
+    end = line("untaint", 60, since=None, how="reset", by="ivy", at=at(60))
+
+    found = told(TAINT, end)
+
+    assert (found.until, found.by, found.rule) == (at(60), "ivy", "xid.79")
+    assert told(TAINT, RESET, replace(end, at=at(900))).by == "kim"
+    assert told(TAINT, replace(end, at=at(-60))).until is None
+
+
+def test_a_persons_taint_of_a_node_that_is_out_changes_nothing_about_its_failure() -> None:
+    also = line("taint", 30, rule="operator", severity="fatal", by="ann", why="GPUFaultTainted")
+    gone = line("delete", 60, how="deleted", at=at(60))
+
+    found = told(TAINT, also, gone)
+
+    assert (found.kind, found.rule, found.begun_by) == (Kind.FAILURE, "xid.79", None)

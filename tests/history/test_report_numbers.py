@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from konductor_like.history.numbers import BY, fewest, for_nothing, periods, repairs, returned, shares
+from konductor_like.history.numbers import (
+    BY,
+    fewest,
+    for_nothing,
+    numbers,
+    periods,
+    repairs,
+    returned,
+    shares,
+)
 from konductor_like.history.outages import End
 from tests.history.values import END, START, day, outage
 
@@ -113,3 +122,12 @@ def test_the_few_that_have_half_of_the_hours_are_counted() -> None:
     assert fewest(found) == 1  # 6 of 12
     assert fewest(found, 0.6) == 2
     assert fewest([]) == 0
+
+
+def test_an_outage_of_before_the_node_was_created_again_takes_nothing_from_its_time() -> None:
+    before = outage(begin=1, hours=48)
+
+    found = numbers([before], START, END, {"gpu-1": day(3)})
+
+    assert found.availability == 1
+    assert found.hours == 48

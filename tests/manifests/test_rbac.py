@@ -15,6 +15,7 @@ from konductor_like.cli.app import execute
 from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.events import LeaseEvents
 from konductor_like.cluster.lease.annotations import LeasePayload
+from konductor_like.cluster.lease.checkpoint import CURSOR_ANNOTATION
 from konductor_like.cluster.lease.election import LeaderLease
 from konductor_like.cluster.preflight import controller_permissions
 from konductor_like.demo.stage import RunningController, Stage
@@ -70,6 +71,11 @@ def command(stage: Stage, *arguments: str) -> None:
         assert execute(list(arguments), "konductor-like") == 0, arguments
 
 
+def saved_cursor(stage: Stage) -> bool:
+    leases = stage.cluster.objects("leases", "konductor-like")
+    return any(CURSOR_ANNOTATION in lease["metadata"].get("annotations", {}) for lease in leases)
+
+
 def play(stage: Stage) -> None:
     """Dry run, first start, taint, record, status, reset, standing by, take-over, purge, release."""
     stage.kernel("gpu-01", XID_79)
@@ -86,6 +92,7 @@ def play(stage: Stage) -> None:
     assert not stage.node("gpu-01").tainted
     assert ended(stage.start_controller("--once", **SECOND)) == 1  # the first one holds the Lease
 
+    until(lambda: saved_cursor(stage), "its cursor is on the Lease", first)
     first.kill()
     restarted = stage.start_controller(**FIRST)
     until(logged(restarted, "from the saved cursor"), "it takes its own Lease", restarted)

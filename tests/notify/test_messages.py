@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from konductor_like.model import EventReason, IncidentKey, Release, ReleaseHow, Severity
+from konductor_like.model import EventReason, FaultKind, IncidentKey, Release, ReleaseHow, Severity
 from konductor_like.notify.headlines import headline
 from konductor_like.notify.messages import (
     Message,
@@ -355,6 +355,21 @@ def test_no_line_of_a_log_leaves_the_cluster(text: str, size: int) -> None:
 
     assert sent
     assert "secret-model" not in "".join(sent)
+
+
+def test_the_message_of_another_programs_condition_does_not_leave_the_cluster() -> None:
+    cluster = Cluster(fleet(10))
+    told = fault(
+        "gpu-1", rule="condition.GPUProblem", kind=FaultKind.CONDITION, text="secret-model", stamp=None
+    )
+    cluster.tick(told)
+    assert 'Condition: "secret-model"' in cluster.writes[-1].message
+
+    [message] = grouped(news_in(cluster))
+    assert "secret-model" not in json.dumps(cloud_event(message)) + text_of(message)
+    assert "Needs: reboot." in text_of(message)
+    quoting = event(EventReason.HELD, 'Held: x. Condition: "secret-model"')
+    assert [sent.text for sent in news_of(node(), quoting)] == ["Held: x."]
 
 
 def test_a_line_that_is_not_in_the_record_does_not_leave_the_cluster_either() -> None:

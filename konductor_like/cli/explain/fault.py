@@ -157,7 +157,7 @@ def document(answer: Answer) -> dict[str, Any]:
 
 def _action(explanation: Explanation, severity: Severity) -> str:
     """Return what the controller does."""
-    mode, is_fact = explanation.entry.mode, explanation.entry.kind is FaultKind.NODE
+    mode, is_fact = explanation.entry.mode, not explanation.entry.kind.has_line
     if mode is Mode.OFF:
         return "does not look: the rule is off" if is_fact else "ignores such lines: the rule is off"
     if mode is Mode.SHADOW:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from konductor_like.catalog import condition_rules
 from konductor_like.cli.columns import age_of, count, stamp
 from konductor_like.cli.explain.history import history, when
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
@@ -37,6 +38,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import moment_of
 from konductor_like.policy.decide import decide
+from konductor_like.policy.node.conditions import reported_words
 from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import Health, tainting
 from konductor_like.policy.node.needs import need_in_words, unrepaired
@@ -51,7 +53,7 @@ from konductor_like.policy.recovery.validation import (
     verdict_words,
 )
 from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Action, follows_from
-from konductor_like.policy.wording import name_of, why_not_tainted
+from konductor_like.policy.wording import name_of, planned_words, why_not_tainted
 
 _COVERAGE = {
     CoverageState.MEASURED: "its kernel log arrives",
@@ -174,6 +176,8 @@ def _state(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Held back", [f"{_name(node, refused)}: {why}" for refused, why in node.held_back]
     yield "Stays out", _stays_out(node)
     yield "Needs", need_in_words(state.record, tainted=state.tainted)
+    yield "Planned", [planned_words(each) for each in state.planned]
+    yield "Reported", list(reported_words(state, condition_rules(), now))
     yield "Return", _return(node)
     if (tested := state.record.validation) is not None:
         yield "Validation", list(_validation(tested, state, now))

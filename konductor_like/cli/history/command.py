@@ -44,7 +44,8 @@ def history(
     from konductor_like.cli.history import document, text
     from konductor_like.cli.history.gather import read_cluster, read_history, span_of_options
     from konductor_like.cli.history.timeline import Timeline
-    from konductor_like.cli.output import say, say_document, warn
+    from konductor_like.cli.output import say, say_document, tell, warn
+    from konductor_like.cli.similar_names import did_you_mean
 
     sources = read_cluster(kubeconfig, context)
     start, end = span_of_options(since, until, sources.now)
@@ -53,7 +54,7 @@ def history(
             raise CommandError(
                 f"--timeline has no format {output}", hint="-o table, csv, json or yaml", status=Exit.USAGE
             )
-        shown = Timeline(set(names or ()), output)
+        shown = Timeline(set(names or ()), start, output)
         found = read_history(sources, start, end, names or (), also=shown.take)
         shown.finish()
     else:
@@ -62,11 +63,17 @@ def history(
             case "table" | "wide":
                 text.show(found, wide=output == "wide")
             case "csv":
-                say(document.csv_lines(found.outages))
+                say(document.csv_lines(found.outages, found.end))
             case "name":
                 say(dict.fromkeys(f"node/{each.node}" for each in found.outages))
             case _:
                 say_document(document.document(found), output)
     for message in text.gaps(found):
         warn(message)
+    if found.unknown_names and not found.problem:
+        for name in found.unknown_names:
+            tell(f"node/{name} not found, and no outage of it")
+        if hint := did_you_mean(found.unknown_names, sources.states):
+            tell(f"hint: {hint}")
+        raise typer.Exit(Exit.of(len(names or ()) - len(found.unknown_names), len(found.unknown_names)))
     raise typer.Exit(Exit.OK if found.trail.is_whole and not found.problem else Exit.PARTLY)

@@ -13,6 +13,7 @@ from konductor_like.cli.output import API_VERSION, fields_of
 from konductor_like.history.numbers import BY, Numbers, numbers, shares
 from konductor_like.history.outages import Outage
 from konductor_like.history.read import History
+from konductor_like.model.text import printable
 from konductor_like.model.time import moment_of
 
 MOST = 20
@@ -28,10 +29,16 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet takes a cell that begins so for a formula."""
 
 
-def outage_fields(outage: Outage) -> dict[str, Any]:
+def outage_fields(outage: Outage, now: datetime) -> dict[str, Any]:
     """Return one outage for a document."""
     times = {"from": stamp(outage.since), "to": stamp(outage.until)}
-    return fields_of(outage, *_FIRST) | times | fields_of(outage, *_LAST)
+    return fields_of(outage, *_FIRST) | times | {"hours": _hours(outage, now)} | fields_of(outage, *_LAST)
+
+
+def _hours(outage: Outage, now: datetime) -> float:
+    """Return the hours out of service, up to now if it goes on; at least so many if the end is not known."""
+    until = outage.until or now
+    return round(outage.seconds(outage.since, max(until, outage.since)) / 3600, 3)
 
 
 def numbers_of(history: History) -> Numbers:
@@ -62,14 +69,18 @@ def document(history: History) -> dict[str, Any]:
         "onlyInRecords": len(history.only_in_records),
         "missingInRecords": len(history.missing_in_records),
         "differing": len(history.differing),
-        "outages": [outage_fields(each) for each in history.outages],
+        "outages": [outage_fields(each, history.end) for each in history.outages],
     }
 
 
-def csv_lines(outages: Iterable[Outage]) -> list[str]:
+def csv_lines(outages: Iterable[Outage], now: datetime) -> list[str]:
     """Return a header, and one line an outage."""
-    rows = ([getattr(each, name) for name in (*_FIRST, "since", "until", *_LAST)] for each in outages)
-    return [csv_line((*_FIRST, "from", "to", *_LAST)), *map(csv_line, rows)]
+
+    def row(each: Outage) -> list[object]:
+        first, last = ([getattr(each, name) for name in names] for names in (_FIRST, _LAST))
+        return [*first, each.since, each.until, _hours(each, now), *last]
+
+    return [csv_line((*_FIRST, "from", "to", "hours", *_LAST)), *(csv_line(row(each)) for each in outages)]
 
 
 def csv_line(values: Iterable[object]) -> str:
@@ -81,5 +92,5 @@ def csv_line(values: Iterable[object]) -> str:
 
 def _cell(value: object) -> str:
     """Return a value as text; one that a spreadsheet would calculate gets an apostrophe before it."""
-    text = stamp(value) or "" if isinstance(value, datetime) else str(value)
+    text = stamp(value) or "" if isinstance(value, datetime) else printable(str(value))
     return f"'{text}" if text.startswith(_FORMULA) else text

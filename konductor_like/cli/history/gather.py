@@ -101,7 +101,7 @@ def read_history(
             f"the Nodes cannot be read: {sources.problem}",
             hint="set LOG_ENDPOINT to your Loki, and choose the cluster with --context",
         )
-    return collector.history(sources.states, names, sources.problem)
+    return collector.history(sources.states, names, sources.problem, is_up_to_now=end >= sources.now)
 
 
 def _progress(reading: TrailReading) -> Callable[[int], None]:

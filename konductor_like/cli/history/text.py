@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from konductor_like.cli.columns import age, count, fault_name, stamp
 from konductor_like.cli.history.document import numbers_of
@@ -33,7 +32,10 @@ def summary(history: History) -> dict[str, list[str]]:
     found = numbers_of(history)
     on = f" on {count(found.nodes, 'node')}" if found.outages else ""
     of = f" of {count(len(history.fleet), 'GPU node')}" if history.fleet else ""
-    told = [f"{count(found.outages, 'failure')}{on}; {found.out_now}{of} out of service now"]
+    out = f"{found.out_now}{of} out of service {'now' if history.is_up_to_now else 'at the end'}"
+    if history.problem:
+        out = "it is not known whether nodes are out of service now"
+    told = [f"{count(found.outages, 'failure')}{on}; {out}"]
     others = [
         *([count(found.tests, "test")] if found.tests else []),
         *([f"{count(found.by_persons, 'node')} tainted by a person"] if found.by_persons else []),
@@ -89,11 +91,15 @@ def gaps(history: History) -> Iterator[str]:
         yield f"the audit trail cannot be read{upto}: {trail.problem}"
     elif not trail.lines:
         yield (
-            "Loki has no audit trail of this time; the outages are from the nodes' records, which keep ten "
-            "of each node, and none of a deleted Node. Send the controller's log to Loki, as JSON"
+            "Loki has no line of the audit trail of this time: nothing happened, or the controller's log "
+            "does not go to Loki as JSON. Other outages are from the nodes' records: ten of each node, and "
+            "none of a deleted Node"
         )
-    elif trail.first_at is not None and trail.first_at - history.start > timedelta(days=1):
-        yield f"the audit trail in Loki begins at {stamp(trail.first_at)}; before it only records are known"
+    elif trail.begins_late and trail.first_at is not None:
+        yield (
+            f"the first line of the audit trail in this time is of {stamp(trail.first_at)}; if Loki kept no "
+            "earlier ones, only the nodes' records are known before it"
+        )
     if trail.incomplete:
         yield f"Loki did not return all lines of {count(trail.incomplete, 'moment')}"
     if trail.lines and (alone := history.only_in_records):
@@ -105,6 +111,9 @@ def gaps(history: History) -> Iterator[str]:
         yield f"trail and record tell different ends of {number}: {_names(differing)}"
     if unknown := [each for each in history.outages if each.end is End.UNKNOWN]:
         yield f"the end of {count(len(unknown), 'outage')} is not known: {_names(unknown)}"
+    if history.unexplained:
+        number = count(len(history.unexplained), "node")
+        yield f"nothing tells since when {number} had the taint: {listed(history.unexplained, _MOST)}"
     if history.older_lines:
         yield f"{count(history.older_lines, 'line')} of a controller of an earlier build were left out"
 
@@ -116,7 +125,8 @@ def _names(outages: tuple[Outage, ...] | list[Outage]) -> str:
 def fault_of(outage: Outage) -> str:
     """Return the fault as a table shows it."""
     if outage.kind is Kind.PERSON:
-        return fault_name("operator") + (f" ({outage.begun_by})" if outage.begun_by else "")
+        by = (outage.begun_by or "").partition(" (claimed")[0]
+        return fault_name("operator") + (f" ({by})" if by else "")
     if not outage.rule:
         return "unknown"
     return fault_name(outage.rule) + (" (a test)" if outage.kind is Kind.TEST else "")

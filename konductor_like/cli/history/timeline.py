@@ -34,11 +34,13 @@ _WORDS = {
 class Timeline:
     """Prints each line at once, so that a long trail takes no memory; documents are printed at the end."""
 
-    def __init__(self, nodes: Set[str], output: Literal["table", "csv", "json", "yaml"]) -> None:
+    def __init__(
+        self, nodes: Set[str], start: datetime, output: Literal["table", "csv", "json", "yaml"]
+    ) -> None:
         """``nodes``: only lines of these nodes; empty for all lines."""
-        self._nodes = nodes
+        self._nodes, self._start = nodes, start
         self._output = output
-        self._told: set[tuple[str | None, str, datetime]] = set()
+        self._told: set[tuple[str | None, str | None, datetime]] = set()
         self._entries: list[TrailLine] = []
         if output == "csv":
             say([csv_line(FIELDS)])
@@ -47,8 +49,10 @@ class Timeline:
         """Take the next line of the trail."""
         if (self._nodes and line.node not in self._nodes) or line.why in _SILENT:
             return
-        if line.by is not None and line.at is not None:  # the next controller logs acts of people again
-            act = (line.node, line.verb, line.at)
+        if line.happened_at < self._start:  # an act of before, told once more by a new controller
+            return
+        if line.at is not None:  # the next controller logs acts of people, and releases, again
+            act = (line.node, line.by, line.at)
             if act in self._told:
                 return
             self._told.add(act)

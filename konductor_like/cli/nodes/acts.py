@@ -29,6 +29,7 @@ from konductor_like.model import (
     Snapshot,
     Verb,
 )
+from konductor_like.model.controls import NAMES_MOST
 from konductor_like.model.text import clipped, listed
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import admit
@@ -217,11 +218,11 @@ class Purge(_Releases):
             )
         tainted = sum(state.tainted for state in states)
         if tainted and isinstance(self.client, KubeClient) and self.dry_run is DryRun.NONE:
-            self._note(self.client, tainted)
+            self._note(self.client, tainted, [state.name for state in states])
         super().carry_out(states)
 
-    def _note(self, client: KubeClient, nodes: int) -> None:
-        """Note the number of purged nodes on the Lease, so that the brake's cool-down counts them."""
+    def _note(self, client: KubeClient, nodes: int, names: Sequence[str]) -> None:
+        """Note the purge on the Lease, for the brake's cool-down (the number), and for the audit trail."""
         at = self.at()
 
         def act(before: LeaseView) -> ControlAct:
@@ -229,7 +230,8 @@ class Purge(_Releases):
             cooldown = timedelta(seconds=policy.brake_cooldown_seconds)
             last = before.controls.purge
             lately = last.nodes if last is not None and at - last.at < cooldown else 0
-            return ControlAct(Control.PURGE, at, self.by, nodes=lately + nodes)
+            few = tuple(names[:NAMES_MOST])
+            return ControlAct(Control.PURGE, at, self.by, self.reason, nodes=lately + nodes, names=few)
 
         try:
             add_control_act(client, lease_namespace(client, self.settings), self.settings.lease_name, act)

@@ -168,6 +168,9 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "ignored": node.state.opted_out,
         "cordoned": node.state.unschedulable,
         "ready": node.state.ready,
+        "plannedWork": [
+            fields_of(each, "name", "in_progress", "at_ns", "since_ns", "text") for each in node.state.planned
+        ],
         **fields_of(node.verdict, "needs"),
         **fields_of(node, "severity"),
         "needsMet": met and {"by": met.met_by, "at": stamp_of_ns(met.met_ns)},

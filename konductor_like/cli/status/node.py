@@ -35,7 +35,7 @@ from konductor_like.policy.node.health import Health, coverage_of, marks, state_
 from konductor_like.policy.node.release import NOT_REBOOTED, reminder
 from konductor_like.policy.recovery.guards import Blocker, Guard, blockers, published
 from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Verdict, accusing, verdict
-from konductor_like.policy.wording import name_of
+from konductor_like.policy.wording import name_of, planned_mark, planned_words
 
 CLAIMED_BY_NOBODY = "tainted by another tool or person: the node's record does not explain the taint"
 
@@ -242,6 +242,8 @@ def _circumstances(node: NodeReport) -> Iterator[str]:
     """Yield the words that say nothing of a fault."""
     if short := short_words(node.state):
         yield short
+    if planned := planned_mark(node.state):
+        yield planned
     if node.state.opted_out and node.health is not Health.IGNORED:
         yield "ignored"
     if node.state.record.life.contested_at is not None:
@@ -278,6 +280,7 @@ def _notes(node: NodeReport) -> Iterator[str]:
         yield f"failed before: should stay out until {stamp(state.record.life.hold_until)}"
     if state.record.life.tainted_at and not state.tainted:
         yield "the taint was removed by hand"
+    yield from (f"announced: {planned_words(each)}" for each in state.planned)
     if state.opted_out:
         yield f"opted out by the label {OPT_OUT_LABEL}"
     if node.unread_since is not None:

@@ -43,7 +43,7 @@ from konductor_like.cluster.published import (
 )
 from konductor_like.model import Checkpoint, Coverage, Machine
 from konductor_like.model.attempts import Attempts
-from konductor_like.model.controls import Control, ControlAct, Controls, ReturnedNode, TaintedNode
+from konductor_like.model.controls import NAMES_MOST, Control, ControlAct, Controls, ReturnedNode, TaintedNode
 from konductor_like.model.time import EPOCH
 
 T = TypeVar("T")
@@ -300,7 +300,8 @@ def _raw(text: object) -> tuple[JsonObject, list[object]]:
 
 def _act_json(act: ControlAct) -> JsonObject:
     relapses = [_RETURNED.parts(each) for each in act.relapses]
-    return _ACT.parts(act) | ({"relapses": relapses} if relapses else {})
+    names = {"names": list(act.names)} if act.names else {}
+    return _ACT.parts(act) | names | ({"relapses": relapses} if relapses else {})
 
 
 def _act(fields: Fields) -> ControlAct | None:
@@ -320,7 +321,8 @@ def _act(fields: Fields) -> ControlAct | None:
         "reason": values["reason"] or ("no reason given" if is_pause else ""),
         "nodes": min(values["nodes"], PURGED_MOST),
     }
-    return ControlAct(relapses=fields.decoded("relapses", _RETURNED.made), **values)
+    relapses = fields.decoded("relapses", _RETURNED.made)
+    return ControlAct(relapses=relapses, names=fields.texts("names")[:NAMES_MOST], **values)
 
 
 def _tainted_node(fields: Fields) -> TaintedNode | None:

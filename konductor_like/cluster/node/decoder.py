@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
 from pydantic_core import SchemaValidator, core_schema
 
+from konductor_like.catalog import condition_rules
 from konductor_like.cluster.api.transport import FIELD_MANAGER, JsonObject, json_object, parsed
 from konductor_like.cluster.node import record as records
 from konductor_like.cluster.node.gpu_counts import COUNT_LABELS, PLUGIN_RESOURCES, gpu_count
 from konductor_like.model import (
     CONDITION_MARK,
+    EVIDENCE_CHARS,
     HEALTH_LABEL,
     NEEDS_LABEL,
     OPT_OUT_LABEL,
@@ -24,13 +26,24 @@ from konductor_like.model import (
     Machine,
     NodeRecord,
     NodeState,
+    PlannedWork,
+    ReportedCondition,
     Source,
     Taint,
 )
-from konductor_like.model.time import ns_of_text
+from konductor_like.model.time import SECOND_NS, ns_of_text
 from konductor_like.selectors import Selector, parse_selector
 
 _CONDITION_FIELDS = ("type", "status", "reason", "message", "lastTransitionTime")
+_MAINTENANCE = "cloud.google.com/scheduled-maintenance-time"
+"""GKE's label on GPU nodes: when the maintenance of the host begins, in seconds since the Unix epoch."""
+_PLANNED = {
+    "VMEventScheduled": False,  # AKS' node-problem-detector: a scheduled event of the virtual machine
+    "CSPMaintenance": False,  # NVSentinel
+    "MaintenancePlanned": False,  # Kubernetes, KEP-5683
+    "MaintenanceInProgress": True,
+}
+"""Types of conditions that announce work on the machine while they are True; whether it is in progress."""
 NodeDecoder = Callable[[JsonObject], NodeState]
 
 
@@ -151,7 +164,9 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
     uid = _text(metadata, "uid") or ""
     raw_taints = spec.get("taints")
     taints = tuple(raw_taints) if isinstance(raw_taints, list) else None
-    ready = _condition(status, "Ready")
+    conditions = _conditions(status)
+    ready = next((each for each in conditions if each.get("type") == "Ready"), {})
+    others = [each for each in conditions if each.get("type").__class__ is str and each["type"] in _READ]
     name = _text(metadata, "name") or ""
     machine = _machine(uid, spec, status)
     sliced, capacity = reading.sliced(), json_object(status, "capacity")
@@ -183,7 +198,9 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         last_writer=last_writer(metadata.get("managedFields")),
         reported_ns=_ns(ready, "lastHeartbeatTime"),
         booted_after_ns=record.booted_after_ns if record.machine == machine else None,
-        conditions=_our_conditions(status),
+        conditions=_our_conditions(conditions),
+        reported=_reported(others) if others else (),
+        planned=_planned(others, labels) if others or _MAINTENANCE in labels else (),
         gpus=gpu_count(labels, capacity, json_object(status, "allocatable"), sliced.get(name, 0)),
         hardware=_hardware(labels, reading.rack_label),
     )
@@ -217,17 +234,45 @@ def _conditions(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [c for c in conditions if isinstance(c, dict)] if isinstance(conditions, list) else []
 
 
-def _condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    return next((condition for condition in _conditions(status) if condition.get("type") == kind), {})
-
-
-def _our_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
+def _our_conditions(conditions: Iterable[Mapping[str, Any]]) -> tuple[Condition, ...]:
     """Return the conditions that a controller of ours wrote, under whatever name."""
     return tuple(
         Condition(*(_text(c, name) or "" for name in _CONDITION_FIELDS))
-        for c in _conditions(status)
+        for c in conditions
         if _text(c, "type") and (_text(c, "message") or "").startswith(CONDITION_MARK)
     )
+
+
+def _reported(conditions: Iterable[Mapping[str, Any]]) -> tuple[ReportedCondition, ...]:
+    """Return the conditions of other programs that the catalogue has rules for.
+
+    Each type is a key of the list, but the API server does not enforce it. If two programs have written two
+    conditions of one type, nobody knows which one is right.
+    """
+    found: dict[str, ReportedCondition] = {}
+    for each in conditions:
+        kind, message = each["type"], _text(each, "message") or ""
+        if kind not in _TYPES or message.startswith(CONDITION_MARK):
+            continue
+        reported = "Unknown" if kind in found else _text(each, "status") or "Unknown"
+        reason, message = (_text(each, "reason") or "")[:_REASON_CHARS], message[:EVIDENCE_CHARS]
+        times = _ns(each, "lastTransitionTime"), _ns(each, "lastHeartbeatTime")
+        found[kind] = ReportedCondition(kind, reported, reason, message, *times)
+    return tuple(found.values())
+
+
+def _planned(conditions: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> tuple[PlannedWork, ...]:
+    """Return the work on the machine that conditions and GKE's label announce."""
+    found = []
+    for each in conditions:
+        if (kind := each["type"]) in _PLANNED and each.get("status") == "True":
+            said = (_text(each, "reason"), _text(each, "message"))
+            text = ": ".join(filter(None, said))[:EVIDENCE_CHARS]
+            found.append(PlannedWork(kind, _PLANNED[kind], None, _ns(each, "lastTransitionTime"), text))
+    at = labels.get(_MAINTENANCE, "")
+    if at.isascii() and at.isdecimal() and len(at) <= _SECONDS_DIGITS:
+        found.append(PlannedWork(_MAINTENANCE, at_ns=int(at) * SECOND_NS))
+    return tuple(found)
 
 
 def _seen_before(record: NodeRecord) -> bool:
@@ -245,6 +290,10 @@ def _text(parent: Mapping[str, Any], name: str) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
+_TYPES = frozenset(condition_rules())
+_READ = _TYPES | _PLANNED.keys()
+_REASON_CHARS = 128
+_SECONDS_DIGITS = 11
 _PRESENT = (
     "nvidia.com/gpu.present",  # NVIDIA's GPU operator and GPU feature discovery
     "feature.node.kubernetes.io/pci-10de.present",  # node feature discovery as the GPU operator sets it up
@@ -272,7 +321,7 @@ _DRIVER_PARTS = ("nvidia.com/cuda.driver.major", "nvidia.com/cuda.driver.minor",
 """The driver's version before GPU feature discovery 0.15 (NVIDIA/k8s-device-plugin), in three labels."""
 _LABELS = (
     *(HEALTH_LABEL, NEEDS_LABEL, OPT_OUT_LABEL, _MODEL, _DRIVER, *_DRIVER_PARTS),
-    *(*_PRESENT, *_ACCELERATORS, *_COUNTS, *COUNT_LABELS),
+    *(*_PRESENT, *_ACCELERATORS, *_COUNTS, *COUNT_LABELS, _MAINTENANCE),
 )
 """All labels that decoding a Node reads, beside those that the settings name."""
 _OTHER_MAKERS = ("amd", "habana", "intel", "aws", "inferentia", "trainium", "neuron", "xilinx", "qualcomm")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from konductor_like.controller import logs
 from konductor_like.controller.fleet.coverage import FLEET_PERCENT, CoverageChanges, OpenSpan
@@ -17,6 +18,7 @@ from konductor_like.model import Change, Coverage, CoverageState, EventReason, I
 from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of, stamp
 from konductor_like.policy.node.endings import is_grave
+from konductor_like.policy.wording import planned_sentence
 
 GATHER_NS = 75 * SECOND_NS
 """Nanoseconds for which silent nodes are gathered before they are reported.
@@ -164,14 +166,19 @@ class CoverageReport:
             and new.machine.rebooted_since(old.machine)
         ]
         self._metrics.reboots.inc(len(booted))
-        found = [new for old, new in booted if _was_in_service(old, new)]
+        found = [
+            replace(new, planned=new.planned or old.planned)
+            for old, new in booted
+            if _was_in_service(old, new)
+        ]
         recent = [ns for ns in self._booted if now_ns - ns < QUIET_NS]
         self._booted = recent + [now_ns] * len(found)
         if len(self._booted) <= FEW_BOOTS:
             for state in found:
+                cause = "Look for the cause, such as a panic, a power failure or an update."
                 message = (
                     f"The machine has rebooted: boot {state.machine.boot_id} runs. The node was in service "
-                    "and not cordoned. Look for the cause, such as a panic, a power failure or an update."
+                    f"and not cordoned. {planned_sentence(state) or cause}"
                 )
                 logs.info(f"node {state.name}: {message}", node=state.name)
                 self._announce(state, EventReason.REBOOTED, message)

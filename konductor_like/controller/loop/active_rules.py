@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from konductor_like.catalog import Mode, RulesError, UserRules, load_catalog
+from konductor_like.catalog import Entry, Mode, RulesError, UserRules, load_catalog
 from konductor_like.controller import logs
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection import Detector
@@ -17,6 +17,7 @@ from konductor_like.detection.validate_rules import load_rules
 from konductor_like.model import Finding
 from konductor_like.model.text import listed
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.conditions import rule_of
 from konductor_like.policy.node.gpu_counts import GPUS_MISSING
 
 _SHOWN_MOST = 20
@@ -37,14 +38,30 @@ class RulesInForce:
         return self.user_rules.digest
 
     def complete(self, policy: PolicyConfig) -> PolicyConfig:
-        """Return the policy, completed with the escalations of these rules and the fault of missing GPUs."""
+        """Return the policy, completed with the escalations of these rules and the faults without a line.
+
+        The controller's own condition is no evidence, whatever a user calls it.
+        """
         catalog = self.user_rules.catalog
-        entry, missing = catalog.named_entries[GPUS_MISSING.rule], None
-        if entry.mode is not Mode.OFF:
-            said = (entry.title, entry.advice.text, "")
-            needs, is_shadow = entry.advice.needs.value, entry.mode is Mode.SHADOW
-            missing = Finding(entry.kind, entry.rule, entry.severity, *said, needs=needs, shadow=is_shadow)
-        return replace(policy.with_escalations(catalog.escalations, self.digest), gpus_missing=missing)
+        conditions = {
+            kind: replace(rule, finding=_finding(catalog.named_entries[rule_of(kind)]))
+            for kind, rule in catalog.conditions.items()
+            if kind != policy.node_condition
+        }
+        return replace(
+            policy.with_escalations(catalog.escalations, self.digest),
+            gpus_missing=_finding(catalog.named_entries[GPUS_MISSING.rule]),
+            conditions=conditions,
+        )
+
+
+def _finding(entry: Entry) -> Finding | None:
+    """Return what a fault without a line means, without a text; None if its rule is off."""
+    if entry.mode is Mode.OFF:
+        return None
+    said = (entry.title, entry.advice.text, "")
+    needs, is_shadow = entry.advice.needs.value, entry.mode is Mode.SHADOW
+    return Finding(entry.kind, entry.rule, entry.severity, *said, needs=needs, shadow=is_shadow)
 
 
 class ActiveRules:

@@ -19,6 +19,7 @@ from konductor_like.controller.reporting.report import Report
 from konductor_like.detection import detect
 from konductor_like.model import (
     Checkpoint,
+    ConditionsSeen,
     Fault,
     GpuCounts,
     Growth,
@@ -65,13 +66,14 @@ class Reconciler:
         """Prepare to reconcile.
 
         ``start`` is the checkpoint until the first reconcile is done. ``misnamed`` are the names without a
-        Node that the last controller has reported. Without ``gpus``, GPUs are not counted. A backtest has
-        neither ``gpus`` nor ``latency``.
+        Node that the last controller has reported. Without ``gpus``, GPUs are not counted, and other
+        programs' conditions are not read. A backtest has neither ``gpus`` nor ``latency``.
         """
         self.policy = policy
         """The rules in force; may be set between two reconciles."""
         self._observer = observer
         self._gpus = gpus
+        self._conditions = None if gpus is None else ConditionsSeen(start.act_from_ns)
         self._latency = latency
         self._detect = detect
         self._nodes = nodes
@@ -200,6 +202,7 @@ class Reconciler:
             grown=self._grown,
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             gpus=self._gpus,
+            conditions=self._conditions,
             window=self._window,
             replaying=replaying,
         )
@@ -218,7 +221,7 @@ class Reconciler:
         if plan.gpus is not None and self._gpus is not None:
             self._report.gpus(plan.gpus, self._gpus)
         # Also if a write fails: lines that are read again add nothing.
-        self._window, self._gpus = plan.window, plan.gpus
+        self._window, self._gpus, self._conditions = plan.window, plan.gpus, plan.conditions
         return plan
 
     def _write(self, plan: Plan, snapshot: Snapshot, faults: Sequence[Fault], now: datetime) -> set[str]:

@@ -1,4 +1,4 @@
-"""The audit trail: each write and each refusal to taint is one line of the log, always with the same fields.
+"""The audit trail: writes, refusals to taint, and acts of people as lines of the log with the same fields.
 
 ``docs/use/audit-trail.md`` describes the fields. The field ``act`` names the write; the record and the Event
 have the same ``act``.
@@ -77,8 +77,13 @@ class Audit:
             before, claimed = state.record.life, change.record.life.claimed
             if claimed and not before.claimed and state.tainted:
                 facts |= {"by": state.last_writer}  # somebody put our taint on the Node by other means
-            if ended := time_out_ended(state.record, change.record, act.at):
-                end = facts | _of_end(ended, change.record.releases[0])
+            ended = time_out_ended(state.record, change.record, act.at)
+            mark = change.record.release_at(ended.released_at) if ended else None
+            if ended is not None and mark is not None:  # else the record was of another machine
+                key = IncidentKey(ended.rule, ended.gpu)
+                about = _facts(change.node, key, change.record.incident(key))
+                told = ("act", "verb", "outcome", "rules", "why", "needs", "rack", "gpus")
+                end = about | {name: facts[name] for name in told} | _of_end(ended, mark)
                 if change.verb is Verb.TAINT:
                     _log(end | {"verb": Verb.RECORD.value, "why": EventReason.RELEASED.value})
                 else:
@@ -101,6 +106,8 @@ class Audit:
         since = state.record.life.tainted_at
         if not is_new and since is not None and act.at < since:
             facts["out_since"] = None  # an act of before this time out, told once more
+        if act.verb is Verb.UNTAINT and act.how is not None:
+            facts["how"] = act.how.value
         if act.ended is not None:
             facts |= _of_end(act.ended)
             if is_new:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from konductor_like.controller.reporting.audit import Audit
 from konductor_like.model import ControlAct, Controls, NodeState, Quarantine, ReleaseHow, Verb
+from konductor_like.model.time import EPOCH
 from konductor_like.policy.operator import PersonsAct, persons_acts
 
 CLOCKS_APART = timedelta(days=1)
@@ -30,7 +31,7 @@ class PersonsWrites:
 
     def begin(self, looked_at: datetime) -> None:
         """Begin a leadership; ``looked_at`` is when a controller last looked at the Nodes."""
-        self._since, self._seen = looked_at - CLOCKS_APART, None
+        self._since, self._seen = max(looked_at, EPOCH + CLOCKS_APART) - CLOCKS_APART, None
 
     def see(
         self,
@@ -45,6 +46,7 @@ class PersonsWrites:
         """
         before, self._seen = self._seen, dict(nodes)
         since = now - CLOCKS_APART if self._since is None else self._since
+        self._since = None
         were_out = {} if before is not None else {each.machine.node_uid: each for each in controls.tainted}
         for name, state in nodes.items():
             known = None if before is None else before.get(name)
@@ -57,7 +59,7 @@ class PersonsWrites:
             for act in persons_acts(known, state, since=since, now=now, out_since=out_since):
                 if act.verb is Verb.PURGE and latest is not None:
                     controls, latest = latest(), None
-                self._log(state, act, controls.purge, now, is_new=before is not None)
+                self._log(state, act, controls.purge, now, is_new=known is not None)
         if before is None:
             self._log_purged_meanwhile(nodes, controls, now)
 
@@ -77,7 +79,8 @@ class PersonsWrites:
             state = nodes.get(was.name)
             if state is None or state.tainted or state.as_read.record is not None:
                 continue
-            if state.as_read.uid == was.machine.node_uid:
+            # Without a reason its taint was a test's, or on the way and never written.
+            if was.why and state.as_read.uid == was.machine.node_uid:
                 ended = Quarantine(was.tainted_at, now, "", ReleaseHow.PURGED)
                 act = PersonsAct(Verb.PURGE, "", None, now, was.why, ReleaseHow.PURGED, ended=ended)
                 self._audit.done_by_person(state, act, None, is_new=False)
@@ -87,7 +90,8 @@ class PersonsWrites:
     ) -> None:
         latest = state.record.act
         act_id = latest.id if latest is not None and latest.at == act.at else None
-        if act.verb is Verb.PURGE and purge is not None and now - purge.at < RECENT:
+        is_noted = purge is not None and state.name in purge.names and now - purge.at < RECENT
+        if act.verb is Verb.PURGE and purge is not None and is_noted:
             ended = replace(act.ended, released_at=purge.at) if act.ended else None
-            act = replace(act, by=purge.by, at=purge.at, ended=ended)
+            act = replace(act, by=purge.by, at=purge.at, reason=purge.reason, ended=ended)
         self._audit.done_by_person(state, act, act_id, is_new=is_new)

@@ -382,7 +382,7 @@ def _changed(names: type[_Name], before: Counter[Any] | None, now: Counter[Any])
 
 def _origin(fault: Fault) -> str:
     """Return the word for the source in the log of Konduktor, the controller that this one replaces."""
-    if fault.finding.kind is FaultKind.NODE:
+    if not fault.finding.kind.has_line:
         return "node"
     return "dmesg" if fault.source is Source.KERNEL else "pod"
 

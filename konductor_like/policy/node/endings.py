@@ -15,6 +15,7 @@ from datetime import datetime
 
 from konductor_like.model import (
     Covers,
+    FaultKind,
     Incident,
     IncidentState,
     MetBy,
@@ -27,6 +28,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import moment_of, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.conditions import healthy_since_ns, stands
 from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.needs import is_met_by_boot
 from konductor_like.policy.node.release import may_return
@@ -89,17 +91,22 @@ def release_ns(incident: Incident, releases: Iterable[Release]) -> int | None:
 def _ends_by_quiet(incident: Incident) -> bool:
     """Whether days without the fault end the incident.
 
-    A fatal fault is silent because its GPU is dead. A fact without a line, such as missing GPUs, is silent
-    anyway, and ends when it is a fact no longer.
+    A fatal fault is silent because its GPU is dead. Missing GPUs are silent anyway, and end when they are
+    back.
     """
     is_suspect = incident.severity is Severity.SUSPECT and not incident.taints
-    return is_suspect and incident.has_line and incident.state is IncidentState.ACTIVE
+    is_lasting = incident.is_count or incident.by_person
+    return is_suspect and not is_lasting and incident.state is IncidentState.ACTIVE
 
 
 def after_boot(record: NodeRecord, state: NodeState, now: datetime) -> NodeRecord:
-    """Return the record with the needs met that the Node's present boot meets; else the identical object."""
+    """Return the record with the needs met that the Node's present boot meets; else the identical object.
+
+    A boot does not meet the need of a condition that stands unchanged: its writer has not spoken since.
+    """
     boot_id = state.machine.boot_id
-    ends = {id(each): MetBy.REBOOT for each in record.incidents if is_met_by_boot(each, boot_id)}
+    found = (i for i in record.incidents if is_met_by_boot(i, boot_id) and not stands(i, state))
+    ends = {id(each): MetBy.REBOOT for each in found}
     return _with_met(record, ends, unix_ns(now))
 
 
@@ -119,7 +126,7 @@ def with_ends(
     quiet_ns = _quiet_ns(record, state, snapshot, policy, now_ns)
     ends: dict[int, MetBy] = {}
     for each in record.incidents:
-        if _ends_by_quiet(each) and each.last_ns <= quiet_ns:
+        if _ends_by_quiet(each) and _quiet_since_ns(each, state, policy, now_ns) <= quiet_ns:
             ends[id(each)] = MetBy.QUIET
         elif each.severity is Severity.TEST and each.state in OPEN:
             limit_ns = span_ns(seconds_of_test(each.evidence, policy))
@@ -127,6 +134,17 @@ def with_ends(
             if is_over and _may_end_tests(record, state, snapshot, now):
                 ends[id(each)] = MetBy.TIME
     return _with_met(record, ends, now_ns)
+
+
+def _quiet_since_ns(incident: Incident, state: NodeState, policy: PolicyConfig, now_ns: int) -> int:
+    """Return the Loki timestamp since when nothing reports the incident.
+
+    A condition is quiet only while its writer says that it is healthy: a lost GPU takes the writer along.
+    """
+    if incident.kind is not FaultKind.CONDITION:
+        return incident.last_ns
+    healthy_ns = healthy_since_ns(incident, state, policy, now_ns)
+    return now_ns if healthy_ns is None else max(incident.last_ns, healthy_ns)
 
 
 def seconds_of_test(line: str, policy: PolicyConfig) -> float:

@@ -58,7 +58,7 @@ def is_met_by_boot(incident: Incident, boot_id: str | None) -> bool:
         and boot_id is not None
         and incident.last.boot_id not in (None, boot_id)
         and incident.needs in MET_BY_REBOOT
-        and incident.has_line
+        and not (incident.is_count or incident.by_person)
     )
 
 
@@ -74,7 +74,7 @@ def with_repeats(record: NodeRecord) -> NodeRecord:
         if incident.met_by or incident.by_person or incident.needs not in MET_BY_REBOOT:
             return False
         boot_id = incident.last.boot_id
-        if not incident.has_line:
+        if incident.is_count:
             return incident.state is not IncidentState.RELEASED and boot_id not in (None, present)
         is_grave = incident.taints and incident.severity is not Severity.TEST
         return is_grave and before.get(incident.key, boot_id) != boot_id
@@ -212,7 +212,7 @@ def met_words(incident: Incident | None) -> str:
     """Return ``met by the reboot seen at 2026-05-06T12:00:00Z``; empty if the need is not met."""
     if incident is None or incident.met_by is None:
         return ""
-    by = _MET_BY[incident.met_by] if incident.has_line else "the return of the GPUs at"
+    by = "the return of the GPUs at" if incident.is_count else _MET_BY[incident.met_by]
     return f"met by {by} {stamp(moment_of(incident.met_ns or 0))}"
 
 
