@@ -395,6 +395,7 @@ def test_after_an_outage_the_node_may_have_another_gpu(site: Past, run: Run, end
     else:
         site.trail(191, verb="taint", rule="xid.79", gpu=GPU, out_since=text_of(ago(192)))
         site.edit_record(lambda record: replace(record, life=Life()))
+        site.cluster.edit_node("gpu-1", lambda node: node["spec"].update(taints=[]))
 
     page = made(run)[1]["case.md"]
 

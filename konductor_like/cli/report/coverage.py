@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from konductor_like.cli.columns import count, stamp
 from konductor_like.history.read import History
-
-_LATE_LEAST = timedelta(minutes=10)
-"""Time without a line of the trail, at the begin of a report, that is not worth a warning."""
-_LATE_PART = 10
-"""A longer time without a line is worth a warning if it is more than this part of the report: a tenth."""
 
 
 def unknown_part(history: History) -> str:
@@ -30,11 +24,9 @@ def unknown_part(history: History) -> str:
     better = "So availability and the time between failures may look better than they were."
     if trail.first_at is None:
         return f"The audit trail tells no outage of this time: outages are {records}. {better}"
-    late = max(_LATE_LEAST, (history.end - history.start) / _LATE_PART)
-    is_late = trail.first_at - history.start > late
-    if not is_late and trail.is_whole and not history.problem:
+    if not trail.begins_late and trail.is_whole and not history.problem:
         return ""
-    begin = stamp(trail.first_at if is_late else history.start)
+    begin = stamp(trail.first_at if trail.begins_late else history.start)
     if trail.is_whole:
         return f"The audit trail tells outages from {begin} on. Earlier ones are {records}. {better}"
     until = stamp(trail.read_until)

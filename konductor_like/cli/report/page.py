@@ -181,7 +181,7 @@ class _Builder:
             ),
             Tile(
                 "still out of service",
-                "not known" if self._history.problem else f"{len({each.node for each in out}):,}",
+                "not known" if self._history.problem else f"{found.out_now:,}",
                 f"nodes, for failures, at the end: {end:%-d %B %Y, %H:%M} UTC",
                 self._links.to("outages that went on at the end", out),
             ),
@@ -414,7 +414,7 @@ def _days(period: Period) -> str:
 
 def _is_out(outage: Outage, at: datetime) -> bool:
     """Whether the outage went on at this time, which is no earlier than its begin."""
-    return outage.end is End.OUT if outage.until is None else outage.until > at
+    return outage.end is End.OUT if outage.until is None else outage.until >= at
 
 
 def _percent(part: float, of: float) -> float:
