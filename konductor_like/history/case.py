@@ -14,16 +14,20 @@ from datetime import datetime, timedelta
 
 from konductor_like.detection.kernel_record import normal_pci
 from konductor_like.history.kernel import AROUND, KernelReading
-from konductor_like.history.outages import Kind, Outage, how_words
+from konductor_like.history.outages import End, Kind, Outage, how_words
 from konductor_like.history.read import TrailReading
 from konductor_like.history.trail import DELETE, TrailLine
 from konductor_like.model import (
+    OPERATOR_RULE,
+    PERSONS_TAINT,
     EventReason,
     FaultKind,
     Incident,
     IncidentKey,
+    MetBy,
     NodeRecord,
     NodeState,
+    ReleaseHow,
     Source,
     Validation,
     ValidationStage,
@@ -42,10 +46,11 @@ _UUID = re.compile(
 )
 _SERIAL = re.compile(r"NVRM: GPU Board Serial Number: ([0-9A-Za-z-]{4,32})", re.ASCII)
 """What the driver prints before the first Xid of a GPU: its UUID and, in the next line, its serial number."""
+_REBOOTED = "rebooted"
 _WHATS = {
     EventReason.RELAPSED: "failed again on probation, taken out of service",
     EventReason.WORSENED: "a further fault: the node needs more than before",
-    EventReason.REBOOTED: "rebooted",
+    EventReason.REBOOTED: _REBOOTED,
     EventReason.ENDED: "a fault ended",
     EventReason.RECORDED: "fault recorded",
     EventReason.VALIDATING: "validation of the GPUs begins",
@@ -62,6 +67,8 @@ class NodeFacts:
 
     name: str
     exists: bool = False
+    deleted: bool = False
+    """Whether the Nodes were read and this one was not among them."""
     provider_id: str = ""
     system_uuid: str = ""
     kernel: str = ""
@@ -115,6 +122,12 @@ class Case:
     made_at: datetime
     labelled_now: bool = False
     """Whether model or driver are those that the Node's labels name now: nothing tells those of then."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the outage has certainly ended, so that the node may have another GPU in the same place."""
+        end = self.outage.end
+        return end is End.ENDED or (end is End.UNKNOWN and self.node.exists)
 
     @property
     def of_gpu(self) -> tuple[Outage, ...]:
@@ -197,14 +210,15 @@ def _act_of(line: TrailLine) -> CaseAct | None:
     if line.how is not None:
         return CaseAct(line.happened_at, released_words(line.how), by, line.reason or "")
     what = _WHATS.get(EventReason(line.why)) if line.why in set(EventReason) else None
+    what = f"{what}{fault}" if what is not None else None
     if what is None and line.verb == "taint":
-        what = "taken out of service"
+        what = taken_out_words(line.rule or "", line.gpu)
     if what is None:
         return None
     at = line.happened_at
     if line.verb == "taint" and line.out_since is not None and abs(at - line.out_since) <= _LOGGED:
         at = line.out_since  # the line itself is a moment later
-    return CaseAct(at, f"{what}{fault}", by, line.reason or "")
+    return CaseAct(at, what, by, line.reason or "")
 
 
 def released_words(how: str) -> str:
@@ -212,15 +226,23 @@ def released_words(how: str) -> str:
     return f"back in service: {how_words(how)}"
 
 
+def taken_out_words(rule: str, gpu: str | None) -> str:
+    """Return how an outage began, to which the person's name may be added: ``tainted`` (by bob)."""
+    if rule == OPERATOR_RULE:
+        return "tainted"
+    return f"taken out of service: {fault_words(rule, gpu)}" if rule else "taken out of service"
+
+
 def fault_words(rule: str | None, gpu: str | None) -> str:
     """Return a fault: ``xid 79 on 0000:4e:00``."""
+    if rule == OPERATOR_RULE:
+        return PERSONS_TAINT
     name = (rule or "unknown").replace(".", " ").replace("_", " ")
     return f"{name} on {gpu}" if gpu else name
 
 
 def _of_record(outage: Outage, record: NodeRecord) -> Iterator[CaseAct]:
-    fault = f": {fault_words(outage.rule, outage.gpu)}" if outage.rule else ""
-    yield CaseAct(outage.since, f"taken out of service{fault}", outage.begun_by or "")
+    yield CaseAct(outage.since, taken_out_words(outage.rule, outage.gpu), outage.begun_by or "")
     for mark in record.releases:
         by = "" if mark.how.by_controller else mark.by
         yield CaseAct(mark.at, released_words(mark.how.value), by, mark.reason)
@@ -248,13 +270,16 @@ def missing(case: Case, state: NodeState | None, trail: TrailReading) -> Iterato
     if outage.kind is Kind.TEST:
         yield "The outage was a test of the alarm chain: no GPU failed."
     if not case.node.exists:
-        yield "The Node does not exist any more, or could not be read: provider id and system are not known."
+        why = "The Node was deleted" if case.node.deleted else "The Node could not be read"
+        yield f"{why}: its provider id, system UUID, kernel and OS are not known."
+    elif state is not None and (created := moment_of(state.created_ns)) > outage.since:
+        yield (
+            f"The Node was created at {stamp(created)}, after the begin of the outage: provider id, system "
+            "UUID, kernel and OS may be those of another machine of that name."
+        )
     known = [each for each in case.identities if each.bus == outage.gpu]
     if not any(each.serial for each in known):
-        yield (
-            "No serial number of the GPU is known. Read it on the node: "
-            "`nvidia-smi --query-gpu=pci.bus_id,serial,uuid --format=csv`, or from the board's label."
-        )
+        yield f"No serial number of the GPU is known. {_where_serial(case)}"
     if any(each.doubtful for each in known):
         yield (
             "Serial number and UUID were read after the begin of the outage: if the GPU was swapped before "
@@ -276,24 +301,51 @@ def missing(case: Case, state: NodeState | None, trail: TrailReading) -> Iterato
         yield f"The site's audit trail begins at {stamp(trail.first_at)}, after the begin of the outage."
 
 
+def _where_serial(case: Case) -> str:
+    label = "from the label of the board that you send in"
+    if case.node.deleted:
+        return f"The Node was deleted: read it {label}."
+    if case.is_over:
+        return f"Read it {label}: the outage is over, so the node may have another GPU in its place now."
+    return f"Read it on the node: `nvidia-smi --query-gpu=pci.bus_id,serial,uuid --format=csv`, or {label}."
+
+
 def _bug_report(case: Case, state: NodeState | None) -> str:
     what = "`nvidia-bug-report.sh` is not in this archive."
-    boot = case.fault.last.boot_id if case.fault is not None else None
+    rebooted = _rebooted(case, state)
+    if rebooted:
+        return (
+            f"{what} The node has rebooted since the fault, so the state that it reads is gone: if the fault "
+            "comes again, run it as root on the node before the reboot, and send its file as well."
+        )
+    if case.node.deleted:
+        return f"{what} The Node was deleted: if the machine has not rebooted since, run it there as root."
+    if case.is_over:
+        return (
+            f"{what} The outage is over, so a report made now may describe a GPU that was put in since: if "
+            "the fault comes again, run it as root on the node before the reboot, and send its file as well."
+        )
+    if rebooted is None:
+        return f"{what} Run it before the reboot, as root on the node, and send its file as well."
+    return (
+        f"{what} The node has not rebooted since the fault: run it now, before the reboot, as root on "
+        "the node, and send its file as well."
+    )
+
+
+def _rebooted(case: Case, state: NodeState | None) -> bool | None:
+    """Whether the node has rebooted since the fault; None if nothing tells it."""
+    outage, fault = case.outage, case.fault
+    by_reboot = outage.how == ReleaseHow.REBOOT or (fault is not None and fault.met_by is MetBy.REBOOT)
+    since = outage.since if fault is None else moment_of(fault.last_ns)
+    if by_reboot or any(each.what.startswith(_REBOOTED) and each.at >= since for each in case.acts):
+        return True
+    boot = fault.last.boot_id if fault is not None else None
     for place in fault_lines(case):
         finding = case.kernel.lines[place].finding
         boot = (finding.position.boot_id if finding is not None else None) or boot
     now = state.machine.boot_id if state is not None else None
-    if boot is None or now is None:
-        return f"{what} Run it before the reboot, as root on the node, and send its file as well."
-    if boot == now:
-        return (
-            f"{what} The node has not rebooted since the fault: run it now, before the reboot, as root on "
-            "the node, and send its file as well."
-        )
-    return (
-        f"{what} The node has rebooted since the fault, so a report made now shows the GPU after the reboot; "
-        "send it as well."
-    )
+    return None if boot is None or now is None else boot != now
 
 
 def _kernel_gaps(case: Case) -> Iterator[str]:

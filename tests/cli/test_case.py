@@ -15,7 +15,9 @@ from markdown_it import MarkdownIt
 from konductor_like.cli.case.markdown import fenced, inline
 from konductor_like.history import kernel
 from konductor_like.model import (
+    KernelPosition,
     Life,
+    MetBy,
     Quarantine,
     ReleaseHow,
     Validation,
@@ -214,7 +216,8 @@ def test_without_a_cluster_the_case_is_made_from_the_trail(run: Run, monkeypatch
 
     assert done.code == 3
     assert DEAD_GPU in files["kernel.log"]
-    assert "The Node does not exist any more, or could not be read" in files["case.md"]
+    assert "The Node could not be read: its provider id, system UUID, kernel and OS" in files["case.md"]
+    assert "The outage is over" not in files["case.md"]  # nothing tells that it is
 
 
 @pytest.mark.usefixtures("site")
@@ -232,6 +235,25 @@ def test_without_such_an_outage_no_file_is_written(run: Run, words: list[str], p
     assert done.code == 1
     assert problem in done.err
     assert not Path("case.zip").exists()
+
+
+@pytest.mark.parametrize("name", ["gpu-2", "gpu-3"], ids=["held by the brake", "suspect"])
+def test_a_fault_that_took_no_node_out_of_service_leads_to_the_commands_about_it(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    cluster("every state")
+    monkeypatch.chdir(tmp_path)
+    with LokiServer(now_ns=lambda: ago_ns(0)) as loki:
+        monkeypatch.setenv("LOG_ENDPOINT", loki.url)
+        done = run("case", name, "-o", "case.zip", "--since", "1d")
+        saved = run("incident", "save", name, "--outage", "0", "-o", f"{name}.json", "--since", "1d")
+
+    assert done.code == 1
+    assert f"{name} was not out of service since" in done.err
+    assert f"`konductor-like explain {name}` says why" in done.err
+    assert f"`konductor-like incident save {name} --outage 0 -o {name}.json`" in done.err
+    assert "--since 90d" not in done.err
+    assert saved.code == 0
 
 
 def test_outage_2_is_the_one_before(site: Past, run: Run) -> None:
@@ -321,6 +343,119 @@ def test_the_bug_report_is_asked_for_before_the_reboot(
     _, files = made(run)
 
     assert told in files["case.md"]
+
+
+def returned(site: Past, how: ReleaseHow) -> None:
+    """End the outage a minute ago."""
+    past = Quarantine(ago(192), ago(60), "xid.79", how, gpu=GPU)
+    site.edit_record(lambda record: replace(record, life=Life(quarantines=(past,))))
+
+
+def with_incident(site: Past, **change: Any) -> None:
+    site.edit_record(
+        lambda record: replace(record, incidents=tuple(replace(each, **change) for each in record.incidents))
+    )
+
+
+REBOOTED = (
+    "The node has rebooted since the fault, so the state that it reads is gone: if the fault comes again"
+)
+
+
+@pytest.mark.parametrize("told_by", ["how the outage ended", "the record", "the trail"])
+def test_a_reboot_that_no_boot_id_tells_is_known(site: Past, run: Run, told_by: str) -> None:
+    with_incident(site, last=KernelPosition(None, None, None))  # as for a line of `dmesg -w`
+    if told_by == "how the outage ended":
+        returned(site, ReleaseHow.REBOOT)
+    elif told_by == "the record":
+        with_incident(site, met_by=MetBy.REBOOT, met_ns=ago_ns(60))
+    else:
+        site.trail(60, why="GPUNodeRebooted", rule="xid.79", gpu=GPU, out_since=text_of(ago(192)))
+
+    _, files = made(run)
+
+    assert REBOOTED in files["case.md"]
+    assert "it before the reboot, as root on the node, and send" not in files["case.md"]
+
+
+def test_a_reboot_before_the_fault_was_last_seen_leaves_its_state(site: Past, run: Run) -> None:
+    with_incident(site, last=KernelPosition(None, None, None), last_ns=ago_ns(30))
+    site.trail(60, why="GPUNodeRebooted", rule="xid.79", gpu=GPU, out_since=text_of(ago(192)))
+
+    _, files = made(run)
+
+    assert "Run it before the reboot" in files["case.md"]
+
+
+@pytest.mark.parametrize("end_known", [True, False])
+def test_after_an_outage_the_node_may_have_another_gpu(site: Past, run: Run, end_known: bool) -> None:
+    site.loki.forget(ago_ns(0))
+    if end_known:
+        returned(site, ReleaseHow.RESET)
+    else:
+        site.trail(191, verb="taint", rule="xid.79", gpu=GPU, out_since=text_of(ago(192)))
+        site.edit_record(lambda record: replace(record, life=Life()))
+        site.cluster.edit_node("gpu-1", lambda node: node["spec"].update(taints=[]))
+
+    page = made(run)[1]["case.md"]
+
+    assert "a report made now may describe a GPU that was put in since" in page
+    assert "Read it from the label of the board that you send in: the outage is over" in page
+    assert "nvidia-smi" not in page
+    assert "run it now" not in page
+
+
+def test_during_an_outage_the_serial_number_is_read_on_the_node(site: Past, run: Run) -> None:
+    site.loki.forget(ago_ns(0))
+
+    assert "Read it on the node: `nvidia-smi" in made(run)[1]["case.md"]
+
+
+def test_a_deleted_node_is_told_as_the_reason_for_what_is_not_known(site: Past, run: Run) -> None:
+    site.cluster.delete_node("gpu-1")
+    site.trail(60, verb="delete", how="deleted", out_since=text_of(ago(192)))
+
+    done, files = made(run)
+
+    page = files["case.md"]
+    assert done.code == 0
+    assert "The Node was deleted: its provider id, system UUID, kernel and OS are not known." in page
+    assert "The Node was deleted: if the machine has not rebooted since, run it there as root." in page
+
+
+@pytest.mark.parametrize("told_by", ["the trail", "the record"])
+def test_a_persons_taint_is_told_in_plain_words(site: Past, run: Run, told_by: str) -> None:
+    site.loki.forget(ago_ns(0))
+    since = {"out_since": text_of(ago(192)), "rule": "operator"}
+    site.edit_record(lambda record: replace(record, incidents=(), life=Life()))
+    if told_by == "the trail":
+        site.trail(191, verb="taint", by="bob", reason="new riser", **since)
+    else:
+        past = Quarantine(ago(192), ago(60), "operator", ReleaseHow.RESET)
+        site.edit_record(lambda record: replace(record, life=Life(quarantines=(past,))))
+
+    page = made(run)[1]["case.md"]
+
+    at = text_of(ago(192))
+    assert f"- {at}: tainted{' by bob (new riser)' if told_by == 'the trail' else ''}\n" in page
+    assert "operator" not in page
+
+
+def test_the_acknowledgement_of_a_persons_taint_is_told_in_plain_words(site: Past, run: Run) -> None:
+    site.trail(100, by="bob", why="GPUFaultAcknowledged", rule="operator", at=text_of(ago(100)))
+
+    assert "acknowledged: a person's taint by bob" in made(run)[1]["case.md"]
+
+
+def test_a_node_that_was_created_again_may_be_another_machine(site: Past, run: Run) -> None:
+    site.cluster.edit_node(
+        "gpu-1",
+        lambda node: node["metadata"].update(creationTimestamp=ago(60).strftime("%Y-%m-%dT%H:%M:%SZ")),
+    )
+
+    page = made(run)[1]["case.md"]
+
+    assert f"The Node was created at {text_of(ago(60))}, after the begin of the outage" in page
 
 
 def test_a_fault_that_was_held_for_long_has_its_lines(site: Past, run: Run) -> None:

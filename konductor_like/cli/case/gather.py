@@ -24,7 +24,7 @@ from konductor_like.history.read import History
 from konductor_like.history.trail import TrailLine
 from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.window_query import ByteBudget
-from konductor_like.model import NodeRecord
+from konductor_like.model import IncidentState, NodeRecord
 
 
 def gather(
@@ -55,8 +55,12 @@ def gather(
             rack=outage.rack or today.rack,
             gpus=outage.gpus or record.gpus or state.gpus.capacity or None,
         )
+    if state is not None:
+        node = _node_facts(name, kubeconfig, context)
+    else:
+        node = NodeFacts(name, deleted=not sources.problem)
     found = Case(
-        node=_node_facts(name, kubeconfig, context) if state is not None else NodeFacts(name),
+        node=node,
         outage=told,
         number=number,
         title=fault.title if fault is not None else _title(outage),
@@ -93,6 +97,12 @@ def choose(history: History, sources: Sources, name: str, number: int) -> Outage
         raise CommandError(
             f"node/{name} not found, and no outage of it since {since}{unread}", hint=FIND_NODE
         )
+    state = sources.states.get(name)
+    if state is not None and any(each.state is not IncidentState.RELEASED for each in state.record.incidents):
+        back = (
+            f"it has a fault that did not take it out of service: `konductor-like explain {name}` says why, "
+            f"and `konductor-like incident save {name} --outage 0 -o {name}.json` saves its lines"
+        )
     raise CommandError(f"{name} was not out of service since {since}{unread}", hint=back)
 
 
@@ -121,7 +131,7 @@ def _node_facts(name: str, kubeconfig: str | None, context: str | None) -> NodeF
         with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, _):
             node = client.get(node_path(name))
     except KubeNotFound:
-        return NodeFacts(name)
+        return NodeFacts(name, deleted=True)
     except KubeError as error:
         warn(f"the Node {name} cannot be read: {error}")
         return NodeFacts(name)

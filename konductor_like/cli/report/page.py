@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from konductor_like.catalog import load_catalog
-from konductor_like.cli.columns import count, fault_name, stamp
+from konductor_like.cli.columns import count, fault_name
 from konductor_like.cli.history import text
 from konductor_like.cli.history.document import numbers_of
+from konductor_like.cli.report.coverage import coverage, unknown_part
 from konductor_like.cli.report.values import Bar, Bars, DriverRow, Link, Page, Row, Tile
 from konductor_like.history.drivers import FOLD_LEAST, NODES_LEAST, DriverShare, DriverTable, driver_table
 from konductor_like.history.numbers import (
@@ -40,6 +41,7 @@ MOST_OF_DRIVERS = 40
 _DAILY_MOST = timedelta(days=45)
 """Span up to which the first plot has a column for each day; for each week beyond."""
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
+_CALENDAR = "days from midnight and weeks from Monday in UTC, the first and the last may be parts"
 _STEPS = (
     *(
         (0.25, "to 15 min"),
@@ -106,18 +108,22 @@ class _Builder:
         return Page(
             title="GPU fleet report",
             span=f"{start:%-d %B %Y, %H:%M} to {end:%-d %B %Y, %H:%M} UTC",
+            unknown_part=unknown_part(history),
             is_whole=history.trail.is_whole and not history.problem,
             gaps=[f"{capital(each)}." for each in text.gaps(history)],
-            coverage=tuple(self._coverage()),
+            coverage=tuple(coverage(history)),
             unit=self._unit,
             unit_title=capital(self._unit),
             tiles=tiles,
             short=tuple(self._short()),
             course_title=f"{capital(self._unit)} lost each {'day' if length == _DAY else 'week'}",
-            course_note=f"at most {highest.value}, {'on' if length == _DAY else 'from'} {highest.name}",
+            course_note=(
+                f"at most {highest.value}, {'on' if length == _DAY else 'from'} {highest.name}; {_CALENDAR}"
+            ),
             course=course,
-            weeks=Bars("Outages a week", "Week from", weeks),
+            weeks=Bars("Outages a week", "Week from", weeks, capital(f"{_CALENDAR}.")),
             by=by,
+            often=[self._often(name) for name in ("node", "gpu")],
             repair_steps=repair_steps,
             repairs=by_how,
             nothing=self._nothing(nothing),
@@ -151,6 +157,7 @@ class _Builder:
         of = f"of the hours of today's {count(nodes, 'GPU node')}" if nodes else "no GPU node was read"
         available = "not known" if found.availability is None else f"{found.availability:.2%}"
         total = found.gpu_hours if self._in_gpu_hours else found.hours
+        out = [each for each in self._failures if _is_out(each, end)]
         rate = f"{found.outages / weeks:.1f} a week" if weeks >= 1 else f"in {text.hours(24 * 7 * weeks)}"
         return [
             Tile(
@@ -174,9 +181,9 @@ class _Builder:
             ),
             Tile(
                 "still out of service",
-                f"{found.out_now:,}",
-                "nodes, for failures",
-                self._links.to("outages that go on", (o for o in self._failures if o.end is End.OUT)),
+                "not known" if self._history.problem else f"{found.out_now:,}",
+                f"nodes, for failures, at the end: {end:%-d %B %Y, %H:%M} UTC",
+                self._links.to("outages that went on at the end", out),
             ),
             Tile(
                 "taken out for nothing",
@@ -215,14 +222,14 @@ class _Builder:
         self, length: timedelta, size: Callable[[Period], float], *, is_table: bool = False
     ) -> list[Bar]:
         """Return a bar for each day or week, as long as ``size`` says, of a plot or of a table."""
-        found = periods(self._history.outages, self._start, self._end, length)
+        found = _calendar(self._history.outages, self._start, self._end, length)
         highest = max((size(each) for each in found), default=0)
         every = max(1, len(found) // 6)
         bars = []
         for number, each in enumerate(found):
             name = f"{each.start:%-d %b}"
-            short = f" ({text.hours((each.end - each.start) / timedelta(hours=1))})"
-            days = f"from {each.start:%-d %B} to {each.end:%-d %B}"
+            short = f" (only {text.hours((each.end - each.start) / timedelta(hours=1))})"
+            days = _days(each)
             theirs = [o for o in self._failures if is_of(o, each.start, each.end)]
             begun = [o for o in theirs if each.start <= o.since]
             bars.append(
@@ -247,22 +254,42 @@ class _Builder:
 
     def _bars(self, name: str, most: int) -> Bars:
         """Return what has the most hours."""
-        name_of, noun = BY[name], _NOUNS[name]
-        found = shares(self._history.outages, name_of, self._start, self._end)
-        size = self._size
+        noun, size = _NOUNS[name], self._size
+        found = shares(self._history.outages, BY[name], self._start, self._end)
         found.sort(key=lambda each: (-size(each), -each.outages, each.name))
-        highest = size(found[0]) if found else 0
+        without = sum(not BY[name](each) for each in self._failures)
+        notes = [
+            *([f"{len(found) - most} more have less."] if len(found) > most else []),
+            *([f"{count(without, 'outage')} without a known {noun}."] if without else []),
+        ]
+        bars = self._share_bars(name, found[:most], size)
+        return Bars(f"By {noun}", capital(noun), bars, " ".join(notes))
+
+    def _often(self, name: str) -> Bars:
+        """Return what failed more than once, the most failures first."""
+        noun = _NOUNS[name]
+        found = shares(self._history.outages, BY[name], self._start, self._end)
+        often = [each for each in found if each.outages > 1]
+        often.sort(key=lambda each: (-each.outages, -self._size(each), each.name))
+        more = len(often) - MOST
+        note = f"{more} more failed more than once." if more > 0 else ""
+        bars = self._share_bars(name, often[:MOST], lambda each: each.outages)
+        return Bars(f"{capital(noun)}s that failed more than once", capital(noun), bars, note)
+
+    def _share_bars(self, name: str, found: Sequence[Share], size: Callable[[Share], float]) -> list[Bar]:
+        """Return a bar for each share, as long as ``size`` says."""
+        highest = max(map(size, found), default=0)
         bars = []
-        for each in found[:most]:
+        for each in found:
             entry = self._catalog.entry(each.name) if name == "fault" else None
             shown = fault_name(each.name) if name == "fault" else each.name
-            theirs = [o for o in self._failures if name_of(o) == each.name]
-            link = self._links.to(f"{noun} {shown}", theirs)
-            begun = self._links.to(f"{noun} {shown}, begun in this time", self._begun(theirs))
+            theirs = [o for o in self._failures if BY[name](o) == each.name]
+            link = self._links.to(f"{_NOUNS[name]} {shown}", theirs)
+            begun = self._links.to(f"{_NOUNS[name]} {shown}, begun in this time", self._begun(theirs))
             bars.append(
                 Bar(
                     shown,
-                    amount(size(each)),
+                    amount(self._size(each)),
                     _percent(size(each), highest),
                     each.outages,
                     amount(each.hours),
@@ -271,12 +298,7 @@ class _Builder:
                     entry.title if entry else "",
                 )
             )
-        without = sum(not name_of(each) for each in self._failures)
-        notes = [
-            *([f"{len(found) - most} more have less."] if len(found) > most else []),
-            *([f"{count(without, 'outage')} without a known {noun}."] if without else []),
-        ]
-        return Bars(f"By {noun}", capital(noun), bars, " ".join(notes))
+        return bars
 
     def _begun(self, outages: Iterable[Outage]) -> list[Outage]:
         return [each for each in outages if self._start <= each.since < self._end]
@@ -346,23 +368,6 @@ class _Builder:
         )
         return DriverRow(share, fault, self._links.to(f"{fault} with driver {share.driver}", theirs))
 
-    def _coverage(self) -> Iterator[str]:
-        """Yield how much is known."""
-        trail = self._history.trail
-        if trail.first_at is not None and trail.read_until is not None:
-            yield (
-                f"The audit trail in Loki was read from {stamp(self._start)} to {stamp(trail.read_until)}: "
-                f"{count(trail.lines, 'line')}, the first at {stamp(trail.first_at)}."
-            )
-        if self._history.fleet:
-            records = sum(each.in_record for each in self._history.outages)
-            yield (
-                f"{count(len(self._history.fleet), 'GPU node')} of today were read; their records tell of "
-                f"{records:,} of the {len(self._history.outages):,} outages."
-            )
-        if self._history.outages:
-            yield "Rack, driver and model are those of the labels when the node went out, if they are known."
-
     def _rows(self) -> list[Row]:
         history = self._history
         return [
@@ -389,6 +394,27 @@ def amount(number: float) -> str:
 def capital(words: str) -> str:
     """Return the words with a capital letter."""
     return words[:1].upper() + words[1:]
+
+
+def _calendar(outages: Sequence[Outage], start: datetime, end: datetime, length: timedelta) -> list[Period]:
+    """Return the calendar days or weeks of a span, in UTC. The first and the last may be parts."""
+    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+    begin = midnight - (timedelta(days=midnight.weekday()) if length == _WEEK else timedelta(0))
+    first = min(begin + length, end)
+    return periods(outages, start, first, length) + periods(outages, first, end, length)
+
+
+def _days(period: Period) -> str:
+    """Return the dates of a period: ``on 9 April``, ``from 6 April to 12 April``."""
+    last = period.end - timedelta(microseconds=1)
+    if last.date() == period.start.date():
+        return f"on {period.start:%-d %B}"
+    return f"from {period.start:%-d %B} to {last:%-d %B}"
+
+
+def _is_out(outage: Outage, at: datetime) -> bool:
+    """Whether the outage went on at this time, which is no earlier than its begin."""
+    return outage.end is End.OUT if outage.until is None else outage.until >= at
 
 
 def _percent(part: float, of: float) -> float:

@@ -90,6 +90,8 @@ class Page:
 
     title: str
     span: str
+    unknown_part: str
+    """For which part of the time the trail tells no outages; empty if it tells them all."""
     is_whole: bool
     gaps: Sequence[str]
     coverage: Sequence[str]
@@ -104,6 +106,8 @@ class Page:
     course: Sequence[Bar]
     weeks: Bars
     by: Sequence[Bars]
+    often: Sequence[Bars]
+    """Nodes and GPUs that failed more than once."""
     repair_steps: Sequence[Bar]
     repairs: Sequence[Bar]
     nothing: Bars

@@ -51,6 +51,20 @@ def test_the_numbers_at_the_top_are_those_of_the_outages() -> None:
     assert value(page, "taken out for nothing") == "0"
 
 
+def test_nodes_still_out_are_those_at_the_end_of_the_time() -> None:
+    page = page_of(history_of([outage("a", 29.9, 24), outage("b", 29.9, None), outage("c", 29, 2)]))
+
+    assert value(page, "still out of service") == "2"
+    assert page.nodes(tiles(page)["still out of service"].all("a")[0]) == ["a", "b"]
+    assert "nodes, for failures, at the end: 6 May 2026, 12:00 UTC" in page.text
+
+
+def test_nodes_still_out_are_not_known_without_the_nodes() -> None:
+    page = page_of(history_of([outage("a", 29.9, None, end=End.UNKNOWN)], problem="no cluster"))
+
+    assert value(page, "still out of service") == "not known"
+
+
 def test_each_number_leads_to_its_outages() -> None:
     page = page_of(
         history_of(
@@ -98,6 +112,30 @@ def test_a_fault_says_what_it_means_if_the_rules_have_it() -> None:
     page = page_of(history_of([outage(hours=3), outage("gpu-2", rule="own.rule")]))
 
     assert [row[0] for row in page.cells("By fault")] == ["xid 79 GPU has fallen off the bus", "own rule"]
+
+
+def test_a_gpu_that_failed_often_and_shortly_is_shown_by_its_number_of_failures() -> None:
+    long = [outage(f"gpu-{number}", 2, 100 + number) for number in range(10, 25)]
+    short = [outage("gpu-1", 1 + number, 0.1, gpu="0000:1b:00") for number in range(3)]
+    twice = [outage("gpu-2", 1, 1, gpu="0000:4e:00"), outage("gpu-2", 4, 1, gpu="0000:5f:00")]
+    before = [outage("gpu-3", -1, 30), outage("gpu-3", 5)]
+    page = page_of(history_of([*long, *short, *twice, *before]))
+
+    assert page.cells("Nodes that failed more than once") == [
+        ["gpu-1", "2.4", "3", ""],
+        ["gpu-2", "16.0", "2", ""],
+    ]
+    assert page.cells("GPUs that failed more than once") == [["gpu-1 0000:1b:00", "2.4", "3", ""]]
+    [row] = page.section("GPUs that failed more than once").all("tbody")[0].all("tr")
+    assert page.nodes(row.all("a")[1]) == ["gpu-1"] * 3
+    assert "gpu-1" not in [row[0] for row in page.cells("By node")]  # by hours it is not among the first
+
+
+def test_at_most_ten_nodes_failed_most_often() -> None:
+    page = page_of(history_of(outage(f"gpu-{number}", begin) for number in range(12) for begin in (1, 2)))
+
+    assert len(page.cells("Nodes that failed more than once")) == 10
+    assert "2 more failed more than once." in page.section("Nodes that failed more than once").text
 
 
 def test_the_number_of_outages_leads_to_those_that_began_and_the_hours_to_all() -> None:
@@ -189,6 +227,8 @@ def test_the_page_says_on_top_that_it_is_incomplete() -> None:
     assert page.root.all("section")[0] is warning
     assert "incomplete" in warning.text
     assert "The audit trail cannot be read after 2026-04-09T12:00:00Z: Loki is away" in warning.text
+    begin, read = "2026-04-06T12:00:00Z", "2026-04-09T12:00:00Z"
+    assert f"tells outages from {begin} to {read}. Others are {RECORDS}" in warning.text
 
 
 def test_the_page_is_incomplete_without_the_nodes() -> None:
@@ -196,7 +236,39 @@ def test_the_page_is_incomplete_without_the_nodes() -> None:
 
     assert "This report is incomplete" in page.text
     assert "The Nodes cannot be read, so outages that go on are not known: no cluster" in page.text
+    assert "Earlier ones are not known, because the Nodes could not be read" in page.text
     assert value(page, "available") == "not known"
+
+
+RECORDS = (
+    "known from the nodes' records alone, which keep ten failures of each node and none of a deleted Node"
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "hours", "says"),
+    [
+        (1.1, 720, f"tells outages from 2026-04-07T14:24:00Z on. Earlier ones are {RECORDS}"),
+        (0.5, 24, f"tells outages from 2026-04-07T00:00:00Z on. Earlier ones are {RECORDS}"),
+        (None, 24, f"tells no outage of this time: outages are {RECORDS}"),
+        (0.9, 720, ""),
+        (9 / 1440, 1, ""),
+    ],
+    ids=["a day of a month", "half of a day", "no line", "less than a day", "nine minutes"],
+)
+def test_a_trail_that_begins_late_is_told_on_top(first: float | None, hours: float, says: str) -> None:
+    end = day(hours / 24)
+    trail = TrailReading(START, end, lines=9, first_at=None if first is None else day(first), read_until=end)
+    page = page_of(replace(history_of([outage(begin=0.01, hours=0.1)], trail=trail), end=end))
+
+    warnings = [each for each in page.root.all("section") if each.get("class") == "warning"]
+    assert bool(warnings) is bool(says)
+    assert says in " ".join(each.text for each in warnings)
+    if says:
+        assert page.root.all("section")[0] is warnings[0]
+        assert "This report may be incomplete" in warnings[0].text
+        assert "may look better than they were" in warnings[0].text
+        assert "No gap is known" not in page.text
 
 
 def test_the_page_of_a_whole_history_has_no_warning() -> None:
@@ -212,9 +284,7 @@ def test_the_page_says_how_much_is_known() -> None:
     known = " ".join(page.section("How much is known").text.split())
 
     assert "read from 2026-04-06T12:00:00Z to 2026-05-06T12:00:00Z: 7 lines, the first at 2026-04-10" in known
-    assert (
-        "The audit trail in Loki begins at 2026-04-10T12:00:00Z; before it only records are known." in known
-    )
+    assert "The first line of the audit trail in this time is of 2026-04-10T12:00:00Z" in known
     assert "The end of 1 outage is not known: b" in known
 
 
@@ -230,7 +300,7 @@ def test_a_history_without_outages_makes_a_page_that_says_so(fleet: dict[str, ob
     page = page_of(history_of([], fleet, trail=nothing))  # type: ignore[arg-type]  # of NodeStates
 
     assert says in page.text
-    assert "Loki has no audit trail of this time" in page.text
+    assert "Loki has no line of the audit trail of this time" in page.text
     assert page.rows == []
     assert value(page, "outages") == "0"
     assert value(page, "median repair time") == "none"
@@ -288,9 +358,30 @@ def test_a_long_table_of_drivers_keeps_its_conspicuous_rows() -> None:
     assert rows[-1][0] == "xid 119"
 
 
+def test_days_and_weeks_are_those_of_the_calendar_in_utc() -> None:
+    late = outage("gpu-1", begin=2.9, hours=1)  # 9 April, 09:36
+    page = page_of(replace(history_of([late, outage("gpu-2", 6.6)]), end=day(9.25)))  # 13 April, 02:24
+
+    days = [
+        (column.all("a") + column.all("span"))[0].get("aria-label").split(": ")
+        for column in page.root.all("ol")[0].all("li")
+    ]
+    assert days[0] == ["6 Apr (only 12.0 h)", "0.0 GPU hours"]
+    assert days[-1] == ["15 Apr (only 18.0 h)", "0.0 GPU hours"]
+    assert [each for each in days if each[1] != "0.0 GPU hours"] == [
+        ["9 Apr", "8.0 GPU hours"],
+        ["13 Apr", "16.0 GPU hours"],
+    ]
+    weeks = [[row[0], row[2]] for row in page.cells("Outages a week")]
+    assert weeks == [["6 Apr (only 6.5 d)", "1"], ["13 Apr (only 2.8 d)", "1"]]
+    assert "Only outages on 9 April: 1." in page.text
+    assert "Only outages from 6 April to 12 April: 1." in page.text
+    assert page.text.count("in UTC, the first and the last may be parts") == 2
+
+
 def test_a_long_span_has_a_column_for_each_week() -> None:
     found = history_of([outage(begin=-20, hours=2)])
     page = page_of(replace(found, start=day(-60)))
 
     assert page.root.all("ol")[0].get("aria-label") == "GPU hours lost each week"
-    assert len(page.root.all("ol")[0].all("li")) == 13
+    assert len(page.root.all("ol")[0].all("li")) == 14  # twelve whole, two parts
