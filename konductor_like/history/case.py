@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from konductor_like.detection.kernel_record import normal_pci
+from konductor_like.detection.kernel_record import normal_pci, open_record, origin
 from konductor_like.history.kernel import AROUND, KernelReading
 from konductor_like.history.outages import End, Kind, Outage, how_words
 from konductor_like.history.read import TrailReading
@@ -178,14 +178,22 @@ def _in_validation(validation: Validation | None, outage: Outage) -> Iterator[Gp
 def _in_kernel_log(kernel: KernelReading, outage: Outage) -> Iterator[GpuIdentity]:
     lines = kernel.lines
     for line, after in zip(lines, [*lines[1:], None], strict=False):
-        match = _UUID.search(line.text)
+        match = _UUID.match(_of_driver(line.text))
         if match is None:
             continue
-        serial = _SERIAL.search(after.text) if after is not None else None
+        serial = _SERIAL.match(_of_driver(after.text)) if after is not None else None
         told = f"kernel log, {stamp(moment_of(line.at_ns))}"
         is_after = outage.until is not None and moment_of(line.at_ns) > outage.until
         bus = normal_pci(match[1]) or match[1]
         yield GpuIdentity(bus, match[2], serial[1] if serial else "", told, doubtful=is_after)
+
+
+def _of_driver(text: str) -> str:
+    """Return what the kernel's own record says; empty for a record that a program wrote into /dev/kmsg."""
+    opened = open_record(text)
+    if opened is None or origin(opened[1])[1]:
+        return ""
+    return opened[0]
 
 
 def acts(outage: Outage, lines: Iterable[TrailLine], record: NodeRecord, now: datetime) -> Iterator[CaseAct]:

@@ -85,6 +85,25 @@ def test_a_case_has_machine_gpu_fault_and_kernel_log(run: Run) -> None:
     assert len(found["missing"]) == 2  # the bug report, and that driver and model are those of today
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kmsg/1 boot=5b0e9a52-0f7c-4d1c-9e56-6a1f1c2f7d10 seq=9 facility=1 priority=4 [799.15] {words}",
+        "[799.15] a program quotes: {words}",
+    ],
+    ids=["written into /dev/kmsg", "quoted"],
+)
+def test_no_program_can_forge_which_gpu_it_is(site: Past, run: Run, text: str) -> None:
+    words = f"NVRM: GPU at PCI:{GPU}: GPU-{'0' * 8}-{'0' * 4}-{'0' * 4}-{'0' * 4}-{'0' * 12}"
+    site.kernel((200.2, text.format(words=words)))
+
+    _, files = made(run)
+
+    assert [(gpu["uuid"], gpu["serial"]) for gpu in json.loads(files["case.json"])["gpus"]] == [
+        (UUID, SERIAL)
+    ]
+
+
 def test_nothing_of_tenants_pods_is_in_a_case(site: Past, run: Run) -> None:
     pod = shipped(
         "gpu-1", [(ago_ns(199), f"tenant-7 said: {DEAD_GPU}")], namespace="tenant-7", pod="x", container="x"
