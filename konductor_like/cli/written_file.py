@@ -19,7 +19,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exi
 def check_target(path: Path, *, force: bool) -> None:
     """Refuse a file that cannot be written, before the work begins. Raises CommandError."""
     if str(path) == "-":
-        raise CommandError("the file needs a name", hint="such as `-o ./case.zip`", status=Exit.USAGE)
+        raise CommandError("the file needs a name", hint="such as `-o ./file`", status=Exit.USAGE)
     if path.is_dir() or not path.parent.is_dir():
         what = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise CommandError(f"{path}: {what}", status=Exit.USAGE)
