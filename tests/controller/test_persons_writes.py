@@ -515,6 +515,16 @@ def test_a_taint_that_somebody_put_on_the_node_by_other_means_names_the_field_ma
     assert line == {"verb": "record", "by": "kubectl-edit", "out_since": "2026-03-04T12:00:01Z"}
 
 
+def test_a_taint_by_the_controller_names_nobody_whoever_wrote_the_node_last() -> None:
+    trail = Trail()
+    state = trail.cluster.nodes["gpu-1"]
+    trail.cluster.nodes["gpu-1"] = replace(state, last_writer="kubectl-label")
+    written(trail, trail.cluster.tick(fault()).changes)
+
+    [line] = [json.loads(text) for text in trail._log.getvalue().splitlines()]
+    assert (line["verb"], line["by"]) == ("taint", None)
+
+
 def test_the_return_by_the_controller_ends_the_time_out_without_a_person() -> None:
     trail = Trail("gpu-1")
     state = trail.cluster.nodes["gpu-1"]
