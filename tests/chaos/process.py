@@ -21,6 +21,7 @@ from konductor_like.cluster.lease.election import LeaderLease, read_controls
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import NodeStore
 from konductor_like.cluster.node.writer import NodeWriter, WriteResult
+from konductor_like.controller.leaderships import LeadershipFactory
 from konductor_like.controller.loop.active_rules import ActiveRules
 from konductor_like.controller.loop.active_switches import ActiveSwitches
 from konductor_like.controller.loop.leadership import Leadership
@@ -29,12 +30,7 @@ from konductor_like.controller.loop.reconciler import Reconciler
 from konductor_like.controller.reading.poller import Delivery
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.report import Report
-from konductor_like.controller.wiring import (
-    WRITE_PATIENCE_SECONDS,
-    LeadershipFactory,
-    _notes,
-    _validation_ports,
-)
+from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _validation_ports
 from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.settings import Settings
 from tests.chaos import wire

@@ -12,9 +12,10 @@ from pydantic import ValidationError
 
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.controller import wiring
+from konductor_like.controller.leaderships import starting_checkpoint
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.side.job_events import JobOwners
-from konductor_like.controller.wiring import Options, open_controller, starting_checkpoint
+from konductor_like.controller.wiring import Options, open_controller
 from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.errors import LokiTimeout
 from konductor_like.loki.readers.backfill import NodeBackfill
