@@ -96,7 +96,8 @@ class Leadership:
         self._readers = readers
         self._tail = tail
         self._conditions = conditions
-        self._workers = [each for each in (validations, alerts) if each is not None]
+        self._validations = validations
+        self._alerts = alerts
         self._attempts, self._identity = attempts or AttemptLog(), identity
         self._metrics = metrics
         self._fleet = fleet
@@ -134,9 +135,10 @@ class Leadership:
                 exits.callback(self._tail.close, JOIN_SECONDS)
             if self._conditions is not None:
                 exits.enter_context(running(self._conditions))
-            for worker in self._workers:
-                worker.changed = self.wake
-                exits.enter_context(running(worker))
+            for worker in (self._validations, self._alerts):
+                if worker is not None:
+                    worker.changed = self.wake
+                    exits.enter_context(running(worker))
             while not self._stop.is_set():
                 self._reconcile(self._next_deliveries(IDLE_SECONDS))
 
