@@ -205,7 +205,7 @@ def _alert_rules(folder: Traversable) -> Iterator[tuple[str, AlertRule]]:
         record.only(frozenset({"severity", "title", "advice", "exporter"}))
         name, exporter = record.name.partition(".")[2], record.text("exporter")
         if not _ALERT_NAME.fullmatch(name):
-            raise record.error("name", f"{quoted(name)} is no name of an alert of ours")
+            raise record.error("name", f"{quoted(name)} is not like KonductorGPULost")
         if not exporter.isalpha():
             raise record.error("exporter", f"{quoted(exporter)} is no name of an exporter, such as dcgm")
         yield name, AlertRule(exporter)

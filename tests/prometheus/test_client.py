@@ -38,7 +38,11 @@ def test_one_question_is_one_post_with_the_tenant_and_the_token_of_the_moment(
     route = respx_mock.post(URL).respond(content=RECORDED)
     token = tmp_path / "token"
     token.write_text("first\n")
-    more: dict[str, Any] = {"alerts_tenant": "gpus", "alerts_matchers": 'cluster="prod"', "alerts_bearer_token_file": token}
+    more: dict[str, Any] = {
+        "alerts_tenant": "gpus",
+        "alerts_matchers": 'cluster="prod"',
+        "alerts_bearer_token_file": token,
+    }
     with client(**more) as prometheus:
         found = prometheus.ask(["KonductorA"], ["gpu-7"])
         token.write_text("second")

@@ -41,7 +41,7 @@ def failing_reads(attempts: Attempts, now: datetime) -> Iterator[str]:
 
 
 def failing_alerts(attempts: Attempts, now: datetime) -> str:
-    """Return a sentence if the last question about alerts failed; empty if it did not, or if none is asked."""
+    """Return a sentence if the last question about alerts failed; empty if it did not, or without one."""
     found = attempts.of(Doing.ALERTS)
     return f"not read for {age_of(found.since, now)}: {found.error}" if found.since is not None else ""
 
