@@ -36,6 +36,11 @@ class PrometheusClient:
         self._matchers = parse_matchers(settings.alerts_matchers)
         self._http: httpx.Client | None = None
 
+    def check(self) -> None:
+        """Read the files of the token and of the authority, as a question does. Raises AlertsError."""
+        self._connected()
+        self._authorization()
+
     def close(self) -> None:
         """Close all connections."""
         if self._http is not None:
