@@ -48,8 +48,6 @@ class Firing:
 
     since_ns: int
     """When it was first seen, by our clock. This time identifies the firing."""
-    node_uid: str | None
-    """The UID of its Node: another Node of this name has firings of its own."""
     text: str = ""
     is_firing: bool = True
     absent_ns: int | None = None

@@ -91,7 +91,7 @@ def decide(
         faults = [*faults, *reported]
         snapshot = replace(snapshot, conditions=seen)
     if snapshot.alerts is not None:
-        alerting, alerts = alert_faults(snapshot, snapshot.alerts, policy, now)
+        alerting, alerts = alert_faults(snapshot, snapshot.alerts, policy)
         faults = [*faults, *alerting]
         snapshot = replace(snapshot, alerts=alerts)
     found = _sorted(faults, snapshot, policy)

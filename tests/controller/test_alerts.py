@@ -137,11 +137,11 @@ def test_an_answer_that_cannot_be_trusted_is_told(odd: dict[str, Any], says: str
 def test_a_node_that_the_cluster_does_not_have_is_told_after_ten_minutes() -> None:
     world = World()
     stranger = KEY._replace(node="gpu-9.other")
-    assert world.hears(stranger) == ""
+    assert world.hears(stranger, KEY) == ""
     world.seconds = STRANGER_SECONDS - 1
     assert world.hears(stranger) == ""
     world.seconds = STRANGER_SECONDS
-    assert "alerts fire for gpu-9.other, and no Node has this name" in world.hears(stranger)
+    assert "alerts fire for gpu-9.other, and no Node has this name" in world.hears(stranger, KEY)
 
     assert world.hears() == ""
     assert world.hears(stranger) == ""

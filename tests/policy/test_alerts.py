@@ -16,18 +16,20 @@ from konductor_like.model import (
     AlertsAnswer,
     AlertsSeen,
     EventReason,
+    Fault,
     GpuCount,
     Growth,
     Hearing,
     IncidentState,
     MetBy,
     NodeRecord,
+    Severity,
     Snapshot,
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.node.alerts import GAP_NS, OVER_NS
-from tests.policy.scenes import OURS, at, node, ns, reset_node
+from tests.policy.scenes import OURS, at, fault, node, ns, reset_node
 from tests.policy.scenes import Cluster as Resettable
 
 MINUTE, DAY = 60.0, 86_400.0
@@ -86,7 +88,7 @@ class Fleet:
         for minute in range(int(seconds / MINUTE) + 1):
             assert self.is_silent(first + minute * MINUTE, **more) == []
 
-    def step(self, seconds: float) -> list[str]:
+    def step(self, seconds: float, *faults: Fault) -> list[str]:
         snapshot = Snapshot(
             {self.state.name: self.state},
             alerts=self.seen,
@@ -94,7 +96,7 @@ class Fleet:
             grown=self.grown,
             hearing=self.hearing,
         )
-        self.plan = plan = decide(snapshot, (), self.policy, at(seconds))
+        self.plan = plan = decide(snapshot, faults, self.policy, at(seconds))
         assert plan.alerts is not None
         self.seen, self.grown = plan.alerts, plan.grown
         for change in plan.changes:
@@ -212,12 +214,54 @@ def test_absence_begins_again_after_the_exporter_was_down() -> None:
     assert fleet.fires(4 * MINUTE + 2 * OVER) == []
 
 
-def test_what_is_over_stays_over_when_the_exporter_goes_down() -> None:
+def test_what_is_over_stays_over_when_the_exporter_goes_down_and_comes_back() -> None:
     fleet = firing()
     fleet.is_silent_for(2 * MINUTE, OVER)
     fleet.is_silent(3 * MINUTE + OVER, up=frozenset())
+    fleet.is_silent(4 * MINUTE + OVER)
 
-    assert fleet.fires(4 * MINUTE + OVER) == [TEXT]
+    assert fleet.fires(5 * MINUTE + OVER) == [TEXT]
+
+
+def test_an_alert_that_flaps_is_one_firing() -> None:
+    fleet = firing()
+    for begin in range(2, 200, 25):
+        fleet.is_silent_for(begin * MINUTE, 20 * MINUTE)
+        assert fleet.fires((begin + 22) * MINUTE) == []
+
+    assert fleet.incidents == [OPEN]
+
+
+def test_each_alert_needs_its_own_exporter() -> None:
+    fleet = firing()
+    rule = replace(fleet.policy.alerts[NAME], exporter="node")
+    fleet.policy = replace(fleet.policy, alerts={NAME: rule})
+    fleet.is_silent_for(2 * MINUTE, OVER)
+
+    assert fleet.fires(3 * MINUTE + OVER) == []
+
+
+def test_a_firing_is_forgotten_with_its_node_and_once_it_is_over_and_no_record_has_it() -> None:
+    fleet = firing()
+    fleet.change(name="gpu-2", record=NodeRecord())
+    fleet.is_silent(2 * MINUTE)
+    assert fleet.seen.firings == {}
+
+    fleet = Fleet(f"{RULE}.mode: shadow")
+    fleet.fires(0)
+    fleet.is_silent_for(MINUTE, OVER + MINUTE)
+    assert fleet.seen.firings == {}
+
+
+def test_a_boot_ends_the_other_suspicions_as_always() -> None:
+    fleet = firing()
+    fleet.change(record=NodeRecord())
+    fleet.is_silent(2 * MINUTE)
+    fleet.step(3 * MINUTE, fault(rule="xid.63", severity=Severity.SUSPECT, seconds=150, stamp=150))
+    fleet.boots()
+    fleet.step(4 * MINUTE)
+
+    assert [(i.key.rule, i.met_by) for i in fleet.state.record.incidents] == [("xid.63", MetBy.REBOOT)]
 
 
 @pytest.mark.parametrize(("gap", "again"), [(GAP, True), (GAP + 1, False)])
@@ -271,7 +315,7 @@ def test_after_a_release_the_same_firing_says_nothing(restarts: bool) -> None:
     assert fleet.fires(201 * MINUTE + OVER) == [TEXT]
 
 
-def test_another_node_of_the_same_name_has_firings_of_its_own() -> None:
+def test_another_node_of_the_same_name_is_accused_too() -> None:
     fleet = firing()
     fleet.change(machine=replace(fleet.state.machine, node_uid="another"), record=NodeRecord())
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
 
 from konductor_like.model import (
     AlertKey,
@@ -29,7 +28,7 @@ from konductor_like.model import (
     Snapshot,
     Source,
 )
-from konductor_like.model.time import span_ns, unix_ns
+from konductor_like.model.time import span_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.conditions import is_recorded, may_accuse
 
@@ -48,7 +47,7 @@ def rule_of(name: str) -> str:
 
 
 def alert_faults(
-    snapshot: Snapshot, seen: AlertsSeen, policy: PolicyConfig, now: datetime
+    snapshot: Snapshot, seen: AlertsSeen, policy: PolicyConfig
 ) -> tuple[list[Fault], AlertsSeen]:
     """Return the faults of alerts that fire and no record has yet, and what the next decision must know."""
     seen, found = _after_answer(seen, snapshot, policy), list[Fault]()
@@ -57,7 +56,7 @@ def alert_faults(
         rule, state = policy.alerts.get(key.name), snapshot.nodes.get(key.node)
         if not firing.is_firing or firing.is_told or rule is None or rule.finding is None or state is None:
             continue
-        if not may_accuse(state) or firing.since_ns > unix_ns(now):
+        if not may_accuse(state):
             continue
         fault = _fault(rule.finding, key, firing, state, seen)
         if not is_recorded(fault, state, snapshot):
@@ -103,12 +102,11 @@ def _after_answer(seen: AlertsSeen, snapshot: Snapshot, policy: PolicyConfig) ->
     }
     firings = dict[AlertKey, Firing]()
     for key, text in answer.firing.items():
-        state, known = snapshot.nodes.get(key.node), before.pop(key, None)
-        if state is None or key.name not in policy.alerts:
+        known = before.pop(key, None)
+        if key.node not in snapshot.nodes or key.name not in policy.alerts:
             continue
-        uid = state.machine.node_uid
-        if known is None or known.is_over or known.node_uid != uid:
-            firings[key] = Firing(answer.at_ns, uid, text)
+        if known is None or known.is_over:
+            firings[key] = Firing(answer.at_ns, text)
         else:
             firings[key] = replace(known, text=text, is_firing=True, absent_ns=None)
     for key, known in before.items():
@@ -124,7 +122,7 @@ def _recorded(snapshot: Snapshot) -> Iterator[tuple[AlertKey, Firing]]:
         for each in state.record.incidents:
             if each.kind is FaultKind.ALERT:
                 key = AlertKey(each.key.rule.removeprefix(rule_of("")), state.name, each.key.gpu)
-                yield key, Firing(each.last_ns, state.machine.node_uid, each.evidence, is_firing=False)
+                yield key, Firing(each.last_ns, each.evidence)
 
 
 def _is_kept(key: AlertKey, firing: Firing, recorded: Mapping[AlertKey, Firing]) -> bool:
