@@ -139,7 +139,7 @@ def test_a_node_that_the_cluster_does_not_have_is_told_after_ten_minutes() -> No
     stranger = KEY._replace(node="gpu-9.other")
     assert world.hears(stranger, KEY) == ""
     world.seconds = STRANGER_SECONDS - 1
-    assert world.hears(stranger) == ""
+    assert world.hears(stranger, KEY) == ""
     world.seconds = STRANGER_SECONDS
     assert "alerts fire for gpu-9.other, and no Node has this name" in world.hears(stranger, KEY)
 
