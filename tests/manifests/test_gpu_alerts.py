@@ -150,13 +150,14 @@ def test_the_catalogue_and_the_rules_name_the_same_alerts_and_exporters() -> Non
 def test_an_alert_names_the_node_and_the_part_and_nothing_that_changes_with_pods(alert: str) -> None:
     rule = ALERTS[alert]
     parts = [] if alert in WHOLE_NODE else PARTS[exporter_of(rule["expr"])]
-    outermost = re.findall(r"^(?:or |and |- )?(\w+) by \((.*?)\)", rule["expr"], re.MULTILINE)
+    outermost = re.findall(r"^(or |and |- |)(\w+) by \((.*?)\)", rule["expr"], re.MULTILINE)
 
     if alert in WHOLE_NODE:
         [name] = metrics_of(rule["expr"])
         assert RECORDED[name] == {"cluster", "node"}
     else:
-        assert {labels for _, labels in outermost} == {", ".join(["cluster", "node", *parts])}
+        assert {labels for _, _, labels in outermost} == {", ".join(["cluster", "node", *parts])}
+        assert {(sign == "- ", name) for sign, name, _ in outermost} <= {(False, "max"), (True, "min")}
     assert rule["labels"] == {"severity": "warning"}
 
 
