@@ -35,6 +35,7 @@ from konductor_like.model.faults import (
     Severity,
     Source,
 )
+from konductor_like.model.gpus import Gpu, GpuSource, SeenGpu
 from konductor_like.model.life import (
     UNLABELLED,
     Covers,
@@ -104,7 +105,6 @@ from konductor_like.model.progress import (
     Unparsed,
 )
 from konductor_like.model.validation import (
-    Gpu,
     JobReport,
     Validation,
     ValidationJobs,

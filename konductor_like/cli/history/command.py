@@ -22,6 +22,7 @@ Until = Annotated[str | None, typer.Option("--until", metavar="SPAN|TIME", help=
     "history",
     "history gpu-07 --since 90d",
     "history --timeline --since 22:00",
+    "history --gpu GPU-509665ad --since 180d",
     "history -o csv",
 )
 def history(
@@ -29,6 +30,12 @@ def history(
     *,
     since: Since = "30d",
     until: Until = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu", metavar="UUID|SERIAL", help="Only outages of this GPU, on whatever node it was."
+        ),
+    ] = None,
     timeline: Annotated[
         bool, typer.Option("--timeline", help="Every write, refusal and act of a person, in order of time.")
     ] = False,
@@ -54,11 +61,15 @@ def history(
             raise CommandError(
                 f"--timeline has no format {output}", hint="-o table, csv, json or yaml", status=Exit.USAGE
             )
+        if gpu is not None:
+            raise CommandError("--timeline and --gpu do not go together", status=Exit.USAGE)
         shown = Timeline(set(names or ()), start, output)
         found = read_history(sources, start, end, names or (), also=shown.take)
         shown.finish()
     else:
         found = read_history(sources, start, end, names or ())
+        if gpu is not None:
+            found = found.of_gpu(gpu)
         match output:
             case "table" | "wide":
                 text.show(found, wide=output == "wide")
