@@ -6,6 +6,7 @@ trail's ``out_since``, are the same time to the microsecond.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -27,8 +28,8 @@ from konductor_like.policy.node.lifecycle import QUARANTINES_KEPT, failure_of
 from konductor_like.policy.node.needs import fault_of
 
 TEST_RULE = "xid.14"
-_UUID_CHARS = len("GPU-0123")
-"""Characters of a UUID that name a GPU of a fleet, at least."""
+GPU_NAME = re.compile(r"GPU-[0-9a-f-]{4,36}|[0-9a-z]{1,32}", re.IGNORECASE | re.ASCII)
+"""A name that a person types: a UUID or the begin of it, or a serial number."""
 _LATE = timedelta(days=1)
 """Time by which the last line of a fault may be older than its taint: thresholds look back a day at most."""
 _SAME = timedelta(seconds=1)
@@ -127,9 +128,9 @@ class Outage:
         return f"{how} by {self.by}" if self.by else how
 
     def is_of_gpu(self, name: str) -> bool:
-        """Whether this GPU failed; ``name`` is its serial number, or its UUID or the begin of it."""
-        is_begin = len(name) >= _UUID_CHARS and self.uuid.casefold().startswith(name.casefold())
-        return is_begin or (bool(name) and name == self.serial)
+        """Whether this GPU failed; ``name`` matches ``GPU_NAME``."""
+        is_begin = "-" in name and self.uuid.casefold().startswith(name.casefold())
+        return is_begin or name == self.serial
 
     def seconds(self, start: datetime, end: datetime) -> float:
         """Return the seconds of the outage between two times.

@@ -377,9 +377,19 @@ def test_one_gpu_is_followed_from_node_to_node(run: Run, name: str) -> None:
 
 
 @pytest.mark.usefixtures("site", "moved")
-@pytest.mark.parametrize("name", ["GPU-", "165012401424", "", "GPU-00000000"])
-def test_a_name_that_is_none_of_a_gpu_finds_no_outage(run: Run, name: str) -> None:
-    assert run("history", "--gpu", name, "-o", "name").out == ""
+@pytest.mark.parametrize("name", ["165012401424", "GPU-00000000", "0000"])
+def test_a_gpu_that_never_failed_has_no_outage(run: Run, name: str) -> None:
+    done = run("history", "--gpu", name, "-o", "name")
+
+    assert (done.code, done.out) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["GPU-", "GPU-509", "0000:9b:00", "MIG-509665ad"])
+def test_what_is_no_name_of_a_gpu_is_refused(run: Run, name: str) -> None:
+    done = run("history", "--gpu", name)
+
+    assert done.code == 2
+    assert "--gpu must be a GPU's UUID" in done.err
 
 
 @pytest.mark.usefixtures("site", "moved")

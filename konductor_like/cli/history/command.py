@@ -54,6 +54,8 @@ def history(
     from konductor_like.cli.output import say, say_document, tell, warn
     from konductor_like.cli.similar_names import did_you_mean
 
+    if gpu is not None:
+        _check(gpu, timeline=timeline)
     sources = read_cluster(kubeconfig, context)
     start, end = span_of_options(since, until, sources.now)
     if timeline:
@@ -61,8 +63,6 @@ def history(
             raise CommandError(
                 f"--timeline has no format {output}", hint="-o table, csv, json or yaml", status=Exit.USAGE
             )
-        if gpu is not None:
-            raise CommandError("--timeline and --gpu do not go together", status=Exit.USAGE)
         shown = Timeline(set(names or ()), start, output)
         found = read_history(sources, start, end, names or (), also=shown.take)
         shown.finish()
@@ -88,3 +88,14 @@ def history(
             tell(f"hint: {hint}")
         raise typer.Exit(Exit.of(len(names or ()) - len(found.unknown_names), len(found.unknown_names)))
     raise typer.Exit(Exit.OK if found.trail.is_whole and not found.problem else Exit.PARTLY)
+
+
+def _check(gpu: str, *, timeline: bool) -> None:
+    """Refuse what names no GPU, and a timeline of one GPU."""
+    from konductor_like.history.outages import GPU_NAME
+
+    if not GPU_NAME.fullmatch(gpu):
+        words = "a GPU's UUID (its begin is enough: GPU-509665ad) or its serial number"
+        raise CommandError(f"--gpu must be {words}", status=Exit.USAGE)
+    if timeline:
+        raise CommandError("--timeline and --gpu do not go together", status=Exit.USAGE)
