@@ -102,12 +102,12 @@ def _ends_by_quiet(incident: Incident) -> bool:
 def after_boot(record: NodeRecord, state: NodeState, now: datetime) -> NodeRecord:
     """Return the record with the needs met that the Node's present boot meets; else the identical object.
 
-    A boot does not meet the need of a condition that stands unchanged: its writer has not spoken since.
+    A boot does not meet the need of a condition that stands: its writer has not spoken since.
     """
-    boot_id = state.machine.boot_id
-    found = (i for i in record.incidents if is_met_by_boot(i, boot_id) and not stands(i, state))
+    boot_id, now_ns = state.machine.boot_id, unix_ns(now)
+    found = (i for i in record.incidents if is_met_by_boot(i, boot_id) and not stands(i, state, now_ns))
     ends = {id(each): MetBy.REBOOT for each in found}
-    return _with_met(record, ends, unix_ns(now))
+    return _with_met(record, ends, now_ns)
 
 
 def with_ends(
