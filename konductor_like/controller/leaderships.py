@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from konductor_like.cluster.lease.election import own_identity
@@ -30,6 +30,7 @@ from konductor_like.controller.reporting.metrics import Latency, Metrics
 from konductor_like.controller.reporting.report import Report
 from konductor_like.controller.side.node_condition import NodeConditions, WriteCondition
 from konductor_like.controller.side.pod_jobs import PodJobs
+from konductor_like.controller.side.refused_pods import RefusalThreads
 from konductor_like.controller.side.validations import ValidationPorts, Validations
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.query.client import LokiClient
@@ -68,6 +69,8 @@ class LeadershipFactory:
     jobs: PodJobs | None = None
     write_condition: WriteCondition | None = None
     validations: ValidationPorts | None = None
+    refusals: Callable[[], RefusalThreads] | None = None
+    """Builds what looks for refused pods; None if nobody does."""
     attempts: AttemptLog = field(default_factory=AttemptLog)
     identity: str = field(default_factory=own_identity)
     """The controller's on the Lease."""
@@ -111,8 +114,9 @@ class LeadershipFactory:
         )
         ports = self.validations
         worker = Validations(ports, self.nodes, self.metrics) if ports else None
-        reconciler = self._reconciler(start, coverage, fleet, worker)
-        return self._leadership(reconciler, readers, fleet, worker, stop)
+        refusals = self.refusals() if self.refusals else None
+        reconciler = self._reconciler(start, coverage, fleet, worker, refusals)
+        return self._leadership(reconciler, readers, fleet, worker, refusals, stop)
 
     def _gave_up(self, node: str, error: LokiError) -> None:
         self.metrics.backfills_given_up.inc()
@@ -156,6 +160,7 @@ class LeadershipFactory:
         coverage: Coverage | None,
         fleet: FleetMonitor,
         worker: Validations | None,
+        refusals: RefusalThreads | None,
     ) -> Reconciler:
         self.report.brake.begin(self.nodes.snapshot())
         if coverage is not None:
@@ -167,6 +172,7 @@ class LeadershipFactory:
             jobs=self.jobs,
             fleet=fleet,
             validations=worker.seen if worker else lambda: None,
+            refused_pods=refusals.looks.seen if refusals else lambda: None,
         )
         latency = Latency(self.metrics, fleet.began_ns, self.loki.now_ns)
         writes = Writes(self.nodes, self.writer, self.events, self.report, self.metrics, latency=latency)
@@ -192,6 +198,7 @@ class LeadershipFactory:
         readers: Mapping[str, Reader],
         fleet: FleetMonitor,
         worker: Validations | None,
+        refusals: RefusalThreads | None,
         stop: threading.Event,
     ) -> Leadership:
         settings, now_ns, write = self.settings, self.loki.now_ns, self.write_condition
@@ -218,6 +225,7 @@ class LeadershipFactory:
             tail=TailWatcher(settings, followed, now_ns, self.metrics) if settings.tail else None,
             conditions=write and NodeConditions(settings.node_condition, self.nodes, write, self.metrics),
             validations=worker,
+            refusals=refusals,
             attempts=self.attempts,
             identity=self.identity,
         )

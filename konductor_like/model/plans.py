@@ -13,6 +13,7 @@ from konductor_like.model.controls import Controls
 from konductor_like.model.faults import Fault, IncidentKey, Source
 from konductor_like.model.memory import GpuCounts, Growth, RecentEvidence
 from konductor_like.model.nodes import Incident, NodeRecord, NodeState
+from konductor_like.model.refused_pods import RefusedPods
 from konductor_like.model.validation import ValidationJobs
 
 
@@ -200,6 +201,8 @@ class Snapshot:
     """The GPUs as the last decision counted them; None if GPUs are not to be counted."""
     conditions: ConditionsSeen | None = None
     """What the last decision saw of other programs' conditions; None if they are not to be read."""
+    refused_pods: RefusedPods | None = None
+    """The pods that kubelets refused, and what the last decision remembered; None if nobody looks at pods."""
     labels_needs: bool = True
     """Whether the API server accepts the label for what a node needs; an older admission policy does not."""
     window: RecentEvidence = field(default_factory=RecentEvidence)
@@ -233,6 +236,8 @@ class Plan:
     """The GPUs as this decision counted them, to be carried to the next one."""
     conditions: ConditionsSeen | None = None
     """What this decision saw of other programs' conditions, to be carried to the next one."""
+    refused_pods: RefusedPods | None = None
+    """What this decision saw of refused pods, to be carried to the next one."""
     shadowed: tuple[Fault, ...] = ()
     """Facts of Nodes that would be a fault, but for the shadow mode of their rule."""
     refused: tuple[SkippedTaint, ...] = ()

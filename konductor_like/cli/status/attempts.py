@@ -40,6 +40,13 @@ def failing_reads(attempts: Attempts, now: datetime) -> Iterator[str]:
             yield f"the controller cannot read {lines} for {age_of(found.since, now)}: {found.error}"
 
 
+def failing_events(attempts: Attempts, now: datetime) -> Iterator[str]:
+    """Yield a sentence if the Events of refused pods cannot be watched."""
+    found = attempts.of(Doing.REFUSED_PODS)
+    if found.since is not None:
+        yield f"the controller cannot watch Events of pods for {age_of(found.since, now)}: {found.error}"
+
+
 def refusal_of(node: str, attempts: Attempts) -> tuple[Verb | None, str]:
     """Return the write of a node that fails and a sentence about it; no verb if the node is not named."""
     found = next((each for each in attempts.unwritten if each.node == node), None)

@@ -28,6 +28,7 @@ from konductor_like.controller.reporting.attempts import AttemptLog
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.node_metrics import View
 from konductor_like.controller.side.node_condition import NodeConditions
+from konductor_like.controller.side.refused_pods import RefusalThreads
 from konductor_like.controller.side.validations import Validations
 from konductor_like.controller.side.work import running
 from konductor_like.model import Coverage, Fault, LogLine, Source, Verb
@@ -71,6 +72,7 @@ class Leadership:
         tail: TailWatcher | None = None,
         conditions: NodeConditions | None = None,
         validations: Validations | None = None,
+        refusals: RefusalThreads | None = None,
         attempts: AttemptLog | None = None,
         identity: str = "",
     ) -> None:
@@ -84,6 +86,7 @@ class Leadership:
 
         ``new_queries`` returns the readers' new queries by name, or nothing if the rules did not change.
         ``conditions`` is None in a dry run, which writes none, and ``validations`` also without an image.
+        ``refusals`` is None if nobody looks for refused pods.
         ``attempts`` remembers how requests went, and ``identity`` is the controller's on the Lease.
         """
         self.last_reconcile_seconds = time.monotonic()
@@ -94,6 +97,7 @@ class Leadership:
         self._tail = tail
         self._conditions = conditions
         self._validations = validations
+        self._refusals = refusals
         self._attempts, self._identity = attempts or AttemptLog(), identity
         self._metrics = metrics
         self._fleet = fleet
@@ -134,6 +138,9 @@ class Leadership:
             if self._validations is not None:
                 self._validations.changed = self.wake
                 exits.enter_context(running(self._validations))
+            if self._refusals is not None:
+                self._refusals.looks.changed = self.wake
+                exits.enter_context(running(self._refusals.events, self._refusals.looks))
             while not self._stop.is_set():
                 self._reconcile(self._next_deliveries(IDLE_SECONDS))
 

@@ -21,6 +21,7 @@ from konductor_like.model import (
     LogLine,
     NodeRecord,
     NodeState,
+    RefusedPods,
     ReturnedNode,
     Severity,
     Snapshot,
@@ -45,6 +46,7 @@ class Observer:
         jobs: PodJobs | None = None,
         fleet: FleetMonitor | None = None,
         validations: Callable[[], ValidationJobs | None] = lambda: None,
+        refused_pods: Callable[[], RefusedPods | None] = lambda: None,
     ) -> None:
         """A backtest has no ``controls``, ``jobs`` and ``fleet``."""
         self.tainted: tuple[TaintedNode, ...] | None = None
@@ -57,6 +59,7 @@ class Observer:
         self._jobs = jobs
         self._fleet = fleet
         self._validations = validations
+        self._refused_pods = refused_pods
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
         """By node, the full record, and the text of the annotation that could not contain all of it.
 
@@ -99,6 +102,7 @@ class Observer:
             jobs={name: found.jobs for name, found in jobs.items()},
             pods={name: found.pods for name, found in jobs.items()},
             validations=self._validations(),
+            refused_pods=self._refused_pods(),
         )
         if self._fleet is None:
             return seen

@@ -27,6 +27,7 @@ from konductor_like.model import (
     Misnamed,
     Plan,
     RecentEvidence,
+    RefusedPods,
     ReturnedNode,
     Snapshot,
     Source,
@@ -74,6 +75,7 @@ class Reconciler:
         self._observer = observer
         self._gpus = gpus
         self._conditions = None if gpus is None else ConditionsSeen(start.act_from_ns)
+        self._refused_pods = RefusedPods()
         self._latency = latency
         self._detect = detect
         self._nodes = nodes
@@ -203,6 +205,7 @@ class Reconciler:
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             gpus=self._gpus,
             conditions=self._conditions,
+            refused_pods=seen.refused_pods and replace(self._refused_pods, seen=seen.refused_pods.seen),
             window=self._window,
             replaying=replaying,
         )
@@ -222,6 +225,7 @@ class Reconciler:
             self._report.gpus(plan.gpus, self._gpus)
         # Also if a write fails: lines that are read again add nothing.
         self._window, self._gpus, self._conditions = plan.window, plan.gpus, plan.conditions
+        self._refused_pods = plan.refused_pods or self._refused_pods
         return plan
 
     def _write(self, plan: Plan, snapshot: Snapshot, faults: Sequence[Fault], now: datetime) -> set[str]:

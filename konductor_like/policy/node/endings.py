@@ -31,6 +31,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.conditions import healthy_since_ns, stands
 from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.needs import is_met_by_boot
+from konductor_like.policy.node.refused_pods import quiet_since_ns
 from konductor_like.policy.node.release import may_return
 from konductor_like.policy.wording import name_of
 
@@ -126,7 +127,7 @@ def with_ends(
     quiet_ns = _quiet_ns(record, state, snapshot, policy, now_ns)
     ends: dict[int, MetBy] = {}
     for each in record.incidents:
-        if _ends_by_quiet(each) and _quiet_since_ns(each, state, policy, now_ns) <= quiet_ns:
+        if _ends_by_quiet(each) and _quiet_since_ns(each, state, snapshot, policy, now_ns) <= quiet_ns:
             ends[id(each)] = MetBy.QUIET
         elif each.severity is Severity.TEST and each.state in OPEN:
             limit_ns = span_ns(seconds_of_test(each.evidence, policy))
@@ -136,11 +137,17 @@ def with_ends(
     return _with_met(record, ends, now_ns)
 
 
-def _quiet_since_ns(incident: Incident, state: NodeState, policy: PolicyConfig, now_ns: int) -> int:
+def _quiet_since_ns(
+    incident: Incident, state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now_ns: int
+) -> int:
     """Return the Loki timestamp since when nothing reports the incident.
 
-    A condition is quiet only while its writer says that it is healthy: a lost GPU takes the writer along.
+    A condition is quiet only while its writer says that it is healthy: a lost GPU takes the writer along. And
+    refused pods are quiet only since another pod was admitted.
     """
+    if incident.refuses_pods:
+        seen = snapshot.refused_pods.seen if snapshot.refused_pods else {}
+        return quiet_since_ns(incident, seen.get(state.name), now_ns)
     if incident.kind is not FaultKind.CONDITION:
         return incident.last_ns
     healthy_ns = healthy_since_ns(incident, state, policy, now_ns)
@@ -186,12 +193,13 @@ def newly_ended(before: NodeRecord, record: NodeRecord) -> list[Incident]:
 
 def end_words(incident: Incident, policy: PolicyConfig) -> str:
     """Return ``xid 63 on GPU 0000:4e:00 ended: the machine has rebooted.``."""
+    admitted = ", and GPU pods were admitted" if incident.refuses_pods else ""
     why = {
         MetBy.REBOOT: "the machine has rebooted",
         MetBy.HEALTHY_LINE: "a later line of the kernel log reported it"
         if incident.has_line
         else "the node has all its GPUs again",
-        MetBy.QUIET: f"the kernel log was heard for {policy.suspect_days:g} days without it",
+        MetBy.QUIET: f"the kernel log was heard for {policy.suspect_days:g} days without it{admitted}",
         MetBy.TIME: "a test ends by itself",
     }
     return f"{name_of(incident)} ended: {why[incident.met_by or MetBy.TIME]}."
