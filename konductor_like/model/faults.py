@@ -63,6 +63,8 @@ class FaultKind(StrEnum):
     """What the Node itself or its pods show, such as missing GPUs; no line of a log reports it."""
     CONDITION = "condition"
     """A Node condition that another program wrote; no line of a log reports it."""
+    ALERT = "alert"
+    """An alert of Prometheus; no line of a log reports it."""
     CUSTOM = "custom"
     """A user's own rule."""
 
@@ -74,7 +76,7 @@ class FaultKind(StrEnum):
     @property
     def has_line(self) -> bool:
         """Whether a line of a log reports faults of this kind."""
-        return self not in (FaultKind.NODE, FaultKind.CONDITION)
+        return self not in (FaultKind.NODE, FaultKind.CONDITION, FaultKind.ALERT)
 
 
 APPLICATION_XIDS = frozenset({"xid.13", "xid.31", "xid.43", "xid.45"})

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from konductor_like.model.alerts import AlertsAnswer, AlertsSeen
 from konductor_like.model.brake import BrakeState, SkipReason
 from konductor_like.model.conditions import ConditionsSeen
 from konductor_like.model.controls import Controls
@@ -201,6 +202,10 @@ class Snapshot:
     """The GPUs as the last decision counted them; None if GPUs are not to be counted."""
     conditions: ConditionsSeen | None = None
     """What the last decision saw of other programs' conditions; None if they are not to be read."""
+    alerts: AlertsSeen | None = None
+    """What the last decision saw of alerts; None if Prometheus is not asked."""
+    alerts_answer: AlertsAnswer | None = None
+    """The latest answer of Prometheus; None before the first one."""
     refused_pods: RefusedPods | None = None
     """The pods that kubelets refused, and what the last decision remembered; None if nobody looks at pods."""
     labels_needs: bool = True
@@ -236,6 +241,8 @@ class Plan:
     """The GPUs as this decision counted them, to be carried to the next one."""
     conditions: ConditionsSeen | None = None
     """What this decision saw of other programs' conditions, to be carried to the next one."""
+    alerts: AlertsSeen | None = None
+    """What this decision saw of alerts, to be carried to the next one."""
     refused_pods: RefusedPods | None = None
     """What this decision saw of refused pods, to be carried to the next one."""
     shadowed: tuple[Fault, ...] = ()

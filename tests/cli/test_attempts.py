@@ -130,6 +130,12 @@ def test_events_that_cannot_be_watched_are_told() -> None:
     )
 
 
+def test_a_question_about_alerts_that_fails_is_told() -> None:
+    failing = Attempts(HOLDER, {Doing.ALERTS: Attempt(ago(90), ago(60), "Prometheus answered 401")})
+
+    assert "Alerts:      not read for 60s: Prometheus answered 401" in status_lines(status(failing))
+
+
 def test_the_exit_status_and_the_document_show_it(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     cluster("healthy")
     note_on_the_lease(tmp_path, ATTEMPTS_ANNOTATION, encode_attempts(TWO))

@@ -30,6 +30,7 @@ from konductor_like.model import (
     Release,
     ReleaseHow,
     ReportedCondition,
+    Severity,
     Snapshot,
     Source,
 )
@@ -417,10 +418,11 @@ def test_with_a_condition_that_counts_gpus_within_an_hour_the_node_is_tainted(ki
     assert kind in incident.escalated_because
 
 
-def test_missing_gpus_confirm_refused_pods() -> None:
+@pytest.mark.parametrize("rule", ["node.gpus_missing", "alert.KonductorGPUsMissing"])
+def test_missing_gpus_confirm_refused_pods(rule: str) -> None:
     pods = refusing()
     snapshot = Snapshot(pods.nodes, refused_pods=pods.memory, window=pods.window)
-    missing = fault("gpu-1", seconds=HOUR + 700, rule="node.gpus_missing")
+    missing = fault("gpu-1", seconds=HOUR + 700, rule=rule, severity=Severity.SUSPECT, gpu=None, stamp=None)
     plan = decide(snapshot, (missing,), pods.policy, at(HOUR + 710))
 
     assert [(change.node, change.verb) for change in plan.changes] == [("gpu-1", "taint")]

@@ -25,7 +25,7 @@ from konductor_like.cli.doctor.link import (
     warn,
 )
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.attempts import failing_reads, unwritten_words
+from konductor_like.cli.status.attempts import failing_alerts, failing_reads, unwritten_words
 from konductor_like.cluster.preflight import account_of
 from konductor_like.cluster.published import LOKI_NAMES
 from konductor_like.model import CoverageState, Source
@@ -139,10 +139,10 @@ def account(facts: Facts) -> Link:
     if missing:
         who = "the controller" if is_outside(facts) else account_of(lease.namespace)
         tests = f" in namespace {lease.settings.validation_namespace}" if lease.settings else "?"
-        rights = missing.split(", ")
-        if all(each in ("list events", "watch events") for each in rights):
+        lacking = missing.split(", ")
+        if all(each in ("list events", "watch events") for each in lacking):
             may = APPLY_REFUSED_PODS
-        elif all(each.endswith(tests) for each in rights):
+        elif all(each.endswith(tests) for each in lacking):
             may = APPLY_VALIDATION
         return broken(f"{who} may not: {missing}", may)
     events = tried.of(Doing.REFUSED_PODS)
@@ -174,8 +174,12 @@ def reading(facts: Facts) -> Link:
         raise not_yet(f"Loki last answered the controller {age_of(answered, now)} ago", _log(lease))
     if since := lease.unread_since(now, Source.POD):
         return warn(f"pod logs were read up to {stamp(since)} only", _log(lease))
+    if words := failing_alerts(lease.attempts, now):
+        return warn(f"alerts are {words}", _settings(lease), "page: docs/use/other-tools-alerts.md")
     reached = age_of(moment_of(lease.reached_ns[Source.KERNEL]), now)
-    return ok(f"kernel logs are read up to {reached} ago; Loki answered {age_of(answered, now)} ago")
+    told = f"kernel logs are read up to {reached} ago; Loki answered {age_of(answered, now)} ago"
+    alerts = lease.attempts.of(Doing.ALERTS).ok
+    return ok(f"{told}; Prometheus answered {age_of(alerts, now)} ago" if alerts else told)
 
 
 def is_reading(facts: Facts) -> bool:

@@ -15,6 +15,7 @@ from konductor_like.controller.reporting.report import Report
 from konductor_like.controller.side.pod_jobs import PodJobs
 from konductor_like.jobs import by_name
 from konductor_like.model import (
+    AlertsAnswer,
     Change,
     Controls,
     Fault,
@@ -46,6 +47,7 @@ class Observer:
         jobs: PodJobs | None = None,
         fleet: FleetMonitor | None = None,
         validations: Callable[[], ValidationJobs | None] = lambda: None,
+        alerts: Callable[[], AlertsAnswer | None] = lambda: None,
         refused_pods: Callable[[], RefusedPods | None] = lambda: None,
     ) -> None:
         """A backtest has no ``controls``, ``jobs`` and ``fleet``."""
@@ -59,6 +61,7 @@ class Observer:
         self._jobs = jobs
         self._fleet = fleet
         self._validations = validations
+        self._alerts = alerts
         self._refused_pods = refused_pods
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
         """By node, the full record, and the text of the annotation that could not contain all of it.
@@ -102,6 +105,7 @@ class Observer:
             jobs={name: found.jobs for name, found in jobs.items()},
             pods={name: found.pods for name, found in jobs.items()},
             validations=self._validations(),
+            alerts_answer=self._alerts(),
             refused_pods=self._refused_pods(),
         )
         if self._fleet is None:

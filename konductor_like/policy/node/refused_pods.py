@@ -110,13 +110,13 @@ def refusals_of(state: NodeState) -> list[Incident]:
     return [each for each in is_open if each.last.boot_id == state.machine.boot_id]
 
 
-def quiet_since_ns(incident: Incident, seen: PodsSeen | None, now_ns: int) -> int:
-    """Return since when the node refuses no pod any more; now if nothing shows that.
+def quiet_since_ns(incident: Incident, seen: PodsSeen | None) -> int | None:
+    """Return since when the node refuses no pod any more; None if nothing shows that.
 
     Only a GPU pod that was admitted later shows it: a node that gets no pods refuses none.
     """
     admitted_ns = seen.admitted_ns if seen is not None else None
-    return now_ns if admitted_ns is None or admitted_ns <= incident.last_ns else incident.last_ns
+    return None if admitted_ns is None or admitted_ns <= incident.last_ns else incident.last_ns
 
 
 def _steady(
