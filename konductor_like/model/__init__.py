@@ -36,6 +36,7 @@ from konductor_like.model.faults import (
     Severity,
     Source,
 )
+from konductor_like.model.gpus import Gpu, GpuSource, SeenGpu
 from konductor_like.model.life import (
     UNLABELLED,
     Covers,
@@ -112,7 +113,6 @@ from konductor_like.model.refused_pods import (
     SteadyNode,
 )
 from konductor_like.model.validation import (
-    Gpu,
     JobReport,
     Validation,
     ValidationJobs,

@@ -215,6 +215,9 @@ class Finding(NamedTuple):
     """Whether a user's rule set the severity, so that even a pod's line may taint (rule 17)."""
     remote: bool = False
     """Whether the line itself blames another device: an NVLink peer, not this GPU."""
+    uuid: str = ""
+    serial: str = ""
+    """UUID and serial number of the GPU, if the driver named them in the same boot; else empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from konductor_like.model.brake import BrakeState, SkipReason
 from konductor_like.model.conditions import ConditionsSeen
 from konductor_like.model.controls import Controls
 from konductor_like.model.faults import Fault, IncidentKey, Source
+from konductor_like.model.gpus import SeenGpu
 from konductor_like.model.memory import GpuCounts, Growth, RecentEvidence
 from konductor_like.model.nodes import Incident, NodeRecord, NodeState
 from konductor_like.model.refused_pods import RefusedPods
@@ -218,6 +219,8 @@ class Snapshot:
     """By node, the jobs that ran there recently, if the API server was asked."""
     pods: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By node and pod (``namespace/name``), the pod's job, if the API server was asked."""
+    seen_gpus: Mapping[str, tuple[SeenGpu, ...]] = field(default_factory=dict)
+    """By node, the GPUs that exporters name. They are recorded, and no decision depends on them (rule 43)."""
     validations: ValidationJobs | None = None
     """What is seen of the Jobs of validations; None if validations are off, or nothing was seen yet."""
 

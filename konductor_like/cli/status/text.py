@@ -69,6 +69,8 @@ _WIDE = ("SEVERITY", "NEEDS", "STAYS-OUT", "VALIDATION", "JOB", "JOBS-NOW", "SIN
 WIDE_HEADERS = (*HEADERS, *_WIDE)
 JOBS_SHOWN = 3
 """Jobs of one node that a row names; it counts the others."""
+_UUID_CHARS = 12
+"""Characters of a UUID in a wide row: ``GPU-8a4e12f0``. CUDA takes them for the whole UUID, too."""
 _NOTHING = "-"
 
 
@@ -366,9 +368,10 @@ def node_row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[st
     }
     if (fault := node.fault) is not None:
         further = f" (+{node.further})" if node.further else ""
+        uuid = f" ({fault.uuid[:_UUID_CHARS]})" if fault.uuid else ""
         cells |= {
             "FAULT": fault_name(fault.key.rule) + further,
-            "GPU": fault.key.gpu or "",
+            "GPU": (fault.key.gpu or "") + (uuid if len(headers) > len(HEADERS) else ""),
             "COUNT": str(fault.count),
             "SEVERITY": fault.severity.value,
             "LAST-SEEN": stamp_of_ns(fault.last_ns) or "",
