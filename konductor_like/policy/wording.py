@@ -73,7 +73,8 @@ _QUOTED = {FaultKind.CONDITION: "Condition", FaultKind.ALERT: "Alert"}
 def quoted(incident: Incident) -> str:
     """Return the evidence as the end of a text: `` Line: "NVRM: Xid …"``; empty without any."""
     if incident.is_fact:
-        return f" {counted_evidence(incident)}."
+        said = counted_evidence(incident)
+        return f" {said[:1].upper()}{said[1:]}."
     what = _QUOTED.get(incident.kind, "Line")
     return f' {what}: "{incident.evidence}"' if incident.evidence else ""
 

@@ -155,7 +155,7 @@ def test_refused_pods_make_a_suspect_that_is_told_once_and_not_tainted() -> None
     [(event, words)] = pods.events
     assert event is EventReason.RECORDED
     assert words.startswith("node refuses pods: The kubelet refuses GPU pods because NVML fails. Cordon the ")
-    assert words.endswith(f" {TOLD}. Needs: reboot.")
+    assert words.endswith(f" R{TOLD[1:]}. Needs: reboot.")
 
 
 def test_further_pods_are_counted_each_once_and_announced_no_more() -> None:
