@@ -111,6 +111,10 @@ def test_a_node_is_looked_at_soon_after_the_first_of_its_events_and_once_for_man
     assert here.looks.seen().seen == {"gpu-3": SEEN}
     assert here.woken == 1
 
+    here.looks.want("gpu-3")
+    assert here.after(AGAIN_SECONDS) == ["gpu-3"]
+    assert here.woken == 1  # nothing new was seen
+
 
 def test_a_node_whose_pods_are_refused_all_the_time_is_looked_at_once_a_minute() -> None:
     here = Looking()
@@ -227,11 +231,13 @@ def watched(server: KubernetesServer, there: Watching, act: Callable[[], object]
     """Follow the Events while a watch is open; ``act`` then happens, and the watch is cut."""
 
     def meanwhile() -> None:
-        wait_until(lambda: server.watches.open == 1)
-        before = len(there.found)
-        if act() is not None:
-            wait_until(lambda: len(there.found) > before)
-        server.watches.cut()
+        try:
+            wait_until(lambda: server.watches.open == 1)
+            before = len(there.found)
+            if act() is not None:
+                wait_until(lambda: len(there.found) > before)
+        finally:
+            server.watches.cut()
 
     other = threading.Thread(target=meanwhile)
     other.start()
