@@ -1,4 +1,4 @@
-"""Pods that a kubelet refused: the Events that tell of them, and a look at the pods of one node (rule 43).
+"""Pods that a kubelet refused: the Events that tell of them, and a look at the pods of one node (rule 45).
 
 The API server has no cache of Events: a list of them, also a selected one, reads all of them from etcd. So
 Events are only watched, and one Event is listed, to know where the watch begins. Anybody who may create

@@ -5,7 +5,7 @@ Unix epoch and end in ``_ns``; kernel stamps are integer microseconds since boot
 are aware and UTC.
 """
 
-from konductor_like.model.alerts import AlertKey, AlertRule, AlertsAnswer, AlertsSeen, Firing
+from konductor_like.model.alerts import AlertKey, AlertRule, AlertsAnswer, AlertsSeen, Firing, ToldAlert
 from konductor_like.model.brake import BrakeState, Held, Pace, PoolBrake, SkipReason
 from konductor_like.model.conditions import (
     ConditionRule,

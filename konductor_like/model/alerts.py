@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from konductor_like.model.faults import Finding
+from konductor_like.model.gpus import Gpu
 
 
 class AlertKey(NamedTuple):
@@ -28,14 +29,23 @@ class AlertRule:
     """The fault, without its text; None if the rule is off."""
 
 
+class ToldAlert(NamedTuple):
+    """One alert that fires, by its labels."""
+
+    text: str
+    """The alert in words, for people."""
+    gpu: Gpu | None = None
+    """The GPU, if its labels name bus id and UUID; no decision depends on it (rule 43)."""
+
+
 @dataclass(frozen=True, slots=True)
 class AlertsAnswer:
     """One answer of Prometheus."""
 
     at_ns: int
     """When Prometheus was asked, in nanoseconds since the Unix epoch by our clock."""
-    firing: Mapping[AlertKey, str]
-    """Each alert that fires, with a text for people."""
+    firing: Mapping[AlertKey, ToldAlert]
+    """The alerts that fire."""
     up: frozenset[tuple[str, str]] = frozenset()
     """Exporter and node, if the exporter's metrics of the node are read; only of nodes asked for."""
     complete: bool = True
@@ -48,7 +58,7 @@ class Firing:
 
     since_ns: int
     """When it was first seen, by our clock. This time identifies the firing."""
-    text: str = ""
+    told: ToldAlert
     is_firing: bool = True
     absent_ns: int | None = None
     """Since when it does not fire while its exporter is up; None if it fires, or if nobody knows."""

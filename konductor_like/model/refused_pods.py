@@ -1,4 +1,4 @@
-"""Pods that a kubelet refused because NVML failed there, and what decisions remember of them (rule 43)."""
+"""Pods that a kubelet refused because NVML failed there, and what decisions remember of them (rule 45)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import admit
 from konductor_like.policy.fleet.escalation import Assessment, assess_fleet
 from konductor_like.policy.fleet.recent_evidence import renewed_window
-from konductor_like.policy.node.alerts import alert_faults
+from konductor_like.policy.node.alerts import alert_faults, told_gpus
 from konductor_like.policy.node.conditions import reported_faults
 from konductor_like.policy.node.endings import returns_by_time, with_ends
 from konductor_like.policy.node.gpu_counts import counted, faults_of
@@ -94,7 +94,7 @@ def decide(
     if snapshot.alerts is not None:
         alerting, alerts = alert_faults(snapshot, snapshot.alerts, policy)
         faults = [*faults, *alerting]
-        snapshot = replace(snapshot, alerts=alerts)
+        snapshot = replace(snapshot, alerts=alerts, seen_gpus=told_gpus(alerts))
     if snapshot.refused_pods is not None:
         refusing, refused = refusing_faults(snapshot, snapshot.refused_pods, policy, now)
         faults = [*faults, *refusing]

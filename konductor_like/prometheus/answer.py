@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from konductor_like.detection.gpu_identity import gpu_of_labels
 from konductor_like.detection.kernel_record import normal_pci
-from konductor_like.model import EVIDENCE_CHARS, AlertKey, AlertsAnswer
+from konductor_like.model import EVIDENCE_CHARS, AlertKey, AlertsAnswer, Gpu, ToldAlert
 from konductor_like.model.text import clipped, printable
 from konductor_like.selectors import Matcher
 
@@ -82,12 +83,12 @@ def parse(body: bytes | bytearray, at_ns: int) -> Parsed:
     warnings = content.get("warnings") or []
     if not isinstance(warnings, list):
         raise NotPrometheusAnswerError("warnings that are no list")
-    firing, up, watched, skipped = dict[AlertKey, str](), set[tuple[str, str]](), Counter[str](), 0
+    firing, up, watched, skipped = dict[AlertKey, ToldAlert](), set[tuple[str, str]](), Counter[str](), 0
     for labels, value in _series(result):
         name, node, exporter = (_text(labels, each) for each in ("alertname", "node", "exporter"))
         if name and node:
             key = AlertKey(name, node, _gpu(labels))
-            firing.setdefault(key, _words(name, labels))
+            firing.setdefault(key, ToldAlert(_words(name, labels), _identity(labels)))
         elif name:
             skipped += 1
         elif node and exporter:
@@ -116,6 +117,11 @@ def _text(labels: Mapping[str, Any], name: str) -> str:
 def _gpu(labels: Mapping[str, Any]) -> str | None:
     address = _text(labels, "pci_bus_id")
     return normal_pci(address.partition(".")[0]) if _PCI.fullmatch(address) else None
+
+
+def _identity(labels: Mapping[str, Any]) -> Gpu | None:
+    seen = gpu_of_labels({name: each for name, each in labels.items() if isinstance(each, str)}, 0)
+    return seen.gpu if seen else None
 
 
 def _words(name: str, labels: Mapping[str, Any]) -> str:

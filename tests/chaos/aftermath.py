@@ -49,8 +49,12 @@ class Aftermath:
             self._ledger.break_(sentence)
         for name, state in self._states.items():
             self._check_signs(state)
+            for sentence in self._ledger.suspicions.unseen(state):
+                self._ledger.break_(sentence)
             if self._ledger.writes[name] - self._ledger.timed[name] != writes_before[name]:
                 self._ledger.break_(f"{name} is written although nothing happens any more")
+        for sentence in self._ledger.suspicions.unshown(self._states.values()):
+            self._ledger.break_(sentence)
 
     def _check_fault(self, o: Occurrence) -> None:
         state = self._states.get(o.node)

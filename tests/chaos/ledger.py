@@ -44,6 +44,7 @@ from tests.chaos.evidence import (
 from tests.chaos.machines import DEFERRING_RULES, Machine, Occurrence, seconds
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
 from tests.chaos.returns import BY_REBOOT, BY_VALIDATION, Returns, how_of, is_timed
+from tests.chaos.suspicions import TAINT, Suspicions
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -126,6 +127,7 @@ class Ledger:
         self.brake = Brake(world)
         self.attempts = Attempts(world)
         self.returns = Returns(world)
+        self.suspicions = Suspicions(world)
         self._tainted_by_person: dict[str, Machine] = {}
         """Machines that a person tainted and nobody has released, by node."""
         self._deleted_tainted: dict[str, Machine] = {}
@@ -213,6 +215,7 @@ class Ledger:
             self._cover_part(name, old, new)
         elif purged or marks[:1] != old.record.releases[:1]:
             self._cover(name, new.machine.node_uid, old.record)
+            self.suspicions.released(new)
         if any(i.by_person and i.state is IncidentState.ACTIVE for i in new.record.incidents):
             self._tainted_by_person[name] = self._world.machines[name]
             self.brake.person_taints(name)
@@ -295,6 +298,7 @@ class Ledger:
             self._cover(name, old.machine.node_uid, old.record)
         if is_timed(old.record, new.record):
             self.timed[name] += 1
+        self.suspicions.written(process, old, new)
         if lost := lost_ack(old.record, new.record):
             self.break_(f"{process.name} forgets that {lost.key.rule} on {name} was acknowledged")
         for i in new.record.incidents:  # rule 17
@@ -333,6 +337,9 @@ class Ledger:
         ]
         escalated = [i for i in held if i.escalated_because]
         if fresh or escalated or may_justify_taint(list(self.uncovered(new))):
+            return
+        if self.suspicions.may_taint(process, new):
+            self.happened[TAINT] += 1
             return
         if not (machine.plain and self._has_earlier_lines(name, machine)):
             why = f"none of {listed(possible)} may taint it now" if possible else "nothing happened there"

@@ -236,6 +236,7 @@ class Nodes:
                 },
             }
         )
+        self._world.words.registered(name)
 
     def edit(self, name: str, change: Callable[[dict[str, Any]], None]) -> None:
         """Change a Node as another writer."""
@@ -256,6 +257,7 @@ class Nodes:
         if self.stored(name) is not None:
             gpus = _gpus(self._world.machines[name].gpus)
             self._world.kube.edit_node(name, lambda node: node["status"].update(gpus))
+            self._world.ledger.suspicions.counts_gpus(name)
 
     def _kubelet_runs(self, name: str) -> bool:
         """Whether the Node exists and has the machine's present boot."""
@@ -266,9 +268,11 @@ class Nodes:
     def _report(self, name: str) -> None:
         def change(node: dict[str, Any]) -> None:
             node["status"]["nodeInfo"] = self._info(name)
-            node["status"]["conditions"] = [self._condition(name)]
+            others = (each for each in node["status"]["conditions"] if each["type"] != "Ready")
+            node["status"]["conditions"] = [self._condition(name), *others]
 
         self._world.kube.edit_node(name, change)
+        self._world.words.note(name)
 
     def _condition(self, name: str) -> dict[str, str]:
         """Return the Ready condition, with the time of the machine's clock."""
@@ -284,6 +288,8 @@ class Nodes:
             return
         self._heartbeat_ns = self._world.clock.true_ns
         self._heartbeats += 1
+        if self._heartbeats % HEARTBEATS_PER_REPORT == 0:
+            self._world.words.beat()
         for name, machine in self._world.machines.items():
             if self._heartbeats % HEARTBEATS_PER_REPORT == 0 and self._kubelet_runs(name):
                 self._report(name)

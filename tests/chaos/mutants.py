@@ -21,7 +21,9 @@ from konductor_like.policy.recovery.guards import Guard
 from tests.chaos.examples import EXAMPLES
 from tests.chaos.examples_of_guards import BESIDE, GUARD_EXAMPLES, GUARDED, KEPT_BY, OF_THE_COMMAND_LINE
 from tests.chaos.examples_of_harm import HARM_EXAMPLES
+from tests.chaos.examples_of_others import OTHERS_EXAMPLES
 from tests.chaos.mutant import Mutant
+from tests.chaos.mutants_of_others import MUTANTS_OF_OTHERS
 from tests.chaos.schedule import play, schedule_of
 
 
@@ -177,7 +179,7 @@ def _never(*guards: Guard) -> Callable[[Any], Any]:
     return lambda real: lambda *args: (each for each in real(*args) if each.guard not in guards)
 
 
-ALL_EXAMPLES = EXAMPLES | HARM_EXAMPLES | GUARD_EXAMPLES
+ALL_EXAMPLES = EXAMPLES | HARM_EXAMPLES | GUARD_EXAMPLES | OTHERS_EXAMPLES
 
 MUTANTS: dict[str, Mutant] = {
     # The cursor
@@ -401,7 +403,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
 }
 
-MUTANTS |= {
+MUTANTS |= MUTANTS_OF_OTHERS | {
     f"the guard {guard} never holds": Mutant(
         "policy.recovery.guards.blockers",
         _never(guard, *BESIDE.get(guard, ())),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from konductor_like.model import AlertKey, AlertsAnswer
+from konductor_like.model import AlertKey, AlertsAnswer, ToldAlert
 from konductor_like.prometheus.answer import Parsed
 from konductor_like.prometheus.client import AlertsError
 from tests.chaos.clock import Clock
@@ -34,7 +34,7 @@ class MemoryPrometheus:
         firing = (
             {}
             if self.partial
-            else {key: f"{key.name} fires (gpu 3)" for key in self.firing if key.name in names}
+            else {key: ToldAlert(f"{key.name} fires (gpu 3)") for key in self.firing if key.name in names}
         )
         up = {(exporter, node) for exporter in ("dcgm", "node") for node in self.nodes} - self.down
         watched = Counter(exporter for exporter, _ in up)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from konductor_like.model import ValidationVerdict
 from konductor_like.policy.recovery.guards import Guard
+from tests.chaos import suspicions, words
 from tests.chaos.examples_of_guards import OF_THE_COMMAND_LINE
 from tests.chaos.schedule import Schedule, play, schedule_of, shrunk
 
@@ -111,7 +112,10 @@ def main(arguments: list[str]) -> int:
     )
     guards = {f"guard {guard}": 0 for guard in Guard if guard not in OF_THE_COMMAND_LINE}
     verdicts = {f"validation: {verdict}": 0 for verdict in ValidationVerdict}
-    for event, times in sorted((guards | verdicts | total.happened).items()):
+    deeds = (f"condition {deed}" for deed in words.DEEDS)
+    suspected = (f"suspicion by a condition {deed}" for deed in suspicions.DEEDS)
+    others = dict.fromkeys((*deeds, *suspected, suspicions.TAINT), 0)
+    for event, times in sorted((guards | verdicts | others | total.happened).items()):
         sys.stdout.write(f"{times:7,} x {event}\n")
     if total.broken:
         sys.stdout.write("python -m tests.chaos --seed N shortens and prints one\n")

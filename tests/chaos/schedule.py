@@ -16,6 +16,7 @@ from tests.chaos.steps import Round, Step
 from tests.chaos.stories import LARGE_STORIES, STORIES, draw, woven
 from tests.chaos.stories_of_guards import GUARD_STORIES
 from tests.chaos.stories_of_harm import FORGED_STORIES, HARM_STORIES
+from tests.chaos.stories_of_others import OTHERS_STORIES
 from tests.chaos.stories_of_returns import RETURN_STORIES
 from tests.chaos.stories_of_validations import VALIDATION_STORIES
 from tests.chaos.world import World
@@ -107,6 +108,9 @@ def schedule_of(seed: int) -> Schedule:
     guards = random.Random(f"guards {seed}")
     if guards.random() < 0.3:
         steps = woven(guards, steps, draw(guards, nodes, GUARD_STORIES, guards.choice((8, 16, 30))))
+    others = random.Random(f"others {seed}")
+    if others.random() < 0.4:
+        steps = woven(others, steps, draw(others, nodes, OTHERS_STORIES, others.choice((8, 16, 30))))
     tested = random.Random(f"validated {seed}")
     if tested.random() < 0.2:
         return _with_validations(tested, seed, setup, steps)

@@ -310,6 +310,7 @@ class Reboot:
             world.machines[name].system_id = f"system-{name}-{world.uuid()}"
         world.machines[name].reboot(world.uuid(), world.clock.true_ns)
         world.later(self.posted_after, lambda: world.nodes.post_boot(name))
+        world.later(self.posted_after, lambda: world.words.booted(name))
         world.advance(0.001)
 
 
@@ -325,6 +326,7 @@ class DeleteNode:
         if stored is not None:
             world.ledger.deleted(name, stored)
             world.kube.delete_node(name)
+            world.words.note(name)
 
 
 @dataclass(frozen=True, slots=True)

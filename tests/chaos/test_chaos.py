@@ -13,10 +13,11 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos import harm, people, steps, validations
+from tests.chaos import harm, others, people, steps, suspicions, validations, words
 from tests.chaos.examples import EXAMPLES
 from tests.chaos.examples_of_guards import GUARD_EXAMPLES
 from tests.chaos.examples_of_harm import HARM_EXAMPLES
+from tests.chaos.examples_of_others import OTHERS_EXAMPLES
 from tests.chaos.found import FOUND
 from tests.chaos.harm import LEASE_PARTS, RECORD_PARTS
 from tests.chaos.mutant import Mutant, NoSuchNameError
@@ -80,6 +81,17 @@ def test_refused_returns_overwritten_logs_and_times_of_the_future_happen_and_bre
     }
 
 
+def test_other_programs_words_do_everything_that_is_counted_and_break_nothing() -> None:
+    outcomes = {name: play(schedule) for name, schedule in OTHERS_EXAMPLES.items()}
+
+    assert {name: outcome.broken for name, outcome in outcomes.items() if outcome.broken} == {}
+    assert sum((outcome.happened for outcome in outcomes.values()), Counter()).keys() >= {
+        *(f"condition {deed}" for deed in words.DEEDS),
+        *(f"suspicion by a condition {deed}" for deed in suspicions.DEEDS),
+        suspicions.TAINT,
+    }
+
+
 def test_a_seed_gives_the_same_schedule_in_every_process() -> None:
     code = (
         "from tests.chaos.schedule import play, schedule_of\n"
@@ -135,7 +147,7 @@ def test_schedules_differ_and_use_every_kind_of_step() -> None:
     used = {type(step) for seed in range(400) for step in schedule_of(seed).steps}
     kinds = {
         kind
-        for module in (steps, people, harm, validations)
+        for module in (steps, people, harm, validations, others)
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__ and kind is not Step
     }

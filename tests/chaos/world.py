@@ -27,6 +27,7 @@ from tests.chaos.people import Resume
 from tests.chaos.process import LEASE, NAMESPACE, RENEW_SECONDS, Process
 from tests.chaos.setup import SPACE, Setup, settings_of
 from tests.chaos.traffic import Traffic
+from tests.chaos.words import Words
 
 if TYPE_CHECKING:
     from tests.chaos.steps import Step
@@ -81,6 +82,7 @@ class World:
         self._count = 0
         self.traffic = Traffic(self)
         self.nodes = Nodes(self)
+        self.words = Words(self)
         self.lines: Lines = Lines(self)
         for name, plain in zip(self.names, setup.plain, strict=True):
             self.machines[name] = Machine(

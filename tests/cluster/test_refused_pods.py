@@ -1,4 +1,4 @@
-"""A look at the pods that a kubelet refused, and the Events that lead to it (rule 43)."""
+"""A look at the pods that a kubelet refused, and the Events that lead to it (rule 45)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.reporting.attempts import AttemptLog
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.side.alerts import STRANGER_SECONDS, Alerts
-from konductor_like.model import AlertKey, AlertsAnswer, NodeState
+from konductor_like.model import AlertKey, AlertsAnswer, NodeState, ToldAlert
 from konductor_like.model.attempts import Doing
 from konductor_like.prometheus.answer import Parsed
 from konductor_like.prometheus.client import AlertsError
@@ -49,7 +49,8 @@ class World:
     @staticmethod
     def parsed(*keys: AlertKey, **more: Any) -> Parsed:
         return Parsed(
-            AlertsAnswer(7_000_000_000, dict.fromkeys(keys, "fires")), **{"watched": {"dcgm": 2}, **more}
+            AlertsAnswer(7_000_000_000, dict.fromkeys(keys, ToldAlert("fires"))),
+            **{"watched": {"dcgm": 2}, **more},
         )
 
     def snapshot(self) -> Mapping[str, NodeState]:

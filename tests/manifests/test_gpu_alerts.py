@@ -46,7 +46,7 @@ NODE_OF = {
     "dcgm": '"node", ";", "node", "Hostname", "hostname"), "node", "$1", "node", ";*([^;]*).*")',
     "node": '"node", ";", "node", "nodename"), "node", "$1", "node", ";*([^;]*).*")',
 }
-"""How a rule finds the Node: the first label that is not empty. dcgm-exporter renamed `Hostname` to `hostname`."""
+"""How a rule finds the Node: the first label that is not empty. dcgm-exporter renamed `Hostname`."""
 PARTS = {"dcgm": ["gpu", "UUID", "pci_bus_id"], "node": ["device", "port"]}
 """Labels that say which part of the node an alert is about."""
 WHOLE_NODE = {"KonductorGPUsMissing", "KonductorEFAMissing"}
@@ -75,7 +75,7 @@ def metrics_of(expression: str) -> set[str]:
 
 
 def sources(expression: str) -> set[str]:
-    """Return the metrics of the exporters that an expression reads, also through a series that a rule records."""
+    """Return the exporters' metrics that an expression reads, also through a series that a rule records."""
     names = metrics_of(expression)
     recorded = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
     recorded.pop("konductor_node_exporter_node")

@@ -17,6 +17,7 @@ from konductor_like.model import (
     AlertsSeen,
     EventReason,
     Fault,
+    Gpu,
     GpuCount,
     Growth,
     Hearing,
@@ -25,6 +26,7 @@ from konductor_like.model import (
     NodeRecord,
     Severity,
     Snapshot,
+    ToldAlert,
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
@@ -40,6 +42,7 @@ GPU = "0000:4e:00"
 KEY = AlertKey(NAME, "gpu-1", GPU)
 UP = frozenset({("dcgm", "gpu-1")})
 TEXT = f"{NAME} fires (gpu 3)"
+TOLD = ToldAlert(TEXT)
 OPEN = (RULE, GPU, 1, IncidentState.ACTIVE)
 
 
@@ -72,10 +75,10 @@ class Fleet:
     def boots(self, boot: str = "boot-b") -> None:
         self.change(machine=replace(self.state.machine, boot_id=boot))
 
-    def fires(self, seconds: float, *keys: AlertKey, text: str = TEXT, **more: Any) -> list[str]:
+    def fires(self, seconds: float, *keys: AlertKey, told: ToldAlert = TOLD, **more: Any) -> list[str]:
         """Decide on an answer in which these alerts fire. Return the texts of what was counted."""
         fields = {"up": UP, **more}
-        self.answer = AlertsAnswer(ns(seconds), dict.fromkeys(keys or (KEY,), text), **fields)
+        self.answer = AlertsAnswer(ns(seconds), dict.fromkeys(keys or (KEY,), told), **fields)
         return self.step(seconds)
 
     def is_silent(self, seconds: float, **more: Any) -> list[str]:
@@ -162,7 +165,7 @@ def test_in_shadow_mode_a_firing_is_found_once_and_nothing_is_recorded() -> None
 
 
 def test_without_prometheus_nothing_is_found() -> None:
-    answer = AlertsAnswer(ns(MINUTE), {KEY: TEXT}, UP)
+    answer = AlertsAnswer(ns(MINUTE), {KEY: TOLD}, UP)
     plan = decide(Snapshot({"gpu-1": Fleet().state}, alerts_answer=answer), (), policy(), at(MINUTE))
 
     assert (plan.counted, plan.alerts) == ((), None)
@@ -428,6 +431,23 @@ def test_a_clock_that_was_set_back_neither_ends_nor_repeats_a_firing() -> None:
     fleet.is_silent(-DAY)
 
     assert fleet.fires(4 * MINUTE) == []
+
+
+def test_the_gpu_that_the_labels_name_is_noted_with_every_fault_of_its_place_and_boot() -> None:
+    fleet, gpu = Fleet(), Gpu(GPU, "GPU-6b1f4a1e-0a7c-4d8b-8f5e-3c2d1b0a9f87", "1654")
+    fleet.is_silent(0)
+    fleet.fires(MINUTE, told=ToldAlert(TEXT, gpu))
+    fleet.step(2 * MINUTE, fault(rule="xid.63", severity=Severity.SUSPECT, seconds=90, stamp=90))
+    other = Gpu(GPU, "GPU-00000000-0a7c-4d8b-8f5e-3c2d1b0a9f87")
+    fleet.fires(3 * MINUTE, told=ToldAlert(TEXT, other))
+    fleet.boots()
+    fleet.change(booted_after_ns=ns(200))
+    fleet.step(
+        4 * MINUTE, fault(rule="xid.64", severity=Severity.SUSPECT, seconds=230, stamp=1, boot="boot-b")
+    )
+
+    noted = {each.key.rule: each.uuid for each in fleet.state.record.incidents}
+    assert noted == {RULE: gpu.uuid, "xid.63": gpu.uuid, "xid.64": ""}
 
 
 def test_the_same_answer_is_used_once() -> None:

@@ -400,6 +400,28 @@ def test_a_boot_ends_the_suspicion_only_after_the_writer_has_spoken_again() -> N
     assert fleet.events[-1][1].startswith("condition GPUProblem on GPU 0000:00:1b ended: the machine has")
 
 
+@pytest.mark.parametrize(
+    ("status", "since", "beat"),
+    [("", 0, 0), ("Unknown", 720, 780), ("False", None, 780), ("False", 100, 100), ("False", 790, 780)],
+    ids=["gone", "unknown", "without a time", "healthy before the boot, and silent", "in the future"],
+)
+def test_a_boot_ends_no_suspicion_whose_writer_says_nothing_of_the_present(
+    status: str, since: float | None, beat: float
+) -> None:
+    fleet = broken()
+    if status:
+        fleet.says(status, since, beat=beat)
+    else:
+        fleet.change(reported=())
+    fleet.boots(booted_after_ns=ns(600))
+    fleet.step(13 * MINUTE)
+    assert fleet.incidents == [OPEN]
+
+    fleet.says("False", 800)
+    fleet.step(14 * MINUTE)
+    assert fleet.incidents == [(*OPEN[:3], IncidentState.RELEASED)]
+
+
 def test_a_change_after_the_boot_is_a_new_incident() -> None:
     fleet = broken()
     fleet.boots()

@@ -134,6 +134,39 @@ def test_a_later_fault_of_the_boot_is_of_the_same_gpu_though_only_the_first_was_
     assert named(cluster) == [(OLD, SERIAL), (OLD, SERIAL)]
 
 
+def test_a_gpu_that_was_noted_stays_though_a_later_source_of_the_boot_disagrees() -> None:
+    cluster = Cluster(fleet(9))
+    with_slices(cluster, seen())
+    cluster.tick(fault())
+    with_slices(cluster, seen(NEW, 700))
+
+    cluster.tick(fault(rule="xid.48", seconds=800, stamp=900), seconds=800)
+
+    assert named(cluster) == [(OLD, ""), (NEW, "")]
+
+
+def test_a_fault_of_an_earlier_boot_does_not_tell_which_gpu_is_there_now() -> None:
+    cluster = Cluster(fleet(9))
+    with_slices(cluster, seen())
+    cluster.tick(fault())
+    state = cluster.nodes["gpu-1"]
+    rebooted = replace(state, machine=replace(state.machine, boot_id="boot-b"), seen_gpus=())
+
+    assert present_gpus(replace(state, seen_gpus=()))[GPU].gpu.uuid == OLD
+    assert present_gpus(rebooted) == {}
+
+
+def test_a_write_of_a_label_alone_leaves_the_record_as_it_is() -> None:
+    cluster = Cluster(fleet(9))
+    cluster.tick(fault())
+    state = cluster.nodes["gpu-1"]
+    cluster.nodes["gpu-1"] = replace(state, as_read=replace(state.as_read, health=None), seen_gpus=(seen(),))
+
+    [change] = cluster.tick(seconds=60).changes
+
+    assert change.record == state.record
+
+
 def test_no_gpu_is_noted_while_two_machines_have_the_nodes_name() -> None:
     cluster = Cluster(fleet(9))
     with_slices(cluster, seen())
@@ -151,10 +184,11 @@ def test_the_latest_of_sources_that_disagree_counts() -> None:
     assert present_gpus(state, [seen(OLD, 60, by=GpuSource.EXPORTER)])[GPU].gpu == Gpu(GPU, OLD)
 
 
-def test_a_serial_number_that_only_an_older_source_has_is_kept() -> None:
-    state = replace(node(), record=NodeRecord(validation=validated(OLD, 10)), seen_gpus=(seen(OLD, 30),))
-
-    assert present_gpus(state)[GPU].gpu == Gpu(GPU, OLD, SERIAL)
+def test_a_serial_number_that_only_one_source_has_is_kept() -> None:
+    for tested_at, sliced_at in ((10, 30), (30, 10)):
+        record = NodeRecord(validation=validated(OLD, tested_at))
+        state = replace(node(), record=record, seen_gpus=(seen(OLD, sliced_at),))
+        assert present_gpus(state)[GPU].gpu == Gpu(GPU, OLD, SERIAL)
 
 
 def test_nothing_is_written_for_a_name_alone_and_the_next_write_has_it() -> None:

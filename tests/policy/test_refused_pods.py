@@ -1,4 +1,4 @@
-"""GPU pods that a node's kubelet refuses: when they are a fault, and what ends it (rule 43)."""
+"""GPU pods that a node's kubelet refuses: when they are a fault, and what ends it (rule 45)."""
 
 from __future__ import annotations
 

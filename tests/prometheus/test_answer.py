@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from konductor_like.model import AlertKey
+from konductor_like.model import AlertKey, Gpu
 from konductor_like.prometheus.answer import NODES_NAMED, NotPrometheusAnswerError, parse, question
 from konductor_like.selectors import parse_matchers
 
@@ -50,9 +50,10 @@ def test_the_exporters_of_very_many_nodes_are_asked_for_without_names() -> None:
 def test_a_recorded_answer_is_understood() -> None:
     found = parse(RECORDED, 7)
 
-    [(key, text)] = found.alerts.firing.items()
+    [(key, (text, gpu))] = found.alerts.firing.items()
     assert key == AlertKey(NAME, "gpu-7.example", "0000:4e:00")
     assert text == f"{NAME} fires (gpu 3, UUID GPU-6b1f4a1e-0a7c-4d8b-8f5e-3c2d1b0a9f87)"
+    assert gpu == Gpu("0000:4e:00", "GPU-6b1f4a1e-0a7c-4d8b-8f5e-3c2d1b0a9f87")
     assert (found.alerts.at_ns, found.alerts.complete) == (7, True)
     assert found.alerts.up == {("dcgm", "gpu-7.example")}
     assert (found.watched, found.warnings, found.skipped) == ({"dcgm": 2}, (), 0)
@@ -85,8 +86,9 @@ def test_only_a_whole_pci_address_names_a_gpu(address: object, gpu: str | None) 
 
 def test_labels_cannot_control_the_terminal_or_flood_it() -> None:
     labels = {"alertname": NAME, "node": "gpu-1", "gpu": "\x1b[2J", "UUID": "u" * 4000}
-    [text] = parse(answer(labels), 0).alerts.firing.values()
+    [(text, gpu)] = parse(answer(labels), 0).alerts.firing.values()
 
+    assert gpu is None
     assert text.isprintable()
     assert len(text) < 200
 

@@ -1,4 +1,4 @@
-"""A node that refuses GPU pods, from the Events to the taint, with the real controller (rule 43)."""
+"""A node that refuses GPU pods, from the Events to the taint, with the real controller (rule 45)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds pods that kubelets refuse, in two threads beside the reconcile, so that no taint waits (rule 43).
+"""Finds pods that kubelets refuse, in two threads beside the reconcile, so that no taint waits (rule 45).
 
 One thread watches the Events of refused pods. Each of them names a node. The other thread looks at the pods
 of these nodes, at few nodes a minute, and at those whose fault is open, to see whether pods are admitted

@@ -22,11 +22,14 @@ from konductor_like.model import (
     FaultKind,
     Finding,
     Firing,
+    GpuSource,
     Incident,
     KernelPosition,
     NodeState,
+    SeenGpu,
     Snapshot,
     Source,
+    ToldAlert,
 )
 from konductor_like.model.time import span_ns
 from konductor_like.policy.config import PolicyConfig
@@ -86,6 +89,19 @@ def absent_since_ns(incident: Incident, state: NodeState, seen: AlertsSeen | Non
     return firing.absent_ns if firing else None
 
 
+def told_gpus(seen: AlertsSeen) -> Mapping[str, tuple[SeenGpu, ...]]:
+    """Return, by node, the GPUs that the labels of firing alerts name.
+
+    Each counts as seen when the firing began: an alert that fires on after a reboot proves nothing of it.
+    """
+    found: dict[str, tuple[SeenGpu, ...]] = {}
+    for key, firing in seen.firings.items():
+        if firing.is_firing and firing.told.gpu is not None:
+            each = SeenGpu(firing.told.gpu, GpuSource.EXPORTER, firing.since_ns)
+            found[key.node] = (*found.get(key.node, ()), each)
+    return found
+
+
 def _firing_of(incident: Incident, state: NodeState, seen: AlertsSeen) -> Firing | None:
     name = incident.key.rule.removeprefix(rule_of(""))
     return seen.firings.get(AlertKey(name, state.name, incident.key.gpu))
@@ -102,14 +118,14 @@ def _after_answer(seen: AlertsSeen, snapshot: Snapshot, policy: PolicyConfig) ->
         **{key: each for key, each in seen.firings.items() if _is_kept(key, each, recorded)},
     }
     firings = dict[AlertKey, Firing]()
-    for key, text in answer.firing.items():
+    for key, told in answer.firing.items():
         known = before.pop(key, None)
         if key.node not in snapshot.nodes or key.name not in policy.alerts:
             continue
         if known is None or known.is_over:
-            firings[key] = Firing(answer.at_ns, text)
+            firings[key] = Firing(answer.at_ns, told)
         else:
-            firings[key] = replace(known, text=text, is_firing=True, absent_ns=None)
+            firings[key] = replace(known, told=told, is_firing=True, absent_ns=None)
     for key, known in before.items():
         if key.node in snapshot.nodes:
             firings[key] = _absent(key, known, answer, seen.answer, policy)
@@ -123,7 +139,7 @@ def _recorded(snapshot: Snapshot) -> Iterator[tuple[AlertKey, Firing]]:
         for each in state.record.incidents:
             if each.kind is FaultKind.ALERT:
                 key = AlertKey(each.key.rule.removeprefix(rule_of("")), state.name, each.key.gpu)
-                yield key, Firing(each.last_ns, each.evidence)
+                yield key, Firing(each.last_ns, ToldAlert(each.evidence))
 
 
 def _is_kept(key: AlertKey, firing: Firing, recorded: Mapping[AlertKey, Firing]) -> bool:
@@ -145,7 +161,9 @@ def _absent(
 
 
 def _fault(finding: Finding, key: AlertKey, firing: Firing, state: NodeState, seen: AlertsSeen) -> Fault:
-    finding = finding._replace(text=firing.text, gpu=key.gpu, position=KernelPosition(state.machine.boot_id))
+    finding = finding._replace(
+        text=firing.told.text, gpu=key.gpu, position=KernelPosition(state.machine.boot_id)
+    )
     # What fires in the first answer after the first start may have fired for days.
     is_first = firing.since_ns == seen.began_ns and firing.since_ns <= seen.act_from_ns + FIRST_NS
     return Fault(finding, Source.KERNEL, firing.since_ns, state.name, before_install=is_first)

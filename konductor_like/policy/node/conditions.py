@@ -78,10 +78,17 @@ def reported_faults(
     return found, ConditionsSeen(seen.act_from_ns, frozenset(shadowed))
 
 
-def stands(incident: Incident, state: NodeState) -> bool:
-    """Whether the incident's condition has not changed since it was recorded, told now or not."""
+def stands(incident: Incident, state: NodeState, now_ns: int) -> bool:
+    """Whether the incident is of a condition whose writer does not say now that it has changed since.
+
+    A condition that is gone, out of date, ``Unknown`` or without a time does not say so.
+    """
+    if incident.kind is not FaultKind.CONDITION:
+        return False
     each = _condition_of(incident, state)
-    return each is not None and each.since_ns is not None and each.since_ns <= incident.last_ns
+    if each is None or each.status == "Unknown" or (each.since_ns or 0) <= incident.last_ns:
+        return True
+    return not _is_told_now(each, state, now_ns)
 
 
 def healthy_since_ns(incident: Incident, state: NodeState, policy: PolicyConfig, now_ns: int) -> int | None:

@@ -104,17 +104,17 @@ def _ends_by_quiet(incident: Incident) -> bool:
 def after_boot(record: NodeRecord, state: NodeState, snapshot: Snapshot, now: datetime) -> NodeRecord:
     """Return the record with the needs met that the Node's present boot meets; else the identical object.
 
-    A boot does not meet the need of a condition that stands unchanged, because its writer has not spoken
-    since; nor that of an alert whose firing is not over.
+    A boot does not meet the need of a condition that stands, because its writer has not spoken since; nor
+    that of an alert whose firing is not over.
     """
-    boot_id, alerts = state.machine.boot_id, snapshot.alerts
+    boot_id, alerts, now_ns = state.machine.boot_id, snapshot.alerts, unix_ns(now)
     found = (
         i
         for i in record.incidents
-        if is_met_by_boot(i, boot_id) and not stands(i, state) and not still_counts(i, state, alerts)
+        if is_met_by_boot(i, boot_id) and not stands(i, state, now_ns) and not still_counts(i, state, alerts)
     )
     ends = {id(each): MetBy.REBOOT for each in found}
-    return _with_met(record, ends, unix_ns(now))
+    return _with_met(record, ends, now_ns)
 
 
 def with_ends(

@@ -1,4 +1,4 @@
-"""GPU pods that a node's kubelet refuses, as a fault of the node (rule 43).
+"""GPU pods that a node's kubelet refuses, as a fault of the node (rule 45).
 
 The device plugin asks NVML about all GPUs of a node for each pod. If one GPU is lost, the kubelet refuses
 each pod, the Node looks healthy, and the scheduler sends the next pod (NVIDIA/k8s-device-plugin#2038).
