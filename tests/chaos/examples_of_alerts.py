@@ -60,7 +60,12 @@ ALERT_EXAMPLES: dict[str, Schedule] = {
     ),
     "alerts of other names, and of nodes that are not ready, begin nothing": _case(
         (2,),
-        *(Fires(0, REMAP), Renamed(0, REMAP), Ready(1, on=False), Fires(1, REMAP), *_MINUTE),
-        *(Fires(1, REMAP, on=False), *_MINUTE, Ready(1), Fires(2, REMAP), *_MINUTE),
+        Fires(0, REMAP),
+        Renamed(0, REMAP),
+        Ready(1, on=False),
+        *(Fires(1, REMAP), *_MINUTE, Fires(1, REMAP, on=False), *_MINUTE),
+        Ready(1),
+        Fires(2, REMAP),
+        *_MINUTE,
     ),
 }
