@@ -1,4 +1,4 @@
-"""Mutants of what other programs say: see :mod:`tests.chaos.mutants`."""
+"""Mutants about words of other programs: see :mod:`tests.chaos.mutants`."""
 
 from __future__ import annotations
 
