@@ -341,6 +341,21 @@ class Settings(BaseSettings):
     notify_cluster: str = Field("", max_length=63)
     """Name of the cluster in notifications. Example: `prod-eu`."""
 
+    # Alerts of Prometheus.
+    alerts_endpoint: str = ""
+    """Base URL of Prometheus, or of what speaks its API, whose [alerts](../use/other-tools-alerts.md) about
+    GPUs are read; empty for none. A base path is kept. Example: `http://prometheus.monitoring.svc:9090`.
+    Needs `manifests/gpu_alerts.yaml`."""
+    alerts_matchers: _Matchers = ""
+    """Matchers added to the query for alerts. Example, for clusters that share a Prometheus:
+    `cluster="prod"`."""
+    alerts_tenant: str = ""
+    """Tenant of the alerts, sent as `X-Scope-OrgID`."""
+    alerts_bearer_token_file: Path | None = None
+    """File with the bearer token for the alerts, read for every request."""
+    alerts_ca_file: Path | None = None
+    """PEM file with the authority that signed the certificate of the alerts' endpoint."""
+
     # The process.
     listen: _Address = ":8080"
     """Address of `/healthz`, `/readyz` and `/metrics`; `off` for none. Example for IPv6 only: `[::]:8080`."""
@@ -381,9 +396,11 @@ class Settings(BaseSettings):
         # Left out, not refused: an earlier version took this name, and an upgrade must not stop tainting.
         return tuple(name for name in value if not watching or name != NEVER_WATCHED)
 
-    @field_validator("log_endpoint")
+    @field_validator("log_endpoint", "alerts_endpoint")
     @classmethod
-    def _endpoint(cls, value: str) -> str:
+    def _endpoint(cls, value: str, info: ValidationInfo) -> str:
+        if not value and info.field_name == "alerts_endpoint":
+            return value
         if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", value):
             raise ValueError(
                 "must be an http:// or https:// URL without a query, such as http://localhost:3100"
@@ -398,6 +415,13 @@ class Settings(BaseSettings):
         if "@" in parts.path:
             raise ValueError("has an @ behind a /; in a user name or password write / as %2F and @ as %40")
         return value.rstrip("/")
+
+    @field_validator("alerts_tenant")
+    @classmethod
+    def _header(cls, value: str) -> str:
+        if value and not (value.isascii() and value.isprintable()):
+            raise ValueError("has characters that an HTTP header cannot carry")
+        return value
 
     @field_validator("node_label", "namespace_label", "pod_label", "container_label")
     @classmethod

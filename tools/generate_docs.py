@@ -198,6 +198,7 @@ def _rules() -> Mapping[str, str]:
         "cuda": _table(head, map(row, (each for each in named if each.kind is FaultKind.CUDA))),
         "facts": _table(head, map(row, (each for each in named if each.kind is FaultKind.NODE))),
         "conditions": _table(head, map(row, (each for each in named if each.kind is FaultKind.CONDITION))),
+        "alerts": _table(head, map(row, (each for each in named if each.kind is FaultKind.ALERT))),
         "when": _list(f"{', '.join(f'`{rule}`' for rule in rules)}: {when}" for when, rules in waits.items()),
     }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from konductor_like.catalog.entries import Advice, Entry, LinkRule, Mode, SxidEntry, XidEntry
 from konductor_like.catalog.patterns import PatternRule
-from konductor_like.model import ConditionRule, Escalation, FaultKind, Severity, Source
+from konductor_like.model import AlertRule, ConditionRule, Escalation, FaultKind, Severity, Source
 
 CODE = re.compile(r"[1-9][0-9]{0,4}")
 """The number of an Xid or SXid in a rule's name."""
@@ -37,6 +37,9 @@ class Catalog:
     advice: Mapping[str, Advice]
     escalations: Mapping[str, Escalation] = field(default_factory=dict)
     """By rule, the threshold, corroboration and deferral that change what one of its lines leads to."""
+    alerts: Mapping[str, AlertRule] = field(default_factory=dict)
+    """By name, the alerts of Prometheus that are faults, without their findings; their entries are in
+    ``named_entries``."""
     conditions: Mapping[str, ConditionRule] = field(default_factory=dict)
     """By type, what the conditions of other programs look like that report a fault. Their entries are in
     ``named_entries``."""

@@ -24,11 +24,13 @@ from konductor_like.catalog.rules_file import (
     quoted,
     read_rule_file,
 )
-from konductor_like.model import ConditionRule, Escalation, FaultKind, Severity, Source
+from konductor_like.model import AlertRule, ConditionRule, Escalation, FaultKind, Severity, Source
 
 _FIRST_FILES = ("kernel_rules.yaml", "pod_rules.yaml")
+_ALERT_NAME = re.compile(r"Konductor[A-Z][A-Za-z0-9]{1,60}")
+"""The names of our alerts: no rule of somebody else begins with this word by accident."""
 _TABLES = ("xid", "sxid", "cuda")
-_CONDITIONS = "conditions.toml"
+_CONDITIONS, _ALERTS = "conditions.toml", "alerts.toml"
 
 _FABRIC_MANAGER = (
     r"(?:(?:[\w.-]{1,254} )?(?:nv-fabricmanager|nvidia-fabricmanager-start\.sh)(?:\[\d{1,10}\])?: "
@@ -67,12 +69,14 @@ def read_catalog(folder: Traversable) -> Catalog:
         named_entries={
             **cuda,
             **dict(_node_facts(folder, advice)),
-            **dict(_condition_entries(folder, advice)),
+            **dict(_entries_of_others(folder, advice, _CONDITIONS, FaultKind.CONDITION)),
+            **dict(_entries_of_others(folder, advice, _ALERTS, FaultKind.ALERT)),
         },
         pattern_rules=tuple(_rules(folder, advice, cuda)),
         advice=advice,
         escalations=dict(_escalations(folder, advice)),
         conditions=dict(_condition_rules(folder)),
+        alerts=dict(_alert_rules(folder)),
     )
 
 
@@ -170,20 +174,23 @@ def _node_facts(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[t
         yield record.name, Entry(record.name, FaultKind.NODE, *_meaning(record, advice))
 
 
-def _condition_entries(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[str, Entry]]:
-    for record in _toml_tables(folder, _CONDITIONS):
+def _entries_of_others(
+    folder: Traversable, advice: Mapping[str, Advice], file: str, kind: FaultKind
+) -> Iterator[tuple[str, Entry]]:
+    for record in _toml_tables(folder, file):
+        family, _, name = record.name.partition(".")
+        if family != kind or not name:
+            raise record.error("name", f"is not like {kind}.GPUProblem")
         severity, title, how = _meaning(record, advice)
         if severity.taints:
-            raise record.error("severity", "another program's condition is never more than suspect (rule 42)")
-        yield record.name, Entry(record.name, FaultKind.CONDITION, severity, title, how)
+            raise record.error("severity", "another program's word is never more than suspect (rule 42)")
+        yield record.name, Entry(record.name, kind, severity, title, how)
 
 
 def _condition_rules(folder: Traversable) -> Iterator[tuple[str, ConditionRule]]:
     for record in _toml_tables(folder, _CONDITIONS):
         record.only(frozenset({"severity", "title", "advice", "bad", "reasons"}))
-        family, _, kind = record.name.partition(".")
-        if family != FaultKind.CONDITION or not kind:
-            raise record.error("name", "is not like condition.GPUProblem")
+        kind = record.name.partition(".")[2]
         bad, reasons = record.text("bad"), record.optional_text("reasons")
         if bad not in ("True", "False"):
             raise record.error("bad", f"{quoted(bad)} is neither 'True' nor 'False'")
@@ -191,6 +198,17 @@ def _condition_rules(folder: Traversable) -> Iterator[tuple[str, ConditionRule]]
             yield kind, ConditionRule(bad, re.compile(reasons, re.ASCII) if reasons else None)
         except re.error as error:
             raise record.error("reasons", f"{quoted(reasons)}: {error}") from error
+
+
+def _alert_rules(folder: Traversable) -> Iterator[tuple[str, AlertRule]]:
+    for record in _toml_tables(folder, _ALERTS):
+        record.only(frozenset({"severity", "title", "advice", "exporter"}))
+        name, exporter = record.name.partition(".")[2], record.text("exporter")
+        if not _ALERT_NAME.fullmatch(name):
+            raise record.error("name", f"{quoted(name)} is not like KonductorGPULost")
+        if not exporter.isalpha():
+            raise record.error("exporter", f"{quoted(exporter)} is no name of an exporter, such as dcgm")
+        yield name, AlertRule(exporter)
 
 
 def _escalations(folder: Traversable, advice: Mapping[str, Advice]) -> Iterator[tuple[str, Escalation]]:

@@ -190,7 +190,7 @@ def _check_whole_file(content: RuleFile, catalog: Catalog) -> Iterator[CatalogEr
 def _check_together(record: Record, key: str, escalation: Escalation, base: Catalog, own: list[str]) -> None:
     """Raise CatalogError where ``together_with`` names a rule that does not exist, usually a typing error."""
     families = {rule.partition(".")[0] for rule in (*own, *(rule.id for rule in base.pattern_rules))}
-    families.add(FaultKind.CONDITION)
+    families |= {FaultKind.CONDITION, FaultKind.ALERT}
     for rule in escalation.together_with.rules if escalation.together_with else ():
         whole_family = rule.endswith(".*") and rule.removesuffix(".*") in families
         if not (whole_family or rule in own or base.entry_or_unknown(rule)):
@@ -316,7 +316,7 @@ def _override_warnings(override: Override, base: Catalog, catalog: Catalog) -> I
     if override.field == "severity" and now is not None and now.severity.taints:
         if rule in APPLICATION_XIDS:
             yield "a bug in a job can cause this Xid, and then taints a healthy node."
-        elif rule.partition(".")[0] == FaultKind.CONDITION:
+        elif rule.partition(".")[0] in (FaultKind.CONDITION, FaultKind.ALERT):
             yield _CONDITION
         elif rule.partition(".")[0] not in (*_CODES, FaultKind.NODE) and not is_kernel_rule:
             yield _POD

@@ -217,6 +217,8 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
                 "KONDUCTOR_JOB_EVENTS=true: the controller may send these Events only after kubectl apply -f "
                 "manifests/job_events.yaml."
             )
+        if settings.alerts_endpoint:
+            _check_alerts(found, settings)
         found.warnings += validation_warnings(settings)
         try:
             found.switches = switches_in_effect(settings)
@@ -225,6 +227,20 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
         file = settings.rules_file
     _check_rules(found, file)
     return found
+
+
+def _check_alerts(found: Inspection, settings: Settings) -> None:
+    from konductor_like.prometheus.client import AlertsError, PrometheusClient
+
+    found.warnings.append(
+        "KONDUCTOR_ALERTS_ENDPOINT: Prometheus needs the rules of manifests/gpu_alerts.yaml. `konductor-like "
+        "doctor` says whether the running controller can read them."
+    )
+    try:
+        with closing(PrometheusClient(settings)) as client:
+            client.check()
+    except AlertsError as error:
+        found.problems.append(str(error))
 
 
 def _notify(found: Inspection) -> None:

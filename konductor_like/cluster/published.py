@@ -27,7 +27,7 @@ _VERSION = 1
 _POLICY = {
     name: get_args(hint) or (hint,)
     for name, hint in get_type_hints(PolicyConfig).items()
-    if name not in ("version", "escalations", "conditions", "node_condition")
+    if name not in ("version", "escalations", "conditions", "alerts", "node_condition")
 }
 """The numbers of the policy by name, each with its type, and NoneType if it may be None."""
 _LATER_POLICY = frozenset(

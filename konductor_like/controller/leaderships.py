@@ -28,6 +28,7 @@ from konductor_like.controller.reading.wakeups import TailWatcher
 from konductor_like.controller.reporting.attempts import AttemptLog
 from konductor_like.controller.reporting.metrics import Latency, Metrics
 from konductor_like.controller.reporting.report import Report
+from konductor_like.controller.side.alerts import Alerts, Prometheus
 from konductor_like.controller.side.node_condition import NodeConditions, WriteCondition
 from konductor_like.controller.side.pod_jobs import PodJobs
 from konductor_like.controller.side.validations import ValidationPorts, Validations
@@ -40,7 +41,7 @@ from konductor_like.loki.readers.backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.readers.heartbeat import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.readers.source import SourceReader
 from konductor_like.loki.readers.warmup import RECHECK_SECONDS, WarmupReader, WarmupScope, WarmupTotals
-from konductor_like.model import Checkpoint, Coverage, GpuCounts, Source
+from konductor_like.model import AlertsSeen, Checkpoint, Coverage, GpuCounts, Source
 from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS
 from konductor_like.policy.config import PolicyConfig
@@ -68,6 +69,7 @@ class LeadershipFactory:
     jobs: PodJobs | None = None
     write_condition: WriteCondition | None = None
     validations: ValidationPorts | None = None
+    prometheus: Prometheus | None = None
     attempts: AttemptLog = field(default_factory=AttemptLog)
     identity: str = field(default_factory=own_identity)
     """The controller's on the Lease."""
@@ -111,8 +113,18 @@ class LeadershipFactory:
         )
         ports = self.validations
         worker = Validations(ports, self.nodes, self.metrics) if ports else None
-        reconciler = self._reconciler(start, coverage, fleet, worker)
-        return self._leadership(reconciler, readers, fleet, worker, stop)
+        alerts = self._alerts()
+        reconciler = self._reconciler(start, coverage, fleet, worker, alerts)
+        return self._leadership(reconciler, readers, fleet, worker, alerts, stop)
+
+    def _alerts(self) -> Alerts | None:
+        def exporters() -> dict[str, str]:
+            rules = self.active_rules.in_force.complete(self.settings.policy()).alerts
+            return {name: rule.exporter for name, rule in rules.items() if rule.finding is not None}
+
+        if self.prometheus is None:
+            return None
+        return Alerts(self.prometheus, exporters, self.nodes, self.metrics, self.attempts)
 
     def _gave_up(self, node: str, error: LokiError) -> None:
         self.metrics.backfills_given_up.inc()
@@ -156,6 +168,7 @@ class LeadershipFactory:
         coverage: Coverage | None,
         fleet: FleetMonitor,
         worker: Validations | None,
+        alerts: Alerts | None,
     ) -> Reconciler:
         self.report.brake.begin(self.nodes.snapshot())
         if coverage is not None:
@@ -167,6 +180,7 @@ class LeadershipFactory:
             jobs=self.jobs,
             fleet=fleet,
             validations=worker.seen if worker else lambda: None,
+            alerts=alerts.seen if alerts else lambda: None,
         )
         latency = Latency(self.metrics, fleet.began_ns, self.loki.now_ns)
         writes = Writes(self.nodes, self.writer, self.events, self.report, self.metrics, latency=latency)
@@ -183,6 +197,7 @@ class LeadershipFactory:
             misnamed=coverage.misnamed if coverage else None,
             detect=MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
             gpus=GpuCounts(),
+            alerts=AlertsSeen(start.act_from_ns) if alerts else None,
             latency=latency,
         )
 
@@ -192,6 +207,7 @@ class LeadershipFactory:
         readers: Mapping[str, Reader],
         fleet: FleetMonitor,
         worker: Validations | None,
+        alerts: Alerts | None,
         stop: threading.Event,
     ) -> Leadership:
         settings, now_ns, write = self.settings, self.loki.now_ns, self.write_condition
@@ -218,6 +234,7 @@ class LeadershipFactory:
             tail=TailWatcher(settings, followed, now_ns, self.metrics) if settings.tail else None,
             conditions=write and NodeConditions(settings.node_condition, self.nodes, write, self.metrics),
             validations=worker,
+            alerts=alerts,
             attempts=self.attempts,
             identity=self.identity,
         )

@@ -56,6 +56,7 @@ from konductor_like.controller.side.work import SideThread, running
 from konductor_like.loki.query.client import LokiClient, retrying
 from konductor_like.model import EventReason, NodeState
 from konductor_like.notify.webhook import webhooks
+from konductor_like.prometheus.client import PrometheusClient
 from konductor_like.settings import Settings
 
 LOKI_ATTEMPTS = 3
@@ -102,6 +103,9 @@ def open_controller(
         loki = exits.enter_context(closing(LokiClient(settings, patience)))
         client = kind.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
         exits.enter_context(closing(client))
+        prometheus = None
+        if settings.alerts_endpoint:
+            prometheus = exits.enter_context(closing(PrometheusClient(settings)))
         slices, attempts = ResourceSlices(client), AttemptLog(silent_seconds=loki.silent_seconds)
         decode = node_decoder(settings, slices.nodes)
         namespace = settings.lease_namespace(client.namespace if client.in_cluster else None)
@@ -153,6 +157,7 @@ def open_controller(
             jobs=jobs,
             write_condition=cluster.write_condition,
             validations=cluster.validations,
+            prometheus=prometheus,
             attempts=attempts,
         )
         controller = Controller(

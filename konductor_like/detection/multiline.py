@@ -5,6 +5,7 @@
   SXid counts once. A ``Severity 1`` line counts where the first line did not say Fatal.
 - A PCIe port's error shows nothing about the node until the kernel names an NVIDIA function below the port.
 - A PCIe error that firmware reports has its severity, address and vendor in three lines.
+- The driver names UUID and serial number of a GPU once in a boot, before the GPU's first Xid.
 - A network port that lost its link is suspect when that happens three times within ten minutes.
 
 Lines belong together when their printk stamps are close; without stamps, when few lines are between them.
@@ -20,8 +21,9 @@ from dataclasses import dataclass, field, replace
 from konductor_like.catalog import Catalog, Mode
 from konductor_like.catalog.patterns import PCI
 from konductor_like.detection.detector import Detector, packaged
+from konductor_like.detection.gpu_identity import GPU_WORDS, SERIAL_WORDS, gpu_in_line, serial_in_line
 from konductor_like.detection.kernel_record import normal_pci, open_record, origin
-from konductor_like.model import Fault, FaultKind, Finding, KernelPosition, LogLine, Severity, Source
+from konductor_like.model import Fault, FaultKind, Finding, Gpu, KernelPosition, LogLine, Severity, Source
 
 LOGS_MOST = 10_000
 """Kernel logs that are followed at once; beyond it the log that has been silent longest is forgotten."""
@@ -34,6 +36,8 @@ _FLAP_US = 600_000_000
 _FLAPS = 3
 _LINES_BETWEEN = 8
 _SWITCHES_MOST = 8
+_GPUS_MOST = 32
+"""GPUs of one machine whose names are remembered; beyond it the one that was named first is forgotten."""
 _PORTS_MOST = 64
 """Ports of one machine that are followed; beyond it the port that has been silent longest is forgotten."""
 
@@ -106,6 +110,8 @@ class _Log:
     """The lines of SXids that counted, newest first."""
     pcie: _PcieError | None = None
     firmware: _FirmwareRecord | None = None
+    named: OrderedDict[str, tuple[_Place, Gpu]] = field(default_factory=OrderedDict)
+    """By PCI bus id, the GPUs whose UUID the driver has printed, the latest last."""
     downs: OrderedDict[str, tuple[_Place, ...]] = field(default_factory=OrderedDict)
     """By network port, the last times when it lost its link."""
 
@@ -134,7 +140,7 @@ class MultilineDetector:
         finding = detector.find_in_kernel_log(text)
         log = self._logs.get(name)
         if log is None:
-            if finding is None and _GPU_FIRST not in text and _FIRMWARE not in text:
+            if finding is None and not (_GPU_FIRST in text or _FIRMWARE in text or GPU_WORDS in text):
                 return None
             log = self._logs[name] = _Log()
             if len(self._logs) > LOGS_MOST:
@@ -146,8 +152,11 @@ class MultilineDetector:
                 _note_gpu(log, text)
             elif _FIRMWARE in text:
                 _note_firmware(log, text)
+            elif GPU_WORDS in text or SERIAL_WORDS in text:
+                _note_name(log, text)
             return None
-        return _together(detector.catalog, log, finding)
+        finding = _together(detector.catalog, log, finding)
+        return finding and _with_name(log, finding)
 
 
 def _together(catalog: Catalog, log: _Log, finding: Finding) -> Finding | None:
@@ -180,6 +189,32 @@ def _note_gpu(log: _Log, text: str) -> None:
     if match is not None:
         position, user_written = origin(around)
         log.gpu = _Place(position, log.lines, user_written), normal_pci(match[1])
+
+
+def _note_name(log: _Log, text: str) -> None:
+    """Note a GPU's UUID, or the serial number in the line behind it."""
+    if (found := gpu_in_line(text)) is not None:
+        gpu, position = found
+        log.named.pop(gpu.bus, None)
+        log.named[gpu.bus] = _Place(position, log.lines, user_written=False), gpu
+        if len(log.named) > _GPUS_MOST:
+            log.named.popitem(last=False)
+    elif log.named and (serial := serial_in_line(text)):
+        bus, (place, gpu) = next(reversed(log.named.items()))
+        if log.lines == place.line + 1:
+            log.named[bus] = place, replace(gpu, serial=serial)
+
+
+def _with_name(log: _Log, finding: Finding) -> Finding:
+    """Return the finding with UUID and serial number of its GPU, if the driver named them in this boot."""
+    if finding.gpu is None or finding.gpu not in log.named:
+        return finding
+    told, gpu = log.named[finding.gpu]
+    place = _place(log, finding)
+    is_same_boot = None is not told.position.boot_id == place.position.boot_id
+    if not (is_same_boot or told.soon_before(place, _RECORD_US)):
+        return finding
+    return finding._replace(uuid=gpu.uuid, serial=gpu.serial)
 
 
 def _note_firmware(log: _Log, text: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from xml.etree import ElementTree as ET  # _parsed refuses entity declarations
 
+from konductor_like.detection.gpu_identity import gpu_of
 from konductor_like.detection.kernel_record import normal_pci
 from konductor_like.detection.verdicts import PASSED, exit_words, failed, quoted, unknown
 from konductor_like.model import Gpu, ValidationResult
@@ -23,9 +24,6 @@ _EXITS = {
     14: "the infoROM of a GPU is corrupted",
 }
 """Other exit codes of its man page."""
-_UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_BUS = re.compile(r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\.[0-7]")
-_SERIAL = re.compile(r"[0-9A-Za-z]{1,32}")
 _DRIVER = re.compile(r"[0-9A-Za-z._-]{1,64}")
 _NOT_TOLD = {"", "N/A", "Not Supported", "Requested functionality has been deprecated"}
 _DOUBTS = (
@@ -81,12 +79,7 @@ def _text(element: ET.Element, path: str) -> str:
 
 
 def _gpu(element: ET.Element) -> Gpu | None:
-    bus, uuid = _BUS.fullmatch(element.get("id", "")), _text(element, "uuid")
-    if bus is None or not _UUID.fullmatch(uuid):
-        return None
-    serial = _text(element, "serial")
-    known = _SERIAL.fullmatch(serial) and serial not in _NOT_TOLD
-    return Gpu(normal_pci(bus[1]) or "", uuid, serial if known else "")
+    return gpu_of(element.get("id", ""), _text(element, "uuid"), _text(element, "serial"))
 
 
 def _counted(log: ET.Element, elements: list[ET.Element], expected: int) -> ValidationResult | None:

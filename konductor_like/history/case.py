@@ -7,12 +7,12 @@ node's kernel log alone. What persons wrote as reasons is kept.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 
-from konductor_like.detection.kernel_record import normal_pci, open_record, origin
+from konductor_like.detection.gpu_identity import gpu_in_line, serial_in_line
 from konductor_like.history.kernel import AROUND, KernelReading
 from konductor_like.history.outages import End, Kind, Outage, how_words
 from konductor_like.history.read import TrailReading
@@ -22,6 +22,7 @@ from konductor_like.model import (
     PERSONS_TAINT,
     EventReason,
     FaultKind,
+    Gpu,
     Incident,
     IncidentKey,
     MetBy,
@@ -41,11 +42,6 @@ _SAME = timedelta(seconds=1)
 _LOGGED = timedelta(minutes=1)
 """Time after a taint in which its line is in the audit trail."""
 _SILENT = ("counts", "bookkeeping", "conflict")
-_UUID = re.compile(
-    r"NVRM: GPU at (?:PCI:)?([0-9a-f:]{5,16})(?:\.\d)?: (GPU-[0-9a-f-]{36})", re.ASCII | re.IGNORECASE
-)
-_SERIAL = re.compile(r"NVRM: GPU Board Serial Number: ([0-9A-Za-z-]{4,32})", re.ASCII)
-"""What the driver prints before the first Xid of a GPU: its UUID and, in the next line, its serial number."""
 _REBOOTED = "rebooted"
 _WHATS = {
     EventReason.RELAPSED: "failed again on probation, taken out of service",
@@ -77,12 +73,10 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuIdentity:
-    """Which GPU it is."""
+class NamedGpu:
+    """A GPU, and where its UUID and serial number were read."""
 
-    bus: str
-    uuid: str
-    serial: str
+    gpu: Gpu
     told_by: str
     """Where that was read, in words."""
     doubtful: bool = False
@@ -112,7 +106,7 @@ class Case:
     """What the fault is, by the rule; empty if it is not known."""
     fault: Incident | None
     """The incident on the record, if it is still there and from the kernel log."""
-    identities: tuple[GpuIdentity, ...]
+    identities: tuple[NamedGpu, ...]
     kernel: KernelReading
     acts: tuple[CaseAct, ...]
     others: tuple[Outage, ...]
@@ -131,8 +125,13 @@ class Case:
 
     @property
     def of_gpu(self) -> tuple[Outage, ...]:
-        """The other outages of the same GPU."""
-        return tuple(each for each in self.others if self.outage.gpu and each.gpu == self.outage.gpu)
+        """The other outages of the same GPU, or of the same place where a UUID is not known."""
+        mine = self.outage
+        return tuple(
+            each
+            for each in self.others
+            if mine.gpu and (each.uuid == mine.uuid if each.uuid and mine.uuid else each.gpu == mine.gpu)
+        )
 
     @property
     def of_node(self) -> tuple[Outage, ...]:
@@ -153,47 +152,44 @@ def incident_of(outage: Outage, record: NodeRecord) -> Incident | None:
     return fit[0] if fit else None
 
 
-def identities(outage: Outage, kernel: KernelReading, record: NodeRecord) -> tuple[GpuIdentity, ...]:
+def identities(outage: Outage, kernel: KernelReading, record: NodeRecord) -> tuple[NamedGpu, ...]:
     """Return which GPU failed; without a bus id of the fault, every GPU that is known."""
-    found: dict[str, GpuIdentity] = {}
-    for each in (*_in_validation(record.validation, outage), *_in_kernel_log(kernel, outage)):
-        if outage.gpu is None or each.bus == outage.gpu:
-            before = found.get(each.bus)
-            if before is not None and before.uuid == each.uuid and not each.serial:
+    found: dict[str, NamedGpu] = {}
+    told = (_in_validation(record.validation, outage), _with_fault(outage), _in_kernel_log(kernel, outage))
+    for each in chain(*told):
+        bus = each.gpu.bus
+        if outage.gpu is None or bus == outage.gpu:
+            before = found.get(bus)
+            if before is not None and before.gpu.uuid == each.gpu.uuid and not each.gpu.serial:
                 continue  # the validation knows the serial number, too
-            found[each.bus] = each
+            found[bus] = each
     return tuple(found[bus] for bus in sorted(found))
 
 
-def _in_validation(validation: Validation | None, outage: Outage) -> Iterator[GpuIdentity]:
+def _with_fault(outage: Outage) -> Iterator[NamedGpu]:
+    """Yield the GPU that the controller noted with the fault."""
+    if outage.uuid:
+        yield NamedGpu(Gpu(outage.gpu or "", outage.uuid, outage.serial), "noted with the fault")
+
+
+def _in_validation(validation: Validation | None, outage: Outage) -> Iterator[NamedGpu]:
     if validation is None or validation.ended_at is None:
         return
     after = validation.ended_at > outage.since
     told = f"validation of {stamp(validation.ended_at)}"
     for gpu in validation.gpus:
-        bus = normal_pci(gpu.bus) or gpu.bus
-        yield GpuIdentity(bus, gpu.uuid, gpu.serial, told, doubtful=after)
+        yield NamedGpu(gpu, told, doubtful=after)
 
 
-def _in_kernel_log(kernel: KernelReading, outage: Outage) -> Iterator[GpuIdentity]:
+def _in_kernel_log(kernel: KernelReading, outage: Outage) -> Iterator[NamedGpu]:
     lines = kernel.lines
     for line, after in zip(lines, [*lines[1:], None], strict=False):
-        match = _UUID.match(_of_driver(line.text))
-        if match is None:
+        if (found := gpu_in_line(line.text)) is None:
             continue
-        serial = _SERIAL.match(_of_driver(after.text)) if after is not None else None
+        gpu = replace(found[0], serial=serial_in_line(after.text) if after is not None else "")
         told = f"kernel log, {stamp(moment_of(line.at_ns))}"
         is_after = outage.until is not None and moment_of(line.at_ns) > outage.until
-        bus = normal_pci(match[1]) or match[1]
-        yield GpuIdentity(bus, match[2], serial[1] if serial else "", told, doubtful=is_after)
-
-
-def _of_driver(text: str) -> str:
-    """Return what the kernel's own record says; empty for a record that a program wrote into /dev/kmsg."""
-    opened = open_record(text)
-    if opened is None or origin(opened[1])[1]:
-        return ""
-    return opened[0]
+        yield NamedGpu(gpu, told, doubtful=is_after)
 
 
 def acts(outage: Outage, lines: Iterable[TrailLine], record: NodeRecord, now: datetime) -> Iterator[CaseAct]:
@@ -285,8 +281,8 @@ def missing(case: Case, state: NodeState | None, trail: TrailReading) -> Iterato
             f"The Node was created at {stamp(created)}, after the begin of the outage: provider id, system "
             "UUID, kernel and OS may be those of another machine of that name."
         )
-    known = [each for each in case.identities if each.bus == outage.gpu]
-    if not any(each.serial for each in known):
+    known = [each for each in case.identities if each.gpu.bus == outage.gpu]
+    if not any(each.gpu.serial for each in known):
         yield f"No serial number of the GPU is known. {_where_serial(case)}"
     if any(each.doubtful for each in known):
         yield (

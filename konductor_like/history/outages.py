@@ -6,9 +6,10 @@ trail's ``out_since``, are the same time to the microsecond.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from konductor_like.history.trail import DELETE, TrailLine
@@ -16,16 +17,21 @@ from konductor_like.model import (
     OPERATOR_RULE,
     EventReason,
     IncidentKey,
+    NodeRecord,
     NodeState,
     Quarantine,
     ReleaseHow,
     Severity,
 )
-from konductor_like.model.time import unix_ns
+from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.node.lifecycle import QUARANTINES_KEPT, failure_of
 from konductor_like.policy.node.needs import fault_of
 
 TEST_RULE = "xid.14"
+GPU_NAME = re.compile(r"GPU-[0-9a-f-]{4,36}|[0-9a-z]{1,32}", re.IGNORECASE | re.ASCII)
+"""A name that a person types: a UUID or the begin of it, or a serial number."""
+_LATE = timedelta(days=1)
+"""Time by which the last line of a fault may be older than its taint: thresholds look back a day at most."""
 _SAME = timedelta(seconds=1)
 """Difference up to which two times of one end are the same."""
 
@@ -78,6 +84,9 @@ class Outage:
     rule: str = ""
     gpu: str | None = None
     severity: str = ""
+    uuid: str = ""
+    serial: str = ""
+    """UUID and serial number of the GPU that failed; empty if they are not known."""
     how: str = ""
     """How it ended, as the record says it; also ``purged`` and ``deleted``. Empty without an end."""
     by: str | None = None
@@ -117,6 +126,11 @@ class Outage:
             return "still out"
         how = how_words(self.how) if self.end is End.ENDED else "end not known"
         return f"{how} by {self.by}" if self.by else how
+
+    def is_of_gpu(self, name: str) -> bool:
+        """Whether this GPU failed; ``name`` matches ``GPU_NAME``."""
+        is_begin = "-" in name and self.uuid.casefold().startswith(name.casefold())
+        return is_begin or name == self.serial
 
     def seconds(self, start: datetime, end: datetime) -> float:
         """Return the seconds of the outage between two times.
@@ -162,11 +176,12 @@ class Ledger:
         self._existing[state.name] = state
         for past in state.record.life.quarantines:
             key = (state.name, past.tainted_at)
-            self._found[key] = _with_quarantine(self._found.get(key), state, past)
+            told = _with_quarantine(self._found.get(key), state, past)
+            self._found[key] = _identified(told, state.record)
         since = state.record.life.tainted_at
         if since is not None and state.tainted:
             key = (state.name, since)
-            self._found[key] = _with_claim(self._found.get(key), state, since)
+            self._found[key] = _identified(_with_claim(self._found.get(key), state, since), state.record)
 
     def _settle(self) -> None:
         """Find the outage of each end without a begin, and of each taint that no record claims."""
@@ -248,6 +263,8 @@ def _with_line(known: Outage, line: TrailLine) -> Outage:
             rule=line.rule or known.rule,
             gpu=line.gpu if line.rule else known.gpu,
             severity=line.severity or known.severity,
+            uuid=line.uuid or "",
+            serial=line.serial or "",
             failure_group=line.failure_group or known.failure_group,
             evidence=line.evidence or known.evidence,
             begun_by=line.by,
@@ -264,7 +281,31 @@ def _of(known: Outage, rule: str, gpu: str | None) -> Outage:
     """Return the outage with the fault that its end, or the record, names."""
     if not rule or (rule, gpu) == (known.rule, known.gpu):
         return known
+    if gpu != known.gpu:
+        known = replace(known, uuid="", serial="")
     return replace(known, rule=rule, gpu=gpu, severity="" if rule != known.rule else known.severity)
+
+
+def _identified(outage: Outage, record: NodeRecord) -> Outage:
+    """Return the outage with the GPU that failed, if only the record names it.
+
+    After a swap the record may have incidents of two GPUs in one place. If both may be meant, none is named.
+    """
+    if outage.uuid or outage.gpu is None:
+        return outage
+    until = outage.until or datetime.max.replace(tzinfo=UTC)
+    named = {
+        (each.uuid, each.serial)
+        for each in record.incidents
+        if each.uuid
+        and each.key == (outage.rule, outage.gpu)
+        and moment_of(each.first_ns) <= until
+        and moment_of(each.last_ns) >= outage.since - _LATE
+    }
+    if len(named) != 1:
+        return outage
+    [(uuid, serial)] = named
+    return replace(outage, uuid=uuid, serial=serial)
 
 
 def _with_quarantine(known: Outage | None, state: NodeState, past: Quarantine) -> Outage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from konductor_like.history.outages import End, Ledger, Outage
@@ -109,6 +109,14 @@ class History:
     """The nodes that have our taint now, and of which nothing tells since when."""
     unknown_names: tuple[str, ...] = ()
     """The names that a person gave and that neither a Node nor an outage has."""
+
+    def of_gpu(self, name: str) -> History:
+        """Return the history with the outages of one GPU alone; see :meth:`Outage.is_of_gpu`."""
+        mine, missing = (
+            tuple(each for each in outages if each.is_of_gpu(name))
+            for outages in (self.outages, self.missing_in_records)
+        )
+        return replace(self, outages=mine, missing_in_records=missing, fleet={}, unexplained=())
 
     @property
     def only_in_records(self) -> tuple[Outage, ...]:

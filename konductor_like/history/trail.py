@@ -38,6 +38,8 @@ class TrailLine:
     by: str | None = None
     rule: str | None = None
     gpu: str | None = None
+    uuid: str | None = None
+    serial: str | None = None
     severity: str | None = None
     failure_group: str | None = None
     evidence: str | None = None

@@ -5,6 +5,7 @@ Unix epoch and end in ``_ns``; kernel stamps are integer microseconds since boot
 are aware and UTC.
 """
 
+from konductor_like.model.alerts import AlertKey, AlertRule, AlertsAnswer, AlertsSeen, Firing, ToldAlert
 from konductor_like.model.brake import BrakeState, Held, Pace, PoolBrake, SkipReason
 from konductor_like.model.conditions import (
     ConditionRule,
@@ -35,6 +36,7 @@ from konductor_like.model.faults import (
     Severity,
     Source,
 )
+from konductor_like.model.gpus import Gpu, GpuSource, SeenGpu
 from konductor_like.model.life import (
     UNLABELLED,
     Covers,
@@ -104,7 +106,6 @@ from konductor_like.model.progress import (
     Unparsed,
 )
 from konductor_like.model.validation import (
-    Gpu,
     JobReport,
     Validation,
     ValidationJobs,

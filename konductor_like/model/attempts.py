@@ -26,6 +26,9 @@ class Doing(StrEnum):
     RIGHTS = "rights"
     """Asking the API server which rights the account has; a missing right is the error."""
 
+    ALERTS = "alerts"
+    """Asking Prometheus which alerts fire."""
+
 
 READS = (Doing.KERNEL, Doing.HEARTBEAT, Doing.POD)
 """The queries of Loki, the most important first."""

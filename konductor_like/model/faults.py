@@ -63,6 +63,8 @@ class FaultKind(StrEnum):
     """What the Node itself shows, such as missing GPUs; no line of a log reports it."""
     CONDITION = "condition"
     """A Node condition that another program wrote; no line of a log reports it."""
+    ALERT = "alert"
+    """An alert of Prometheus; no line of a log reports it."""
     CUSTOM = "custom"
     """A user's own rule."""
 
@@ -74,7 +76,7 @@ class FaultKind(StrEnum):
     @property
     def has_line(self) -> bool:
         """Whether a line of a log reports faults of this kind."""
-        return self not in (FaultKind.NODE, FaultKind.CONDITION)
+        return self not in (FaultKind.NODE, FaultKind.CONDITION, FaultKind.ALERT)
 
 
 APPLICATION_XIDS = frozenset({"xid.13", "xid.31", "xid.43", "xid.45"})
@@ -213,6 +215,9 @@ class Finding(NamedTuple):
     """Whether a user's rule set the severity, so that even a pod's line may taint (rule 17)."""
     remote: bool = False
     """Whether the line itself blames another device: an NVLink peer, not this GPU."""
+    uuid: str = ""
+    serial: str = ""
+    """UUID and serial number of the GPU, if the driver named them in the same boot; else empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from konductor_like.model.conditions import PlannedWork, ReportedCondition
 from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelPosition, Severity, Source
+from konductor_like.model.gpus import Gpu, SeenGpu
 from konductor_like.model.life import NEVER_OUT, UNLABELLED, Covers, Hardware, Life, Release, Stage
 from konductor_like.model.validation import Validation
 
@@ -121,8 +122,19 @@ class Incident:
     """When its need was met; the taint stays all the same. A suspicion or a test ended then."""
     met_by: MetBy | None = None
     """By what its need was met; set together with ``met_ns``."""
+    uuid: str = ""
+    serial: str = ""
+    """UUID and serial number of the GPU that was at the PCI bus id of ``key`` in that boot; empty if unknown.
+
+    No decision depends on them (rule 43).
+    """
     unknown: tuple[tuple[str, str], ...] = ()
     """See :attr:`NodeRecord.unknown`."""
+
+    @property
+    def seen_gpu(self) -> Gpu | None:
+        """The GPU that failed, as it was identified; None if it was not."""
+        return Gpu(self.key.gpu or "", self.uuid, self.serial) if self.uuid else None
 
     @property
     def taints(self) -> bool:
@@ -360,6 +372,8 @@ class NodeState:
     """Conditions of other programs, of the types that the catalogue has a rule for; one for each type."""
     planned: tuple[PlannedWork, ...] = ()
     """Work on the machine that its provider announces."""
+    seen_gpus: tuple[SeenGpu, ...] = field(default=(), compare=False)
+    """The GPUs that its ResourceSlices name. No decision depends on them."""
 
     @property
     def tainted(self) -> bool:

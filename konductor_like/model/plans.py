@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from konductor_like.model.alerts import AlertsAnswer, AlertsSeen
 from konductor_like.model.brake import BrakeState, SkipReason
 from konductor_like.model.conditions import ConditionsSeen
 from konductor_like.model.controls import Controls
 from konductor_like.model.faults import Fault, IncidentKey, Source
+from konductor_like.model.gpus import SeenGpu
 from konductor_like.model.memory import GpuCounts, Growth, RecentEvidence
 from konductor_like.model.nodes import Incident, NodeRecord, NodeState
 from konductor_like.model.validation import ValidationJobs
@@ -200,6 +202,10 @@ class Snapshot:
     """The GPUs as the last decision counted them; None if GPUs are not to be counted."""
     conditions: ConditionsSeen | None = None
     """What the last decision saw of other programs' conditions; None if they are not to be read."""
+    alerts: AlertsSeen | None = None
+    """What the last decision saw of alerts; None if Prometheus is not asked."""
+    alerts_answer: AlertsAnswer | None = None
+    """The latest answer of Prometheus; None before the first one."""
     labels_needs: bool = True
     """Whether the API server accepts the label for what a node needs; an older admission policy does not."""
     window: RecentEvidence = field(default_factory=RecentEvidence)
@@ -210,6 +216,8 @@ class Snapshot:
     """By node, the jobs that ran there recently, if the API server was asked."""
     pods: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By node and pod (``namespace/name``), the pod's job, if the API server was asked."""
+    seen_gpus: Mapping[str, tuple[SeenGpu, ...]] = field(default_factory=dict)
+    """By node, the GPUs that exporters name. They are recorded, and no decision depends on them (rule 43)."""
     validations: ValidationJobs | None = None
     """What is seen of the Jobs of validations; None if validations are off, or nothing was seen yet."""
 
@@ -233,6 +241,8 @@ class Plan:
     """The GPUs as this decision counted them, to be carried to the next one."""
     conditions: ConditionsSeen | None = None
     """What this decision saw of other programs' conditions, to be carried to the next one."""
+    alerts: AlertsSeen | None = None
+    """What this decision saw of alerts, to be carried to the next one."""
     shadowed: tuple[Fault, ...] = ()
     """Facts of Nodes that would be a fault, but for the shadow mode of their rule."""
     refused: tuple[SkippedTaint, ...] = ()

@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from konductor_like.model.faults import NOWHERE, KernelPosition, Source
+from konductor_like.model.gpus import Gpu
 from konductor_like.model.time import unix_ns
 
 LEVELS = (2, 3, 4)
@@ -43,20 +44,6 @@ class ValidationVerdict(StrEnum):
     """The hardware itself reports a fault, or the kernel did meanwhile."""
     UNKNOWN = "unknown"
     """Anything else: never a pass, and no reason for a taint."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU as the driver named it in a validation."""
-
-    bus: str
-    """PCI bus id, as in ``0000:4e:00``."""
-    uuid: str
-    serial: str = ""
-    """Empty if the driver does not tell it."""
-
-    def __str__(self) -> str:
-        return f"GPU {self.bus} {self.uuid}" + (f", serial {self.serial}" if self.serial else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,14 +316,16 @@ def news_of_trial(now: datetime) -> News:
 
 
 def _without_lines(message: str, record: NodeRecord) -> str:
-    """Return an Event's message without the line or condition that it quotes.
+    """Return an Event's message without the line, condition or alert that it quotes.
 
     A line may contain data of users, and so may the message of another program's condition.
     """
     for incident in record.incidents:
         if not incident.is_count:
             message = message.replace(quoted(incident), "")
-    return message.partition(' Line: "')[0].partition(' Condition: "')[0]
+    for what in ("Line", "Condition", "Alert"):
+        message = message.partition(f' {what}: "')[0]
+    return message
 
 
 def digest(*parts: str) -> str:

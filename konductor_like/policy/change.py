@@ -39,6 +39,7 @@ from konductor_like.policy.node.covers import COVERED_BY_TIME, COVERED_LATE
 from konductor_like.policy.node.endings import end_words, is_grave, newly_ended
 from konductor_like.policy.node.gpu_counts import with_count
 from konductor_like.policy.node.health import Health, only_persons, tainting, with_states
+from konductor_like.policy.node.identities import with_identities
 from konductor_like.policy.node.lifecycle import (
     TABLE,
     Became,
@@ -117,6 +118,9 @@ def change_of(
 ) -> Change | None:
     """Return the write for one node; None if nothing needs to be written now."""
     state, gpus = update.state, snapshot.gpus
+    if update.record is not state.record and not update.ambiguous:
+        seen = snapshot.seen_gpus.get(state.name, ())
+        update = replace(update, record=with_identities(update.record, state, seen))
     lacks_count = gpus is not None and state.name in gpus.unnoted
     outcome = _outcome(update, policy, now, admitted=state.name in admission.admitted)
     record, verb, about = outcome.record, outcome.verb, outcome.about

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from konductor_like.model import NO_ESCALATION, ConditionRule, Escalation, Finding
+from konductor_like.model import NO_ESCALATION, AlertRule, ConditionRule, Escalation, Finding
 
 LONGEST_SECONDS = 86_400
 """Seconds of the longest span that a rule may look back: the controller reads this span of Loki again at a
@@ -79,6 +79,8 @@ class PolicyConfig:
     """What missing GPUs mean by the rules in force, without a text; None if they are no fault."""
     conditions: Mapping[str, ConditionRule] = field(default_factory=dict)
     """By type, what the conditions of other programs mean by the rules in force."""
+    alerts: Mapping[str, AlertRule] = field(default_factory=dict)
+    """By name, what the alerts of our catalogue mean by the rules in force."""
     node_condition: str = ""
     """The type of the controller's own condition, which is no evidence."""
 

@@ -44,6 +44,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import admit
 from konductor_like.policy.fleet.escalation import Assessment, assess_fleet
 from konductor_like.policy.fleet.recent_evidence import renewed_window
+from konductor_like.policy.node.alerts import alert_faults, told_gpus
 from konductor_like.policy.node.conditions import reported_faults
 from konductor_like.policy.node.endings import returns_by_time, with_ends
 from konductor_like.policy.node.gpu_counts import counted, faults_of
@@ -89,6 +90,10 @@ def decide(
         reported, seen = reported_faults(snapshot, snapshot.conditions, policy, now)
         faults = [*faults, *reported]
         snapshot = replace(snapshot, conditions=seen)
+    if snapshot.alerts is not None:
+        alerting, alerts = alert_faults(snapshot, snapshot.alerts, policy)
+        faults = [*faults, *alerting]
+        snapshot = replace(snapshot, alerts=alerts, seen_gpus=told_gpus(alerts))
     found = _sorted(faults, snapshot, policy)
     updates = _updates(found.by_node, snapshot, policy, now)
 
@@ -117,6 +122,7 @@ def decide(
         window=window,
         gpus=snapshot.gpus,
         conditions=snapshot.conditions,
+        alerts=snapshot.alerts,
         shadowed=tuple(found.shadowed),
         refused=refusals(updates, admission.refused, ignored),
         kept_out={name: blocker.guard for name, blocker in kept.items()},

@@ -67,11 +67,14 @@ def describe(incident: Incident) -> str:
     return f"{name}{test}{by_user}: {incident.title}.{escalated_because} {incident.advice}{evidence}"
 
 
+_QUOTED = {FaultKind.CONDITION: "Condition", FaultKind.ALERT: "Alert"}
+
+
 def quoted(incident: Incident) -> str:
     """Return the evidence as the end of a text: `` Line: "NVRM: Xid …"``; empty without any."""
     if incident.is_count:
         return f" {incident.evidence}."
-    what = "Condition" if incident.kind is FaultKind.CONDITION else "Line"
+    what = _QUOTED.get(incident.kind, "Line")
     return f' {what}: "{incident.evidence}"' if incident.evidence else ""
 
 

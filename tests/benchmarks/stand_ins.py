@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import http.server
 import json
 import os
 import queue
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
 from konductor_like.demo.stage import RunningController
@@ -22,6 +23,15 @@ from konductor_like.sandbox.loki import shipped
 from tests.processes.waiting import logged, until
 
 KERNEL = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}
+REPORTED = (
+    "KernelDeadlock",
+    "ReadonlyFilesystem",
+    "GPUProblem",
+    "GPUMissing",
+    "NVLinkStatusInactive",
+    "XIDErrors",
+)
+"""Conditions of node-problem-detector, those about GPUs among them."""
 BOOT = "0d5c9a1e-7c44-4f0a-9a5e-3c1f6f0a2b77"
 
 
@@ -148,6 +158,57 @@ class Cluster(StandIn):
         answer: dict[str, Any] = json.loads(connection.getresponse().read())
         connection.close()
         return answer
+
+    def report_conditions(self, nodes: Iterable[str]) -> None:
+        """Let node-problem-detector report, of each node, that all it knows of is well."""
+        connection = self.connection()
+        headers = {
+            "Authorization": f"Bearer {self._token}",
+            "Content-Type": "application/strategic-merge-patch+json",
+        }
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
+        conditions = [{"type": kind, "status": "False", "reason": f"No{kind}", **times} for kind in REPORTED]
+        body = json.dumps({"status": {"conditions": conditions}})
+        for node in nodes:
+            connection.request("PATCH", f"/api/v1/nodes/{node}/status", body, headers)
+            answer = connection.getresponse()
+            assert answer.status == 200, answer.read()
+            answer.read()
+        connection.close()
+
+
+class Prometheus:
+    """Answers each question as a quiet fleet does: no alert fires, and both exporters are read."""
+
+    def __init__(self) -> None:
+        self.questions = 0
+        series = [{"metric": {"exporter": each}, "value": [0, "5000"]} for each in ("dcgm", "node")]
+        body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": series}}).encode()
+        world = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                world.questions += 1
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Print nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
 
 
 def started(loki: Loki, cluster: Cluster, **settings: str) -> RunningController:

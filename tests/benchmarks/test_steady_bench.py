@@ -10,12 +10,12 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.stand_ins import BOOT, Cluster, Loki, cpu_seconds, rss_mib, started
+from tests.benchmarks.stand_ins import BOOT, Cluster, Loki, Prometheus, cpu_seconds, rss_mib, started
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 
@@ -119,8 +119,21 @@ def processed(port: int) -> Counter[str]:
     )
 
 
-def test_the_cost_of_a_quiet_fleet_of_5000_nodes(tmp_path: Path) -> None:
-    loki, cluster = Loki(), Cluster(tmp_path, NODES, refresh_seconds=300)
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "with other programs' words"])
+def test_the_cost_of_a_quiet_fleet_of_5000_nodes(others: bool, tmp_path: Path) -> None:
+    """``others``: node-problem-detector writes conditions, alerts are read, and Events are watched."""
+    with ExitStack() as exits:
+        prometheus = exits.enter_context(Prometheus()) if others else None
+        measure(tmp_path, prometheus)
+
+
+def measure(tmp_path: Path, prometheus: Prometheus | None) -> None:
+    # A kubelet reports every five minutes, and node-problem-detector as often.
+    loki, cluster = Loki(), Cluster(tmp_path, NODES, refresh_seconds=150 if prometheus else 300)
+    more = {}
+    if prometheus is not None:
+        cluster.report_conditions(f"gpu-{number + 1:04}" for number in range(NODES))
+        more = {"KONDUCTOR_ALERTS_ENDPOINT": prometheus.url, "KONDUCTOR_REFUSED_PODS": "true"}
     begun = time.time()
     for minute in range(HISTORY_MINUTES, 0, -1):
         one_minute(loki, begun - 60 * (minute - 1))
@@ -133,11 +146,13 @@ def test_the_cost_of_a_quiet_fleet_of_5000_nodes(tmp_path: Path) -> None:
                 KONDUCTOR_LISTEN=f"127.0.0.1:{port}",
                 KONDUCTOR_FIRST_START_HISTORY_SECONDS="3600",
                 WATCHED_NAMESPACES="default",
+                **more,
             )
             try:
                 pid = controller.process.pid
                 time.sleep(WARM_SECONDS)
                 loki.asked(), cluster.asked()
+                questions = prometheus.questions if prometheus else 0
                 before, cpu, at = processed(port), cpu_seconds(pid), time.time()
                 kernel_bytes, pod_bytes = ingested.kernel, ingested.pods
                 time.sleep(60 * MINUTES)
@@ -146,6 +161,7 @@ def test_the_cost_of_a_quiet_fleet_of_5000_nodes(tmp_path: Path) -> None:
                 queries, requests = loki.asked(), cluster.asked()
                 read = processed(port) - before
                 kernel_bytes, pod_bytes = ingested.kernel - kernel_bytes, ingested.pods - pod_bytes
+                questions = (prometheus.questions if prometheus else 0) - questions
                 memory, most = rss_mib(pid), rss_mib(pid, "VmHWM")
             finally:
                 controller.stop()
@@ -162,6 +178,7 @@ def test_the_cost_of_a_quiet_fleet_of_5000_nodes(tmp_path: Path) -> None:
         f"\n{NODES:,} nodes, {minutes:.1f} minutes, per minute: "
         f"{loki_queries:.1f} Loki queries (target {LOKI_QUERIES:g}), "
         f"{kube_requests:.1f} Kubernetes requests ({KUBE_REQUESTS:g}), "
+        f"{questions / minutes:.1f} questions to Prometheus, "
         f"{cpu_percent:.2f} % of a core ({CPU_PERCENT:g}); "
         f"RSS {memory:.0f} MiB, at most {most:.0f} ({RSS_MIB:g})\n"
         f"Loki read per byte ingested: kernel {kernel_factor:.1f} ({KERNEL_FACTOR:g}), of it heartbeats "
@@ -170,6 +187,7 @@ def test_the_cost_of_a_quiet_fleet_of_5000_nodes(tmp_path: Path) -> None:
     )
     assert loki_queries <= LOKI_QUERIES
     assert kube_requests <= KUBE_REQUESTS
+    assert questions <= minutes + 1
     assert cpu_percent <= CPU_PERCENT
     assert most <= RSS_MIB
     assert kernel_factor <= KERNEL_FACTOR

@@ -30,6 +30,7 @@ from konductor_like.controller.loop.reconciler import Reconciler
 from konductor_like.controller.reading.poller import Delivery
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.report import Report
+from konductor_like.controller.side.alerts import ROUND_SECONDS
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _validation_ports
 from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.settings import Settings
@@ -58,6 +59,8 @@ class Surroundings(Protocol):
     traffic: Any
     lines: Any
     ledger: Any
+    prometheus: Any
+    """What answers questions about alerts; None if the controller does not read them."""
 
     def date(self) -> str:
         """Return the servers' Date header."""
@@ -189,6 +192,7 @@ class Process:
         self._reconciler: Reconciler | None = None
         self._ended: Any = None
         self._heartbeat_seconds = float("-inf")
+        self._asked_seconds = float("-inf")
         settings, clock = world.settings, world.clock
         decode = node_decoder(settings)
         metrics, active_rules = _shared()
@@ -234,6 +238,7 @@ class Process:
             fleet_event=self._tell,
             identity=identity,
             validations=_validation_ports(settings, self._kube, NAMESPACE, decode, self.lease),
+            prometheus=world.prometheus,
             operator_controls=OperatorControls(
                 lambda: read_controls(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,
@@ -348,8 +353,18 @@ class Process:
             self._reconcile_now([])
         if not self._ended.is_set() and self._leadership._validations is not None:
             self._leadership._validations.round()
+        self._ask_prometheus()
         if self._ended.is_set():
             self._leave()
+
+    def _ask_prometheus(self) -> None:
+        """Ask once a minute."""
+        worker = self._leadership._alerts if self._leadership is not None else None
+        now_seconds = self._world.clock.seconds()
+        if worker is not None and now_seconds - self._asked_seconds >= ROUND_SECONDS:
+            self._asked_seconds = now_seconds
+            worker._clock = self._world.clock.seconds
+            worker.round()
 
     def _reconcile_now(self, deliveries: list[Delivery]) -> None:
         assert self._leadership is not None

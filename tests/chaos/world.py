@@ -63,6 +63,7 @@ class World:
         if self.settings.validation_image:
             self._prepare_validations()
         self.ledger = Ledger(self)
+        self.prometheus = None
         self.clocks_differ = False
         """Whether a controller's wall clock was ever wrong."""
         self.processes: list[Process | None] = [None, None]

@@ -159,6 +159,12 @@ CASES = [
     broken(
         "the controller's query of pods fails", failing(Doing.POD), "reading", "cannot read pod lines for 2"
     ),
+    warned(
+        "the controller's question about alerts fails",
+        failing(Doing.ALERTS, error="Prometheus answered 401"),
+        "reading",
+        "alerts are not read for 2",
+    ),
     broken(
         "Loki went down 25 seconds ago",
         both(loki(lambda loki: loki.stop()), failing(Doing.KERNEL)),

@@ -14,6 +14,7 @@ from konductor_like.model import (
     OPT_OUT_LABEL,
     RECORD_ANNOTATION,
     FaultKind,
+    Gpu,
     Incident,
     IncidentKey,
     IncidentState,
@@ -31,7 +32,6 @@ from konductor_like.model import (
     ValidationVerdict,
 )
 from konductor_like.model.life import NEVER_OUT
-from konductor_like.model.validation import Gpu
 from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.scenes import NOW, OTHER_BOOT, OUR_TAINT, ago, ago_ns, boot_of, faulty, held, incident
 
@@ -116,7 +116,10 @@ PASSED = replace(
     ended_at=ago(10),
     verdict=ValidationVerdict.PASS,
     driver="570.133.20",
-    gpus=(Gpu("0000:4e:00", "GPU-1", "165"), Gpu("0000:5d:00", "GPU-2")),
+    gpus=(
+        Gpu("0000:4e:00", "GPU-10000000-0000-4000-8000-000000000001", "165"),
+        Gpu("0000:5d:00", "GPU-20000000-0000-4000-8000-000000000002"),
+    ),
 )
 FAILED = replace(PASSED, verdict=ValidationVerdict.FAIL, why="GPU 0000:4e:00: memory", gpus=())
 UNKNOWN = replace(PASSED, verdict=ValidationVerdict.UNKNOWN, why="no result came in time", gpus=(), tries=2)

@@ -53,6 +53,7 @@ from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 
 NOW = datetime(2026, 5, 6, 12, 0, tzinfo=UTC)
 GPU = "0000:9b:00"
+UUID, SERIAL = "GPU-509665ad-b600-ac93-3616-d754b23d636d", "1650124014249"
 HOLDER = "konductor-like-6d5f7-x2x4k"
 RULES = "5f2c01d4"
 """Digest of the rules of the scenes' controller; this machine has the same rules."""
@@ -168,7 +169,9 @@ def every_state() -> list[dict[str, Any]]:
     out["metadata"]["labels"][OPT_OUT_LABEL] = "true"
     others = [suspect, application, pending, released, konduktors, twin, mangled, out]
     quiet = [make_node("gpu-11"), make_node("gpu-12"), make_cpu_node("cpu-1")]
-    return [faulty("gpu-1"), held("gpu-2"), *others, *quiet]
+    first = make_node("gpu-1")
+    identified = replace(incident(boot=boot_of(first)), uuid=UUID, serial=SERIAL)
+    return [with_record(first, identified, tainted=True), held("gpu-2"), *others, *quiet]
 
 
 def failing_jobs() -> list[dict[str, Any]]:

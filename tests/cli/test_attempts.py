@@ -120,6 +120,12 @@ def test_a_query_of_loki_that_fails_is_told_before_five_minutes_are_over(doing: 
     assert f"Loki:        the controller cannot read {lines} for 9s: Loki: cannot connect: refused" in found
 
 
+def test_a_question_about_alerts_that_fails_is_told() -> None:
+    failing = Attempts(HOLDER, {Doing.ALERTS: Attempt(ago(90), ago(60), "Prometheus answered 401")})
+
+    assert "Alerts:      not read for 60s: Prometheus answered 401" in status_lines(status(failing))
+
+
 def test_the_exit_status_and_the_document_show_it(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     cluster("healthy")
     note_on_the_lease(tmp_path, ATTEMPTS_ANNOTATION, encode_attempts(TWO))

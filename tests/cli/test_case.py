@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from konductor_like.cli.case.markdown import fenced, inline
 from konductor_like.history import kernel
 from konductor_like.model import (
+    Gpu,
     KernelPosition,
     Life,
     MetBy,
@@ -25,7 +26,6 @@ from konductor_like.model import (
     ValidationVerdict,
 )
 from konductor_like.model.time import text_of
-from konductor_like.model.validation import Gpu
 from konductor_like.sandbox.loki import LokiServer, shipped
 from tests.cli.conftest import Cluster, Done, Run
 from tests.cli.past import MODEL, SERIAL, UUID, Past
@@ -336,7 +336,7 @@ def test_a_serial_number_read_after_the_fault_may_be_of_another_gpu(
         *(ValidationStage.ENDED, 2, ago(seconds_ago + 10), "kim"),
         ended_at=ago(seconds_ago),
         verdict=ValidationVerdict.PASS,
-        gpus=(Gpu(GPU, UUID, SERIAL), Gpu("0000:1b:00", "GPU-other", "2")),
+        gpus=(Gpu(GPU, UUID, SERIAL), Gpu("0000:1b:00", "GPU-20000000-0000-4000-8000-000000000002", "2")),
     )
     site.edit_record(lambda record: replace(record, validation=tested))
 

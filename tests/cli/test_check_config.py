@@ -399,6 +399,33 @@ def test_a_token_that_no_header_can_carry_is_found_and_not_shown(
     assert "s3cr" not in problem
 
 
+def test_the_alerts_endpoint_comes_with_a_word_about_its_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KONDUCTOR_ALERTS_ENDPOINT", "http://prometheus:9090/")
+    found = inspect(os.environ)
+
+    assert found.problems == []
+    assert any("manifests/gpu_alerts.yaml" in each for each in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("ALERTS_ENDPOINT", "prometheus:9090", "http:// or https://"),
+        ("ALERTS_MATCHERS", "cluster=prod", "not a matcher"),
+        ("ALERTS_TENANT", "two\nlines", "HTTP header"),
+        ("ALERTS_BEARER_TOKEN_FILE", "/nowhere/token", "cannot be read: No such file"),
+        ("ALERTS_CA_FILE", "/nowhere/ca.pem", "cannot be used: No such file"),
+    ],
+)
+def test_what_the_alerts_cannot_be_read_with_is_found(
+    name: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KONDUCTOR_ALERTS_ENDPOINT", "https://prometheus:9090")
+    monkeypatch.setenv(f"KONDUCTOR_{name}", value)
+
+    assert says in " ".join(inspect(os.environ).problems)
+
+
 def test_probes_can_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KONDUCTOR_LISTEN", "off")
 

@@ -348,6 +348,65 @@ def test_an_act_of_before_the_span_that_is_told_again_is_not_in_the_timeline(
     assert "kim" not in run("history", "--timeline", "--since", "2d").out
 
 
+MOVED = {"uuid": "GPU-509665ad-b600-ac93-3616-d754b23d636d", "serial": "1650124014249"}
+STAYED = {"uuid": "GPU-b6c3b2be-c55b-d076-fa0e-d464e4c7e08b"}
+
+
+@pytest.fixture
+def moved(loki: LokiServer) -> None:
+    """Let one GPU fail on gpu-50 and, in another place, on gpu-51; its place on gpu-50 fails with another."""
+    taint = {"why": "GPUFaultTainted", **FAULT}
+    lines = [
+        line(7, "gpu-50", "taint", out_since=since(7), **taint, **MOVED),
+        line(6, "gpu-50", "untaint", out_since=since(7), at=since(6), how="reset", **FAULT, **STAYED),
+        line(3, "gpu-51", "taint", out_since=since(3), **{**taint, "gpu": "0000:1b:00"}, **MOVED),
+        line(2, "gpu-50", "taint", out_since=since(2), **taint, **STAYED),
+    ]
+    loki.push(LATER, lines)
+
+
+@pytest.mark.usefixtures("site", "moved")
+@pytest.mark.parametrize("name", ["GPU-509665ad", MOVED["uuid"].upper(), MOVED["serial"]])
+def test_one_gpu_is_followed_from_node_to_node(run: Run, name: str) -> None:
+    done = run("history", "--gpu", name, "-o", "json")
+
+    assert done.code == 0
+    told = [(each["node"], each["gpu"], each["uuid"], each["serial"]) for each in done.document["outages"]]
+    assert told == [("gpu-50", "0000:9b:00", *MOVED.values()), ("gpu-51", "0000:1b:00", *MOVED.values())]
+    assert done.document["numbers"]["availability"] is None  # of one GPU, nobody knows it
+
+
+@pytest.mark.usefixtures("site", "moved")
+@pytest.mark.parametrize("name", ["165012401424", "GPU-00000000", "0000"])
+def test_a_gpu_that_never_failed_has_no_outage(run: Run, name: str) -> None:
+    done = run("history", "--gpu", name, "-o", "name")
+
+    assert (done.code, done.out) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["GPU-", "GPU-509", "0000:9b:00", "MIG-509665ad"])
+def test_what_is_no_name_of_a_gpu_is_refused(run: Run, name: str) -> None:
+    done = run("history", "--gpu", name)
+
+    assert done.code == 2
+    assert "--gpu must be a GPU's UUID" in done.err
+
+
+@pytest.mark.usefixtures("site", "moved")
+def test_every_format_names_the_gpu(run: Run) -> None:
+    rows = list(csv.DictReader(io.StringIO(run("history", "gpu-50", "-o", "csv").out)))
+    lines = list(csv.DictReader(io.StringIO(run("history", "gpu-50", "--timeline", "-o", "csv").out)))
+
+    assert [(row["uuid"], row["serial"]) for row in rows] == [(*MOVED.values(),), (STAYED["uuid"], "")]
+    assert (lines[0]["uuid"], lines[0]["serial"]) == (*MOVED.values(),)
+    assert all(value in run("history", "gpu-50", "-o", "wide").out for value in MOVED.values())
+
+
+@pytest.mark.usefixtures("site")
+def test_a_timeline_of_one_gpu_is_refused(run: Run) -> None:
+    assert "--timeline and --gpu do not go together" in run("history", "--timeline", "--gpu", "1").err
+
+
 def test_a_node_whose_record_somebody_removed_is_still_out(
     cluster: Cluster, loki: LokiServer, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

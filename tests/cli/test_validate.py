@@ -299,8 +299,8 @@ def test_the_wait_tells_each_step_once_and_ends_with_the_verdict_and_its_gpus(
         "node/gpu-1 a validation waits: pods use its GPUs: ml/Pod/train-0",
         "node/gpu-1 a validation runs since 2026-05-06T11:59:30Z",
         "node/gpu-1 all 8 GPUs passed a validation at level 3 with driver 570.133.20",
-        "node/gpu-1 GPU 0000:4e:00 GPU-1, serial 165",
-        "node/gpu-1 GPU 0000:5d:00 GPU-2",
+        "node/gpu-1 GPU 0000:4e:00 GPU-10000000-0000-4000-8000-000000000001, serial 165",
+        "node/gpu-1 GPU 0000:5d:00 GPU-20000000-0000-4000-8000-000000000002",
     ]
 
 

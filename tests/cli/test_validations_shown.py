@@ -184,8 +184,8 @@ def test_explain_tells_the_story_of_a_validation() -> None:
         "level 3, asked for by kim@example.com 60s ago (2026-05-06T11:59:00Z)",
         "attempt a1 (1 of at most 2) begun 30s ago (2026-05-06T11:59:30Z), for 8 GPUs",
         f"pass 10s ago (2026-05-06T11:59:50Z): a{ALL_PASSED}",
-        "GPU 0000:4e:00 GPU-1, serial 165",
-        "GPU 0000:5d:00 GPU-2",
+        "GPU 0000:4e:00 GPU-10000000-0000-4000-8000-000000000001, serial 165",
+        "GPU 0000:5d:00 GPU-20000000-0000-4000-8000-000000000002",
     ]
     assert told(explained(validated(WAITS)), "Validation") == [
         "level 3, asked for by kim@example.com 60s ago (2026-05-06T11:59:00Z)",
@@ -282,8 +282,8 @@ def test_the_document_has_the_whole_validation() -> None:
         "driver": "570.133.20",
         "expectedGPUs": 8,
         "gpus": [
-            {"bus": "0000:4e:00", "uuid": "GPU-1", "serial": "165"},
-            {"bus": "0000:5d:00", "uuid": "GPU-2", "serial": None},
+            {"bus": "0000:4e:00", "uuid": "GPU-10000000-0000-4000-8000-000000000001", "serial": "165"},
+            {"bus": "0000:5d:00", "uuid": "GPU-20000000-0000-4000-8000-000000000002", "serial": None},
         ],
     }
     waits = shown(WAITS)

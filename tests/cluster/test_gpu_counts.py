@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 from konductor_like.cluster.api.client import RESOURCE_SLICES_PATHS, KubeClient
 from konductor_like.cluster.api.transport import JsonObject
 from konductor_like.cluster.node.decoder import Reading, decode_node, node_decoder
-from konductor_like.cluster.node.gpu_counts import COUNT_LABELS, gpus_of_slice
+from konductor_like.cluster.node.gpu_counts import COUNT_LABELS, SlicedGpus, gpus_of_slice
 from konductor_like.cluster.node.store import list_nodes, listed_slices
-from konductor_like.model import NO_GPUS, GpuCount
+from konductor_like.model import NO_GPUS, Gpu, GpuCount, GpuSource, SeenGpu
+from konductor_like.model.time import ns_of_text
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 
 
 def gpus_of(node: JsonObject, sliced: int = 0) -> GpuCount:
     name = node["metadata"]["name"]
-    return decode_node(node, Reading(sliced=lambda: {name: sliced} if sliced else {})).gpus
+    return decode_node(node, Reading(sliced=lambda: {name: SlicedGpus(sliced)} if sliced else {})).gpus
 
 
 def resources(node: JsonObject, capacity: dict[str, str], allocatable: dict[str, str] | None = None) -> None:
@@ -156,6 +157,74 @@ def test_the_slices_of_a_node_name_its_gpus(server: KubernetesServer, client: Ku
     assert (found.allocatable, found.capacity, found.comparable) == (3, 3, True)
 
 
+UUID = "GPU-f1906b9b-557a-e961-045c-9fe4be3ce012"
+MADE = "2026-05-06T11:58:00Z"
+STANDARD, EARLIER = "resource.kubernetes.io/pciBusID", "pcieBusID"
+
+
+def gpu_device(**attributes: str) -> dict[str, Any]:
+    """Return a device as deviceinfo.go of NVIDIA/k8s-dra-driver-gpu writes it; no recorded one is at hand."""
+    named = {"type": "gpu", "uuid": UUID, "productName": "NVIDIA H100 80GB HBM3", "brand": "Nvidia"}
+    return device("gpu-0", **{**named, **attributes})
+
+
+def sliced(*devices: Any, made: object = MADE) -> list[SeenGpu | None]:
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "dra-1", "devices": [*devices]}
+    return [*gpus_of_slice({"metadata": {"creationTimestamp": made}, "spec": spec})[1].values()]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        gpu_device(**{STANDARD: "0000:4e:00.0"}),  # 25.12 and later
+        gpu_device(**{EARLIER: "0000:4e:00.0"}),  # 25.3 and 25.8
+        {"name": "gpu-0", "basic": gpu_device(**{EARLIER: "0000:4E:00.0"})},  # on a server with v1beta1
+        device("mig", type="mig", uuid="MIG-1", parentUUID=UUID, pcieBusID="0000:4e:00.0"),
+    ],
+    ids=["standard attribute", "the driver's own", "v1beta1", "a MIG device's parent"],
+)
+def test_a_slice_says_which_gpu_is_in_which_place_since_it_was_made(written: dict[str, Any]) -> None:
+    [seen] = sliced(written)
+
+    assert seen == SeenGpu(Gpu("0000:4e:00", UUID), GpuSource.SLICE, ns_of_text(MADE))
+
+
+@pytest.mark.parametrize(
+    ("written", "made"),
+    [
+        (gpu_device(), MADE),
+        (gpu_device(**{STANDARD: "slot 3"}), MADE),
+        (gpu_device(uuid="GPU-1", **{STANDARD: "0000:4e:00.0"}), MADE),
+        (gpu_device(**{STANDARD: "0000:4e:00.0"}), None),
+        (gpu_device(**{STANDARD: "0000:4e:00.0"}), "today"),
+    ],
+    ids=["no bus id", "another bus id", "another uuid", "no time", "a wrong time"],
+)
+def test_a_gpu_whose_place_or_time_is_not_told_is_counted_and_not_named(
+    written: dict[str, Any], made: object
+) -> None:
+    assert sliced(written, made=made) == [None]
+
+
+def test_the_store_gives_each_node_the_gpus_of_its_slices(
+    server: KubernetesServer, client: KubeClient
+) -> None:
+    server.put_node(make_cpu_node("dra-1"))
+    spec = {"driver": "gpu.nvidia.com", "pool": {"name": "dra-1"}, "nodeName": "dra-1"}
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "dra-1-0"},
+        "spec": {**spec, "devices": [gpu_device(**{STANDARD: "0000:4e:00.0"})]},
+    }
+    client.create(RESOURCE_SLICES_PATHS[0], body)
+
+    state = list_nodes(client, node_decoder(sliced=listed_slices(client)))["dra-1"]
+
+    assert [each.gpu for each in state.seen_gpus] == [Gpu("0000:4e:00", UUID)]
+    assert state.gpus.capacity == 1
+
+
 def test_the_device_plugin_counts_where_it_offers_whole_gpus() -> None:
     node = make_node("gpu-1")
     node["status"]["allocatable"]["nvidia.com/gpu"] = "7"
@@ -186,4 +255,4 @@ def test_malformed_numbers_raise_nothing(capacity: Any, allocatable: Any, labels
 
 @given(st.dictionaries(st.sampled_from(["devices"]), JSON))
 def test_malformed_slices_raise_nothing(spec: dict[str, Any]) -> None:
-    assert gpus_of_slice({"spec": spec})[1] == set()
+    assert gpus_of_slice({"spec": spec})[1] == {}

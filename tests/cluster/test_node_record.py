@@ -61,6 +61,7 @@ UNKNOWN = st.dictionaries(
 ).map(lambda found: tuple(sorted((name, dumps(value)) for name, value in found.items())))
 """Fields that a later version may write."""
 POSITIONS = st.builds(KernelPosition, BOOTS, st.none() | NUMBERS, st.none() | NUMBERS)
+UUID = "GPU-509665ad-b600-ac93-3616-d754b23d636d"
 INCIDENTS = st.builds(
     Incident,
     key=st.builds(
@@ -92,6 +93,11 @@ INCIDENTS = st.builds(
     met_ns=st.none() | STAMPS,
     met_by=st.none() | st.sampled_from(MetBy),
     unknown=UNKNOWN,
+)
+IDENTIFIED = st.builds(
+    lambda found, serial: replace(found, key=found.key._replace(gpu="0000:4e:00"), uuid=UUID, serial=serial),
+    INCIDENTS,
+    st.sampled_from(["", "1650124014249"]),
 )
 RELEASES = st.builds(
     Release,
@@ -147,14 +153,14 @@ VALIDATIONS = st.builds(
     verdict=st.none() | st.sampled_from(ValidationVerdict),
     driver=TEXTS,
     gpus=st.lists(
-        st.builds(Gpu, st.just("0000:4e:00"), st.just("GPU-1"), st.sampled_from(["", "165"])), max_size=2
+        st.builds(Gpu, st.just("0000:4e:00"), st.just(UUID), st.sampled_from(["", "165"])), max_size=2
     ).map(tuple),
 )
 RECORDS = st.builds(
     NodeRecord,
     machine=st.none() | st.builds(Machine, NAMES, st.none() | NAMES, BOOTS),
     life=LIVES,
-    incidents=st.lists(INCIDENTS, max_size=4).map(tuple),
+    incidents=st.lists(INCIDENTS | IDENTIFIED, max_size=4).map(tuple),
     releases=st.lists(RELEASES, max_size=2).map(tuple),
     read=POSITIONS,
     past_boots=st.lists(TEXTS, max_size=3).map(tuple),
@@ -201,7 +207,7 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
             (
                 "key kind severity state count first_ns last_ns last code evidence title advice source "
                 "before_install released_ns user_written job failure_group role root_cause needs "
-                "escalated_because ack ended_ns met_ns met_by unknown"
+                "escalated_because ack ended_ns met_ns met_by uuid serial unknown"
             ),
         ),
         (Release, "at by reason how read read_ns warning unknown"),
@@ -479,6 +485,36 @@ def test_a_full_record_keeps_the_latest_quarantine_and_those_before_a_relapse(
     found = decode(encode(replace(record(*_many(100, line="x" * 500)), life=Life(quarantines=past))))[0]
 
     assert found.life.quarantines == tuple(past[n] for n in kept)
+
+
+def test_the_names_of_gpus_are_left_out_before_any_incident() -> None:
+    plain = _many(32, line="x" * 500)
+    named = tuple(replace(each, uuid=UUID, serial="1650124014249") for each in plain)
+
+    text = encode(record(*named))
+    found = decode(text)[0]
+
+    assert len(text.encode()) <= RECORD_BYTES
+    assert [kept.key for kept in found.incidents] == [one.key for one in plain]
+    assert {kept.uuid + kept.serial for kept in found.incidents} == {""}
+    assert json.loads(text)["truncated"] == "lines shortened, UUIDs left out"
+    assert {kept.uuid for kept in decode(encode(record(*named[:12])))[0].incidents} == {UUID}
+
+
+def test_the_name_of_a_gpu_takes_at_most_94_bytes_of_the_record() -> None:
+    named = replace(incident(), uuid=UUID, serial="9" * 32)
+
+    assert len(encode(record(named))) - len(encode(record(incident()))) == 94
+
+
+@pytest.mark.parametrize("typed", [{"uuid": "GPU-1"}, {"uuid": 7}, {"serial": "165"}], ids=str)
+def test_a_name_of_a_gpu_that_a_person_damaged_is_ignored(typed: dict[str, Any]) -> None:
+    parts = json.loads(encode(record(incident())))
+    parts["incidents"][0] |= typed
+
+    [found] = decode(json.dumps(parts))[0].incidents
+
+    assert (found.uuid, found.serial) == ("", "")
 
 
 def test_lines_are_shortened_before_anything_is_left_out() -> None:

@@ -14,9 +14,9 @@ from konductor_like.controller import logs
 from konductor_like.controller.reporting import audit
 from konductor_like.controller.reporting.audit import Audit
 from konductor_like.controller.reporting.metrics import Metrics
-from konductor_like.model import IncidentKey, Severity, SkippedTaint, SkipReason
+from konductor_like.model import Gpu, GpuSource, IncidentKey, SeenGpu, Severity, SkippedTaint, SkipReason
 from konductor_like.policy.config import PolicyConfig
-from tests.policy.scenes import Cluster, at, fault, fleet, node
+from tests.policy.scenes import Cluster, at, fault, fleet, node, ns
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "audit-trail.md").read_text("utf-8")
 
@@ -56,6 +56,23 @@ def test_the_line_of_a_taint_has_the_act_of_its_record() -> None:
     told = {"node": "gpu-1", "verb": "taint", "outcome": "applied", "why": "GPUFaultTainted", "rules": "abc"}
     about = {"rule": "xid.79", "gpu": "0000:4e:00", "code": 79, "severity": "fatal", "count": 1}
     assert line.items() >= (told | about | {"evidence": record.incidents[0].evidence}).items()
+
+
+def test_the_line_names_the_gpu_of_its_own_fault_after_a_swap() -> None:
+    cluster, trail = Cluster(fleet(3)), Trail()
+    for number, boot in enumerate(("boot-a", "boot-b")):
+        uuid = f"GPU-{number * 11111111:08}-1111-2222-3333-444444444444"
+        cluster.nodes["gpu-1"] = replace(
+            cluster.nodes["gpu-1"],
+            machine=replace(cluster.nodes["gpu-1"].machine, boot_id=boot),
+            seen_gpus=(SeenGpu(Gpu("0000:4e:00", uuid), GpuSource.SLICE, ns(1000 * number)),),
+        )
+        suspect = fault(rule="xid.63", severity=Severity.SUSPECT, seconds=2000 * number, boot=boot)
+        for change in cluster.tick(suspect, seconds=2000 * number).changes:
+            trail.audit.written(change, "applied")
+
+    assert [line["uuid"][:12] for line in trail.lines] == ["GPU-00000000", "GPU-11111111"]
+    assert {line["serial"] for line in trail.lines} == {None}
 
 
 def test_writes_and_refusals_have_the_same_fields_and_the_page_describes_each() -> None:

@@ -14,6 +14,7 @@ from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
 from konductor_like.controller.loop.retries import thinned
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection import detect
+from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import EventReason, LogLine, Misnamed, NodeRecord, NodeState, Source, Verb
 from tests.controller.reconciling import ANY, FORBIDDEN, Scene, monitor, xid
 from tests.policy.scenes import at, fleet, ns
@@ -31,6 +32,20 @@ def test_a_line_with_a_fault_becomes_a_taint_an_event_and_a_count_and_other_line
     assert scene.count("actions_total", verb="taint", result="applied") == 1
     assert scene.count("nodes_tainted") == 1
     assert scene.kernel_checkpoint == ns(2)
+
+
+def test_the_drivers_lines_before_the_fault_name_the_gpu_on_the_node() -> None:
+    scene = Scene(detect=MultilineDetector().detect)
+    uuid, serial = "GPU-f1906b9b-557a-e961-045c-9fe4be3ce012", "1653923026510"
+    before = (f"GPU at PCI:0000:4e:00: {uuid}", f"GPU Board Serial Number: {serial}")
+    named = [replace(xid(), text=f"[99.9{number}] NVRM: {text}") for number, text in enumerate(before)]
+
+    scene.run(*named, xid(), xid("gpu-2"), seconds=2)
+
+    told = {
+        c.node: [(i.uuid, i.serial) for i in c.record.incidents] for c in scene.cluster.written if c.record
+    }
+    assert told == {"gpu-1": [(uuid, serial)], "gpu-2": [("", "")]}
 
 
 def test_a_fault_of_an_unknown_node_waits_for_it_and_is_then_given_up() -> None:

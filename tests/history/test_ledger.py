@@ -12,7 +12,8 @@ import pytest
 from konductor_like.history.outages import End, Kind, Ledger, Outage
 from konductor_like.history.trail import TrailLine, parse
 from konductor_like.loki.query.response import Entry
-from konductor_like.model import Life, Quarantine, ReleaseHow
+from konductor_like.model import Incident, Life, Quarantine, ReleaseHow
+from tests.cli.scenes import incident
 from tests.policy.scenes import OURS, at, node, ns
 
 SINCE = at(0)
@@ -145,3 +146,56 @@ def test_a_persons_taint_of_a_node_that_is_out_changes_nothing_about_its_failure
     found = told(TAINT, also, gone)
 
     assert (found.kind, found.rule, found.begun_by) == (Kind.FAILURE, "xid.79", None)
+
+
+OLD, NEW = ("GPU-aaaaaaaa", "1"), ("GPU-bbbbbbbb", "")
+IN_PLACE = incident("xid.79", "0000:4e:00")
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ([(IN_PLACE, OLD, -600, 0)], OLD),
+        ([(IN_PLACE, OLD, -600, 0), (IN_PLACE, OLD, 5, 9)], OLD),
+        ([(IN_PLACE, OLD, -600, 0), (IN_PLACE, NEW, 30, 30)], ("", "")),
+        ([(IN_PLACE, OLD, -600, 0), (IN_PLACE, NEW, 90, 90)], OLD),
+        ([(IN_PLACE, OLD, -200_000, -90_000), (IN_PLACE, NEW, 0, 0)], NEW),
+        ([(incident("xid.79", "0000:5d:00"), OLD, 0, 0)], ("", "")),
+        ([(incident("xid.48", "0000:4e:00"), OLD, 0, 0)], ("", "")),
+    ],
+    ids=["one", "the same twice", "two", "a later one", "an earlier one", "another place", "another fault"],
+)
+def test_the_record_names_the_gpu_of_a_past_outage_if_only_one_can_be_meant(
+    named: list[tuple[Incident, tuple[str, str], float, float]], found: tuple[str, str]
+) -> None:
+    incidents = tuple(
+        replace(each, uuid=uuid, serial=serial, first_ns=ns(first), last_ns=ns(last))
+        for each, (uuid, serial), first, last in named
+    )
+    past = Quarantine(SINCE, at(60), "xid.79", ReleaseHow.RESET, gpu="0000:4e:00")
+    record = replace(node().record, incidents=incidents, life=Life(quarantines=(past,)))
+    ledger = Ledger()
+    ledger.add_node(replace(node(), record=record))
+
+    [outage] = ledger.outages()
+
+    assert (outage.uuid, outage.serial) == found
+
+
+def test_the_trail_names_the_gpu_before_the_record_does() -> None:
+    taint = replace(TAINT, uuid=OLD[0], serial=OLD[1])
+    noted = replace(IN_PLACE, uuid=NEW[0], first_ns=ns(0), last_ns=ns(0))
+    record = replace(node().record, incidents=(noted,), life=Life(SINCE))
+    ledger = Ledger()
+    ledger.add(taint)
+    ledger.add_node(replace(node(), record=record, taints=(OURS,)))
+
+    [outage] = ledger.outages()
+
+    assert (outage.uuid, outage.serial) == OLD
+
+
+def test_an_end_that_names_another_gpu_does_not_keep_the_first_ones_name() -> None:
+    found = told(replace(TAINT, uuid=OLD[0], serial=OLD[1]), replace(RESET, gpu="0000:5d:00"))
+
+    assert (found.gpu, found.uuid, found.serial) == ("0000:5d:00", "", "")

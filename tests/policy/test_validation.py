@@ -15,6 +15,7 @@ from konductor_like.model import (
     ControlAct,
     Controls,
     EventReason,
+    Gpu,
     GpuCount,
     Hearing,
     Held,
@@ -39,7 +40,7 @@ from konductor_like.model import (
     ValidationVerdict,
     Verb,
 )
-from konductor_like.model.validation import DEADLINES_SECONDS, Gpu
+from konductor_like.model.validation import DEADLINES_SECONDS
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.node.release import release

@@ -15,6 +15,7 @@ from konductor_like.model import (
     Controls,
     EventReason,
     FaultKind,
+    Gpu,
     GpuCount,
     IncidentKey,
     IncidentState,
@@ -28,7 +29,6 @@ from konductor_like.model import (
     ValidationStage,
     ValidationVerdict,
 )
-from konductor_like.model.validation import Gpu
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.recovery.guards import Guard, blockers, wishes
 from konductor_like.policy.recovery.validation import (

@@ -36,6 +36,7 @@ from konductor_like.settings import Settings
 from tests.chaos.clock import Clock
 from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, RENEW_SECONDS, Process, _shared
+from tests.chaos.prometheus import MemoryPrometheus
 from tests.chaos.wire import LOKI, Exchange, awaited
 from tests.cli.transcripts import forget_settings
 from tests.manifests.policy import Policy
@@ -129,13 +130,19 @@ class Site:
         capsys: pytest.CaptureFixture[str],
         *,
         admitted: bool = False,
+        alerts: bool = False,
         **settings: Any,
     ) -> None:
-        """``admitted``: every write passes the manifest's admission policy, which is slow in the stand-in."""
+        """``admitted``: every write passes the manifest's admission policy, which is slow in the stand-in.
+
+        ``alerts``: the controller reads the alerts of a Prometheus.
+        """
         self.clock = Clock()
         self.rng = random.Random(6)
         self.setup = SimpleNamespace(slow_writes=False)
         self.ledger = _Ledger()
+        self.prometheus = MemoryPrometheus(self.clock) if alerts else None
+        """Answers the questions about alerts."""
         self.traffic = self.lines = self
         """The site itself has the methods that :class:`Process` needs of these."""
         self.taken = 0
@@ -156,6 +163,8 @@ class Site:
         self._token = self.kube.access.add_user(CONTROLLER, rules_of(docs))
         self.kube.create_namespace(NAMESPACE)
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))
+        if self.prometheus is not None:
+            self.prometheus.nodes = set(self.names)
         self._decode = node_decoder(self.settings)
         self.calls: set[tuple[str, str]] = set()
         """The kinds of the controller's requests to the API server: method, and path without names."""

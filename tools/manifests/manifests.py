@@ -55,7 +55,7 @@ OPTIONAL = (
     "validation.yaml",
 )
 """Optional manifests; their namespaces must exist."""
-MONITORING = ("prometheus_rule.yaml", "service_monitor.yaml")
+MONITORING = ("gpu_alerts.yaml", "prometheus_rule.yaml", "service_monitor.yaml")
 """Optional manifests with resources of the Prometheus operator."""
 
 

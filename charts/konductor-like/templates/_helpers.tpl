@@ -9,12 +9,15 @@
 {{- end -}}
 
 {{/* One object of the Prometheus operator, with the labels that the user's Prometheus selects. Takes root,
-name, labels, and projectUrl, to which runbooks link. Without it an alert names the command that prints its runbook. */}}
+name, labels, and projectUrl, to which runbooks link. Without it an alert names the command that explains it; family is
+what that command wants before the alert's name. */}}
 {{- define "konductor-like.labelled" -}}
-{{- $text := include "konductor-like.file" . -}}
-{{- $runbook := "runbook_url: PROJECT_URL/blob/main/docs/runbooks/([A-Za-z]+)[.]md" -}}
-{{- if not .projectUrl }}{{ $text = regexReplaceAll $runbook $text "runbook: konductor-like explain ${1}" }}{{ end -}}
-{{- $object := $text | replace "PROJECT_URL" (.projectUrl | default "") | fromYaml -}}
+{{- $family := .family | default "" -}}
+{{- $object := include "konductor-like.file" . | replace "PROJECT_URL" (.projectUrl | default "") | fromYaml -}}
+{{- if not .projectUrl }}{{ range $group := $object.spec.groups }}{{ range $rule := $group.rules }}{{ if $rule.alert -}}
+{{- $_ := unset $rule.annotations "runbook_url" -}}
+{{- $_ := set $rule.annotations "runbook" (printf "konductor-like explain %s%s" $family $rule.alert) -}}
+{{- end }}{{ end }}{{ end }}{{ end -}}
 {{- $_ := set $object.metadata "labels" (merge (dict) .labels ($object.metadata.labels | default dict)) -}}
 {{- toYaml $object -}}
 {{- end -}}

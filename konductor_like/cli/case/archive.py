@@ -18,7 +18,7 @@ from konductor_like.history.outages import Outage
 MEMBERS = ("case.md", "kernel.log", "case.json")
 _OUTAGE = (
     *("node", "gpu", "rule", "kind", "severity", "since", "until", "end", "how", "by", "reason", "begun_by"),
-    *("relapse", "model", "driver", "rack", "gpus"),
+    *("relapse", "model", "driver", "rack", "gpus", "uuid", "serial"),
 )
 """Fields of an outage. Without ``failure_group`` and ``evidence``: they may be of tenants' pods."""
 
@@ -56,7 +56,10 @@ def document(case: Case) -> dict[str, Any]:
         "outage": {"number": case.number, "title": case.title, **_outage(case.outage)},
         "fault": case.fault
         and fields_of(case.fault, "count", "first_ns", "last_ns", "evidence", "user_written", "needs"),
-        "gpus": [fields_of(each, "bus", "uuid", "serial", "told_by", "doubtful") for each in case.identities],
+        "gpus": [
+            fields_of(each.gpu, "bus", "uuid", "serial") | fields_of(each, "told_by", "doubtful")
+            for each in case.identities
+        ],
         "kernelLog": {
             "lines": len(kernel.lines),
             "from": stamp_of_ns(first_ns(kernel)),

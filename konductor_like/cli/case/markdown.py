@@ -102,7 +102,7 @@ def _gpu(case: Case) -> Iterator[str]:
         return
     yield from ("| PCI bus id | Serial number | UUID | Read from |", "| --- | --- | --- | --- |")
     for each in case.identities:
-        cells = (each.bus, each.serial, each.uuid, each.told_by)
+        cells = (each.gpu.bus, each.gpu.serial, each.gpu.uuid, each.told_by)
         yield f"| {' | '.join(inline(cell) if cell else _UNKNOWN for cell in cells)} |"
 
 

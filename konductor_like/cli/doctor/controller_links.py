@@ -24,7 +24,7 @@ from konductor_like.cli.doctor.link import (
     warn,
 )
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.attempts import failing_reads, unwritten_words
+from konductor_like.cli.status.attempts import failing_alerts, failing_reads, unwritten_words
 from konductor_like.cluster.preflight import account_of
 from konductor_like.cluster.published import LOKI_NAMES
 from konductor_like.model import CoverageState, Source
@@ -165,8 +165,12 @@ def reading(facts: Facts) -> Link:
         raise not_yet(f"Loki last answered the controller {age_of(answered, now)} ago", _log(lease))
     if since := lease.unread_since(now, Source.POD):
         return warn(f"pod logs were read up to {stamp(since)} only", _log(lease))
+    if words := failing_alerts(lease.attempts, now):
+        return warn(f"alerts are {words}", _settings(lease), "page: docs/use/other-tools-alerts.md")
     reached = age_of(moment_of(lease.reached_ns[Source.KERNEL]), now)
-    return ok(f"kernel logs are read up to {reached} ago; Loki answered {age_of(answered, now)} ago")
+    told = f"kernel logs are read up to {reached} ago; Loki answered {age_of(answered, now)} ago"
+    alerts = lease.attempts.of(Doing.ALERTS).ok
+    return ok(f"{told}; Prometheus answered {age_of(alerts, now)} ago" if alerts else told)
 
 
 def is_reading(facts: Facts) -> bool:

@@ -61,6 +61,8 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
     if incident.evidence:
         what = "line" if incident.has_line else "reason"
         yield f"{what}: {incident.evidence}"
+    if (gpu := incident.seen_gpu) is not None:
+        yield f"which GPU: {gpu.identity}"
     if incident.user_written:
         yield "written by a user, not by the driver"
     if incident.escalated_because:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from konductor_like.catalog import condition_rules
-from konductor_like.cli.columns import age_of, count, stamp
+from konductor_like.cli.columns import age_of, count, stamp, stamp_of_ns
 from konductor_like.cli.explain.history import history, when
 from konductor_like.cli.output import API_VERSION, Paragraph, fields_of
 from konductor_like.cli.session import ControllerReport
@@ -41,6 +41,7 @@ from konductor_like.policy.decide import decide
 from konductor_like.policy.node.conditions import reported_words
 from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import Health, tainting
+from konductor_like.policy.node.identities import present_gpus, present_words
 from konductor_like.policy.node.needs import need_in_words, unrepaired
 from konductor_like.policy.node.release import may_return
 from konductor_like.policy.recovery.guards import ENDED_BY_REBOOT, PASSING, Guard
@@ -178,6 +179,7 @@ def _state(node: NodeExplanation) -> Iterator[Paragraph]:
     yield "Needs", need_in_words(state.record, tainted=state.tainted)
     yield "Planned", [planned_words(each) for each in state.planned]
     yield "Reported", list(reported_words(state, condition_rules(), now))
+    yield "GPU now", list(present_words(state))
     yield "Return", _return(node)
     if (tested := state.record.validation) is not None:
         yield "Validation", list(_validation(tested, state, now))
@@ -224,6 +226,12 @@ def document(node: NodeExplanation) -> dict[str, Any]:
         "otherRules": node.other_rules or None,
         "act": act and {"id": act.id, "at": stamp(act.at), "rules": act.rules or None, "by": by},
         "staysOut": node.stays_out,
+        "gpus": [
+            fields_of(each.gpu, "bus", "uuid")
+            | {"serial": each.gpu.serial or None}
+            | {"toldBy": each.told_by.value, "at": stamp_of_ns(each.at_ns)}
+            for _, each in sorted(present_gpus(node.report.state).items())
+        ],
         "next": node.next_commands,
         "unreadSince": stamp(node.report.unread_since),
         "problem": node.problem or None,

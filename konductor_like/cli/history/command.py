@@ -22,6 +22,7 @@ Until = Annotated[str | None, typer.Option("--until", metavar="SPAN|TIME", help=
     "history",
     "history gpu-07 --since 90d",
     "history --timeline --since 22:00",
+    "history --gpu GPU-509665ad --since 180d",
     "history -o csv",
 )
 def history(
@@ -29,6 +30,12 @@ def history(
     *,
     since: Since = "30d",
     until: Until = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu", metavar="UUID|SERIAL", help="Only outages of this GPU, on whatever node it was."
+        ),
+    ] = None,
     timeline: Annotated[
         bool, typer.Option("--timeline", help="Every write, refusal and act of a person, in order of time.")
     ] = False,
@@ -47,6 +54,8 @@ def history(
     from konductor_like.cli.output import say, say_document, tell, warn
     from konductor_like.cli.similar_names import did_you_mean
 
+    if gpu is not None:
+        _check(gpu, timeline=timeline)
     sources = read_cluster(kubeconfig, context)
     start, end = span_of_options(since, until, sources.now)
     if timeline:
@@ -59,6 +68,8 @@ def history(
         shown.finish()
     else:
         found = read_history(sources, start, end, names or ())
+        if gpu is not None:
+            found = found.of_gpu(gpu)
         match output:
             case "table" | "wide":
                 text.show(found, wide=output == "wide")
@@ -77,3 +88,14 @@ def history(
             tell(f"hint: {hint}")
         raise typer.Exit(Exit.of(len(names or ()) - len(found.unknown_names), len(found.unknown_names)))
     raise typer.Exit(Exit.OK if found.trail.is_whole and not found.problem else Exit.PARTLY)
+
+
+def _check(gpu: str, *, timeline: bool) -> None:
+    """Refuse what names no GPU, and a timeline of one GPU."""
+    from konductor_like.history.outages import GPU_NAME
+
+    if not GPU_NAME.fullmatch(gpu):
+        words = "a GPU's UUID (its begin is enough: GPU-509665ad) or its serial number"
+        raise CommandError(f"--gpu must be {words}", status=Exit.USAGE)
+    if timeline:
+        raise CommandError("--timeline and --gpu do not go together", status=Exit.USAGE)

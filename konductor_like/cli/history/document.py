@@ -22,7 +22,7 @@ _FIRST, _LAST = (
     ("node", "gpu", "rule", "kind"),
     (
         *("end", "how", "by", "reason", "begun_by", "relapse", "model", "driver", "rack", "gpus"),
-        *("failure_group", "evidence", "in_trail", "in_record"),
+        *("failure_group", "evidence", "in_trail", "in_record", "uuid", "serial"),
     ),
 )
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

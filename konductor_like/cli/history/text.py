@@ -13,7 +13,10 @@ from konductor_like.history.read import History
 from konductor_like.model.text import listed
 
 HEADERS = ("NODE", "FROM", "OUT", "FAULT", "GPU", "END")
-WIDE = ("NODE", "FROM", "TO", "OUT", "FAULT", "GPU", "END", "REASON", "MODEL", "DRIVER", "RACK", "TOLD-BY")
+WIDE = (
+    *("NODE", "FROM", "TO", "OUT", "FAULT", "GPU", "UUID", "SERIAL", "END"),
+    *("REASON", "MODEL", "DRIVER", "RACK", "TOLD-BY"),
+)
 _MOST = 3
 _HOURS_SHOWN = 48
 
@@ -151,4 +154,4 @@ def _row(outage: Outage, history: History, *, wide: bool) -> list[str]:
     )
     until = stamp(outage.until) or ""
     labels = (outage.reason, outage.model, outage.driver, outage.rack)
-    return [outage.node, since, until, out, fault, gpu, end, *labels, told]
+    return [outage.node, since, until, out, fault, gpu, outage.uuid, outage.serial, end, *labels, told]

@@ -15,7 +15,10 @@ from konductor_like.model import EventReason, IncidentKey
 from konductor_like.model.text import printable
 from konductor_like.policy.wording import on_device
 
-FIELDS = ("happened_at", "node", "verb", "outcome", "by", "rule", "gpu", "why", "reason", "how", "out_since")
+FIELDS = (
+    *("happened_at", "node", "verb", "outcome", "by", "rule", "gpu", "why", "reason", "how", "out_since"),
+    *("uuid", "serial"),
+)
 _SILENT = ("counts", "bookkeeping", "conflict")
 _EVENTS = {each.value: each for each in EventReason}
 _WORDS = {

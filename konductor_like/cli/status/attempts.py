@@ -40,6 +40,12 @@ def failing_reads(attempts: Attempts, now: datetime) -> Iterator[str]:
             yield f"the controller cannot read {lines} for {age_of(found.since, now)}: {found.error}"
 
 
+def failing_alerts(attempts: Attempts, now: datetime) -> str:
+    """Return a sentence if the last question about alerts failed; empty if it did not, or without one."""
+    found = attempts.of(Doing.ALERTS)
+    return f"not read for {age_of(found.since, now)}: {found.error}" if found.since is not None else ""
+
+
 def refusal_of(node: str, attempts: Attempts) -> tuple[Verb | None, str]:
     """Return the write of a node that fails and a sentence about it; no verb if the node is not named."""
     found = next((each for each in attempts.unwritten if each.node == node), None)

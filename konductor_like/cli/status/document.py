@@ -235,6 +235,8 @@ def incident_document(incident: Incident, releases: Iterable[Release] = ()) -> d
         "rule": incident.key.rule,
         **fields_of(incident, "kind", "code"),
         "gpu": incident.key.gpu,
+        "uuid": incident.uuid or None,
+        "serial": incident.serial or None,
         **fields_of(incident, "severity", "state", "count"),
         "firstSeen": stamp_of_ns(incident.first_ns),
         "lastSeen": stamp_of_ns(incident.last_ns),

@@ -19,7 +19,7 @@ from konductor_like.cli.columns import (
 )
 from konductor_like.cli.output import BOLD, PIPE, Screen, table_lines
 from konductor_like.cli.session import ControllerReport
-from konductor_like.cli.status.attempts import failing_reads, unwritten_words
+from konductor_like.cli.status.attempts import failing_alerts, failing_reads, unwritten_words
 from konductor_like.cli.status.counts import (
     FaultGroup,
     advice_by_fault,
@@ -64,6 +64,8 @@ _WIDE = ("SEVERITY", "NEEDS", "STAYS-OUT", "VALIDATION", "JOB", "JOBS-NOW", "SIN
 WIDE_HEADERS = (*HEADERS, *_WIDE)
 JOBS_SHOWN = 3
 """Jobs of one node that a row names; it counts the others."""
+_UUID_CHARS = 12
+"""Characters of a UUID in a wide row: ``GPU-8a4e12f0``. CUDA takes them for the whole UUID, too."""
 _NOTHING = "-"
 
 
@@ -219,6 +221,8 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
         if (since := controller.unread_since(now, source)) is not None:
             yield "Unread", f"{source.value} logs since {stamp(since)} ({age_of(since, now)} ago): {means}"
     yield from (("Loki", words) for words in failing_reads(controller.attempts, now))
+    if words := failing_alerts(controller.attempts, now):
+        yield "Alerts", words
     if brake.pause:
         yield "Paused", pause_sentence(brake.pause)
     yield "Brake", brake_sentence(brake, now, controller.why_settings_unknown)
@@ -358,9 +362,10 @@ def node_row(node: NodeReport, now: datetime, headers: Sequence[str]) -> list[st
     }
     if (fault := node.fault) is not None:
         further = f" (+{node.further})" if node.further else ""
+        uuid = f" ({fault.uuid[:_UUID_CHARS]})" if fault.uuid else ""
         cells |= {
             "FAULT": fault_name(fault.key.rule) + further,
-            "GPU": fault.key.gpu or "",
+            "GPU": (fault.key.gpu or "") + (uuid if len(headers) > len(HEADERS) else ""),
             "COUNT": str(fault.count),
             "SEVERITY": fault.severity.value,
             "LAST-SEEN": stamp_of_ns(fault.last_ns) or "",

@@ -11,7 +11,7 @@ from pydantic_core import SchemaValidator, core_schema
 from konductor_like.catalog import condition_rules
 from konductor_like.cluster.api.transport import FIELD_MANAGER, JsonObject, json_object, parsed
 from konductor_like.cluster.node import record as records
-from konductor_like.cluster.node.gpu_counts import COUNT_LABELS, PLUGIN_RESOURCES, gpu_count
+from konductor_like.cluster.node.gpu_counts import COUNT_LABELS, PLUGIN_RESOURCES, SlicedGpus, gpu_count
 from konductor_like.model import (
     CONDITION_MARK,
     EVIDENCE_CHARS,
@@ -77,8 +77,8 @@ class Reading:
     rack_label: str = ""
     recovery: Selector = ()
     """Only nodes with these labels are validated and returned unasked; empty for all nodes."""
-    sliced: Callable[[], Mapping[str, int]] = dict
-    """Returns the nodes with a ResourceSlice of a GPU, each with its number of GPUs; see
+    sliced: Callable[[], Mapping[str, SlicedGpus]] = dict
+    """Returns the nodes with a ResourceSlice of a GPU, each with its GPUs; see
     ``store.ResourceSlices``."""
 
 
@@ -130,7 +130,7 @@ def _fields(*names: str, **kinds: core_schema.CoreSchema) -> core_schema.CoreSch
 
 
 def node_decoder(
-    settings: NodeSettings | None = None, sliced: Callable[[], Mapping[str, int]] = dict
+    settings: NodeSettings | None = None, sliced: Callable[[], Mapping[str, SlicedGpus]] = dict
 ) -> PageDecoder:
     """Return a decoder for these settings. Raises ValueError if a selector cannot be parsed.
 
@@ -169,12 +169,14 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
     others = [each for each in conditions if each.get("type").__class__ is str and each["type"] in _READ]
     name = _text(metadata, "name") or ""
     machine = _machine(uid, spec, status)
-    sliced, capacity = reading.sliced(), json_object(status, "capacity")
+    capacity, sliced = json_object(status, "capacity"), reading.sliced().get(name, _NOT_SLICED)
     return NodeState(
         name=name,
         machine=machine,
         created_ns=_ns(metadata, "creationTimestamp") or 0,
-        is_gpu_node=name in sliced or says_gpu(labels, capacity, reading.gpu) or _seen_before(record),
+        is_gpu_node=sliced is not _NOT_SLICED
+        or says_gpu(labels, capacity, reading.gpu)
+        or _seen_before(record),
         ready=ready.get("status") == "True",
         unschedulable=spec.get("unschedulable") is True,
         taints=tuple(_taint(taint) for taint in taints or () if isinstance(taint, dict)),
@@ -201,7 +203,8 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         conditions=_our_conditions(conditions),
         reported=_reported(others) if others else (),
         planned=_planned(others, labels) if others or _MAINTENANCE in labels else (),
-        gpus=gpu_count(labels, capacity, json_object(status, "allocatable"), sliced.get(name, 0)),
+        gpus=gpu_count(labels, capacity, json_object(status, "allocatable"), sliced.number),
+        seen_gpus=sliced.seen,
         hardware=_hardware(labels, reading.rack_label),
     )
 
@@ -290,6 +293,7 @@ def _text(parent: Mapping[str, Any], name: str) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
+_NOT_SLICED = SlicedGpus(0)
 _TYPES = frozenset(condition_rules())
 _READ = _TYPES | _PLANNED.keys()
 _REASON_CHARS = 128

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
+from typing import NamedTuple
 
 from konductor_like.cluster.api.transport import JsonObject, json_object
-from konductor_like.model import NO_GPUS, GpuCount
+from konductor_like.detection.gpu_identity import gpu_of
+from konductor_like.model import NO_GPUS, GpuCount, GpuSource, SeenGpu
+from konductor_like.model.time import ns_of_text
 
 COUNT_LABELS = (
     *("node.kubernetes.io/instance-type", "cloud.google.com/gke-accelerator-count"),
@@ -24,6 +27,9 @@ every node, also where MIG is off."""
 PLUGIN_RESOURCES = _GPU, _SHARED_GPU = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 """The device plugin's resources; the second one has shared GPUs, if the plugin renames them."""
 _MIG = "nvidia.com/mig-"
+_BUS = ("resource.kubernetes.io/pciBusID", "pcieBusID")
+"""The attributes with the PCI bus id, by ``cmd/gpu-kubelet-plugin/deviceinfo.go`` of NVIDIA's driver: the
+first one since its version 25.12, the second one in 25.3 and 25.8."""
 
 
 def gpu_count(labels: JsonObject, capacity: JsonObject, allocatable: JsonObject, sliced: int) -> GpuCount:
@@ -63,13 +69,34 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
 
 
-def gpus_of_slice(piece: JsonObject) -> tuple[str, set[str]]:
-    """Return the node of a ResourceSlice, and an identity of each of its GPUs; MIG devices are parts."""
-    spec, gpus = json_object(piece, "spec"), set[str]()
+class SlicedGpus(NamedTuple):
+    """The GPUs of one node's ResourceSlices."""
+
+    number: int
+    seen: tuple[SeenGpu, ...] = ()
+    """Those whose PCI bus id is named, too."""
+
+
+def gpus_of_slice(piece: JsonObject) -> tuple[str, dict[str, SeenGpu | None]]:
+    """Return the node of a ResourceSlice, and its GPUs by UUID; MIG devices are parts.
+
+    The kubelet deletes the slices when it starts, and the driver makes new ones. So a GPU has been in its
+    place at least since the slice was made.
+    """
+    spec, gpus = json_object(piece, "spec"), dict[str, SeenGpu | None]()
+    made = json_object(piece, "metadata").get("creationTimestamp")
     devices = spec.get("devices")
     for device in devices if isinstance(devices, list) else ():
         with suppress(AttributeError, KeyError, TypeError):  # no GPU, or malformed
             found = (device.get("basic") or device)["attributes"]  # v1beta1: in ``basic``
             if found["type"]["string"] in ("gpu", "mig"):
-                gpus.add(str((found.get("parentUUID") or found["uuid"])["string"]))
+                uuid = str((found.get("parentUUID") or found["uuid"])["string"])
+                gpus[uuid] = _seen(uuid, next((found[name] for name in _BUS if name in found), {}), made)
     return str(spec.get("nodeName") or ""), gpus
+
+
+def _seen(uuid: str, bus: JsonObject, made: object) -> SeenGpu | None:
+    gpu = gpu_of(str(bus.get("string")), uuid)
+    with suppress(ValueError):
+        return SeenGpu(gpu, GpuSource.SLICE, ns_of_text(str(made))) if gpu else None
+    return None

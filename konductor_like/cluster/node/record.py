@@ -20,6 +20,7 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 from konductor_like.cluster.lenient_json import Fields, Ns, read
+from konductor_like.detection.gpu_identity import gpu_of
 from konductor_like.model import (
     Ack,
     Act,
@@ -39,7 +40,6 @@ from konductor_like.model import (
 )
 from konductor_like.model.text import clipped
 from konductor_like.model.time import text_of, text_of_ns, unix_ns
-from konductor_like.model.validation import Gpu
 
 T = TypeVar("T")
 VERSION = 2
@@ -145,7 +145,7 @@ _COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice
 _INCIDENT = Codec(
     Incident,
     *("state", "count", "before_install", "user_written", "job", "failure_group", "role", "root_cause"),
-    *("escalated_because", "met_by"),
+    *("escalated_because", "met_by", "uuid", "serial"),
     met="met_ns",
     first="first_ns",
     last="last_ns",
@@ -237,6 +237,10 @@ def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | N
     times = [ns for ns in (values["first_ns"], values["last_ns"]) if ns != ""]
     if not times:
         found.complain("first and last are missing")
+    if (gpu := gpu_of(found.get("gpu", str) or "", values["uuid"], values["serial"])) is None:
+        values |= {"uuid": "", "serial": ""}
+    else:
+        values |= {"uuid": gpu.uuid, "serial": gpu.serial}
     with suppress(ValueError):  # a newer version's need stays as it is
         values["needs"] = Needs(values["needs"]).value
     return Incident(
@@ -272,7 +276,8 @@ def _validation(found: Fields, boot_id: str | None) -> Validation | None:
     if "" in (values["stage"], values["level"], values["asked_at"]):
         found.complain("stage, level or asked is missing")
         return None
-    gpus = tuple(Gpu(*parts) for text in found.texts("gpus") if 2 <= len(parts := text.split()) <= 3)
+    named = (gpu_of(*parts) for text in found.texts("gpus") if 2 <= len(parts := text.split()) <= 3)
+    gpus = tuple(gpu for gpu in named if gpu is not None)
     return Validation(read=_position(found, "read", boot_id), read_ns=_until(found), gpus=gpus, **values)
 
 
@@ -288,7 +293,8 @@ def encode(record: NodeRecord) -> str:
     """Return the annotation's text, at most ``RECORD_BYTES`` bytes of UTF-8.
 
     If the record is too long, unknown fields are left out first, then the ends of evidence lines, then the
-    ends of other texts. Then whole incidents and releases are left out; ``_by_need`` gives the order.
+    UUIDs and serial numbers of incidents, then the ends of other texts. Then whole incidents and releases are
+    left out; ``_by_need`` gives the order.
     """
     text = _text(record)
     if len(text) <= RECORD_BYTES:
@@ -304,6 +310,11 @@ def encode(record: NodeRecord) -> str:
         if len(text) <= RECORD_BYTES:
             return text
         text = _text(record, "lines shortened", {"line": limit})
+    if len(text) <= RECORD_BYTES:
+        return text
+    incidents = tuple(replace(each, uuid="", serial="") for each in record.incidents)
+    record = replace(record, incidents=incidents)
+    text = _text(record, "lines shortened, UUIDs left out", {"line": _EVIDENCE_CHARS[-1]})
     return text if len(text) <= RECORD_BYTES else _fewer(record)
 
 

@@ -33,8 +33,8 @@ from konductor_like.cluster.api.errors import (
 )
 from konductor_like.cluster.api.watch import WatchEvent, WatchStream
 from konductor_like.cluster.node.decoder import NodeDecoder, PageDecoder
-from konductor_like.cluster.node.gpu_counts import gpus_of_slice
-from konductor_like.model import NodeState
+from konductor_like.cluster.node.gpu_counts import SlicedGpus, gpus_of_slice
+from konductor_like.model import NodeState, SeenGpu
 from konductor_like.model.text import excerpt
 
 _WATCH_SECONDS = (240, 480)
@@ -339,11 +339,11 @@ class ResourceSlices:
         """``clock`` returns seconds."""
         self._client = client
         self._clock = clock
-        self._nodes: Mapping[str, int] = {}
+        self._nodes: Mapping[str, SlicedGpus] = {}
         self._due_seconds = float("-inf")
 
-    def nodes(self) -> Mapping[str, int]:
-        """Return the nodes' numbers of GPUs by the last list. Sends no request; any thread may call it."""
+    def nodes(self) -> Mapping[str, SlicedGpus]:
+        """Return the nodes' GPUs by the last list. Sends no request; any thread may call it."""
         return self._nodes
 
     def refresh(self) -> None:
@@ -362,18 +362,19 @@ class ResourceSlices:
             wait_seconds = SLICES_AGAIN_SECONDS
         self._due_seconds = self._clock() + wait_seconds
 
-    def _listed(self) -> Mapping[str, int]:
+    def _listed(self) -> Mapping[str, SlicedGpus]:
         for path in RESOURCE_SLICES_PATHS:
             with suppress(KubeNotFound):  # an older server has an older version of the API, or none
                 params = {"fieldSelector": f"spec.driver={GPU_DRIVER}"}
-                found: dict[str, set[str]] = {}
+                found: dict[str, dict[str, SeenGpu | None]] = {}
                 for node, gpus in self._client.list_pages(path, gpus_of_slice, params).items:
-                    found.setdefault(node, set()).update(gpus)
-                return {node: len(gpus) for node, gpus in found.items() if node}
+                    found.setdefault(node, {}).update(gpus)
+                named = {node: tuple(filter(None, gpus.values())) for node, gpus in found.items()}
+                return {node: SlicedGpus(len(gpus), named[node]) for node, gpus in found.items() if node}
         return {}
 
 
-def listed_slices(client: ReadOnlyKubeClient) -> Callable[[], Mapping[str, int]]:
+def listed_slices(client: ReadOnlyKubeClient) -> Callable[[], Mapping[str, SlicedGpus]]:
     """List the ResourceSlices once, for a decoder of one command; return a function like ``nodes``."""
     slices = ResourceSlices(client)
     slices.refresh()

@@ -17,6 +17,7 @@ from konductor_like.detection.validate_rules import load_rules
 from konductor_like.model import Finding
 from konductor_like.model.text import listed
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.alerts import rule_of as alert_rule
 from konductor_like.policy.node.conditions import rule_of
 from konductor_like.policy.node.gpu_counts import GPUS_MISSING
 
@@ -48,10 +49,15 @@ class RulesInForce:
             for kind, rule in catalog.conditions.items()
             if kind != policy.node_condition
         }
+        alerts = {
+            name: replace(rule, finding=_finding(catalog.named_entries[alert_rule(name)]))
+            for name, rule in catalog.alerts.items()
+        }
         return replace(
             policy.with_escalations(catalog.escalations, self.digest),
             gpus_missing=_finding(catalog.named_entries[GPUS_MISSING.rule]),
             conditions=conditions,
+            alerts=alerts,
         )
 
 

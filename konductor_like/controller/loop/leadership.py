@@ -27,6 +27,7 @@ from konductor_like.controller.reading.wakeups import TailWatcher
 from konductor_like.controller.reporting.attempts import AttemptLog
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.node_metrics import View
+from konductor_like.controller.side.alerts import Alerts
 from konductor_like.controller.side.node_condition import NodeConditions
 from konductor_like.controller.side.validations import Validations
 from konductor_like.controller.side.work import running
@@ -71,6 +72,7 @@ class Leadership:
         tail: TailWatcher | None = None,
         conditions: NodeConditions | None = None,
         validations: Validations | None = None,
+        alerts: Alerts | None = None,
         attempts: AttemptLog | None = None,
         identity: str = "",
     ) -> None:
@@ -83,7 +85,8 @@ class Leadership:
         After ``stale_seconds`` without kernel logs every node without a recorded fault is unknown.
 
         ``new_queries`` returns the readers' new queries by name, or nothing if the rules did not change.
-        ``conditions`` is None in a dry run, which writes none, and ``validations`` also without an image.
+        ``conditions`` is None in a dry run, which writes none, and ``validations`` also without an image;
+        ``alerts`` is None without an endpoint.
         ``attempts`` remembers how requests went, and ``identity`` is the controller's on the Lease.
         """
         self.last_reconcile_seconds = time.monotonic()
@@ -94,6 +97,7 @@ class Leadership:
         self._tail = tail
         self._conditions = conditions
         self._validations = validations
+        self._alerts = alerts
         self._attempts, self._identity = attempts or AttemptLog(), identity
         self._metrics = metrics
         self._fleet = fleet
@@ -131,9 +135,10 @@ class Leadership:
                 exits.callback(self._tail.close, JOIN_SECONDS)
             if self._conditions is not None:
                 exits.enter_context(running(self._conditions))
-            if self._validations is not None:
-                self._validations.changed = self.wake
-                exits.enter_context(running(self._validations))
+            for worker in (self._validations, self._alerts):
+                if worker is not None:
+                    worker.changed = self.wake
+                    exits.enter_context(running(worker))
             while not self._stop.is_set():
                 self._reconcile(self._next_deliveries(IDLE_SECONDS))
 

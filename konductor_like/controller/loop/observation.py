@@ -15,6 +15,7 @@ from konductor_like.controller.reporting.report import Report
 from konductor_like.controller.side.pod_jobs import PodJobs
 from konductor_like.jobs import by_name
 from konductor_like.model import (
+    AlertsAnswer,
     Change,
     Controls,
     Fault,
@@ -45,6 +46,7 @@ class Observer:
         jobs: PodJobs | None = None,
         fleet: FleetMonitor | None = None,
         validations: Callable[[], ValidationJobs | None] = lambda: None,
+        alerts: Callable[[], AlertsAnswer | None] = lambda: None,
     ) -> None:
         """A backtest has no ``controls``, ``jobs`` and ``fleet``."""
         self.tainted: tuple[TaintedNode, ...] | None = None
@@ -57,6 +59,7 @@ class Observer:
         self._jobs = jobs
         self._fleet = fleet
         self._validations = validations
+        self._alerts = alerts
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
         """By node, the full record, and the text of the annotation that could not contain all of it.
 
@@ -99,6 +102,7 @@ class Observer:
             jobs={name: found.jobs for name, found in jobs.items()},
             pods={name: found.pods for name, found in jobs.items()},
             validations=self._validations(),
+            alerts_answer=self._alerts(),
         )
         if self._fleet is None:
             return seen

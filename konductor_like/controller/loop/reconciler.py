@@ -18,6 +18,7 @@ from konductor_like.controller.reporting.metrics import Latency, Metrics
 from konductor_like.controller.reporting.report import Report
 from konductor_like.detection import detect
 from konductor_like.model import (
+    AlertsSeen,
     Checkpoint,
     ConditionsSeen,
     Fault,
@@ -61,19 +62,22 @@ class Reconciler:
         misnamed: Mapping[str, Misnamed] | None = None,
         detect: Callable[[LogLine], Fault | None] = detect,
         gpus: GpuCounts | None = None,
+        alerts: AlertsSeen | None = None,
         latency: Latency | None = None,
     ) -> None:
         """Prepare to reconcile.
 
         ``start`` is the checkpoint until the first reconcile is done. ``misnamed`` are the names without a
         Node that the last controller has reported. Without ``gpus``, GPUs are not counted, and other
-        programs' conditions are not read. A backtest has neither ``gpus`` nor ``latency``.
+        programs' conditions are not read. A backtest has neither ``gpus`` nor ``latency``. ``alerts`` is None
+        if Prometheus is not asked.
         """
         self.policy = policy
         """The rules in force; may be set between two reconciles."""
         self._observer = observer
         self._gpus = gpus
         self._conditions = None if gpus is None else ConditionsSeen(start.act_from_ns)
+        self._alerts = alerts
         self._latency = latency
         self._detect = detect
         self._nodes = nodes
@@ -203,6 +207,7 @@ class Reconciler:
             read_ns=self._checkpoint.read_ns,  # not ``_read_ns``: faults that wait are not acted upon yet
             gpus=self._gpus,
             conditions=self._conditions,
+            alerts=self._alerts,
             window=self._window,
             replaying=replaying,
         )
@@ -221,7 +226,8 @@ class Reconciler:
         if plan.gpus is not None and self._gpus is not None:
             self._report.gpus(plan.gpus, self._gpus)
         # Also if a write fails: lines that are read again add nothing.
-        self._window, self._gpus, self._conditions = plan.window, plan.gpus, plan.conditions
+        self._window, self._gpus = plan.window, plan.gpus
+        self._conditions, self._alerts = plan.conditions, plan.alerts
         return plan
 
     def _write(self, plan: Plan, snapshot: Snapshot, faults: Sequence[Fault], now: datetime) -> set[str]:

@@ -36,7 +36,7 @@ SCHEMA = "v1"
 FIELDS = (
     *("audit", "act", "node", "by", "verb", "outcome", "rule", "gpu", "code", "severity", "count"),
     *("escalated_because", "failure_group", "rules", "evidence", "why", "needs", "at", "reason"),
-    *("out_since", "how", "model", "driver", "rack", "gpus"),
+    *("out_since", "how", "model", "driver", "rack", "gpus", "uuid", "serial"),
 )
 DELETE = "delete"
 """The verb of the line about a Node that somebody deleted with our taint."""
@@ -81,7 +81,7 @@ class Audit:
             mark = change.record.release_at(ended.released_at) if ended else None
             if ended is not None and mark is not None:  # else the record was of another machine
                 key = IncidentKey(ended.rule, ended.gpu)
-                about = _facts(change.node, key, change.record.incident(key))
+                about = _facts(change.node, key, _newest(change.record, key))
                 told = ("act", "verb", "outcome", "rules", "why", "needs", "rack", "gpus")
                 end = about | {name: facts[name] for name in told} | _of_end(ended, mark)
                 if change.verb is Verb.TAINT:
@@ -169,6 +169,8 @@ def _facts(node: str | None, key: IncidentKey | None, about: Incident | Fault | 
         "count": about.count,
         "escalated_because": about.escalated_because or None,
         "failure_group": about.failure_group,
+        "uuid": about.uuid or None,
+        "serial": about.serial or None,
         "evidence": about.evidence,
     }
 
@@ -206,7 +208,13 @@ def _incident(change: Change) -> Incident | None:
     if change.incident is not None or change.record is None:
         return change.incident
     keys = [fault.key for fault in change.news] or [grown.latest.key for grown in change.grown]
-    return change.record.incident(keys[-1]) if keys else None
+    return _newest(change.record, keys[-1]) if keys else None
+
+
+def _newest(record: NodeRecord, key: IncidentKey) -> Incident | None:
+    """Return the incident of the key with the latest line: after a reboot, a key may have several."""
+    found = (each for each in record.incidents if each.key == key)
+    return max(found, key=lambda each: each.last_ns, default=None)
 
 
 def _log(facts: dict[str, Any], *, quietly: bool = False) -> None:

@@ -274,6 +274,11 @@ class Metrics:
         "Tainted nodes that do not return by themselves now, by the first guard that keeps each one out.",
         "guard",
     )
+    alerts_read = gauge("alerts_read_timestamp_seconds", "Unix time of the last answer about alerts.")
+    alerts_firing = gauge("alerts_firing", "Alerts of the catalogue that fire, by the last answer.")
+    alerts_watched = gauge(
+        "alerts_nodes", "Nodes of which the metrics behind the alerts are read, by exporter.", "exporter"
+    )
     validations = gauge("validations", "Validations that wait (asked) or run (running).", "stage")
     validations_ended = counter(
         "validations_ended_total", "Attempts of validations that ended, by their verdict.", "verdict"

@@ -68,9 +68,9 @@ def reported_faults(
                 continue
             mark = (state.name, each.type, each.since_ns)
             is_known = rule.finding.shadow and mark in seen.shadowed
-            if not is_known and _may_accuse(state) and _is_told_now(each, state, now_ns):
+            if not is_known and may_accuse(state) and _is_told_now(each, state, now_ns):
                 fault = _fault(rule.finding, each, each.since_ns, state, seen)
-                if not _is_known(fault, state, snapshot):
+                if not is_recorded(fault, state, snapshot):
                     found.append(fault)
                     is_known = rule.finding.shadow
             if is_known:
@@ -132,8 +132,8 @@ def _is_told_now(each: ReportedCondition, state: NodeState, now_ns: int) -> bool
     return since_ns <= now_ns and is_of_boot and now_ns - told_ns <= STALE_NS
 
 
-def _may_accuse(state: NodeState) -> bool:
-    """Whether a condition may be a fault of the GPUs now.
+def may_accuse(state: NodeState) -> bool:
+    """Whether another program's word may be a fault of the GPUs now.
 
     A check fails while the machine boots, and while the GPU operator replaces the driver.
     """
@@ -161,8 +161,8 @@ def _words(each: ReportedCondition) -> str:
     return clipped(printable(text).rstrip("."), EVIDENCE_CHARS)
 
 
-def _is_known(fault: Fault, state: NodeState, snapshot: Snapshot) -> bool:
-    """Whether this change of the condition is recorded or counted already, or a release covers it.
+def is_recorded(fault: Fault, state: NodeState, snapshot: Snapshot) -> bool:
+    """Whether another program's word of this time is recorded or counted already, or a release covers it.
 
     A person has seen the Node as it was; a validation covers what had been read when it began.
     """

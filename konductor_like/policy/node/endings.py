@@ -28,6 +28,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import moment_of, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.alerts import absent_since_ns, still_counts
 from konductor_like.policy.node.conditions import healthy_since_ns, stands
 from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.needs import is_met_by_boot
@@ -99,13 +100,18 @@ def _ends_by_quiet(incident: Incident) -> bool:
     return is_suspect and not is_lasting and incident.state is IncidentState.ACTIVE
 
 
-def after_boot(record: NodeRecord, state: NodeState, now: datetime) -> NodeRecord:
+def after_boot(record: NodeRecord, state: NodeState, snapshot: Snapshot, now: datetime) -> NodeRecord:
     """Return the record with the needs met that the Node's present boot meets; else the identical object.
 
-    A boot does not meet the need of a condition that stands: its writer has not spoken since.
+    A boot does not meet the need of a condition that stands, because its writer has not spoken since; nor
+    that of an alert whose firing is not over.
     """
-    boot_id, now_ns = state.machine.boot_id, unix_ns(now)
-    found = (i for i in record.incidents if is_met_by_boot(i, boot_id) and not stands(i, state, now_ns))
+    boot_id, alerts, now_ns = state.machine.boot_id, snapshot.alerts, unix_ns(now)
+    found = (
+        i
+        for i in record.incidents
+        if is_met_by_boot(i, boot_id) and not stands(i, state, now_ns) and not still_counts(i, state, alerts)
+    )
     ends = {id(each): MetBy.REBOOT for each in found}
     return _with_met(record, ends, now_ns)
 
@@ -121,12 +127,13 @@ def with_ends(
     is_left_alone = (state.opted_out and state.tainted) or not state.selected
     if is_left_alone or all(each.state is IncidentState.RELEASED for each in record.incidents):
         return record
-    record = _with_quiet_clock(after_boot(record, state, now), snapshot.gaps_given_up.get(state.name, 0))
+    record = after_boot(record, state, snapshot, now)
+    record = _with_quiet_clock(record, snapshot.gaps_given_up.get(state.name, 0))
     now_ns = unix_ns(now)
     quiet_ns = _quiet_ns(record, state, snapshot, policy, now_ns)
     ends: dict[int, MetBy] = {}
     for each in record.incidents:
-        if _ends_by_quiet(each) and _quiet_since_ns(each, state, policy, now_ns) <= quiet_ns:
+        if _ends_by_quiet(each) and _quiet_since_ns(each, state, snapshot, policy, now_ns) <= quiet_ns:
             ends[id(each)] = MetBy.QUIET
         elif each.severity is Severity.TEST and each.state in OPEN:
             limit_ns = span_ns(seconds_of_test(each.evidence, policy))
@@ -136,15 +143,21 @@ def with_ends(
     return _with_met(record, ends, now_ns)
 
 
-def _quiet_since_ns(incident: Incident, state: NodeState, policy: PolicyConfig, now_ns: int) -> int:
+def _quiet_since_ns(
+    incident: Incident, state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now_ns: int
+) -> int:
     """Return the Loki timestamp since when nothing reports the incident.
 
-    A condition is quiet only while its writer says that it is healthy: a lost GPU takes the writer along.
+    A condition is quiet only while its writer says that it is healthy, and an alert only while its exporter
+    is up: a lost GPU takes either along.
     """
-    if incident.kind is not FaultKind.CONDITION:
+    if incident.kind is FaultKind.CONDITION:
+        since_ns = healthy_since_ns(incident, state, policy, now_ns)
+    elif incident.kind is FaultKind.ALERT:
+        since_ns = absent_since_ns(incident, state, snapshot.alerts, now_ns)
+    else:
         return incident.last_ns
-    healthy_ns = healthy_since_ns(incident, state, policy, now_ns)
-    return now_ns if healthy_ns is None else max(incident.last_ns, healthy_ns)
+    return now_ns if since_ns is None else max(incident.last_ns, since_ns)
 
 
 def seconds_of_test(line: str, policy: PolicyConfig) -> float:

@@ -263,6 +263,8 @@ def _new_incident(fault: Fault, state: IncidentState) -> Incident:
         before_install=fault.before_install,
         user_written=finding.user_written,
         job=fault.job,
+        uuid=finding.uuid,
+        serial=finding.serial,
     )
 
 
