@@ -13,10 +13,18 @@ from typing import Any
 import pytest
 
 from konductor_like.backtest import incident as incidents
-from konductor_like.backtest.incident import KIND, OtherNodes, OtherOutage, SavedIncident, decode, encode
+from konductor_like.backtest.incident import (
+    KIND,
+    OtherNodes,
+    OtherOutage,
+    SavedIncident,
+    decode,
+    encode,
+)
 from konductor_like.backtest.replay import replay
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
 from konductor_like.cli.incident import gather
+from konductor_like.cli.incident.replayed import outcome
 from konductor_like.model import Life, Quarantine, Release, ReleaseHow, Role, Source
 from konductor_like.model.time import text_of
 from konductor_like.policy.config import PolicyConfig
@@ -129,6 +137,26 @@ def test_the_brake_counts_the_other_nodes_that_were_out() -> None:
     [held] = differences(with_out(2))
     assert "gpu-03 is not tainted (held back: brake)" in held
     assert differences(with_out(2, one.start + timedelta(hours=1))) == ()
+
+
+def test_a_replay_that_an_operators_control_may_explain_says_so() -> None:
+    one, hint = saved(), "a pause and a reset of the brake are not saved"
+    [outage] = one.outages
+    limited = replace(one, settings=replace(one.settings, policy=PolicyConfig(brake_max_percent=20)))
+    out = OtherNodes(9, None, (OtherOutage(one.start - timedelta(hours=1)),) * 2)
+    paused = replace(one, outages=(replace(outage, at=outage.at + timedelta(seconds=300)),))
+    cases = {
+        "a pause that went on": (replace(one, outages=()), True),
+        "a pause that ended": (paused, True),
+        "a reset of the brake": (replace(limited, others=(out,)), True),
+        "another fault": (replace(one, outages=(replace(outage, rule="xid.48"),)), False),
+        "no line": (replace(one, lines=()), False),
+    }
+    told = {name: outcome(incident, BUILT_IN) for name, (incident, _) in cases.items()}
+
+    assert not any(same for _, same in told.values())
+    hinted = {name: words[-1].startswith(hint) for name, (words, _) in told.items()}
+    assert hinted == {name: is_hinted for name, (_, is_hinted) in cases.items()}
 
 
 @pytest.mark.parametrize(
