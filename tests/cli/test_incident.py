@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ from konductor_like.backtest.incident import (
     SavedIncident,
     decode,
     encode,
+    without_names,
 )
 from konductor_like.backtest.replay import replay
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
 from konductor_like.cli.incident import gather
 from konductor_like.cli.incident.replayed import outcome
+from konductor_like.cluster.published import Published
 from konductor_like.model import Life, Quarantine, Release, ReleaseHow, Role, Source
 from konductor_like.model.time import text_of
 from konductor_like.policy.config import PolicyConfig
@@ -157,6 +159,20 @@ def test_a_replay_that_an_operators_control_may_explain_says_so() -> None:
     assert not any(same for _, same in told.values())
     hinted = {name: words[-1].startswith(hint) for name, (words, _) in told.items()}
     assert hinted == {name: is_hinted for name, (_, is_hinted) in cases.items()}
+
+
+def test_settings_that_are_saved_name_no_site() -> None:
+    names: dict[str, Any] = {
+        each.name: f"secret-{each.name}" for each in fields(Published) if each.type == "str"
+    }
+    found = without_names(replace(saved().settings, namespaces=("secret",), **names))
+    kept = {name for name in names if getattr(found, name)}
+
+    assert (found.namespaces, found.further_namespaces) == ((), 0)
+    assert kept == {
+        *("version", "rules_digest", "node_condition"),
+        *("pool_label", "domain_label", "rack_label", "node_label", "namespace_label"),
+    }
 
 
 @pytest.mark.parametrize(
