@@ -15,6 +15,7 @@ import pytest
 from konductor_like.backtest import incident as incidents
 from konductor_like.backtest.incident import (
     KIND,
+    IncidentFileError,
     OtherNodes,
     OtherOutage,
     SavedIncident,
@@ -159,6 +160,16 @@ def test_a_replay_that_an_operators_control_may_explain_says_so() -> None:
     assert not any(same for _, same in told.values())
     hinted = {name: words[-1].startswith(hint) for name, (words, _) in told.items()}
     assert hinted == {name: is_hinted for name, (_, is_hinted) in cases.items()}
+
+
+@pytest.mark.parametrize(("gpu_nodes", "is_read"), [(99_999, True), (100_000, False)])
+def test_a_file_with_more_nodes_than_a_replay_can_make_is_refused(gpu_nodes: int, is_read: bool) -> None:
+    text = encode(replace(saved(), others=(OtherNodes(1), OtherNodes(gpu_nodes, "b"))))
+    if is_read:
+        assert decode(text).others[1].gpu_nodes == gpu_nodes
+    else:
+        with pytest.raises(IncidentFileError, match="gpuNodes are more than 100,000 in all"):
+            decode(text)
 
 
 def test_settings_that_are_saved_name_no_site() -> None:
