@@ -25,6 +25,8 @@ API_VERSION, KIND = "konductor-like/v1", "SavedIncident"
 VERSION = 1
 LINES_MOST = 20_000
 """Lines of one file, at most."""
+GPU_NODES_MOST = 100_000
+"""GPU nodes of the fleet, at most: a replay makes each of them."""
 BYTES_MOST = 64 * 2**20
 """Bytes of a file that is read, at most."""
 
@@ -180,6 +182,8 @@ def decode(text: str) -> SavedIncident:
     nodes, outages = fields.decoded("nodes", _node), fields.decoded("outages", _outage)
     lines = fields.decoded("lines", _line)
     missing = fields.texts("missing")
+    if sum(each.gpu_nodes for each in others) > GPU_NODES_MOST:
+        fields.complain(f"gpuNodes are more than {GPU_NODES_MOST:,} in all")
     problem = problem or fields.problem
     if problem or settings is None or not (node and start and end and saved_at):
         raise IncidentFileError(f"it cannot be read: {problem or 'settings, node or times are missing'}")

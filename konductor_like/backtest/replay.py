@@ -47,6 +47,8 @@ class Replay:
     verdicts: Verdicts
     differences: tuple[str, ...]
     """Sentences; none if the outcome is the same."""
+    controls: bool = False
+    """Whether a pause or a reset of the brake, which no file has, could explain a difference."""
     nothing: str = ""
     """Why there is nothing to replay; empty if there is."""
 
@@ -89,8 +91,9 @@ def replay(incident: SavedIncident, rules: UserRules) -> Replay:
     simulation.finish(end_ns + poll_ns + span_ns(ARRIVAL_SECONDS))  # a deferred taint may be due just then
     verdicts = simulation.verdicts()
     if why := nothing_to_replay(incident):
-        return Replay(verdicts, (), why)
-    return Replay(verdicts, tuple(_differences(incident, verdicts)))
+        return Replay(verdicts, (), nothing=why)
+    found = list(_differences(incident, verdicts))
+    return Replay(verdicts, tuple(words for words, _ in found), any(controls for _, controls in found))
 
 
 def nothing_to_replay(incident: SavedIncident) -> str:
@@ -107,7 +110,8 @@ def nothing_to_replay(incident: SavedIncident) -> str:
     return ""
 
 
-def _differences(incident: SavedIncident, verdicts: Verdicts) -> Iterator[str]:
+def _differences(incident: SavedIncident, verdicts: Verdicts) -> Iterator[tuple[str, bool]]:
+    """Yield each difference, and whether an operator's control could explain it."""
     done: dict[str, SavedOutage] = {}
     for each in sorted(incident.outages, key=lambda each: each.at):
         done.setdefault(each.node, each)
@@ -122,29 +126,33 @@ def _differences(incident: SavedIncident, verdicts: Verdicts) -> Iterator[str]:
             why = _fault(after.incident.key.rule, after.incident.key.gpu)
             too = "is tainted too" if done and name != incident.node else "is tainted"
             at = stamp(moment_of(after.start_ns))
-            yield f"{name} {too} ({why}) at {at}; the controller did not taint it"
+            yield f"{name} {too} ({why}) at {at}; the controller did not taint it", True
         elif before is not None and after is None:
             held = next((span.why.value for span in verdicts.held if span.node == name), "")
             because = f" (held back: {held})" if held else ""
             yield (
-                f"{name} is not tainted{because}; the controller tainted it at {stamp(before.at)} "
-                f"({_fault(before.rule, before.gpu)})"
+                (
+                    f"{name} is not tainted{because}; the controller tainted it at {stamp(before.at)} "
+                    f"({_fault(before.rule, before.gpu)})"
+                ),
+                bool(held),
             )
         elif before is not None and after is not None:
             yield from _changed(before, after, allowed)
 
 
-def _changed(before: SavedOutage, after: Outage, allowed: timedelta) -> Iterator[str]:
+def _changed(before: SavedOutage, after: Outage, allowed: timedelta) -> Iterator[tuple[str, bool]]:
     key = after.incident.key
     if (key.rule, key.gpu) != (before.rule, before.gpu):
         old, new = _fault(before.rule, before.gpu), _fault(key.rule, key.gpu)
-        yield f"{before.node} is tainted for another fault: {new} instead of {old}"
+        yield f"{before.node} is tainted for another fault: {new} instead of {old}", False
     at = moment_of(after.start_ns)
     apart = at - before.at
     if abs(apart) > allowed:
         when = "later" if apart > timedelta(0) else "earlier"
         seconds = abs(apart).total_seconds()
-        yield f"{before.node} is tainted {seconds:.0f} s {when}: at {stamp(at)} instead of {stamp(before.at)}"
+        words = f"{seconds:.0f} s {when}: at {stamp(at)} instead of {stamp(before.at)}"
+        yield f"{before.node} is tainted {words}", True
 
 
 def _fault(rule: str, gpu: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Plain cases of what other programs say, with the nodes that are suspect then: see ``examples``."""
+"""Plain cases of other programs' words, with the nodes that are suspect then: see ``examples``."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ MUTANTS_OF_ALERTS: dict[str, Mutant] = {
     "each end of an alert is over": Mutant("policy.node.alerts.OVER_NS", lambda _: 0, example=_ANEW),
     "no firing is ever over": Mutant("policy.node.alerts.OVER_NS", lambda _: 10**18, example=_ANEW),
     "a released firing counts": Mutant(
-        "policy.node.conditions.is_recorded", lambda _: lambda *_args: False, example=_RELEASED
+        "policy.node.covers.known_to_ns", lambda _: lambda *_args, **_named: -1, example=_RELEASED
     ),
     "a lost exporter is the end of its alerts": Mutant(
         "policy.node.alerts._absent", _always_up, example=_ABSENT

@@ -1,4 +1,4 @@
-"""Steps of other programs that say of nodes what they find: see :mod:`tests.chaos.words`."""
+"""Steps of other programs, which say of nodes what they find: see :mod:`tests.chaos.words`."""
 
 from __future__ import annotations
 

@@ -110,10 +110,19 @@ def schedule_of(seed: int) -> Schedule:
     if guards.random() < 0.3:
         steps = woven(guards, steps, draw(guards, nodes, GUARD_STORIES, guards.choice((8, 16, 30))))
     others = random.Random(f"others {seed}")
-    if others.random() < 0.4:
-        steps = woven(others, steps, draw(others, nodes, OTHERS_STORIES, others.choice((8, 16, 30))))
+    chance = others.random()
+    if chance < 0.4:
+        setup = replace(setup, suspect_days=others.choice((setup.suspect_days, 0.01)), gpu_seconds=200.0)
+        if chance < 0.1:  # some other story meddles with most of these
+            steps = draw(others, nodes, OTHERS_STORIES, 40)
+        else:
+            steps = woven(others, steps, draw(others, nodes, OTHERS_STORIES, others.choice((8, 16, 30))))
     alerts = random.Random(f"alerts {seed}")
-    if alerts.random() < 0.3:
+    chance = alerts.random()
+    if chance < 0.1:  # some other story meddles with most of these
+        setup = replace(setup, suspect_days=alerts.choice((setup.suspect_days, 0.05)))
+        steps = draw(alerts, nodes, ALERT_STORIES, 40)
+    elif chance < 0.3:
         steps = woven(alerts, steps, draw(alerts, nodes, ALERT_STORIES, alerts.choice((8, 16, 30))))
     tested = random.Random(f"validated {seed}")
     if tested.random() < 0.2:

@@ -1,4 +1,4 @@
-"""The stories about what other programs say of nodes, truly or not: see :mod:`tests.chaos.words`."""
+"""The stories about words of other programs, true or not: see :mod:`tests.chaos.words`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariants of what other programs say: what a word may begin, add, end and prove on a node's record.
+"""The invariants of other programs' words: what a word may begin, add, end and prove on a node's record.
 
 The world's own list of words (:mod:`tests.chaos.words`) says what a controller could see. A word is a
 suspicion at most, each of its changes counts once, and neither its silence nor its end proves a node healthy.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.chaos.world import World
 
 READ_BY = (CONDITION, ALERT)
-"""What the rules of other programs' words begin with."""
+"""The beginnings of the rules that read other programs' words."""
 GPUS_MISSING = "node.gpus_missing"
 TOGETHER_NS = seconds(3600 + 60)
 """Nanoseconds that two witnesses are apart at most; changes within a minute are one."""
@@ -36,7 +36,7 @@ _LEFT_OUT = "entries left out"
 """Words in a record that is too long: it does not have every fault."""
 WHATS = ("a condition", "an alert")
 DEEDS = ("begins", "grows", "is confirmed", *(f"ends by {by}" for by in (MetBy.REBOOT, MetBy.QUIET)))
-"""What happens to suspicions of other programs, as it is counted."""
+"""The names under which it is counted what happens to suspicions."""
 
 
 class Suspicions:

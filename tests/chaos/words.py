@@ -1,4 +1,4 @@
-"""What other programs say of nodes: words that are true or lies, that flap, stall, vanish, and are said anew.
+"""Words of other programs about nodes: they are true or lies, flap, stall, vanish, and are said anew.
 
 A *word* is what one program says of one node under one name, such as a Node condition. Its name is the rule
 that reads it: ``condition.GPUMissing``. The world keeps every version of a word that a reader could see, with
@@ -28,7 +28,7 @@ DEEDS = (
     *("was written by two programs", "changed in the future", "has no time of its change"),
     *("began again after a reboot", "is of before the Node was registered again"),
 )
-"""What happens to words, as it is counted."""
+"""The names under which it is counted what happens to words."""
 STALE_NS = seconds(900)
 """Nanoseconds after which a word that nobody repeats tells nothing (rule 42)."""
 
@@ -61,7 +61,7 @@ WITNESSES = tuple(f"{CONDITION}{kind}" for kind in ("GPUMissing", "GpuCount", "G
 
 @dataclass(eq=False, slots=True)
 class Word:
-    """What one program says of one node under one name."""
+    """The word of one program about one node under one name."""
 
     rule: str
     is_bad: bool
@@ -73,7 +73,7 @@ class Word:
 
 @dataclass(eq=False, slots=True)
 class Told:
-    """What a reader could see of a name on a Node, while nothing of it but its heartbeat changed."""
+    """A word as a reader of the Node could see it, while nothing of it but its heartbeat changed."""
 
     uid: str
     boot_id: str

@@ -170,6 +170,9 @@ KINDS: Mapping[str, Callable[[str], Kind]] = {
         "faulty",
         "replace",
     ),
+    "failed-often": lambda name: Kind(
+        recorded(name, life=Life(quarantines=(_PAST,) * 3), releases=(_RETURN,)), "healthy", "failed 3 times"
+    ),
     "short": lambda name: Kind(_short(name, incident()), "faulty", "7 of 8 GPUs"),
     "short-only": lambda name: Kind(_short(name), "healthy", "7 of 8 GPUs"),
     "unreadable": lambda name: Kind(_annotated(name, '{"v": 2, "incidents": [oops'), "unknown"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,21 @@ from typing import Any
 import pytest
 
 from konductor_like.backtest import incident as incidents
-from konductor_like.backtest.incident import KIND, OtherNodes, OtherOutage, SavedIncident, decode, encode
+from konductor_like.backtest.incident import (
+    KIND,
+    IncidentFileError,
+    OtherNodes,
+    OtherOutage,
+    SavedIncident,
+    decode,
+    encode,
+    without_names,
+)
 from konductor_like.backtest.replay import replay
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
 from konductor_like.cli.incident import gather
+from konductor_like.cli.incident.replayed import outcome
+from konductor_like.cluster.published import Published
 from konductor_like.model import Life, Quarantine, Release, ReleaseHow, Role, Source
 from konductor_like.model.time import text_of
 from konductor_like.policy.config import PolicyConfig
@@ -129,6 +140,50 @@ def test_the_brake_counts_the_other_nodes_that_were_out() -> None:
     [held] = differences(with_out(2))
     assert "gpu-03 is not tainted (held back: brake)" in held
     assert differences(with_out(2, one.start + timedelta(hours=1))) == ()
+
+
+def test_a_replay_that_an_operators_control_may_explain_says_so() -> None:
+    one, hint = saved(), "a pause and a reset of the brake are not saved"
+    [outage] = one.outages
+    limited = replace(one, settings=replace(one.settings, policy=PolicyConfig(brake_max_percent=20)))
+    out = OtherNodes(9, None, (OtherOutage(one.start - timedelta(hours=1)),) * 2)
+    paused = replace(one, outages=(replace(outage, at=outage.at + timedelta(seconds=300)),))
+    cases = {
+        "a pause that went on": (replace(one, outages=()), True),
+        "a pause that ended": (paused, True),
+        "a reset of the brake": (replace(limited, others=(out,)), True),
+        "another fault": (replace(one, outages=(replace(outage, rule="xid.48"),)), False),
+        "no line": (replace(one, lines=()), False),
+    }
+    told = {name: outcome(incident, BUILT_IN) for name, (incident, _) in cases.items()}
+
+    assert not any(same for _, same in told.values())
+    hinted = {name: words[-1].startswith(hint) for name, (words, _) in told.items()}
+    assert hinted == {name: is_hinted for name, (_, is_hinted) in cases.items()}
+
+
+@pytest.mark.parametrize(("gpu_nodes", "is_read"), [(99_999, True), (100_000, False)])
+def test_a_file_with_more_nodes_than_a_replay_can_make_is_refused(gpu_nodes: int, is_read: bool) -> None:
+    text = encode(replace(saved(), others=(OtherNodes(1), OtherNodes(gpu_nodes, "b"))))
+    if is_read:
+        assert decode(text).others[1].gpu_nodes == gpu_nodes
+    else:
+        with pytest.raises(IncidentFileError, match="gpuNodes are more than 100,000 in all"):
+            decode(text)
+
+
+def test_settings_that_are_saved_name_no_site() -> None:
+    names: dict[str, Any] = {
+        each.name: f"secret-{each.name}" for each in fields(Published) if each.type == "str"
+    }
+    found = without_names(replace(saved().settings, namespaces=("secret",), **names))
+    kept = {name for name in names if getattr(found, name)}
+
+    assert (found.namespaces, found.further_namespaces) == ((), 0)
+    assert kept == {
+        *("version", "rules_digest", "node_condition"),
+        *("pool_label", "domain_label", "rack_label", "node_label", "namespace_label"),
+    }
 
 
 @pytest.mark.parametrize(

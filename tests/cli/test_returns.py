@@ -381,6 +381,28 @@ def test_a_node_that_is_marked_for_replacement_is_not_to_be_released_after_a_reb
     assert (action, "checked or replaced" in advice, "release" in advice) == ("replace", True, False)
 
 
+@pytest.mark.parametrize(
+    ("times", "days_ago", "tainted", "shown"),
+    [
+        (3, 1, False, True),
+        (4, 1, False, True),
+        (2, 1, False, False),
+        (3, 8, False, False),
+        (3, 1, True, False),
+    ],
+)
+def test_a_node_that_was_released_although_it_failed_too_often_says_so(
+    times: int, days_ago: float, tainted: bool, shown: bool
+) -> None:
+    at = ago(days_ago * 86_400)
+    past = (Quarantine(at - timedelta(hours=1), at, "xid.79", ReleaseHow.RESET),) * times
+    state = decode_node(with_record(make_node("gpu-1"), tainted=tainted))
+    report = status(replace(state, record=replace(state.record, life=Life(quarantines=past))))
+
+    assert (f"failed {times} times" in report.nodes[0].qualifier) is shown
+    assert ("healthy (1 failed too often)" in status_lines(report)[0]) is shown
+
+
 def test_a_record_that_is_behind_hides_neither_the_repair_nor_the_brake() -> None:
     state = decode_node(with_record(make_node("gpu-1"), incident(), tainted=True))
     failing = Attempts("holder", {}, (Unwritten("gpu-1", Verb.RECORD),), others=1, kept_out={})

@@ -181,12 +181,24 @@ def test_an_alert_of_no_rule_or_no_node_is_neither_a_fault_nor_remembered(key: A
     assert fleet.seen.firings == {}
 
 
-def test_two_gpus_are_two_firings() -> None:
+def test_two_gpus_are_two_firings_whichever_is_recorded_first() -> None:
+    fleet, other = Fleet(), KEY._replace(gpu="0000:5d:00")
+    fleet.is_silent(0)
+    fleet.fires(MINUTE, KEY, other)
+    assert len(fleet.incidents) == 2
+
+    first = [each for each in fleet.state.record.incidents if each.key.gpu == GPU]
+    fleet.change(record=replace(fleet.state.record, incidents=tuple(first)))
+    assert fleet.fires(2 * MINUTE, KEY, other) == [TEXT]
+
+
+def test_gpus_that_the_record_has_no_place_for_count_once() -> None:
     fleet = Fleet()
     fleet.is_silent(0)
-    fleet.fires(MINUTE, KEY, KEY._replace(gpu="0000:5d:00"))
+    keys = [KEY._replace(gpu=f"0000:{number:02x}:00") for number in range(30)]
+    assert len(fleet.fires(MINUTE, *keys)) > 16
 
-    assert len(fleet.incidents) == 2
+    assert fleet.fires(2 * MINUTE, *keys) == []
 
 
 @pytest.mark.parametrize(("silent", "again"), [(OVER - MINUTE, False), (OVER, True)])

@@ -18,6 +18,7 @@ from konductor_like.exits import Exit
 from konductor_like.model import Source
 from konductor_like.policy.wording import on_device
 
+_CONTROLS = "a pause and a reset of the brake are not saved: `konductor-like history --timeline` shows them"
 _OTHER_RULES = "use --rules FILE with rules that this program reads"
 
 
@@ -68,7 +69,8 @@ def outcome(incident: SavedIncident, rules: UserRules) -> tuple[list[str], bool]
     if result.nothing:
         return [f"nothing to replay: {result.nothing}"], True
     if not result.same:
-        return [f"differs: {each}" for each in result.differences], False
+        hint = [_CONTROLS] if result.controls else []
+        return [*(f"differs: {each}" for each in result.differences), *hint], False
     own = next((each for each in result.verdicts.outages if each.node == incident.node), None)
     held = next((span.why.value for span in result.verdicts.held if span.node == incident.node), "")
     if own is None:

@@ -30,8 +30,10 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import moment_of, span_ns, unix_ns
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import Health, coverage_of, marks, state_of
+from konductor_like.policy.node.lifecycle import times_out
 from konductor_like.policy.node.release import NOT_REBOOTED, reminder
 from konductor_like.policy.recovery.guards import Blocker, Guard, blockers, published
 from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Verdict, accusing, verdict
@@ -61,6 +63,8 @@ class NodeReport:
     """The write that the API server refuses; None if none is known."""
     jobs: tuple[str, ...] | None = None
     """The jobs whose pods use the node's GPUs now; None if nobody asked, or if they are not known."""
+    failures: int = 0
+    """How often a node in service failed lately, if that is often enough for a replacement; else 0."""
 
     @property
     def name(self) -> str:
@@ -165,7 +169,14 @@ def node_report(
         *(state, health, heard, tuple(accusing(state)), coverage, unread_since, found),
         refused=refused,
         unwritten=failed,
+        failures=_failures(state, controller.policy, now),
     )
+
+
+def _failures(state: NodeState, policy: PolicyConfig, now: datetime) -> int:
+    """Return how often a node failed that was released although it had failed too often."""
+    times = 0 if state.tainted else times_out(state.record.life, policy, now)
+    return times if 0 < policy.repeat_count <= times else 0
 
 
 def _known_blockers(
@@ -250,6 +261,8 @@ def _circumstances(node: NodeReport) -> Iterator[str]:
         yield "contested"
     if node.not_rebooted:
         yield "not rebooted"
+    if node.failures:
+        yield f"failed {node.failures} times"
     yield from marks(node.state)
 
 

@@ -63,7 +63,7 @@ def alert_faults(
         if not may_accuse(state):
             continue
         fault = _fault(rule.finding, key, firing, state, seen)
-        if fault.timestamp_ns > known_to_ns(fault.key, state, snapshot):
+        if fault.timestamp_ns > known_to_ns(fault.key, state, snapshot, by_gpu=True):
             found.append(fault)
             if rule.finding.shadow:
                 told[key] = replace(firing, is_told=True)
