@@ -99,11 +99,11 @@ MUTANTS_OF_OTHERS: dict[str, Mutant] = {
         example="words of other programs make suspects, count each change once, and taint nothing",
     ),
     "no change of a word is known": Mutant(
-        *("policy.node.conditions._is_known", lambda _: lambda *_args: False),
+        *("policy.node.conditions.is_recorded", lambda _: lambda *_args: False),
         example="a boot ends only a suspicion whose program says that it has changed",
     ),
     "a release covers no word": Mutant(
-        *("policy.node.conditions._is_known", _without_releases),
+        *("policy.node.conditions.is_recorded", _without_releases),
         example="a boot ends only a suspicion whose program says that it has changed",
     ),
     "a word that nobody repeats is told": Mutant(
@@ -127,7 +127,7 @@ MUTANTS_OF_OTHERS: dict[str, Mutant] = {
         example="words that tell nothing of the present begin nothing",
     ),
     "a node that is not ready is accused": Mutant(
-        *("policy.node.conditions._may_accuse", lambda _: lambda _state: True),
+        *("policy.node.conditions.may_accuse", lambda _: lambda _state: True),
         example="words that tell nothing of the present begin nothing",
     ),
     "a boot ends what stands": Mutant(

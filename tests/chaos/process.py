@@ -195,6 +195,8 @@ class Process:
         self._ended: Any = None
         self._heartbeat_seconds = float("-inf")
         self._asked_seconds = float("-inf")
+        self._led = ""
+        """The name of its leadership."""
         settings, clock = world.settings, world.clock
         decode = node_decoder(settings)
         metrics, active_rules = _shared()
@@ -355,10 +357,10 @@ class Process:
             self._poll(name)
             self._world.traffic.pause_here(self)
         if not self._ended.is_set():
+            self._ask_prometheus()
             self._reconcile_now([])
         if not self._ended.is_set() and self._leadership._validations is not None:
             self._leadership._validations.round()
-        self._ask_prometheus()
         if not self._ended.is_set() and self._leadership._refusals is not None:
             self._leadership._refusals.events.follow()
             self._leadership._refusals.looks.round()
@@ -372,6 +374,7 @@ class Process:
         if worker is not None and now_seconds - self._asked_seconds >= ROUND_SECONDS:
             self._asked_seconds = now_seconds
             worker._clock = self._world.clock.seconds
+            self._world.prometheus.asker = self._led
             worker.round()
 
     def _reconcile_now(self, deliveries: list[Delivery]) -> None:
@@ -405,6 +408,8 @@ class Process:
         self._ended = _Stop(self._world)
         self._leadership = self._factory.make(status.checkpoint, status.coverage, self._ended)
         self._reconciler = self._leadership._reconciler
+        self._led = f"{self.name} since step {self._world.taken} at {self._world.clock.true_ns}"
+        self._asked_seconds = float("-inf")
         inbox = _Inbox(self._reconcile_now)
         self._leadership._inbox = inbox  # type: ignore[assignment]  # reconciles a delivery at once
         for loop in self._leadership.pollers.values():

@@ -304,10 +304,14 @@ def test_after_a_restart_an_absence_is_measured_anew() -> None:
     assert fleet.fires(3 * MINUTE + 2 * OVER) == [TEXT]
 
 
+@pytest.mark.parametrize("boots", [False, True])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_after_a_release_the_same_firing_says_nothing(restarts: bool) -> None:
+def test_after_a_release_the_same_firing_says_nothing(restarts: bool, boots: bool) -> None:
     fleet = firing()
     fleet.reset(5 * MINUTE)
+    if boots:
+        fleet.boots()
+        fleet.fires(5.5 * MINUTE)
     if restarts:
         fleet.restart()
     for minute in range(6, 200):
@@ -376,6 +380,20 @@ def test_a_boot_ends_the_fault_only_when_the_firing_is_over() -> None:
     fleet.is_silent_for(13 * MINUTE, OVER)
     [incident] = fleet.state.record.incidents
     assert (incident.state, incident.met_by) == (IncidentState.RELEASED, MetBy.REBOOT)
+
+
+def test_a_released_firing_that_is_over_is_forgotten_at_the_next_boot() -> None:
+    fleet = firing()
+    fleet.reset(2 * MINUTE)
+    fleet.is_silent_for(3 * MINUTE, OVER)
+    fleet.boots()
+    fleet.is_silent(4 * MINUTE + OVER)
+    fleet.step(
+        5 * MINUTE + OVER,
+        fault(rule="xid.63", severity=Severity.SUSPECT, seconds=2500, stamp=1, boot="boot-b"),
+    )
+
+    assert [rule for rule, *_ in fleet.incidents] == ["xid.63"]
 
 
 def test_after_a_restart_a_boot_ends_nothing_before_the_first_answer() -> None:

@@ -165,7 +165,7 @@ class Site:
         self.kube.create_namespace(NAMESPACE)
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))
         if self.prometheus is not None:
-            self.prometheus.nodes = set(self.names)
+            self.prometheus.nodes.update(self.names)
         self._decode = node_decoder(self.settings)
         self.calls: set[tuple[str, str]] = set()
         """The kinds of the controller's requests to the API server: method, and path without names."""
