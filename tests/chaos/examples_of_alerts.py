@@ -12,7 +12,7 @@ from tests.chaos.steps import Kill, Ready, Reboot, Step, Wait
 _FIVE = Setup(plain=(False,) * 5, suspect_days=7.0)
 _AGAIN: tuple[Step, ...] = (Kill(0), ROUND)
 _MINUTE: tuple[Step, ...] = (Wait(61.0), ROUND)
-_HALF_AN_HOUR: tuple[Step, ...] = (Wait(280.0), ROUND) * 7
+_HALF_AN_HOUR: tuple[Step, ...] = (Wait(280.0), ROUND) * 8
 _HEARD: tuple[Step, ...] = HEARD * 9
 
 
@@ -45,7 +45,7 @@ ALERT_EXAMPLES: dict[str, Schedule] = {
         *(Fires(0, REMAP), Fires(1, REMAP), Fires(2, REMAP), *_MINUTE, Reset(0), Reset(1), Reset(2)),
         *(ExporterDown(0), *_HALF_AN_HOUR, ExporterDown(0, on=False), Fires(0, REMAP), *_MINUTE),
         *_again(1, Unanswered("part"), *_HALF_AN_HOUR, Unanswered()),
-        *_again(2, Unanswered("error"), *_HALF_AN_HOUR, Unanswered()),
+        *_again(2, Unanswered("error"), *_HALF_AN_HOUR, Unanswered(), *_MINUTE),
     ),
     "a boot ends only a firing that is over": _case(
         (0,),

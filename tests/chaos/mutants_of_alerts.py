@@ -42,10 +42,7 @@ MUTANTS_OF_ALERTS: dict[str, Mutant] = {
         "policy.node.alerts._recorded", lambda _: lambda _snapshot: iter(()), example=_SUSPECTS
     ),
     "each end of an alert is over": Mutant("policy.node.alerts.OVER_NS", lambda _: 0, example=_ANEW),
-    "no firing is ever over": Mutant("policy.node.alerts.OVER_NS", lambda _: 10**18, example=_ANEW),
-    "a released firing counts": Mutant(
-        "policy.node.covers.known_to_ns", lambda _: lambda *_args, **_named: -1, example=_RELEASED
-    ),
+    "no firing is ever over": Mutant("policy.node.alerts.OVER_NS", lambda _: 10**18, example=_RELEASED),
     "a lost exporter is the end of its alerts": Mutant(
         "policy.node.alerts._absent", _always_up, example=_ABSENT
     ),
