@@ -21,7 +21,7 @@ _SPAN = r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[smh])"
 _THRESHOLD = re.compile(
     rf"(?P<count>[1-9][0-9]?) in {_SPAN} on one (?P<same>gpu|node)(?: from distinct (?P<distinct>jobs|pods))?"
 )
-_RULE = r"(?:[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*\.(?:[a-z0-9_]+|\*)|condition\.[A-Za-z0-9]+)"
+_RULE = r"(?:[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*\.(?:[a-z0-9_]+|\*)|(?:condition|alert)\.[A-Za-z0-9]+)"
 _TOGETHER = re.compile(rf"(?P<rules>{_RULE}(?:, {_RULE}){{0,15}}) within {_SPAN} on one (?P<same>gpu|node)")
 _SECONDS = re.compile(r"[0-9]{1,2}(?:\.[0-9])?")
 

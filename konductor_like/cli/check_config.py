@@ -217,6 +217,11 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
                 "KONDUCTOR_JOB_EVENTS=true: the controller may send these Events only after kubectl apply -f "
                 "manifests/job_events.yaml."
             )
+        if settings.refused_pods:
+            found.warnings.append(
+                "KONDUCTOR_REFUSED_PODS=true: the controller may watch Events only after kubectl apply -f "
+                "manifests/refused_pods.yaml."
+            )
         if settings.alerts_endpoint:
             _check_alerts(found, settings)
         found.warnings += validation_warnings(settings)

@@ -155,8 +155,11 @@ def _owner(meta: Mapping[str, Any]) -> Owner:
 
 
 def _has_gpu(spec: Mapping[str, Any]) -> bool:
-    if spec.get("resourceClaims"):
-        return True
+    return bool(spec.get("resourceClaims")) or asks_plugin_for_gpu(spec)
+
+
+def asks_plugin_for_gpu(spec: Mapping[str, Any]) -> bool:
+    """Whether a pod asks for a GPU of a device plugin."""
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     limits = ((each.get("resources") or {}).get("limits") or {} for each in containers)
     return any(resource.startswith(_GPU) for limit in limits for resource in limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from konductor_like.cluster.lease.election import own_identity
@@ -31,6 +31,7 @@ from konductor_like.controller.reporting.report import Report
 from konductor_like.controller.side.alerts import Alerts, Prometheus
 from konductor_like.controller.side.node_condition import NodeConditions, WriteCondition
 from konductor_like.controller.side.pod_jobs import PodJobs
+from konductor_like.controller.side.refused_pods import RefusalThreads
 from konductor_like.controller.side.validations import ValidationPorts, Validations
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.query.client import LokiClient
@@ -70,6 +71,8 @@ class LeadershipFactory:
     write_condition: WriteCondition | None = None
     validations: ValidationPorts | None = None
     prometheus: Prometheus | None = None
+    refusals: Callable[[], RefusalThreads] | None = None
+    """Builds what looks for refused pods; None if nobody does."""
     attempts: AttemptLog = field(default_factory=AttemptLog)
     identity: str = field(default_factory=own_identity)
     """The controller's on the Lease."""
@@ -114,8 +117,9 @@ class LeadershipFactory:
         ports = self.validations
         worker = Validations(ports, self.nodes, self.metrics) if ports else None
         alerts = self._alerts()
-        reconciler = self._reconciler(start, coverage, fleet, worker, alerts)
-        return self._leadership(reconciler, readers, fleet, worker, alerts, stop)
+        refusals = self.refusals() if self.refusals else None
+        reconciler = self._reconciler(start, coverage, fleet, worker, alerts, refusals)
+        return self._leadership(reconciler, readers, fleet, worker, alerts, refusals, stop)
 
     def _alerts(self) -> Alerts | None:
         def exporters() -> dict[str, str]:
@@ -169,6 +173,7 @@ class LeadershipFactory:
         fleet: FleetMonitor,
         worker: Validations | None,
         alerts: Alerts | None,
+        refusals: RefusalThreads | None,
     ) -> Reconciler:
         self.report.brake.begin(self.nodes.snapshot())
         if coverage is not None:
@@ -181,6 +186,7 @@ class LeadershipFactory:
             fleet=fleet,
             validations=worker.seen if worker else lambda: None,
             alerts=alerts.seen if alerts else lambda: None,
+            refused_pods=refusals.looks.seen if refusals else lambda: None,
         )
         latency = Latency(self.metrics, fleet.began_ns, self.loki.now_ns)
         writes = Writes(self.nodes, self.writer, self.events, self.report, self.metrics, latency=latency)
@@ -208,6 +214,7 @@ class LeadershipFactory:
         fleet: FleetMonitor,
         worker: Validations | None,
         alerts: Alerts | None,
+        refusals: RefusalThreads | None,
         stop: threading.Event,
     ) -> Leadership:
         settings, now_ns, write = self.settings, self.loki.now_ns, self.write_condition
@@ -235,6 +242,7 @@ class LeadershipFactory:
             conditions=write and NodeConditions(settings.node_condition, self.nodes, write, self.metrics),
             validations=worker,
             alerts=alerts,
+            refusals=refusals,
             attempts=self.attempts,
             identity=self.identity,
         )

@@ -30,6 +30,8 @@ UNSHARED = "replicas=1"
 """The layout (:attr:`GpuCount.layout`) of GPUs that the device plugin does not share."""
 OPERATOR_RULE = "operator"
 """The rule of the incident of a person's own taint; no line of a log has this rule."""
+REFUSES_PODS_RULE = "node.refuses_pods"
+"""The rule of GPU pods that a node's kubelet refuses; no line of a log has this rule."""
 PERSONS_TAINT = "a person's taint"
 """The name of that incident for people, everywhere."""
 
@@ -158,9 +160,19 @@ class Incident:
         return not self.by_person and self.kind.has_line
 
     @property
+    def is_fact(self) -> bool:
+        """Whether the controller sees it on the Node itself, or on its pods; nobody else tells of it."""
+        return self.kind is FaultKind.NODE and not self.by_person
+
+    @property
+    def refuses_pods(self) -> bool:
+        """Whether it is about pods that the kubelet refuses; its occurrences are pods."""
+        return self.key.rule == REFUSES_PODS_RULE
+
+    @property
     def is_count(self) -> bool:
         """Whether it is about missing GPUs: it ends when they are back, and only then."""
-        return self.kind is FaultKind.NODE and not self.by_person
+        return self.is_fact and not self.refuses_pods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,6 +380,8 @@ class NodeState:
     """The Node's conditions that a controller of ours wrote. No decision depends on them."""
     gpus: GpuCount = NO_GPUS
     hardware: Hardware = UNLABELLED
+    ready_since_ns: int | None = None
+    """When it last became Ready or not Ready, in nanoseconds since the Unix epoch; None if unknown."""
     reported: tuple[ReportedCondition, ...] = ()
     """Conditions of other programs, of the types that the catalogue has a rule for; one for each type."""
     planned: tuple[PlannedWork, ...] = ()

@@ -321,7 +321,7 @@ def _without_lines(message: str, record: NodeRecord) -> str:
     A line may contain data of users, and so may the message of another program's condition.
     """
     for incident in record.incidents:
-        if not incident.is_count:
+        if not incident.is_fact:
             message = message.replace(quoted(incident), "")
     for what in ("Line", "Condition", "Alert"):
         message = message.partition(f' {what}: "')[0]

@@ -19,10 +19,12 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.lifecycle import Happening
 from konductor_like.policy.recovery.guards import Guard
 from tests.chaos.examples import EXAMPLES
+from tests.chaos.examples_of_alerts import ALERT_EXAMPLES
 from tests.chaos.examples_of_guards import BESIDE, GUARD_EXAMPLES, GUARDED, KEPT_BY, OF_THE_COMMAND_LINE
 from tests.chaos.examples_of_harm import HARM_EXAMPLES
 from tests.chaos.examples_of_others import OTHERS_EXAMPLES
 from tests.chaos.mutant import Mutant
+from tests.chaos.mutants_of_alerts import MUTANTS_OF_ALERTS
 from tests.chaos.mutants_of_others import MUTANTS_OF_OTHERS
 from tests.chaos.schedule import play, schedule_of
 
@@ -179,7 +181,7 @@ def _never(*guards: Guard) -> Callable[[Any], Any]:
     return lambda real: lambda *args: (each for each in real(*args) if each.guard not in guards)
 
 
-ALL_EXAMPLES = EXAMPLES | HARM_EXAMPLES | GUARD_EXAMPLES | OTHERS_EXAMPLES
+ALL_EXAMPLES = EXAMPLES | HARM_EXAMPLES | GUARD_EXAMPLES | OTHERS_EXAMPLES | ALERT_EXAMPLES
 
 MUTANTS: dict[str, Mutant] = {
     # The cursor
@@ -403,16 +405,20 @@ MUTANTS: dict[str, Mutant] = {
     ),
 }
 
-MUTANTS |= MUTANTS_OF_OTHERS | {
-    f"the guard {guard} never holds": Mutant(
-        "policy.recovery.guards.blockers",
-        _never(guard, *BESIDE.get(guard, ())),
-        example=KEPT_BY.get(guard),
-        guarded=GUARDED.get(guard, ""),
-    )
-    for guard in Guard
-    if guard not in OF_THE_COMMAND_LINE
-}
+MUTANTS |= (
+    MUTANTS_OF_OTHERS
+    | MUTANTS_OF_ALERTS
+    | {
+        f"the guard {guard} never holds": Mutant(
+            "policy.recovery.guards.blockers",
+            _never(guard, *BESIDE.get(guard, ())),
+            example=KEPT_BY.get(guard),
+            guarded=GUARDED.get(guard, ""),
+        )
+        for guard in Guard
+        if guard not in OF_THE_COMMAND_LINE
+    }
+)
 
 
 def noticed_by(name: str, seeds: range = range(0)) -> str:

@@ -33,10 +33,10 @@ def _last_is_right(real: Any) -> Any:
 
 
 def _without_releases(real: Any) -> Any:
-    def is_known(fault: Any, state: NodeState, snapshot: Any) -> Any:
-        return real(fault, replace(state, record=replace(state.record, releases=())), snapshot)
+    def known_to_ns(key: Any, state: NodeState, *rest: Any, **named: Any) -> Any:
+        return real(key, replace(state, record=replace(state.record, releases=())), *rest, **named)
 
-    return is_known
+    return known_to_ns
 
 
 def _of_any_boot(real: Any) -> Any:
@@ -99,11 +99,11 @@ MUTANTS_OF_OTHERS: dict[str, Mutant] = {
         example="words of other programs make suspects, count each change once, and taint nothing",
     ),
     "no change of a word is known": Mutant(
-        *("policy.node.conditions.is_recorded", lambda _: lambda *_args: False),
+        *("policy.node.covers.known_to_ns", lambda _: lambda *_args, **_named: -1),
         example="a boot ends only a suspicion whose program says that it has changed",
     ),
     "a release covers no word": Mutant(
-        *("policy.node.conditions.is_recorded", _without_releases),
+        *("policy.node.covers.known_to_ns", _without_releases),
         example="a boot ends only a suspicion whose program says that it has changed",
     ),
     "a word that nobody repeats is told": Mutant(

@@ -28,9 +28,11 @@ from konductor_like.controller.loop.leadership import Leadership
 from konductor_like.controller.loop.operator_controls import AGAIN_SECONDS, TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.loop.reconciler import Reconciler
 from konductor_like.controller.reading.poller import Delivery
+from konductor_like.controller.reporting.attempts import AttemptLog
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.report import Report
 from konductor_like.controller.side.alerts import ROUND_SECONDS
+from konductor_like.controller.side.refused_pods import refusal_threads
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _validation_ports
 from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.settings import Settings
@@ -193,6 +195,8 @@ class Process:
         self._ended: Any = None
         self._heartbeat_seconds = float("-inf")
         self._asked_seconds = float("-inf")
+        self._led = ""
+        """The name of its leadership."""
         settings, clock = world.settings, world.clock
         decode = node_decoder(settings)
         metrics, active_rules = _shared()
@@ -239,6 +243,9 @@ class Process:
             identity=identity,
             validations=_validation_ports(settings, self._kube, NAMESPACE, decode, self.lease),
             prometheus=world.prometheus,
+            refusals=(lambda: refusal_threads(self._kube, self.store, metrics, AttemptLog()))
+            if settings.refused_pods
+            else None,
             operator_controls=OperatorControls(
                 lambda: read_controls(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,
@@ -350,10 +357,13 @@ class Process:
             self._poll(name)
             self._world.traffic.pause_here(self)
         if not self._ended.is_set():
+            self._ask_prometheus()
             self._reconcile_now([])
         if not self._ended.is_set() and self._leadership._validations is not None:
             self._leadership._validations.round()
-        self._ask_prometheus()
+        if not self._ended.is_set() and self._leadership._refusals is not None:
+            self._leadership._refusals.events.follow()
+            self._leadership._refusals.looks.round()
         if self._ended.is_set():
             self._leave()
 
@@ -364,6 +374,7 @@ class Process:
         if worker is not None and now_seconds - self._asked_seconds >= ROUND_SECONDS:
             self._asked_seconds = now_seconds
             worker._clock = self._world.clock.seconds
+            self._world.prometheus.asker = self._led
             worker.round()
 
     def _reconcile_now(self, deliveries: list[Delivery]) -> None:
@@ -397,12 +408,17 @@ class Process:
         self._ended = _Stop(self._world)
         self._leadership = self._factory.make(status.checkpoint, status.coverage, self._ended)
         self._reconciler = self._leadership._reconciler
+        self._led = f"{self.name} since step {self._world.taken} at {self._world.clock.true_ns}"
+        self._asked_seconds = float("-inf")
         inbox = _Inbox(self._reconcile_now)
         self._leadership._inbox = inbox  # type: ignore[assignment]  # reconciles a delivery at once
         for loop in self._leadership.pollers.values():
             loop._deliver = inbox.put
         if (worker := self._leadership._validations) is not None:
             worker._clock = self._world.clock.seconds
+        if (refusals := self._leadership._refusals) is not None:
+            for each in (refusals.events, refusals.looks, refusals.looks._rate):
+                each._clock = self._world.clock.seconds
         if "warmup" in self._leadership.pollers:  # it pauses for as long as its queries take
             self._leadership.pollers["warmup"]._reader._clock = self._world.clock.seconds  # type: ignore[attr-defined]  # its own
 

@@ -14,6 +14,7 @@ from tests.chaos.people import Resume
 from tests.chaos.setup import RECOVERABLE, Setup
 from tests.chaos.steps import Round, Step
 from tests.chaos.stories import LARGE_STORIES, STORIES, draw, woven
+from tests.chaos.stories_of_alerts import ALERT_STORIES
 from tests.chaos.stories_of_guards import GUARD_STORIES
 from tests.chaos.stories_of_harm import FORGED_STORIES, HARM_STORIES
 from tests.chaos.stories_of_others import OTHERS_STORIES
@@ -116,6 +117,13 @@ def schedule_of(seed: int) -> Schedule:
             steps = draw(others, nodes, OTHERS_STORIES, 40)
         else:
             steps = woven(others, steps, draw(others, nodes, OTHERS_STORIES, others.choice((8, 16, 30))))
+    alerts = random.Random(f"alerts {seed}")
+    chance = alerts.random()
+    if chance < 0.1:  # some other story meddles with most of these
+        setup = replace(setup, suspect_days=alerts.choice((setup.suspect_days, 0.05)))
+        steps = draw(alerts, nodes, ALERT_STORIES, 40)
+    elif chance < 0.3:
+        steps = woven(alerts, steps, draw(alerts, nodes, ALERT_STORIES, alerts.choice((8, 16, 30))))
     tested = random.Random(f"validated {seed}")
     if tested.random() < 0.2:
         return _with_validations(tested, seed, setup, steps)

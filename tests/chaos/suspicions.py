@@ -14,6 +14,7 @@ from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import collect, status_report
 from konductor_like.model import Incident, IncidentState, MetBy, NodeRecord, NodeState, Role
 from konductor_like.model.time import unix_ns
+from tests.chaos.firings import ALERT
 from tests.chaos.machines import ALL_GPUS, seconds
 from tests.chaos.people import client_of
 from tests.chaos.words import CONDITION, STALE_NS, WITNESSES, Told
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tests.chaos.process import Process
     from tests.chaos.world import World
 
-READ_BY = (CONDITION,)
+READ_BY = (CONDITION, ALERT)
 """The beginnings of the rules that read other programs' words."""
 GPUS_MISSING = "node.gpus_missing"
 TOGETHER_NS = seconds(3600 + 60)
@@ -33,6 +34,7 @@ MARGIN_NS = seconds(2)
 TAINT = "taint by two witnesses"
 _LEFT_OUT = "entries left out"
 """Words in a record that is too long: it does not have every fault."""
+WHATS = ("a condition", "an alert")
 DEEDS = ("begins", "grows", "is confirmed", *(f"ends by {by}" for by in (MetBy.REBOOT, MetBy.QUIET)))
 """The names under which it is counted what happens to suspicions."""
 
@@ -60,6 +62,7 @@ class Suspicions:
     def released(self, new: NodeState) -> None:
         """Note that a person released the whole node."""
         uid = new.machine.node_uid
+        self._world.firings.released(new)
         if new.as_read.record is None:  # purged
             self._forgotten(uid)
         elif new.record.last_by_person is not None:
@@ -67,6 +70,7 @@ class Suspicions:
 
     def _forgotten(self, uid: str) -> None:
         """Note that nobody may know any more what was counted on a Node."""
+        self._world.firings.forgotten(str(uid))
         for key in [each for each in self._counted_ns if each[0] == uid]:
             del self._counted_ns[key]
 
@@ -99,6 +103,10 @@ class Suspicions:
     def _check_growth(self, process: Process, new: NodeState, each: Incident, gained: int) -> None:
         uid, rule = new.machine.node_uid, each.key.rule
         self._count(each, "begins" if gained == each.count else "grows")
+        if rule.startswith(ALERT):
+            for why in self._world.firings.growth(new, each, gained):
+                self._break(process, new, why)
+            return
         counted_ns = self._counted_ns[uid, rule]
         told = [t for t in self._told(new, rule) if t.is_bad and self._could_see(t, process)]
         changes = {t.since_ns for t in told if t.since_ns is not None}
@@ -115,6 +123,11 @@ class Suspicions:
     def _check_end(self, process: Process, old: NodeState, new: NodeState, each: Incident) -> None:
         """Check what ended a suspicion that nobody released."""
         if new.record.releases[:1] != old.record.releases[:1]:
+            return
+        if each.key.rule.startswith(ALERT):
+            for why in self._world.firings.end(new, each):
+                self._break(process, new, why)
+            self._count(each, f"ends by {each.met_by}")
             return
         rule, told = each.key.rule, self._told(new, each.key.rule)
         now_ns = self._world.clock.true_ns
@@ -166,12 +179,14 @@ class Suspicions:
     def unseen(self, state: NodeState) -> Iterator[str]:
         """Describe each word that accuses the node now, and that its record does not have."""
         now_ns = self._world.clock.true_ns
+        is_full = _LEFT_OUT in (state.as_read.record or "")
+        is_read = state.ready and state.record_problem is None and not is_full
+        if is_read:
+            yield from self._world.firings.unseen(state)
         for t in self.told_now(state.name):
             if t.is_bad is not True or t.since_ns is None or t.uid != state.machine.node_uid:
                 continue
             is_told = t.since_ns <= now_ns and now_ns - t.told_ns <= STALE_NS - seconds(300)
-            is_full = _LEFT_OUT in (state.as_read.record or "")
-            is_read = state.ready and state.record_problem is None and not is_full
             if is_told and is_read and not self._is_known(t, state.record):
                 ago = self._world.ledger.ago(t.since_ns)
                 yield f"{t.rule} of {state.name} changed {ago}, and led to nothing"
@@ -231,7 +246,8 @@ class Suspicions:
         return any(t.since_ns <= unix_ns(at) for at in marks)
 
     def _count(self, incident: Incident, deed: str) -> None:
-        self._world.ledger.happened[f"suspicion by a {incident.kind} {deed}"] += 1
+        what = next(each for each in WHATS if each.endswith(incident.kind))
+        self._world.ledger.happened[f"suspicion by {what} {deed}"] += 1
 
     def _break(self, process: Process, state: NodeState, why: str) -> None:
         self._world.ledger.break_(f"{process.name} {why} on {state.name}")

@@ -13,8 +13,9 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos import harm, others, people, steps, suspicions, validations, words
+from tests.chaos import firings, harm, others, people, steps, suspicions, validations, words
 from tests.chaos.examples import EXAMPLES
+from tests.chaos.examples_of_alerts import ALERT_EXAMPLES
 from tests.chaos.examples_of_guards import GUARD_EXAMPLES
 from tests.chaos.examples_of_harm import HARM_EXAMPLES
 from tests.chaos.examples_of_others import OTHERS_EXAMPLES
@@ -89,6 +90,16 @@ def test_other_programs_words_do_everything_that_is_counted_and_break_nothing() 
         *(f"condition {deed}" for deed in words.DEEDS),
         *(f"suspicion by a condition {deed}" for deed in suspicions.DEEDS),
         suspicions.TAINT,
+    }
+
+
+def test_alerts_do_everything_that_is_counted_and_break_nothing() -> None:
+    outcomes = {name: play(schedule) for name, schedule in ALERT_EXAMPLES.items()}
+
+    assert {name: outcome.broken for name, outcome in outcomes.items() if outcome.broken} == {}
+    assert sum((outcome.happened for outcome in outcomes.values()), Counter()).keys() >= {
+        *(f"alert {deed}" for deed in firings.DEEDS),
+        *(f"suspicion by an alert {deed}" for deed in suspicions.DEEDS if deed != "is confirmed"),
     }
 
 

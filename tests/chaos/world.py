@@ -15,6 +15,7 @@ from konductor_like.sandbox.kubernetes.store import Key
 from konductor_like.sandbox.loki.limits import LokiLimits
 from konductor_like.sandbox.loki.server import LokiServer
 from tests.chaos.clock import Clock
+from tests.chaos.firings import Firings
 from tests.chaos.ledger import Ledger
 from tests.chaos.lines import Lines
 from tests.chaos.machines import (
@@ -25,6 +26,7 @@ from tests.chaos.machines import (
 )
 from tests.chaos.people import Resume
 from tests.chaos.process import LEASE, NAMESPACE, RENEW_SECONDS, Process
+from tests.chaos.prometheus import MemoryPrometheus
 from tests.chaos.setup import SPACE, Setup, settings_of
 from tests.chaos.traffic import Traffic
 from tests.chaos.words import Words
@@ -63,7 +65,6 @@ class World:
         if self.settings.validation_image:
             self._prepare_validations()
         self.ledger = Ledger(self)
-        self.prometheus = None
         self.clocks_differ = False
         """Whether a controller's wall clock was ever wrong."""
         self.processes: list[Process | None] = [None, None]
@@ -83,6 +84,8 @@ class World:
         self.traffic = Traffic(self)
         self.nodes = Nodes(self)
         self.words = Words(self)
+        self.prometheus = MemoryPrometheus(self.clock, set(self.names))
+        self.firings = Firings(self)
         self.lines: Lines = Lines(self)
         for name, plain in zip(self.names, setup.plain, strict=True):
             self.machines[name] = Machine(
@@ -155,6 +158,8 @@ class World:
         """End all troubles, restore deleted Nodes, and set all clocks right."""
         self.recovered = True
         self.traffic.clear()
+        self.prometheus.error, self.prometheus.partial = "", False
+        self.prometheus.down.clear()
         for name, machine in self.machines.items():
             machine.clock_ahead_ns, machine.ready = 0, True
             if self.nodes.stored(name) is None:

@@ -143,13 +143,19 @@ def test_loki_is_asked_for_the_bytes_of_each_watched_namespace(
     )
 
 
-def test_events_to_jobs_come_with_a_word_about_their_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KONDUCTOR_JOB_EVENTS", "true")
+@pytest.mark.parametrize(
+    ("setting", "manifest"),
+    [("KONDUCTOR_JOB_EVENTS", "job_events.yaml"), ("KONDUCTOR_REFUSED_PODS", "refused_pods.yaml")],
+)
+def test_a_part_with_a_right_of_its_own_comes_with_a_word_about_it(
+    setting: str, manifest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(setting, "true")
 
     found = inspect(os.environ)
 
     assert found.problems == []
-    assert found.warnings[-1].endswith("only after kubectl apply -f manifests/job_events.yaml.")
+    assert found.warnings[-1].endswith(f"only after kubectl apply -f manifests/{manifest}.")
 
 
 def test_each_switch_is_shown_with_its_origin(

@@ -161,6 +161,23 @@ def test_ready_comes_from_the_condition(conditions: Any, ready: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "since_ns"),
+    [
+        ({"status": "True", "lastTransitionTime": "1970-01-01T00:00:07Z"}, 7_000_000_000),
+        ({"status": "False", "lastTransitionTime": "1970-01-01T00:00:08Z"}, 8_000_000_000),
+        ({"status": "True", "lastTransitionTime": "now"}, None),
+        ({"status": "True"}, None),
+    ],
+    ids=str,
+)
+def test_since_when_a_node_is_ready_or_not_is_known(condition: dict[str, str], since_ns: int | None) -> None:
+    node = raw_node()
+    node["status"]["conditions"] = [{"type": "Ready", **condition}]
+
+    assert state_of(node).ready_since_ns == since_ns
+
+
+@pytest.mark.parametrize(
     ("condition", "reported_ns"),
     [
         ({"lastHeartbeatTime": "2026-03-04T12:00:00Z"}, 1_772_625_600_000_000_000),

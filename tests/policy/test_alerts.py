@@ -181,12 +181,24 @@ def test_an_alert_of_no_rule_or_no_node_is_neither_a_fault_nor_remembered(key: A
     assert fleet.seen.firings == {}
 
 
-def test_two_gpus_are_two_firings() -> None:
+def test_two_gpus_are_two_firings_whichever_is_recorded_first() -> None:
+    fleet, other = Fleet(), KEY._replace(gpu="0000:5d:00")
+    fleet.is_silent(0)
+    fleet.fires(MINUTE, KEY, other)
+    assert len(fleet.incidents) == 2
+
+    first = [each for each in fleet.state.record.incidents if each.key.gpu == GPU]
+    fleet.change(record=replace(fleet.state.record, incidents=tuple(first)))
+    assert fleet.fires(2 * MINUTE, KEY, other) == [TEXT]
+
+
+def test_gpus_that_the_record_has_no_place_for_count_once() -> None:
     fleet = Fleet()
     fleet.is_silent(0)
-    fleet.fires(MINUTE, KEY, KEY._replace(gpu="0000:5d:00"))
+    keys = [KEY._replace(gpu=f"0000:{number:02x}:00") for number in range(30)]
+    assert len(fleet.fires(MINUTE, *keys)) > 16
 
-    assert len(fleet.incidents) == 2
+    assert fleet.fires(2 * MINUTE, *keys) == []
 
 
 @pytest.mark.parametrize(("silent", "again"), [(OVER - MINUTE, False), (OVER, True)])
@@ -304,10 +316,14 @@ def test_after_a_restart_an_absence_is_measured_anew() -> None:
     assert fleet.fires(3 * MINUTE + 2 * OVER) == [TEXT]
 
 
+@pytest.mark.parametrize("boots", [False, True])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_after_a_release_the_same_firing_says_nothing(restarts: bool) -> None:
+def test_after_a_release_the_same_firing_says_nothing(restarts: bool, boots: bool) -> None:
     fleet = firing()
     fleet.reset(5 * MINUTE)
+    if boots:
+        fleet.boots()
+        fleet.fires(5.5 * MINUTE)
     if restarts:
         fleet.restart()
     for minute in range(6, 200):
@@ -376,6 +392,20 @@ def test_a_boot_ends_the_fault_only_when_the_firing_is_over() -> None:
     fleet.is_silent_for(13 * MINUTE, OVER)
     [incident] = fleet.state.record.incidents
     assert (incident.state, incident.met_by) == (IncidentState.RELEASED, MetBy.REBOOT)
+
+
+def test_a_released_firing_that_is_over_is_forgotten_at_the_next_boot() -> None:
+    fleet = firing()
+    fleet.reset(2 * MINUTE)
+    fleet.is_silent_for(3 * MINUTE, OVER)
+    fleet.boots()
+    fleet.is_silent(4 * MINUTE + OVER)
+    fleet.step(
+        5 * MINUTE + OVER,
+        fault(rule="xid.63", severity=Severity.SUSPECT, seconds=2500, stamp=1, boot="boot-b"),
+    )
+
+    assert [rule for rule, *_ in fleet.incidents] == ["xid.63"]
 
 
 def test_after_a_restart_a_boot_ends_nothing_before_the_first_answer() -> None:

@@ -28,7 +28,7 @@ from konductor_like.sandbox.http import Reply, Request
 from konductor_like.sandbox.kmsg import Kmsg
 from konductor_like.sandbox.kubernetes.api import _whole
 from konductor_like.sandbox.kubernetes.lists import Selection
-from konductor_like.sandbox.kubernetes.resources import NODES
+from konductor_like.sandbox.kubernetes.resources import EVENTS, NODES
 from konductor_like.sandbox.kubernetes.server import KubernetesServer
 from konductor_like.sandbox.kubernetes.watches import _changes
 from konductor_like.sandbox.loki import LokiServer, otlp_body, otlp_record
@@ -160,11 +160,12 @@ class Site:
         policy: dict[str, Any] = {"admission": Policy(DOCS)} if admitted else {}
         self.kube = KubernetesServer(clock=self.clock.moment, nodes=nodes, **policy)
         docs = [*DOCS, *(documents("validation.yaml") if self.settings.validation_image else ())]
+        docs += documents("refused_pods.yaml") if self.settings.refused_pods else ()
         self._token = self.kube.access.add_user(CONTROLLER, rules_of(docs))
         self.kube.create_namespace(NAMESPACE)
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))
         if self.prometheus is not None:
-            self.prometheus.nodes = set(self.names)
+            self.prometheus.nodes.update(self.names)
         self._decode = node_decoder(self.settings)
         self.calls: set[tuple[str, str]] = set()
         """The kinds of the controller's requests to the API server: method, and path without names."""
@@ -289,9 +290,10 @@ class Site:
             authorized = replace(request, headers=headers)
             return self.meddle(request, lambda: self.kube._http.handle(authorized))
         store, version = self.kube._store, int(request.param("resourceVersion"))
-        selection = Selection(NODES, "", Request("GET", request.path))
-        changes = store.changes_since("nodes", version)
-        return Reply(body=b"".join(_changes(changes, selection, lambda item: _whole(NODES, item))))
+        watched = EVENTS if request.path.endswith("/events") else NODES
+        selection = Selection(watched, "", request)
+        changes = store.changes_since(watched.plural, version)
+        return Reply(body=b"".join(_changes(changes, selection, lambda item: _whole(watched, item))))
 
     # Lines
 

@@ -52,6 +52,7 @@ OPTIONAL = (
     "network_policy.yaml",
     "node_condition.yaml",
     "people_rbac.yaml",
+    "refused_pods.yaml",
     "validation.yaml",
 )
 """Optional manifests; their namespaces must exist."""

@@ -52,6 +52,7 @@ set. */}}
 {{- end -}}
 {{- if .Values.nodeCondition.enabled }}{{ $_ := set $settings "KONDUCTOR_NODE_CONDITION" .Values.nodeCondition.type }}{{ end -}}
 {{- if .Values.jobEvents.enabled }}{{ $_ := set $settings "KONDUCTOR_JOB_EVENTS" "true" }}{{ end -}}
+{{- if .Values.refusedPods.enabled }}{{ $_ := set $settings "KONDUCTOR_REFUSED_PODS" "true" }}{{ end -}}
 {{- with .Values.validation }}{{ if .enabled -}}
 {{- $_ := set $settings "KONDUCTOR_VALIDATION_IMAGE" .image -}}
 {{- $_ := set $settings "KONDUCTOR_VALIDATION_LEVEL" (toString .level) -}}

@@ -203,6 +203,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         conditions=_our_conditions(conditions),
         reported=_reported(others) if others else (),
         planned=_planned(others, labels) if others or _MAINTENANCE in labels else (),
+        ready_since_ns=_ns(ready, "lastTransitionTime"),
         gpus=gpu_count(labels, capacity, json_object(status, "allocatable"), sliced.number),
         seen_gpus=sliced.seen,
         hardware=_hardware(labels, reading.rack_label),

@@ -22,6 +22,7 @@ from konductor_like.model import (
     LogLine,
     NodeRecord,
     NodeState,
+    RefusedPods,
     ReturnedNode,
     Severity,
     Snapshot,
@@ -47,6 +48,7 @@ class Observer:
         fleet: FleetMonitor | None = None,
         validations: Callable[[], ValidationJobs | None] = lambda: None,
         alerts: Callable[[], AlertsAnswer | None] = lambda: None,
+        refused_pods: Callable[[], RefusedPods | None] = lambda: None,
     ) -> None:
         """A backtest has no ``controls``, ``jobs`` and ``fleet``."""
         self.tainted: tuple[TaintedNode, ...] | None = None
@@ -60,6 +62,7 @@ class Observer:
         self._fleet = fleet
         self._validations = validations
         self._alerts = alerts
+        self._refused_pods = refused_pods
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
         """By node, the full record, and the text of the annotation that could not contain all of it.
 
@@ -103,6 +106,7 @@ class Observer:
             pods={name: found.pods for name, found in jobs.items()},
             validations=self._validations(),
             alerts_answer=self._alerts(),
+            refused_pods=self._refused_pods(),
         )
         if self._fleet is None:
             return seen

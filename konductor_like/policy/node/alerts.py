@@ -33,7 +33,8 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import span_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.node.conditions import is_recorded, may_accuse
+from konductor_like.policy.node.conditions import may_accuse
+from konductor_like.policy.node.covers import known_to_ns
 
 OVER_NS = span_ns(1800)
 """Nanoseconds for which an alert is absent, while its exporter is up, until its firing is over."""
@@ -62,7 +63,7 @@ def alert_faults(
         if not may_accuse(state):
             continue
         fault = _fault(rule.finding, key, firing, state, seen)
-        if not is_recorded(fault, state, snapshot):
+        if fault.timestamp_ns > known_to_ns(fault.key, state, snapshot, by_gpu=True):
             found.append(fault)
             if rule.finding.shadow:
                 told[key] = replace(firing, is_told=True)

@@ -34,7 +34,7 @@ from konductor_like.model import (
 from konductor_like.model.text import clipped, printable
 from konductor_like.model.time import moment_of, span_ns, stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.node.covers import had_been_read
+from konductor_like.policy.node.covers import known_to_ns
 
 STALE_NS = span_ns(900)
 """Nanoseconds after its last heartbeat from which on a condition tells nothing. Agents write one every five
@@ -70,7 +70,7 @@ def reported_faults(
             is_known = rule.finding.shadow and mark in seen.shadowed
             if not is_known and may_accuse(state) and _is_told_now(each, state, now_ns):
                 fault = _fault(rule.finding, each, each.since_ns, state, seen)
-                if not is_recorded(fault, state, snapshot):
+                if fault.timestamp_ns > known_to_ns(fault.key, state, snapshot):
                     found.append(fault)
                     is_known = rule.finding.shadow
             if is_known:
@@ -133,7 +133,7 @@ def _is_told_now(each: ReportedCondition, state: NodeState, now_ns: int) -> bool
 
 
 def may_accuse(state: NodeState) -> bool:
-    """Whether another program's word may be a fault of the GPUs now.
+    """Whether what others see of the node may be a fault of the GPUs now.
 
     A check fails while the machine boots, and while the GPU operator replaces the driver.
     """
@@ -159,20 +159,3 @@ def _words(each: ReportedCondition) -> str:
     message = " ".join(each.message.split())
     text = f"{each.type} is {each.status}{reason}" + (f": {message}" if message else "")
     return clipped(printable(text).rstrip("."), EVIDENCE_CHARS)
-
-
-def is_recorded(fault: Fault, state: NodeState, snapshot: Snapshot) -> bool:
-    """Whether another program's word of this time is recorded or counted already, or a release covers it.
-
-    A person has seen the Node as it was; a validation covers what had been read when it began.
-    """
-    record, rule, at_ns = state.record, fault.finding.rule, fault.timestamp_ns
-    if record.last_by_person is not None and at_ns <= unix_ns(record.last_by_person.at):
-        return True
-    if any(had_been_read(mark, fault) for mark in record.releases):
-        return True
-    last = [each.last_ns for each in record.incidents if each.key.rule == rule]
-    last += [unix_ns(each.at) for each in record.part_covers if (each.rule, each.gpu) == fault.key]
-    grown = (each.latest for each in snapshot.grown.get(state.name, ()))
-    last += [each.timestamp_ns for each in grown if each.finding.rule == rule]
-    return at_ns <= max(last, default=-1)

@@ -14,12 +14,15 @@ from konductor_like.model import (
     Covers,
     Fault,
     Incident,
+    IncidentKey,
     KernelPosition,
     NodeRecord,
     NodeState,
     PartCover,
     Release,
     ReleaseHow,
+    Snapshot,
+    Source,
 )
 from konductor_like.model.time import unix_ns
 
@@ -91,6 +94,32 @@ def part_marks(record: NodeRecord, fault: Fault) -> list[Release]:
 def had_been_read(mark: Release, fault: Fault) -> bool:
     """Whether this line had been read at the time of the release; a replay of it has a later timestamp."""
     return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
+
+
+def known_to_ns(key: IncidentKey, state: NodeState, snapshot: Snapshot, *, by_gpu: bool = False) -> int:
+    """Return up to when facts of this rule are recorded or counted already, or a release covers them.
+
+    It is for facts without a line: their time identifies them. With ``by_gpu`` only those of the GPU count,
+    and those without a GPU, because a full record has several GPUs in one incident. A person has seen the
+    Node as it was; a validation covers what had been read when it began.
+    """
+    record, keys = state.record, (key, (key.rule, None))
+    found = [
+        each.last_ns
+        for each in record.incidents
+        if each.key.rule == key.rule and (not by_gpu or each.key in keys)
+    ]
+    found += [unix_ns(each.at) for each in record.part_covers if (each.rule, each.gpu) == key]
+    found += [mark.read_ns.get(Source.KERNEL, 0) - 1 for mark in record.releases]
+    if record.last_by_person is not None:
+        found.append(unix_ns(record.last_by_person.at))
+    grown = (each.latest for each in snapshot.grown.get(state.name, ()))
+    found += [
+        each.timestamp_ns
+        for each in grown
+        if each.finding.rule == key.rule and (not by_gpu or each.key in keys)
+    ]
+    return max(found, default=-1)
 
 
 def with_part_covers(state: NodeState, chosen: Sequence[Incident], at: datetime) -> tuple[PartCover, ...]:

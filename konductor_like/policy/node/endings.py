@@ -32,6 +32,7 @@ from konductor_like.policy.node.alerts import absent_since_ns, still_counts
 from konductor_like.policy.node.conditions import healthy_since_ns, stands
 from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.needs import is_met_by_boot
+from konductor_like.policy.node.refused_pods import quiet_since_ns
 from konductor_like.policy.node.release import may_return
 from konductor_like.policy.wording import name_of
 
@@ -149,12 +150,15 @@ def _quiet_since_ns(
     """Return the Loki timestamp since when nothing reports the incident.
 
     A condition is quiet only while its writer says that it is healthy, and an alert only while its exporter
-    is up: a lost GPU takes either along.
+    is up: a lost GPU takes either along. Refused pods are quiet only if another pod was admitted since.
     """
     if incident.kind is FaultKind.CONDITION:
         since_ns = healthy_since_ns(incident, state, policy, now_ns)
     elif incident.kind is FaultKind.ALERT:
         since_ns = absent_since_ns(incident, state, snapshot.alerts, now_ns)
+    elif incident.refuses_pods:
+        pods = snapshot.refused_pods
+        since_ns = quiet_since_ns(incident, pods.seen.get(state.name) if pods else None)
     else:
         return incident.last_ns
     return now_ns if since_ns is None else max(incident.last_ns, since_ns)
@@ -199,12 +203,13 @@ def newly_ended(before: NodeRecord, record: NodeRecord) -> list[Incident]:
 
 def end_words(incident: Incident, policy: PolicyConfig) -> str:
     """Return ``xid 63 on GPU 0000:4e:00 ended: the machine has rebooted.``."""
+    admitted = ", and GPU pods were admitted" if incident.refuses_pods else ""
     why = {
         MetBy.REBOOT: "the machine has rebooted",
         MetBy.HEALTHY_LINE: "a later line of the kernel log reported it"
         if incident.has_line
         else "the node has all its GPUs again",
-        MetBy.QUIET: f"the kernel log was heard for {policy.suspect_days:g} days without it",
+        MetBy.QUIET: f"the kernel log was heard for {policy.suspect_days:g} days without it{admitted}",
         MetBy.TIME: "a test ends by itself",
     }
     return f"{name_of(incident)} ended: {why[incident.met_by or MetBy.TIME]}."

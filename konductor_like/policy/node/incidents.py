@@ -70,7 +70,7 @@ def fold_faults(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, n
     If somebody removed the taint by hand, the record gets a release (rule 23). The release covers what was
     counted until now, and none of the new faults.
     """
-    record = at_present_machine(state, snapshot.left.get(state.name, ()), now)
+    record = at_present_machine(state, snapshot, now)
     grown = snapshot.grown.get(state.name, ())
     # One patch writes the taint and the claim. So a claim without a taint means that somebody removed the
     # taint, even while a write of ours has no answer yet.

@@ -23,9 +23,11 @@ from konductor_like.model import (
     Needs,
     NodeRecord,
     NodeState,
+    Snapshot,
     Source,
 )
 from konductor_like.model.time import SECOND_NS, unix_ns
+from konductor_like.policy.node.alerts import still_counts
 from konductor_like.policy.node.covers import parts_still_needed
 
 RESTART_OVERLAP_NS = 150 * SECOND_NS
@@ -112,12 +114,13 @@ def boots_left(state: NodeState, boots: Sequence[HeardBoot], since_ns: Mapping[s
     )
 
 
-def at_present_machine(state: NodeState, left: Collection[str], now: datetime) -> NodeRecord:
+def at_present_machine(state: NodeState, snapshot: Snapshot, now: datetime) -> NodeRecord:
     """Return the record adapted to the machine and the boot that the Node has now.
 
-    ``left`` are boots that the Node has left. The record is the identical object if nothing changes.
+    The record is the identical object if nothing changes.
     """
-    record, machine = _without_boots(state.record, left, state.machine), state.machine
+    left, machine = snapshot.left.get(state.name, ()), state.machine
+    record = _without_boots(state.record, left, machine)
     known = record.machine
     if known is not None and known.node_uid != machine.node_uid and known.system_id != machine.system_id:
         # Somebody applied a manifest with the annotation of another machine: that record is not this
@@ -128,11 +131,14 @@ def at_present_machine(state: NodeState, left: Collection[str], now: datetime) -
         record = replace(
             record,
             past_boots=tuple(boot for boot in past if boot != machine.boot_id)[:PAST_BOOTS_KEPT],
-            # Released incidents end with their boot.
+            # Released incidents end with their boot, but for alerts that may still fire: a new controller
+            # must know that their firings are not new.
             incidents=tuple(
                 incident
                 for incident in record.incidents
-                if incident.last.boot_id == machine.boot_id or incident.state is not IncidentState.RELEASED
+                if incident.last.boot_id == machine.boot_id
+                or incident.state is not IncidentState.RELEASED
+                or still_counts(incident, state, snapshot.alerts)
             ),
             part_covers=parts_still_needed(record.part_covers, machine.boot_id, now),
             read=KernelPosition(machine.boot_id),

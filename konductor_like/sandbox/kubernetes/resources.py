@@ -24,6 +24,8 @@ class Resource:
     verbs: tuple[str, ...] = READ + WRITE
     unconditional_update: bool = True
     """Whether a PUT without a resourceVersion is taken."""
+    cached: bool = True
+    """Whether the server has a watch cache of the objects, which sends bookmarks; Events have none."""
     configured: bool = False
     """Whether objects of this kind are only stored: nothing acts on them."""
     skeleton: Mapping[str, Any] = field(default_factory=dict)
@@ -74,6 +76,7 @@ EVENTS = Resource(
     "Event",
     namespaced=True,
     short_names=("ev",),
+    cached=False,
     skeleton={
         "involvedObject": {},
         "source": {},

@@ -113,7 +113,13 @@ class Watches:
         while not self._over(watch, deadline):
             changes, version = self._wait(watch, request, version, deadline)
             yield from _batches(_changes(changes, request.selection, encode))
-            if request.bookmarks and not changes and version > start and self._lives(watch):
+            if (
+                request.bookmarks
+                and request.resource.cached
+                and not changes
+                and version > start
+                and self._lives(watch)
+            ):
                 yield _bookmark(request.resource, version)
         if watch.fate is _Fate.EXPIRED:
             yield _error(errors.expired("The resourceVersion for the provided watch is too old."))
