@@ -16,11 +16,10 @@ from konductor_like.detection.gpu_identity import gpu_in_line, serial_in_line
 from konductor_like.history.kernel import AROUND, KernelReading
 from konductor_like.history.outages import End, Kind, Outage, how_words
 from konductor_like.history.read import TrailReading
-from konductor_like.history.trail import DELETE, TrailLine
+from konductor_like.history.trail import DELETE, REBOOTED, SILENT, WORDS, TrailLine
 from konductor_like.model import (
     OPERATOR_RULE,
     PERSONS_TAINT,
-    EventReason,
     FaultKind,
     Gpu,
     Incident,
@@ -41,20 +40,6 @@ _POD_KINDS = (FaultKind.NCCL.value, FaultKind.CUDA.value)
 _SAME = timedelta(seconds=1)
 _LOGGED = timedelta(minutes=1)
 """Time after a taint in which its line is in the audit trail."""
-_SILENT = ("counts", "bookkeeping", "conflict")
-_REBOOTED = "rebooted"
-_WHATS = {
-    EventReason.RELAPSED: "failed again on probation, taken out of service",
-    EventReason.WORSENED: "a further fault: the node needs more than before",
-    EventReason.REBOOTED: _REBOOTED,
-    EventReason.ENDED: "a fault ended",
-    EventReason.RECORDED: "fault recorded",
-    EventReason.VALIDATING: "validation of the GPUs begins",
-    EventReason.VALIDATED: "validation of the GPUs passed",
-    EventReason.NOT_VALIDATED: "validation of the GPUs failed, or its result is unknown",
-    EventReason.ACKNOWLEDGED: "acknowledged",
-}
-"""Texts of the trail's lines, by the reason of their Event. A line with another reason is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +190,7 @@ def acts(outage: Outage, lines: Iterable[TrailLine], record: NodeRecord, now: da
 
 def _act_of(line: TrailLine) -> CaseAct | None:
     kind = (line.rule or "").partition(".")[0]
-    if not line.applied or line.why in _SILENT or kind in _POD_KINDS:
+    if not line.applied or line.why in SILENT or kind in _POD_KINDS:
         return None
     fault = f": {fault_words(line.rule, line.gpu)}" if line.rule else ""
     by = line.by or ""
@@ -213,8 +198,8 @@ def _act_of(line: TrailLine) -> CaseAct | None:
         return CaseAct(line.happened_at, "Node deleted from the cluster", by)
     if line.how is not None:
         return CaseAct(line.happened_at, released_words(line.how), by, line.reason or "")
-    what = _WHATS.get(EventReason(line.why)) if line.why in set(EventReason) else None
-    what = f"{what}{fault}" if what is not None else None
+    known = WORDS.get(line.why or "")
+    what = f"{known}{fault}" if known else None
     if what is None and line.verb == "taint":
         what = taken_out_words(line.rule or "", line.gpu)
     if what is None:
@@ -342,7 +327,7 @@ def _rebooted(case: Case, state: NodeState | None) -> bool | None:
     outage, fault = case.outage, case.fault
     by_reboot = outage.how == ReleaseHow.REBOOT or (fault is not None and fault.met_by is MetBy.REBOOT)
     since = outage.since if fault is None else moment_of(fault.last_ns)
-    if by_reboot or any(each.what.startswith(_REBOOTED) and each.at >= since for each in case.acts):
+    if by_reboot or any(each.what.startswith(REBOOTED) and each.at >= since for each in case.acts):
         return True
     boot = fault.last.boot_id if fault is not None else None
     for place in fault_lines(case):

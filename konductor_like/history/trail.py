@@ -14,6 +14,7 @@ from typing import Any
 
 from konductor_like.loki.query.logql import log_query
 from konductor_like.loki.query.response import Entry
+from konductor_like.model import EventReason
 from konductor_like.model.text import clipped, printable
 from konductor_like.model.time import moment_of, moment_of_text
 from konductor_like.selectors import Matcher, parse_matchers
@@ -22,6 +23,24 @@ ANCHOR = '"audit": "v1"'
 """What Loki looks for in each line. The controller's log writes JSON with a blank behind each colon."""
 DELETE = "delete"
 """The verb of the line about a Node that was deleted with the taint."""
+SILENT = ("counts", "bookkeeping", "conflict")
+"""Reasons of lines that tell nothing of a node."""
+REBOOTED = "rebooted"
+WORDS: Mapping[str, str] = {
+    EventReason.RECORDED: "fault recorded",
+    EventReason.RELEASED: "fault released",
+    EventReason.WORSENED: "needs more than before",
+    EventReason.RELAPSED: "failed again on probation, tainted",
+    EventReason.REBOOTED: REBOOTED,
+    EventReason.ENDED: "fault ended",
+    EventReason.HELD: "held back",
+    EventReason.ACKNOWLEDGED: "acknowledged",
+    EventReason.CONTESTED: "taint removed by another controller, or again and again",
+    EventReason.VALIDATING: "validation of the GPUs begins",
+    EventReason.VALIDATED: "validation of the GPUs passed",
+    EventReason.NOT_VALIDATED: "validation of the GPUs failed, or its result is unknown",
+}
+"""Words on a line, by its ``why``, if that is the reason of an Event."""
 _TEXT_CHARS = 500
 """Characters that are kept of a text: a person's reason may have this many."""
 

@@ -40,6 +40,21 @@ def test_the_order_of_lines_changes_nothing() -> None:
     assert told(TAINT, RESET) == told(RESET, TAINT)
 
 
+@pytest.mark.parametrize(("is_failure", "end"), [(True, End.ENDED), (False, End.UNKNOWN)])
+def test_an_end_after_the_lines_that_were_read_is_known_from_the_record_alone(
+    is_failure: bool, end: End
+) -> None:
+    past = Quarantine(SINCE, at(60), "xid.79", ReleaseHow.RESET)
+    life = Life(quarantines=(past,) if is_failure else ())  # a test and a person's taint are none
+    state = node()
+    ledger = Ledger()
+    ledger.add(TAINT)
+    ledger.add_node(replace(state, record=replace(state.record, life=life)))
+    [found] = ledger.outages()
+
+    assert (found.end, found.until) == (end, at(60) if is_failure else None)
+
+
 def test_a_write_that_failed_is_no_outage_and_no_end() -> None:
     ledger = Ledger()
     ledger.add(replace(TAINT, outcome="failed"))

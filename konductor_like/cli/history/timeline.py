@@ -10,8 +10,8 @@ from konductor_like.cli.columns import fault_name, stamp
 from konductor_like.cli.history.document import csv_line
 from konductor_like.cli.output import API_VERSION, fields_of, say, say_document
 from konductor_like.history.outages import how_words
-from konductor_like.history.trail import DELETE, TrailLine
-from konductor_like.model import EventReason, IncidentKey
+from konductor_like.history.trail import DELETE, SILENT, WORDS, TrailLine
+from konductor_like.model import IncidentKey
 from konductor_like.model.text import printable
 from konductor_like.policy.wording import on_device
 
@@ -19,19 +19,6 @@ FIELDS = (
     *("happened_at", "node", "verb", "outcome", "by", "rule", "gpu", "why", "reason", "how", "out_since"),
     *("uuid", "serial"),
 )
-_SILENT = ("counts", "bookkeeping", "conflict")
-_EVENTS = {each.value: each for each in EventReason}
-_WORDS = {
-    EventReason.RECORDED: "recorded",
-    EventReason.RELEASED: "fault released",
-    EventReason.WORSENED: "needs more than before",
-    EventReason.RELAPSED: "failed again on probation, tainted",
-    EventReason.REBOOTED: "rebooted",
-    EventReason.ENDED: "fault ended",
-    EventReason.HELD: "held back",
-    EventReason.ACKNOWLEDGED: "acknowledged",
-    EventReason.CONTESTED: "taint removed by another controller, or again and again",
-}
 
 
 class Timeline:
@@ -50,7 +37,7 @@ class Timeline:
 
     def take(self, line: TrailLine) -> None:
         """Take the next line of the trail."""
-        if (self._nodes and line.node not in self._nodes) or line.why in _SILENT:
+        if (self._nodes and line.node not in self._nodes) or line.why in SILENT:
             return
         if line.happened_at < self._start:  # an act of before, told once more by a new controller
             return
@@ -92,7 +79,6 @@ def sentence(line: TrailLine) -> str:
     elif line.verb == DELETE:
         what = "Node deleted"
     else:
-        event = _EVENTS.get(line.why or "")
         what = "tainted" if line.verb == "taint" else line.why or line.verb
-        what = _WORDS.get(event, what) if event else what
+        what = WORDS.get(line.why or "", what)
     return printable(f"{what}{by}{f': {fault}' if fault else ''}{because}")
