@@ -43,7 +43,7 @@ NAMESPACE, LEASE = "konductor-like", "konductor-like"
 DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
 """Seconds, ten times those of the default Lease: the same proportions, and fewer renewals to simulate."""
 HEARTBEAT_SECONDS = 60.0
-POLLS_IN_A_ROW, PIECES_IN_A_ROW = 100, 1000
+POLLS_IN_A_ROW, PIECES_IN_A_ROW = 400, 1000
 """Number of polls, and of pieces of history, after which a loop is reported as endless."""
 
 
