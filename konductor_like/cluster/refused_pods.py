@@ -87,7 +87,8 @@ class _Found:
             if status.get("containerStatuses"):  # a pod that was refused has none
                 self.admitted_ns = max(self.admitted_ns or 0, at_ns)
         elif at_ns >= self._now_ns - SPAN_NS and names_nvml(message):
-            self.refused.append((RefusedPod(at_ns, str(meta["namespace"])), message[:EVIDENCE_CHARS]))
+            pod = RefusedPod(at_ns, str(meta["namespace"]), str(meta.get("uid", "")))
+            self.refused.append((pod, message[:EVIDENCE_CHARS]))
 
     def _began_ns(self, meta: Mapping[str, Any], status: Mapping[str, Any]) -> int:
         """Return when the kubelet refused or admitted the pod: its ``startTime``.

@@ -64,6 +64,8 @@ class Firing:
     """Since when it does not fire while its exporter is up; None if it fires, or if nobody knows."""
     is_over: bool = False
     """Whether it was absent for so long that the alert, if it fires again, is another firing."""
+    is_past: bool = False
+    """Whether its fault had ended, or was released, when a controller found it in the record."""
     is_told: bool = False
     """Whether it was reported by a rule in shadow mode, which records nothing."""
 

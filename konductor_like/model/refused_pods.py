@@ -18,6 +18,7 @@ class RefusedPod(NamedTuple):
     at_ns: int
     """When, in nanoseconds since the Unix epoch; by the kubelet's clock, unless that is wrong."""
     namespace: str
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,9 @@ def question(names: Iterable[str], nodes: Collection[str], more: Sequence[Matche
 
 
 def _selector(metric: str, matchers: Iterable[Matcher], more: Iterable[Matcher]) -> str:
-    inner = ",".join(f"{each.name}{each.op}{json.dumps(each.value)}" for each in (*matchers, *more))
+    inner = ",".join(
+        f"{each.name}{each.op}{json.dumps(each.value, ensure_ascii=False)}" for each in (*matchers, *more)
+    )
     return f"{metric}{{{inner}}}"
 
 
@@ -72,7 +74,7 @@ def parse(body: bytes | bytearray, at_ns: int) -> Parsed:
     """Return what an answer says. Raises NotPrometheusAnswerError."""
     try:
         content = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NotPrometheusAnswerError("something that is no JSON") from None
     data = content.get("data") if isinstance(content, dict) else None
     if not isinstance(data, dict) or content.get("status") != "success":
@@ -105,7 +107,7 @@ def _series(result: list[Any]) -> Iterator[tuple[dict[str, Any], int]]:
     try:
         for each in result:
             yield dict(each["metric"]), int(each["value"][1])
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):
         raise NotPrometheusAnswerError("a series without labels or value") from None
 
 

@@ -18,8 +18,8 @@ from konductor_like.settings import Settings
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 20.0
 """Seconds for an answer, however slowly its bytes come."""
-ANSWER_BYTES = 8 * 2**20
-"""Bytes of an answer that are read, at most; a series takes about 300."""
+ANSWER_BYTES = 4 * 2**20
+"""Bytes of an answer that are read, at most; a series takes about 300. Memory takes ten times as much."""
 _ERROR_BYTES = 4096
 
 
@@ -64,7 +64,9 @@ class PrometheusClient:
         try:
             with self._connected().stream("POST", url, data=form, headers=self._authorization()) as response:
                 is_well = response.status_code == httpx.codes.OK
-                for chunk in response.iter_bytes():
+                if response.headers.get("Content-Encoding", "identity") != "identity":
+                    raise AlertsError("Prometheus packed its answer, which nobody asked for")
+                for chunk in response.iter_raw():
                     body += chunk
                     if len(body) > (ANSWER_BYTES if is_well else _ERROR_BYTES):
                         break
@@ -86,7 +88,8 @@ class PrometheusClient:
 
     def _connected(self) -> httpx.Client:
         if self._http is None:
-            headers = {"User-Agent": f"konductor-like/{__version__}"}
+            # A small packed answer may take gigabytes when it is unpacked.
+            headers = {"User-Agent": f"konductor-like/{__version__}", "Accept-Encoding": "identity"}
             if self._settings.alerts_tenant:
                 headers["X-Scope-OrgID"] = self._settings.alerts_tenant
             timeout = httpx.Timeout(TOTAL_SECONDS, connect=CONNECT_SECONDS)
@@ -112,7 +115,10 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | bool:
     if not settings.alerts_endpoint.startswith("https://"):
         return False
     if settings.alerts_ca_file is None:
-        return httpx.create_ssl_context()
+        try:
+            return httpx.create_ssl_context()
+        except (OSError, ValueError) as error:  # SSL_CERT_FILE names a file that cannot be used
+            raise AlertsError(f"the trusted authorities cannot be read ({type(error).__name__})") from None
     try:
         return ssl.create_default_context(cafile=settings.alerts_ca_file)
     except OSError as error:
@@ -126,5 +132,5 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | bool:
 def _why(error: Exception) -> str:
     """Return a few words about a connection that failed, without the address."""
     said = str(error)
-    known = ("Name or service not known", "Connection refused", "certificate", "No route to host")
+    known = ("Name or service not known", "Connection refused", "certificate", "No route to host", "SSL")
     return next((words for words in known if words in said), type(error).__name__)

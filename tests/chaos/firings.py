@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from konductor_like.catalog import load_catalog
-from konductor_like.model import AlertKey, Incident, MetBy, NodeState
+from konductor_like.model import AlertKey, Incident, IncidentState, MetBy, NodeState
 from konductor_like.model.time import unix_ns
 from tests.chaos.clock import SECOND_NS
 from tests.chaos.machines import seconds
@@ -141,7 +141,7 @@ class Firings:
         for key in [each for each in self._counted_ns if each[0] == uid]:
             del self._counted_ns[key]
 
-    def growth(self, state: NodeState, each: Incident, gained: int) -> Iterator[str]:
+    def growth(self, old: NodeState, state: NodeState, each: Incident, gained: int) -> Iterator[str]:
         """Describe what is wrong with firings that were counted."""
         uid, key = str(state.machine.node_uid), self._key(state, each)
         before_ns = self._counted_ns.get((uid, *each.key))
@@ -151,7 +151,11 @@ class Firings:
         if before_ns is not None and each.last_ns <= before_ns:
             yield f"counts a firing of {each.key.rule} again"
         elif before_ns is not None:
-            if not any(self._absences(key, before_ns, each.last_ns)):
+            is_open = any(
+                i.key == each.key and i.state is not IncidentState.RELEASED for i in old.record.incidents
+            )
+            was_absent = any(self._absences(key, before_ns, each.last_ns))
+            if not was_absent and (is_open or not self._began_absent(key, before_ns, each.last_ns)):
                 yield f"counts a firing of {each.key.rule} anew, and it was not absent for half an hour"
             if gained > 1 + (each.last_ns - before_ns) // OVER_NS:
                 yield f"counts {gained} firings of {each.key.rule}, and there cannot be so many"
@@ -200,6 +204,15 @@ class Firings:
     def _began_ns(self, key: AlertKey) -> int | None:
         """Return the first answer in which the alert fires."""
         return min((g.at_ns for given in self._answers() for g in given if key in g.firing), default=None)
+
+    def _began_absent(self, key: AlertKey, from_ns: int, until_ns: int) -> bool:
+        """Whether a leadership knew at once that the alert was absent, which had ended before."""
+        pair = (self._exporters.get(key.name, ""), key.node)
+        for given in self._answers():
+            first = next((g for g in given if key in g.firing or (g.complete and pair in g.up)), None)
+            if first is not None and key not in first.firing and from_ns <= first.at_ns <= until_ns:
+                return True
+        return False
 
     def _runs(self, key: AlertKey) -> Iterator[list[Given]]:
         """Yield each run of answers of one leadership in which the alert is known to be absent."""

@@ -86,7 +86,7 @@ class Suspicions:
             known = was.count if was else self._recorded.get(place, 0)
             self._recorded[place] = each.count
             if each.count > known:
-                self._check_growth(process, new, each, each.count - known)
+                self._check_growth(process, old, new, each, each.count - known)
             if was is not None and _is_open(was) and not _is_open(each):
                 self._check_end(process, old, new, each)
             if each.escalated_because and not (was and was.escalated_because):
@@ -100,11 +100,13 @@ class Suspicions:
             if _is_open(each) and key not in now and each.state is not IncidentState.PENDING:
                 self._break(process, new, f"forgets {each.key.rule}")
 
-    def _check_growth(self, process: Process, new: NodeState, each: Incident, gained: int) -> None:
+    def _check_growth(
+        self, process: Process, old: NodeState, new: NodeState, each: Incident, gained: int
+    ) -> None:
         uid, rule = new.machine.node_uid, each.key.rule
         self._count(each, "begins" if gained == each.count else "grows")
         if rule.startswith(ALERT):
-            for why in self._world.firings.growth(new, each, gained):
+            for why in self._world.firings.growth(old, new, each, gained):
                 self._break(process, new, why)
             return
         counted_ns = self._counted_ns[uid, rule]

@@ -106,8 +106,8 @@ def test_the_pods_of_one_node_are_asked_for_once_and_from_the_cache(
     found = look_at_pods(client, "gpu-1", NOW)
 
     assert found.refused == (
-        RefusedPod(unix_ns(before(60)), "team-b"),
-        RefusedPod(unix_ns(before(10)), "team-a"),
+        RefusedPod(unix_ns(before(60)), "team-b", "uid-team-b-a"),
+        RefusedPod(unix_ns(before(10)), "team-a", "uid-team-a-b"),
     )
     assert (found.message, found.admitted_ns) == (LOST[:EVIDENCE_CHARS], None)
     [call] = server.calls()

@@ -98,6 +98,10 @@ def test_the_exporters_are_asked_for_where_an_alert_fires_or_the_record_has_one(
     world.hears()
 
     names = sorted(EXPORTERS)
+    world.hears(KEY._replace(node="no Node"))
+    world.hears()
+
+    assert world.asked.pop() == world.asked.pop() == (names, ["gpu-2"])
     assert world.asked == [(names, ["gpu-2"]), (names, ["gpu-1", "gpu-2"]), (names, ["gpu-2"])]
 
 
@@ -125,7 +129,7 @@ def test_an_error_keeps_the_last_answer_is_told_once_and_so_is_its_end(
 @pytest.mark.parametrize(
     ("odd", "says"),
     [
-        ({"warnings": ("store is down",)}, "in part only: store is down"),
+        ({"warnings": ("store is down",)}, "in part only, with 1 warning"),
         ({"watched": {}}, "no series konductor_exporter_up"),
         ({"skipped": 3}, "3 firing alerts have no label node"),
     ],
@@ -158,6 +162,44 @@ def test_the_metrics_show_when_and_what_was_read() -> None:
     assert 'konductor_like_alerts_nodes{exporter="dcgm"} 2.0' in lines
     assert 'konductor_like_alerts_nodes{exporter="node"} 0.0' in lines
     assert not any("tenant" in line for line in lines)
+
+
+def read_at(world: World) -> float:
+    [family] = world.metrics.alerts_read.collect()
+    return float(family.samples[0].value)
+
+
+def test_only_a_good_answer_counts_as_read_and_before_the_first_one_the_start_does() -> None:
+    world = World()
+    start = read_at(world)
+    assert start > 1_700_000_000
+
+    world.hears(KEY, watched={})
+    assert read_at(world) == start
+    world.hears(KEY)
+    assert read_at(world) == 7
+
+
+def test_names_of_strangers_are_cut_and_safe_to_print() -> None:
+    world = World()
+    stranger = KEY._replace(node="\x1b[2J" + "x" * 3_000_000)
+    world.hears(stranger)
+    world.seconds = STRANGER_SECONDS
+    told = world.hears(stranger)
+
+    assert "no Node has this name" in told
+    assert told.isprintable()
+
+
+def test_a_bug_waits_a_minute_before_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    waits: list[float] = []
+    monkeypatch.setattr(world.worker.closing, "wait", waits.append)
+    monkeypatch.setattr(world, "ask", {}.__getitem__)
+    with pytest.raises(TypeError):
+        world.worker.step()
+
+    assert waits == [60.0]
 
 
 def test_without_a_rule_nothing_is_asked() -> None:

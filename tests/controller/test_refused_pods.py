@@ -137,6 +137,45 @@ def test_events_between_two_looks_lead_to_one_more() -> None:
     assert here.after(1) == ["gpu-3"]
 
 
+def test_an_event_during_a_look_leads_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Looking()
+    here.looks.want("gpu-3")
+    look = here.look
+
+    def looking(node: str) -> PodsSeen:
+        here.looks.want("gpu-3")
+        return look(node)
+
+    monkeypatch.setattr(here.looks, "_look", looking)
+    assert here.after(DELAY_SECONDS) == ["gpu-3"]
+    assert here.after(AGAIN_SECONDS) == ["gpu-3"]
+
+
+def test_a_bug_in_a_look_costs_one_node_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Looking()
+    monkeypatch.setattr(here.looks, "_look", {"gpu-4": SEEN}.__getitem__)
+    here.looks.want("gpu-3")
+    here.seconds += 1
+    here.looks.want("gpu-4")
+    here.seconds += DELAY_SECONDS
+    with pytest.raises(KeyError):
+        here.looks.round()
+    here.looks.round()
+
+    assert here.looks.seen().seen["gpu-4"] == SEEN
+
+
+def test_a_pod_keeps_the_first_time_that_was_seen_of_it() -> None:
+    """While a pod's start is in the future, its creation counts: the clock of its node is ahead."""
+    here = Looking()
+    for at_ns in (500, 9000):
+        here.found["gpu-3"] = PodsSeen((RefusedPod(700, "team-b", "b"), RefusedPod(at_ns, "team-a", "a")))
+        here.looks.want("gpu-3")
+        here.after(AGAIN_SECONDS + DELAY_SECONDS)
+
+    assert [pod.at_ns for pod in here.looks.seen().seen["gpu-3"].refused] == [500, 700]
+
+
 def test_at_most_some_nodes_are_looked_at_in_a_minute_and_no_node_is_forgotten() -> None:
     here = Looking()
     for name in here.nodes:

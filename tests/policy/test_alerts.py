@@ -30,7 +30,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
-from konductor_like.policy.node.alerts import GAP_NS, OVER_NS
+from konductor_like.policy.node.alerts import GAP_NS, GPUS_MOST, OVER_NS
 from tests.policy.scenes import OURS, at, fault, node, ns, reset_node
 from tests.policy.scenes import Cluster as Resettable
 
@@ -247,6 +247,26 @@ def test_an_alert_that_flaps_is_one_firing() -> None:
     assert fleet.incidents == [OPEN]
 
 
+def test_a_firing_that_no_record_has_is_over_after_half_an_hour_also_without_its_exporter() -> None:
+    fleet = Fleet()
+    fleet.is_silent(0)
+    fleet.change(ready=False)
+    assert fleet.fires(MINUTE) == []
+    fleet.is_silent_for(2 * MINUTE, OVER, up=frozenset())
+    fleet.change(ready=True)
+
+    assert fleet.fires(DAY) == [TEXT]
+    assert fleet.state.record.incidents[0].last_ns == ns(DAY)
+
+
+def test_of_very_many_gpus_only_some_are_remembered() -> None:
+    fleet = Fleet()
+    keys = [KEY._replace(gpu=f"{number:04x}:00:00") for number in range(1000)]
+    fleet.fires(MINUTE, *keys)
+
+    assert len(fleet.seen.firings) == GPUS_MOST
+
+
 def test_each_alert_needs_its_own_exporter() -> None:
     fleet = firing()
     rule = replace(fleet.policy.alerts[NAME], exporter="node")
@@ -334,11 +354,38 @@ def test_after_a_release_the_same_firing_says_nothing(restarts: bool, boots: boo
     assert fleet.fires(201 * MINUTE + OVER) == [TEXT]
 
 
-def test_another_node_of_the_same_name_is_accused_too() -> None:
+def test_another_node_of_the_same_name_is_accused_of_what_fires_for_it_now() -> None:
     fleet = firing()
-    fleet.change(machine=replace(fleet.state.machine, node_uid="another"), record=NodeRecord())
+    machine = replace(fleet.state.machine, node_uid="another")
+    fleet.change(machine=machine, record=NodeRecord(), created_ns=ns(1.5 * MINUTE))
 
     assert fleet.fires(2 * MINUTE) == [TEXT]
+    assert fleet.state.record.incidents[0].first_ns == ns(2 * MINUTE)
+
+
+def test_a_node_that_registered_again_with_its_record_has_the_same_firing() -> None:
+    fleet = firing()
+    fleet.change(created_ns=ns(1.5 * MINUTE))
+
+    assert fleet.fires(2 * MINUTE) == []
+
+
+def test_after_a_restart_an_alert_that_was_released_and_is_absent_is_over() -> None:
+    fleet = firing()
+    fleet.reset(2 * MINUTE)
+    fleet.restart()
+    fleet.is_silent(DAY)
+
+    assert fleet.fires(DAY + 10 * MINUTE) == [TEXT]
+
+
+def test_after_a_restart_an_absence_without_the_exporter_proves_nothing_of_a_released_alert() -> None:
+    fleet = firing()
+    fleet.reset(2 * MINUTE)
+    fleet.restart()
+    fleet.is_silent(DAY, up=frozenset())
+
+    assert fleet.fires(DAY + 10 * MINUTE) == []
 
 
 @pytest.mark.parametrize("odd", [{"ready": False}, {"gpus": GpuCount(0, 8, paused=True)}], ids=str)
@@ -378,6 +425,16 @@ def test_what_fires_when_the_controller_is_installed_never_taints(
 
     assert fleet.incidents[0][0] == RULE
     assert fleet.state.tainted is taints
+
+
+def test_an_answer_in_part_is_not_the_first_one() -> None:
+    fleet = Fleet(f"{RULE}.severity: fatal")
+    fleet.first_start = 0.0
+    fleet.restart()
+    fleet.is_silent(0, complete=False)
+    fleet.fires(MINUTE)
+
+    assert not fleet.state.tainted
 
 
 def test_a_boot_ends_the_fault_only_when_the_firing_is_over() -> None:

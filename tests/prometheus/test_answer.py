@@ -41,6 +41,10 @@ def test_the_exporters_of_some_nodes_are_asked_for_by_name_with_the_matchers_in_
     )
 
 
+def test_a_name_that_is_not_ascii_stays_valid_promql() -> None:
+    assert 'node=~"gpü-😀"' in question(["KonductorA"], ["gpü-😀"], ())
+
+
 def test_the_exporters_of_very_many_nodes_are_asked_for_without_names() -> None:
     nodes = {f"gpu-{number}" for number in range(NODES_NAMED + 1)}
 
@@ -111,6 +115,8 @@ def test_an_answer_with_warnings_may_lack_alerts() -> None:
         (b'{"status": "success", "data": {"resultType": "vector", "result": [{}]}}', "without labels"),
         (b'{"status": "success", "data": {"resultType": "vector", "result": [7]}}', "without labels"),
         (answer({}).replace(b'"1"', b'"NaN"'), "without labels"),
+        (answer({}).replace(b'"1"', b"Infinity"), "without labels"),
+        (b"[" * 100_000, "no JSON"),
         (answer(warnings={"a": 1}), "no list"),
     ],
 )

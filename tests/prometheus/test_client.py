@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -145,10 +146,28 @@ def test_the_certificate_is_checked_against_the_authority(trusted: bool) -> None
 def test_an_answer_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_BYTES", 2**20)
     with (
-        ScriptedServer(respond(b" " * 3 * 2**20, length=2**30)) as server,
+        ScriptedServer(taking([], respond(b" " * 3 * 2**20, length=2**30))) as server,
         client(server.url) as prometheus,
         pytest.raises(AlertsError, match="more than 1 MiB"),
     ):
+        prometheus.ask(["KonductorA"], ())
+
+
+def test_a_packed_answer_is_neither_asked_for_nor_unpacked(respx_mock: respx.MockRouter) -> None:
+    route = respx_mock.post(URL).respond(
+        content=gzip.compress(gzip.compress(RECORDED)), headers={"Content-Encoding": "gzip, gzip"}
+    )
+    with client() as prometheus, pytest.raises(AlertsError, match="packed"):
+        prometheus.ask(["KonductorA"], ())
+
+    assert route.calls.last.request.headers["Accept-Encoding"] == "identity"
+
+
+def test_trusted_authorities_that_cannot_be_read_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "nothing"))
+    with client("https://prometheus.test") as prometheus, pytest.raises(AlertsError, match="authorities"):
         prometheus.ask(["KonductorA"], ())
 
 

@@ -14,7 +14,7 @@ from konductor_like.controller.side.work import SideThread
 from konductor_like.model import AlertKey, AlertsAnswer, FaultKind
 from konductor_like.model.attempts import Doing
 from konductor_like.model.edge_errors import EdgeError
-from konductor_like.model.text import listed
+from konductor_like.model.text import clipped, listed, printable
 from konductor_like.prometheus.answer import EXPORTER_UP, Parsed
 
 ROUND_SECONDS = 60.0
@@ -22,7 +22,7 @@ ROUND_SECONDS = 60.0
 CLOSE_SECONDS = 1.0
 STRANGER_SECONDS = 600.0
 """Seconds for which an alert names no Node until a warning tells it: that of a deleted Node ends soon."""
-NAMES_SHOWN = 3
+NAMES_SHOWN, NAME_CHARS = 3, 63
 _PAGE = "docs/use/other-tools-alerts.md"
 
 
@@ -63,6 +63,7 @@ class Alerts(SideThread):
         self._strangers: Mapping[str, float] = {}
         """Names that alerts fire for and no Node has, and since when."""
         self._problem = ""
+        metrics.alerts_read.set(time.time())  # an alert tells if no good answer follows
 
     def seen(self) -> AlertsAnswer | None:
         """Return the last answer; None before the first one. Any thread may call it."""
@@ -70,8 +71,10 @@ class Alerts(SideThread):
 
     def step(self) -> None:
         """Ask, and wait."""
-        self.round()
-        self.closing.wait(ROUND_SECONDS)
+        try:
+            self.round()
+        finally:
+            self.closing.wait(ROUND_SECONDS)
 
     def round(self) -> None:
         """Ask once."""
@@ -84,34 +87,37 @@ class Alerts(SideThread):
             self._tell(str(error))
             return
         before, self._answer = self._answer, parsed.alerts
-        self._metrics.alerts_read.set(parsed.alerts.at_ns / 1e9)
         self._metrics.alerts_firing.set(len(parsed.alerts.firing))
         for exporter in set(exporters.values()):
             self._metrics.alerts_watched.labels(exporter).set(parsed.watched.get(exporter, 0))
-        self._tell(self._lack(parsed))
+        lack = self._lack(parsed)
+        if not lack:
+            self._metrics.alerts_read.set(parsed.alerts.at_ns / 1e9)
+        self._tell(lack)
         if before is None or before.firing.keys() != parsed.alerts.firing.keys():
             self.changed()
 
     def _asked(self) -> set[str]:
         """Return the nodes whose exporters matter: those with a firing, or with one in the record."""
         firing = set() if self._answer is None else {key.node for key in self._answer.firing}
-        return firing | {
-            name
+        return {
+            name  # and never a name that only an alert has: it may be anything
             for name, state in self._nodes.snapshot().items()
-            if any(each.kind is FaultKind.ALERT for each in state.record.incidents)
+            if name in firing or any(each.kind is FaultKind.ALERT for each in state.record.incidents)
         }
 
     def _lack(self, parsed: Parsed) -> str:
         """Return what is wrong with an answer; empty if it can be trusted."""
         strangers = self._lasting_strangers(parsed.alerts.firing)
-        if parsed.warnings:
-            return f"Prometheus answers in part only: {listed(parsed.warnings, 1)}"
+        if parsed.warnings:  # they may name addresses, and everybody may read the Lease
+            return f"Prometheus answers in part only, with {len(parsed.warnings)} warnings"
         if not parsed.watched:
-            return f"Prometheus has no series {EXPORTER_UP}: load the rules of manifests/gpu_alerts.yaml"
+            rules = "load the rules of manifests/gpu_alerts.yaml, or correct KONDUCTOR_ALERTS_MATCHERS"
+            return f"Prometheus has no series {EXPORTER_UP}: {rules}"
         if parsed.skipped:
             return f"{parsed.skipped} firing alerts have no label node ({_PAGE})"
         if strangers:
-            names = listed(strangers, NAMES_SHOWN)
+            names = listed([clipped(printable(name), NAME_CHARS) for name in strangers], NAMES_SHOWN)
             return f"alerts fire for {names}, and no Node has this name ({_PAGE})"
         return ""
 
@@ -125,7 +131,7 @@ class Alerts(SideThread):
         """Put a problem, or none, on the Lease; log it when it changes."""
         self._attempts.note(Doing.ALERTS, problem)
         if problem and problem != self._problem:
-            logs.warning(f"Alerts: {problem}. Faults of alerts neither begin nor end; all else goes on.")
+            logs.warning(f"Alerts: {problem}. Until then such faults may be missing, and do not end.")
         elif self._problem and not problem:
             logs.info("Alerts are read again.")
         self._problem = problem

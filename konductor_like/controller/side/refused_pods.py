@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from konductor_like.backoff import Backoff
@@ -77,7 +77,11 @@ class RefusalEvents(SideThread):
 
     def step(self) -> None:
         """Follow the Events until the watch ends, and wait before the next one."""
-        self.closing.wait(self.follow())
+        seconds = DENIED_SECONDS
+        try:
+            seconds = self.follow()
+        finally:
+            self.closing.wait(seconds)
 
     def follow(self) -> float:
         """Watch until the watch ends. Return the seconds to wait until the next one."""
@@ -191,8 +195,10 @@ class PodLooks(SideThread):
     def _look_at(self, name: str) -> None:
         _, before = self._looked.get(name, (0.0, PodsSeen()))
         again = None
+        with self._lock:  # an Event that comes during the look leads to another one
+            self._due.pop(name, None)
         try:
-            seen = self._look(name)
+            seen = _as_first_seen(self._look(name), before)
             self._logged = ""
         except KubeError as error:
             seen, again = before, DENIED_SECONDS if isinstance(error, KubeForbidden) else AGAIN_SECONDS
@@ -203,12 +209,21 @@ class PodLooks(SideThread):
                     f"Node {name}: cannot look for refused pods: {error}. Tainting goes on.", node=name
                 )
         with self._lock:
-            self._due.pop(name, None)
             self._looked[name] = (self._clock(), seen)
             if again is not None:
                 self._due[name] = self._clock() + again
         if seen != before:
             self.changed()
+
+
+def _as_first_seen(seen: PodsSeen, before: PodsSeen) -> PodsSeen:
+    """Return the pods with the earliest time that was seen of each.
+
+    While the start of a pod is in the future, by the clock of its node, its creation counts.
+    """
+    known = {pod.uid: pod.at_ns for pod in before.refused if pod.uid}
+    refused = (pod._replace(at_ns=min(pod.at_ns, known.get(pod.uid, pod.at_ns))) for pod in seen.refused)
+    return replace(seen, refused=tuple(sorted(refused, key=lambda pod: pod.at_ns)))
 
 
 @dataclass(frozen=True, slots=True)

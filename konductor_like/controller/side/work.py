@@ -20,6 +20,9 @@ from konductor_like.controller import logs
 
 T = TypeVar("T")
 
+AFTER_BUG_SECONDS = 1.0
+"""Seconds that a thread waits after a step that failed, so that a bug in every step costs no CPU."""
+
 
 class Rate:
     """At most ``most`` uses within any ``seconds``. One thread uses it."""
@@ -87,6 +90,7 @@ class SideThread(ABC):
                 self.step()
             except Exception:  # noqa: BLE001  # the thread must go on with the next step; logged in full
                 logs.LOGGER.exception("Work on %s failed. Please report this.", self.what)
+                self.closing.wait(AFTER_BUG_SECONDS)
 
 
 @dataclass(eq=False, kw_only=True)

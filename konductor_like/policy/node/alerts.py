@@ -11,6 +11,7 @@ reboot says nothing new. Without an answer nothing changes: a Prometheus that is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from konductor_like.model import (
     Firing,
     GpuSource,
     Incident,
+    IncidentState,
     KernelPosition,
     NodeState,
     SeenGpu,
@@ -41,6 +43,8 @@ OVER_NS = span_ns(1800)
 GAP_NS = span_ns(300)
 """Nanoseconds between two answers from which on nothing is known of the time between them."""
 
+GPUS_MOST = 32
+"""GPUs of one node for which an alert of one name counts."""
 FIRST_NS = span_ns(1800)
 """Nanoseconds after ``act_from_ns`` up to which the first answer is that of the first start."""
 
@@ -113,23 +117,28 @@ def _after_answer(seen: AlertsSeen, snapshot: Snapshot, policy: PolicyConfig) ->
     if answer is None or answer is seen.answer:
         return seen
     recorded = dict(_recorded(snapshot))
-    before = {
-        **recorded,
-        **{key: each for key, each in seen.firings.items() if _is_kept(key, each, recorded)},
-    }
-    firings = dict[AlertKey, Firing]()
+    kept = {key: each for key, each in seen.firings.items() if key in recorded or not each.is_over}
+    before, firings, numbers = {**recorded, **kept}, dict[AlertKey, Firing](), Counter[tuple[str, str]]()
     for key, told in answer.firing.items():
-        known = before.pop(key, None)
-        if key.node not in snapshot.nodes or key.name not in policy.alerts:
+        state = snapshot.nodes.get(key.node)
+        if state is None or key.name not in policy.alerts:
             continue
-        if known is None or known.is_over:
+        known = before.pop(key, None)
+        numbers[key.name, key.node] += 1
+        if numbers[key.name, key.node] > GPUS_MOST:
+            continue  # no machine has so many
+        is_of_node = known is not None and (key in recorded or known.since_ns >= state.created_ns)
+        if known is None or known.is_over or not is_of_node:
             firings[key] = Firing(answer.at_ns, told)
         else:
             firings[key] = replace(known, told=told, is_firing=True, absent_ns=None)
     for key, known in before.items():
         if key.node in snapshot.nodes:
-            firings[key] = _absent(key, known, answer, seen.answer, policy)
-    began_ns = answer.at_ns if seen.began_ns is None else seen.began_ns
+            gone = _absent(key, known, answer, seen.answer, policy, is_recorded=key in recorded)
+            # Of a fault that ended before this controller began, the next firing is a new one.
+            is_over = known.is_past and key not in seen.firings and gone.absent_ns is not None
+            firings[key] = replace(gone, is_over=True) if is_over else gone
+    began_ns = answer.at_ns if seen.began_ns is None and answer.complete else seen.began_ns
     return AlertsSeen(seen.act_from_ns, answer, firings, began_ns)
 
 
@@ -139,20 +148,27 @@ def _recorded(snapshot: Snapshot) -> Iterator[tuple[AlertKey, Firing]]:
         for each in state.record.incidents:
             if each.kind is FaultKind.ALERT:
                 key = AlertKey(each.key.rule.removeprefix(rule_of("")), state.name, each.key.gpu)
-                yield key, Firing(each.last_ns, ToldAlert(each.evidence))
-
-
-def _is_kept(key: AlertKey, firing: Firing, recorded: Mapping[AlertKey, Firing]) -> bool:
-    """Whether the firing is remembered: until it is over, and beyond that while its record has it."""
-    return key in recorded or not firing.is_over
+                is_past = each.state is IncidentState.RELEASED
+                yield key, Firing(each.last_ns, ToldAlert(each.evidence), is_past=is_past)
 
 
 def _absent(
-    key: AlertKey, known: Firing, answer: AlertsAnswer, before: AlertsAnswer | None, policy: PolicyConfig
+    key: AlertKey,
+    known: Firing,
+    answer: AlertsAnswer,
+    before: AlertsAnswer | None,
+    policy: PolicyConfig,
+    *,
+    is_recorded: bool,
 ) -> Firing:
-    """Return a firing that is missing in the answer."""
+    """Return a firing that is missing in the answer.
+
+    One that no record has, such as that of a node that is not Ready, is forgotten after half an hour,
+    whatever its exporter does.
+    """
     rule = policy.alerts.get(key.name)
-    if not answer.complete or rule is None or (rule.exporter, key.node) not in answer.up:
+    is_up = rule is not None and (rule.exporter, key.node) in answer.up
+    if not answer.complete or (is_recorded and not is_up):
         return replace(known, is_firing=False, absent_ns=None)
     is_next = before is not None and 0 <= answer.at_ns - before.at_ns <= GAP_NS
     since_ns = known.absent_ns if is_next and known.absent_ns is not None else answer.at_ns
@@ -164,6 +180,7 @@ def _fault(finding: Finding, key: AlertKey, firing: Firing, state: NodeState, se
     finding = finding._replace(
         text=firing.told.text, gpu=key.gpu, position=KernelPosition(state.machine.boot_id)
     )
-    # What fires in the first answer after the first start may have fired for days.
-    is_first = firing.since_ns == seen.began_ns and firing.since_ns <= seen.act_from_ns + FIRST_NS
+    # What fires in the first whole answer after the first start may have fired for days.
+    is_first = seen.began_ns is None or firing.since_ns <= seen.began_ns
+    is_first = is_first and firing.since_ns <= seen.act_from_ns + FIRST_NS
     return Fault(finding, Source.KERNEL, firing.since_ns, state.name, before_install=is_first)
