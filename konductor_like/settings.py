@@ -416,6 +416,8 @@ class Settings(BaseSettings):
             raise ValueError("has no valid host and port, as in http://localhost:3100") from None
         if not host:
             raise ValueError("names no host, as in http://localhost:3100")
+        if parts.path.rstrip("/").endswith(("/api/v1", "/api/v1/query")):
+            raise ValueError("ends with a part of the API; give what stands before /api/v1")
         if "@" in parts.path:
             raise ValueError("has an @ behind a /; in a user name or password write / as %2F and @ as %40")
         return value.rstrip("/")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ALERT = "alert."
 OVER_NS, GAP_NS = seconds(1800), seconds(300)
-REMAP, LINK, PORT = "KonductorGPURowRemapFailed", "KonductorGPUNVLinkDown", "KonductorRDMAPortDown"
+REMAP, LINK, PORT = "KonductorGPURowRemapPending", "KonductorGPUNVLinkDown", "KonductorRDMAPortDown"
 NAMES = (REMAP, LINK, PORT)
 UNKNOWN = "KonductorNotInTheCatalogue"
 DEEDS = (

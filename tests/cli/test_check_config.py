@@ -417,6 +417,7 @@ def test_the_alerts_endpoint_comes_with_a_word_about_its_rules(monkeypatch: pyte
     ("name", "value", "says"),
     [
         ("ALERTS_ENDPOINT", "prometheus:9090", "http:// or https://"),
+        ("ALERTS_ENDPOINT", "http://prometheus:9090/api/v1/query", "before /api/v1"),
         ("ALERTS_MATCHERS", "cluster=prod", "not a matcher"),
         ("ALERTS_TENANT", "two\nlines", "HTTP header"),
         ("ALERTS_BEARER_TOKEN_FILE", "/nowhere/token", "cannot be read: No such file"),

@@ -126,6 +126,8 @@ def test_a_node_without_announced_work_shows_nothing() -> None:
 
 
 def test_a_condition_has_an_explanation_whatever_the_case_of_its_name(run: Run) -> None:
+    assert run("explain", "GPUProblem").out == run("explain", "condition.GPUProblem").out
+    assert "Fault:        alert KonductorGPUNVLinkDown" in run("explain", "KonductorGPUNVLinkDown").out
     names = ("condition.GPUProblem", "condition gpuproblem", "Condition.GPUPROBLEM")
     assert {parse_fault_name(name, load_catalog()).rule for name in names} == {"condition.GPUProblem"}
     out = run("explain", "condition.GPUProblem").out

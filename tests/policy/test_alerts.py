@@ -36,7 +36,7 @@ from tests.policy.scenes import Cluster as Resettable
 
 MINUTE, DAY = 60.0, 86_400.0
 OVER, GAP = OVER_NS / 1e9, GAP_NS / 1e9
-NAME = "KonductorGPURowRemapFailed"
+NAME = "KonductorGPURowRemapPending"
 RULE = f"alert.{NAME}"
 GPU = "0000:4e:00"
 KEY = AlertKey(NAME, "gpu-1", GPU)

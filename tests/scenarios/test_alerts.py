@@ -11,7 +11,7 @@ from tests.scenarios.test_endings import boot
 from tests.scenarios.words import gpu
 
 NODE = gpu(2)
-KEY = AlertKey("KonductorGPURowRemapFailed", NODE, "0000:4e:00")
+KEY = AlertKey("KonductorGPURowRemapPending", NODE, "0000:4e:00")
 RULE = f"alert.{KEY.name}"
 
 
@@ -54,10 +54,10 @@ def test_every_surface_names_the_alert_and_a_prometheus_that_is_silent(site_of: 
 
     [row] = [each for each in site.cli("status").rows if each.startswith(NODE)]
     assert "suspect" in row
-    assert "alert KonductorGPURowRemapFailed" in row
+    assert "alert KonductorGPURowRemapPending" in row
     told = " ".join(site.cli("explain", "node", NODE).out.split())
-    assert "alert KonductorGPURowRemapFailed on GPU 0000:4e:00" in told
-    assert "KonductorGPURowRemapFailed fires (gpu 3)" in told
+    assert "alert KonductorGPURowRemapPending on GPU 0000:4e:00" in told
+    assert "KonductorGPURowRemapPending fires (gpu 3)" in told
     [found] = [each for each in site.cli("status", "-o", "json").document["nodes"] if each["name"] == NODE]
     assert [each["rule"] for each in found["faults"]] == [RULE]
     assert [each["source"] for each in found["faults"]] == [None]
@@ -74,7 +74,10 @@ def test_a_person_releases_a_node_whose_alert_fires_on_and_it_stays_released(sit
     site.run(180, step_seconds=60)
     assert site.labels == {"suspect": 1}
 
-    assert site.cli("reset", NODE, "--reason", "the row is spare").code == 0
+    done = site.cli("reset", NODE, "--reason", "the row is spare")
+    assert done.code == 0
+    for told in (done.out + done.err, site.cli("explain", "node", NODE).out):
+        assert "While it fires on, nothing more is said of alert" in " ".join(told.split())
     for _ in range(2):
         site.restart(after_seconds=10)
         site.run(3000, step_seconds=60)

@@ -22,6 +22,7 @@ from konductor_like.policy.wording import device_of
 
 _NAME = re.compile(r"([a-z][a-z0-9_]*)[\s.]([a-z0-9_.-]+(?: [a-z0-9_]+){0,3})", re.ASCII)
 _EXAMPLES = {"xid": 79, "sxid": 12028}
+_BARE = (FaultKind.ALERT, FaultKind.CONDITION)
 _CODED = (*_EXAMPLES, "cuda")
 _HINT = "Name a fault (xid 79, sxid 12028, cuda 719, nccl.socket), or paste a line in quotation marks."
 _CONTROLLER = {
@@ -73,12 +74,17 @@ def explain_text(text: str, source: Source | None, detector: Detector) -> Answer
     if source is not None:
         return _explain_line(detector, text, (source,))
     catalog = detector.catalog
-    rule, meant = parse_fault_name(text, catalog)
+    rule, meant = parse_fault_name(_with_family(text, catalog), catalog)
     if rule is not None and (explanation := explain(catalog, rule)) is not None:
         return Answer(explanation)
     if re.search(r"\s", text) and not _is_name(catalog, text):
         return _explain_line(detector, text, tuple(Source))
     raise _not_found(catalog, text, _did_you_mean(meant))
+
+
+def _with_family(text: str, catalog: Catalog) -> str:
+    """Return the rule's name for the bare name of an alert or a condition, as Alertmanager shows it."""
+    return next((f"{kind}.{text}" for kind in _BARE if f"{kind}.{text}" in catalog.named_entries), text)
 
 
 def _is_name(catalog: Catalog, text: str) -> bool:

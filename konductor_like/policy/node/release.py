@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from konductor_like.model import (
     Change,
     Covers,
+    FaultKind,
     Incident,
     IncidentState,
     KernelPosition,
@@ -87,7 +88,9 @@ def release(
     overridden = may_return(state.record, at, policy)
     warning = f"The node was {overridden}. " if overridden else ""
     warning += _relapse_warning(state.record) if not reason else ""
-    mark = Release(at, by, reason, ReleaseHow.RESET, warning=warning + _loss_warning(state))
+    mark = Release(
+        at, by, reason, ReleaseHow.RESET, warning=warning + _loss_warning(state) + _alert_warning(state)
+    )
     facts = Facts(at, how=mark.how, failed=failure_of(state.record))
     released = become(state.record.life, state.stage, Happening.RESET, facts)
     record = released_record(state, released.life, mark, read_ns=read_ns, until_ns=unix_ns(at))
@@ -184,7 +187,7 @@ def release_part(
     overridden = may_return(record, at, None) if untaints else None
     warning = f"The node was {overridden}. " if overridden else ""
     warning += _relapse_warning(record) if untaints and not reason else ""
-    warning = f"{warning}{_loss_warning(part)}{_reboot_warning(part)}".rstrip()
+    warning = f"{warning}{_loss_warning(part)}{_alert_warning(part)}{_reboot_warning(part)}".rstrip()
     mark = Release(at, by, reason, how, KernelPosition(boot_id), warning=warning or None)
     record = replace(
         with_accepted(record, part),
@@ -261,6 +264,18 @@ def _loss_warning(state: NodeState) -> str:
     if with_accepted(state.record, state).gpus == state.record.gpus:
         return ""
     return f"{state.gpus.allocatable} of {state.record.gpus} GPUs are allocatable, and the loss is accepted. "
+
+
+def _alert_warning(state: NodeState) -> str:
+    """Return the warning that a released alert is silent, whether it fires on or not; empty without any."""
+    names = [
+        name_of(each)
+        for each in state.record.incidents
+        if each.kind is FaultKind.ALERT and each.state is not IncidentState.RELEASED
+    ]
+    if not names:
+        return ""
+    return f"While it fires on, nothing more is said of {listed(names, 3)}: look at Prometheus. "
 
 
 def _reboot_warning(state: NodeState) -> str:
