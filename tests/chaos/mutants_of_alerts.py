@@ -18,15 +18,18 @@ _NOTHING = "alerts of other names, and of nodes that are not ready, begin nothin
 
 
 def _always_up(real: Any) -> Any:
-    def absent(key: Any, known: Any, answer: Any, before: Any, policy: Any) -> Any:
+    def absent(key: Any, known: Any, answer: Any, before: Any, policy: Any, **named: Any) -> Any:
         up = {(rule.exporter, key.node) for rule in policy.alerts.values()}
-        return real(key, known, replace(answer, up=frozenset(up)), before, policy)
+        return real(key, known, replace(answer, up=frozenset(up)), before, policy, **named)
 
     return absent
 
 
 def _always_whole(real: Any) -> Any:
-    return lambda key, known, answer, *rest: real(key, known, replace(answer, complete=True), *rest)
+    def absent(key: Any, known: Any, answer: Any, *rest: Any, **named: Any) -> Any:
+        return real(key, known, replace(answer, complete=True), *rest, **named)
+
+    return absent
 
 
 def _fatal(real: Any) -> Any:

@@ -158,7 +158,7 @@ def test_schedules_differ_and_use_every_kind_of_step() -> None:
     used = {type(step) for seed in range(400) for step in schedule_of(seed).steps}
     kinds = {
         kind
-        for module in (steps, people, harm, validations, others)
+        for module in (steps, people, harm, validations, others, firings)
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__ and kind is not Step
     }
