@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.chaos.alerts import LINK, PORT, REMAP, ExporterDown, Fires, Renamed, Unanswered
 from tests.chaos.examples import HEARD, ROUND, case
-from tests.chaos.firings import LINK, PORT, REMAP, ExporterDown, Fires, Renamed, Unanswered
 from tests.chaos.people import Reset
 from tests.chaos.schedule import Schedule
 from tests.chaos.setup import Setup

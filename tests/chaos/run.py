@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from konductor_like.model import ValidationVerdict
 from konductor_like.policy.recovery.guards import Guard
-from tests.chaos import firings, suspicions, words
+from tests.chaos import alerts, suspicions, words
 from tests.chaos.examples_of_guards import OF_THE_COMMAND_LINE
 from tests.chaos.schedule import Schedule, play, schedule_of, shrunk
 
@@ -112,7 +112,7 @@ def main(arguments: list[str]) -> int:
     )
     guards = {f"guard {guard}": 0 for guard in Guard if guard not in OF_THE_COMMAND_LINE}
     verdicts = {f"validation: {verdict}": 0 for verdict in ValidationVerdict}
-    deeds = [f"condition {deed}" for deed in words.DEEDS] + [f"alert {deed}" for deed in firings.DEEDS]
+    deeds = [f"condition {deed}" for deed in words.DEEDS] + [f"alert {deed}" for deed in alerts.DEEDS]
     suspected = [f"suspicion by {what} {deed}" for what in suspicions.WHATS for deed in suspicions.DEEDS]
     others = dict.fromkeys((*deeds, *suspected, suspicions.TAINT), 0)
     for event, times in sorted((guards | verdicts | others | total.happened).items()):

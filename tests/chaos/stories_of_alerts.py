@@ -1,10 +1,10 @@
-"""The stories about alerts of Prometheus: see :mod:`tests.chaos.firings`."""
+"""The stories about alerts of Prometheus: see :mod:`tests.chaos.alerts`."""
 
 from __future__ import annotations
 
 import random
 
-from tests.chaos.firings import NAMES, ExporterDown, Fires, Renamed, Unanswered
+from tests.chaos.alerts import NAMES, ExporterDown, Fires, Renamed, Unanswered
 from tests.chaos.steps import Gpus, Reboot, Round, Step, Wait
 from tests.chaos.stories import Story, poll
 from tests.chaos.stories_of_others import meanwhile, restart

@@ -14,7 +14,7 @@ from konductor_like.cli.status.document import status_document
 from konductor_like.cli.status.report import collect, status_report
 from konductor_like.model import Incident, IncidentState, MetBy, NodeRecord, NodeState, Role
 from konductor_like.model.time import unix_ns
-from tests.chaos.firings import ALERT
+from tests.chaos.alerts import ALERT
 from tests.chaos.machines import ALL_GPUS, seconds
 from tests.chaos.people import client_of
 from tests.chaos.words import CONDITION, STALE_NS, WITNESSES, Told

@@ -13,7 +13,7 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos import firings, harm, others, people, steps, suspicions, validations, words
+from tests.chaos import alerts, harm, others, people, steps, suspicions, validations, words
 from tests.chaos.examples import EXAMPLES
 from tests.chaos.examples_of_alerts import ALERT_EXAMPLES
 from tests.chaos.examples_of_guards import GUARD_EXAMPLES
@@ -98,7 +98,7 @@ def test_alerts_do_everything_that_is_counted_and_break_nothing() -> None:
 
     assert {name: outcome.broken for name, outcome in outcomes.items() if outcome.broken} == {}
     assert sum((outcome.happened for outcome in outcomes.values()), Counter()).keys() >= {
-        *(f"alert {deed}" for deed in firings.DEEDS),
+        *(f"alert {deed}" for deed in alerts.DEEDS),
         *(f"suspicion by an alert {deed}" for deed in suspicions.DEEDS if deed != "is confirmed"),
     }
 
@@ -158,7 +158,7 @@ def test_schedules_differ_and_use_every_kind_of_step() -> None:
     used = {type(step) for seed in range(400) for step in schedule_of(seed).steps}
     kinds = {
         kind
-        for module in (steps, people, harm, validations, others, firings)
+        for module in (steps, people, harm, validations, others, alerts)
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__ and kind is not Step
     }
