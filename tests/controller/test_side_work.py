@@ -16,7 +16,7 @@ from konductor_like.controller.side.announcer import Announcer
 from konductor_like.controller.side.job_events import JobOwners
 from konductor_like.controller.side.notifier import Notifier
 from konductor_like.controller.side.pod_jobs import PodJobs
-from konductor_like.controller.side.work import Rate, SideQueue, SideThread, running
+from konductor_like.controller.side.work import AFTER_BUG_SECONDS, Rate, SideQueue, SideThread, running
 from konductor_like.notify.webhook import Webhook
 from tests.cluster.scenes import wait_until
 
@@ -195,6 +195,21 @@ def test_a_thread_makes_steps_until_it_is_closed_and_a_bug_costs_one() -> None:
         wait_until(lambda: steps.made > 3)
 
     assert not steps._threads[0].is_alive()
+
+
+def test_a_bug_in_every_step_costs_no_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps()
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        steps.close()
+
+    monkeypatch.setattr(steps, "step", {}.popitem)
+    monkeypatch.setattr(steps.closing, "wait", wait)
+    steps._run()
+
+    assert waits == [AFTER_BUG_SECONDS]
 
 
 def test_each_queue_has_its_own_limits() -> None:

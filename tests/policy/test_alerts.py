@@ -31,6 +31,7 @@ from konductor_like.model import (
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.node.alerts import GAP_NS, GPUS_MOST, OVER_NS
+from konductor_like.policy.operator import release_selected
 from tests.policy.scenes import OURS, at, fault, node, ns, reset_node
 from tests.policy.scenes import Cluster as Resettable
 
@@ -354,6 +355,16 @@ def test_after_a_release_the_same_firing_says_nothing(restarts: bool, boots: boo
     assert fleet.fires(201 * MINUTE + OVER) == [TEXT]
 
 
+def test_a_release_in_part_warns_that_the_alert_is_silent_from_now_on() -> None:
+    fleet = firing()
+    change = release_selected(
+        fleet.state, lambda each: each.key.rule == RULE, at=at(5 * MINUTE), by="kim", reason="seen"
+    )
+
+    assert change is not None
+    assert f"nothing more is said of alert {NAME}" in change.message
+
+
 def test_another_node_of_the_same_name_is_accused_of_what_fires_for_it_now() -> None:
     fleet = firing()
     machine = replace(fleet.state.machine, node_uid="another")
@@ -377,6 +388,16 @@ def test_after_a_restart_an_alert_that_was_released_and_is_absent_is_over() -> N
     fleet.is_silent(DAY)
 
     assert fleet.fires(DAY + 10 * MINUTE) == [TEXT]
+
+
+def test_after_a_restart_a_released_alert_that_fires_and_flaps_is_the_same_firing() -> None:
+    fleet = firing()
+    fleet.reset(2 * MINUTE)
+    fleet.restart()
+    assert fleet.fires(DAY) == []
+    fleet.is_silent(DAY + MINUTE)
+
+    assert fleet.fires(DAY + 2 * MINUTE) == []
 
 
 def test_after_a_restart_an_absence_without_the_exporter_proves_nothing_of_a_released_alert() -> None:
@@ -427,11 +448,12 @@ def test_what_fires_when_the_controller_is_installed_never_taints(
     assert fleet.state.tainted is taints
 
 
-def test_an_answer_in_part_is_not_the_first_one() -> None:
+@pytest.mark.parametrize("fires_at_once", [False, True])
+def test_an_answer_in_part_is_not_the_first_one(fires_at_once: bool) -> None:
     fleet = Fleet(f"{RULE}.severity: fatal")
     fleet.first_start = 0.0
     fleet.restart()
-    fleet.is_silent(0, complete=False)
+    (fleet.fires if fires_at_once else fleet.is_silent)(0, complete=False)
     fleet.fires(MINUTE)
 
     assert not fleet.state.tainted

@@ -42,7 +42,6 @@ OVER_NS = span_ns(1800)
 """Nanoseconds for which an alert is absent, while its exporter is up, until its firing is over."""
 GAP_NS = span_ns(300)
 """Nanoseconds between two answers from which on nothing is known of the time between them."""
-
 GPUS_MOST = 32
 """GPUs of one node for which an alert of one name counts."""
 FIRST_NS = span_ns(1800)
@@ -87,20 +86,20 @@ def still_counts(incident: Incident, state: NodeState, seen: AlertsSeen | None) 
 
 def absent_since_ns(incident: Incident, state: NodeState, seen: AlertsSeen | None, now_ns: int) -> int | None:
     """Return since when the incident's alert does not fire while its exporter is up; None if nobody knows."""
-    if seen is None or seen.answer is None or not 0 <= now_ns - seen.answer.at_ns <= GAP_NS:
+    if seen is None or seen.answer is None or now_ns - seen.answer.at_ns > GAP_NS:
         return None
     firing = _firing_of(incident, state, seen)
     return firing.absent_ns if firing else None
 
 
 def told_gpus(seen: AlertsSeen) -> Mapping[str, tuple[SeenGpu, ...]]:
-    """Return, by node, the GPUs that the labels of firing alerts name.
+    """Return, by node, the GPUs that the labels of alerts name.
 
     Each counts as seen when the firing began: an alert that fires on after a reboot proves nothing of it.
     """
     found: dict[str, tuple[SeenGpu, ...]] = {}
     for key, firing in seen.firings.items():
-        if firing.is_firing and firing.told.gpu is not None:
+        if firing.told.gpu is not None:
             each = SeenGpu(firing.told.gpu, GpuSource.EXPORTER, firing.since_ns)
             found[key.node] = (*found.get(key.node, ()), each)
     return found
@@ -170,7 +169,7 @@ def _absent(
     is_up = rule is not None and (rule.exporter, key.node) in answer.up
     if not answer.complete or (is_recorded and not is_up):
         return replace(known, is_firing=False, absent_ns=None)
-    is_next = before is not None and 0 <= answer.at_ns - before.at_ns <= GAP_NS
+    is_next = before is not None and answer.at_ns - before.at_ns <= GAP_NS
     since_ns = known.absent_ns if is_next and known.absent_ns is not None else answer.at_ns
     is_over = known.is_over or answer.at_ns - since_ns >= OVER_NS
     return replace(known, is_firing=False, absent_ns=since_ns, is_over=is_over)
