@@ -18,6 +18,7 @@ from konductor_like.cli.options import (
     Context,
     FormatOption,
     Kubeconfig,
+    Unasked,
     Verbose,
     not_blank,
     short_reason,
@@ -34,6 +35,16 @@ if TYPE_CHECKING:
     from konductor_like.model import BrakeState, Control, ControlAct, Controls
     from konductor_like.settings import Settings
 
+LeaseReason = Annotated[
+    str,
+    typer.Option(
+        "--reason",
+        metavar="TEXT",
+        help="Reason, kept on the Lease.",
+        show_default=False,
+        callback=short_reason,
+    ),
+]
 _NO_PLACE = "Xid 14: it takes no place from a fault"
 
 
@@ -53,6 +64,7 @@ def pause(
         str | None, typer.Option("--until", metavar="TIME", help="Until when: 2026-05-06T18:00:00Z.")
     ] = None,
     by: By = None,
+    _yes: Unasked = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -88,9 +100,15 @@ def pause(
         _tell_more(client, settings, paused)
 
 
-@examples("resume", "resume --context staging")
+@examples("resume", "resume --reason 'the switch is back'")
 def resume(
-    *, by: By = None, context: Context = None, kubeconfig: Kubeconfig = None, _verbose: Verbose = False
+    *,
+    reason: LeaseReason = "",
+    by: By = None,
+    _yes: Unasked = False,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    _verbose: Verbose = False,
 ) -> None:
     """End a pause, and a stop of automatic returns; the brake's limits still apply.
 
@@ -102,7 +120,7 @@ def resume(
     from konductor_like.policy.recovery.returns import is_stopped, relapses
 
     with session.connected(KubeClient, kubeconfig, context) as (client, settings):
-        resumed, before = _write_act(client, settings, Control.RESUME, by)
+        resumed, before = _write_act(client, settings, Control.RESUME, by, reason=reason)
         if before.pause is None:
             say(["tainting unchanged (it was not paused)"])
         elif not before.pause.holds(resumed.at):
@@ -228,17 +246,9 @@ def _brake_facts(brake: BrakeState, controller: ControllerReport, now: datetime)
 @examples("brake reset", "brake reset --reason 'the switch is repaired'")
 def brake_reset(
     *,
-    reason: Annotated[
-        str,
-        typer.Option(
-            "--reason",
-            metavar="TEXT",
-            help="Reason, kept on the Lease.",
-            show_default=False,
-            callback=short_reason,
-        ),
-    ] = "",
+    reason: LeaseReason = "",
     by: By = None,
+    _yes: Unasked = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,

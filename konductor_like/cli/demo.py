@@ -278,7 +278,7 @@ def _commands(stage: Stage) -> Iterator[str]:
     yield f"{PROGRAM} doctor"
     yield f"{PROGRAM} history --since 1h"
     yield f"grep audit: {shlex.quote(str(stage.controller_log))}"
-    yield f"{PROGRAM} reset --yes --reason 'trying it out'"
+    yield f"{PROGRAM} reset --all --yes --reason 'trying it out'"
     yield f"{PROGRAM} brake reset"
     yield f"{PROGRAM} test {names[idle]}"
     yield f"{PROGRAM} demo xid {names[2]} 79"

@@ -8,7 +8,7 @@ import traceback
 
 import typer
 
-from konductor_like.cli.help import Group
+from konductor_like.cli.help import Group, usage_hint_of
 from konductor_like.cli.output import tell
 from konductor_like.exits import Exit
 from konductor_like.model.edge_errors import EdgeError
@@ -52,6 +52,8 @@ def print_usage_error(error: typer.TyperException) -> Exit:
     if context := getattr(error, "ctx", None):
         if isinstance(context.command, Group) and (option := getattr(error, "option_name", "")):
             tell(f"hint: options stand behind the command: `{context.command_path} COMMAND {option}`")
+        if hint := usage_hint_of(context.command.callback):
+            tell(f"hint: {hint}")
         tell(f"hint: see `{context.command_path} --help`")
     return Exit.USAGE
 

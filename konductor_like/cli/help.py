@@ -13,6 +13,8 @@ from konductor_like.exits import Exit
 Function = TypeVar("Function", bound=Callable[..., None])
 EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {}
 """By the command's function, command lines that people can copy; a test parses each of them."""
+HINTS: dict[Callable[..., None], str] = {}
+"""By the command's function, what to type if its command line is wrong."""
 _MEANT: Mapping[str, str] = {
     "breaker": "brake",
     "cordon": "taint",
@@ -36,6 +38,21 @@ def examples(*lines: str) -> Callable[[Function], Function]:
 def examples_of(callback: Any) -> tuple[str, ...]:
     """Return the examples of a command's function, or of typer's wrapper around it."""
     return EXAMPLES.get(getattr(callback, "__wrapped__", callback), ())
+
+
+def usage_hint(hint: str) -> Callable[[Function], Function]:
+    """Print this hint, too, if the command line is wrong."""
+
+    def with_hint(function: Function) -> Function:
+        HINTS[function] = hint
+        return function
+
+    return with_hint
+
+
+def usage_hint_of(callback: Any) -> str:
+    """Return the hint of a command's function, or of typer's wrapper around it; empty without one."""
+    return HINTS.get(getattr(callback, "__wrapped__", callback), "")
 
 
 class Command(TyperCommand):

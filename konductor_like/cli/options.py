@@ -52,6 +52,15 @@ def one_line(value: str | None) -> str | None:
     return value
 
 
+def labels(value: str | None) -> str | None:
+    """Refuse an empty selector, and an option in its place (``-l $LABELS --yes``). Raises BadParameter."""
+    if value and value.startswith("-"):
+        raise typer.BadParameter(
+            f"{clipped(value, _SHOWN_CHARS)!r} is an option; is a shell variable not set?"
+        )
+    return one_line(value)
+
+
 def node_names(value: Any) -> Any:
     """Return the names without ``node/``, as in the output of ``-o name``.
 
@@ -136,7 +145,7 @@ Selector = Annotated[
         "--selector",
         metavar="LABELS",
         help="Only nodes with these labels: a=b,c!=d.",
-        callback=one_line,
+        callback=labels,
     ),
 ]
 Reason = Annotated[
@@ -150,6 +159,9 @@ By = Annotated[
         help="Your name, if you share a user of the cluster; recorded as a claim.",
         callback=person_name,
     ),
+]
+Unasked = Annotated[
+    bool, typer.Option("-y", "--yes", help="Accepted as by `reset`; this command asks nothing.")
 ]
 OptionalReason = Annotated[
     str,

@@ -242,9 +242,8 @@ def _of_record(outage: Outage, record: NodeRecord) -> Iterator[CaseAct]:
     validation = record.validation
     if validation is None:
         return
-    yield CaseAct(
-        validation.asked_at, f"validation of the GPUs asked for, level {validation.level}", validation.by
-    )
+    what = f"validation of the GPUs asked for, level {validation.level}"
+    yield CaseAct(validation.asked_at, what, validation.by, validation.reason)
     if validation.stage is ValidationStage.ENDED and validation.ended_at and validation.verdict:
         yield CaseAct(validation.ended_at, f"validation of the GPUs ended: {validation.verdict.value}")
 

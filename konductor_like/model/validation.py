@@ -66,6 +66,8 @@ class Validation:
     asked_at: datetime
     by: str
     """The person who asked for it, or the controller."""
+    reason: str = ""
+    """The person's reason; empty if nobody gave one."""
     waits: str = ""
     """Why it has not begun, or why its pod does not run yet."""
     tries: int = 0

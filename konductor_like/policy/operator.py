@@ -238,9 +238,9 @@ def _acks(known: NodeRecord, record: NodeRecord) -> Iterator[PersonsAct]:
             yield PersonsAct(Verb.RECORD, why, each.ack.by, each.ack.at, each.ack.reason, incident=each)
 
 
-def validate(state: NodeState, level: int, *, by: str, at: datetime) -> Change:
+def validate(state: NodeState, level: int, *, by: str, at: datetime, reason: str = "") -> Change:
     """Return the change that wishes a validation of a tainted node; it replaces the last verdict."""
-    return _with_validation(state, wish(level, by, at), at)
+    return _with_validation(state, wish(level, by, at, reason), at)
 
 
 def cancel_validation(state: NodeState, *, at: datetime) -> Change | None:

@@ -37,7 +37,7 @@ def test_reset_of_2000_nodes(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, NODES)
     try:
         measured(cluster.kubeconfig, "taint", *(f"gpu-{number:04}" for number in range(1, NODES + 1)))
-        wall, cpu = measured(cluster.kubeconfig, "reset", "--yes")
+        wall, cpu = measured(cluster.kubeconfig, "reset", "--all", "--yes")
     finally:
         cluster.stop()
 

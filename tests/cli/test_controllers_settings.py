@@ -264,10 +264,10 @@ def test_the_warning_of_a_reset_counts_by_the_controllers_days_or_not_at_all(
     node["metadata"]["annotations"][RECORD_ANNOTATION] = encode(record)
     server.put_node(node)
     publish(tmp_path, settings_of(PolicyConfig(repeat_days=3)))
-    assert "it failed 2 times in 3 days" in run("reset", "gpu-3", "--dry-run").err
+    assert "it failed 2 times in 3 days" in run("reset", "gpu-3", "--yes", "--dry-run").err
 
     note_on_the_lease(tmp_path, SETTINGS_ANNOTATION, None)
-    assert "it failed before" in run("reset", "gpu-3", "--dry-run").err
+    assert "it failed before" in run("reset", "gpu-3", "--yes", "--dry-run").err
 
 
 def test_brake_status_says_how_many_of_the_nodes_out_of_service_take_no_place_from_a_fault() -> None:

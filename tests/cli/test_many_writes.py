@@ -111,7 +111,7 @@ def test_a_closed_output_does_not_stop_the_release(
 
     monkeypatch.setattr(writes, "say", closed)
 
-    run("reset", "--yes")
+    run("reset", "--all", "--yes")
 
     assert tainted(server) == []
     assert len(server.objects("events", "default")) == len(NAMES)

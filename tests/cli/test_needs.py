@@ -98,7 +98,7 @@ def test_a_node_marked_for_replacement_is_never_told_to_reboot(cluster: Cluster,
     recorded(server, replace(known, life=replace(known.life, replace_since=ago(60))))
 
     told = [run("status", *form).out for form in ([], ["-o", "wide"])]
-    told += [run("explain", "gpu-1").out, run("reset", "gpu-1", "--dry-run").err]
+    told += [run("explain", "gpu-1").out, run("reset", "gpu-1", "--yes", "--dry-run").err]
 
     for text in told:
         assert "reboot" not in text.lower(), text

@@ -93,7 +93,7 @@ def test_an_unknown_fault_is_a_usage_error_before_the_cluster_is_asked(run: Run)
 def test_a_dry_run_of_a_purge_says_what_would_be_lost(cluster: Cluster, run: Run) -> None:
     cluster("one faulty")
 
-    assert "of 1 node would be lost" in run("reset", "--purge", "--dry-run").err
+    assert "of 1 node would be lost" in run("reset", "--all", "--purge", "--yes", "--dry-run").err
 
 
 def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
@@ -250,7 +250,14 @@ def test_an_event_that_cannot_be_sent_does_not_fail_the_reset(cluster: Cluster, 
 
 @pytest.mark.parametrize("how", ["--dry-run", "--dry-run=server"])
 @pytest.mark.parametrize(
-    "command", [("reset",), ("reset", "--purge"), TAINT, ("ack", "gpu-1", "--reason", "x")], ids=" ".join
+    "command",
+    [
+        ("reset", "--all", "--yes"),
+        ("reset", "--all", "--yes", "--purge"),
+        TAINT,
+        ("ack", "gpu-1", "--reason", "x"),
+    ],
+    ids=" ".join,
 )
 def test_a_dry_run_changes_nothing(command: tuple[str, ...], how: str, cluster: Cluster, run: Run) -> None:
     server = cluster("every state")
@@ -290,14 +297,14 @@ def test_a_node_that_fails_does_not_stop_the_others(cluster: Cluster, run: Run) 
     server.put_node(faulty("gpu-3"))
     server.access.deny("patch", "nodes", name="gpu-1")
 
-    assert run("reset", "--yes").code == 3
+    assert run("reset", "--all", "--yes").code == 3
     assert not decode_node(server.node("gpu-3")).tainted
 
 
 def test_a_warning_about_many_nodes_is_one_line(cluster: Cluster, run: Run) -> None:
     cluster("brake full")
 
-    done = run("reset", "--yes")
+    done = run("reset", "--all", "--yes")
 
     assert len(done.out.splitlines()) == 8
     assert [line.split(": The node has not rebooted since")[0] for line in done.err.splitlines()] == [
@@ -334,14 +341,30 @@ class Keyboard(io.StringIO):
         ([], "y\n", 0, True),
         ([], "n\n", 1, False),
         ([], "", 1, False),
-        (["-y"], "", 0, True),
+        (["-y"], "y\n", 2, False),
+        (["--all"], "y\n", 0, True),
+        (["--all", "-y"], "", 0, True),
+        (["--purge"], "y\n", 2, False),
         (["gpu-1"], "", 1, False),
         (["gpu-1"], "y\n", 0, True),
         (["gpu-1", "-y"], "", 0, True),
         (["gpu-1", "--purge"], "", 1, False),
         (["--dry-run"], "", 0, False),
     ],
-    ids=["yes", "no", "no input", "-y", "by name", "by name, yes", "by name, -y", "a purge", "dry run"],
+    ids=[
+        "yes",
+        "no",
+        "no input",
+        "-y alone",
+        "all",
+        "all, -y",
+        "purge alone",
+        "by name",
+        "by name, yes",
+        "by name, -y",
+        "a purge",
+        "dry run",
+    ],
 )
 def test_on_a_terminal_a_reset_asks_first_of_all_nodes_and_of_one_that_nobody_has_repaired(
     arguments: list[str],
@@ -427,8 +450,8 @@ def test_a_reset_without_names_leaves_an_ignored_node_without_the_taint_alone(
         node["metadata"]["labels"][OPT_OUT_LABEL] = "true"
         server.put_node(with_record(node, incident(boot=boot_of(node)), tainted=is_tainted))
 
-    assert run("reset", "--dry-run", "-o", "name").out == "node/gpu-2\n"
-    assert run("reset", "gpu-1", "--dry-run", "-o", "name").out == "node/gpu-1\n"
+    assert run("reset", "--all", "--yes", "--dry-run", "-o", "name").out == "node/gpu-2\n"
+    assert run("reset", "gpu-1", "--yes", "--dry-run", "-o", "name").out == "node/gpu-1\n"
 
 
 @pytest.mark.parametrize(("options", "code"), [(["--rule", "79"], 2), (["--gpu", "4e:00"], 0)], ids=str)
@@ -484,7 +507,11 @@ def test_a_node_that_fails_between_the_question_and_the_write_is_not_released(
     [
         ([], "brake full", ["8 nodes: 7 for xid 95, 1 for xid 79\n", "Release 8 nodes: gpu-1, gpu-2, "]),
         (["--rule", "79"], "brake full", ["1 node: 1 for xid 79\n", "Release 1 node: gpu-1? "]),
-        (["--purge"], "every state", ["Purge 8 nodes: gpu-1, gpu-2, ", "is lost", "may taint them again"]),
+        (
+            ["--all", "--purge"],
+            "every state",
+            ["Purge 8 nodes: gpu-1, gpu-2, ", "is lost", "may taint them again"],
+        ),
     ],
     ids=["reset", "in part", "purge"],
 )
@@ -572,7 +599,7 @@ def test_with_standard_input_closed_a_reset_without_names_needs_yes(
 
     assert run("reset").code == 2
     assert server.calls() == []
-    assert run("reset", "--yes").code == 0
+    assert run("reset", "--all", "--yes").code == 0
     assert not decode_node(server.node("gpu-1")).tainted
 
 
@@ -580,7 +607,7 @@ def test_purging_leaves_nothing_of_ours(cluster: Cluster, run: Run) -> None:
     server = cluster("every state")
     twin = server.node("gpu-7")["spec"]["taints"]
 
-    assert run("reset", "--purge", "--yes").code == 0
+    assert run("reset", "--all", "--purge", "--yes").code == 0
     for node in server.objects("nodes"):
         assert "konduktor" not in str(_without_others(node))
     assert server.node("gpu-7")["spec"]["taints"] == twin
@@ -602,7 +629,7 @@ def test_a_purge_notes_on_the_lease_the_number_of_purged_nodes(cluster: Cluster,
     assert run("reset", "--purge", "gpu-11").code == 0  # in service
     assert controls_of(server).purge is None
     assert run("reset", "--purge", "gpu-1", "-y").code == 0
-    assert run("reset", "--purge", "--yes").code == 0
+    assert run("reset", "--all", "--purge", "--yes").code == 0
 
     purge = controls_of(server).purge
     assert purge is not None
@@ -668,3 +695,95 @@ def test_anothers_taint_in_our_place_is_left_alone(cluster: Cluster, run: Run) -
     assert done.code == 1
     assert "has a taint with the controller's key" in done.err
     assert server.node("gpu-2")["spec"]["taints"] == theirs
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--yes",),
+        ("--yes", "--purge"),
+        ("--yes", "--rule", "79"),
+        ("", "--yes"),
+        ("-l", "", "--yes"),
+        ("-l", "--yes"),
+        ("-l", "--reason=x", "--yes"),
+        ("-l", "pool!=", "--yes"),
+        ("-l", "pool!=,gpu", "--yes"),
+        ("-l", "pool notin ()", "--yes"),
+        ("gpu-1", "--all", "--yes"),
+        ("-l", "pool=a", "--all", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_a_script_with_an_empty_variable_releases_nothing_and_is_told_what_to_type(
+    arguments: tuple[str, ...], cluster: Cluster, run: Run
+) -> None:
+    server = cluster("brake full")
+
+    done = run("reset", *arguments)
+
+    assert (done.code, done.out) == (2, "")
+    assert "--all" in done.err
+    assert server.calls() == []
+
+
+def test_a_selector_with_yes_is_a_choice_of_its_own(cluster: Cluster, run: Run) -> None:
+    cluster("brake full")
+
+    assert run("reset", "-l", "kubernetes.io/hostname in (gpu-2, gpu-3)", "--yes").code == 0
+
+
+def test_all_leaves_nodes_without_the_taint_and_without_a_held_fault_alone(
+    cluster: Cluster, run: Run
+) -> None:
+    server = cluster("every state")
+    before = {node["metadata"]["name"]: node for node in server.objects("nodes")}
+
+    done = run("reset", "--all", "--yes", "-o", "name")
+
+    assert done.out.split() == ["node/gpu-1", "node/gpu-2", "node/gpu-6"]
+    for node in server.objects("nodes"):
+        name = node["metadata"]["name"]
+        assert (node != before[name]) is (f"node/{name}" in done.out.split())
+
+
+@pytest.mark.parametrize("answers", ["", "n\n", "y\n"], ids=repr)
+@pytest.mark.parametrize("arguments", [(), ("--all",), ("gpu-1",), ("gpu-1", "--purge")], ids=" ".join)
+def test_a_dry_run_shows_the_question_and_ends_like_the_answer_yes(
+    arguments: tuple[str, ...], answers: str, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dry run does not wait for the answer."""
+    server = cluster("one faulty")
+    monkeypatch.setattr("sys.stdin", Keyboard(answers))
+    dry = run("reset", *arguments, "--dry-run", "--reason", "x")
+    assert dry.code == 0
+    assert decode_node(server.node("gpu-1")).tainted
+
+    monkeypatch.setattr("sys.stdin", Keyboard("y\n"))
+    real = run("reset", *arguments, "--reason", "x")
+
+    asked = [line for line in real.err.replace("[y/N] ", "[y/N] \n").splitlines() if "lost" not in line]
+    assert asked == [line for line in dry.err.splitlines() if "lost" not in line]
+    assert dry.out == real.out.replace("\n", " (dry run)\n")
+
+
+WRITING = (
+    ("reset", "gpu-1"),
+    TAINT,
+    ("ack", "gpu-1"),
+    ("validate", "gpu-1"),
+    ("validate", "gpu-1", "--cancel"),
+    ("test", "gpu-1"),
+    ("pause",),
+    ("resume",),
+    ("brake", "reset"),
+)
+
+
+@pytest.mark.parametrize("command", WRITING, ids=" ".join)
+def test_every_command_that_writes_takes_yes_and_a_reason(
+    command: tuple[str, ...], cluster: Cluster, run: Run
+) -> None:
+    cluster("one faulty")
+
+    assert run(*command, "--yes", "--reason", "seen").code != 2

@@ -142,9 +142,9 @@ def test_a_dry_run_writes_nothing(server: KubernetesServer, run: Run) -> None:
 def test_without_names_only_nodes_with_such_a_fault_are_reset(server: KubernetesServer, run: Run) -> None:
     server.put_node(with_record(make_node("gpu-3"), incident(), tainted=True))
 
-    done = run("reset", "--rule", "14", "--yes", "-o", "name")
+    done = run("reset", "--all", "--rule", "14", "--yes", "-o", "name")
 
     assert done.out == "node/gpu-1\n"
-    assert run("reset", "--rule", "14", "--yes").err == (
+    assert run("reset", "--all", "--rule", "14", "--yes").err == (
         "Nothing to release: no node has the taint, and the brake holds no node with such a fault.\n"
     )

@@ -155,7 +155,7 @@ def test_the_exit_status_shows_that_no_node_was_found(
     assert run("status", "--exit-code", *scene_and_words.removeprefix(scene).split()).code == 5
 
 
-@pytest.mark.parametrize("command", [("status",), ("reset", "--dry-run")], ids=" ".join)
+@pytest.mark.parametrize("command", [("status",), ("reset", "--yes", "--dry-run")], ids=" ".join)
 def test_a_selector_that_the_server_refuses_is_wrong_use(
     command: tuple[str, ...], cluster: Cluster, run: Run
 ) -> None:

@@ -69,10 +69,14 @@ def place(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run
 def test_the_wish_is_on_the_record_with_the_person_and_the_level_that_the_faults_ask_for(
     place: Place,
 ) -> None:
-    done = place.run("validate", "gpu-1")
+    done = place.run("validate", "gpu-1", "--reason", "new riser")
 
     assert (done.code, done.out, done.err) == (0, "node/gpu-1 will be validated at level 3\n", "")
-    assert place.record.validation == Validation(ValidationStage.ASKED, 3, NOW, "kim@example.com")
+    wished = Validation(ValidationStage.ASKED, 3, NOW, "kim@example.com", "new riser")
+    assert place.record.validation == wished
+    assert "asked for by kim@example.com 0s ago (2026-05-06T12:00:00Z): new riser" in (
+        place.run("explain", "gpu-1").out
+    )
     assert place.record.act is not None
     assert place.record.act.at == NOW
     assert place.server.node("gpu-1")["spec"]["taints"]

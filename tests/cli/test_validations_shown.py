@@ -271,6 +271,7 @@ def test_the_document_has_the_whole_validation() -> None:
         "level": 3,
         "by": "kim@example.com",
         "askedAt": "2026-05-06T11:59:00Z",
+        "reason": None,
         "attempt": "a1",
         "tries": 1,
         "since": "2026-05-06T11:59:30Z",

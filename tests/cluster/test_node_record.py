@@ -217,8 +217,8 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
         (
             Validation,
             (
-                "stage level asked_at by waits tries attempt boot_id began_at read read_ns expected_gpus "
-                "job_uid ended_at read_end_ns verdict why driver gpus"
+                "stage level asked_at by reason waits tries attempt boot_id began_at read read_ns "
+                "expected_gpus job_uid ended_at read_end_ns verdict why driver gpus"
             ),
         ),
         (Act, "id at rules"),

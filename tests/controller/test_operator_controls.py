@@ -175,9 +175,13 @@ RESUMED_BEFORE = replace(RESUMED, at=NOON - timedelta(hours=1))
     [
         (PAUSED, Controls(), None, "Tainting was resumed.", ""),
         (PAUSED, Controls((RESUMED,)), "ann", "Tainting was resumed by ann.", "c3d4"),
+        (
+            *(PAUSED, Controls((replace(RESUMED, reason="all is back"),)), "ann"),
+            *("Tainting was resumed by ann: all is back.", "c3d4"),
+        ),
         (Controls((RESUMED_BEFORE, PAUSE)), Controls((RESUMED_BEFORE,)), None, "Tainting was resumed.", ""),
     ],
-    ids=["by nobody knows whom", "by a person", "a resume before the pause is not its end"],
+    ids=["by nobody knows whom", "by a person", "for a reason", "a resume before the pause is not its end"],
 )
 def test_a_pause_that_somebody_ends_is_reported_as_resumed(
     before: Controls, after: Controls, by: str | None, said: str, act: str, caplog: pytest.LogCaptureFixture

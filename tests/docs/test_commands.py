@@ -63,7 +63,10 @@ def test_a_command_that_the_program_refuses_is_noticed(wrong: str) -> None:
         ("konductor-like status gpu-1", [["status", "gpu-1"]]),
         ("dmesg | konductor-like scan | head", [["scan"]]),
         ("A=1 konductor-like backtest --since 1d > out", [["backtest", "--since", "1d"]]),
-        ("kubectl exec deploy/konductor-like -- konductor-like reset --yes", [["reset", "--yes"]]),
+        (
+            "kubectl exec deploy/konductor-like -- konductor-like reset --all --yes",
+            [["reset", "--all", "--yes"]],
+        ),
         ("kubectl -n konductor-like get pods", []),
     ],
 )

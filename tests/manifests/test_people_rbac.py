@@ -29,7 +29,7 @@ DOCS = documents("people_rbac.yaml")
 VIEWERS, OPERATORS = "konductor-like-viewers", "konductor-like-operators"
 TESTERS = "konductor-like-testers"
 LOOKING = (
-    *("status", "explain node gpu-1", "brake status", "reset --dry-run"),
+    *("status", "explain node gpu-1", "brake status", "reset --all --yes --dry-run"),
     "taint gpu-2 --reason x --dry-run",
 )
 ACTING = (

@@ -87,7 +87,7 @@ def play(stage: Stage) -> None:
     until(lambda: stage.node("gpu-02").recorded(31), "gpu-02 is recorded", first)
     until(lambda: bool(stage.cluster.objects("events")), "an Event is there", first)
     command(stage, "status")
-    command(stage, "reset", "gpu-01", "--dry-run=server")
+    command(stage, "reset", "gpu-01", "--yes", "--dry-run=server")
     command(stage, "reset", "gpu-01", "--yes", "--reason", "swapped the GPU")
     assert not stage.node("gpu-01").tainted
     assert ended(stage.start_controller("--once", **SECOND)) == 1  # the first one holds the Lease
@@ -98,7 +98,7 @@ def play(stage: Stage) -> None:
     until(logged(restarted, "from the saved cursor"), "it takes its own Lease", restarted)
     stage.kernel("gpu-03", XID_79)
     until(lambda: stage.node("gpu-03").tainted, "gpu-03 is tainted", restarted)
-    command(stage, "reset", "--purge", "--yes")
+    command(stage, "reset", "--all", "--purge", "--yes")
     assert restarted.stop() == 0
     fleet_event(stage)
     assert ended(stage.start_controller("--once", **FIRST)) == 0

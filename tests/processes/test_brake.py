@@ -55,7 +55,7 @@ def test_a_bad_rule_taints_no_more_nodes_than_the_brake_allows_and_one_reset_rel
     assert "holding 48 nodes; 12 out of service, at most 12 of 60 GPU nodes" in fleet.run("status").stdout
     until(lambda: bool(held_by_events(fleet) & set(fleet.gpu_nodes)), "held nodes have an Event", controller)
 
-    done = fleet.run("reset", "--yes", "--reason", "Xid 31 is no hardware fault")
+    done = fleet.run("reset", "--all", "--yes", "--reason", "Xid 31 is no hardware fault")
 
     assert done.returncode == 0
     until(logged(controller, "The brake holds back no nodes now"), "the brake is released", controller)

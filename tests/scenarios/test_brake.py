@@ -78,7 +78,7 @@ def test_nodes_held_by_the_brake_are_shown_everywhere_and_one_reset_releases_all
     site.run(20)
     assert len(site.tainted) == 10
 
-    done = site.cli("reset", "--yes", "--reason", "a bad driver, not the GPUs")
+    done = site.cli("reset", "--all", "--yes", "--reason", "a bad driver, not the GPUs")
     assert done.code == 0
     site.run(600, step_seconds=20)
     assert site.tainted == set()

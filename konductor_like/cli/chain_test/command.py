@@ -11,7 +11,17 @@ import typer
 from konductor_like.cli.completion import complete_nodes
 from konductor_like.cli.errors import FIND_NODE, CommandError
 from konductor_like.cli.help import examples
-from konductor_like.cli.options import By, Context, DryRun, DryRunOption, Kubeconfig, Verbose, node_names
+from konductor_like.cli.options import (
+    By,
+    Context,
+    DryRun,
+    DryRunOption,
+    Kubeconfig,
+    OptionalReason,
+    Unasked,
+    Verbose,
+    node_names,
+)
 from konductor_like.cli.output import close_quietly, say, tell, warn
 from konductor_like.exits import Exit
 from konductor_like.model.text import clipped, listed, span_text
@@ -50,7 +60,9 @@ def chain_test(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, max=3600, metavar="SECONDS", help="Longest wait in all.")
     ] = 120,
+    reason: OptionalReason = "",
     by: By = None,
+    _yes: Unasked = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -76,7 +88,9 @@ def chain_test(
             say([f"node/{node} would get by pod {reader.name}: {line_of('TOKEN', keep=keep)} (dry run)"])
             return
         with session.ending_by_signal():
-            is_whole = _run(client, settings, fleet, node, reader, timeout=timeout, keep=keep, by=by)
+            is_whole = _run(
+                client, settings, fleet, node, reader, timeout=timeout, keep=keep, by=by, reason=reason
+            )
     raise typer.Exit(Exit.OK if is_whole else Exit.PARTLY)
 
 
@@ -147,6 +161,7 @@ def _run(
     timeout: float,
     keep: bool,
     by: str | None,
+    reason: str,
 ) -> bool:
     """Write the line, follow it, and release the test; return whether every stage came."""
     from konductor_like.cli import session
@@ -166,7 +181,7 @@ def _run(
         if keep:
             tell(f"hint: {how}")
             return True
-        return _release(client, settings, node, tainted, how, wait_seconds=wait_seconds, by=by)
+        return _release(client, settings, node, tainted, how, wait_seconds=wait_seconds, by=by, reason=reason)
 
     try:
         is_certain = _write(client, node, reader, line_of(token, keep=keep))
@@ -238,6 +253,7 @@ def _release(
     *,
     wait_seconds: float,
     by: str | None,
+    reason: str,
 ) -> bool:
     """Release the test once it is recorded, or say how to; return whether nothing is left to do."""
     from konductor_like.cli import session
@@ -254,7 +270,7 @@ def _release(
         return True
     if not tainted.is_open:
         return True
-    reset = Reset(client, settings, DryRun.NONE, reason=REASON, claimed=by)
+    reset = Reset(client, settings, DryRun.NONE, reason=reason or REASON, claimed=by)
     reset.rules, reset.gpu = (RULE,), GPU
     try:
         with session.uninterrupted():

@@ -307,7 +307,8 @@ def _not_before(report: NodeReport) -> str:
 def _validation(tested: Validation, state: NodeState, now: datetime) -> Iterator[str]:
     """Yield the story of the validation: who asked, the attempt, the verdict, and the GPUs."""
     earlier = "" if is_of_this_time(tested, state.record) and state.tainted else ", of an earlier time out"
-    yield f"level {tested.level}, asked for by {tested.by} {when(tested.asked_at, now)}{earlier}"
+    why = f": {tested.reason}" if tested.reason else ""
+    yield f"level {tested.level}, asked for by {tested.by} {when(tested.asked_at, now)}{earlier}{why}"
     if tested.began_at is not None:
         number = f" ({tested.tries} of at most {TRIES_MOST})"
         boot = "" if tested.boot_id == state.machine.boot_id else f", in the earlier boot {tested.boot_id}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -12,18 +13,18 @@ import typer
 from konductor_like.cli.columns import count
 from konductor_like.cli.completion import complete_nodes, complete_rules
 from konductor_like.cli.errors import CommandError
-from konductor_like.cli.help import examples
+from konductor_like.cli.help import examples, usage_hint
 from konductor_like.cli.options import (
     By,
     Context,
     DryRun,
     DryRunOption,
     Kubeconfig,
-    Names,
     OptionalReason,
     Reason,
     Selector,
     TextNameOrJson,
+    Unasked,
     Verbose,
     node_names,
     not_empty,
@@ -45,7 +46,11 @@ NAMES_ASKED_ABOUT = 10
 """Number of nodes that the question names; it counts the others."""
 _OWN_RULE = re.compile(r"(?!(?:xid|sxid|cuda|fm)[. ])[a-z][a-z0-9_]*([. ][a-z0-9_]+)+")
 """A rule of the user's own file, as its id or as words: ``site.nic_down``, ``site nic down``; no code."""
+_EMPTY_VALUE = re.compile(r"[=(,]\s*[,)]|[=,]\s*$")
+"""An empty value in a selector, as in ``pool!=`` and ``pool notin ()``: many nodes match it, or all."""
 _NOTHING_TO_RELEASE = "Nothing to release: no node has the taint, and the brake holds no node"
+_ONE, _ALL = "konductor-like reset NODE", "konductor-like reset --all"
+TO_TYPE = f"`{_ONE} --yes` releases one node, `{_ALL} --yes` all nodes that are tainted or held"
 
 
 def bus_id(typed: str | None) -> str | None:
@@ -61,11 +66,24 @@ def bus_id(typed: str | None) -> str | None:
 @examples(
     "reset gpu-07 gpu-08 --reason 'GPU replaced'",
     "reset gpu-07 --rule xid.14 --gpu 4e:00",
-    "reset --dry-run",
+    "reset --all --yes --dry-run",
 )
+@usage_hint(TO_TYPE)
 def reset(
-    nodes: Names = None,
+    nodes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NODE",
+            help="Names of nodes. Without any, on a terminal, all nodes, after a question.",
+            callback=node_names,
+            autocompletion=complete_nodes,
+        ),
+    ] = None,
     *,
+    everywhere: Annotated[
+        bool,
+        typer.Option("--all", help="Release all nodes that have the taint or that the brake holds."),
+    ] = False,
     dry_run: DryRunOption = DryRun.NONE,
     reason: OptionalReason = "",
     by: By = None,
@@ -103,33 +121,31 @@ def reset(
 ) -> None:
     """Release nodes: remove the taint, and close the faults so far. No GPU is reset.
 
-    The command releases the named nodes. Without names it releases every node that has the taint or that the
-    brake holds: it says for which faults, and asks first. With names it asks only about a node whose fault,
-    of its present boot, still needs a repair, such as a reboot. On a terminal it also asks for the reason.
-    Without a terminal it needs --yes instead of an answer, and asks for no reason. Faults that the
-    controller has read so far never taint again. A new fault taints at once. With --rule or --gpu only
-    those faults are released: the others stay as they are, and the taint goes if none of them is a reason
-    for it.
+    The command releases the named nodes, those of a selector, or with --all every node that has the taint or
+    that the brake holds. On a terminal `reset` alone means all of them, too. For nodes without names it says
+    for which faults, and asks first. With names it asks only about a node whose fault, of its present boot,
+    still needs a repair, such as a reboot. On a terminal it also asks for the reason.
+
+    Without a terminal it needs --yes instead of an answer, and asks for no reason. A script gives names, a
+    selector or --all: --yes alone releases nothing. --dry-run prints what the command would print, and ends
+    with the same exit status.
+
+    Faults that the controller has read so far never taint again. A new fault taints at once. With --rule or
+    --gpu only those faults are released: the others stay as they are, and the taint goes if none of them is a
+    reason for it. With --all, --purge is for every node that has anything of Konductor-like.
     """
     from konductor_like.cli.nodes.acts import Purge, Reset
     from konductor_like.cli.nodes.writes import connected
 
-    if nodes and selector:
-        raise CommandError("give names or a selector, not both", status=Exit.USAGE)
+    if sum(map(bool, (nodes, selector, everywhere))) > 1:
+        raise CommandError("give names, a selector or --all: only one of them", status=Exit.USAGE)
     if purge and (rule or gpu):
         raise CommandError(
             "--purge removes the whole record, so it goes with neither --rule nor --gpu", status=Exit.USAGE
         )
     rules = [rule_of(each) for each in rule or ()]
-    fleet_wide = not nodes and dry_run is DryRun.NONE
-    if fleet_wide and not yes and not can_answer():
-        danger = "purge without names may release the whole fleet and deletes its records"
-        raise CommandError(
-            f"a {danger if purge else 'reset without names may release the whole fleet'}, and there is no "
-            "terminal to ask on",
-            hint="name the nodes (is a shell variable empty?), or give --yes; --dry-run lists the nodes",
-            status=Exit.USAGE,
-        )
+    if not nodes:
+        _refuse_fleet(selector, everywhere=everywhere, purge=purge, yes=yes)
     with connected(dry_run, kubeconfig, context) as (client, settings):
         writes = (Purge if purge else Reset)(
             client, settings, dry_run, reason=reason, claimed=by, output=output
@@ -140,9 +156,9 @@ def reset(
         if not states and not nodes:
             such = " with such a fault" if rules or gpu else ""
             tell("Nothing to purge." if purge else f"{_NOTHING_TO_RELEASE}{such}.")
-        elif not yes and dry_run is DryRun.NONE:
-            _ask_first(writes, states, fleet_wide=fleet_wide, purge=purge)
-            if not (reason or purge):
+        elif not yes:
+            _ask_first(writes, states, fleet_wide=not nodes, purge=purge)
+            if not reason and not purge and dry_run is DryRun.NONE:
                 writes.reason = _asked_reason(states)
         writes.carry_out(states)
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
@@ -163,6 +179,7 @@ def taint(
     reason: Reason,
     by: By = None,
     dry_run: DryRunOption = DryRun.NONE,
+    _yes: Unasked = False,
     output: TextNameOrJson = "text",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -206,6 +223,7 @@ def ack(
     reason: Reason,
     by: By = None,
     dry_run: DryRunOption = DryRun.NONE,
+    _yes: Unasked = False,
     output: TextNameOrJson = "text",
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -251,6 +269,37 @@ def rule_of(typed: str) -> str:
     return name or own
 
 
+def _refuse_fleet(selector: str | None, *, everywhere: bool, purge: bool, yes: bool) -> None:
+    """Refuse a release without names that nobody has asked for in so many words, such as ``reset $NODE``.
+
+    Raises CommandError with the command to type.
+    """
+    also = " --purge" if purge else ""
+    all_nodes = (
+        "every node with anything of Konductor-like" if purge else "all nodes that are tainted or held"
+    )
+    if selector is not None and _EMPTY_VALUE.search(selector):
+        raise CommandError(
+            f"the selector {clipped(selector, 60)!r} has an empty value; is a shell variable not set?",
+            hint=TO_TYPE,
+            status=Exit.USAGE,
+        )
+    is_chosen = everywhere or selector is not None
+    if not is_chosen and (yes or purge or not can_answer()):
+        raise CommandError(
+            "no node is named; is a shell variable not set?",
+            hint=f"`{_ONE}{also} --yes` is for one node, `{_ALL}{also} --yes` for {all_nodes}",
+            status=Exit.USAGE,
+        )
+    if not yes and not can_answer():
+        chosen = "--all" if selector is None else f"-l {shlex.quote(selector)}"
+        raise CommandError(
+            "there is no terminal to ask on",
+            hint=f"`konductor-like reset {chosen}{also} --yes` asks nothing",
+            status=Exit.USAGE,
+        )
+
+
 def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide: bool, purge: bool) -> None:
     """Ask before all nodes are released, or one whose fault nothing has repaired.
 
@@ -282,7 +331,8 @@ def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide
         )
     for line in told:
         warn(line)
-    if (fleet_wide or needed) and not _confirmed(states, purge=purge):
+    is_dry_run = writes.dry_run is not DryRun.NONE
+    if (fleet_wide or needed) and not _confirmed(states, purge=purge, is_dry_run=is_dry_run):
         raise CommandError("nothing was changed")
 
 
@@ -295,13 +345,14 @@ def _asked_reason(states: Sequence[NodeState]) -> str:
     return short_reason(ask_text("Reason, for the record (Enter for none): "))
 
 
-def _confirmed(states: Sequence[NodeState], *, purge: bool) -> bool:
-    """Ask on the terminal; for a purge, the question warns of what is lost."""
+def _confirmed(states: Sequence[NodeState], *, purge: bool, is_dry_run: bool) -> bool:
+    """Ask on the terminal; for a purge, the question warns of what is lost. A dry run only shows it."""
     names = listed([state.name for state in states], NAMES_ASKED_ABOUT)
     nodes = f"{count(len(states), 'node')}: {names}"
-    if not purge:
-        return ask(f"Release {nodes}? [y/N] ")
-    return ask(
-        f"Purge {nodes}? Their record of faults and releases is lost, and old kernel-log lines may taint "
-        "them again. [y/N] "
-    )
+    question = f"Release {nodes}? [y/N] "
+    if purge:
+        lost = "Their record of faults and releases is lost, and old kernel-log lines may taint them again."
+        question = f"Purge {nodes}? {lost} [y/N] "
+    if is_dry_run:
+        tell(question)
+    return is_dry_run or ask(question)

@@ -9,7 +9,17 @@ import typer
 from konductor_like.cli.completion import complete_nodes
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.help import examples
-from konductor_like.cli.options import By, Context, DryRun, DryRunOption, Kubeconfig, Verbose, node_names
+from konductor_like.cli.options import (
+    By,
+    Context,
+    DryRun,
+    DryRunOption,
+    Kubeconfig,
+    OptionalReason,
+    Unasked,
+    Verbose,
+    node_names,
+)
 from konductor_like.cli.output import say, tell, warn
 from konductor_like.exits import Exit
 from konductor_like.model.validation import LEVELS, ValidationVerdict
@@ -53,8 +63,10 @@ def validate(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="End the validation that waits or runs; a verdict stays.")
     ] = False,
+    reason: OptionalReason = "",
     by: By = None,
     dry_run: DryRunOption = DryRun.NONE,
+    _yes: Unasked = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -73,7 +85,7 @@ def validate(
         raise CommandError("--cancel goes with neither --level nor --wait", status=Exit.USAGE)
     with connected(dry_run, kubeconfig, context) as (client, settings):
         kind = Cancellation if cancel else Wish
-        writes = kind(client, settings, dry_run, reason="", claimed=by)
+        writes = kind(client, settings, dry_run, reason=reason, claimed=by)
         if isinstance(writes, Wish):
             writes.level = level
         writes.carry_out(writes.named([node]))

@@ -96,7 +96,7 @@ class Wish(NodeWrites):
             self._hints[refused.way_out] = None
             raise CannotWriteError(f"was not validated: {refused.why}")
         level = self.level or level_for(state.record, self.controller.policy, now)
-        return validate(state, level, by=self.by, at=self.asked_at)
+        return validate(state, level, by=self.by, at=self.asked_at, reason=self.reason)
 
     def done_text(self, change: Change) -> str:
         """See :meth:`NodeWrites.done_text`."""

@@ -205,6 +205,7 @@ def validation_document(validation: Validation) -> dict[str, Any]:
     is_begun = validation.began_at is not None
     return {
         **fields_of(validation, "stage", "level", "by", "asked_at"),
+        "reason": validation.reason or None,
         "attempt": validation.attempt or None,
         "tries": validation.tries,
         "since": stamp(validation.began_at),

@@ -163,7 +163,7 @@ _QUARANTINE = Codec(
 )
 _VALIDATION = Codec(
     Validation,
-    *("stage", "level", "by", "waits", "why", "tries", "attempt", "verdict", "driver"),
+    *("stage", "level", "by", "reason", "waits", "why", "tries", "attempt", "verdict", "driver"),
     asked="asked_at",
     boot="boot_id",
     began="began_at",

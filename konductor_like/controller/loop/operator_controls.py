@@ -110,14 +110,15 @@ class OperatorControls:
         """Report the end of a pause: it expired, or somebody ended it, perhaps without leaving a name."""
         resume = self._controls.resume
         if expired:
-            how, by, act = "The pause has expired", None, pause.act
+            how, by, act, why = "The pause has expired", None, pause.act, "the pause has expired"
         elif resume is not None and resume.at >= pause.at:
-            how, by, act = f"Tainting was resumed by {resume.by}", resume.by, resume.act
+            how, by, act, why = f"Tainting was resumed by {resume.by}", resume.by, resume.act, resume.reason
+            how += f": {why}" if why else ""
         else:
-            how, by, act = "Tainting was resumed", None, ""
+            how, by, act, why = "Tainting was resumed", None, "", ""
         message = f"{how}. The brake's limits still apply."
         logs.info(message, by=by)
-        audit.control_applied("resume", by=by, act=act, why="the pause has expired" if expired else "")
+        audit.control_applied("resume", by=by, act=act, why=why)
         self._fleet_event(EventReason.RESUMED, message, act)
 
     def _report_brake_reset(self, now: datetime) -> None:

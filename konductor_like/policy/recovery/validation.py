@@ -122,9 +122,9 @@ def advanced(
     return found
 
 
-def wish(level: int, by: str, now: datetime) -> Validation:
+def wish(level: int, by: str, now: datetime, reason: str = "") -> Validation:
     """Return the wish for a validation."""
-    return Validation(ValidationStage.ASKED, level, now, by)
+    return Validation(ValidationStage.ASKED, level, now, by, reason)
 
 
 def _waits(
@@ -211,7 +211,7 @@ def _begun(wished: Validation, state: NodeState, snapshot: Snapshot, now: dateti
     tries = wished.tries + 1
     seed = f"{state.machine.node_uid} {wished.asked_at.isoformat()} {tries} {now.isoformat()}"
     return replace(
-        wish(wished.level, wished.by, wished.asked_at),
+        wish(wished.level, wished.by, wished.asked_at, wished.reason),
         stage=ValidationStage.RUNNING,
         tries=tries,
         attempt=b32encode(sha256(seed.encode()).digest()).decode()[:12].lower(),
@@ -355,7 +355,7 @@ def events_of(before: Validation | None, after: Validation | None) -> list[tuple
         return []
     is_new = before is None or before.attempt != after.attempt
     if after.stage is ValidationStage.RUNNING and is_new:
-        asked = "" if after.by == CONTROLLER else f", for {after.by}"
+        asked = "" if after.by == CONTROLLER else f", for {after.by}{': ' * bool(after.reason)}{after.reason}"
         words = f"A validation of {after.expected_gpus} GPUs at level {after.level} begins{asked}"
         return [(EventReason.VALIDATING, f"{words} (attempt {after.attempt}).")]
     told = (before.verdict, before.ended_at) if before else (None, None)

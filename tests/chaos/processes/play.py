@@ -112,7 +112,7 @@ class Play:
                 is_tainted(node) or health_of(node) == "held" for node in self._world.nodes().values()
             ):
                 return
-            self._run_reset().wait(PATIENCE_SECONDS)
+            self._run_reset("--all").wait(PATIENCE_SECONDS)
 
     def run_record(self) -> RunRecord:
         """Return the record that the invariants are checked on."""
