@@ -10,12 +10,12 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 
 from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.result import History
 from konductor_like.loki.query.patient import WIDEST_NS, PatientReader
-from konductor_like.loki.query.response import Entry, log_line
+from konductor_like.loki.query.response import Entry, log_lines
 from konductor_like.loki.query.window_query import ByteBudget, Piece, Queries, TimeWindow, WindowQuery
 from konductor_like.model import LogLine, Source
 from konductor_like.settings import Settings
@@ -69,9 +69,7 @@ class HistoryReader:
             yield page
 
     def _page(self, entries: Iterable[Entry], end_ns: int) -> Page:
-        read = (log_line(entry, self.source, self.settings) for entry in entries)
-        lines = [line for line in read if line is not None]
-        lines.sort(key=_TIME)
+        lines = log_lines(entries, self.source, self.settings)
         self.found.count(self.source, lines)
         self.upto_ns = end_ns
         return Page(lines, end_ns)
@@ -86,7 +84,7 @@ class HistoryReader:
             self.cache = None  # a full disk ends the caching, not the run
 
 
-_TIME, _POLL = attrgetter("timestamp_ns"), itemgetter(0)
+_POLL = itemgetter(0)
 
 
 def polls(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 from konductor_like.catalog import Catalog, load_catalog
+from konductor_like.detection.continuation import CONTINUED_ANCHORS
+from konductor_like.detection.entry import has_newline, kernel_lines
 from konductor_like.detection.kernel import kernel_finder
-from konductor_like.detection.kernel_record import BYTES_ANCHOR
 from konductor_like.detection.pod import pod_finder
+from konductor_like.detection.wrapper import BYTES_ANCHORS
 from konductor_like.jobs import job_of
-from konductor_like.model import Fault, Finding, LogLine, Source
+from konductor_like.model import Fault, Finding, LogLine, Severity, Source
+
+_ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
 class Detector:
@@ -23,8 +28,15 @@ class Detector:
         """Does the same for a pod's line."""
 
     def find(self, text: str, source: Source) -> Finding | None:
-        """Return the finding in the text of one line; None where there is no fault. Raises nothing."""
-        return self.find_in_kernel_log(text) if source is Source.KERNEL else self.find_in_pod_log(text)
+        """Return the finding in a text; None where there is no fault. Raises nothing.
+
+        Of several records of the kernel in one text the gravest counts.
+        """
+        if source is Source.POD:
+            return self.find_in_pod_log(text)
+        if not has_newline(text):
+            return self.find_in_kernel_log(text)
+        return gravest(self.find_in_kernel_log(each) for each in kernel_lines(text))
 
     def detect(self, line: LogLine) -> Fault | None:
         """Return the fault that a line of Loki reports, with place and time; None where there is no fault."""
@@ -36,9 +48,17 @@ class Detector:
         return Fault(finding, line.source, line.timestamp_ns, *place, job=job)
 
     def anchors(self, source: Source) -> tuple[str, ...]:
-        """Return the literals that Loki is asked for; a line without any of them is never a fault."""
+        """Return the literals that Loki is asked for; a line without any of them is never a fault.
+
+        Some of these lines only go on the line before them.
+        """
         of_rules = self.catalog.anchors(source)
-        return (*of_rules, BYTES_ANCHOR) if source is Source.KERNEL else of_rules
+        return (*of_rules, *BYTES_ANCHORS, *CONTINUED_ANCHORS) if source is Source.KERNEL else of_rules
+
+
+def gravest(findings: Iterable[Finding | None]) -> Finding | None:
+    """Return the first of the gravest findings; None if there is none."""
+    return min(filter(None, findings), key=lambda finding: _ORDER[finding.severity], default=None)
 
 
 @cache

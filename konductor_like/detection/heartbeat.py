@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from konductor_like.detection.kernel_record import stamp_us, unwrap_output
+from konductor_like.detection.kernel_record import stamp_us
+from konductor_like.detection.wrapper import unwrap_output
 from konductor_like.model.time import unix_ns
 
 HEARTBEAT_ANCHOR = "kmsg/1 heartbeat"

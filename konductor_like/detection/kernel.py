@@ -26,9 +26,9 @@ from konductor_like.detection.kernel_record import (
     normal_pci,
     open_record,
     origin,
-    with_text_message,
     without_process_name,
 )
+from konductor_like.detection.wrapper import with_text_message
 from konductor_like.model import FaultKind, Finding, Severity, Source
 
 _NO_ACTION = 0

@@ -6,18 +6,16 @@ is removed, outermost first. The outermost stamp is the record's own; a second s
 a line that was echoed into /dev/kmsg.
 
 A kernel line is a fault only when the rest begins with the driver's own words: in a quotation, words that are
-no prefix come before them (rule 15). For the same reason JSON and logfmt are only opened where something in
-them shows that the journal or a collector made them: a program that watches the kernel log also writes kernel
-lines into ``msg`` or ``message``.
+no prefix come before them (rule 15).
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from konductor_like.detection.wrapper import WRAPPED_STARTS, WRAPPERS_MOST, Inner, open_wrapper, unwrap_output
 from konductor_like.model import EVIDENCE_CHARS, KernelPosition
 from konductor_like.model.faults import NOWHERE
 from konductor_like.model.text import clipped, printable
@@ -26,9 +24,10 @@ _MESSAGE_CHARS = 4096
 """Characters of a message that are read; a kernel record has about 1 KiB."""
 _HEAD_CHARS = 16_384
 """Characters of a line that are read where it has no JSON."""
-_WRAPPERS_MOST = 3
-"""Records around one line at most: a runtime's in a collector's, and one more."""
 _PREFIXES_MOST = 8
+_INDENTED = 2
+"""Blanks from which on a line is indented. dmesg and journalctl put as many before the second line of a
+record as their prefix is long; one blank alone is what some collectors leave."""
 _DRIVERS = ("NVRM: ", "Xid (", "nvidia-nvswitch", "nvidia-peermem", "nv_mem ")
 """The starts of most messages; no prefix starts like these, so they only save time."""
 _STAMPS = ("own", "raw", "stamp")
@@ -116,26 +115,9 @@ _CONTAINER = re.compile(
 _ANY = _compiled()
 _NOT_OF_SYSLOG = _compiled(*_OF_SYSLOG)
 
-_CRI = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP](?::\S{1,64})? ",
-    re.ASCII,
-)
-_WRAPPED_STARTS = ("{", "msg=", "level=", "priority=", "severity=", "facility=", "ts=")
-_LOGFMT = re.compile(
-    r"(?:(?:level|priority|severity)=(?:emerg|alert|crit|err|notice|[0-7]) "
-    r"|(?P<time>ts)=[\w:.+-]{1,40} |(?P<kernel>facility)=(?:kern|0) )*"
-    r'msg=(?P<message>"(?:[^"\\]++|\\.)*+")'
-    r"(?: (?:severity|flags|traceID|spanID|(?:attribute|resource|instrumentation_scope)_[\w./-]{1,128})="
-    r'(?:"(?:[^"\\]++|\\.)*+"|[^\s"]*+))*+\s*',
-    re.ASCII,
-)
-"""``msg="…"`` with OpenTelemetry's lokiexporter's fields behind it, or with a syslog level before it.
-Programs' own loggers write ``time=``, ``caller=`` and ``level=warning``, which do not fit. They also write
-``ts=``, so beside it the facility must be the kernel's."""
-_OF_LOKIEXPORTER = frozenset(
-    ["body", "traceid", "spanid", "severity", "flags", "attributes", "resources", "instrumentation_scope"]
-)
-_SOURCES_OF_VECTOR = ("docker_logs", "file", "kubernetes_logs")
+_STAMPED = re.compile(r"\[ *\d{1,12}\.\d{1,9}\]|kmsg/1 boot=", re.ASCII)
+_OF_RECORD = ('"MESSAGE"', '"_TRANSPORT"', '"msg"')
+"""Keys of records in JSON that the journal or /dev/kmsg made; reading these lines again would take long."""
 
 _CRASH = re.compile(
     r"(?:(?P<name>.{0,15}?)\[\d{1,10}\]:? )?(?:segfault|general protection|trap |bad frame|unhandled "
@@ -143,13 +125,6 @@ _CRASH = re.compile(
 )
 """The kernel's message about a process that crashed: name, number, cause, and the file where it happened.
 Linux keeps 15 bytes of the name. Causes are those of x86, arm64 and POWER."""
-_WRITERS = ("_TRANSPORT", "TRANSPORT", "SYSLOG_IDENTIFIER")
-"""Fields that are ``kernel`` in each entry of the kernel. Any program may choose its SYSLOG_IDENTIFIER
-(``logger -t kernel``), so the others count, too; Fluent Bit's ``strip_underscores`` renames the first."""
-BYTES_ANCHOR = '"MESSAGE":['
-"""A journal entry whose message is a list of bytes: `journalctl -o json` writes a message so that has a byte
-which is not printable, such as one in the name of a process. Loki is asked for these lines too."""
-_BYTES = re.compile(r'"MESSAGE":(\[\d[\d, ]*\])')
 _PLAIN_NAME = re.compile(r"[\w.-]*")
 
 _NUMBERED = re.compile(r"\{\d{1,10}\}", re.ASCII)
@@ -160,15 +135,7 @@ _ESCAPE = re.compile(r"(?:\\x[0-9a-f]{2})+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
-class _Inner(NamedTuple):
-    """The line inside a wrapper; ``position`` is set when the wrapper proves that the kernel wrote it."""
-
-    text: str
-    position: KernelPosition | None = None
-    facility: int | None = None
-
-
-Around = Sequence[re.Match[str] | _Inner]
+Around = Sequence[re.Match[str] | Inner]
 """The prefixes and wrappers around a record, the outermost first."""
 KernelRecord = tuple[str, Around]
 """One record of a kernel log: the message, on one line without prefixes, and what was around it."""
@@ -176,8 +143,8 @@ KernelRecord = tuple[str, Around]
 
 def open_record(text: str) -> KernelRecord | None:
     """Open a kernel line; return None for JSON that is not a record of the kernel."""
-    around: list[re.Match[str] | _Inner] = []
-    for _ in range(_WRAPPERS_MOST):
+    around: list[re.Match[str] | Inner] = []
+    for _ in range(WRAPPERS_MOST):
         text = text.lstrip()
         if not text.startswith("{"):
             # Only a JSON wrapper must be complete to be read.
@@ -186,11 +153,11 @@ def open_record(text: str) -> KernelRecord | None:
             if "\x1b" in text or "\x00" in text:
                 text = strip_colours(text)
             text = _strip_prefixes(text, around)
-            if not text.startswith(_WRAPPED_STARTS):
+            if not text.startswith(WRAPPED_STARTS):
                 break
         if _NUMBERED.match(text):
             break
-        inner = _open_wrapper(text)
+        inner = open_wrapper(text)
         if inner is None and text.startswith("{"):
             return None
         if inner is None:
@@ -203,19 +170,6 @@ def open_record(text: str) -> KernelRecord | None:
     if not (message.isascii() and message.isprintable()):
         message = one_line(strip_colours(message))
     return message.strip(), around
-
-
-def with_text_message(text: str) -> str:
-    """Return a line in which a journal entry's message is text, also where it was a list of bytes."""
-    return _BYTES.sub(_as_text, text) if BYTES_ANCHOR in text else text
-
-
-def _as_text(found: re.Match[str]) -> str:
-    try:
-        message = bytes(json.loads(found[1])).decode("utf-8", "replace")
-    except ValueError:
-        return found[0]
-    return f'"MESSAGE":{json.dumps(message)}'
 
 
 def without_process_name(message: str) -> str:
@@ -235,7 +189,7 @@ def is_crash(message: str) -> bool:
     return _CRASH.match(message.removeprefix("traps: ")) is not None
 
 
-def _strip_prefixes(text: str, around: list[re.Match[str] | _Inner]) -> str:
+def _strip_prefixes(text: str, around: list[re.Match[str] | Inner]) -> str:
     """Return the text behind all prefixes, and add the prefixes to ``around``."""
     start, stamped = 0, False
     before: re.Match[str] | None = None
@@ -258,6 +212,46 @@ def _strip_prefixes(text: str, around: list[re.Match[str] | _Inner]) -> str:
     return text[start:].lstrip()
 
 
+class Begin(NamedTuple):
+    """The beginning of a line: whether it is that of a record, and the number of blanks before it."""
+
+    of_record: bool
+    blanks: int
+
+    @property
+    def indented(self) -> bool:
+        return self.blanks >= _INDENTED
+
+
+def begin_of(text: str) -> Begin:
+    """Return how a line of a kernel log begins, behind what a container's runtime put before it.
+
+    A record begins with what the kernel, dmesg, the journal or syslog print before its text.
+    """
+    if _STAMPED.match(text):
+        return Begin(of_record=True, blanks=0)
+    if not text.startswith("{") or not any(key in text for key in _OF_RECORD):
+        text = unwrap_output(strip_colours(text))
+    if text.startswith("{"):
+        return Begin(of_record=True, blanks=0)
+    start = 0
+    prefix = _ANY if "kernel" in text else _NOT_OF_SYSLOG
+    for _ in range(_PREFIXES_MOST):
+        match = prefix.match(text, start)
+        if match is None:
+            match = _CONTAINER.match(text, start)
+            if match is None:
+                break
+        elif match.lastgroup != "kubectl" and (match.lastgroup != "iso" or match["comma"]):
+            return Begin(of_record=True, blanks=_blanks(match[0]))
+        start = match.end()
+    return Begin(of_record=False, blanks=_blanks(text[start:]))
+
+
+def _blanks(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
 def origin(around: Around) -> tuple[KernelPosition, bool]:
     """Return a record's position in the kernel's log, and whether a program wrote it into /dev/kmsg.
 
@@ -270,7 +264,7 @@ def origin(around: Around) -> tuple[KernelPosition, bool]:
     for each in around:
         at: KernelPosition | None = None
         by: int | None = None
-        if isinstance(each, _Inner):
+        if isinstance(each, Inner):
             at, by = each.position, each.facility
         elif each.lastgroup == "stamp":
             at = KernelPosition(stamp_us=stamp_us(each["seconds"], each["fraction"]))
@@ -294,162 +288,12 @@ def origin(around: Around) -> tuple[KernelPosition, bool]:
 
 def is_of_kernel(around: Around) -> bool:
     """Whether a record around the line says that the kernel wrote it: of the journal, /dev/kmsg or Talos."""
-    return any(isinstance(each, _Inner) and each.position is not None for each in around)
+    return any(isinstance(each, Inner) and each.position is not None for each in around)
 
 
 def is_stamped(around: Around) -> bool:
     """Whether the line has the stamp that the kernel puts before its records."""
     return any(isinstance(each, re.Match) and each.lastgroup in _STAMPS for each in around)
-
-
-def _open_wrapper(text: str) -> _Inner | None:
-    """Return the line inside a record of the journal or a collector; None for any other text."""
-    if not text.startswith("{"):
-        match = _LOGFMT.fullmatch(text)
-        if match is None or (match["time"] and not match["kernel"]):
-            return None
-        message = _loaded(match["message"])
-        return _Inner(message) if isinstance(message, str) else None
-    record = _loaded(text)
-    if not isinstance(record, dict):
-        return None
-    line = _container_line(record)
-    return _read_kernel_record(record) if line is None else _Inner(line)
-
-
-def unwrap_output(text: str) -> str:
-    """Return the line that a container printed, without the records of its runtime and collectors."""
-    for _ in range(_WRAPPERS_MOST):
-        match = _CRI.match(text)
-        if match is not None:
-            text = text[match.end() :]
-            continue
-        inner = _open_wrapper(text) if text.startswith(_WRAPPED_STARTS) else None
-        if inner is None or inner.position is not None:
-            break
-        text = inner.text
-    return text
-
-
-def unwrap_pod_record(text: str) -> str:
-    """Return the line that a container printed, without its runtime's record."""
-    match = _CRI.match(text)
-    if match is not None:
-        return text[match.end() :]
-    if text.startswith("{"):
-        record = _loaded(text)
-        if isinstance(record, dict) and _is_docker(record):
-            return str(record["log"])
-    return text
-
-
-def _loaded(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _is_docker(record: Mapping[str, Any]) -> bool:
-    return isinstance(record.get("log"), str) and ("stream" in record or "time" in record)
-
-
-def _container_line(record: Mapping[str, Any]) -> str | None:
-    """Return the line that a container printed or a file has, from a record of Docker or a collector."""
-    if _is_docker(record) or ("log" in record and (len(record) == 1 or "kubernetes" in record)):
-        key = "log"  # Fluent Bit gives it alone, or with what it knows of the pod
-    elif "_entry" in record:  # Promtail's stage ``pack``
-        key = "_entry"
-    elif record.get("source_type") in _SOURCES_OF_VECTOR:
-        key = "message"
-    elif record.keys() <= _OF_LOKIEXPORTER:
-        key = "body"
-    else:
-        return None
-    value = record.get(key)
-    return value if isinstance(value, str) else None
-
-
-def _read_kernel_record(record: Mapping[str, Any]) -> _Inner | None:
-    """Return the line in a record that names the kernel as its writer; None for a program's record."""
-    body, payload = record.get("body"), record.get("jsonPayload")
-    if isinstance(body, dict) and record.keys() <= _OF_LOKIEXPORTER:
-        record = body  # what OpenTelemetry's journald receiver read
-    elif isinstance(payload, dict) and "logName" in record:
-        record = payload  # Google Cloud Logging, around what its agent read in the journal
-    if _said_by_kernel(record):
-        message = record.get("message")
-        return _Inner(message, NOWHERE, 0) if isinstance(message, str) else None
-    if "MESSAGE" in record:
-        return _read_journal_entry(record, record["MESSAGE"])
-    if "kernel" in (record.get("_TRANSPORT"), record.get("SYSLOG_IDENTIFIER")):
-        return _read_journal_entry(record, record.get("message"))  # Vector's journald source
-    return _read_kmsg_fields(record)
-
-
-def _said_by_kernel(record: Mapping[str, Any]) -> bool:
-    """Whether a collector of syslog or of the journal wrote down that the kernel is a record's writer."""
-    if record.get("source_type") == "syslog":  # Vector
-        return (record.get("appname"), record.get("facility")) == ("kernel", "kern")
-    if "ecs" in record or "agent" in record:  # Filebeat, in the Elastic Common Schema
-        systemd, log = _table(record, "systemd"), _table(_table(record, "log"), "syslog")
-        by_syslog = (log.get("appname"), _table(log, "facility").get("code")) == ("kernel", 0)
-        return systemd.get("transport") == "kernel" or by_syslog
-    return False
-
-
-def _table(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = record.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _read_journal_entry(record: Mapping[str, Any], message: object) -> _Inner | None:
-    """Return the line in a journal entry of the kernel; None for a program's entry."""
-    if any(record.get(key, "kernel") != "kernel" for key in _WRITERS):
-        return None
-    if "_PID" in record or "PID" in record:  # a field that only programs have
-        return None
-    if not isinstance(message, str):
-        return None
-    return _Inner(
-        message,
-        KernelPosition(
-            boot_id=_boot_id(record.get("_BOOT_ID")),
-            stamp_us=_number(record.get("_SOURCE_MONOTONIC_TIMESTAMP")),
-        ),
-        _number(record.get("SYSLOG_FACILITY")),
-    )
-
-
-def _read_kmsg_fields(record: Mapping[str, Any]) -> _Inner | None:
-    """Return the line in the fields of /dev/kmsg as Fluent Bit's input ``kmsg`` or Talos writes them."""
-    message = record.get("msg")
-    if not isinstance(message, str):
-        return None
-    if "talos-time" in record and isinstance(record.get("facility"), str):
-        position = KernelPosition(sequence=_whole(record.get("seq")), stamp_us=_whole(record.get("clock")))
-        return _Inner(message, position, int(record["facility"] != "kern"))
-    sequence, seconds, rest = (_whole(record.get(key)) for key in ("sequence", "sec", "usec"))
-    if sequence is None or seconds is None or rest is None:
-        return None
-    return _Inner(message, KernelPosition(sequence=sequence, stamp_us=seconds * 1_000_000 + rest))
-
-
-def _boot_id(value: object) -> str | None:
-    """Return journald's 32 digits as the UUID that the kernel and the Node show."""
-    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{32}", value):
-        return None
-    return f"{value[:8]}-{value[8:12]}-{value[12:16]}-{value[16:20]}-{value[20:]}"
-
-
-def _number(value: object) -> int | None:
-    match = re.fullmatch(r"[0-9]{1,19}", value) if isinstance(value, str) else None
-    return None if match is None else int(match[0])
-
-
-def _whole(value: object) -> int | None:
-    """Return the number if the kernel may have counted to it."""
-    return value if type(value) is int and 0 <= value < 2**63 else None
 
 
 def strip_colours(text: str) -> str:

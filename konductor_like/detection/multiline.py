@@ -7,6 +7,7 @@
 - A PCIe error that firmware reports has its severity, address and vendor in three lines.
 - The driver names UUID and serial number of a GPU once in a boot, before the GPU's first Xid.
 - A network port that lost its link is suspect when that happens three times within ten minutes.
+- A line without a stamp may go on the record before it (:mod:`konductor_like.detection.continuation`).
 
 Lines belong together when their printk stamps are close; without stamps, when few lines are between them.
 """
@@ -20,7 +21,9 @@ from dataclasses import dataclass, field, replace
 
 from konductor_like.catalog import Catalog, Mode
 from konductor_like.catalog.patterns import PCI
-from konductor_like.detection.detector import Detector, packaged
+from konductor_like.detection.continuation import Continuations, LinesBefore
+from konductor_like.detection.detector import Detector, gravest, packaged
+from konductor_like.detection.entry import has_newline, kernel_lines
 from konductor_like.detection.gpu_identity import GPU_WORDS, SERIAL_WORDS, gpu_in_line, serial_in_line
 from konductor_like.detection.kernel_record import normal_pci, open_record, origin
 from konductor_like.model import Fault, FaultKind, Finding, Gpu, KernelPosition, LogLine, Severity, Source
@@ -122,22 +125,48 @@ class MultilineDetector:
     def __init__(self, detector: Callable[[], Detector] = packaged) -> None:
         """``detector`` returns the detector in force, which may change between two lines."""
         self._detector = detector
+        self._continuations = Continuations()
         self._logs: OrderedDict[Hashable, _Log] = OrderedDict()
 
     def detect(self, line: LogLine) -> Fault | None:
         """Return the fault that a line of Loki reports; a kernel line is read together with earlier ones."""
         if line.source is not Source.KERNEL or line.node is None:
             return self._detector().detect(line)
-        finding = self.find(line.text, line.node)
+        stream = (line.node, line.namespace, line.pod, line.container)
+        finding = self.find(line.text, line.node, stream=stream, at_ns=line.timestamp_ns)
         if finding is None:
             return None
         place = (line.node, line.namespace, line.pod, line.container)
         return Fault(finding, line.source, line.timestamp_ns, *place)
 
-    def find(self, text: str, name: Hashable = None) -> Finding | None:
-        """Return the finding in the next line of the kernel log ``name``; None where there is no fault."""
+    def goes_on(self, name: Hashable = None) -> bool:
+        """Whether the next line of a kernel log may go on a record of the driver."""
+        return self._continuations.goes_on(name)
+
+    def find(
+        self,
+        text: str,
+        name: Hashable = None,
+        *,
+        stream: Hashable = None,
+        at_ns: int | None = None,
+        before: LinesBefore | None = None,
+    ) -> Finding | None:
+        """Return the finding in the next line of the kernel log ``name``; None where there is no fault.
+
+        ``stream`` is the one of the log's streams that has the line, ``at_ns`` the line's time in Loki, in
+        nanoseconds. ``before`` returns the lines before the line; None if only some of them are known.
+        """
+        key = name if stream is None else stream
+        if not has_newline(text):
+            return self._find(text, name, key, at_ns, before)
+        return gravest(self._find(each, name, key, at_ns, before) for each in kernel_lines(text))
+
+    def _find(
+        self, text: str, name: Hashable, key: Hashable, at_ns: int | None, before: LinesBefore | None
+    ) -> Finding | None:
         detector = self._detector()
-        finding = detector.find_in_kernel_log(text)
+        finding = self._continuations.judged(detector.find_in_kernel_log, text, key, at_ns, before)
         log = self._logs.get(name)
         if log is None:
             if finding is None and not (_GPU_FIRST in text or _FIRMWARE in text or GPU_WORDS in text):

@@ -16,8 +16,8 @@ from konductor_like.detection.kernel_record import (
     normal_pci,
     one_line,
     strip_colours,
-    unwrap_pod_record,
 )
+from konductor_like.detection.wrapper import unwrap_pod_record
 from konductor_like.model import EVIDENCE_CHARS, Finding, Source
 
 _WINDOW_CHARS = 600

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from io import RawIOBase
 from typing import BinaryIO, NamedTuple
 
 from konductor_like.catalog.patterns import finder_in_bytes
-from konductor_like.detection.detector import packaged
-from konductor_like.detection.kernel_record import BYTES_ANCHOR, RECORD_START
+from konductor_like.detection.continuation import LinesBefore
+from konductor_like.detection.detector import Detector, packaged
+from konductor_like.detection.entry import kernel_lines
+from konductor_like.detection.kernel_record import RECORD_START
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.detection.why_not import is_unparsed
+from konductor_like.detection.why_not import goes_on, is_unparsed
+from konductor_like.detection.wrapper import BYTES_ANCHORS
 from konductor_like.model import Finding, Source
 
 LINE_BYTES = 256 * 1024
@@ -28,6 +32,10 @@ _GREP = re.compile(r"(?:(?P<file>[\w@%+=~./-]{1,255}):)?(?:\d{1,9}[:-])?(?=\S)",
 """The words of grep before a line, with ``-H`` and ``-n``. A program puts a blank behind its name."""
 _PDSH = re.compile(r"[\w.-]{1,253}: " + RECORD_START)
 """The word of pdsh before a line: the node."""
+
+_BLANKS = (b" ", b"\t")
+_EARLIER_BYTES = 8 * 1024
+"""Bytes before a line in which its record is looked for, if the line goes on one."""
 
 Progress = Callable[[int], object]
 """Called with the number of bytes that were read since the last call."""
@@ -51,32 +59,60 @@ def scan(
 ) -> Iterator[Hit]:
     """Yield the faults in a binary file, in order."""
     detector = packaged()
-    find = MultilineDetector(lambda: detector).find if source is Source.KERNEL else detector.find_in_pod_log
+    logs = MultilineDetector(lambda: detector)
+    of_kernel = source is Source.KERNEL
     anchors = detector.catalog.scan_anchors(source)
-    find_anchor = finder_in_bytes((*anchors, BYTES_ANCHOR) if source is Source.KERNEL else anchors)
+    find_anchor = finder_in_bytes((*anchors, *BYTES_ANCHORS) if of_kernel else anchors)
     number = 1
     # ``read`` would wait for a whole chunk of a pipe; ``read1`` returns what is there.
     read = getattr(stream, "read1", stream.read)
+    earlier = b""
     for block in _blocks(iter(lambda: read(_CHUNK_BYTES), b""), progress):
         at = 0
-        while (anchor := find_anchor(block, at)) is not None:
-            first = block.rfind(b"\n", at, anchor.start()) + 1 or at
-            end = block.find(b"\n", anchor.end())
+        while True:
+            if of_kernel and block[at : at + 1] in _BLANKS and logs.goes_on():
+                first = end = at
+            elif (anchor := find_anchor(block, at)) is not None:
+                first, end = block.rfind(b"\n", at, anchor.start()) + 1 or at, anchor.end()
+            else:
+                break
+            end = block.find(b"\n", end)
             last = len(block) if end < 0 else end
             number += block.count(b"\n", at, first)
             line = block[first : min(last, first + LINE_BYTES)].removesuffix(b"\r")
             text = line.decode("utf-8", "replace")
-            finding = find(text)
-            if finding is None and source is Source.KERNEL:
-                bare = _without_prefix(text)
-                finding = find(bare) if bare != text else None
-            if finding is not None:
-                yield Hit(number, finding, line)
-            elif unparsed and source is Source.KERNEL and is_unparsed(detector.catalog, text):
+            if not of_kernel:
+                findings = [detector.find_in_pod_log(text)]
+            else:
+                before = partial(_lines_before, earlier, block, first)
+                findings = [_in_kernel_log(logs, each, before) for each in kernel_lines(text)]
+            yield from (Hit(number, finding, line) for finding in findings if finding is not None)
+            if not any(findings) and unparsed and of_kernel and _is_unparsed(detector, text):
                 unparsed(number)
             number += 1
             at = last + 1
         number += block.count(b"\n", at)
+        earlier = block[-_EARLIER_BYTES:]
+
+
+def _in_kernel_log(logs: MultilineDetector, text: str, before: LinesBefore) -> Finding | None:
+    finding = logs.find(text, before=before)
+    if finding is None and (bare := _without_prefix(text)) != text:
+        finding = logs.find(bare)
+    return finding
+
+
+def _is_unparsed(detector: Detector, text: str) -> bool:
+    return is_unparsed(detector.catalog, text) or goes_on(detector.find_in_kernel_log, text)
+
+
+def _lines_before(earlier: bytes, block: bytes, end: int) -> Iterator[str]:
+    """Yield the lines before a place, the nearest first; ``earlier`` is the end of the block before."""
+    start = max(0, end - _EARLIER_BYTES)
+    lines = ((b"" if start else earlier) + block[start:end]).split(b"\n")
+    # The text ends with a newline, and the first line of it may be cut.
+    for line in lines[-2 : 0 if start or len(earlier) == _EARLIER_BYTES else None : -1]:
+        yield line.decode("utf-8", "replace")
 
 
 def _without_prefix(text: str) -> str:

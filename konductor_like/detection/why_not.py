@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from konductor_like.catalog import Catalog, Entry, Mode, PatternRule
-from konductor_like.detection.kernel_record import (
-    is_crash,
-    open_record,
-    strip_colours,
-    unwrap_pod_record,
-    with_text_message,
-)
-from konductor_like.model import Source
+from konductor_like.detection.kernel_record import begin_of, is_crash, open_record, strip_colours
+from konductor_like.detection.wrapper import has_unread_bytes, unwrap_pod_record, with_text_message
+from konductor_like.model import FaultKind, Finding, Source
 from konductor_like.model.text import clipped
 
 _SHOWN_CHARS = 60
+_GOES_ON = (
+    "The line has no stamp of the kernel, so it goes on the record before it. That record was not read, or "
+    "the driver did not write it."
+)
 _XID = "Xid ("
 """Every Xid and SXid contains this, whatever is around it."""
 _ADDRESSED_XID = re.compile(
@@ -35,11 +34,27 @@ def why_no_fault(catalog: Catalog, text: str, source: Source) -> str | None:
     return _of_kernel_line(catalog, text) if source is Source.KERNEL else _of_pod_line(catalog, text)
 
 
+def goes_on(find: Callable[[str], Finding | None], text: str) -> bool:
+    """Whether a kernel line, in which detection found no fault, would be one if it stood alone.
+
+    It goes on a record that was not read, or that the driver did not write. ``find`` reads a line alone.
+    """
+    begin = begin_of(text)
+    if begin.of_record and not begin.indented:
+        return False
+    finding = find(text)
+    # A line of an SXid may be no fault of its own, too: it goes on the SXid.
+    return finding is not None and (begin.indented or finding.kind is FaultKind.XID)
+
+
 def is_unparsed(catalog: Catalog, text: str) -> bool:
     """Whether a kernel line, in which detection finds no fault, has an Xid or SXid that it cannot parse.
 
-    An Xid that it can parse, and drops because the rule is off, does not count.
+    So it is with the bytes of a journal entry that cannot be read. An Xid that detection can parse, and drops
+    because the rule is off, does not count.
     """
+    if has_unread_bytes(text):
+        return True
     text = with_text_message(text)
     if _XID not in text:
         return False
@@ -73,7 +88,7 @@ def _of_kernel_line(catalog: Catalog, text: str) -> str | None:
             "The message is quoted: a kernel message begins with its own words, "
             f"and here {before!r} comes first."
         )
-    return _turned_off(catalog, rule, match)
+    return _turned_off(catalog, rule, match) or _GOES_ON
 
 
 def _of_pod_line(catalog: Catalog, text: str) -> str | None:

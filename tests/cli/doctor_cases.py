@@ -423,6 +423,12 @@ CASES = [
     ),
     broken("the controller is blind", change(kernel_read_seconds=900.0), "reading", "blind: kernel logs"),
     warned("pods' logs are not read", change(pods_read_seconds=900.0), "reading", "pod logs were read"),
+    warned(
+        "kernel lines are not understood",
+        change(unparsed=GPU_NODES[:2]),
+        "reading",
+        f"2 kernel lines of 2 nodes may report a fault and are not understood: {GPU_NODES[0]}, ",
+    ),
     broken("the policy is missing", remove(POLICY, BINDING), "admission policy", "kubectl apply"),
     broken("the policy is not bound", remove(BINDING), "admission policy", "no binding"),
     broken(

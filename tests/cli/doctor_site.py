@@ -22,7 +22,7 @@ from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.lease.annotations import CONTROLS_ANNOTATION, LeasePayload, with_act
 from konductor_like.cluster.lease.election import LeaderLease
 from konductor_like.cluster.published import LOKI_NAMES, SETTINGS_ANNOTATION, encode_settings
-from konductor_like.model import Checkpoint, Coverage, Source
+from konductor_like.model import Checkpoint, Coverage, Source, Unparsed
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.controls import ControlAct
 from konductor_like.model.time import unix_ns
@@ -82,6 +82,8 @@ class Site:
     pods_read_seconds: float | None = 5.0
     """None if the controller watches no namespace."""
     unheard: frozenset[str] = frozenset()
+    unparsed: tuple[str, ...] = ()
+    """The nodes with a kernel line that the controller does not understand."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     pause: ControlAct | None = None
     limits: LokiLimits = field(default_factory=LokiLimits)
@@ -197,6 +199,7 @@ class Site:
             self.unheard,
             listed_are_measured=False,
             read_ns=read,
+            unparsed={name: Unparsed(1, unix_ns(now)) for name in self.unparsed},
         )
         well = dict.fromkeys(Doing, Attempt(now - timedelta(seconds=4)))
         heard = len(GPU_NODES) - len(self.unheard) if self.heard is None else self.heard

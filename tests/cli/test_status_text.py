@@ -165,7 +165,7 @@ def test_nodes_whose_xids_could_not_be_parsed_are_named() -> None:
 
     assert lines(unparsed=unparsed)[1:] == [
         (
-            "Unparsed: 3 nodes with an Xid that could not be parsed (see the controller's log): "
+            "Unparsed: 3 nodes with an Xid that is not understood (see the controller's log): "
             "gpu-1 (1 line), gpu-2 (2 lines), gpu-4 (4 lines)"
         )
     ]

@@ -11,6 +11,7 @@ from konductor_like.catalog import Catalog, Mode, load_catalog
 from konductor_like.controller.fleet.fleet_monitor import UNPARSED_MOST, UnparsedLines
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection import Detector
+from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import Fault, LogLine, Source, Unparsed
 
 UNKNOWN = "NVRM: board 3: Xid (PCI:0000:3d:00): 79, GPU has fallen off the bus."
@@ -23,13 +24,14 @@ class Scene:
     def __init__(self, before: dict[str, Unparsed] | None = None, catalog: Catalog | None = None) -> None:
         self.metrics = Metrics()
         self.detector = Detector(catalog or load_catalog())
+        self.logs = MultilineDetector(lambda: self.detector)
         self.lines = UnparsedLines(self.metrics, before or {}, lambda: self.detector.catalog)
         self.clock_ns = 100
 
     def told(self, text: str, node: str | None = "gpu-1", source: Source = Source.KERNEL) -> Fault | None:
         self.clock_ns += 1
         line = LogLine(source, self.clock_ns, text, {}, node)
-        found = self.detector.detect(line)
+        found = self.logs.detect(line)
         if found is None:
             self.lines.count([line])
         return found
@@ -52,6 +54,7 @@ class Scene:
         ),
         ("nvidia-nvswitch0: SXid (switch 3): 20034, Fatal", "not in the form of any known fault"),
         (f'{{"gpu": 3, "text": "{KNOWN}"}}', "comes from an unknown collector"),
+        (f"         {KNOWN}", "so it goes on the record before it"),
         (f'{{"log": "{KNOWN}', "The JSON around the message is cut"),
         (f"NVRM: \u202e\x1b[31mboard Xid ({'x' * 20_000}", "The line contains 'Xid (', but"),
     ],

@@ -112,6 +112,17 @@ def test_lines_come_oldest_first_over_all_streams() -> None:
     assert texts_of(poll(reader, NOW + SECOND)) == ["line 2", "line 4", "line 7", "line 9"]
 
 
+def test_two_records_of_the_kernel_in_one_entry_are_two_lines() -> None:
+    loki = MemoryLoki()
+    reader = steady_reader(loki)
+    loki.entries.append(entry(NOW, "[    1.5] NVRM: one\n[    1.6] NVRM: two", node="gpu-7"))
+
+    batch = poll(reader, NOW + SECOND)
+
+    assert texts_of(batch) == ["[    1.5] NVRM: one", "[    1.6] NVRM: two"]
+    assert {line.node for line in batch.lines} == {"gpu-7"}
+
+
 def test_a_gap_is_read_as_soon_as_it_is_known() -> None:
     loki = MemoryLoki()
     reader = steady_reader(loki)

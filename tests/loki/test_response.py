@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.loki.query.response import TEXT_CHARS, Entry, NotLokisAnswerError, log_line, parse
+from konductor_like.loki.query.response import (
+    TEXT_CHARS,
+    Entry,
+    NotLokisAnswerError,
+    log_line,
+    log_lines,
+    parse,
+)
 from konductor_like.model import Source
 from tests.loki.support import NOW, answer, answer_bytes, kernel_labels, settings
 
@@ -228,3 +235,12 @@ def test_the_labels_decide_whether_a_line_is_of_its_source(
     labels: dict[str, str], source: Source, taken: bool
 ) -> None:
     assert (log_line(Entry(NOW, "NVRM: Xid", labels), source, SETTINGS) is not None) is taken
+
+
+def test_an_entry_of_several_records_is_as_many_lines_and_a_pods_entry_is_one() -> None:
+    text = "[    1.5] NVRM: one\n[    1.6] NVRM: two\n               and its rest"
+    kernel, pod = (Entry(NOW, text, labels) for labels in (kernel_labels("gpu-7"), {}))
+
+    found = log_lines([kernel, pod], Source.KERNEL, settings())
+    assert [line.text for line in found] == [text.splitlines()[0], "\n".join(text.splitlines()[1:])]
+    assert [line.text for line in log_lines([kernel, pod], Source.POD, settings())] == [text]

@@ -18,6 +18,7 @@ from konductor_like.cli.doctor.link import (
     Unseen,
     after,
     broken,
+    few,
     known,
     not_yet,
     ok,
@@ -176,6 +177,11 @@ def reading(facts: Facts) -> Link:
         return warn(f"pod logs were read up to {stamp(since)} only", _log(lease))
     if words := failing_alerts(lease.attempts, now):
         return warn(f"alerts are {words}", _settings(lease), "page: docs/use/other-tools-alerts.md")
+    if strange := lease.coverage.unparsed:
+        lines, nodes = sum(each.lines for each in strange.values()), count(len(strange), "node")
+        words = f"{count(lines, 'kernel line')} of {nodes} may report a fault and are not understood: "
+        page = "page: docs/runbooks/KonductorLikeLinesNotUnderstood.md"
+        return warn(words + few(strange), _log(lease), page)
     reached = age_of(moment_of(lease.reached_ns[Source.KERNEL]), now)
     told = f"kernel logs are read up to {reached} ago; Loki answered {age_of(answered, now)} ago"
     alerts = lease.attempts.of(Doing.ALERTS).ok

@@ -15,7 +15,8 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from konductor_like.detection import HEARTBEAT_ANCHOR, parse_heartbeat
-from konductor_like.detection.kernel_record import is_of_kernel, is_stamped, open_record, with_text_message
+from konductor_like.detection.kernel_record import is_of_kernel, is_stamped, open_record
+from konductor_like.detection.wrapper import with_text_message
 from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.logql import kernel_matchers, log_query, pod_matchers, selector
 from konductor_like.loki.query.response import Entry

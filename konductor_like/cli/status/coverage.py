@@ -16,7 +16,7 @@ from konductor_like.policy.node.health import coverage_of
 Fact = TypeVar("Fact")
 NAMES_SHOWN = 5
 GAPS_SHOWN = 3
-_NOT_UNDERSTOOD = "with an Xid that could not be parsed (see the controller's log)"
+_NOT_UNDERSTOOD = "with an Xid that is not understood (see the controller's log)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Derives facts about the fleet from its kernel logs.
 
 The facts: whose kernel log arrives, which boots are live, and which Nodes were deleted and created again. The
-monitor also counts lines that name an Xid in a form that detection does not understand. After a change of the
-driver or the collector every line may look like that; without the count the fleet would look healthy.
+monitor also counts lines that may report a fault and that detection does not understand. After a change of
+the driver or the collector every line may look like that; without the count the fleet would look healthy.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from konductor_like.controller.fleet.coverage import CoverageTracker
 from konductor_like.controller.fleet.coverage_report import CoverageReport
 from konductor_like.controller.fleet.log_starts import LogStarts
 from konductor_like.controller.reporting.metrics import Metrics
-from konductor_like.detection import Heartbeat, Overrun, parse_heartbeat, parse_overrun
+from konductor_like.detection import Detector, Heartbeat, Overrun, parse_heartbeat, parse_overrun
 from konductor_like.detection.kernel_record import evidence, one_line
-from konductor_like.detection.why_not import is_unparsed, why_no_fault
+from konductor_like.detection.why_not import goes_on, is_unparsed, why_no_fault
 from konductor_like.loki.readers.heartbeat import Reread
 from konductor_like.model import (
     Coverage,
@@ -414,7 +414,7 @@ def _unclaimed(record: NodeRecord) -> NodeRecord:
 
 
 class UnparsedLines:
-    """Counts kernel lines that name an Xid in a form that detection does not understand.
+    """Counts kernel lines that may report a fault and that detection does not understand.
 
     The first line of each node is logged.
     """
@@ -425,13 +425,19 @@ class UnparsedLines:
         """``before`` are the last controller's counts, ``catalog`` returns the rules in force."""
         self._metrics = metrics
         self._catalog = catalog
+        self._detector: Detector | None = None
         self._known: dict[str, Unparsed] = dict(before)
 
     def count(self, lines: Iterable[LogLine]) -> None:
-        """Count the lines that name an Xid. ``lines`` are lines without a fault."""
+        """Count the lines that may report a fault. ``lines`` are lines without one."""
         catalog = self._catalog()
+        if self._detector is None or self._detector.catalog is not catalog:
+            self._detector = Detector(catalog)
+        find = self._detector.find_in_kernel_log
         for line in lines:
-            if line.source is not Source.KERNEL or not is_unparsed(catalog, line.text):
+            if line.source is not Source.KERNEL:
+                continue
+            if not (is_unparsed(catalog, line.text) or goes_on(find, line.text)):
                 continue
             self._metrics.unparsed.inc()
             name = line.node or ""
@@ -453,8 +459,9 @@ class UnparsedLines:
 def _log_unparsed(line: LogLine, catalog: Catalog) -> None:
     why = why_no_fault(catalog, line.text, line.source) or ""
     logs.warning(
-        f"node {line.node or '(no node)'}: a kernel line names an Xid in an unknown form, so the controller "
-        f"ignores the line. {why} The controller only counts further lines like this from the node. "
+        f"node {line.node or '(no node)'}: a kernel line names an Xid, or may report a fault, and is not "
+        f"understood, so the controller ignores the line. {why} The controller only counts further lines "
+        "like this from the node. "
         f'Line: "{evidence(one_line(line.text))}"',
         node=line.node,
     )

@@ -318,7 +318,7 @@ class Metrics:
         *("sink", "result"),
     )
     unparsed = counter(
-        "kernel_lines_unparsed_total", "Kernel lines that name an Xid or SXid in an unknown form."
+        "kernel_lines_unparsed_total", "Kernel lines that may report a fault and are not understood."
     )
 
     def __init__(self) -> None:

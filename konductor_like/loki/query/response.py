@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from konductor_like.catalog.patterns import fits_whole
+from konductor_like.detection.entry import has_newline, kernel_lines
 from konductor_like.loki.query.logql import kernel_matchers
 from konductor_like.model import LogLine, Source
 from konductor_like.selectors import Matcher
@@ -91,10 +92,18 @@ def log_line(entry: Entry, source: Source, settings: Settings) -> LogLine | None
     )
 
 
+def records_in(line: LogLine) -> Iterable[LogLine]:
+    """Return the records of the kernel in a line, which is one entry of Loki; a pod's line stays as it is."""
+    if line.source is Source.POD or not has_newline(line.text):
+        return (line,)
+    return [replace(line, text=text) for text in kernel_lines(line.text)]
+
+
 def log_lines(entries: Iterable[Entry], source: Source, settings: Settings) -> list[LogLine]:
-    """Return the entries that are lines of ``source``, oldest first."""
+    """Return the entries that are lines of ``source``, oldest first, each record of the kernel alone."""
     found = (log_line(entry, source, settings) for entry in entries)
-    return sorted((line for line in found if line is not None), key=attrgetter("timestamp_ns"))
+    lines = (each for line in found if line is not None for each in records_in(line))
+    return sorted(lines, key=attrgetter("timestamp_ns"))
 
 
 def is_kernel_stream(labels: Mapping[str, str], matchers: Iterable[Matcher]) -> bool:

@@ -13,7 +13,7 @@ from heapq import nlargest
 from sys import getsizeof
 
 from konductor_like.loki.query.errors import LOKI_AWAY, LokiError, LokiTimeout
-from konductor_like.loki.query.response import log_line
+from konductor_like.loki.query.response import log_line, records_in
 from konductor_like.loki.query.window_query import (
     STORM_LINES,
     ByteBudget,
@@ -411,4 +411,4 @@ class Poll:
                 self.found.turned_away += 1
             else:
                 self._kept_bytes += getsizeof(line.text)
-                self.lines.append(line)
+                self.lines.extend(records_in(line))
