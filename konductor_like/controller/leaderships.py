@@ -12,6 +12,7 @@ from konductor_like.controller.fleet.coverage_report import CoverageReport
 from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
 from konductor_like.controller.loop.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.loop.active_switches import ActiveSwitches
+from konductor_like.controller.loop.kept_records import KeptRecords
 from konductor_like.controller.loop.leadership import SOURCE_BY_READER, Leadership
 from konductor_like.controller.loop.observation import Observer
 from konductor_like.controller.loop.operator_controls import OperatorControls
@@ -20,6 +21,7 @@ from konductor_like.controller.loop.writes import Writes
 from konductor_like.controller.ports import (
     EventSink,
     FleetEvent,
+    KnownNodes,
     Nodes,
     Writer,
 )
@@ -114,12 +116,13 @@ class LeadershipFactory:
             backfilling=backfill.waiting,
             revisit=revisit,
         )
-        ports = self.validations
-        worker = Validations(ports, self.nodes, self.metrics) if ports else None
+        ports, kept = self.validations, KeptRecords()
+        known = KnownNodes(self.nodes, kept.over)
+        worker = Validations(ports, known, self.metrics) if ports else None
         alerts = self._alerts()
         refusals = self.refusals() if self.refusals else None
-        reconciler = self._reconciler(start, coverage, fleet, worker, alerts, refusals)
-        return self._leadership(reconciler, readers, fleet, worker, alerts, refusals, stop)
+        reconciler = self._reconciler(start, coverage, fleet, worker, alerts, refusals, kept)
+        return self._leadership(reconciler, known, readers, fleet, worker, alerts, refusals, stop)
 
     def _alerts(self) -> Alerts | None:
         def exporters() -> dict[str, str]:
@@ -174,6 +177,7 @@ class LeadershipFactory:
         worker: Validations | None,
         alerts: Alerts | None,
         refusals: RefusalThreads | None,
+        kept: KeptRecords,
     ) -> Reconciler:
         self.report.brake.begin(self.nodes.snapshot())
         if coverage is not None:
@@ -187,6 +191,7 @@ class LeadershipFactory:
             validations=worker.seen if worker else lambda: None,
             alerts=alerts.seen if alerts else lambda: None,
             refused_pods=refusals.looks.seen if refusals else lambda: None,
+            kept=kept,
         )
         latency = Latency(self.metrics, fleet.began_ns, self.loki.now_ns)
         writes = Writes(self.nodes, self.writer, self.events, self.report, self.metrics, latency=latency)
@@ -210,6 +215,7 @@ class LeadershipFactory:
     def _leadership(
         self,
         reconciler: Reconciler,
+        nodes: Nodes,
         readers: Mapping[str, Reader],
         fleet: FleetMonitor,
         worker: Validations | None,
@@ -222,7 +228,7 @@ class LeadershipFactory:
         followed = self._queries(self.active_rules.in_force)["kernel"]
         return Leadership(
             reconciler,
-            self.nodes,
+            nodes,
             readers,
             self.metrics,
             fleet,
@@ -239,7 +245,7 @@ class LeadershipFactory:
             stop=stop,
             new_queries=lambda: self._reloaded(reconciler),
             tail=TailWatcher(settings, followed, now_ns, self.metrics) if settings.tail else None,
-            conditions=write and NodeConditions(settings.node_condition, self.nodes, write, self.metrics),
+            conditions=write and NodeConditions(settings.node_condition, nodes, write, self.metrics),
             validations=worker,
             alerts=alerts,
             refusals=refusals,

@@ -43,6 +43,29 @@ class Writer(Protocol):
         """Write all pairs. Return one result per pair, in order; a failed write raises nothing."""
 
 
+class KnownNodes:
+    """The nodes with the records that are known of them, where their annotations have less."""
+
+    def __init__(
+        self, nodes: Nodes, over: Callable[[Mapping[str, NodeState]], Mapping[str, NodeState]]
+    ) -> None:
+        self._nodes = nodes
+        self._over = over
+
+    def snapshot(self) -> Mapping[str, NodeState]:
+        """Return all nodes, as one consistent view."""
+        return self._over(self._nodes.snapshot())
+
+    def apply(self, state: NodeState) -> None:
+        """Fold in a newer state of one node."""
+        self._nodes.apply(state)
+
+    @property
+    def problem(self) -> Exception | None:
+        """Why the view may be stale right now."""
+        return self._nodes.problem
+
+
 class EventSink(Protocol):
     """Sends Events as far as possible; an Event may be lost."""
 

@@ -37,6 +37,7 @@ from konductor_like.model.faults import (
     Source,
 )
 from konductor_like.model.gpus import Gpu, GpuSource, SeenGpu
+from konductor_like.model.kept import KeptRecord, kept_beside, with_kept
 from konductor_like.model.life import (
     UNLABELLED,
     Covers,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from konductor_like.model.kept import KeptRecord
 from konductor_like.model.nodes import Machine
 
 NAMES_MOST = 50
@@ -90,6 +91,8 @@ class Controls:
     """The Nodes that carry our taint, as last noted, and those recently deleted with it."""
     returned: tuple[ReturnedNode, ...] = ()
     """The last ten nodes that the controller returned, the latest first; each node once."""
+    kept: tuple[KeptRecord, ...] = ()
+    """The records of Nodes whose annotation could not be written."""
 
     @property
     def pause(self) -> ControlAct | None:

@@ -388,6 +388,8 @@ class NodeState:
     """Work on the machine that its provider announces."""
     seen_gpus: tuple[SeenGpu, ...] = field(default=(), compare=False)
     """The GPUs that its ResourceSlices name. No decision depends on them."""
+    record_kept: bool = False
+    """Whether the annotation does not contain ``record``, which the Lease keeps in short."""
 
     @property
     def tainted(self) -> bool:

@@ -209,6 +209,8 @@ class Snapshot:
     """The latest answer of Prometheus; None before the first one."""
     refused_pods: RefusedPods | None = None
     """The pods that kubelets refused, and what the last decision remembered; None if nobody looks at pods."""
+    without_record: frozenset[str] = frozenset()
+    """Nodes that had no room for their record, and whose record should be tried again now."""
     labels_needs: bool = True
     """Whether the API server accepts the label for what a node needs; an older admission policy does not."""
     window: RecentEvidence = field(default_factory=RecentEvidence)

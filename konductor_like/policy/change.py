@@ -122,6 +122,7 @@ def change_of(
         seen = snapshot.seen_gpus.get(state.name, ())
         update = replace(update, record=with_identities(update.record, state, seen))
     lacks_count = gpus is not None and state.name in gpus.unnoted
+    lacks_record = state.name in snapshot.without_record
     outcome = _outcome(update, policy, now, admitted=state.name in admission.admitted)
     record, verb, about = outcome.record, outcome.verb, outcome.about
     health, needs = labels_of(record, state, tainted=outcome.tainted)
@@ -133,7 +134,7 @@ def change_of(
     has_ends = update.has_ends or is_probation_over(update.record, now)
     is_same = record == update.record
     relabels = _differ(state, snapshot, health, needs)
-    if is_same and not (has_news or has_ends or relabels or lacks_count):
+    if is_same and not (has_news or has_ends or relabels or lacks_count or lacks_record):
         return None
     is_bare = record.empty and not lacks_count
     if is_bare and state.record.empty and state.as_read.record is None:

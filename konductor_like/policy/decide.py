@@ -160,6 +160,7 @@ def _updates(
     returned: their writes have to wait anyway.
     """
     asked = {*faults, *snapshot.grown, *snapshot.left}
+    asked |= snapshot.without_record
     if snapshot.gpus is not None:
         asked |= snapshot.gpus.unnoted
     found: dict[str, NodeUpdate] = {}

@@ -14,7 +14,7 @@ from konductor_like.cli.output import warn
 from konductor_like.cli.session import lease_namespace
 from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.api.errors import KubeError, KubeNotFound
-from konductor_like.cluster.lease.annotations import LeaseView, add_control_act
+from konductor_like.cluster.lease.annotations import LeaseView, add_control_act, forget_records
 from konductor_like.cluster.node.decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node.store import list_nodes, listed_slices
 from konductor_like.model import (
@@ -28,6 +28,7 @@ from konductor_like.model import (
     SkipReason,
     Snapshot,
     Verb,
+    with_kept,
 )
 from konductor_like.model.controls import NAMES_MOST
 from konductor_like.model.text import clipped, listed
@@ -115,7 +116,7 @@ class Reset(_Releases):
         An ignored node without the taint is left alone: only a reset by its name closes its faults. With
         ``rules`` or ``gpu``, only nodes with such a fault.
         """
-        states = list_nodes(self.client, self.decode, selector).values()
+        states = list(map(self.known, list_nodes(self.client, self.decode, selector).values()))
         out = [s for s in states if s.tainted or (tainting(s.record) and not s.opted_out)]
         return [s for s in out if not self._in_part or any(map(self._selects, open_to_release(s)))]
 
@@ -205,7 +206,7 @@ class Purge(_Releases):
 
     def affected(self, selector: str | None) -> list[NodeState]:
         """Return every node with a taint, label or annotation of Konductor-like."""
-        states = list_nodes(self.client, self.decode, selector).values()
+        states = map(self.known, list_nodes(self.client, self.decode, selector).values())
         return [state for state in states if purge(state) is not None]
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
@@ -217,12 +218,16 @@ class Purge(_Releases):
                 "old kernel-log lines may taint again"
             )
         tainted = sum(state.tainted for state in states)
-        if tainted and isinstance(self.client, KubeClient) and self.dry_run is DryRun.NONE:
-            self._note(self.client, tainted, [state.name for state in states])
+        kept = {state.as_read.uid for state in states if state.record_kept}
+        if (tainted or kept) and isinstance(self.client, KubeClient) and self.dry_run is DryRun.NONE:
+            self._note(self.client, tainted, [state.name for state in states], kept)
         super().carry_out(states)
 
-    def _note(self, client: KubeClient, nodes: int, names: Sequence[str]) -> None:
-        """Note the purge on the Lease, for the brake's cool-down (the number), and for the audit trail."""
+    def _note(self, client: KubeClient, nodes: int, names: Sequence[str], kept: Collection[str]) -> None:
+        """Note the purge on the Lease, for the brake's cool-down (the number), and for the audit trail.
+
+        The Lease forgets the records that it keeps of the Nodes with these UIDs.
+        """
         at = self.at()
 
         def act(before: LeaseView) -> ControlAct:
@@ -233,8 +238,11 @@ class Purge(_Releases):
             few = tuple(names[:NAMES_MOST])
             return ControlAct(Control.PURGE, at, self.by, self.reason, nodes=lately + nodes, names=few)
 
+        place = lease_namespace(client, self.settings), self.settings.lease_name
         try:
-            add_control_act(client, lease_namespace(client, self.settings), self.settings.lease_name, act)
+            add_control_act(client, *place, act)
+            if kept:
+                forget_records(client, *place, kept)
         except KubeNotFound:
             return  # no controller has ever run: there is no brake
         except KubeError as error:
@@ -280,7 +288,8 @@ class OperatorTaint(NodeWrites):
 
         Without the controller's settings only a pause is a known reason.
         """
-        controller, nodes = self.controller, list_nodes(self.client, self.decode)
+        controller = self.controller
+        nodes = with_kept(list_nodes(self.client, self.decode), controller.controls.kept)
         snapshot = Snapshot(nodes, controls=controller.controls, ambiguous=controller.ambiguous)
         existing = {name: incident for name, incident in wanted.items() if name in nodes}
         admission = admit(existing, snapshot, controller.policy, self.at())

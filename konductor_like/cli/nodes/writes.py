@@ -10,10 +10,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from konductor_like.cli import session
 from konductor_like.cli.columns import count
@@ -22,11 +22,13 @@ from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.similar_names import missing_node_hints
 from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, ServerDryRunClient, node_path
-from konductor_like.cluster.api.errors import KubeNotFound
+from konductor_like.cluster.api.errors import KubeError, KubeNotFound
 from konductor_like.cluster.events import NodeEvents, event_subject
+from konductor_like.cluster.lease.annotations import forget_records, keep_record
 from konductor_like.cluster.node.decoder import PageDecoder, node_decoder
+from konductor_like.cluster.node.patch import Form, wanted_text
 from konductor_like.cluster.node.writer import DryRunWriter, NoDeadline, NodeWriter, Outcome, WriteResult
-from konductor_like.model import Change, NodeState
+from konductor_like.model import Change, KeptRecord, NodeState, Verb, kept_beside, with_kept
 from konductor_like.model.text import listed
 from konductor_like.settings import Settings
 
@@ -83,6 +85,8 @@ class NodeWrites(ABC):
         self._hints: dict[str, None] = {}
         self._warnings: dict[str, list[str]] = {}
         """By warning, the nodes that it is about."""
+        self._kept: dict[str, tuple[KeptRecord, ...]] = {}
+        """By UID of the Nodes without room, what the Lease kept of them before."""
         self._stopping = threading.Event()
         self._writer: NodeWriter | DryRunWriter = DryRunWriter()
         self._events: NodeEvents | None = None
@@ -93,6 +97,7 @@ class NodeWrites(ABC):
                 NoDeadline(),
                 timeout_seconds=settings.kube_timeout_seconds,
                 sleep=self._stopping.wait,
+                keep=self._keep,
             )
             if dry_run is DryRun.NONE:
                 self._events = NodeEvents(client, session.local_user(), sleep=self._stopping.wait)
@@ -147,9 +152,45 @@ class NodeWrites(ABC):
 
     def _read(self, name: str) -> NodeState | None:
         try:
-            return self.decode(self.client.get(node_path(name)))
+            return self.known(self.decode(self.client.get(node_path(name))))
         except KubeNotFound:
             return None
+
+    def known(self, state: NodeState) -> NodeState:
+        """Return the node with the record that is known of it: the Lease may have it."""
+        kept = self.controller.controls.kept
+        return with_kept({state.name: state}, kept)[state.name] if kept else state
+
+    @property
+    def _lease(self) -> tuple[KubeClient, str, str]:
+        """The client that writes, and the Lease's namespace and name."""
+        client = cast("KubeClient", self.client)  # only a client that writes comes here
+        return client, session.lease_namespace(client, self.settings), self.settings.lease_name
+
+    def _keep(self, state: NodeState, change: Change, form: Form) -> None:
+        """Keep on the Lease the record that the Node has no room for. Raises a KubeError.
+
+        A release is kept before it is written: else the controller could put the taint back.
+        """
+        if change.record is None or self.dry_run is not DryRun.NONE:
+            return
+        text = wanted_text(state, change, form)
+        kept = kept_beside(state, change.record, text, once_untainted=change.verb is Verb.UNTAINT)
+        with suppress(KubeNotFound):  # no controller has ever run: nobody reads what the Lease keeps
+            self._kept.setdefault(kept.uid, keep_record(*self._lease, kept))
+
+    def _keep_or_undo(self, state: NodeState, result: WriteResult) -> None:
+        """After a write, keep the record that was left out, or take back what was kept for it."""
+        uid = state.as_read.uid
+        lacks_record = result.outcome is Outcome.APPLIED and not result.has_record
+        try:
+            if lacks_record and result.change.verb is not Verb.UNTAINT:
+                self._keep(state, result.change, result.form)
+            elif uid in self._kept and not lacks_record:
+                forget_records(*self._lease, {uid}, self._kept.pop(uid))
+        except KubeError as error:
+            lost = "its record is neither on the Node nor on the Lease"
+            self._warnings.setdefault(f"{lost}: {error}", []).append(f"node/{state.name}")
 
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.settings.write_concurrency, thread_name_prefix="node")
@@ -244,6 +285,8 @@ class NodeWrites(ABC):
     def _write(self, state: NodeState, change: Change) -> WriteResult:
         """Write one node, and send the Event that reports the write."""
         result = self._writer.write(state, change)
+        if self.dry_run is DryRun.NONE:
+            self._keep_or_undo(state, result)
         written = result.state if result.outcome is Outcome.APPLIED else None
         if self._events is not None and change.event is not None and written is not None:
             self._events.send(written, change.event, change.message, event_subject(change), change.act_id)
@@ -261,9 +304,9 @@ class NodeWrites(ABC):
         change = result.change
         match result.outcome:
             case Outcome.CONFLICT if result.state is not None:
-                return result.state
+                return self.known(result.state)
             case Outcome.APPLIED:
-                self._applied(before, change)
+                self._applied(before, result)
             case Outcome.GONE:
                 self.fail(change.node, "not found")
             case _:
@@ -274,9 +317,15 @@ class NodeWrites(ABC):
                     self._hints[result.error.hint] = None
         return None
 
-    def _applied(self, before: NodeState, change: Change) -> None:
+    def _applied(self, before: NodeState, result: WriteResult) -> None:
+        change = result.change
         message = f"{self.done_text(change)}{_SUFFIX[self.dry_run]}"
-        self._succeed(change.node, "changed", message, list(self.warnings(before, change)))
+        warnings = list(self.warnings(before, change))
+        if not result.has_record:
+            warnings.append(
+                f"there is no room for its record, which the Lease keeps in short: {result.refusal}"
+            )
+        self._succeed(change.node, "changed", message, warnings)
         if change.act_id:
             tell_if_verbose(f"node/{change.node}: audit id {change.act_id}")
 

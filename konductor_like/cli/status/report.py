@@ -19,7 +19,7 @@ from konductor_like.cli.status.shared_failures import FailureReport, shared_fail
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import list_nodes, listed_slices
-from konductor_like.model import TAINT_KEY, BrakeState, NodeState, SkipReason, ValidationStage
+from konductor_like.model import TAINT_KEY, BrakeState, NodeState, SkipReason, ValidationStage, with_kept
 from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
@@ -131,7 +131,7 @@ def collect(client: ReadOnlyKubeClient, settings: Settings, selector: str | None
     """
     controller = read_controller(client, settings)
     decode = node_decoder(controller.settings, listed_slices(client))
-    nodes = list_nodes(client, decode, cached=True)
+    nodes = with_kept(list_nodes(client, decode, cached=True), controller.controls.kept)
     selected = list_nodes(client, decode, selector, cached=True) if selector else nodes
     return Fleet(cluster_now(client), nodes, controller, selected)
 

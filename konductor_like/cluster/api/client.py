@@ -325,6 +325,11 @@ class KubeClient(ReadOnlyKubeClient):
         """Apply a patch to one object, by default a JSON Patch."""
         return self._write("patch", "PATCH", path, body, content_type, timeout_seconds)
 
+    def try_patch(self, path: str, body: object, timeout_seconds: float | None = None) -> None:
+        """Ask the server whether it would apply a JSON Patch; nothing is stored."""
+        more = {"dryRun": "All"}
+        self._write("patch", "PATCH", path, body, JSON_PATCH, timeout_seconds, more=more)
+
     def replace(self, path: str, body: JsonObject, timeout_seconds: float | None = None) -> JsonObject:
         """Replace one object. The server refuses if its resourceVersion is not the one in ``body``."""
         return self._write("update", "PUT", path, body, JSON, timeout_seconds)
@@ -350,12 +355,13 @@ class KubeClient(ReadOnlyKubeClient):
         content_type: str,
         timeout_seconds: float | None,
         object_path: str = "",
+        more: Mapping[str, str] | None = None,
     ) -> JsonObject:
         return self._transport.ask(
             f"{verb} {path_words(object_path or path)}",
             method,
             path,
-            params=self.write_params,
+            params={**self.write_params, **(more or {})},
             body=body,
             content_type=content_type,
             timeout_seconds=timeout_seconds,

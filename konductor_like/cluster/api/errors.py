@@ -14,6 +14,7 @@
     ├── KubeInvalid         422: a JSON Patch test failed, or the object is invalid
     ├── KubeOverloaded      429: too many requests, try later
     ├── KubeRejected        any other 4xx: a bug of ours
+    │   ├── KubeTooLarge         413: the object, or the request, has too many bytes
     │   └── KubeSelectorInvalid  400 to a label selector: exit code 2
     ├── KubeUnavailable     5xx
     ├── KubeBadAnswer       an answer that no API server gives
@@ -35,6 +36,8 @@ from konductor_like.model.text import excerpt
 from konductor_like.model.time import retry_after_seconds
 
 _BY_ADMISSION = ("ValidatingAdmissionPolicy", "admission webhook")
+_ANNOTATIONS = "metadata.annotations"
+"""The field that the server names if all annotations of an object together have too many bytes."""
 _MISSING_VERB = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[\w./-]+)" in API group "(?P<group>[\w.-]*)"'
     r'(?: in the namespace "(?P<namespace>[\w.-]+)")?'
@@ -46,6 +49,8 @@ class KubeError(EdgeError):
 
     by_admission = False
     """Whether a policy or a webhook of the server denied the request."""
+    no_room = False
+    """Whether the object has no room for the annotations that the request wrote."""
 
 
 class KubeConfigError(KubeError):
@@ -115,6 +120,12 @@ class KubeRejected(KubeError):
     hint = "check the selector or the name"
 
 
+class KubeTooLarge(KubeRejected):
+    """413: the object, or the request, has too many bytes."""
+
+    hint = "make the object smaller: kubectl get --output yaml shows which annotations are large"
+
+
 class KubeSelectorInvalid(KubeRejected):
     """400: the server cannot parse the label selector."""
 
@@ -148,6 +159,7 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
     404: KubeNotFound,
     409: KubeConflict,
     410: KubeGone,
+    413: KubeTooLarge,
     422: KubeInvalid,
     429: KubeOverloaded,
     4: KubeRejected,
@@ -171,6 +183,8 @@ def error_of(
         retry_after_seconds=retry_after_seconds(retry_after),
     )
     error.by_admission = 400 <= status < 500 and any(word in message for word in _BY_ADMISSION)
+    too_long = kind is KubeInvalid and _ANNOTATIONS in message and not error.by_admission
+    error.no_room = too_long or kind is KubeTooLarge
     return error
 
 

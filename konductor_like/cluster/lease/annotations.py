@@ -1,7 +1,8 @@
-"""The Lease's annotations: cursor, releases, coverage, settings, build, attempts, tainted, returns, controls.
+"""The Lease's annotations: cursor, releases, coverage, settings, build, attempts, tainted, returns, records,
+controls.
 
 The holder writes all of them but the controls, with each renewal. The command line writes the controls, for
-operators; they are a JSON object with a list of acts:
+operators, and records (``kept``). The controls are a JSON object with a list of acts:
 
     {"v": 1, "acts": [{"control": "pause", "at": …, "by": …, "reason": …, "until": …, "act": …}]}
 
@@ -11,14 +12,14 @@ If the controls cannot be read, they are treated as a pause without an end, beca
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
 from konductor_like.build import Program
 from konductor_like.cluster.api.client import KubeClient, lease_path
-from konductor_like.cluster.api.errors import KubeConflict
+from konductor_like.cluster.api.errors import KubeConflict, KubeRejected
 from konductor_like.cluster.api.transport import JsonObject, json_object
 from konductor_like.cluster.lease.attempts import ATTEMPTS_ANNOTATION, decode_attempts, encode_attempts
 from konductor_like.cluster.lease.checkpoint import (
@@ -32,6 +33,14 @@ from konductor_like.cluster.lease.checkpoint import (
     encode_coverage,
     encode_releases,
 )
+from konductor_like.cluster.lease.kept import (
+    KEPT_ANNOTATION,
+    KEPT_MOST,
+    Kept,
+    decode_kept,
+    encode_kept,
+    that_fit,
+)
 from konductor_like.cluster.lenient_json import Fields, dumps, read
 from konductor_like.cluster.node.record import MACHINE, Codec
 from konductor_like.cluster.published import (
@@ -41,7 +50,7 @@ from konductor_like.cluster.published import (
     decode_program,
     decode_settings,
 )
-from konductor_like.model import Checkpoint, Coverage, Machine
+from konductor_like.model import Checkpoint, Coverage, KeptRecord, Machine
 from konductor_like.model.attempts import Attempts
 from konductor_like.model.controls import NAMES_MOST, Control, ControlAct, Controls, ReturnedNode, TaintedNode
 from konductor_like.model.time import EPOCH
@@ -110,6 +119,7 @@ class LeasePayload:
     returned: tuple[ReturnedNode, ...] = ()
     """The last returns by reboot. If there are none, the annotation stays as it is."""
     attempts: Attempts | None = None
+    kept: Kept | None = None
 
 
 def view(lease: JsonObject) -> LeaseView:
@@ -150,7 +160,9 @@ def controls_of(lease: JsonObject) -> LeaseControls:
     acts = _decoded(annotations, CONTROLS_ANNOTATION, decode_controls, problems)
     tainted = _decoded(annotations, TAINTED_ANNOTATION, decode_tainted, problems)
     returned = _decoded(annotations, RETURNED_ANNOTATION, decode_returned, problems)
-    return LeaseControls(Controls(acts or (), tainted or (), returned or ()), "; ".join(problems) or None)
+    kept = _decoded(annotations, KEPT_ANNOTATION, decode_kept, problems)
+    found = Controls(acts or (), tainted or (), returned or (), kept or ())
+    return LeaseControls(found, "; ".join(problems) or None)
 
 
 def _decoded(
@@ -182,8 +194,13 @@ def annotated(lease: JsonObject, notes: Mapping[str, str | None]) -> JsonObject:
     return {**lease, "metadata": {**json_object(lease, "metadata"), "annotations": kept}}
 
 
-def encode_payload(payload: LeasePayload) -> dict[str, str | None]:
-    """Return the annotations that the holder writes; None for an annotation to remove."""
+def encode_payload(
+    payload: LeasePayload, before: Mapping[str, object] | None = None
+) -> dict[str, str | None]:
+    """Return the annotations that the holder writes; None for an annotation to remove.
+
+    ``before`` are the Lease's annotations: a command may have written some of them since the last renewal.
+    """
     notes: dict[str, str | None] = {}
     if payload.checkpoint is not None:
         notes[CURSOR_ANNOTATION] = encode_checkpoint(payload.checkpoint)
@@ -196,6 +213,8 @@ def encode_payload(payload: LeasePayload) -> dict[str, str | None]:
         notes[RETURNED_ANNOTATION] = encode_returned(payload.returned)
     if payload.attempts is not None:
         notes[ATTEMPTS_ANNOTATION] = encode_attempts(payload.attempts)
+    if payload.kept is not None:
+        notes[KEPT_ANNOTATION] = encode_kept(payload.kept, (before or {}).get(KEPT_ANNOTATION))
     return notes
 
 
@@ -207,21 +226,76 @@ def add_control_act(
     The Lease's resourceVersion guards the write. Raises KubeNotFound if the Lease does not exist, or another
     KubeError.
     """
+
+    def notes(lease: JsonObject) -> tuple[dict[str, str | None], tuple[ControlAct, Controls]]:
+        before = view(lease)
+        act = act_for(before)
+        text = with_act(annotations_of(lease).get(CONTROLS_ANNOTATION), act)
+        return {CONTROLS_ANNOTATION: text}, (act, before.controls)
+
+    return _written(client, namespace, name, notes)
+
+
+def keep_record(client: KubeClient, namespace: str, name: str, kept: KeptRecord) -> tuple[KeptRecord, ...]:
+    """Write what is kept of one Node; return the entries of that Node before it.
+
+    Raises KubeRejected if other Nodes have taken all places. For the rest see :func:`add_control_act`.
+    """
+
+    def notes(lease: JsonObject) -> tuple[dict[str, str | None], tuple[KeptRecord, ...]]:
+        found = controls_of(lease).controls.kept
+        before = tuple(each for each in found if each.uid == kept.uid)
+        wanted = [kept, *(each for each in found if each.uid != kept.uid)]
+        if kept not in that_fit(wanted):
+            raise KubeRejected(
+                f"the Lease has no place for the record of node {kept.name}",
+                hint=f"make room in the annotations of one of its {KEPT_MOST} nodes: kubectl annotate node",
+            )
+        return _of_kept(wanted), before
+
+    return _written(client, namespace, name, notes)
+
+
+def forget_records(
+    client: KubeClient, namespace: str, name: str, uids: Collection[str], again: Iterable[KeptRecord] = ()
+) -> None:
+    """Remove what is kept of these Nodes, and keep ``again``. See :func:`add_control_act`."""
+
+    def notes(lease: JsonObject) -> tuple[dict[str, str | None], None]:
+        found = controls_of(lease).controls.kept
+        return _of_kept([*again, *(each for each in found if each.uid not in uids)]), None
+
+    _written(client, namespace, name, notes)
+
+
+def _of_kept(kept: Iterable[KeptRecord]) -> dict[str, str | None]:
+    return {KEPT_ANNOTATION: encode_kept(Kept(tuple(kept)))}
+
+
+def _written(
+    client: KubeClient,
+    namespace: str,
+    name: str,
+    notes: Callable[[JsonObject], tuple[dict[str, str | None], T]],
+) -> T:
+    """Write annotations of the Lease, and return what ``notes`` returns with them.
+
+    The Lease's resourceVersion guards the write. Raises KubeNotFound if the Lease does not exist, or another
+    KubeError.
+    """
     path = lease_path(namespace, name)
     left = _TRIES
     while True:
         lease = client.get(path)
-        before = view(lease)
-        act = act_for(before)
-        text = with_act(annotations_of(lease).get(CONTROLS_ANNOTATION), act)
+        wanted, found = notes(lease)
         left -= 1
         try:
-            client.replace(path, annotated(lease, {CONTROLS_ANNOTATION: text}))
+            client.replace(path, annotated(lease, wanted))
         except KubeConflict:
             if not left:
                 raise
         else:
-            return act, before.controls
+            return found
 
 
 def with_act(text: object, act: ControlAct) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from konductor_like.cluster.lenient_json import Fields, Ns, dumps, read
@@ -16,11 +17,15 @@ RELEASES_ANNOTATION = "trainy.konduktor.ai/releases"
 COVERAGE_ANNOTATION = "trainy.konduktor.ai/coverage"
 _NAMES = 2000
 """Names of nodes that the coverage keeps, at most."""
-_NAMES_BYTES = 128 * 1024  # half of the limit for all annotations of one object together
-_GAP_NAMES_BYTES = 48 * 1024
+COVERAGE_BYTES = 96 * 1024
+"""Bytes of the coverage, at most, but for a few fields. All annotations of one object together may have
+256 KiB: a Lease with more than that could not be renewed."""
+_GAP_NAMES_BYTES = 24 * 1024
 _RELEASES_BYTES = 48 * 1024
 _ODD_MOST = 200
 """Nodes that each of ambiguous, misnamed, lost and unparsed names, at most."""
+_ODD_BYTES = 16 * 1024
+"""Bytes of each of them, at most: 200 nodes, if their names have up to 20 characters."""
 _COUNTED: Mapping[str, tuple[str, str, Callable[..., object]]] = {
     "misnamed": ("name", "faults", Misnamed),
     "lost": ("node", "records", Loss),
@@ -86,7 +91,9 @@ def encode_coverage(coverage: Coverage) -> str:
     gap of all nodes. The controller then reads the heartbeats of that span again, which closes the gap for
     the nodes that had none.
     """
-    kept = _bounded([*sorted(coverage.unknown), *sorted(coverage.listed - coverage.unknown)])
+    missing = _missing(coverage)
+    left = COVERAGE_BYTES - len(dumps(missing).encode("utf-8", "replace"))
+    kept = _bounded([*sorted(coverage.unknown), *sorted(coverage.listed - coverage.unknown)], left)
     return dumps(
         {
             "v": _VERSION,
@@ -96,7 +103,7 @@ def encode_coverage(coverage: Coverage) -> str:
             "listed": sorted(coverage.listed & kept),
             **({"read": _read_texts(coverage.read_ns)} if coverage.read_ns else {}),
             **({} if coverage.backfill_ns is None else {"backfill": text_of_ns(coverage.backfill_ns)}),
-            **_missing(coverage),
+            **missing,
         }
     )
 
@@ -144,16 +151,28 @@ def _missing(coverage: Coverage) -> dict[str, object]:
     if gaps:
         found["gaps"] = gaps
     if coverage.ambiguous:
-        found["ambiguous"] = sorted(coverage.ambiguous)[:_ODD_MOST]
+        found["ambiguous"] = _first(sorted(coverage.ambiguous))
     for name, (key, count, _) in _COUNTED.items():
         seen: Mapping[str, Any] = getattr(coverage, name)
         if seen:
-            latest = sorted(seen.items(), key=lambda item: (-item[1].at_ns, item[0]))[:_ODD_MOST]
-            found[name] = [
+            latest = sorted(seen.items(), key=lambda item: (-item[1].at_ns, item[0]))
+            found[name] = _first(
                 {key: node, count: getattr(each, count), "at": text_of_ns(each.at_ns), **_boot(each)}
                 for node, each in latest
-            ]
+            )
     return found
+
+
+def _first(items: Iterable[object]) -> list[object]:
+    """Return as many of the first items as there is room for."""
+    kept: list[object] = []
+    left = _ODD_BYTES
+    for item in islice(items, _ODD_MOST):
+        left -= len(dumps(item).encode("utf-8", "replace")) + 1
+        if left < 0:
+            break
+        kept.append(item)
+    return kept
 
 
 def _gap(fields: Fields) -> Gap | None:
@@ -186,14 +205,14 @@ def _bytes_of(names: Iterable[str]) -> int:
     return sum(len(name.encode("utf-8", "replace")) + 3 for name in names)
 
 
-def _bounded(names: list[str]) -> frozenset[str]:
+def _bounded(names: list[str], most_bytes: int) -> frozenset[str]:
     kept: list[str] = []
     size = 0
     for name in names[:_NAMES]:
         size += 2 * (
             len(name.encode("utf-8", "replace")) + 3
         )  # a name may be in both lists, unknown and listed
-        if size > _NAMES_BYTES:
+        if size > most_bytes:
             break
         kept.append(name)
     return frozenset(kept)

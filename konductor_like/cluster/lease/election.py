@@ -33,6 +33,7 @@ from konductor_like.cluster.lease.annotations import (
     LeasePayload,
     LeaseView,
     annotated,
+    annotations_of,
     controls_of,
     encode_payload,
     view,
@@ -235,7 +236,8 @@ class LeaderLease:
     def _wanted(self, lease: JsonObject, payload: LeasePayload, spec: JsonObject) -> JsonObject:
         """Return the Lease with a new renew time and these fields of its spec, and else unchanged."""
         spec = {**json_object(lease, "spec"), "renewTime": micro_time(self._now()), **spec}
-        return annotated({**lease, "spec": spec}, {**encode_payload(payload), **self._notes()})
+        notes = {**encode_payload(payload, annotations_of(lease)), **self._notes()}
+        return annotated({**lease, "spec": spec}, notes)
 
     def _renew(self, payload: LeasePayload) -> None:
         self.budget_seconds()

@@ -9,15 +9,20 @@ Then it changes our own taints, label and annotation, and nothing else. The serv
   of an annotation with such a character may fail although nothing changed.
 
 In both cases the patch tests ``metadata.resourceVersion`` in place of the annotation.
+
+A change has several forms (:data:`LADDER`): the taint does not wait for a record that has no room, nor for a
+label that an admission policy refuses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Any
 
 from konductor_like.cluster.node import record as records
+from konductor_like.cluster.node.short_record import SHORT_BYTES, short
 from konductor_like.model import (
     HEALTH_LABEL,
     NEEDS_LABEL,
@@ -36,6 +41,7 @@ from konductor_like.model import (
 )
 
 Operation = dict[str, Any]
+Operations = list[Operation]
 _ANNOTATIONS = "/metadata/annotations"
 _LABELS = "/metadata/labels"
 _ESCAPED = str.maketrans({"~": "~0", "/": "~1"})
@@ -52,10 +58,40 @@ SUSPECT_TAINT: RawTaint = {
 }
 
 
-def build(state: NodeState, change: Change) -> list[Operation]:
+class RecordForm(IntEnum):
+    """How much of the record a write has; a higher one has less."""
+
+    FULL = 0
+    SHORT = 1
+    """One fault, or one release, in 300 bytes."""
+    NONE = 2
+    """The annotation stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a write of a change has of it, beside the taint."""
+
+    record: RecordForm = RecordForm.FULL
+    needs: bool = True
+    """Whether it writes the label for what the node needs; else that label stays as it is."""
+    health: bool = True
+    """The same for the label for health."""
+
+
+WHOLE = Form()
+TAINT_ALONE = Form(RecordForm.NONE, needs=False, health=False)
+LADDER = (
+    *(Form(form, needs) for form in RecordForm for needs in (True, False)),
+    TAINT_ALONE,
+)
+"""The forms in which a change is tried, one after another, while the API server refuses a part of it."""
+
+
+def build(state: NodeState, change: Change, form: Form = WHOLE) -> list[Operation]:
     """Return the operations that make ``change`` to ``state``; none if the node is already as wanted."""
-    seen = state.as_read
-    text = _wanted_text(state, change)
+    seen, change = state.as_read, in_form(state, change, form)
+    text = wanted_text(state, change, form)
     operations = _on_taints(seen.taints, _wanted_taints(seen, change))
     operations += _on_map(_RECORD, RECORD_ANNOTATION, seen.has_annotations, seen.record, text)
     labels = _on_map(_HEALTH, HEALTH_LABEL, seen.has_labels, seen.health, change.health)
@@ -64,12 +100,19 @@ def build(state: NodeState, change: Change) -> list[Operation]:
     return [*_tests(state, change, operations), *operations] if operations else []
 
 
-def applied(state: NodeState, change: Change, *, shorten: bool = True) -> NodeState:
+def in_form(state: NodeState, change: Change, form: Form) -> Change:
+    """Return the change with the labels that this form of it writes."""
+    health = change.health if form.health else state.as_read.health
+    return replace(change, health=health, needs=change.needs if form.needs else state.as_read.needs)
+
+
+def applied(state: NodeState, change: Change, form: Form = WHOLE, *, shorten: bool = True) -> NodeState:
     """Return the state that the patch leads to, without sending it; the resourceVersion stays the old one.
 
     With ``shorten=False`` the record is not cut to the size of an annotation.
     """
-    text = _wanted_text(state, change) if shorten else None
+    change = in_form(state, change, form)
+    text = wanted_text(state, change, form) if shorten else None
     seen = state.as_read
     raw = _wanted_taints(seen, change)
     taints = state.taints
@@ -78,7 +121,9 @@ def applied(state: NodeState, change: Change, *, shorten: bool = True) -> NodeSt
         own = (each for each in raw or () if _is(each, OUR_TAINT) or _is(each, SUSPECT_TAINT))
         taints = (*taints, *(Taint(each["key"], each["value"], each["effect"]) for each in own))
     record = change.record or NodeRecord()
-    if text is not None and records.is_shortened(text):
+    if form.record is not RecordForm.FULL:
+        record = NodeRecord() if text is None else records.decode(text)[0]
+    elif text is not None and records.is_shortened(text):
         record = records.decode(text)[0]
     as_read = replace(
         seen,
@@ -89,15 +134,22 @@ def applied(state: NodeState, change: Change, *, shorten: bool = True) -> NodeSt
         has_annotations=seen.has_annotations or text is not None,
         has_labels=seen.has_labels or change.health is not None or change.needs is not None,
     )
-    return replace(state, taints=taints, record=record, record_problem=None, as_read=as_read)
+    return replace(
+        state, taints=taints, record=record, record_problem=None, record_kept=False, as_read=as_read
+    )
 
 
-def _wanted_text(state: NodeState, change: Change) -> str | None:
+def wanted_text(state: NodeState, change: Change, form: Form = WHOLE) -> str | None:
     """Return the annotation's new text; the present text if it already contains the wanted record."""
+    present = state.as_read.record
+    if form.record is RecordForm.NONE:
+        return present
     if change.record is None:
         return None
-    if change.record == state.record and state.record_problem is None and state.as_read.record is not None:
-        return state.as_read.record
+    if form.record is RecordForm.SHORT:
+        return short(change.record, SHORT_BYTES) or present
+    if change.record == state.record and state.record_problem is None and present is not None:
+        return records.encode(change.record) if state.record_kept else present
     return records.encode(change.record)
 
 

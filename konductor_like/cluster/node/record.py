@@ -46,15 +46,16 @@ VERSION = 2
 RECORD_BYTES = 8192
 _EVIDENCE_CHARS = (240, 120, 60)
 """Characters of each evidence line, at most: the first of these lengths that makes the record fit."""
-_NAME_CHARS = 48  # the longest at which the record still fits if each character takes six bytes, as in \u00e9
+_NAME_CHARS = 48
+_OTHERS = ""
 _WORDS_CHARS = {
+    _OTHERS: _NAME_CHARS,
     "line": _EVIDENCE_CHARS[-1],
-    **dict.fromkeys(("needs", "id", "rules", "uid", "system", "boot", "boots"), _NAME_CHARS),
-    **dict.fromkeys(("gpu_layout", "model", "driver"), _NAME_CHARS),
     **dict.fromkeys(("title", "advice", "job", "failure_group", "root_cause", "escalated_because"), 120),
     **dict.fromkeys(("by", "reason", "how", "warning", "why", "waits"), 120),
 }
-"""Characters of these fields, at most, in a record that does not fit although its lines are short."""
+"""Characters of these fields, at most, in a record that does not fit although its lines are short; any other
+text has ``_NAME_CHARS``. Each character may take six bytes, as in \\u00e9."""
 _BOOTS = 8
 _QUARANTINES = 4
 """Past boots and quarantines that such a record keeps."""
@@ -294,9 +295,9 @@ def encode(record: NodeRecord) -> str:
 
     If the record is too long, unknown fields are left out first, then the ends of evidence lines, then the
     UUIDs and serial numbers of incidents, then the ends of other texts. Then whole incidents and releases are
-    left out; ``_by_need`` gives the order.
+    left out; ``by_need`` gives the order.
     """
-    text = _text(record)
+    text = text_of_record(record)
     if len(text) <= RECORD_BYTES:
         return text
     record = replace(
@@ -305,20 +306,36 @@ def encode(record: NodeRecord) -> str:
         releases=tuple(replace(each, unknown=()) for each in record.releases),
         unknown=(),
     )
-    text = _text(record, "unknown fields left out")
+    text = text_of_record(record, "unknown fields left out")
     for limit in _EVIDENCE_CHARS:
         if len(text) <= RECORD_BYTES:
             return text
-        text = _text(record, "lines shortened", {"line": limit})
+        text = text_of_record(record, "lines shortened", {"line": limit})
     if len(text) <= RECORD_BYTES:
         return text
     incidents = tuple(replace(each, uuid="", serial="") for each in record.incidents)
     record = replace(record, incidents=incidents)
-    text = _text(record, "lines shortened, UUIDs left out", {"line": _EVIDENCE_CHARS[-1]})
+    text = text_of_record(record, "lines shortened, UUIDs left out", {"line": _EVIDENCE_CHARS[-1]})
     return text if len(text) <= RECORD_BYTES else _fewer(record)
 
 
-def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int] | None = None) -> str:
+def text_of_record(
+    record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int] | None = None
+) -> str:
+    """Return the text of a record with all that it has; ``most_chars`` cuts the texts of these fields.
+
+    ``truncated`` says what was left out.
+    """
+    return written_alike(_json(record, truncated, most_chars))
+
+
+def written_alike(found: Mapping[str, Any]) -> str:
+    """Return JSON as the API server writes it: it compares texts in their written form (see ``patch``)."""
+    text = json.dumps(found, separators=(",", ":"))
+    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+
+
+def _json(record: NodeRecord, truncated: str, most_chars: Mapping[str, int] | None) -> dict[str, Any]:
     boot_id = record.machine.boot_id if record.machine else None
     first: dict[str, Incident] = {}
     for each in record.incidents:
@@ -338,10 +355,7 @@ def _text(record: NodeRecord, truncated: str = "", most_chars: Mapping[str, int]
     }
     parts = {name: part for name, part in parts.items() if part} | _RECORD.parts(record)
     parts |= _position_json("read", record.read, boot_id) | _unknown(record)
-    found = _cut(parts, most_chars) if most_chars else parts
-    text = json.dumps(found, separators=(",", ":"))
-    # The API server compares strings in their written form, and escapes these three (see ``patch``).
-    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+    return _cut(parts, most_chars) if most_chars else parts
 
 
 def _incident_json(incident: Incident, common: Incident, boot_id: str | None) -> dict[str, Any]:
@@ -390,12 +404,15 @@ def _unknown(value: NodeRecord | Incident | Release) -> dict[str, Any]:
 
 
 def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
-    """Return the same JSON with the texts of these fields cut to ``most_chars``."""
+    """Return the same JSON with the texts of these fields cut to ``most_chars``; names like others."""
+    others = most_chars.get(_OTHERS)
     if isinstance(found, dict):
-        return {name: _cut(value, most_chars, name) for name, value in found.items()}
+        named = {name if others is None else clipped(name, others): value for name, value in found.items()}
+        return {name: _cut(value, most_chars, name) for name, value in named.items()}
     if isinstance(found, list):
         return [_cut(each, most_chars, key) for each in found]
-    return clipped(found, most_chars[key]) if isinstance(found, str) and key in most_chars else found
+    most = most_chars.get(key, others)
+    return found if most is None or not isinstance(found, str) else clipped(found, most)
 
 
 def _fewer(record: NodeRecord) -> str:
@@ -407,7 +424,7 @@ def _fewer(record: NodeRecord) -> str:
     life = replace(record.life, quarantines=quarantines)
     validation = replace(record.validation, gpus=()) if record.validation else None
     record = replace(record, past_boots=record.past_boots[:_BOOTS], life=life, validation=validation)
-    order = _by_need(record)
+    order = by_need(record)
 
     def keeping(count: int) -> str:
         kept = set(order[:count])
@@ -419,14 +436,17 @@ def _fewer(record: NodeRecord) -> str:
             part_covers=tuple(p for n, p in enumerate(record.part_covers) if ("part", n) in kept),
         )
         also = f", {left_out} entries left out" if left_out else ""
-        return _text(shorter, f"texts shortened{also}", _WORDS_CHARS)
+        return text_of_record(shorter, f"texts shortened{also}", _WORDS_CHARS)
 
+    if len(keeping(0)) > RECORD_BYTES:  # of texts that no part of this program writes
+        life = replace(life, quarantines=())
+        record = replace(record, past_boots=(), life=life, validation=None)
     # The text grows with each entry, so the counts that fit come first; bisect_left returns their number.
     counts = range(1, len(order) + 1)
     return keeping(bisect_left(counts, True, key=lambda count: len(keeping(count)) > RECORD_BYTES))
 
 
-def _by_need(record: NodeRecord) -> list[tuple[str, int]]:
+def by_need(record: NodeRecord) -> list[tuple[str, int]]:
     """Return all incidents, releases and covers as ("incident", "release" or "part", index), by need.
 
     The order is: the latest release, and what releases in part cover; incidents that keep the taint; older

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,17 +18,26 @@ from typing import Protocol
 
 from konductor_like.backoff import Backoff
 from konductor_like.cluster.api.client import KubeClient, node_path
-from konductor_like.cluster.api.errors import KubeConflict, KubeError, KubeInvalid, KubeNotFound
+from konductor_like.cluster.api.errors import (
+    KubeConflict,
+    KubeError,
+    KubeForbidden,
+    KubeInvalid,
+    KubeNotFound,
+    refused_right,
+)
 from konductor_like.cluster.api.transport import STRATEGIC_MERGE_PATCH, JsonObject
 from konductor_like.cluster.node import patch as node_patch
 from konductor_like.cluster.node.condition import patch_of
 from konductor_like.cluster.node.decoder import NodeDecoder
-from konductor_like.model import NEEDS_LABEL, Change, Condition, NodeState
+from konductor_like.model import NEEDS_LABEL, Change, Condition, NodeState, Verb
 
 _PATIENCE_SECONDS = 30.0
 """Seconds for all tries of one write."""
 LABEL_REFUSED_SECONDS = 600.0
 """Seconds for which no label for needs is written after an admission policy refused one."""
+REFUSED_SECONDS = 120.0
+"""Seconds for which a Node that had no room for its record is written without it."""
 LINGER_SECONDS = 1.0
 """Seconds that ``write_all`` waits for a slow write; after that the write continues in its own thread."""
 
@@ -58,6 +67,15 @@ class WriteResult:
     error: KubeError | None = None
     outcome_unknown: bool = False
     """No usable answer came, but the server may have made the change: the next event or read shows it."""
+    form: node_patch.Form = node_patch.WHOLE
+    """What was written of the change."""
+    refusal: KubeError | None = None
+    """Why the change was not written whole; None if it was, or if the reason is known from a write before."""
+
+    @property
+    def has_record(self) -> bool:
+        """Whether the Node has the whole record now."""
+        return self.form.record is node_patch.RecordForm.FULL
 
 
 class WriteDeadline(Protocol):
@@ -131,6 +149,7 @@ class NodeWriter:
         linger_seconds: float = LINGER_SECONDS,
         on_state: Callable[[NodeState, NodeState | None], object] = lambda _state, _written: None,
         on_label_refused: Callable[[str], object] = lambda _message: None,
+        keep: Callable[[NodeState, Change, node_patch.Form], object] = lambda _state, _change, _form: None,
         backoff: Backoff | None = None,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -145,6 +164,9 @@ class NodeWriter:
 
         ``on_label_refused`` is called with a message when the API server begins to refuse the label for what
         a node needs, and again every :data:`LABEL_REFUSED_SECONDS` while it does.
+
+        ``keep`` is called before a release is written without the whole record, which says what the release
+        covers. If it raises a KubeError, the release is not written.
         """
         self._client = client
         self._decode = decode
@@ -157,7 +179,10 @@ class NodeWriter:
         self._sleep = sleep
         self._clock = clock
         self._on_label_refused = on_label_refused
+        self._keep = keep
         self._label_refused_until = -math.inf
+        self._refused: dict[str, tuple[node_patch.RecordForm, float]] = {}
+        """By UID, the form in which a Node takes records, and until when no larger one is tried."""
 
     @property
     def labels_needs(self) -> bool:
@@ -191,13 +216,84 @@ class NodeWriter:
         return self._pool.finish(timeout_seconds)
 
     def write(self, state: NodeState, change: Change) -> WriteResult:
-        """Write one change that was decided on ``state``. Errors are in the result and never raised."""
-        unlabelled = replace(change, needs=state.as_read.needs)
-        wanted = change if self.labels_needs else unlabelled
-        operations = node_patch.build(state, wanted)
-        if not operations:
-            return WriteResult(change, Outcome.APPLIED, state)
+        """Write one change that was decided on ``state``. Errors are in the result and never raised.
+
+        If the Node has no room for the record, or the API server refuses a part of the write, the same write
+        is tried with less of it; see ``patch.LADDER``. The result's ``form`` says what was written.
+        """
         give_up_at = self._clock() + self._patience_seconds
+        first: KubeError | None = None
+        label_refusal: KubeError | None = None
+        least, sent = node_patch.RecordForm.FULL, list[node_patch.Operations]()
+        for form in self._forms(state, change):
+            operations = node_patch.build(state, change, form)
+            if form.record < least or operations in sent:
+                continue
+            denied = first is not None and not first.no_room
+            leaves_record = form.record > least is node_patch.RecordForm.FULL
+            if denied and leaves_record and not self._takes_taint(state, change):
+                break
+            least = max(least, form.record)
+            sent.append(operations)
+            if form.record is not node_patch.RecordForm.FULL and change.verb is Verb.UNTAINT:
+                try:
+                    self._keep(state, change, form)
+                except KubeError as kept_nowhere:
+                    return WriteResult(change, Outcome.FAILED, error=kept_nowhere)
+            result = self._in_form(state, change, form, operations, give_up_at)
+            error, first = result.refusal, first or result.refusal
+            if error is None:
+                if label_refusal is not None and not form.needs and result.outcome is Outcome.APPLIED:
+                    self._note_refused(label_refusal)
+                return self._noted(state, replace(result, refusal=first))
+            if error.no_room:
+                least = node_patch.RecordForm(min(form.record + 1, node_patch.RecordForm.NONE))
+            label_refusal = error if form.needs and not error.no_room else None
+        return WriteResult(change, Outcome.FAILED, error=first)
+
+    def _forms(self, state: NodeState, change: Change) -> Iterator[node_patch.Form]:
+        """Return the forms to try: not those that this Node has just refused, nor a label that all refuse."""
+        least, until = self._refused.get(state.as_read.uid, (node_patch.RecordForm.FULL, -math.inf))
+        if self._clock() >= until:
+            least = node_patch.RecordForm.FULL
+        for form in node_patch.LADDER:
+            is_whole_purge = change.verb is not Verb.PURGE or form.record is node_patch.RecordForm.FULL
+            if is_whole_purge and form.record >= least and (self.labels_needs or not form.needs):
+                yield form
+
+    def _takes_taint(self, state: NodeState, change: Change) -> bool:
+        """Whether the server would take the taint alone; asked before a denied write leaves out more."""
+        alone = node_patch.build(state, change, node_patch.TAINT_ALONE)
+        try:
+            if alone:
+                budget = min(self._deadline.budget_seconds(), self._timeout_seconds)
+                self._client.try_patch(node_path(change.node), alone, budget)
+        except KubeError:
+            return False
+        return True
+
+    def _noted(self, state: NodeState, result: WriteResult) -> WriteResult:
+        """Remember for a while in which form this Node takes writes."""
+        uid, now = state.as_read.uid, self._clock()
+        if result.outcome is Outcome.APPLIED and result.form.record is not node_patch.RecordForm.FULL:
+            if result.refusal is not None:
+                self._refused = {each: till for each, till in self._refused.items() if till[1] > now}
+                self._refused[uid] = (result.form.record, now + REFUSED_SECONDS)
+        elif result.form.record is node_patch.RecordForm.FULL:
+            self._refused.pop(uid, None)
+        return result
+
+    def _in_form(
+        self,
+        state: NodeState,
+        change: Change,
+        form: node_patch.Form,
+        operations: node_patch.Operations,
+        give_up_at: float,
+    ) -> WriteResult:
+        """Send one form of a change, again after errors that pass."""
+        if not operations:
+            return WriteResult(change, Outcome.APPLIED, state, form=form)
         failures, unknown = 0, False
         while True:
             try:
@@ -205,19 +301,15 @@ class NodeWriter:
                 answer = self._client.patch(
                     node_path(change.node), operations, timeout_seconds=min(budget, self._timeout_seconds)
                 )
-                written = node_patch.applied(state, wanted)
-                return WriteResult(change, Outcome.APPLIED, self._decoded(answer, written))
+                written = node_patch.applied(state, change, form)
+                return WriteResult(change, Outcome.APPLIED, self._decoded(answer, written), form=form)
             except KubeNotFound:
                 return WriteResult(change, Outcome.GONE)
             except KubeError as error:
-                if error.by_admission and wanted != unlabelled:
-                    # The policy may be older than the label. A taint must not wait until it is applied anew.
-                    result = self.write(state, unlabelled)
-                    if result.outcome is Outcome.APPLIED:
-                        self._note_refused(error)
-                    return replace(result, change=change)
-                if isinstance(error, KubeConflict | KubeInvalid) and not error.by_admission:
-                    return self._read_again(state, wanted, error, unknown)
+                if _is_refusal(error):
+                    return WriteResult(change, Outcome.FAILED, error=error, refusal=error)
+                if isinstance(error, KubeConflict | KubeInvalid):
+                    return self._read_again(state, change, form, error, unknown)
                 unknown = unknown or error.outcome_unknown
                 failures += 1
                 wait = self._backoff.seconds(failures, error.retry_after_seconds)
@@ -254,7 +346,9 @@ class NodeWriter:
         except KubeError:
             return False
 
-    def _read_again(self, state: NodeState, change: Change, refusal: KubeError, unknown: bool) -> WriteResult:
+    def _read_again(
+        self, state: NodeState, change: Change, form: node_patch.Form, refusal: KubeError, unknown: bool
+    ) -> WriteResult:
         """Read the node after a refusal, to tell a lost race from an invalid change."""
         try:
             fresh = self._decoded(self._client.get(node_path(change.node)))
@@ -262,16 +356,21 @@ class NodeWriter:
             return WriteResult(change, Outcome.GONE)
         except KubeError as error:
             return WriteResult(change, Outcome.FAILED, error=error, outcome_unknown=unknown)
-        again = node_patch.build(fresh, change)
+        again = node_patch.build(fresh, change, form)
         if fresh.as_read.uid == state.as_read.uid and not again:
-            return WriteResult(
-                change, Outcome.APPLIED, fresh
-            )  # an earlier try took effect although its answer was lost
-        if isinstance(refusal, KubeInvalid) and again == node_patch.build(state, change):
+            # An earlier try took effect although its answer was lost.
+            return WriteResult(change, Outcome.APPLIED, fresh, form=form)
+        if isinstance(refusal, KubeInvalid) and again == node_patch.build(state, change, form):
             return WriteResult(
                 change, Outcome.FAILED, fresh, refusal
             )  # the node is unchanged, so the patch itself is invalid
         return WriteResult(change, Outcome.CONFLICT, fresh)
+
+
+def _is_refusal(error: KubeError) -> bool:
+    """Whether the server refuses what was written, and might take less; a missing right refuses it all."""
+    denied = error.by_admission or (isinstance(error, KubeForbidden) and not refused_right(error))
+    return denied or error.no_room
 
 
 class DryRunWriter:

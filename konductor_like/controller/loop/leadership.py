@@ -182,7 +182,9 @@ class Leadership:
         coverage = self._coverage and replace(self._coverage, read_ns=self._read_ns())
         reconciler = self._reconciler
         return LeasePayload(
-            reconciler.checkpoint(), coverage, reconciler.tainted(), reconciler.returned(), self._tried()
+            *(reconciler.checkpoint(), coverage, reconciler.tainted(), reconciler.returned()),
+            self._tried(),
+            reconciler.kept(),
         )
 
     def _tried(self) -> Attempts:

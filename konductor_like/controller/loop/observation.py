@@ -9,6 +9,7 @@ from functools import partial
 
 from konductor_like.cluster.lease.annotations import unlisted
 from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
+from konductor_like.controller.loop.kept_records import KeptRecords
 from konductor_like.controller.loop.operator_controls import OperatorControls
 from konductor_like.controller.ports import Nodes
 from konductor_like.controller.reporting.report import Report
@@ -48,6 +49,7 @@ class Observer:
         fleet: FleetMonitor | None = None,
         validations: Callable[[], ValidationJobs | None] = lambda: None,
         alerts: Callable[[], AlertsAnswer | None] = lambda: None,
+        kept: KeptRecords | None = None,
         refused_pods: Callable[[], RefusedPods | None] = lambda: None,
     ) -> None:
         """A backtest has no ``controls``, ``jobs`` and ``fleet``."""
@@ -55,6 +57,8 @@ class Observer:
         """The Nodes with our taint and the Nodes deleted with it; None before the first observation."""
         self.returned: tuple[ReturnedNode, ...] = ()
         """The last returns by reboot. Any thread may read this and ``tainted``."""
+        self.kept = kept or KeptRecords()
+        """The records that Nodes have no room for."""
         self._nodes = nodes
         self._report = report
         self._controls = controls
@@ -83,10 +87,11 @@ class Observer:
             for name, (text, record) in self._records.items()
             if name in read and read[name].as_read.record == text
         }
-        states = self._with_records(read)
         controls = self._controls.update(now) if self._controls else Controls()
         latest = partial(self._controls.update, now, at_once=True) if self._controls else None
+        read = self.kept.see(read, controls, now, latest)
         self._report.persons.see(read, controls, now, latest)
+        states = self._with_records(read)
         if self.tainted is None:
             self.tainted = controls.tainted  # the last controller wrote them on the Lease
         # A return that the last controller could not note on the Lease any more is in the node's record.
@@ -95,7 +100,7 @@ class Observer:
         if again := out_again(states, tainted, now):
             self._records |= {name: (None, record) for name, record in again.items()}
             states = {**states, **{name: replace(states[name], record=each) for name, each in again.items()}}
-        controls = replace(controls, tainted=tainted, returned=self.returned)
+        controls = replace(controls, tainted=tainted, returned=self.returned, kept=())
         if policy.returns_unasked:
             self._report.returns(controls)
         jobs = self._jobs.known() if self._jobs else {}
@@ -107,6 +112,7 @@ class Observer:
             validations=self._validations(),
             alerts_answer=self._alerts(),
             refused_pods=self._refused_pods(),
+            without_record=self.kept.due(now),
         )
         if self._fleet is None:
             return seen
@@ -126,7 +132,7 @@ class Observer:
         was deleted and created again has none. The full record counts until another client writes the
         annotation.
         """
-        return self._with_records(self._nodes.snapshot())
+        return self._with_records(self.kept.over(self._nodes.snapshot()))
 
     def _with_records(self, read: Mapping[str, NodeState]) -> Mapping[str, NodeState]:
         full = {
@@ -165,7 +171,7 @@ class Observer:
         if self._controls is None:
             return snapshot
         before, latest = snapshot.controls, self._controls.update(now, at_once=True)
-        latest = replace(latest, tainted=before.tainted, returned=before.returned)
+        latest = replace(latest, tainted=before.tainted, returned=before.returned, kept=())
         if latest == before and not self._controls.unread:
             return snapshot
         return replace(snapshot, controls=latest, lease_unread=self._controls.unread)
@@ -190,15 +196,24 @@ class Observer:
         policy: PolicyConfig,
         in_flight: Collection[str],
         now: datetime,
+        lacking: Collection[str] = (),
     ) -> None:
-        """Take in the states that were written: their Nodes may be deleted before the next observation."""
+        """Take in the states that were written: their Nodes may be deleted before the next observation.
+
+        ``lacking`` are the nodes that had no room for their record.
+        """
         for state, change in written:
             self._records.pop(state.name, None)
-            if change.record is not None and state.record != change.record:
+            has_record = state.name not in lacking
+            self.kept.wrote(state, change, now, has_record=has_record)
+            if has_record and change.record is not None and state.record != change.record:
                 self._records[state.name] = (state.as_read.record, change.record)
-        self._report.persons.wrote({state.name: state for state, _ in written})
+        states = self.kept.over({state.name: state for state, _ in written})
+        self._report.persons.wrote(states)
         if self._fleet and written:
-            self._fleet.note_written([state for state, _ in written])
-        changed = {state.name: state for state, change in written if change.verb is not Verb.RECORD}
+            self._fleet.note_written(states.values())
+        changed = {
+            state.name: states[state.name] for state, change in written if change.verb is not Verb.RECORD
+        }
         if changed or in_flight:
             self._follow({**before.nodes, **changed}, policy, in_flight, now)

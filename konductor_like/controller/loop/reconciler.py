@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from konductor_like.cluster.lease.kept import Kept
 from konductor_like.controller.loop.observation import Observer
 from konductor_like.controller.loop.retries import THIN_ABOVE, UnknownNodes, thinned
 from konductor_like.controller.loop.writes import Writes
@@ -126,6 +127,10 @@ class Reconciler:
         """Return the last returns by reboot. May be called from any thread."""
         return self._observer.returned
 
+    def kept(self) -> Kept:
+        """Return the records that Nodes have no room for. May be called from any thread."""
+        return self._observer.kept.content
+
     def writes(self) -> tuple[Attempt, tuple[Unwritten, ...]]:
         """Return how writes went, and the Nodes that could not be written. May be called from any thread."""
         return self._writes.attempts
@@ -238,7 +243,9 @@ class Reconciler:
         """Apply the plan. Return the nodes that another client changed meanwhile."""
         found = self._writes.apply(plan, snapshot, {fault.node for fault in faults}, now)
         in_flight = self._writes.taints_in_flight
-        self._observer.note_written(found.written, snapshot, self.policy, in_flight, now)
+        self._observer.note_written(
+            found.written, snapshot, self.policy, in_flight, now, lacking=found.lacking
+        )
         self._carry_over(plan, faults, found.unwritten | found.conflicted, found.unwritten, now)
         if any(change.event is not None for _, change in found.written):
             self._report.counted(self._nodes.snapshot(), plan.brake)

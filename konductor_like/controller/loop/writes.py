@@ -29,6 +29,8 @@ class Outcomes(NamedTuple):
     """The nodes that another client changed meanwhile."""
     unwritten: set[str]
     """The nodes whose write failed, got no answer, or was not due."""
+    lacking: set[str]
+    """The written nodes that had no room for their record."""
 
 
 class Writes:
@@ -83,14 +85,18 @@ class Writes:
         """Write what is due. A change of a node ``with_lines`` never waits: the cursor would wait with it."""
         due = self._due(plan, with_lines, now)
         unwritten = {change.node for change in plan.changes} - {change.node for change in due}
-        found = Outcomes([], set(), unwritten)
+        found = Outcomes([], set(), unwritten, set())
         results = self._writer.write_all([(snapshot.nodes[each.node], each) for each in due])
         for change, result in zip(due, results, strict=True):
             if result.state is not None:
                 self._nodes.apply(result.state)
             if result.outcome is Outcome.APPLIED and result.state is not None:
                 self._wrote_at = now.replace(microsecond=0)
-                self._report_applied(change, now)
+                if not result.has_record:
+                    found.lacking.add(change.node)
+                    self._report.no_room(change, result.refusal)
+                if result.state is not snapshot.nodes[change.node] or change.event is not None:
+                    self._report_applied(change, now)
                 self._recovered(change.node)
                 found.written.append((result.state, change))
             elif result.outcome is Outcome.CONFLICT:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from konductor_like.cluster.api.errors import KubeError
 from konductor_like.cluster.node.writer import Outcome
 from konductor_like.controller import logs
 from konductor_like.controller.ports import FleetEvent, NoOnlooker, Onlooker
@@ -83,6 +84,7 @@ class Report:
         self._kept_out: Counter[str] | None = None
         self._needing: Counter[Needs | None] | None = None
         self._suffix = " (dry run)" if dry_run else ""
+        self._no_room: set[str] = set()
         self._tainted: dict[str, NodeState] = {}
         self._logged_unknown: set[str] = set()
         self._unlisted = 0
@@ -126,6 +128,15 @@ class Report:
         elif change.event is not None:
             logs.debug(f"node {change.node}: {change.message}{self._suffix}", node=change.node)
         self.audit.written(change, "applied")
+
+    def no_room(self, change: Change, why: KubeError | None) -> None:
+        """Report a node that had no room for its record; ``why`` is None if that is known already."""
+        if why is not None and change.node not in self._no_room:
+            self._no_room.add(change.node)
+            lease = "The Lease keeps it in short until there is room in the Node's annotations."
+            logs.warning(
+                f"Could not write the record of node {change.node}: {why}. {lease}", node=change.node
+            )
 
     def not_written(self, change: Change, outcome: Outcome, why: str = "") -> None:
         """Report a write that did not happen, or that got no answer."""

@@ -201,6 +201,7 @@ _REFUSALS = {
     404: ("NotFound", "the server could not find the requested resource"),
     409: ("Conflict", "Operation cannot be fulfilled: the object has been modified"),
     410: ("Expired", "The resourceVersion for the provided list is too old."),
+    413: ("RequestEntityTooLarge", "etcdserver: request is too large"),
     422: ("Invalid", "the server rejected our request due to an error in our request"),
     429: ("TooManyRequests", "the server has received too many requests and has asked us to try again later"),
     500: ("InternalError", "Internal error occurred: etcdserver: request timed out"),
