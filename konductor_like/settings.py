@@ -275,8 +275,9 @@ class Settings(BaseSettings):
     validation_tolerations: Annotated[tuple[str, ...], NoDecode] = ()
     """Keys of further taints that a validation's pod tolerates, separated by commas."""
     return_quiet_seconds: float = Field(_POLICY.return_quiet_seconds, ge=0, le=_MONTH_SECONDS)
-    """Return: seconds for which the kernel log of the new boot must be heard without a fault; `0` for one
-    heartbeat. After the end of a validation at most 120 of them count."""
+    """Return: seconds for which the kernel log of the new boot must be heard without a fault, and the node be
+    Ready with all its GPUs without a break; `0` for one heartbeat. After the end of a validation the kernel
+    log is read for 120 of them at most."""
     returns_per_hour: int = Field(_POLICY.returns_per_hour, ge=0, le=10)
     """Return: maximum number of nodes that return by themselves within an hour, 10 at most; `0` for none."""
     probation_seconds: float = Field(_POLICY.probation_seconds, ge=0, le=_MONTH_SECONDS)

@@ -23,6 +23,7 @@ from konductor_like.controller.ports import (
     FleetEvent,
     KnownNodes,
     Nodes,
+    WatchedNodes,
     Writer,
 )
 from konductor_like.controller.reading.poller import Reader
@@ -63,7 +64,7 @@ class LeadershipFactory:
     loki: LokiClient
     active_rules: ActiveRules
     switches: ActiveSwitches
-    nodes: Nodes
+    nodes: WatchedNodes
     writer: Writer
     events: EventSink
     report: Report
@@ -192,6 +193,7 @@ class LeadershipFactory:
             alerts=alerts.seen if alerts else lambda: None,
             refused_pods=refusals.looks.seen if refusals else lambda: None,
             kept=kept,
+            standing=self.nodes.standing,
         )
         latency = Latency(self.metrics, fleet.began_ns, self.loki.now_ns)
         writes = Writes(self.nodes, self.writer, self.events, self.report, self.metrics, latency=latency)

@@ -5,14 +5,14 @@ A dry run uses other objects instead of a flag (rule 26): they read the cluster 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from konductor_like.cluster.events import events_of
 from konductor_like.cluster.node.writer import WriteResult
 from konductor_like.controller import logs
-from konductor_like.model import Change, EventReason, Incident, NodeState
+from konductor_like.model import Change, EventReason, Incident, NodeState, Standing
 
 FleetEvent = Callable[[EventReason, str], None]
 """Sends an Event about the fleet; returns at once and raises nothing."""
@@ -30,6 +30,13 @@ class Nodes(Protocol):
     @property
     def problem(self) -> Exception | None:
         """Why the view may be stale right now."""
+
+
+class WatchedNodes(Nodes, Protocol):
+    """Nodes that are watched as long as the controller runs."""
+
+    def standing(self, names: Iterable[str]) -> Mapping[str, Standing]:
+        """For how long these Nodes have not changed; none of them while they cannot be watched."""
 
 
 class Writer(Protocol):
@@ -105,7 +112,7 @@ class NoOnlooker:
 class DryRunNodes:
     """The live nodes, with the taints and records that a real run would have written."""
 
-    def __init__(self, live: Nodes) -> None:
+    def __init__(self, live: WatchedNodes) -> None:
         self._live = live
         self._written: dict[str, NodeState] = {}
 
@@ -123,6 +130,10 @@ class DryRunNodes:
     def problem(self) -> Exception | None:
         """Why the view may be stale right now."""
         return self._live.problem
+
+    def standing(self, names: Iterable[str]) -> Mapping[str, Standing]:
+        """Return for how long the live Nodes have not changed: no dry run changes readiness or GPUs."""
+        return self._live.standing(names)
 
     def apply(self, state: NodeState) -> None:
         """Remember the state that a real run would have written."""

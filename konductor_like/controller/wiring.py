@@ -38,9 +38,9 @@ from konductor_like.controller.ports import (
     DryRunEvents,
     DryRunNodes,
     EventSink,
-    Nodes,
     NoOnlooker,
     Onlooker,
+    WatchedNodes,
     Writer,
     dry_run_fleet_event,
 )
@@ -194,7 +194,7 @@ class _FleetEvent(Protocol):
 class _ClusterPorts:
     """Everything that writes to the cluster. A dry run has stand-ins that do not, and no Lease (rule 26)."""
 
-    nodes: Nodes
+    nodes: WatchedNodes
     writer: Writer
     events: EventSink
     fleet_event: _FleetEvent

@@ -95,6 +95,7 @@ from konductor_like.model.plans import (
     Plan,
     SkippedTaint,
     Snapshot,
+    Standing,
     Verb,
 )
 from konductor_like.model.progress import (

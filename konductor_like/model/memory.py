@@ -101,8 +101,12 @@ class NodeGpus:
     layout: str
     """The last ``GpuCount.layout`` with a GPU."""
     since_ns: int | None
-    """Since when the node, in service and in its present boot, has fewer GPUs than expected; None too if the
-    record says so already."""
+    """When the node, in service and in its present boot, began to have fewer GPUs than expected; None if it
+    never had. A later fall goes on where the one before ended, if the GPUs were not back for long."""
+    back_ns: int | None = None
+    """Since when no GPU is missed in service after such a fall; None while one is, and without a fall."""
+    falls: int = 0
+    """Number of such falls since ``since_ns``."""
 
     @property
     def missing(self) -> int:
@@ -123,7 +127,8 @@ class GpuCounts:
     short: Mapping[str, str] = field(default_factory=dict)
     """By node, ``7 of 8 GPUs``: the nodes that miss GPUs now, in service or not."""
     falls: Mapping[str, int] = field(default_factory=dict)
-    """By node, since when GPUs have been missing; without the nodes in ``together``."""
+    """By node, since when GPUs have been missing; without the nodes in ``together``, and without those whose
+    record says so already."""
     together: frozenset[str] = frozenset()
     """Nodes that lost GPUs at about the same time, and too many of them to be a fault of each."""
     due: frozenset[str] = frozenset()

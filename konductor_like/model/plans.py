@@ -169,6 +169,19 @@ class Hearing:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """For how long a Node has shown what it shows now, by a watch of the Nodes without a break.
+
+    A change that was seen, a new list of the Nodes and a new process begin both spans again.
+    """
+
+    ready_seconds: float
+    """Seconds without a change of its Ready condition or of its machine's boot."""
+    gpus_seconds: float
+    """Seconds without a change of its count of GPUs or of its machine's boot."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All facts that a decision depends on."""
 
@@ -195,6 +208,8 @@ class Snapshot:
     """Whether the Lease cannot be read, so that a pause may be unknown: then no node returns by itself."""
     hearing: Mapping[str, Hearing] = field(default_factory=dict)
     """The nodes whose kernel log is heard now. A silent, unmeasured or ambiguous node is absent."""
+    standing: Mapping[str, Standing] = field(default_factory=dict)
+    """By tainted node, for how long its Node has not changed; empty while the Nodes cannot be watched."""
     gaps_given_up: Mapping[str, int] = field(default_factory=dict)
     """By node, the end (a Loki timestamp) of the latest span whose lines may be lost for good."""
     lost_boots: Mapping[str, str] = field(default_factory=dict)

@@ -64,7 +64,8 @@ class PolicyConfig:
     validation_level: int = 2
     """The least level of a validation, one of ``LEVELS``; the faults may ask for more."""
     return_quiet_seconds: float = 600.0
-    """Seconds for which the new boot's kernel log must be heard before a node returns by itself."""
+    """Seconds for which the new boot's kernel log must be heard, and the Node be Ready with all its GPUs,
+    before a node returns by itself."""
     returns_per_hour: int = 4
     """Number of nodes that may return by themselves within an hour."""
     probation_seconds: float = 86_400.0

@@ -85,7 +85,7 @@ def decide(
     """
     if snapshot.gpus is not None:
         gpus = counted(snapshot.gpus, snapshot.nodes, policy, now)
-        faults = [*faults, *faults_of(gpus, snapshot.gpus, policy.gpus_missing, now)]
+        faults = [*faults, *faults_of(gpus, snapshot.gpus, policy, now)]
         snapshot = replace(snapshot, gpus=gpus)
     if snapshot.conditions is not None:
         reported, seen = reported_faults(snapshot, snapshot.conditions, policy, now)

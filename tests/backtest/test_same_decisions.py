@@ -18,7 +18,7 @@ from konductor_like.controller.loop.leadership import IDLE_SECONDS
 from konductor_like.controller.loop.observation import Observer
 from konductor_like.controller.loop.reconciler import Reconciler
 from konductor_like.controller.loop.writes import Writes
-from konductor_like.controller.ports import DryRunEvents, DryRunNodes, Nodes
+from konductor_like.controller.ports import DryRunEvents, DryRunNodes, WatchedNodes
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.report import Report
 from konductor_like.detection import Detector
@@ -161,7 +161,11 @@ def by_the_controller(written: list[WrittenLine], case: Case) -> list[Taint]:
     Between two polls it reconciles every few seconds, as :meth:`Leadership.run` does.
     """
     clock_ns = START_NS
-    nodes, metrics, writer = DryRunNodes(cast("Nodes", _Cluster(case.nodes))), Metrics(), DryRunWriter()
+    nodes, metrics, writer = (
+        DryRunNodes(cast("WatchedNodes", _Cluster(case.nodes))),
+        Metrics(),
+        DryRunWriter(),
+    )
     detector, policy, taints = Detector(case.book.catalog), case.policy(), list[Taint]()
     loki, settings = LokiServer(now_ns=lambda: clock_ns), case.full_settings()
 

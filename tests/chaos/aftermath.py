@@ -53,6 +53,11 @@ class Aftermath:
                 self._ledger.break_(sentence)
             if self._ledger.writes[name] - self._ledger.timed[name] != writes_before[name]:
                 self._ledger.break_(f"{name} is written although nothing happens any more")
+        for process in filter(None, self._world.processes):
+            for sentence in (
+                each for name in self._states for each in self._ledger.returns.unreturned(process, name)
+            ):
+                self._ledger.break_(sentence)
         for sentence in self._ledger.suspicions.unshown(self._states.values()):
             self._ledger.break_(sentence)
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from konductor_like.policy.recovery.guards import Guard
-from tests.chaos.examples import BACK, HEARD, OUT, ROUND, case
+from tests.chaos.examples import BACK, GPUS, HEARD, OUT, ROUND, case
 from tests.chaos.people import Claim, Cordon, Label, Reset, SpoilRecord, Untaint
 from tests.chaos.schedule import Schedule
 from tests.chaos.setup import MANAGED, RECOVERABLE
 from tests.chaos.steps import (
+    Flap,
+    ForgetHistory,
     Kill,
     KubeTrouble,
     Ready,
@@ -36,6 +38,8 @@ _BACK_SOON: tuple[Step, ...] = (*_BOOTED, *HEARD[:6])
 """One more minute, and the node returns."""
 _VALIDATED: tuple[Step, ...] = (Program(0, PASS), *_BOOTED, *HEARD, *HEARD[:6])
 """The GPUs have passed, and the node returns when the kernel log is read past the end of the test."""
+_GPU_FLAPS: tuple[Step, ...] = (Flap(0), Wait(30.0), ROUND) * 8
+_READY_FLAPS: tuple[Step, ...] = (Flap(0, gpus=False), Wait(30.0), ROUND) * 8
 _REMOVED = (Untaint(0), ROUND, Wait(61.0))
 
 GUARD_EXAMPLES: dict[str, Schedule] = {
@@ -52,6 +56,20 @@ GUARD_EXAMPLES: dict[str, Schedule] = {
         (), *_BACK_SOON, Claim(0), *HEARD, Claim(0, on=False), ROUND, setup=ONE
     ),
     "a node that is not ready stays tainted": case((0,), *_BACK_SOON, Ready(0, on=False), *HEARD, setup=ONE),
+    "a node whose GPUs come and go stays tainted": case((0,), *_BACK_SOON, *_GPU_FLAPS, setup=ONE),
+    "a node whose readiness comes and goes stays tainted": case((0,), *_BACK_SOON, *_READY_FLAPS, setup=ONE),
+    "a node whose GPUs come and go stays tainted after a validation, too": case(
+        (0,), *_VALIDATED, *_GPU_FLAPS, setup=TESTED
+    ),
+    "a node that keeps its GPUs and its readiness returns, whatever it did before": case(
+        (), *_BACK_SOON, *_GPU_FLAPS, *_READY_FLAPS, *HEARD, setup=ONE
+    ),
+    "a node whose GPUs come and go in service is suspect": case(
+        (), *(Flap(0, seconds=40.0), Wait(20.0), ROUND, Wait(41.0), ROUND) * 5, setup=GPUS, suspect=(0,)
+    ),
+    "a flap that a new list of the Nodes hides keeps the node out": case(
+        (0,), *_BACK_SOON, Flap(0, seconds=1.0), Wait(5.0), ForgetHistory(), Wait(56.0), ROUND, setup=ONE
+    ),
     "a node whose record is damaged stays tainted": case(
         (0,), *_BACK_SOON, SpoilRecord(0), *HEARD, setup=ONE
     ),
@@ -138,6 +156,7 @@ KEPT_BY: dict[Guard, str] = {
     Guard.SILENT: "a node whose kernel log is silent stays tainted",
     Guard.GAP: "a node whose kernel log has a gap stays tainted",
     Guard.TOO_YOUNG: "a node whose kernel log is heard for a short time stays tainted",
+    Guard.UNSTEADY: "a node whose GPUs come and go stays tainted",
     Guard.NO_RECOVERY: "a node that is not selected for recovery is not validated and stays tainted",
     Guard.REHEARSED: "a node that passed a validation does not return in a rehearsal",
     Guard.VALIDATING: "a node stays tainted while its validation runs",

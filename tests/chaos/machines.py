@@ -123,6 +123,8 @@ class Machine:
     clock_was_set: bool = False
     gpus: int = ALL_GPUS
     ready: bool = True
+    stood_ns: int = 0
+    """Since when its Node has shown the same GPUs and the same readiness."""
     sequence: int = 1000
     stamp_us: int = 0
     ring: list[KernelRecord] = field(default_factory=list)
@@ -198,6 +200,8 @@ class Nodes:
         self._world = world
         self._heartbeat_ns = world.clock.true_ns
         self._heartbeats = 0
+        self._transitions: dict[str, tuple[bool, str]] = {}
+        """By node, the readiness that its kubelet told last, and the ``lastTransitionTime``."""
 
     def stored(self, name: str) -> dict[str, Any] | None:
         """Return the Node as it is now; None if it does not exist."""
@@ -210,6 +214,8 @@ class Nodes:
         if created_ns is not None:
             created = moment_of(created_ns)
         machine.posted_ns = created_ns or self._world.clock.true_ns
+        machine.stood_ns = self._world.clock.true_ns
+        self._transitions.pop(name, None)
         labels = {
             "nvidia.com/gpu.present": "true",
             POOL_LABEL: f"pool-{int(name[-1]) % 2}",
@@ -256,7 +262,10 @@ class Nodes:
         """Write the number of the machine's GPUs to its Node, as the kubelet does."""
         if self.stored(name) is not None:
             gpus = _gpus(self._world.machines[name].gpus)
+            before = self.stored(name)
             self._world.kube.edit_node(name, lambda node: node["status"].update(gpus))
+            if before and before["status"]["allocatable"] != gpus["allocatable"]:
+                self._world.machines[name].stood_ns = self._world.clock.true_ns
             self._world.ledger.suspicions.counts_gpus(name)
 
     def _kubelet_runs(self, name: str) -> bool:
@@ -277,7 +286,14 @@ class Nodes:
     def _condition(self, name: str) -> dict[str, str]:
         """Return the Ready condition, with the time of the machine's clock."""
         at = moment_of(self._world.node_clock_ns(name)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return {"type": "Ready", "status": str(self._world.machines[name].ready), "lastHeartbeatTime": at}
+        machine = self._world.machines[name]
+        before, since = self._transitions.get(name, (None, at))
+        if before is not machine.ready:
+            since = at
+            machine.stood_ns = self._world.clock.true_ns
+            self._transitions[name] = (machine.ready, since)
+        times = {"lastHeartbeatTime": at, "lastTransitionTime": since}
+        return {"type": "Ready", "status": str(machine.ready), **times}
 
     def _info(self, name: str) -> dict[str, str]:
         machine = self._world.machines[name]

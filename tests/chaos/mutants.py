@@ -44,6 +44,17 @@ def _changed(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda real: lambda *args, **more: change(real(*args, **more))
 
 
+def _list_that_hides_nothing(real: Any) -> Any:
+    """A new list of the Nodes does not begin the spans again for which they stood."""
+
+    def listed(self: Any) -> None:
+        before = self._since
+        real(self)
+        self._since |= {name: since for name, since in before.items() if name in self._since}
+
+    return listed
+
+
 def _cursor_moves_before_the_plan(real: Any) -> Any:
     def run(self: Any, lines: Any, read_ns: Any, *rest: Any, **more: Any) -> Any:
         self._checkpoint = Checkpoint({**self._read_ns, **read_ns}, self._act_from_ns)
@@ -264,6 +275,26 @@ MUTANTS: dict[str, Mutant] = {
         "cluster.NodeStore._watch",
         _returns(None),
         example="a node that was released is tainted by its next fault",
+    ),
+    "a change that was taken back begins no span again": Mutant(
+        "cluster.node.store._unchanged_since",
+        lambda _real: lambda known, _before, _state, now: known or (now, now),
+        example="a node whose GPUs come and go stays tainted",
+    ),
+    "a new list begins no span again": Mutant(
+        "cluster.NodeStore._list",
+        _list_that_hides_nothing,
+        example="a flap that a new list of the Nodes hides keeps the node out",
+    ),
+    "a node that stands is never seen to": Mutant(
+        "cluster.NodeStore.standing",
+        _returns({}),
+        example="a node that keeps its GPUs and its readiness returns, whatever it did before",
+    ),
+    "a second fall of GPUs is another one": Mutant(
+        "policy.node.gpu_counts._back",
+        lambda real: lambda seen, now_ns: replace(real(seen, now_ns), since_ns=None),
+        example="a node whose GPUs come and go in service is suspect",
     ),
     # Nothing acts twice
     "kernel positions recognise no replay": Mutant(

@@ -20,6 +20,7 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.model.time import unix_ns
+from konductor_like.policy.recovery.guards import Guard
 from tests.chaos.evidence import recorded_in
 from tests.chaos.machines import seconds
 from tests.chaos.setup import CLAIM
@@ -34,6 +35,8 @@ HOUR_NS = seconds(3600)
 MARGIN_NS = seconds(2)
 READ_PAST_NS = seconds(120)
 """Nanoseconds of the kernel log after the end of a test that are read before a return."""
+CALM_SECONDS = 900.0
+"""Seconds after the last trouble within which a controller has seen for long enough that a Node stands."""
 BEHIND_NS = seconds(120)
 """Nanoseconds by which a decision may be older than its write, and heartbeats later than the lines."""
 
@@ -149,6 +152,7 @@ class Returns:
         yield from self._unmet(old)
         yield from self._unheard(old)
         yield from self._node_against(old)
+        yield from self._flapped(old.name)
         is_paused = self._world.ledger.brake.pauses(step) and process.reads_lease()
         if is_paused and not (late or process.waits_for(old.name)):
             yield "tainting is paused"
@@ -229,6 +233,28 @@ class Returns:
             "its record is damaged": old.record_problem is not None,
         }
         yield from (why for why, holds in against.items() if holds)
+
+    def stood_seconds(self, name: str) -> float:
+        """Return for how long the Node has shown the same GPUs and the same readiness."""
+        return (self._world.clock.true_ns - self._world.machines[name].stood_ns) / 1e9
+
+    def _flapped(self, name: str) -> Iterator[str]:
+        """Describe that the Node was not Ready with these GPUs for long enough.
+
+        The patch of a return tests that nothing of the Node has changed since the decision.
+        """
+        stood_seconds = self.stood_seconds(name)
+        if stood_seconds < self._world.settings.return_quiet_seconds:
+            yield f"it has been Ready with these GPUs for {stood_seconds:.0f} s only"
+
+    def unreturned(self, process: Process, name: str) -> Iterator[str]:
+        """Describe that a node that stood for long enough is still called unsteady."""
+        guard, settings = process.kept_out().get(name), self._world.settings
+        if (
+            guard == Guard.UNSTEADY
+            and self.stood_seconds(name) > settings.return_quiet_seconds + CALM_SECONDS
+        ):
+            yield f"{name} stays out as unsteady, and has stood for {self.stood_seconds(name):.0f} s"
 
     def _rate_against(self, now_ns: int) -> Iterator[str]:
         lately = {name for name, at_ns in self.made if at_ns > now_ns - HOUR_NS + self._slack_ns()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tests.chaos.machines import GPUS, Machine, seconds
+from tests.chaos.machines import ALL_GPUS, GPUS, Machine, seconds
 from tests.chaos.traffic import JOB_TARGETS, KUBE_TARGETS, Strike, Trouble
 from tests.chaos.wire import KUBE, LOKI
 
@@ -294,6 +294,40 @@ class Ready:
         name = node_of(world, self.node)
         world.machines[name].ready = self.on
         world.nodes.post_boot(name)
+
+
+FLAPS = ("GPUs come and go", "Ready comes and goes")
+"""The names under which it is counted what comes and goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flap:
+    """A GPU of a machine is away for some seconds and comes back; without ``gpus``, its readiness does."""
+
+    node: int
+    gpus: bool = True
+    seconds: float = 10.0
+
+    def take(self, world: World) -> None:
+        name = node_of(world, self.node)
+        machine = world.machines[name]
+        if not self.gpus:
+            self._turn(world, name, machine, ready=False)
+            world.later(self.seconds, lambda: self._turn(world, name, machine, ready=True))
+        else:
+            self._lose(world, name, machine, -1)
+            world.later(self.seconds, lambda: self._lose(world, name, machine, 1))
+        world.ledger.happened[FLAPS[not self.gpus]] += 1
+
+    def _turn(self, world: World, name: str, machine: Machine, *, ready: bool) -> None:
+        machine.ready = ready
+        if world.machines[name] is machine:
+            world.nodes.post_boot(name)
+
+    def _lose(self, world: World, name: str, machine: Machine, more: int) -> None:
+        machine.gpus = min(ALL_GPUS, max(0, machine.gpus + more))
+        if world.machines[name] is machine:
+            world.nodes.post_gpus(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import random
+
 from tests.chaos.people import Claim, Cordon, Label, SpoilRecord, Untaint
 from tests.chaos.setup import MANAGED
-from tests.chaos.steps import Kill, KubeTrouble, Ready, Reboot, SlowWarmup, Stop, Wait
+from tests.chaos.steps import (
+    Flap,
+    ForgetHistory,
+    Kill,
+    KubeTrouble,
+    Ready,
+    Reboot,
+    SlowWarmup,
+    Step,
+    Stop,
+    Wait,
+)
 from tests.chaos.stories import Story, poll, release, strike, xid
 from tests.chaos.stories_of_returns import back, heard, out, out_and_back
+
+
+def flapping(r: random.Random, node: int, times: int = 6) -> list[Step]:
+    """GPUs or the readiness of a node come and go within a minute."""
+    gpus, away, apart = r.random() < 0.6, r.choice((0.0, 1.0, 10.0, 40.0)), r.choice((20.0, 50.0, 61.0))
+    return [step for _ in range(times) for step in (Flap(node, gpus, away), Wait(apart), poll(r))]
+
 
 GUARD_STORIES: tuple[Story, ...] = (
     lambda r, n: [*out(r, n), *back(r, n, 2), Label(n), *heard(r, 2), Label(n, value=None), *heard(r, 2)],
@@ -33,5 +53,11 @@ GUARD_STORIES: tuple[Story, ...] = (
         *(xid(r, n + 1), poll(r)),
     ],
     lambda r, n: [*out(r, n), *back(r, n, 3), Stop(0, 0, False, 3, True), *heard(r, 1), Cordon(n), Wait(1.0)],
+    lambda r, n: [*out(r, n), *back(r, n, r.choice((1, 2))), *flapping(r, n), *heard(r, 6)],
+    lambda r, n: [
+        *(*out(r, n), *back(r, n, 2), *flapping(r, n, 1), r.choice((ForgetHistory(), Kill(0), strike(r)))),
+        *heard(r, 4),
+    ],
+    lambda r, n: [*flapping(r, n, r.choice((2, 8))), *out(r, n), *back(r, n, 5)],
     lambda r, n: [*out(r, n), *back(r, n, 3), xid(r, n + 1), xid(r, n + 2), poll(r), strike(r), *heard(r, 2)],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,6 +31,7 @@ from konductor_like.model import (
     LogLine,
     NodeState,
     Source,
+    Standing,
     Verb,
 )
 from konductor_like.policy.config import PolicyConfig
@@ -49,6 +50,8 @@ class Cluster:
 
     labels_needs = True
 
+    unsteady: frozenset[str] = frozenset()
+
     def __init__(self, nodes: Mapping[str, NodeState]) -> None:
         self.nodes = dict(nodes)
         self.moods: dict[str, list[WriteResult | Exception]] = {}
@@ -62,6 +65,10 @@ class Cluster:
 
     def apply(self, state: NodeState) -> None:
         self.nodes[state.name] = state
+
+    def standing(self, names: Iterable[str]) -> Mapping[str, Standing]:
+        """Every Node stands as it is for a day, but for those in ``unsteady``."""
+        return {name: Standing(86_400.0, 86_400.0) for name in names if name not in self.unsteady}
 
     def write_all(self, pairs: Sequence[tuple[NodeState, Change]]) -> list[WriteResult]:
         return [self._write(state, change) for state, change in pairs]
@@ -114,7 +121,7 @@ class Scene:
         report = Report(self.metrics, fleet_event=lambda *told: self.fleet_events.append(told))
         self.reconciler = Reconciler(
             self.cluster,
-            Observer(self.cluster, report, controls=controls, fleet=fleet),
+            Observer(self.cluster, report, controls=controls, fleet=fleet, standing=self.cluster.standing),
             Writes(self.cluster, self.cluster, self.cluster, report, self.metrics),
             self.cluster,
             report,

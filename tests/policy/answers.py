@@ -168,12 +168,16 @@ def snapshot_of(state: NodeState, ask: Mapping[str, Any], now: datetime) -> Snap
         boot_id = str(state.machine.boot_id)
         heard[NAME] = Hearing(boot_id, unix_ns(first), unix_ns(now), has_gap=is_cut, has_any_gap=is_cut)
     acts = (ControlAct(Control.PAUSE, now, "kim", "move"),) if ask.get("pause") else ()
+    standing: Any = {}
+    if hasattr(model, "Standing"):  # an earlier build looks at the Node of this moment only
+        standing = {"standing": {NAME: model.Standing(*(ask.get("stood", 86_400.0),) * 2)}}
     return Snapshot(
         {NAME: state, **_others()},
         read_ns={Source.KERNEL: unix_ns(now)},
         hearing=heard,
         controls=Controls(acts),
         left={NAME: frozenset(ask["left"])} if "left" in ask else {},
+        **standing,
     )
 
 

@@ -31,7 +31,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.deleted_nodes import updated_tainted_nodes
 from konductor_like.policy.recovery.returns import is_stopped, known_returns, returns_left, settled_by_resume
 from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
-from tests.policy.test_guards import HEARD, RECORD, STATE
+from tests.policy.test_guards import HEARD, RECORD, STATE, STOOD
 
 YEARS = 10 * 365 * 86_400.0
 FURTHEST = 9000.0
@@ -194,7 +194,7 @@ def settle(world: World) -> None:
     until = ns(world.seconds)
     heard = {BACK: replace(HEARD, last_ns=until)}
     read = {Source.KERNEL: until}
-    world.snapshot = replace(world.snapshot, hearing=heard, read_ns=read)
+    world.snapshot = replace(world.snapshot, hearing=heard, standing={BACK: STOOD}, read_ns=read)
     world.decide()
     assert BACK not in world.tainted
 

@@ -637,3 +637,78 @@ def test_a_reset_ends_the_memory_of_the_layout_before() -> None:
     fleet.step()
 
     assert why_not_whole(fleet.nodes["gpu-2"]) is None
+
+
+# GPUs that come and go
+
+
+def flaps(fleet: Fleet, minutes: int, *, whole: int, short: int, name: str = "gpu-7") -> list[str]:
+    """Let a GPU be away for ``short`` minutes and back for ``whole`` minutes, in turn."""
+    found: list[str] = []
+    for minute in range(minutes):
+        fleet.has(name, 7 if minute % (short + whole) < short else 8, 8)
+        found += fleet.step()
+    return found
+
+
+@pytest.mark.parametrize(("short", "whole"), [(9, 1), (1, 1), (1, 29)])
+def test_a_gpu_that_comes_and_goes_is_missing_once_and_until_it_has_been_back_for_half_an_hour(
+    short: int, whole: int
+) -> None:
+    fleet = Fleet()
+
+    assert flaps(fleet, 200, short=short, whole=whole) == ["gpu-7: 7 of 8 GPUs are allocatable (capacity 8)"]
+    assert fleet.open("gpu-7")
+    fleet.has("gpu-7", 8)
+    assert fleet.step(29 - whole) == []
+    assert len(fleet.step(whole + 2)) == 1
+    assert not fleet.open("gpu-7")
+
+
+def test_a_fall_half_an_hour_after_the_gpus_were_back_is_another_one() -> None:
+    fleet = Fleet()
+
+    assert flaps(fleet, 300, short=29, whole=31) == []
+
+
+def test_a_gpu_that_is_lost_again_soon_after_the_end_of_the_fault_is_missing_at_once() -> None:
+    fleet = Fleet()
+    fleet.has("gpu-7", 7, 8)
+    fleet.step(60)
+    fleet.has("gpu-7", 8)
+    assert len(fleet.step(5)) == 1
+    assert not fleet.open("gpu-7")
+
+    fleet.has("gpu-7", 7, 8)
+    assert len(fleet.step()) == 1
+    assert fleet.open("gpu-7")
+
+
+def test_a_node_that_is_not_ready_in_between_falls_on_and_one_that_booted_or_was_cordoned_does_not() -> None:
+    between: list[tuple[str, Mapping[str, Any]]] = [
+        ("gpu-1", {"ready": False}),
+        ("gpu-2", {"unschedulable": True}),
+        ("gpu-3", {"machine": Machine("uid-gpu-3", "system-gpu-3", "boot-b")}),
+    ]
+    fleet = Fleet(size=60)
+    for name, change in between:
+        fleet.has(name, 7, 8)
+        fleet.step(20)
+        fleet.change(name, **change)
+        fleet.step()
+        fleet.change(name, ready=True, unschedulable=False)
+        found = fleet.step(15)
+        fleet.has(name, 8)
+        fleet.step(40)
+        assert found == ([f"{name}: 7 of 8 GPUs are allocatable (capacity 8)"] if name == "gpu-1" else [])
+
+
+def test_a_release_ends_the_memory_of_earlier_falls() -> None:
+    fleet = Fleet()
+    flaps(fleet, 60, short=9, whole=1)
+    fleet.resets("gpu-7")
+    fleet.has("gpu-7", 8)
+    fleet.step(5)
+
+    fleet.has("gpu-7", 7, 8)
+    assert fleet.step(29) == []

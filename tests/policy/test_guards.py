@@ -37,6 +37,7 @@ from konductor_like.model import (
     SkipReason,
     Snapshot,
     Source,
+    Standing,
     Taint,
     Validation,
     ValidationStage,
@@ -84,7 +85,10 @@ STATE = replace(
     gpus=GpuCount(8, 8),
 )
 HEARD = Hearing("boot-b", ns(-900), ns(0))
-SNAPSHOT = Snapshot({"gpu-1": STATE}, hearing={"gpu-1": HEARD}, read_ns={Source.KERNEL: ns(0)})
+STOOD = Standing(600.0, 600.0)
+SNAPSHOT = Snapshot(
+    {"gpu-1": STATE}, hearing={"gpu-1": HEARD}, standing={"gpu-1": STOOD}, read_ns={Source.KERNEL: ns(0)}
+)
 HELD = Held("gpu-2", LOST, SkipReason.COOLDOWN)
 PAUSE = ControlAct(Control.PAUSE, NOON, "kim", "move", at(60))
 
@@ -264,6 +268,25 @@ GUARDS: dict[str, tuple[Callable[[], Blocker | None], str]] = {
         lambda: first(brake=BrakeState(5, 0, 1, (HELD,), rearms_at=at(60))),
         "the brake holds gpu-2 back: the brake's cool-down ends at 2026-03-04T12:01:00Z",
     ),
+    "Ready only since a moment ago, by the watch": (
+        lambda: first(snapshot=without(standing={"gpu-1": replace(STOOD, ready_seconds=599.0)})),
+        "it has been Ready only since 2026-03-04T11:50:01Z, and must stay so without a break until 2026",
+    ),
+    "Ready only since a moment ago, by the kubelet": (
+        lambda: first(ready_since_ns=ns(-599)),
+        "it has been Ready only since 2026-03-04T11:50:01Z",
+    ),
+    "all GPUs only since a moment ago": (
+        lambda: first(snapshot=without(standing={"gpu-1": replace(STOOD, gpus_seconds=30.0)})),
+        (
+            "the same only since 2026-03-04T11:59:30Z, and must stay so without a break until "
+            "2026-03-04T12:09:30Z"
+        ),
+    ),
+    "the Nodes cannot be watched": (
+        lambda: first(snapshot=without(standing={})),
+        "the controller must see it Ready, with all its GPUs, for 10m without a break",
+    ),
     "its last write failed": (
         lambda: first(snapshot=without(failing={"gpu-1": NOON})),
         "the controller's last write of the node failed",
@@ -329,6 +352,20 @@ def test_the_guards_come_in_their_order() -> None:
     assert len(found) == 7
 
 
+def test_a_node_that_stood_for_long_enough_returns_whatever_its_kubelets_clock_says() -> None:
+    assert first(ready_since_ns=ns(-600)) is None
+    assert first(ready_since_ns=ns(YEARS)) is None
+    assert first(ready_since_ns=None) is None
+
+
+def test_a_node_that_is_not_ready_or_short_of_gpus_is_not_called_unsteady_for_that() -> None:
+    young = without(standing={"gpu-1": Standing(1.0, 1.0)})
+    state = replace(STATE, ready=False, gpus=GpuCount(7, 8))
+    found = [guard for guard, _ in blockers(state, young, RULES, NOON)]
+
+    assert found == [Guard.NOT_READY, Guard.GPUS]
+
+
 def test_a_fault_that_waits_for_a_place_and_one_of_another_pool_keep_no_node_out() -> None:
     full, cooling = Held("gpu-2", LOST), replace(HELD, pool="b")
     pools = (PoolBrake("a", 3, 0, 1), PoolBrake("b", 3, 0, 1))
@@ -347,8 +384,8 @@ def test_a_held_node_without_a_pool_keeps_the_nodes_of_every_pool_out() -> None:
 
 
 def test_the_published_code_of_a_newer_controller_keeps_a_node_out_too() -> None:
-    assert published("gap") == (Guard.GAP, "its kernel log has a gap")
-    assert published("moon") == (
+    assert published("gap", RULES) == (Guard.GAP, "its kernel log has a gap")
+    assert published("moon", RULES) == (
         Guard.NOT_PUBLISHED,
         "the controller keeps it out for a reason that this command does not know (moon)",
     )

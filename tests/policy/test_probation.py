@@ -21,7 +21,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.operator import operator_taint
 from konductor_like.policy.recovery.returns import known_returns
 from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
-from tests.policy.test_guards import HEARD, LOST, RECORD, RULES, SNAPSHOT, STATE
+from tests.policy.test_guards import HEARD, LOST, RECORD, RULES, SNAPSHOT, STATE, STOOD
 
 DAY = 86_400.0
 
@@ -33,7 +33,8 @@ def rebooted(*names: str, rules: PolicyConfig = RULES, size: int = 10) -> Cluste
         machine = replace(STATE.machine, node_uid=f"uid-{name}", system_id=f"system-{name}")
         record = replace(RECORD, machine=machine, life=Life(at(-3600 + number)))
         cluster.nodes[name] = replace(STATE, name=name, machine=machine, record=record)
-    cluster.snapshot = replace(SNAPSHOT, nodes=cluster.nodes, hearing=dict.fromkeys(names, HEARD))
+    heard, stood = dict.fromkeys(names, HEARD), dict.fromkeys(names, STOOD)
+    cluster.snapshot = replace(SNAPSHOT, nodes=cluster.nodes, hearing=heard, standing=stood)
     return cluster
 
 

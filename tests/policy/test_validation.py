@@ -47,7 +47,7 @@ from konductor_like.policy.node.release import release
 from konductor_like.policy.recovery.guards import READ_PAST_NS, Guard
 from konductor_like.policy.recovery.validation import advanced, level_for
 from tests.policy.scenes import at, ns
-from tests.policy.test_guards import LOST, RECORD, STATE
+from tests.policy.test_guards import LOST, RECORD, STATE, STOOD
 
 RULES = PolicyConfig(returns_by_validation=True, validates=True)
 ASKS = PolicyConfig(validates=True)
@@ -88,7 +88,12 @@ def seen(
     record = replace(record, validation=validation, incidents=(*record.incidents, *incidents))
     state = replace(STATE, record=record, **of_state)
     heard = Hearing("boot-b", ns(-900), ns(0))
-    given = {"hearing": {"gpu-1": heard}, "read_ns": {Source.KERNEL: ns(0)}, **(of_snapshot or {})}
+    given = {
+        "hearing": {"gpu-1": heard},
+        "standing": {"gpu-1": STOOD},
+        "read_ns": {Source.KERNEL: ns(0)},
+        **(of_snapshot or {}),
+    }
     return Snapshot({"gpu-1": state}, validations=jobs, **given)
 
 
@@ -459,6 +464,8 @@ def test_a_fault_without_a_need_returns_without_a_reboot_and_one_after_the_begin
         ({"hearing": {"gpu-1": Hearing("boot-b", ns(-900), ns(-300) + READ_PAST_NS - 1)}}, Guard.TOO_YOUNG),
         ({"hearing": {"gpu-1": Hearing("boot-b", ns(-900), ns(0), has_gap=True)}}, Guard.GAP),
         ({"hearing": {}}, Guard.SILENT),
+        ({"standing": {"gpu-1": replace(STOOD, ready_seconds=599.0)}}, Guard.UNSTEADY),
+        ({"standing": {"gpu-1": replace(STOOD, gpus_seconds=599.0)}}, Guard.UNSTEADY),
         ({"replaying": True}, Guard.REPLAYING),
         ({"controls": Controls((PAUSE,))}, Guard.PAUSED),
         ({"lost_boots": {"gpu-1": "boot-b"}}, Guard.LINES_LOST),

@@ -92,6 +92,78 @@ def test_a_rebooted_node_returns_once_is_on_probation_and_then_like_any_other(
     assert len(site.told("GPUNodeReturned")) == 1
 
 
+def gpus(site: Site, allocatable: int, node: str = NODE) -> None:
+    site.kube.edit_node(
+        node, lambda each: each["status"]["allocatable"].update({"nvidia.com/gpu": str(allocatable)})
+    )
+
+
+def is_ready(site: Site, status: str, node: str = NODE) -> None:
+    def change(each: dict[str, Any]) -> None:
+        [ready] = (one for one in each["status"]["conditions"] if one["type"] == "Ready")
+        ready["status"] = status
+
+    site.kube.edit_node(node, change)
+
+
+def test_a_node_with_all_its_gpus_for_a_moment_stays_out_and_returns_once_it_kept_them(
+    site_of: Opens,
+) -> None:
+    site = open_site(site_of, return_by="reboot")
+    fails(site, NODE)
+    site.reboot(NODE, "b2000000-0000-4000-8000-000000000002")
+    for _ in range(15):
+        gpus(site, 7)
+        site.run(90, step_seconds=30)
+        gpus(site, 8)
+        site.run(10)
+        assert site.tainted == {NODE}
+
+    unsteady = "the controller must see it Ready, with all its GPUs, for 10m without a break"
+    site.run(30)  # until the Lease is renewed
+    assert why(site) == unsteady
+    assert f"returns by itself later: {unsteady}" in site.cli("explain", "node", NODE).out
+    site.run(550)
+    assert site.tainted == {NODE}
+    site.run(60)
+    assert site.tainted == set()
+
+
+def test_a_gpu_that_comes_and_goes_in_service_makes_the_node_suspect(site_of: Opens) -> None:
+    site = open_site(site_of)
+    for _ in range(20):
+        gpus(site, 7)
+        site.run(90, step_seconds=30)
+        gpus(site, 8)
+        site.run(10)
+
+    assert site.labels == {"suspect": 1}
+    assert len(site.told("GPUFaultRecorded")) == 1
+    assert "7 of 8 GPUs are allocatable" in site.told("GPUFaultRecorded")[0]["message"]
+    site.run(1900)
+    assert site.labels == {}
+
+
+def test_a_node_that_is_ready_for_a_moment_stays_out_and_a_new_controller_watches_it_anew(
+    site_of: Opens,
+) -> None:
+    site = open_site(site_of, return_by="reboot")
+    fails(site, NODE)
+    site.reboot(NODE, "b2000000-0000-4000-8000-000000000002")
+    for _ in range(60):
+        is_ready(site, "False")
+        is_ready(site, "True")
+        site.run(20)
+        assert site.tainted == {NODE}
+
+    site.run(500)
+    site.restart()
+    site.run(500)
+    assert site.tainted == {NODE}
+    site.run(200)
+    assert site.tainted == set()
+
+
 def test_a_silent_or_cordoned_node_stays_tainted_and_the_cordon_is_never_lifted(site_of: Opens) -> None:
     site = open_site(site_of, return_by="reboot")
     fails(site, gpu(2), gpu(3))

@@ -116,6 +116,10 @@ def test_the_way_back_record_first_then_one_job_then_the_log_and_then_probation(
     assert (passed.level, passed.by, passed.driver, len(passed.gpus)) == (3, "konductor-like", "575.51.02", 8)
     assert site.tainted == {NODE}  # its log is not read past the end of the test yet
     site.run(4 * MINUTES, step_seconds=10)
+    assert site.tainted == {NODE}
+    explained = site.cli("explain", "node", NODE).out
+    assert "the controller must see it Ready, with all its GPUs, for 10m without a break" in explained
+    site.run(3 * MINUTES, step_seconds=10)
     assert site.tainted == set()
     record = site.record(NODE)
     assert record.life.stage(tainted=False) is Stage.PROBATION
@@ -151,7 +155,7 @@ def test_a_fault_on_probation_after_a_validation_is_a_relapse_and_ends_the_nodes
     site = open_site(site_of)
     fixed(site, NODE)
     site.kube.jobs.programs[NODE] = PASSES
-    site.run(8 * MINUTES, step_seconds=10)
+    site.run(11 * MINUTES, step_seconds=10)
     assert site.tainted == set()
 
     fails(site, NODE)

@@ -277,7 +277,8 @@ def _return(node: NodeExplanation) -> str:
         return hold if node.stays_out else report.verdict.advice
     if after := _after_reboot(report, by_validation=node.controller.policy.returns_by_validation):
         return after
-    others = (words for guard, words in report.verdict.blockers if guard not in (Guard.HOLD, Guard.TOO_YOUNG))
+    soon = (Guard.HOLD, Guard.TOO_YOUNG, Guard.UNSTEADY)
+    others = (words for guard, words in report.verdict.blockers if guard not in soon)
     why = next(others, node.stays_out)
     return "" if why == node.stays_out else f"does not return by itself now: {why}"
 

@@ -5,6 +5,7 @@ The document and the texts render this value and derive no fact of their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +28,7 @@ from konductor_like.model import (
     Severity,
     Snapshot,
     Source,
+    Standing,
     Verb,
 )
 from konductor_like.model.time import moment_of, span_ns, unix_ns
@@ -189,14 +191,17 @@ def _known_blockers(
     if controller.settings is None:
         yield Blocker(Guard.SETTINGS_UNKNOWN, controller.why_settings_unknown)
         return
-    yield from blockers(state, _known(state, heard, controller, now), controller.policy, now, brake)
+    found = [*blockers(state, _known(state, heard, controller, now), controller.policy, now, brake)]
+    yield from found
     if stopped := controller.why_not_running(now):
         yield Blocker(Guard.NOT_RUNNING, stopped)
     kept_out = controller.attempts.kept_out
     if kept_out is None:
         yield Blocker(Guard.NOT_PUBLISHED, "the controller has not published which guards keep nodes out")
     elif state.name in kept_out:
-        yield published(kept_out[state.name])
+        # The Node itself may tell more about a guard than its published code does.
+        if kept_out[state.name] not in {guard for guard, _ in found}:
+            yield published(kept_out[state.name], controller.policy)
     elif controller.attempts.kept_more:
         words = "the controller keeps more nodes out than its Lease can name: this may be one of them"
         yield Blocker(Guard.NOT_PUBLISHED, words)
@@ -205,7 +210,7 @@ def _known_blockers(
 def _known(state: NodeState, heard: CoverageState, controller: ControllerReport, now: datetime) -> Snapshot:
     """Return what the Node and the Lease tell of what speaks against the node's return.
 
-    The snapshot takes the node as heard for long enough: how long, only the controller knows.
+    The snapshot takes the node as heard and watched for long enough: how long, only the controller knows.
     """
     name, coverage, now_ns = state.name, controller.coverage, unix_ns(now)
     since_ns = max(
@@ -221,6 +226,7 @@ def _known(state: NodeState, heard: CoverageState, controller: ControllerReport,
         lost_boots=coverage.lost_boots if coverage is not None else {},
         read_ns={Source.KERNEL: now_ns},
         hearing={name: hearing} if heard is CoverageState.MEASURED else {},
+        standing={name: Standing(math.inf, math.inf)},
     )
 
 

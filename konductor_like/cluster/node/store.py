@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
@@ -34,7 +34,7 @@ from konductor_like.cluster.api.errors import (
 from konductor_like.cluster.api.watch import WatchEvent, WatchStream
 from konductor_like.cluster.node.decoder import NodeDecoder, PageDecoder
 from konductor_like.cluster.node.gpu_counts import SlicedGpus, gpus_of_slice
-from konductor_like.model import NodeState, SeenGpu
+from konductor_like.model import NodeState, SeenGpu, Standing
 from konductor_like.model.text import excerpt
 
 _WATCH_SECONDS = (240, 480)
@@ -48,6 +48,8 @@ _STOP_SECONDS = 5.0
 _LISTED_AT_ONCE = 250
 """Nodes in a page of which only some fields are parsed, so that it needs less memory than a whole one."""
 GPU_DRIVER = "gpu.nvidia.com"
+_Since = tuple[float, float]
+"""Since when a watch has shown the same readiness, and the same GPUs, in seconds of the monotonic clock."""
 SLICES_SECONDS = 600.0
 """Seconds between two lists of the ResourceSlices."""
 SLICES_AGAIN_SECONDS = 60.0
@@ -115,6 +117,7 @@ class NodeStore:
         self._between = between
         self._lock = threading.Lock()
         self._nodes: dict[str, NodeState] = {}
+        self._since: dict[str, _Since] = {}
         self._snapshot: Mapping[str, NodeState] | None = None
         self._version = ""
         self._reached = ""
@@ -161,6 +164,19 @@ class NodeStore:
                 self._snapshot = MappingProxyType(dict(self._nodes))
             return self._snapshot
 
+    def standing(self, names: Iterable[str]) -> Mapping[str, Standing]:
+        """Return for how long these Nodes have not changed; none of them while they cannot be watched.
+
+        A watch that ends and goes on from its resourceVersion misses no change. A new list may hide a change
+        that was taken back, so it begins all spans again. The answer to a write may hide one, too: until the
+        watch has come as far as the answer, the Node is left out.
+        """
+        now = time.monotonic()  # no set clock shortens a span
+        with self._lock:
+            found = {} if self._problem is not None else self._since
+            known = [(name, found[name]) for name in names if name in found and not self._is_ahead(name)]
+            return {name: Standing(now - ready, now - gpus) for name, (ready, gpus) in known}
+
     def apply(self, state: NodeState, written: NodeState | None = None) -> None:
         """Take over the state from an answer to us, unless the store has a newer one.
 
@@ -171,6 +187,10 @@ class NodeStore:
             newest = self._version if known is None else known.as_read.resource_version
             if _is_newer(state.as_read.resource_version, newest):
                 self._put(state, written)
+
+    def _is_ahead(self, name: str) -> bool:
+        """Whether the state of a Node is newer than what the watch has shown."""
+        return _is_newer(self._nodes[name].as_read.resource_version, self._reached, if_unknown=False)
 
     def _follow(self) -> None:
         failures = 0
@@ -227,6 +247,8 @@ class NodeStore:
                 name: with_booted_after(state, before.get(name), now_ns)
                 for name, state in {**listed, **ahead}.items()
             }
+            listed_at = time.monotonic()
+            self._since = dict.fromkeys(self._nodes, (listed_at, listed_at))
             self._version = self._reached = listing.resource_version
             differs = before.keys() != self._nodes.keys() or any(
                 _differ(before[name], state) for name, state in self._nodes.items()
@@ -280,8 +302,10 @@ class NodeStore:
                 return
             known = self._nodes.get(state.name)
             if known is not None and not _is_newer(version or "", known.as_read.resource_version):
+                self._watched(state, known)  # the answer to a write has skipped it
                 return
             if event.kind == "DELETED":
+                self._since.pop(state.name, None)
                 if self._nodes.pop(state.name, None) is not None:
                     self._changed(differs=True)
             else:
@@ -290,12 +314,26 @@ class NodeStore:
     def _put(self, state: NodeState, expected: NodeState | None = None) -> None:
         before = self._nodes.get(state.name)
         self._nodes[state.name] = state = with_booted_after(state, before, time.time_ns())
+        self._watched(state, before)
         self._changed(before is None or _differ(expected or before, state))
+
+    def _watched(self, state: NodeState, before: NodeState | None) -> None:
+        known = self._since.get(state.name)
+        self._since[state.name] = _unchanged_since(known, before, state, time.monotonic())
 
     def _changed(self, differs: bool) -> None:
         self._snapshot = None
         if differs:
             self.on_change()
+
+
+def _unchanged_since(known: _Since | None, before: NodeState | None, state: NodeState, now: float) -> _Since:
+    """Return since when the watch has shown this state's readiness and GPUs."""
+    if known is None or before is None or before.machine != state.machine:
+        return now, now
+    # A Ready condition with another lastTransitionTime was not Ready in between.
+    is_as_ready = (before.ready, before.ready_since_ns) == (state.ready, state.ready_since_ns)
+    return known[0] if is_as_ready else now, known[1] if before.gpus == state.gpus else now
 
 
 def _is_newer(version: str, than: str, *, if_unknown: bool = True) -> bool:

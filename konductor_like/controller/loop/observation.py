@@ -27,6 +27,7 @@ from konductor_like.model import (
     ReturnedNode,
     Severity,
     Snapshot,
+    Standing,
     TaintedNode,
     ValidationJobs,
     Verb,
@@ -51,8 +52,12 @@ class Observer:
         alerts: Callable[[], AlertsAnswer | None] = lambda: None,
         kept: KeptRecords | None = None,
         refused_pods: Callable[[], RefusedPods | None] = lambda: None,
+        standing: Callable[[Iterable[str]], Mapping[str, Standing]] = lambda _: {},
     ) -> None:
-        """A backtest has no ``controls``, ``jobs`` and ``fleet``."""
+        """``standing`` returns for how long Nodes have not changed.
+
+        A backtest has no ``controls``, ``jobs``, ``fleet`` and ``standing``.
+        """
         self.tainted: tuple[TaintedNode, ...] | None = None
         """The Nodes with our taint and the Nodes deleted with it; None before the first observation."""
         self.returned: tuple[ReturnedNode, ...] = ()
@@ -67,6 +72,7 @@ class Observer:
         self._validations = validations
         self._alerts = alerts
         self._refused_pods = refused_pods
+        self._standing = standing
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
         """By node, the full record, and the text of the annotation that could not contain all of it.
 
@@ -113,6 +119,9 @@ class Observer:
             alerts_answer=self._alerts(),
             refused_pods=self._refused_pods(),
             without_record=self.kept.due(now),
+            standing=self._standing([name for name, state in states.items() if state.tainted])
+            if policy.returns_unasked
+            else {},
         )
         if self._fleet is None:
             return seen

@@ -6,6 +6,9 @@ as most nodes of its pool and instance type. A count that stays lower is a fault
 
 Restarts of the kubelet, the device plugin or the machine make counts fall for minutes, and driver roll-outs
 make them fall on many nodes. So a fall must last, on a node in service, and few nodes may fall at once.
+
+A half-dead GPU comes and goes. So a fall that follows another one within ``gpu_count_seconds`` continues it,
+and the fault of a node with several falls ends only when its GPUs have been back for as long.
 """
 
 from __future__ import annotations
@@ -59,11 +62,11 @@ def counted(
     for name, state in states.items():
         known = before.nodes.get(name)
         if known is None or known.state is not state or known.missing:
-            known = _seen(known, state, usual, now_ns)
+            known = _seen(known, state, usual, span, now_ns)
         if known.expected and state.gpus.comparable:
             nodes[name] = known
     missing = {name: each for name, each in nodes.items() if each.missing}
-    falls = {name: each.since_ns for name, each in missing.items() if each.since_ns is not None}
+    falls = {name: ns for name, each in missing.items() if (ns := _fell_ns(each)) is not None}
     short = {name: each.words for name, each in missing.items()}
     times_ns, most = sorted(falls.values()), max(1.0, len(nodes) * FALLING_PERCENT / 100)
     near = {ns: bisect_right(times_ns, ns + span) - bisect_left(times_ns, ns - span) for ns in times_ns}
@@ -74,7 +77,14 @@ def counted(
     return GpuCounts(nodes, short, alone, frozenset(falls.keys() - alone.keys()), frozenset(due), unnoted)
 
 
-def _seen(known: NodeGpus | None, state: NodeState, usual: Callable[[], Usual], now_ns: int) -> NodeGpus:
+def _fell_ns(known: NodeGpus) -> int | None:
+    """Return since when GPUs have been missing; None if none is missed in service, or on record already."""
+    return known.since_ns if known.back_ns is None and not open_incidents_of(known.state) else None
+
+
+def _seen(
+    known: NodeGpus | None, state: NodeState, usual: Callable[[], Usual], lasting_ns: int, now_ns: int
+) -> NodeGpus:
     """Return what is known after this state of the node; ``known`` is None at the first one."""
     gpus, record, machine = state.gpus, state.record, state.machine
     is_own = record.machine is not None and record.machine.system_id == machine.system_id
@@ -87,13 +97,29 @@ def _seen(known: NodeGpus | None, state: NodeState, usual: Callable[[], Usual], 
     # The capacity has GPUs that the plugin found to be broken. A record may have accepted their loss.
     most = 0 if known or not gpus.kind else usual().get((state.pool, gpus.kind), 0)
     expected = max(gpus.capacity, most) if recorded is None else recorded
-    if known and (recorded is None or record.releases[:1] == known.state.record.releases[:1]):
+    is_released = known is not None and record.releases[:1] != known.state.record.releases[:1]
+    if known and not (is_released and recorded is not None):
         expected = max(expected, known.expected)
-    since_ns = known.since_ns if known and known.state.machine.boot_id == machine.boot_id else None
-    is_away = not state.ready or state.unschedulable or state.opted_out or gpus.paused
-    if gpus.allocatable >= expected or is_away or open_incidents_of(state):
-        return NodeGpus(state, max(expected, gpus.allocatable), layout, None)
-    return NodeGpus(state, expected, layout, min(since_ns or now_ns, now_ns))
+    seen = NodeGpus(state, max(expected, gpus.allocatable), layout, None)
+    if state.unschedulable or state.opted_out or gpus.paused:  # somebody is working on it
+        return seen
+    if known and not is_released and known.state.machine.boot_id == machine.boot_id:
+        seen = replace(seen, since_ns=known.since_ns, back_ns=known.back_ns, falls=known.falls)
+    return _fallen(seen, lasting_ns, now_ns) if seen.missing and state.ready else _back(seen, now_ns)
+
+
+def _back(seen: NodeGpus, now_ns: int) -> NodeGpus:
+    """Return the node without a missing GPU; one that is not Ready says nothing of its GPUs."""
+    return seen if seen.since_ns is None else replace(seen, back_ns=min(seen.back_ns or now_ns, now_ns))
+
+
+def _fallen(seen: NodeGpus, lasting_ns: int, now_ns: int) -> NodeGpus:
+    """Return the node with a missing GPU: the fall begins, goes on, or continues an earlier one."""
+    is_new = seen.since_ns is None or (seen.back_ns is not None and now_ns - seen.back_ns >= lasting_ns)
+    if is_new:
+        return replace(seen, since_ns=now_ns, back_ns=None, falls=1)
+    falls = seen.falls + (seen.back_ns is not None)
+    return replace(seen, since_ns=min(seen.since_ns or now_ns, now_ns), back_ns=None, falls=falls)
 
 
 def why_not_whole(state: NodeState) -> str | None:
@@ -147,16 +173,18 @@ def open_incidents_of(state: NodeState) -> list[Incident]:
     return [i for i in found if i.state is not IncidentState.RELEASED and i.ended_ns is i.met_ns is None]
 
 
-def faults_of(counts: GpuCounts, before: GpuCounts, rule: Finding | None, now: datetime) -> list[Fault]:
+def faults_of(counts: GpuCounts, before: GpuCounts, policy: PolicyConfig, now: datetime) -> list[Fault]:
     """Return the faults of nodes that have missed GPUs for long, and the ends where none is missing.
 
     A fault is not repeated while its incident is open, and in shadow mode not while GPUs are missing.
     """
-    now_ns = unix_ns(now)
+    rule, now_ns = policy.gpus_missing, unix_ns(now)
+    back_ns = now_ns - span_ns(policy.gpu_count_seconds)
     new = counts.due - before.due if rule and rule.shadow else counts.due
     found = [_fault(rule, counts.nodes[name], now_ns) for name in sorted(new) if rule]
     for each in counts.nodes.values():
-        if each.state.record.incidents and not (each.missing or each.state.opted_out):
+        is_back = not each.missing and (each.falls < 2 or (each.back_ns or 0) <= back_ns)
+        if each.state.record.incidents and is_back and not each.state.opted_out:
             found += [_fault(_end_of(i), each, now_ns) for i in open_incidents_of(each.state)[:1]]
     return found
 

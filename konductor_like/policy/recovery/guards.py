@@ -10,9 +10,10 @@ publishes the code of such a guard on the Lease (``Attempts.kept_out``), for the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -31,7 +32,8 @@ from konductor_like.model import (
     ValidationVerdict,
 )
 from konductor_like.model.faults import MET_BY_REBOOT
-from konductor_like.model.time import moment_of, span_ns, stamp, unix_ns
+from konductor_like.model.text import span_text
+from konductor_like.model.time import SECOND_NS, moment_of, span_ns, stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.gpu_counts import why_not_whole
 from konductor_like.policy.node.health import is_suspicious, only_tests
@@ -105,6 +107,8 @@ class Guard(StrEnum):
     GAP = "gap"
     TOO_YOUNG = "too-young"
     """The present boot was not heard for long enough yet."""
+    UNSTEADY = "unsteady"
+    """The Node has not been Ready, with all its GPUs, for long enough without a break."""
     NO_RECOVERY = "no-recovery"
     """The selector of the nodes that are validated and returned unasked leaves the node out."""
     REHEARSED = "rehearsed"
@@ -117,7 +121,10 @@ class Guard(StrEnum):
 
 ORDER = {guard: place for place, guard in enumerate(Guard)}
 PASSING = frozenset(
-    {Guard.HOLD, Guard.RETURN_LIMIT, Guard.BRAKE, Guard.REPLAYING, Guard.TOO_YOUNG, Guard.VALIDATING}
+    {
+        *(Guard.HOLD, Guard.RETURN_LIMIT, Guard.BRAKE, Guard.REPLAYING, Guard.TOO_YOUNG),
+        *(Guard.UNSTEADY, Guard.VALIDATING),
+    }
 )
 """The guards that end by themselves while the controller runs: nobody has to do anything."""
 ENDED_BY_REBOOT = frozenset({Guard.NOT_REBOOTED, Guard.NOT_READY, Guard.LINES_LOST, Guard.GAP})
@@ -139,8 +146,9 @@ PUBLISHED = {
     Guard.SILENT: "the kernel log of its present boot does not arrive",
     Guard.GAP: "its kernel log has a gap",
     Guard.TOO_YOUNG: "its kernel log must be heard without a fault for some time since the reboot or test",
+    Guard.UNSTEADY: "the controller must see it Ready, with all its GPUs, for {quiet} without a break",
 }
-"""The guards that the controller publishes, with words that need no more than the code."""
+"""The guards that the controller publishes, in words. ``{quiet}`` stands for ``return_quiet_seconds``."""
 
 
 class Blocker(NamedTuple):
@@ -183,6 +191,7 @@ def blockers(
     yield from _of_node(state, snapshot)
     yield from _of_fleet(state, snapshot, policy, now, brake)
     yield from _of_log(state, snapshot, policy, now)
+    yield from _of_standing(state, snapshot, policy, now)
     tested = state.record.validation
     if policy.returns_by_validation:
         yield from _of_validation(state, policy, now)
@@ -213,7 +222,7 @@ def _of_settings(
     if pause is not None and pause.holds(now):
         yield Blocker(Guard.PAUSED, f"tainting and returns are {pause_words(pause)}")
     if snapshot.lease_unread:
-        yield published(Guard.LEASE_UNREAD)
+        yield published(Guard.LEASE_UNREAD, policy)
 
 
 def _of_record(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterator[Blocker]:
@@ -320,7 +329,7 @@ def _of_fleet(
             yield Blocker(Guard.BRAKE, f"the brake holds {held.node} back: {why}")
             break
     if state.name in snapshot.failing:
-        yield published(Guard.WRITE_FAILS)
+        yield published(Guard.WRITE_FAILS, policy)
 
 
 def _of_validation(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterator[Blocker]:
@@ -341,16 +350,16 @@ def _of_validation(state: NodeState, policy: PolicyConfig, now: datetime) -> Ite
 def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> Iterator[Blocker]:
     """Yield the guard for which silence of the present boot's kernel log proves nothing yet."""
     if snapshot.replaying:
-        yield published(Guard.REPLAYING)
+        yield published(Guard.REPLAYING, policy)
     hearing = snapshot.hearing.get(state.name)
     if hearing is None:
-        yield published(Guard.SILENT)
+        yield published(Guard.SILENT, policy)
         return
     if hearing.boot_id != state.machine.boot_id:  # as after every reboot, until its first heartbeat
         yield Blocker(Guard.TOO_YOUNG, "the kernel log of its present boot has not arrived yet")
         return
     if hearing.has_gap or snapshot.gaps_given_up.get(state.name, 0) > hearing.first_ns:
-        yield published(Guard.GAP)
+        yield published(Guard.GAP, policy)
     tested = state.record.validation
     if policy.returns_by_validation:
         is_enough = is_sufficient(tested, _open_ones(state.record), state, policy, now)
@@ -366,11 +375,43 @@ def _of_log(state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: dat
         yield Blocker(Guard.TOO_YOUNG, f"its kernel log must be heard without a fault until {until}")
 
 
-def published(code: str) -> Blocker:
+def _of_standing(
+    state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime
+) -> Iterator[Blocker]:
+    """Yield the guard of a Node that is Ready and whole now, and was not a short time ago.
+
+    The kubelet's clock may be ahead, so a ``lastTransitionTime`` that is still to come counts for nothing.
+    Before a validation has passed, it is the validation that keeps the node out.
+    """
+    tested = state.record.validation
+    if policy.returns_by_validation and not is_sufficient(
+        tested, _open_ones(state.record), state, policy, now
+    ):
+        return
+    standing = snapshot.standing.get(state.name)
+    if standing is None:
+        yield published(Guard.UNSTEADY, policy)
+        return
+    told_seconds = (unix_ns(now) - (state.ready_since_ns or 0)) / SECOND_NS
+    ready_seconds = min(standing.ready_seconds, told_seconds if told_seconds >= 0 else math.inf)
+    if state.ready and ready_seconds < policy.return_quiet_seconds:
+        yield _unsteady("it has been Ready", ready_seconds, policy, now)
+    if not why_not_whole(state) and standing.gpus_seconds < policy.return_quiet_seconds:
+        yield _unsteady("its count of GPUs has been the same", standing.gpus_seconds, policy, now)
+
+
+def _unsteady(what: str, seconds: float, policy: PolicyConfig, now: datetime) -> Blocker:
+    since = now - timedelta(seconds=seconds)
+    until = since + timedelta(seconds=policy.return_quiet_seconds)
+    words = f"{what} only since {stamp(since)}, and must stay so without a break until {stamp(until)}"
+    return Blocker(Guard.UNSTEADY, words)
+
+
+def published(code: str, policy: PolicyConfig) -> Blocker:
     """Return the guard that the controller published as ``code``; the code of a newer one may be unknown."""
     try:
-        guard = Guard(code)
-        return Blocker(guard, PUBLISHED[guard])
+        guard, quiet = Guard(code), span_text(round(policy.return_quiet_seconds))
+        return Blocker(guard, PUBLISHED[guard].format(quiet=quiet))
     except (KeyError, ValueError):
         words = f"the controller keeps it out for a reason that this command does not know ({code})"
         return Blocker(Guard.NOT_PUBLISHED, words)
@@ -403,7 +444,7 @@ def kept_out(
     left = returns_left(snapshot.controls, policy, now)
     most = left if all(held.is_test for held in brake.held) else min(left, 1)
     free.sort()
-    later = published(Guard.RETURN_LIMIT)
+    later = published(Guard.RETURN_LIMIT, policy)
     return frozenset(name for _, name in free[:most]), kept | {name: later for _, name in free[most:]}
 
 

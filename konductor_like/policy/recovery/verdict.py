@@ -125,7 +125,8 @@ def verdict(
     ``blockers`` keep a tainted node out. ``refused``: why the controller cannot write the node, empty if it
     can; ``unwritten`` is that write. ``unread``: the controller reads no kernel log.
     """
-    in_order = tuple(sorted(set(blockers), key=lambda blocker: ORDER[blocker.guard])) if state.tainted else ()
+    found = dict.fromkeys(blockers) if state.tainted else ()
+    in_order = tuple(sorted(found, key=lambda blocker: ORDER[blocker.guard]))
     fault = fault_of(state.record, tainted=state.tainted) or next(iter(accusing(state)), None)
     if refused:
         cordon = f"; until then `kubectl cordon {state.name}` keeps new jobs away"
