@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from konductor_like.model.conditions import PlannedWork, ReportedCondition
 from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelPosition, Severity, Source
@@ -188,26 +190,58 @@ class PartCover(KernelPosition):
     """When the latest of these releases was made."""
 
 
+_PLACEHOLDERS = frozenset(
+    {
+        "03000200-0400-0500-0006-000700080009",
+        "00020003-0004-0005-0006-000700080009",
+        "03020100-0504-0706-0809-0a0b0c0d0e0f",
+        "00010203-0405-0607-0809-0a0b0c0d0e0f",
+        "12345678-1234-5678-90ab-cddeefaabbcc",
+        "4c4c4544-0000-2010-8020-80c04f202020",
+        "not settable",
+        "not present",
+        "not specified",
+        "default string",
+        "to be filled by o.e.m.",
+    }
+)
+"""What firmware tells for a system UUID that nobody has set, in both orders of bytes."""
+_ONE_BYTE = re.compile(r"([0-9a-f]{2})(?:-?\1){15}", re.ASCII)
+"""A UUID of one byte, such as only zeros, or only F."""
+
+
+@lru_cache(20_000)
+def proper_system_id(system_id: str | None) -> str | None:
+    """Return a system UUID or provider id in small letters; None for a placeholder of the firmware."""
+    known = (system_id or "").strip().lower()
+    return None if not known or known in _PLACEHOLDERS or _ONE_BYTE.fullmatch(known) else known
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """The machine behind a Node's name: after a change of any part, old lines may be another machine's."""
 
     node_uid: str
     system_id: str | None = None
+    """The system UUID, or the provider id, as the Node has it; compare :attr:`system`."""
     boot_id: str | None = None
+
+    @property
+    def system(self) -> str | None:
+        """Return what names this machine and no other one, in small letters; None if nothing does."""
+        return proper_system_id(self.system_id)
 
     def same_machine(self, other: Machine) -> bool:
         """Whether both are certainly one machine, whatever its boot and the Node's UID."""
-        return self.system_id is not None and self.system_id == other.system_id
+        return self.system is not None and self.system == other.system
 
     def same_boot(self, other: Machine) -> bool:
         """Whether both are certainly one machine in one boot, whatever the Node's UID."""
-        known = None not in (self.system_id, self.boot_id)
-        return known and (self.system_id, self.boot_id) == (other.system_id, other.boot_id)
+        return self.boot_id is not None and self.boot_id == other.boot_id and self.same_machine(other)
 
     def rebooted_since(self, before: Machine) -> bool:
         """Whether both are certainly one machine under one Node, and the boot is another one."""
-        is_same = (self.node_uid, self.system_id) == (before.node_uid, before.system_id)
+        is_same = (self.node_uid, self.system) == (before.node_uid, before.system)
         return is_same and None not in (self.boot_id, before.boot_id) and self.boot_id != before.boot_id
 
 

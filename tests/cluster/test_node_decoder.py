@@ -126,10 +126,11 @@ def test_absent_and_empty_stay_different() -> None:
     assert (empty.taints, empty.has_labels, empty.has_annotations) == ((), True, True)
 
 
-def test_the_provider_id_stands_in_for_a_missing_system_uuid() -> None:
+@pytest.mark.parametrize("uuid", ["", "03000200-0400-0500-0006-000700080009"])
+def test_the_provider_id_stands_in_for_a_missing_system_uuid(uuid: str) -> None:
     node = raw_node()
     node["spec"]["providerID"] = "aws:///us-east-1a/i-0123"
-    node["status"]["nodeInfo"]["systemUUID"] = ""
+    node["status"]["nodeInfo"]["systemUUID"] = uuid
 
     assert state_of(node).machine.system_id == "aws:///us-east-1a/i-0123"
 

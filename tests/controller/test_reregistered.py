@@ -9,7 +9,13 @@ from itertools import pairwise
 import pytest
 
 from konductor_like.controller.fleet.fleet_monitor import ReregisteredNodes
+from konductor_like.controller.loop.observation import Observer
+from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.reporting.report import Report
 from konductor_like.model import IncidentState, Machine, NodeRecord, NodeState, Release, ReleaseHow
+from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.machines import without_shared_ids
+from tests.controller.reconciling import Scene
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node, ns
 
 RELEASED = NodeRecord(
@@ -55,6 +61,63 @@ def test_a_node_that_comes_back_gets_its_memory_and_needs_its_taint_again(views:
 
 def test_another_machine_starts_without_a_record() -> None:
     assert after(tainted(), {}, STRANGER) == []
+
+
+PLACEHOLDERS = (
+    "03000200-0400-0500-0006-000700080009",
+    "00000000-0000-0000-0000-000000000000",
+    "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
+    "Not Settable",
+)
+
+
+def under(system: str) -> Nodes:
+    """Return the tainted Node under another system UUID."""
+    return {
+        name: replace(state, machine=replace(state.machine, system_id=system))
+        for name, state in tainted().items()
+    }
+
+
+@pytest.mark.parametrize("system", PLACEHOLDERS)
+@pytest.mark.parametrize("boot", ["boot-a", "boot-b"])
+def test_a_placeholder_of_the_firmware_is_no_machine(system: str, boot: str) -> None:
+    assert after(under(system), {}, {"gpu-1": anew(system=system, boot=boot)}) == []
+
+
+def test_letters_of_another_case_are_the_same_machine() -> None:
+    [known] = after(
+        under("4C4C4544-0047-4A10-8051-C7C04F4D3532"),
+        {},
+        {"gpu-1": anew(system="4c4c4544-0047-4a10-8051-c7c04f4d3532")},
+    )
+
+    assert [incident.state for incident in known.incidents] == [IncidentState.HELD]
+
+
+def test_a_system_id_that_two_present_nodes_have_is_no_machine() -> None:
+    clone = replace(node("gpu-2"), machine=Machine("uid-gpu-2", "SYSTEM-GPU-1", "boot-z"))
+    shared = without_shared_ids({**BACK, "gpu-2": clone, "gpu-3": node("gpu-3")})
+
+    assert {name: state.machine.system for name, state in shared.items()} == {
+        "gpu-1": None,
+        "gpu-2": None,
+        "gpu-3": "system-gpu-3",
+    }
+    assert shared["gpu-1"].machine.boot_id == "boot-a"
+    assert after(tainted(), {}, shared) == []
+    assert without_shared_ids(BACK) is BACK
+
+
+def test_a_decision_sees_no_system_id_that_two_nodes_have() -> None:
+    clone = replace(node("gpu-2"), machine=Machine("uid-gpu-2", "system-gpu-1", "boot-z"))
+    scene = Scene(nodes={**BACK, "gpu-2": clone})
+    observer = Observer(scene.cluster, Report(Metrics(), fleet_event=lambda *_: None))
+
+    seen = observer.observe(PolicyConfig(), (), at(700)).nodes
+
+    assert {name: state.machine.system for name, state in seen.items()} == {"gpu-1": None, "gpu-2": None}
+    assert {state.machine.system for state in observer.states().values()} == {None}
 
 
 @pytest.mark.parametrize("back", [STRANGER, REBOOTED], ids=["another machine", "rebooted meanwhile"])

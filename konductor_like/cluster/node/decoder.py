@@ -31,6 +31,7 @@ from konductor_like.model import (
     Source,
     Taint,
 )
+from konductor_like.model.nodes import proper_system_id
 from konductor_like.model.time import SECOND_NS, ns_of_text
 from konductor_like.selectors import Selector, parse_selector
 
@@ -219,7 +220,9 @@ def _hardware(labels: Mapping[str, str], rack_label: str) -> Hardware:
 
 def _machine(uid: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Machine:
     info = json_object(status, "nodeInfo")
-    return Machine(uid, _text(info, "systemUUID") or _text(spec, "providerID"), _text(info, "bootID"))
+    uuid = _text(info, "systemUUID")
+    system_id = uuid if proper_system_id(uuid) else _text(spec, "providerID")
+    return Machine(uid, system_id, _text(info, "bootID"))
 
 
 def _taint(taint: Mapping[str, Any]) -> Taint:

@@ -377,7 +377,7 @@ class ReregisteredNodes:
     def _returned(self, nodes: Mapping[str, NodeState]) -> Iterable[tuple[str, NodeRecord]]:
         for name in [name for name in self._gone if name in nodes]:
             state, (old, _) = nodes[name], self._gone[name]
-            if state.machine.boot_id is None and state.machine.system_id in (None, old.machine.system_id):
+            if state.machine.boot_id is None and state.machine.system in (None, old.machine.system):
                 continue  # its kubelet has not reported the boot id yet
             del self._gone[name]
             if state.machine.same_boot(old.machine):

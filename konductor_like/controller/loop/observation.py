@@ -34,6 +34,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.deleted_nodes import out_again, updated_tainted_nodes, within_bound
+from konductor_like.policy.node.machines import without_shared_ids
 from konductor_like.policy.recovery.returns import known_returns
 
 
@@ -73,6 +74,8 @@ class Observer:
         self._alerts = alerts
         self._refused_pods = refused_pods
         self._standing = standing
+        self._as_read: Mapping[str, NodeState] = {}
+        self._unshared: Mapping[str, NodeState] = {}
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
         """By node, the full record, and the text of the annotation that could not contain all of it.
 
@@ -85,7 +88,7 @@ class Observer:
         A patch must test the states in it, not newer ones. ``in_flight`` are the nodes whose taint may be
         written although no answer came.
         """
-        read = self._nodes.snapshot()
+        read = self._read()
         restored = self._fleet.observe(read) if self._fleet else {}
         self._records |= {name: (None, record) for name, record in restored.items()}
         self._records = {
@@ -141,7 +144,14 @@ class Observer:
         was deleted and created again has none. The full record counts until another client writes the
         annotation.
         """
-        return self._with_records(self.kept.over(self._nodes.snapshot()))
+        return self._with_records(self.kept.over(self._read()))
+
+    def _read(self) -> Mapping[str, NodeState]:
+        """Return the Nodes as they were read, without system ids that name no single machine."""
+        read = self._nodes.snapshot()
+        if read is not self._as_read:
+            self._as_read, self._unshared = read, without_shared_ids(read)
+        return self._unshared
 
     def _with_records(self, read: Mapping[str, NodeState]) -> Mapping[str, NodeState]:
         full = {

@@ -87,11 +87,11 @@ def _seen(
 ) -> NodeGpus:
     """Return what is known after this state of the node; ``known`` is None at the first one."""
     gpus, record, machine = state.gpus, state.record, state.machine
-    is_own = record.machine is not None and record.machine.system_id == machine.system_id
+    is_own = record.machine is not None and record.machine.system == machine.system
     layout = gpus.layout
     if not gpus.capacity:  # without a GPU, feature discovery removes the labels that show the layout
         layout = known.layout if known else record.gpu_layout if is_own and record.gpus else layout
-    if known and (layout, machine.system_id) != (known.layout, known.state.machine.system_id):
+    if known and (layout, machine.system) != (known.layout, known.state.machine.system):
         known = None
     recorded = record.gpus if is_own and record.gpu_layout == layout else None
     # The capacity has GPUs that the plugin found to be broken. A record may have accepted their loss.

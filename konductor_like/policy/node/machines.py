@@ -9,6 +9,7 @@ A Node has left a boot when that boot is known to be over, so that its evidence 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -122,7 +123,7 @@ def at_present_machine(state: NodeState, snapshot: Snapshot, now: datetime) -> N
     left, machine = snapshot.left.get(state.name, ()), state.machine
     record = _without_boots(state.record, left, machine)
     known = record.machine
-    if known is not None and known.node_uid != machine.node_uid and known.system_id != machine.system_id:
+    if known is not None and known.node_uid != machine.node_uid and known.system != machine.system:
         # Somebody applied a manifest with the annotation of another machine: that record is not this
         # machine's.
         return NodeRecord(machine=machine)
@@ -144,7 +145,7 @@ def at_present_machine(state: NodeState, snapshot: Snapshot, now: datetime) -> N
             read=KernelPosition(machine.boot_id),
             booted_after_ns=None,
         )
-        if None not in (known.system_id, machine.system_id) and known.system_id != machine.system_id:
+        if None not in (known.system, machine.system) and known.system != machine.system:
             record = replace(record, incidents=tuple(map(_of_another_machine, record.incidents)))
     booted_after_ns = record.booted_after_ns or state.booted_after_ns
     if (record.machine, record.booted_after_ns) != (machine, booted_after_ns):
@@ -248,9 +249,26 @@ def recent_releases(
 
 def same_boot(machine: Machine | None) -> tuple[str, str] | None:
     """Return what identifies one machine in one boot, whatever its Node; None if a part is unknown."""
-    if machine is None or machine.system_id is None or machine.boot_id is None:
+    if machine is None or machine.system is None or machine.boot_id is None:
         return None
-    return machine.system_id, machine.boot_id
+    return machine.system, machine.boot_id
+
+
+def without_shared_ids(states: Mapping[str, NodeState]) -> Mapping[str, NodeState]:
+    """Return the Nodes without the system ids that several of them have, as clones of one image do.
+
+    Such an id names no machine. The mapping is the identical object if there is none.
+    """
+    systems = Counter(state.machine.system for state in states.values())
+    shared = {system for system, nodes in systems.items() if nodes > 1 and system is not None}
+    if not shared:
+        return states
+    return {
+        name: replace(state, machine=replace(state.machine, system_id=None))
+        if state.machine.system in shared
+        else state
+        for name, state in states.items()
+    }
 
 
 def _is_recent(record: NodeRecord, now: datetime) -> bool:
