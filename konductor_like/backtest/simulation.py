@@ -39,7 +39,8 @@ from konductor_like.model import (
 from konductor_like.model.time import moment_of, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.endings import seconds_of_test
-from konductor_like.policy.node.release import may_return, purge, release
+from konductor_like.policy.node.lifecycle import may_return
+from konductor_like.policy.node.release import purge, release
 
 _WAITING = frozenset(
     {SkipReason.BRAKE, SkipReason.RATE, SkipReason.COOLDOWN, SkipReason.OPTED_OUT, SkipReason.NOT_SELECTED}

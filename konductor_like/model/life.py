@@ -109,7 +109,11 @@ class Release:
     read_ns: Mapping[Source, int] = field(default_factory=dict)
     """Per source, the Loki timestamp before which evidence without a kernel position is covered."""
     warning: str | None = None
-    """What the advice still asks for (a reboot) although the node was released."""
+    """What the release left undone, in sentences; None if nothing."""
+    needs: str = ""
+    """What the node still needed then: values of ``Needs``, the gravest first, with blanks between them."""
+    boot_id: str | None = None
+    """The boot of the node with these needs; None without a need."""
     unknown: tuple[tuple[str, str], ...] = ()
     """See :attr:`NodeRecord.unknown`."""
 

@@ -232,12 +232,13 @@ def _words_of_life(update: NodeUpdate, outcome: _Outcome) -> str:
             parts = (describe(fault), relapse, _hold_words(record.life), contest)
             return " ".join(filter(None, parts))
         case EventReason.CONTESTED:
-            return contest_words(record)
+            return " ".join(filter(None, (contest_words(record), record.releases[0].warning)))
         case EventReason.RETURNED if update.return_how and update.return_how.on_probation:
             return return_words(update.record, record, update.return_how)
         case EventReason.RELEASED if update.gravest is None:
-            by = record.releases[0].by
-            return f"{by} removed the taint. The evidence so far does not taint again."
+            mark = record.releases[0]
+            words = f"{mark.by} removed the taint. The evidence so far does not taint again."
+            return f"{words} {mark.warning}" if mark.warning else words
     return ""
 
 

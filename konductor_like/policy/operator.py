@@ -32,6 +32,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import moment_of, unix_ns
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.health import Health, health_of, with_states
 from konductor_like.policy.node.incidents import fold_faults
 from konductor_like.policy.node.lifecycle import Facts, Happening, become, time_out_ended
@@ -256,12 +257,25 @@ def _with_validation(state: NodeState, validation: Validation | None, at: dateti
 
 
 def release_selected(
-    state: NodeState, selected: Callable[[Incident], bool], *, at: datetime, by: str, reason: str
+    state: NodeState,
+    selected: Callable[[Incident], bool],
+    *,
+    at: datetime,
+    by: str,
+    reason: str,
+    policy: PolicyConfig | None = None,
 ) -> Change | None:
     """Return the change that releases only the selected open incidents; None if none is selected."""
+    state, chosen = selection(state, selected, at)
+    return release_part(state, chosen, at=at, by=by, reason=reason, policy=policy) if chosen else None
+
+
+def selection(
+    state: NodeState, selected: Callable[[Incident], bool], at: datetime
+) -> tuple[NodeState, list[Incident]]:
+    """Return the node as a release in part finds it, and the open incidents that are selected."""
     state = replace(state, record=with_found_taint(_up_to_date(state, at), state, at))
-    chosen = [each for each in open_to_release(state) if selected(each)]
-    return release_part(state, chosen, at=at, by=by, reason=reason) if chosen else None
+    return state, [each for each in open_to_release(state) if selected(each)]
 
 
 def open_to_release(state: NodeState) -> list[Incident]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.cluster.node.record import encode
 from konductor_like.model import (
@@ -14,13 +15,14 @@ from konductor_like.model import (
     NEEDS_LABEL,
     RECORD_ANNOTATION,
     MetBy,
+    Needs,
     NodeRecord,
     Severity,
 )
 from konductor_like.sandbox.kubernetes import Denial, KubernetesServer, Review
 from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import GPU, ago, ago_ns, incident, with_record
+from tests.cli.scenes import GPU, ago, ago_ns, boot_of, incident, with_record
 
 
 def labels(server: KubernetesServer, name: str = "gpu-1") -> tuple[str | None, str | None]:
@@ -145,3 +147,50 @@ def test_where_a_policy_refuses_the_label_the_command_works_without_it(
 
     assert (done.code, done.out) == (0, "node/gpu-2 tainted\n")
     assert labels(server, "gpu-2") == ("faulty", None)
+
+
+@pytest.mark.parametrize("tainted", [True, False], ids=["tainted", "held"])
+@pytest.mark.parametrize("needs", [each.value for each in Needs if each is not Needs.NONE])
+def test_a_node_that_is_released_with_a_need_says_so_on_every_surface(
+    needs: str, tainted: bool, cluster: Cluster, run: Run
+) -> None:
+    server, node = cluster("healthy"), make_node("gpu-1")
+    failed = replace(incident(boot=boot_of(node)), needs=needs)
+    server.put_node(with_record(node, failed, tainted=tainted))
+    words = f"Unmet need: {needs} (xid 79 on GPU {GPU})."
+
+    asked, dry = run("reset", "gpu-1"), run("reset", "gpu-1", "--dry-run")
+    assert (asked.code, asked.err) == (dry.code, dry.err)
+    assert (asked.code, f"warning: node/gpu-1: {words}\n" in asked.err) == (2, True)
+    assert words in run("reset", "gpu-1", "--yes", "--dry-run").err
+    assert run("reset", "gpu-1", "--yes").err == f"warning: node/gpu-1: {words}\n"
+
+    [event] = server.objects("events", "default")
+    assert words in event["message"]
+    mark = f"healthy (released with need: {needs})"
+    assert mark in run("status", "gpu-1").out
+    page = run("explain", "gpu-1").out
+    assert f"gpu-1 is {mark}\n" in page
+    assert f"Warning: {words}" in " ".join(page.split())
+    document = run("status", "gpu-1", "-o", "json").document
+    assert document["summary"]["releasedWithNeed"] == 1
+    assert document["summary"]["notRebooted"] == (needs == "reboot")
+    [shown] = document["nodes"]
+    assert (shown["releasedWith"], shown["warnings"]) == ([needs], [words])
+
+
+def test_the_warning_of_a_release_is_printed_before_the_node_is_written(
+    cluster: Cluster, run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster("one faulty")
+    told: list[str] = []
+    patch = KubeClient.patch
+
+    def late(self: KubeClient, *arguments: object, **options: object) -> object:
+        told.append(capsys.readouterr().err)
+        return patch(self, *arguments, **options)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(KubeClient, "patch", late)
+
+    assert run("reset", "gpu-1", "--yes").code == 0
+    assert told == [f"warning: node/gpu-1: Unmet need: reboot (xid 79 on GPU {GPU}).\n"]

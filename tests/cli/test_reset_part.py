@@ -70,7 +70,7 @@ def test_the_taint_goes_with_its_last_reason(server: KubernetesServer, run: Run)
     done = run("reset", "gpu-1", "--rule", "79", "--yes")
 
     assert done.out == "node/gpu-1 untainted: xid 79 on GPU 0000:9b:00 released\n"
-    assert "has not rebooted since: xid 79" in done.err
+    assert "Unmet need: reboot (xid 79 on GPU 0000:9b:00)." in done.err
     assert (open_rules(server), tainted(server)) == (set(), False)
     assert "(reset of xid 14 on GPU 0000:4e:00)" in run("explain", "node", "gpu-1").out
 

@@ -207,12 +207,12 @@ def test_an_unknown_state_is_refused_with_the_known_ones(run: Run) -> None:
     )
 
 
-def test_a_node_that_was_reset_and_has_not_rebooted_is_counted_and_marked() -> None:
+def test_a_node_that_was_released_with_a_need_is_counted_and_marked() -> None:
     found = report([reset("gpu-1"), make_node("gpu-2")])
     lines = status_lines(found, View(everything=True))
 
-    assert lines[0] == "2 GPU nodes: 2 healthy (1 not rebooted)"
-    assert lines[-2].startswith("gpu-1   healthy (not rebooted)")
+    assert lines[0] == "2 GPU nodes: 2 healthy (1 released with a need)"
+    assert lines[-2].startswith("gpu-1   healthy (released with need: reboot)")
     assert found.nodes[0].alarms == []
     assert found.nodes[0].warnings == [REMINDER]
 
@@ -237,6 +237,7 @@ def test_the_document_has_the_numbers_of_all_chosen_nodes() -> None:
         "notMeasured": 0,
         "healthy": 1,
         "notRebooted": 1,
+        "releasedWithNeed": 1,
         "cordoned": 0,
         "notReady": 0,
         "validationsWaiting": 0,

@@ -210,7 +210,7 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
                 "escalated_because ack ended_ns met_ns met_by uuid serial unknown"
             ),
         ),
-        (Release, "at by reason how read read_ns warning unknown"),
+        (Release, "at by reason how read read_ns warning needs boot_id unknown"),
         (Machine, "node_uid system_id boot_id"),
         (KernelPosition, "boot_id sequence stamp_us"),
         (Quarantine, "tainted_at released_at rule how relapse gpu model driver"),

@@ -17,9 +17,8 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.node.lifecycle import QUARANTINES_KEPT
+from konductor_like.policy.node.lifecycle import QUARANTINES_KEPT, may_return
 from konductor_like.policy.node.needs import REPLACE_ADVICE
-from konductor_like.policy.node.release import may_return
 from konductor_like.policy.operator import operator_taint
 from tests.policy.scenes import Cluster, at, fault, fleet, reset_node
 
@@ -144,11 +143,11 @@ def test_a_reset_by_a_person_works_and_names_the_hold_that_it_overrides() -> Non
     change = reset_node(cluster, "gpu-1", 9 * HOUR)
 
     assert cluster.tainted == set()
-    assert "The node was marked for replacement: it failed 3 times in 7 days." in change.message
+    assert "Unmet need: replacement (it failed 3 times in 7 days)." in change.message
     assert (record(cluster).life.hold_until, record(cluster).life.replace_since) == (None, None)
     warning = record(cluster).releases[0].warning
     assert warning is not None
-    assert warning.startswith("The node was marked for replacement")
+    assert warning.startswith("Unmet need: replacement")
     assert "reboot" not in warning.lower(), "a reboot is not enough for this node"
 
 

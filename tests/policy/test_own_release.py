@@ -23,7 +23,8 @@ from konductor_like.policy.fleet.brake import admit
 from konductor_like.policy.fleet.evidence import dealt_with_until_ns
 from konductor_like.policy.node.incidents import fold_faults
 from konductor_like.policy.node.machines import recent_releases
-from konductor_like.policy.node.release import RELEASES_KEPT, reminder
+from konductor_like.policy.node.release import RELEASES_KEPT
+from konductor_like.policy.node.undone import reminders
 from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
 from tests.policy.test_guards import LOST, RULES, SNAPSHOT, STATE
 
@@ -105,7 +106,7 @@ def test_what_a_person_released_stays_covered_after_releases_by_the_controller()
     cluster = Cluster(fleet(10))
     cluster.tick(fault(stamp=100))
     reset_node(cluster, "gpu-1", 10, read=9)
-    warning = reminder(cluster.nodes["gpu-1"])
+    warning = reminders(cluster.nodes["gpu-1"])
     for number in range(1, RELEASES_KEPT + 2):
         cluster.tick(fault(stamp=100 + 20 * number, seconds=20 * number), seconds=20 * number)
         give_back(cluster, 20 * number + 10)
@@ -114,8 +115,8 @@ def test_what_a_person_released_stays_covered_after_releases_by_the_controller()
 
     assert cluster.tainted == set()
     assert len(cluster.nodes["gpu-1"].record.releases) == RELEASES_KEPT
-    assert "has not rebooted since" in warning
-    assert reminder(cluster.nodes["gpu-1"]) == warning
+    assert warning == ["Unmet need: reboot (xid 79 on GPU 0000:4e:00)."]
+    assert reminders(cluster.nodes["gpu-1"]) == warning
 
 
 def test_a_node_that_is_created_again_keeps_a_persons_release_and_the_controllers() -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.catalog import Needs
 from konductor_like.model import (
     EventReason,
     Fault,
@@ -201,27 +200,6 @@ def test_a_reset_covers_no_line_of_the_next_boot(seconds: float) -> None:
     cluster.tick(fault(stamp=12, seconds=seconds, boot="boot-b"), seconds=601)
 
     assert cluster.tainted == {"gpu-1"}
-
-
-@pytest.mark.parametrize("needs", [need for need in Needs if need is not Needs.REBOOT])
-def test_a_reset_does_not_warn_of_a_missing_reboot_if_the_fault_needs_none(needs: Needs) -> None:
-    cluster = Cluster(fleet(10))
-    cluster.tick(fault(rule="sxid.20034", needs=needs.value))
-
-    reset_node(cluster, "gpu-1", 60)
-
-    assert cluster.nodes["gpu-1"].record.releases[0].warning is None
-
-
-def test_the_warning_of_a_missing_reboot_names_only_faults_that_need_one() -> None:
-    cluster = Cluster(fleet(10))
-    reboot, gpu_reset = Needs.REBOOT.value, Needs.GPU_RESET.value
-    cluster.tick(fault(needs=reboot), fault(rule="xid.119", gpu="0000:5f:00", needs=gpu_reset))
-
-    reset_node(cluster, "gpu-1", 60)
-
-    warning = cluster.nodes["gpu-1"].record.releases[0].warning
-    assert warning == "The node has not rebooted since: xid 79 on GPU 0000:4e:00: Reboot the node."
 
 
 def test_a_reset_of_a_taint_without_a_record_is_recorded() -> None:

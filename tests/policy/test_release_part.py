@@ -33,7 +33,8 @@ from konductor_like.model import (
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.machines import recent_releases
-from konductor_like.policy.node.release import RELEASES_KEPT, release, reminder
+from konductor_like.policy.node.release import RELEASES_KEPT, release
+from konductor_like.policy.node.undone import reminders
 from konductor_like.policy.operator import operator_taint, release_selected
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node, ns, reset_node
 from tests.policy.shared import RULES, gpu_fleet, xid
@@ -150,7 +151,7 @@ def test_the_last_reason_takes_the_taint_along_and_a_suspicion_stays() -> None:
     write = cluster.writes[-1]
     assert (write.verb, write.health, write.needs) == (Verb.UNTAINT, "suspect", Needs.GPU_RESET)
     assert [each.rule for each in cluster.nodes["gpu-1"].record.life.quarantines] == ["xid.79"]
-    assert reminder(cluster.nodes["gpu-1"]).startswith("The node has not rebooted since: xid 79")
+    assert reminders(cluster.nodes["gpu-1"]) == ["Unmet need: reboot (xid 79 on GPU 0000:4e:00)."]
 
 
 @pytest.mark.parametrize(
@@ -216,9 +217,9 @@ def test_a_release_in_part_keeps_the_reminder_of_the_reset_before_it() -> None:
 
     release_rules(cluster, 130, "xid.14")
 
-    assert "has not rebooted" in reminder(cluster.nodes["gpu-1"])
+    assert reminders(cluster.nodes["gpu-1"]) == ["Unmet need: reboot (xid 79 on GPU 0000:4e:00)."]
     cluster.reboot("gpu-1", "boot-b")
-    assert reminder(cluster.nodes["gpu-1"]) == ""
+    assert reminders(cluster.nodes["gpu-1"]) == []
 
 
 def test_a_machine_that_registers_again_remembers_both_releases() -> None:

@@ -60,7 +60,7 @@ def test_a_node_that_fails_three_times_in_a_day_is_held_longer_each_time_and_the
     site.restart()
     site.run(60)
     assert site.record(NODE).life.replace_since is not None
-    assert "marked for replacement" in comes_back(site)
+    assert "Unmet need: replacement (it failed 3 times in 7 days)" in comes_back(site)
     assert site.record(NODE).life.replace_since is None
     fails(site)
     assert site.record(NODE).life.replace_since is not None

@@ -223,6 +223,6 @@ def test_a_node_that_is_marked_for_replacement_is_returned_by_a_person_only(site
     assert "replace" in why(site)
     assert len(site.told("GPUNodeValidating")) == 1  # by a person; no other follows
     said = site.cli("reset", NODE, "--yes", "--reason", "all is new")
-    assert "The node was marked for replacement" in said.err
+    assert "Unmet need: replacement" in said.err
     site.run(10)
     assert site.tainted == set()

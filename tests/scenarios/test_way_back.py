@@ -183,7 +183,7 @@ def test_a_node_marked_for_replacement_returns_only_by_a_person(site_of: Opens) 
 
     done = site.cli("reset", NODE, "--yes", "--reason", "a new board")
     assert done.code == 0
-    assert "marked for replacement" in done.out + done.err
+    assert "Unmet need: replacement" in done.out + done.err
     assert site.tainted == set()
 
 

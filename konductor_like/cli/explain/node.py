@@ -42,8 +42,8 @@ from konductor_like.policy.node.conditions import reported_words
 from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import Health, tainting
 from konductor_like.policy.node.identities import present_gpus, present_words
+from konductor_like.policy.node.lifecycle import may_return
 from konductor_like.policy.node.needs import need_in_words, unrepaired
-from konductor_like.policy.node.release import may_return
 from konductor_like.policy.recovery.guards import ENDED_BY_REBOOT, PASSING, Guard
 from konductor_like.policy.recovery.validation import (
     TRIES_MOST,

@@ -37,13 +37,15 @@ from konductor_like.policy.fleet.brake import admit
 from konductor_like.policy.node.covers import PART_COVERS_MOST
 from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import tainting
-from konductor_like.policy.node.needs import fault_of, need_of_incident, unrepaired
+from konductor_like.policy.node.needs import NodeNeed, fault_of
 from konductor_like.policy.node.release import purge, release
+from konductor_like.policy.node.undone import Undone, undone
 from konductor_like.policy.operator import (
     acknowledge,
     open_to_release,
     operator_taint,
     release_selected,
+    selection,
 )
 from konductor_like.policy.recovery.validation import is_under_way
 from konductor_like.policy.wording import name_of, why_held
@@ -52,14 +54,14 @@ FAULTS_NAMED = 10
 """Number of open faults that a message names; it counts the others."""
 
 
-def needs_words(faults: Sequence[Incident]) -> str:
-    """Return ``reboot (xid 79 on GPU 0000:4e:00)`` for each of the faults."""
-    return listed([f"{need_of_incident(each)} ({name_of(each)})" for each in faults], FAULTS_NAMED)
-
-
 def _bus_of(gpu: str | None) -> str | None:
     """Return a PCI bus id without the domain 0000, which old drivers do not print."""
     return gpu and gpu.removeprefix("0000:")
+
+
+def asked_about(need: NodeNeed) -> IncidentKey | None:
+    """Return what identifies a need of a node in a question; None for one that no fault asks for."""
+    return need.by.key if need.by else None
 
 
 class _Releases(NodeWrites):
@@ -68,16 +70,22 @@ class _Releases(NodeWrites):
     def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
         """See :meth:`NodeWrites.warnings`; also say that a validation ends with the taint."""
         yield from super().warnings(before, change)
+        yield from self.undone(before).sentences
         tested = before.record.validation
         if tested is not None and is_under_way(tested) and not (change.record and change.record.validation):
             yield f"its validation at level {tested.level} is cancelled"
 
-    may_release: Collection[tuple[str, IncidentKey]] | None = None
-    """By node and key, the faults that the person was asked about; None if they want no question."""
+    may_release: Collection[tuple[str, IncidentKey | None]] | None = None
+    """By node and key, the needs that the person was asked about; None if they want no question."""
 
-    def unrepaired(self, state: NodeState) -> list[Incident]:
-        """Return the faults that the write releases although nothing has met their needs since the boot."""
-        return unrepaired(state)
+    @property
+    def policy(self) -> PolicyConfig | None:
+        """The controller's settings; None if they are not known."""
+        return self.controller.settings.policy if self.controller.settings else None
+
+    def undone(self, state: NodeState) -> Undone:
+        """Return what the write leaves undone, for the question and the warnings."""
+        return undone(state, at=self.at(), reason=self.reason, policy=self.policy)
 
     def cause(self, state: NodeState) -> str:
         """Return the fault for which the node is released: ``xid 79``, ``a person's taint``."""
@@ -88,12 +96,13 @@ class _Releases(NodeWrites):
 
     def refuse_later_faults(self, state: NodeState) -> None:
         """Raise CannotWriteError for a fault that came after the person was asked, or was not asked."""
-        asked = self.may_release
-        new = [] if asked is None else [i for i in self.unrepaired(state) if (state.name, i.key) not in asked]
+        if self.may_release is None:
+            return
+        needs = self.undone(state).needs
+        new = tuple(each for each in needs if (state.name, asked_about(each)) not in self.may_release)
         if new:
-            raise CannotWriteError(
-                f"failed meanwhile and was not {self.done_word}: it needs {needs_words(new)}"
-            )
+            words = Undone(new).words
+            raise CannotWriteError(f"failed meanwhile and was not {self.done_word}: it needs {words}")
 
 
 class Reset(_Releases):
@@ -130,9 +139,12 @@ class Reset(_Releases):
             return False
         return self.gpu is None or _bus_of(incident.key.gpu) == _bus_of(self.gpu)
 
-    def unrepaired(self, state: NodeState) -> list[Incident]:
-        """See :meth:`_Releases.unrepaired`."""
-        return [each for each in super().unrepaired(state) if not self._in_part or self._selects(each)]
+    def undone(self, state: NodeState) -> Undone:
+        """See :meth:`_Releases.undone`."""
+        if not self._in_part:
+            return super().undone(state)
+        state, chosen = selection(state, self._selects, self.at())
+        return undone(state, chosen, at=self.at(), reason=self.reason, policy=self.policy)
 
     def cause(self, state: NodeState) -> str:
         """See :meth:`_Releases.cause`; of a release in part, the first fault that it releases."""
@@ -156,11 +168,13 @@ class Reset(_Releases):
             by=self.by,
             reason=self.reason,
             read_ns=self.controller.read_ns,
-            policy=self.controller.settings.policy if self.controller.settings else None,
+            policy=self.policy,
         )
 
     def _decide_part(self, state: NodeState) -> Change | None:
-        change = release_selected(state, self._selects, at=self.at(), by=self.by, reason=self.reason)
+        change = release_selected(
+            state, self._selects, at=self.at(), by=self.by, reason=self.reason, policy=self.policy
+        )
         if change is None:
             wanted = " or ".join(clipped(fault_name(rule), 60) for rule in self.rules) or "fault"
             where = f" on GPU {self.gpu}" if self.gpu else ""
@@ -187,13 +201,9 @@ class Reset(_Releases):
         )
 
     def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
-        """See :meth:`NodeWrites.warnings`; also warn about what the advice still asks for."""
+        """See :meth:`NodeWrites.warnings`; also warn about missing GPUs."""
         yield from super().warnings(before, change)
-        if change.record is None:
-            return
-        if warning := change.record.releases[0].warning:
-            yield warning
-        if short := short_words(replace(before, record=change.record)):
+        if change.record is not None and (short := short_words(replace(before, record=change.record))):
             yield f"it has {short}"
 
 

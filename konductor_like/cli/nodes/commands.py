@@ -44,6 +44,8 @@ _BUS_ID = re.compile(
 """A PCI bus id as the driver, nvidia-smi and lspci print it."""
 NAMES_ASKED_ABOUT = 10
 """Number of nodes that the question names; it counts the others."""
+WARNINGS_SHOWN = 10
+"""Number of different warnings before a release; the nodes of the others are counted."""
 _OWN_RULE = re.compile(r"(?!(?:xid|sxid|cuda|fm)[. ])[a-z][a-z0-9_]*([. ][a-z0-9_]+)+")
 """A rule of the user's own file, as its id or as words: ``site.nic_down``, ``site nic down``; no code."""
 _EMPTY_VALUE = re.compile(r"[=(,]\s*[,)]|[=,]\s*$")
@@ -156,8 +158,9 @@ def reset(
         if not states and not nodes:
             such = " with such a fault" if rules or gpu else ""
             tell("Nothing to purge." if purge else f"{_NOTHING_TO_RELEASE}{such}.")
-        elif not yes:
-            _ask_first(writes, states, fleet_wide=not nodes, purge=purge)
+        is_unmet = _warn_first(writes, states)
+        if states and not yes:
+            _ask_first(writes, states, fleet_wide=not nodes, is_unmet=is_unmet, purge=purge)
             if not reason and not purge and dry_run is DryRun.NONE:
                 writes.reason = _asked_reason(states)
         writes.carry_out(states)
@@ -300,39 +303,51 @@ def _refuse_fleet(selector: str | None, *, everywhere: bool, purge: bool, yes: b
         )
 
 
-def _ask_first(writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide: bool, purge: bool) -> None:
+def _warn_first(writes: Purge | Reset, states: Sequence[NodeState]) -> bool:
+    """Print what the release leaves undone, the gravest first; return whether a need is among it."""
+    from konductor_like.cli.nodes.writes import NODES_IN_WARNING
+    from konductor_like.policy.node.needs import RANK
+
+    found = [(state.name, writes.undone(state)) for state in states]
+    needy = sorted((each for each in found if each[1].needs), key=lambda each: -RANK[each[1].needs[0].needs])
+    by_sentence: dict[str, list[str]] = {}
+    for name, left in (*needy, *((name, left._replace(needs=())) for name, left in found)):
+        for sentence in left.sentences[:1] if left.needs else left.sentences:
+            by_sentence.setdefault(sentence, []).append(name)
+    for sentence, names in [*by_sentence.items()][:WARNINGS_SHOWN]:
+        warn(f"{listed([f'node/{name}' for name in names], NODES_IN_WARNING)}: {sentence}")
+    further = {name for names in [*by_sentence.values()][WARNINGS_SHOWN:] for name in names}
+    if further:
+        warn(f"and {count(len(further), 'more node')}: see `konductor-like status`")
+    writes.told = {(name, sentence) for sentence, names in by_sentence.items() for name in names}
+    return bool(needy)
+
+
+def _ask_first(
+    writes: Purge | Reset, states: Sequence[NodeState], *, fleet_wide: bool, is_unmet: bool, purge: bool
+) -> None:
     """Ask before all nodes are released, or one whose fault nothing has repaired.
 
     Raises CommandError if the answer is no, or if there is no terminal to ask on.
     """
-    from konductor_like.cli.nodes.acts import Reset, needs_words
+    from konductor_like.cli.nodes.acts import asked_about
 
+    needs = ((state.name, need) for state in states for need in writes.undone(state).needs)
+    writes.may_release = {(name, asked_about(need)) for name, need in needs}
+    if not (fleet_wide or is_unmet):
+        return
+    if not can_answer():
+        raise CommandError(
+            "nothing was changed: there is no terminal to ask on",
+            hint="repair the nodes first (`konductor-like explain NODE`), or give --yes",
+            status=Exit.USAGE,
+        )
     if fleet_wide:
         causes = Counter(map(writes.cause, states)).most_common()
         tell(
             f"{count(len(states), 'node')}: {', '.join(f'{number} for {cause}' for cause, number in causes)}"
         )
-    unrepaired = {state.name: faults for state in states if (faults := writes.unrepaired(state))}
-    writes.may_release = {(name, fault.key) for name, faults in unrepaired.items() for fault in faults}
-    needed = {name: needs_words(faults) for name, faults in unrepaired.items()}
-    in_part = isinstance(writes, Reset) and (writes.rules or writes.gpu)
-    for state in states:
-        if state.tainted and state.record.life.marked and not in_part:
-            needed.setdefault(state.name, "replacement (it failed too often)")
-    told = [f"node/{name} still needs: {need}" for name, need in list(needed.items())[:NAMES_ASKED_ABOUT]]
-    if len(needed) > NAMES_ASKED_ABOUT:
-        told.append(f"and {count(len(needed) - NAMES_ASKED_ABOUT, 'more node')}: `konductor-like status`")
-    if needed and not can_answer():
-        raise CommandError(
-            *told,
-            "nothing was changed: there is no terminal to ask on",
-            hint="repair the nodes first (`konductor-like explain NODE`), or give --yes",
-            status=Exit.USAGE,
-        )
-    for line in told:
-        warn(line)
-    is_dry_run = writes.dry_run is not DryRun.NONE
-    if (fleet_wide or needed) and not _confirmed(states, purge=purge, is_dry_run=is_dry_run):
+    if not _confirmed(states, purge=purge, is_dry_run=writes.dry_run is not DryRun.NONE):
         raise CommandError("nothing was changed")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
@@ -83,6 +83,8 @@ class NodeWrites(ABC):
         self.done, self.failed = 0, 0
         self._results: list[dict[str, Any]] = []
         self._hints: dict[str, None] = {}
+        self.told: Collection[tuple[str, str]] = ()
+        """By node, warnings that were printed before the write, and are not printed again."""
         self._warnings: dict[str, list[str]] = {}
         """By warning, the nodes that it is about."""
         self._kept: dict[str, tuple[KeptRecord, ...]] = {}
@@ -251,7 +253,7 @@ class NodeWrites(ABC):
         """Print the result for a node, and count it."""
         self.done += 1
         self._results.append(_result(node, result, message, warnings))
-        for warning in warnings:
+        for warning in (each for each in warnings if (node, each) not in self.told):
             self._warnings.setdefault(warning, []).append(f"node/{node}")
         if self._output != "json":
             say([f"node/{node}" if self._output == "name" else f"node/{node} {message}"])

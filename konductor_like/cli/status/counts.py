@@ -53,12 +53,12 @@ def state_counts(report: StatusReport) -> Mapping[Health, int]:
 
 
 def counts_text(report: StatusReport) -> list[tuple[Health, str]]:
-    """Return ``60 faulty``, ``240 healthy (2 not rebooted, 1 cordoned)`` and so on, each with its state."""
+    """Return ``60 faulty``, ``240 healthy (2 released with a need)`` and so on, each with its state."""
     further: defaultdict[Health, Counter[str]] = defaultdict(Counter)
     for node in report.nodes:
         words = {
             "short of GPUs": bool(short_words(node.state)),
-            "not rebooted": node.not_rebooted,
+            "released with a need": bool(node.released_with),
             "failed too often": bool(node.failures),
         }
         further[node.health].update([*(word for word, holds in words.items() if holds), *marks(node.state)])

@@ -24,6 +24,7 @@ from konductor_like.model import (
     BrakeState,
     CoverageState,
     Incident,
+    Needs,
     Release,
     Source,
     Validation,
@@ -66,7 +67,8 @@ def _summary(report: StatusReport) -> dict[str, int]:
     return {
         "nodes": len(report.nodes),
         **{camel_case(health.value.replace(" ", "_")): counts[health] for health in Health},
-        "notRebooted": sum(node.not_rebooted for node in report.nodes),
+        "notRebooted": sum(Needs.REBOOT in node.released_with for node in report.nodes),
+        "releasedWithNeed": sum(bool(node.released_with) for node in report.nodes),
         "cordoned": sum(node.state.unschedulable for node in report.nodes),
         "notReady": sum(not node.state.ready for node in report.nodes),
         "validationsWaiting": report.validations[ValidationStage.ASKED],
@@ -183,6 +185,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
             {**fields_of(release, "at", "by", "reason", "how", "warning"), "reason": release.reason or None}
             for release in record.releases
         ],
+        "releasedWith": list(node.released_with),
         **fields_of(record.life, "hold_until", "replace_since", "contested_at", "probation_until"),
         "whyNotReturned": node.verdict.why_not_returned,
         "guards": list(dict.fromkeys(blocker.guard.value for blocker in node.verdict.blockers)),

@@ -23,6 +23,7 @@ from konductor_like.model import (
     Incident,
     IncidentState,
     MetBy,
+    Needs,
     NodeState,
     Role,
     Severity,
@@ -36,7 +37,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import Health, coverage_of, marks, state_of
 from konductor_like.policy.node.lifecycle import times_out
-from konductor_like.policy.node.release import NOT_REBOOTED, reminder
+from konductor_like.policy.node.undone import released_with, reminders
 from konductor_like.policy.recovery.guards import Blocker, Guard, blockers, published
 from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Verdict, accusing, verdict
 from konductor_like.policy.wording import name_of, planned_mark, planned_words
@@ -129,14 +130,13 @@ class NodeReport:
 
     @property
     def warnings(self) -> list[str]:
-        """The alarms, and the warning of a release that was not followed by a reboot."""
-        reminded = reminder(self.state)
-        return [*self.alarms, reminded] if reminded else self.alarms
+        """The alarms, and the warnings of releases whose needs nothing has met since."""
+        return [*self.alarms, *reminders(self.state)]
 
     @property
-    def not_rebooted(self) -> bool:
-        """Whether the node was released from a fault that needs a reboot, and has not rebooted since."""
-        return self.health not in (Health.FAULTY, Health.HELD) and NOT_REBOOTED in reminder(self.state)
+    def released_with(self) -> tuple[Needs, ...]:
+        """The needs with which the node was released, the gravest first, that nothing has met since."""
+        return () if self.health in (Health.FAULTY, Health.HELD) else released_with(self.state)
 
     @property
     def notes(self) -> list[str]:
@@ -265,8 +265,8 @@ def _circumstances(node: NodeReport) -> Iterator[str]:
         yield "ignored"
     if node.state.record.life.contested_at is not None:
         yield "contested"
-    if node.not_rebooted:
-        yield "not rebooted"
+    if node.released_with:
+        yield f"released with need: {' and '.join(node.released_with)}"
     if node.failures:
         yield f"failed {node.failures} times"
     yield from marks(node.state)

@@ -154,7 +154,7 @@ _INCIDENT = Codec(
     released="released_ns",
     ended="ended_ns",
 )
-_RELEASE = Codec(Release, "at", "by", "reason", "how", "warning")
+_RELEASE = Codec(Release, "at", "by", "reason", "how", "warning", "needs", boot="boot_id")
 _ACK = Codec(Ack, "at", "by", "reason")
 _ACT = Codec(Act, "id", "at", "rules")
 MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")

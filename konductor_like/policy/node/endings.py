@@ -31,9 +31,9 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.alerts import absent_since_ns, still_counts
 from konductor_like.policy.node.conditions import healthy_since_ns, stands
 from konductor_like.policy.node.health import tainting
+from konductor_like.policy.node.lifecycle import may_return
 from konductor_like.policy.node.needs import is_met_by_boot
 from konductor_like.policy.node.refused_pods import quiet_since_ns
-from konductor_like.policy.node.release import may_return
 from konductor_like.policy.wording import name_of
 
 COMMAND_TEST = "konductor-like test"

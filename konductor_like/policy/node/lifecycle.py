@@ -37,7 +37,7 @@ from konductor_like.model import (
     Stage,
     Verb,
 )
-from konductor_like.model.time import unix_ns
+from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.needs import REPLACE_ADVICE, fault_of
@@ -347,3 +347,23 @@ def marked(record: NodeRecord, before: Life, policy: PolicyConfig, now: datetime
     others = [i for i in open_failures(record) if i.state is IncidentState.ACTIVE and i.needs != needs]
     incidents = (replace(i, advice=advice, needs=needs) if i in others else i for i in record.incidents)
     return replace(record, incidents=tuple(incidents)) if others else record
+
+
+def may_return(record: NodeRecord, now: datetime, policy: PolicyConfig | None = DEFAULTS) -> str | None:
+    """Return why a node must not return by itself, in words; None if it may.
+
+    Without ``policy``, because they are not known, the words have no numbers.
+    """
+    failed = failed_words(record.life, now, policy)
+    if record.life.marked:
+        return f"marked for replacement: {failed}"
+    if record.life.hold_until is not None and now < record.life.hold_until:
+        return f"meant to stay out of service until {stamp(record.life.hold_until)}: {failed}"
+    return None
+
+
+def failed_words(life: Life, now: datetime, policy: PolicyConfig | None) -> str:
+    """Return ``it failed 3 times in 7 days``; without ``policy``, ``it failed before``."""
+    if policy is None:
+        return "it failed before"
+    return f"it failed {times_out(life, policy, now) + life.claimed} times in {policy.repeat_days:g} days"

@@ -20,12 +20,10 @@ from datetime import datetime, timedelta
 from konductor_like.model import (
     Change,
     Covers,
-    FaultKind,
     Incident,
     IncidentState,
     KernelPosition,
     Life,
-    Needs,
     NodeRecord,
     NodeState,
     Release,
@@ -37,7 +35,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.text import listed
-from konductor_like.model.time import stamp, unix_ns
+from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.covers import with_part_covers
 from konductor_like.policy.node.gpu_counts import with_accepted
@@ -49,14 +47,12 @@ from konductor_like.policy.node.lifecycle import (
     become,
     failure_of,
     is_failure,
-    times_out,
 )
 from konductor_like.policy.node.needs import labels_of
+from konductor_like.policy.node.undone import undone, with_undone
 from konductor_like.policy.wording import act_of, name_of
 
 RELEASES_KEPT = 5
-NOT_REBOOTED = "The node has not rebooted since"
-"""A release's warning contains these words if a fault needs a reboot that has not happened yet."""
 CONTROLLER = "konductor-like"
 """The ``by`` of a release that the controller made itself."""
 CONTEST_REMOVALS = 3
@@ -85,12 +81,8 @@ def release(
     marked = state.tainted or state.suspect_tainted
     if not marked and not open_incidents and not state.record.life.claimed:
         return None
-    overridden = may_return(state.record, at, policy)
-    warning = f"The node was {overridden}. " if overridden else ""
-    warning += _relapse_warning(state.record) if not reason else ""
-    mark = Release(
-        at, by, reason, ReleaseHow.RESET, warning=warning + _loss_warning(state) + _alert_warning(state)
-    )
+    left = undone(state, at=at, reason=reason, policy=policy)
+    mark = with_undone(Release(at, by, reason, ReleaseHow.RESET), state, left)
     facts = Facts(at, how=mark.how, failed=failure_of(state.record))
     released = become(state.record.life, state.stage, Happening.RESET, facts)
     record = released_record(state, released.life, mark, read_ns=read_ns, until_ns=unix_ns(at))
@@ -121,18 +113,16 @@ def released_record(
     """Return the record after a release: every incident released, the new release first.
 
     Recorded incidents are covered up to Loki timestamp ``until_ns``; with None, only what is counted is
-    covered. The advice that nobody has followed yet is added to the warning of ``mark``. A release by the
-    controller itself covers the incidents whose need is met, and no other evidence: nobody looked at the
-    machine, so a line that is read later is new evidence. A release after a validation covers what had been
-    read when the test began.
+    covered. A release by the controller itself covers the incidents whose need is met, and no other evidence:
+    nobody looked at the machine, so a line that is read later is new evidence. A release after a validation
+    covers what had been read when the test began.
     """
     record, by_controller = state.record, mark.how.by_controller
     tested = record.validation if mark.how.covers is Covers.TESTED else None
     read = replace(record.read, boot_id=record.read.boot_id or state.machine.boot_id)
     if not by_controller:
-        warning = f"{mark.warning or ''}{_reboot_warning(state)}".rstrip() or None
         read_to = _read_at_least(record, read_ns or {}, unix_ns(mark.at))
-        mark = replace(mark, read=read, read_ns=read_to, warning=warning)
+        mark = replace(mark, read=read, read_ns=read_to)
         record = with_accepted(record, state)
     if tested is not None:
         mark = replace(mark, read=tested.read, read_ns=tested.read_ns)
@@ -165,7 +155,13 @@ def _of_release(validation: Validation | None) -> Validation | None:
 
 
 def release_part(
-    state: NodeState, chosen: Sequence[Incident], *, at: datetime, by: str, reason: str
+    state: NodeState,
+    chosen: Sequence[Incident],
+    *,
+    at: datetime,
+    by: str,
+    reason: str,
+    policy: PolicyConfig | None = None,
 ) -> Change:
     """Return the change that releases only the ``chosen`` incidents of ``state.record``; it has all of them.
 
@@ -184,11 +180,8 @@ def release_part(
     facts = Facts(at, how=how, failed=failure_of(record) if is_failed else None)
     happening = Happening.RESET_LAST if untaints else Happening.RESET_PART
     released = become(record.life, state.stage, happening, facts)
-    overridden = may_return(record, at, None) if untaints else None
-    warning = f"The node was {overridden}. " if overridden else ""
-    warning += _relapse_warning(record) if untaints and not reason else ""
-    warning = f"{warning}{_loss_warning(part)}{_alert_warning(part)}{_reboot_warning(part)}".rstrip()
-    mark = Release(at, by, reason, how, KernelPosition(boot_id), warning=warning or None)
+    left = undone(state, chosen, at=at, reason=reason, policy=policy)
+    mark = with_undone(Release(at, by, reason, how, KernelPosition(boot_id)), state, left)
     record = replace(
         with_accepted(record, part),
         life=released.life,
@@ -210,7 +203,7 @@ def release_part(
         needs=needs,
         suspect_taint=state.suspect_tainted and health is Health.SUSPECT,
         event=released.event,
-        message=f"{message} {warning}" if warning else message,
+        message=f"{message} {mark.warning}" if mark.warning else message,
     )
 
 
@@ -251,70 +244,6 @@ def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> 
     return replace(incident, state=IncidentState.RELEASED, released_ns=covered_ns)
 
 
-def _relapse_warning(record: NodeRecord) -> str:
-    """Return the warning that the node failed on probation and is still out of service; else empty."""
-    if record.life.tainted_at is None or not any(each.relapse for each in record.life.quarantines[:1]):
-        return ""
-    at = stamp(record.life.tainted_at)
-    return f"The node failed again on probation at {at}, and nobody recorded a repair (--reason). "
-
-
-def _loss_warning(state: NodeState) -> str:
-    """Return the warning that the release accepts the loss of GPUs; empty if none are missing."""
-    if with_accepted(state.record, state).gpus == state.record.gpus:
-        return ""
-    return f"{state.gpus.allocatable} of {state.record.gpus} GPUs are allocatable, and the loss is accepted. "
-
-
-def _alert_warning(state: NodeState) -> str:
-    """Return the warning that a released alert is silent, whether it fires on or not; empty without any."""
-    names = [
-        name_of(each)
-        for each in state.record.incidents
-        if each.kind is FaultKind.ALERT and each.state is not IncidentState.RELEASED
-    ]
-    if not names:
-        return ""
-    return f"While it fires on, nothing more is said of {listed(names, 3)}: look at Prometheus. "
-
-
-def _reboot_warning(state: NodeState) -> str:
-    """Return the warning about faults that need a reboot; empty if none does or the node has rebooted.
-
-    Silence is no proof that such a fault is gone: a dead GPU logs nothing more. A reboot is not enough for a
-    node that is marked for replacement.
-    """
-    if state.record.life.marked:
-        return ""
-    open_faults = [
-        f"{name_of(incident)}: {incident.advice}"
-        for incident in state.record.incidents
-        if incident.needs == Needs.REBOOT
-        and incident.met_by is None
-        and incident.taints
-        and incident.state in (IncidentState.ACTIVE, IncidentState.HELD)
-        and incident.last.boot_id in (None, state.machine.boot_id)
-    ]
-    return f"{NOT_REBOOTED}: {'; '.join(open_faults)}" if open_faults else ""
-
-
-def reminder(state: NodeState) -> str:
-    """Return the warning of the latest release; empty after a reboot, or if the node is tainted again.
-
-    A release in part leaves the warnings of the releases before it in force, up to the last whole one.
-    """
-    if state.tainted:
-        return ""
-    for mark in state.record.releases:
-        if mark.how.by_controller:
-            continue
-        if mark.warning and mark.read.boot_id in (None, state.machine.boot_id):
-            return mark.warning
-        if mark.how.covers is Covers.READ:
-            break
-    return ""
-
-
 def released_by_hand(
     record: NodeRecord, *, state: NodeState, now: datetime, read_ns: Mapping[Source, int]
 ) -> NodeRecord:
@@ -324,6 +253,7 @@ def released_by_hand(
     """
     state = replace(state, record=record)
     mark = Release(now, state.last_writer or "somebody", "", ReleaseHow.BY_HAND)
+    mark = with_undone(mark, state, undone(state, at=now, reason="", policy=None))
     facts = Facts(now, how=mark.how, failed=failure_of(record))
     removals = _removals_by_hand(_latest((mark, *record.releases)))
     is_contested = is_controller(state.last_writer) or len(removals) >= CONTEST_REMOVALS
@@ -353,19 +283,3 @@ def is_controller(manager: str | None) -> bool:
 def _removals_by_hand(marks: Sequence[Release]) -> list[Release]:
     hand = [mark for mark in marks if mark.how is ReleaseHow.BY_HAND]
     return [mark for mark in hand if marks[0].at - mark.at < CONTEST_SPAN]
-
-
-def may_return(record: NodeRecord, now: datetime, policy: PolicyConfig | None = DEFAULTS) -> str | None:
-    """Return why a node must not return by itself, in words; None if it may.
-
-    Without ``policy``, because they are not known, the words have no numbers.
-    """
-    failed = "it failed before"
-    if policy is not None:
-        times = times_out(record.life, policy, now) + record.life.claimed
-        failed = f"it failed {times} times in {policy.repeat_days:g} days"
-    if record.life.marked:
-        return f"marked for replacement: {failed}"
-    if record.life.hold_until is not None and now < record.life.hold_until:
-        return f"meant to stay out of service until {stamp(record.life.hold_until)}: {failed}"
-    return None

@@ -37,8 +37,8 @@ from konductor_like.model.time import SECOND_NS, moment_of, span_ns, stamp, unix
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.gpu_counts import why_not_whole
 from konductor_like.policy.node.health import is_suspicious, only_tests
-from konductor_like.policy.node.lifecycle import is_failure
-from konductor_like.policy.node.release import CONTROLLER, may_return
+from konductor_like.policy.node.lifecycle import is_failure, may_return
+from konductor_like.policy.node.release import CONTROLLER
 from konductor_like.policy.recovery.returns import is_stopped, returns_left, stop_words
 from konductor_like.policy.recovery.validation import (
     is_dead_end,
