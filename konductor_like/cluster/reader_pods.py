@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
 
 from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, pods_path
 from konductor_like.cluster.api.exec import Executed, execute
@@ -12,6 +14,8 @@ from konductor_like.settings import Settings
 
 NAMESPACE, CONTAINER = "dmesg-logging", "dmesg"
 """The names in ``manifests/dmesg_daemonset.yaml``."""
+SCRIPT_HASH = "trainy.konduktor.ai/kmsg-sha256"
+"""The annotation of the reader's pods with the SHA-256 of their script, in hexadecimal."""
 DEVICE = "/dev/kmsg"
 _SCRIPT = f"import os, sys; os.write(os.open({DEVICE!r}, os.O_WRONLY), sys.argv[1].encode() + b'\\n')"
 WRITE = ("python3", "-I", "-c", _SCRIPT)
@@ -19,6 +23,11 @@ WRITE = ("python3", "-I", "-c", _SCRIPT)
 
 Without the newline nobody could read the record before the kernel's next message (Linux 5.10 and newer).
 """
+
+
+def own_script() -> str:
+    """Return the SHA-256 of this build's reader script, in hexadecimal."""
+    return sha256((files("konductor_like") / "kmsg.py").read_bytes()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

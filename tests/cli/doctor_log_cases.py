@@ -30,6 +30,12 @@ LOG_CASES = [
         "GPU nodes",
         "counts as a GPU node, and the reader runs on gpu-1",
     ),
+    warned(
+        "a node has a reader of an earlier build",
+        lambda site: site.pods.__setitem__(1, pod("dmesg-logging", "dmesg-b", SECOND, script="800eea2c" * 8)),
+        "readers",
+        f"a reader of another build runs on 1 of 3 GPU nodes: {SECOND}",
+    ),
     broken("no pod of the reader runs", change(pods=[]), "readers", "describe daemonset"),
     broken(
         "one node has no reader",

@@ -39,6 +39,7 @@ from tests.chaos.wire import KUBE, LOKI, Exchange, NoConnectionError, kube_clien
 from tests.cli.scenes import settings_of
 from tests.manifests.policy import StoredPolicies
 from tests.manifests.roles import CONTROLLER, rules_of
+from tools.manifests.embed import script_hash
 from tools.manifests.manifests import documents, only
 
 GPU_NODES = ("gpu-1.example.com", "gpu-2.example.com", "gpu-3.example.com")
@@ -236,11 +237,15 @@ def _beat(wall: datetime) -> str:
 
 
 def pod(
-    namespace: str, name: str, node: str, *, ready: bool = True, phase: str = "Running"
+    namespace: str, name: str, node: str, *, ready: bool = True, phase: str = "Running", script: str = ""
 ) -> dict[str, Any]:
-    """Return a pod of one container."""
+    """Return a pod of one container, with the hash of the reader's ``script``."""
     return {
-        "metadata": {"namespace": namespace, "name": name},
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "annotations": {"trainy.konduktor.ai/kmsg-sha256": script} if script else {},
+        },
         "spec": {"nodeName": node, "containers": [{"name": "main"}]},
         "status": {"phase": phase, "containerStatuses": [{"ready": ready, "restartCount": 0}]},
     }
@@ -276,7 +281,8 @@ def _small_node(name: str) -> dict[str, Any]:
 
 def whole_pods() -> list[dict[str, Any]]:
     """Return a reader on every GPU node, and a job's pod."""
-    readers = [pod("dmesg-logging", f"dmesg-{name}", name) for name in GPU_NODES]
+    script = script_hash()
+    readers = [pod("dmesg-logging", f"dmesg-{name}", name, script=script) for name in GPU_NODES]
     return [*readers, pod("team-a", "job-1", GPU_NODES[0])]
 
 

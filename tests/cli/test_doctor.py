@@ -27,7 +27,7 @@ from konductor_like.settings import Settings
 from tests.cli.conftest import Run
 from tests.cli.doctor_cases import CASES
 from tests.cli.doctor_damages import AUTOSCALER, BINDING, THIRD, Case, remove
-from tests.cli.doctor_site import Site, deployment, facts_of
+from tests.cli.doctor_site import GPU_NODES, Site, deployment, facts_of, pod
 from tests.cli.test_docs import described, names
 from tests.cli.transcripts import forget_settings
 from tests.manifests.roles import CONTROLLER
@@ -66,6 +66,13 @@ def test_the_broken_link_is_named_and_no_other(case: Case, facts: Callable[[Site
     )
     guilty = {name for name, link in links.items() if link.state in (State.WARN, State.BROKEN)}
     assert guilty == {case.link, *case.also}, [links[name] for name in guilty]
+
+
+def test_a_reader_of_somebody_else_is_of_no_build(facts: Callable[[Site], Facts]) -> None:
+    site = Site()
+    site.pods = [pod("dmesg-logging", f"dmesg-{name}", name) for name in GPU_NODES]
+
+    assert by_name(checkup(facts(site)))["readers"].state is State.OK
 
 
 def test_an_autoscaler_that_knows_the_taint_is_no_warning(facts: Callable[[Site], Facts]) -> None:

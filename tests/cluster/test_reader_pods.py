@@ -9,8 +9,10 @@ from konductor_like.cluster.reader_pods import (
     CONTAINER,
     DEVICE,
     NAMESPACE,
+    SCRIPT_HASH,
     WRITE,
     ReaderPod,
+    own_script,
     reader_on,
     reader_place,
 )
@@ -18,7 +20,7 @@ from konductor_like.sandbox.kmsg import written_by
 from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.sandbox.kubernetes.fleet import make_reader_pod, reader_pod_name
 from konductor_like.settings import Settings
-from tools.manifests.manifests import documents
+from tools.manifests.manifests import documents, only
 
 NAME = reader_pod_name("gpu-1")
 
@@ -60,3 +62,9 @@ def test_a_running_pod_comes_before_one_that_is_going(server: KubernetesServer, 
 )
 def test_the_selector_of_the_stream_names_the_place(selector: str, place: tuple[str, str]) -> None:
     assert reader_place(Settings(kernel_selector=selector)) == place
+
+
+def test_the_hash_of_the_own_script_is_the_one_in_the_manifest() -> None:
+    template = only(documents("dmesg_daemonset.yaml"), "DaemonSet")["spec"]["template"]
+
+    assert template["metadata"]["annotations"][SCRIPT_HASH] == own_script()

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import konductor_like.cluster
 import konductor_like.kmsg
+from konductor_like.cluster.reader_pods import SCRIPT_HASH
 from tools.manifests.manifests import MANIFESTS, documents, only
 
 MANIFEST = MANIFESTS / "dmesg_daemonset.yaml"
 ADMISSION = Path(konductor_like.cluster.__file__).with_name("admission.json")
 POLICIES = ("controller_deployment.yaml", "node_condition.yaml", "job_events.yaml", "validation.yaml")
-HASH = "trainy.konduktor.ai/kmsg-sha256"
+HASH = SCRIPT_HASH
 
 
 def script() -> str:

@@ -11,9 +11,9 @@ from typing import Any
 from konductor_like.cli.columns import count
 from konductor_like.cli.doctor import foreign
 from konductor_like.cli.doctor.controller_links import gpu_nodes_of
-from konductor_like.cli.doctor.facts import Facts, Heard, Workload
+from konductor_like.cli.doctor.facts import Facts, Heard, Reader, Workload
 from konductor_like.cli.doctor.link import APPLY, Link, after, broken, few, known, ok, seen, some_of, warn
-from konductor_like.cluster.reader_pods import reader_place
+from konductor_like.cluster.reader_pods import own_script, reader_place
 from konductor_like.model import SUSPECT_TAINT_KEY, TAINT_KEY
 
 _COLLECTORS = re.compile(r"opentelemetry-collector|otelcol|otel-collector|/alloy|promtail|fluent|vector")
@@ -52,12 +52,12 @@ def nodes(facts: Facts) -> Link:
 
 def without_reader(facts: Facts) -> frozenset[str]:
     """Return the GPU nodes that are known to have no ready reader."""
-    ready = known(facts.readers, dict.fromkeys(gpu_nodes_of(facts), True))
-    return frozenset(name for name in gpu_nodes_of(facts) if not ready.get(name))
+    pods = known(facts.readers, dict.fromkeys(gpu_nodes_of(facts), Reader(is_ready=True)))
+    return frozenset(name for name in gpu_nodes_of(facts) if name not in pods or not pods[name].is_ready)
 
 
 def readers(facts: Facts) -> Link:
-    """Check that the kernel-log reader runs on every GPU node."""
+    """Check that the kernel-log reader of this build runs on every GPU node."""
     pods, every, namespace = seen(facts.readers), gpu_nodes_of(facts), reader_place(facts.settings)[0]
     details = [_ready(each) for each in known(facts.daemonsets, ()) if each.namespace == namespace]
     if not every:
@@ -77,6 +77,12 @@ def readers(facts: Facts) -> Link:
     if unready:
         do = f"kubectl -n {namespace} get pods -o wide"
         return broken(f"the reader is not ready on {some_of(unready, len(every))}", do, *details)
+    known_scripts = ("", own_script())  # a reader of somebody else has no hash
+    if others := sorted(name for name in every if pods[name].script not in known_scripts):
+        words = f"a reader of another build runs on {some_of(others, len(every))}"
+        do = "roll out the DaemonSet of this build (docs/use/upgrade-and-uninstall.md#the-reader-first)"
+        lost = "an earlier reader does not tell that the kernel overwrote the beginning of its log"
+        return warn(words, do, lost, *details)
     return ok(f"a reader is ready on every GPU node ({len(every)})", *details)
 
 

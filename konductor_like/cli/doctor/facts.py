@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from konductor_like.cli import session
 from konductor_like.cli.doctor.acting import Acting
@@ -20,6 +20,7 @@ from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import list_nodes, listed_slices
 from konductor_like.cluster.preflight import denied_permissions, people_permissions
 from konductor_like.cluster.published import Published
+from konductor_like.cluster.reader_pods import SCRIPT_HASH
 from konductor_like.detection.heartbeat import parse_heartbeat
 from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.errors import LokiError, LokiRefused
@@ -57,6 +58,14 @@ class Workload:
     names: tuple[str, ...]
     """Its name, and the images of its containers."""
     arguments: tuple[str, ...]
+
+
+class Reader(NamedTuple):
+    """The kernel-log reader's pod on a node."""
+
+    is_ready: bool
+    script: str = ""
+    """The hash of its script, by its annotation; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +115,8 @@ class Facts:
     policies: Mapping[str, tuple[JsonObject, JsonObject]] | Unseen
     """By name, each policy that the controller needs and its binding; empty objects for missing ones."""
     nodes: Mapping[str, NodeState] | Unseen
-    readers: Mapping[str, bool] | Unseen
-    """By Node, whether the reader's pod there is ready."""
+    readers: Mapping[str, Reader] | Unseen
+    """By Node, the reader's pod there."""
     groups: frozenset[str] | Unseen
     """The API groups that the cluster serves."""
     labels: tuple[str, ...] | Unseen
@@ -187,12 +196,14 @@ def _admission(client: ReadOnlyKubeClient, kind: str, name: str) -> JsonObject:
         raise Unseen(why, "upgrade to Kubernetes 1.30 or newer", State.WARN) from error
 
 
-def readers(client: ReadOnlyKubeClient, namespace: str) -> Mapping[str, bool]:
-    """Return, by Node, whether a pod of the reader's namespace is ready there."""
-    found: dict[str, bool] = {}
-    for node, ready, status in client.table(f"{namespace_path(namespace)}/pods", "Node", "Ready", "Status"):
+def readers(client: ReadOnlyKubeClient, namespace: str) -> Mapping[str, Reader]:
+    """Return, by Node, the pod of the reader's namespace there; a ready one if there are several."""
+    path, columns = f"{namespace_path(namespace)}/pods", ("Node", "Ready", "Status")
+    found: dict[str, Reader] = {}
+    for node, ready, status, script in client.table(path, *columns, annotation=SCRIPT_HASH):
         up, _, of = ready.partition("/")
-        found[node] = found.get(node, False) or (status == "Running" and up == of)
+        pod = Reader(status == "Running" and up == of, script)
+        found[node] = max(found.get(node, pod), pod, key=lambda each: each.is_ready)
     return found
 
 

@@ -26,6 +26,7 @@ from konductor_like.cluster.api.transport import (
     Connection,
     JsonObject,
     Transport,
+    json_object,
 )
 from konductor_like.cluster.api.watch import WatchStream
 
@@ -151,16 +152,23 @@ class ReadOnlyKubeClient:
         """Return the names of all objects in a list; the server sends no objects, only a table's cells."""
         return [cells[0] for cells in self.table(path, "Name")]
 
-    def table(self, path: str, *columns: str) -> Sequence[tuple[str, ...]]:
+    def table(self, path: str, *columns: str, annotation: str = "") -> Sequence[tuple[str, ...]]:
         """Return columns of a list, as ``kubectl get -o wide`` prints them; the server sends no objects.
 
+        With ``annotation``, the server sends their metadata. Its value comes last; empty if there is none.
         Raises KubeBadAnswer if a column is missing.
         """
-        what = f"list {path_words(path)}"
-        table = self._transport.ask(what, "GET", path, params={"includeObject": "None"}, accept=_TABLE)
+        what, objects = f"list {path_words(path)}", "Metadata" if annotation else "None"
+        table = self._transport.ask(what, "GET", path, params={"includeObject": objects}, accept=_TABLE)
         try:
             places = [[each["name"] for each in table["columnDefinitions"]].index(name) for name in columns]
-            return [tuple(str(row["cells"][place]) for place in places) for row in table["rows"] or ()]
+            rows = table["rows"] or ()
+            cells = [tuple(str(row["cells"][place]) for place in places) for row in rows]
+            if not annotation:
+                return cells
+            metadata = (json_object(json_object(row, "object"), "metadata") for row in rows)
+            values = [str(json_object(each, "annotations").get(annotation) or "") for each in metadata]
+            return [(*row, value) for row, value in zip(cells, values, strict=True)]
         except (KeyError, IndexError, TypeError, ValueError):
             raise KubeBadAnswer(f"{self.server} answered with something that is not a table") from None
 
