@@ -28,6 +28,7 @@ SILENT = ("counts", "bookkeeping", "conflict")
 REBOOTED = "rebooted"
 WORDS: Mapping[str, str] = {
     EventReason.RECORDED: "fault recorded",
+    EventReason.READ_LATE: "fatal line read after a release, not tainted",
     EventReason.RELEASED: "fault released",
     EventReason.WORSENED: "needs more than before",
     EventReason.RELAPSED: "failed again on probation, tainted",

@@ -76,6 +76,7 @@ from konductor_like.model.nodes import (
     Act,
     AsRead,
     Condition,
+    Doubt,
     GpuCount,
     Incident,
     IncidentState,

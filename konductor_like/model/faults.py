@@ -105,26 +105,62 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class KernelPosition:
-    """The place of a record in a machine's kernel log; any part may be unknown.
+    """The place of a record in a machine's kernel log, or how far the log was read; any part may be unknown.
 
     ``sequence`` is the kernel's own record number, ``stamp_us`` its printk stamp. Both only increase within
-    one boot. A plain ``dmesg -w`` gives the stamp alone; a pod's line gives neither.
+    one boot. The kernel-log reader gives both and the boot. A plain ``dmesg -w`` gives the stamp alone; a
+    pod's line gives neither.
+
+    A line without a boot id may be of another boot than it seems, so its stamp is kept apart in ``plain_us``
+    once the line is counted for a boot. For example a log that was read up to a line with boot id at 120 s,
+    and up to a line without one at 9,000 s, has both numbers. The second hides no line that names the boot.
     """
 
     boot_id: str | None = None
     sequence: int | None = None
     stamp_us: int | None = None
+    plain_us: int | None = None
 
     @property
     def known(self) -> bool:
         """Whether the position can be compared with others of its boot."""
-        return self.sequence is not None or self.stamp_us is not None
+        return self.sequence is not None or self.newest_us is not None
+
+    @property
+    def newest_us(self) -> int | None:
+        """The higher one of the two stamps: lines without a boot id are compared with it."""
+        if self.stamp_us is None or self.plain_us is None:
+            return self.plain_us if self.stamp_us is None else self.stamp_us
+        return max(self.stamp_us, self.plain_us)
+
+    @property
+    def names_boot(self) -> bool:
+        """Whether a line that names its boot is at this place, or has raised it."""
+        return self.boot_id is not None and (self.sequence is not None or self.stamp_us is not None)
+
+    def plain(self, boot_id: str | None) -> KernelPosition:
+        """Return the place of a line without a boot id, counted for this boot."""
+        return KernelPosition(boot_id, plain_us=self.newest_us)
 
     def at_or_before(self, other: KernelPosition) -> bool | None:
         """Whether this position is not after ``other`` in the same boot; None if the two cannot be compared.
 
-        Sequence numbers decide if both have one, else stamps.
+        A line that names its boot is compared with such lines alone: by sequence numbers if both have one,
+        else by stamps. A line without a boot id is compared with the highest stamp of all lines.
         """
+        orders: list[bool | None] = []
+        if self.names_boot:
+            orders.append(self._named_at_or_before(other))
+        plain_us = self.newest_us if self.boot_id is None else self.plain_us
+        if plain_us is not None:
+            orders.append(None if other.newest_us is None else plain_us <= other.newest_us)
+        if not orders or None in orders:
+            return False if False in orders else None
+        return all(orders)
+
+    def _named_at_or_before(self, other: KernelPosition) -> bool | None:
+        if not other.names_boot:
+            return None
         if self.sequence is not None and other.sequence is not None:
             return self.sequence <= other.sequence
         if self.stamp_us is not None and other.stamp_us is not None:
@@ -132,10 +168,28 @@ class KernelPosition:
         return None
 
     def later(self, other: KernelPosition) -> KernelPosition:
-        """Return the later of the two; ``self`` when they cannot be compared and ``self`` is known."""
+        """Return how far a log was read after both, of the same boot: the highest of each number."""
         if not self.known:
             return other
-        return other if self.at_or_before(other) else self
+        stamp_us, plain_us = _higher(self.stamp_us, other.stamp_us), _higher(self.plain_us, other.plain_us)
+        if stamp_us is not None and plain_us is not None and plain_us <= stamp_us:
+            plain_us = None
+        found = KernelPosition(self.boot_id, _higher(self.sequence, other.sequence), stamp_us, plain_us)
+        return self if found == self else found
+
+    def capped(self, uptime_us: int) -> KernelPosition:
+        """Return the position without the part that the boot had not reached at this uptime."""
+        newest_us = self.newest_us
+        if newest_us is None or newest_us <= uptime_us:
+            return self
+        stamps = (None if us is None else min(us, uptime_us) for us in (self.stamp_us, self.plain_us))
+        return KernelPosition(self.boot_id, self.sequence, *stamps)
+
+
+def _higher(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
 
 
 NOWHERE = KernelPosition()

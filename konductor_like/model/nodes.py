@@ -75,6 +75,15 @@ class MetBy(StrEnum):
     """A test (Xid 14) ends by itself after some time."""
 
 
+class Doubt(StrEnum):
+    """Why a fatal line that was first read after a release taints nothing."""
+
+    MAY_BE_NEW = "may be new"
+    """It has no boot id, and no heartbeat tells whether this boot had reached its stamp at the release."""
+    BEFORE_RELEASE = "before the release"
+    """It was printed before the release."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ack:
     """The acknowledgement of an incident: a person has seen it and takes care of it."""
@@ -103,6 +112,10 @@ class Incident:
     advice: str = ""
     source: Source = Source.KERNEL
     before_install: bool = False
+    first_us: int | None = None
+    """The lowest kernel stamp of its lines without a boot id; None if it has none, or for an older record."""
+    doubt: Doubt | None = None
+    """Why its fatal lines taint nothing, if they were first read after a release; it is suspect then."""
     released_ns: int | None = None
     """Up to when a release covers it; None while it is open."""
     user_written: bool = False
@@ -150,6 +163,12 @@ class Incident:
         """Sort key of incidents that taint: fatal ones first, tests last; of each kind the oldest first."""
         rank = {Severity.FATAL: 0, Severity.TEST: 2}.get(self.severity, 1)
         return (rank, self.first_ns)
+
+    @property
+    def lowest_us(self) -> int:
+        """The lowest kernel stamp of its lines without a boot id; 0 if an older record does not tell it."""
+        is_single = self.first_us is None and self.count == 1
+        return (self.last.plain_us if is_single else self.first_us) or 0
 
     @property
     def by_person(self) -> bool:

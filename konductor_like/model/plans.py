@@ -41,6 +41,8 @@ class EventReason(StrEnum):
     """A node's kernel log stopped arriving; on the Lease if many nodes are affected."""
     RESTORED = "KernelLogRestored"
     """After such an Event the kernel log arrives again, or only one machine reports under the name."""
+    READ_LATE = "GPUFaultReadLate"
+    """A fatal line was read for the first time after a release that seems to cover it; it taints nothing."""
     OVERRUN = "KernelLogOverrun"
     """The kernel overwrote records of its log before they were read."""
     SHADOW = "GPUFaultShadow"
@@ -210,6 +212,9 @@ class Snapshot:
     """The nodes whose kernel log is heard now. A silent, unmeasured or ambiguous node is absent."""
     standing: Mapping[str, Standing] = field(default_factory=dict)
     """By tainted node, for how long its Node has not changed; empty while the Nodes cannot be watched."""
+    began: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """By node, the boot of the latest heartbeat, and when that boot began by the controller's clock: arrival
+    less uptime, in nanoseconds since the Unix epoch."""
     gaps_given_up: Mapping[str, int] = field(default_factory=dict)
     """By node, the end (a Loki timestamp) of the latest span whose lines may be lost for good."""
     lost_boots: Mapping[str, str] = field(default_factory=dict)

@@ -285,11 +285,23 @@ def _further_events(
     words = reboot_words(update.state, record, policy, now)
     events = [(EventReason.REBOOTED, words)] if words else []
     events += validation_events(update.state.record.validation, record.validation)
+    events += _late_events(update.state.record, record)
     if update.return_how is ReleaseHow.TEST_ENDED:
         message = f"The controller removed the taint: {record.releases[0].reason}."
         events.insert(0, (EventReason.RETURNED, message))
     ended = newly_ended(update.state.record, record)
     return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended if is_grave(each)]
+
+
+def _late_events(before: NodeRecord, record: NodeRecord) -> list[tuple[EventReason, str]]:
+    """Return an Event for each rule whose fatal lines were first read after a release; once for a release."""
+    told = {each.key.rule for each in before.incidents if _is_in_doubt(each)}
+    new = {each.key.rule: each for each in record.incidents if _is_in_doubt(each)}
+    return [(EventReason.READ_LATE, describe(each)) for rule, each in new.items() if rule not in told]
+
+
+def _is_in_doubt(incident: Incident) -> bool:
+    return incident.doubt is not None and incident.state is IncidentState.ACTIVE
 
 
 def misses_label(state: NodeState, snapshot: Snapshot) -> bool:

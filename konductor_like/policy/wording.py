@@ -57,6 +57,7 @@ def describe(incident: Incident) -> str:
     name = name_of(incident)
     test = " (a test)" if incident.severity is Severity.TEST else ""
     by_user = " (written by a user)" if incident.user_written else ""
+    by_user += f" ({incident.doubt})" if incident.doubt else ""
     evidence = quoted(incident)
     if incident.role is Role.COLLATERAL and incident.root_cause is not None:
         followed = f"A failure on {incident.root_cause} caused it."

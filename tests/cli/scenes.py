@@ -31,6 +31,7 @@ from konductor_like.model import (
     Ack,
     Checkpoint,
     Coverage,
+    Doubt,
     FaultKind,
     Incident,
     IncidentKey,
@@ -89,6 +90,7 @@ def incident(
     evidence: str = DEAD_GPU,
     before_install: bool = False,
     user_written: bool = False,
+    doubt: Doubt | None = None,
 ) -> Incident:
     """Return an incident as the controller records it; kind and code follow from the rule."""
     kind, _, code = rule.partition(".")
@@ -108,6 +110,7 @@ def incident(
         needs="reboot",
         before_install=before_install,
         user_written=user_written,
+        doubt=doubt,
         released_ns=ago_ns(0) if state is IncidentState.RELEASED else None,
     )
 

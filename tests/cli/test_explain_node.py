@@ -26,6 +26,7 @@ from konductor_like.model import (
     ControlAct,
     Controls,
     Coverage,
+    Doubt,
     IncidentState,
     Life,
     MetBy,
@@ -39,8 +40,20 @@ from konductor_like.model import (
 from konductor_like.model.attempts import Attempts
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.operator import operator_taint
+from konductor_like.sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
-from tests.cli.scenes import HOLDER, NOW, OTHER_BOOT, RULES, SCENES, ago, ago_ns, incident, settings_of
+from tests.cli.scenes import (
+    HOLDER,
+    NOW,
+    OTHER_BOOT,
+    RULES,
+    SCENES,
+    ago,
+    ago_ns,
+    incident,
+    settings_of,
+    with_record,
+)
 
 RUNNING = ControllerReport(
     "ns/lease", holder=HOLDER, renewed=ago(4), duration_seconds=30, attempts=Attempts(HOLDER, kept_out={})
@@ -125,6 +138,24 @@ def test_a_node_whose_kernel_log_is_not_read_is_not_called_healthy() -> None:
 )
 def test_the_decision_says_why_a_fault_is_recorded_only(node: str, why: str) -> None:
     assert shown(explained(node, nodes("every state")))["Decision"] == f"recorded only: {why}"
+
+
+@pytest.mark.parametrize(
+    ("doubt", "why"),
+    [
+        (Doubt.MAY_BE_NEW, "read after a release, and its stamp does not show whether it is new"),
+        (Doubt.BEFORE_RELEASE, "printed before the last release and read after it, so it taints nothing"),
+    ],
+)
+def test_the_decision_says_why_a_fatal_line_that_was_read_after_a_release_taints_nothing(
+    doubt: Doubt, why: str
+) -> None:
+    late = incident(severity=Severity.SUSPECT, doubt=doubt)
+
+    page = shown(explained("gpu-1", {"gpu-1": decode_node(with_record(make_node("gpu-1"), late))}))
+
+    assert page["Decision"] == f"recorded only: xid 79 on GPU 0000:9b:00 is {why}"
+    assert f"(suspect, active, {doubt})" in page["Fault"]
 
 
 def test_the_last_write_names_the_person() -> None:

@@ -14,6 +14,7 @@ from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import (
     BrakeState,
     Coverage,
+    Doubt,
     Incident,
     IncidentState,
     KernelPosition,
@@ -48,6 +49,7 @@ def recorded(*incidents: Incident, tainted: bool = False) -> dict[str, Any]:
     [
         (incident(severity=Severity.SUSPECT), Health.SUSPECT, ""),
         (incident(severity=Severity.SUSPECT, before_install=True), Health.SUSPECT, "before install"),
+        (incident(severity=Severity.SUSPECT, doubt=Doubt.MAY_BE_NEW), Health.SUSPECT, "may be new"),
         (incident(state=IncidentState.HELD), Health.HELD, ""),
         (incident("xid.14", severity=Severity.TEST, state=IncidentState.HELD), Health.HELD, "test"),
         (incident(state=IncidentState.PENDING), Health.SUSPECT, "other boot"),
@@ -55,7 +57,10 @@ def recorded(*incidents: Incident, tainted: bool = False) -> dict[str, Any]:
         (incident(severity=Severity.INFO), Health.HEALTHY, ""),
         (incident(state=IncidentState.RELEASED), Health.HEALTHY, ""),
     ],
-    ids=["suspect", "before install", "held", "held test", "other boot", "application", "info", "released"],
+    ids=[
+        *("suspect", "before install", "may be new", "held", "held test"),
+        *("other boot", "application", "info", "released"),
+    ],
 )
 def test_the_record_decides_the_state(found: Incident, health: Health, qualifier: str) -> None:
     report = report_of(recorded(found))

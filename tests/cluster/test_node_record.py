@@ -60,7 +60,13 @@ UNKNOWN = st.dictionaries(
     st.integers() | st.text(max_size=9) | st.lists(st.booleans(), max_size=3),
 ).map(lambda found: tuple(sorted((name, dumps(value)) for name, value in found.items())))
 """Fields that a later version may write."""
-POSITIONS = st.builds(KernelPosition, BOOTS, st.none() | NUMBERS, st.none() | NUMBERS)
+PLACES = st.builds(KernelPosition, BOOTS, st.none() | NUMBERS, st.none() | NUMBERS)
+POSITIONS = PLACES | st.builds(
+    lambda place, stamp_us, plain_us: replace(place, stamp_us=stamp_us, plain_us=(stamp_us or 0) + plain_us),
+    PLACES,
+    st.none() | st.integers(1, 2**40),
+    st.integers(1, 2**40),
+)
 UUID = "GPU-509665ad-b600-ac93-3616-d754b23d636d"
 INCIDENTS = st.builds(
     Incident,
@@ -206,13 +212,13 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
             Incident,
             (
                 "key kind severity state count first_ns last_ns last code evidence title advice source "
-                "before_install released_ns user_written job failure_group role root_cause needs "
-                "escalated_because ack ended_ns met_ns met_by uuid serial unknown"
+                "before_install first_us doubt released_ns user_written job failure_group role root_cause "
+                "needs escalated_because ack ended_ns met_ns met_by uuid serial unknown"
             ),
         ),
         (Release, "at by reason how read read_ns warning needs boot_id unknown"),
         (Machine, "node_uid system_id boot_id"),
-        (KernelPosition, "boot_id sequence stamp_us"),
+        (KernelPosition, "boot_id sequence stamp_us plain_us"),
         (Quarantine, "tainted_at released_at rule how relapse gpu model driver"),
         (
             Validation,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+import pytest
+
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.loki.readers.heartbeat import Reread
 from konductor_like.model import (
@@ -89,6 +91,26 @@ def test_heartbeats_make_nodes_measured_and_tell_when_the_boot_began() -> None:
     assert coverage.of("gpu-1") is CoverageState.MEASURED
     assert scene.watch.began_ns("gpu-1", BOOT_A) == ns(10 - 600.5)
     assert scene.watch.began_ns("gpu-1", BOOT_B) is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "heard", "arrived"),
+    [(10, 20, 10), (-3600, 20, 20 - 120), (3600, 20, 20)],
+    ids=["in step", "a node's clock is an hour behind", "it is an hour ahead"],
+)
+def test_the_arrival_of_the_last_heartbeat_tells_the_uptime_whatever_the_clock_of_the_node(
+    sent: float, heard: float, arrived: float
+) -> None:
+    scene = Scene()
+
+    scene.hear(beat("gpu-1", sent - 60, uptime=540.5), beat("gpu-1", sent, uptime=600.5), seconds=heard)
+    assert scene.watch.began == {"gpu-1": (BOOT_A, ns(arrived - 600.5))}
+    scene.hear(beat("gpu-1", sent - 30, uptime=570.5), seconds=heard + 1)
+    assert scene.watch.began == {"gpu-1": (BOOT_A, ns(arrived - 600.5))}
+
+    scene.nodes = {}
+    scene.hear(seconds=heard + 2)
+    assert scene.watch.began == {}
 
 
 def test_overruns_and_lines_that_are_not_understood_are_kept_for_the_lease_and_the_next_controller() -> None:

@@ -70,6 +70,7 @@ class Story:
             ambiguous=frozenset(),
             left={},
             hearing=self.hearing,
+            began={},
             gaps_given_up={},
             lost_boots=self.lost_boots,
             observe=lambda _: {},

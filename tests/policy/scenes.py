@@ -106,9 +106,10 @@ def fault(
     before_install: bool = False,
     user_written: bool = False,
     needs: str = "reboot",
+    seq: int | None = None,
 ) -> Fault:
     """A fault, by default an Xid 79; ``stamp`` is kernel seconds since boot."""
-    position = KernelPosition(boot, None, None if stamp is None else round(stamp * 1e6))
+    position = KernelPosition(boot, seq, None if stamp is None else round(stamp * 1e6))
     code = int(rule.rpartition(".")[2]) if rule.rpartition(".")[2].isdigit() else None
     finding = Finding(
         kind,
@@ -169,6 +170,11 @@ class Cluster:
         self.nodes[name] = replace(
             state, taints=tuple(taint for taint in state.taints if not taint.ours), last_writer=who
         )
+
+    def hear(self, name: str, began: float) -> None:
+        """Hear a heartbeat of the Node's boot, which began ``began`` seconds after noon."""
+        boot = self.nodes[name].machine.boot_id or ""
+        self.snapshot = replace(self.snapshot, began={**self.snapshot.began, name: (boot, ns(began))})
 
     def reboot(self, name: str, boot: str, *, reported: float | None = None) -> None:
         """Post a new boot id as the kubelet does; ``reported`` is when the old boot last reported."""

@@ -97,7 +97,7 @@ def test_a_storm_in_one_batch_is_one_incident_with_the_exact_count_and_one_write
 
     [incident] = cluster.nodes["gpu-1"].record.incidents
     assert (incident.count, incident.state) == (5000, IncidentState.ACTIVE)
-    assert incident.last.stamp_us == 104_999_000
+    assert incident.last.plain_us == 104_999_000
     assert incident.last.boot_id == cluster.nodes["gpu-1"].record.read.boot_id == "boot-a"
     assert len(plan.counted) == 5000
     assert len(cluster.writes) == 1

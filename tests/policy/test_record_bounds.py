@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from konductor_like.model import Fault, FaultKind, Incident, IncidentState, KernelPosition, Severity, Source
-from konductor_like.policy.node.incidents import (
+from konductor_like.policy.node.incidents import RECORD_FULL
+from konductor_like.policy.node.record_builder import (
     GPUS_OF_RULE_MOST,
     INCIDENTS_MOST,
     INCIDENTS_OF_PODS_MOST,
-    RECORD_FULL,
 )
 from tests.policy.scenes import Cluster, fault, fleet, ns, reset_node
 

@@ -29,9 +29,9 @@ from konductor_like.policy.operator import operator_taint
 from tests.policy.scenes import GPU, Cluster, at, fault, fleet, node, ns, reset_node
 
 
-def tainted_cluster(**of_fault: float | None) -> Cluster:
+def tainted_cluster(**of_fault: float | str | None) -> Cluster:
     cluster = Cluster(fleet(10))
-    cluster.tick(fault(**of_fault))  # type: ignore[arg-type]  # only numbers are passed
+    cluster.tick(fault(**of_fault))  # type: ignore[arg-type]  # as they are named there
     assert cluster.tainted == {"gpu-1"}
     return cluster
 
@@ -278,16 +278,19 @@ def test_a_late_line_of_a_closed_incident_is_covered_by_the_last_reset() -> None
     assert cluster.tainted == {"gpu-1"}
 
 
-def test_an_unread_fatal_line_that_a_reset_covers_is_reported() -> None:
+def test_an_unread_fatal_line_that_a_reset_covers_is_reported_and_kept_as_suspect() -> None:
     """A line that was overtaken on its way looks like a replay of a line that no record includes."""
-    cluster = tainted_cluster(stamp=100)
+    cluster = tainted_cluster(stamp=100, boot="boot-a", seq=7)
     reset_node(cluster, "gpu-1", 60, read=59)
 
-    plan = cluster.tick(fault(gpu="0000:5d:00", stamp=90, seconds=70), seconds=71)
+    plan = cluster.tick(fault(gpu="0000:5d:00", boot="boot-a", seq=6, stamp=90, seconds=70), seconds=71)
 
     assert cluster.tainted == set()
     [dropped] = plan.ignored
     assert dropped.reason == "the line precedes the last release in the kernel log, but was read after it"
+    [change] = plan.changes
+    assert (change.health, change.event) == ("suspect", EventReason.READ_LATE)
+    assert "(before the release)" in change.message
 
 
 def test_a_release_covers_recorded_faults_even_beyond_the_saved_cursor() -> None:

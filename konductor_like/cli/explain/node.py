@@ -24,6 +24,7 @@ from konductor_like.cli.status.text import state_text
 from konductor_like.model import (
     OPT_OUT_LABEL,
     CoverageState,
+    Doubt,
     Incident,
     IncidentState,
     NodeRecord,
@@ -63,6 +64,8 @@ _COVERAGE = {
 }
 _RECORDED = {
     "before install": "older than what a first start acts on, and taints nothing",
+    Doubt.MAY_BE_NEW: "read after a release, and its stamp does not show whether it is new",
+    Doubt.BEFORE_RELEASE: "printed before the last release and read after it, so it taints nothing",
     "suspect": "suspect: alone it does not taint a node",
     "application": "the fault of a job's program: alone it does not taint a node",
     "info": "information: it does not taint a node",
@@ -345,7 +348,7 @@ def _recorded(report: NodeReport) -> str:
     """Return why no recorded fault taints the node; empty if only old faults or warnings are left."""
     if report.open:
         gravest = min(report.open, key=lambda each: (each is not report.fault, GRAVEST_FIRST[each.severity]))
-        kind = "before install" if gravest.before_install else gravest.severity.value
+        kind = "before install" if gravest.before_install else gravest.doubt or gravest.severity.value
         why = follows_from(gravest) or f"{name_of(gravest)} is {_RECORDED.get(kind, kind)}"
         return f"recorded only: {why}"
     if report.state.record.incidents or report.warnings:

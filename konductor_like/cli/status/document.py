@@ -246,6 +246,7 @@ def incident_document(incident: Incident, releases: Iterable[Release] = ()) -> d
         "lastSeen": stamp_of_ns(incident.last_ns),
         "source": incident.source.value if incident.has_line else None,
         "beforeInstall": incident.before_install,
+        "doubt": incident.doubt,
         "writtenByUser": incident.user_written,
         "bootID": incident.last.boot_id,
         **fields_of(

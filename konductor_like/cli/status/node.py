@@ -245,6 +245,8 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
         yield "other boot"
     elif fault is not None and fault.before_install:
         yield "before install"
+    elif fault is not None and fault.doubt:
+        yield fault.doubt.value
     elif fault is not None and fault.severity is Severity.TEST:
         yield "test"
     yield from _circumstances(node)
@@ -319,8 +321,8 @@ def _notes(node: NodeReport) -> Iterator[str]:
 def marks_of(incident: Incident) -> list[str]:
     """Return the words on an incident: ``fatal``, ``held``, ``collateral``, ``before install``."""
     role = incident.role.value if incident.role else ""
-    before = "before install" if incident.before_install else ""
-    return [mark for mark in (incident.severity.value, incident.state.value, role, before) if mark]
+    before, doubt = "before install" if incident.before_install else "", incident.doubt or ""
+    return [mark for mark in (incident.severity.value, incident.state.value, role, before, doubt) if mark]
 
 
 def _incident_note(incident: Incident) -> str:

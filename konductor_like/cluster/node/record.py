@@ -146,8 +146,9 @@ _COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice
 _INCIDENT = Codec(
     Incident,
     *("state", "count", "before_install", "user_written", "job", "failure_group", "role", "root_cause"),
-    *("escalated_because", "met_by", "uuid", "serial"),
+    *("escalated_because", "met_by", "uuid", "serial", "doubt"),
     met="met_ns",
+    first_us="first_us",
     first="first_ns",
     last="last_ns",
     line="evidence",
@@ -158,7 +159,6 @@ _RELEASE = Codec(Release, "at", "by", "reason", "how", "warning", "needs", boot=
 _ACK = Codec(Ack, "at", "by", "reason")
 _ACT = Codec(Act, "id", "at", "rules")
 MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")
-_POSITION = Codec(KernelPosition, seq="sequence", us="stamp_us")
 _QUARANTINE = Codec(
     Quarantine, "rule", "how", "relapse", "gpu", "model", "driver", out="tainted_at", back="released_at"
 )
@@ -173,7 +173,7 @@ _VALIDATION = Codec(
     ended="ended_at",
     read_end="read_end_ns",
 )
-_PART_COVER = Codec(PartCover, "rule", "at", "gpu", boot="boot_id", seq="sequence", us="stamp_us")
+_PART_COVER = Codec(PartCover, "rule", "at", "gpu", boot="boot_id")
 _RECORD_FIELDS = frozenset(
     {"v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act", "truncated"}
     | {"part_covers", "validation", *_RECORD.attributes}
@@ -213,7 +213,7 @@ def record_in(found: Fields) -> NodeRecord:
         read=_position(found, "read", boot_id),
         past_boots=found.texts("boots"),
         life=Life(quarantines=found.decoded("quarantines", _QUARANTINE.made)),
-        part_covers=found.decoded("part_covers", _PART_COVER.made),
+        part_covers=found.decoded("part_covers", _part_cover),
         validation=_validation(found.inner("validation"), boot_id) if "validation" in found else None,
         act=_ACT.made(found.inner("act")),
         unknown=found.unknown(_RECORD_FIELDS),
@@ -287,7 +287,33 @@ def _position(found: Fields, name: str, boot_id: str | None) -> KernelPosition:
         return KernelPosition()
     parts = found.inner(name)
     own_boot = parts.get("boot", str) if "boot" in parts else boot_id
-    return KernelPosition(own_boot, **_POSITION.values(parts))
+    return KernelPosition(own_boot, **_place(parts))
+
+
+def _place(parts: Fields) -> dict[str, int | None]:
+    """Read the numbers of a position, see :func:`_place_json`. An earlier build wrote no ``named``."""
+    sequence, us, named_us = (parts.get(name, int) for name in ("seq", "us", "named"))
+    if named_us is None:
+        return {"sequence": sequence, "stamp_us": us}
+    return {"sequence": sequence, "stamp_us": named_us or None, "plain_us": us}
+
+
+def _place_json(position: KernelPosition) -> dict[str, int]:
+    """Return the numbers of a position. ``us`` is the highest stamp: an earlier build knows no other.
+
+    ``named`` is the highest one of lines that name their boot, if it is another; 0 if there are none.
+    """
+    named_us = None if position.stamp_us == position.newest_us else position.stamp_us or 0
+    numbers = {"seq": position.sequence, "us": position.newest_us, "named": named_us}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _part_cover(found: Fields) -> PartCover | None:
+    cover = _PART_COVER.made(found)
+    place = KernelPosition(None, **_place(found))
+    if cover is None:
+        return None
+    return replace(cover, sequence=place.sequence, stamp_us=place.stamp_us, plain_us=place.plain_us)
 
 
 def encode(record: NodeRecord) -> str:
@@ -348,7 +374,7 @@ def _json(record: NodeRecord, truncated: str, most_chars: Mapping[str, int] | No
         "releases": [_release_json(each, boot_id) for each in record.releases],
         "boots": list(record.past_boots),
         "quarantines": [_QUARANTINE.parts(each) for each in record.life.quarantines],
-        "part_covers": [_PART_COVER.parts(each) for each in record.part_covers],
+        "part_covers": [{**_PART_COVER.parts(each), **_place_json(each)} for each in record.part_covers],
         "validation": _validation_json(record.validation, boot_id) if record.validation else None,
         "act": _ACT.parts(record.act) if record.act else None,
         "truncated": truncated,
@@ -395,7 +421,7 @@ def _position_json(name: str, position: KernelPosition, boot_id: str | None) -> 
     if position == KernelPosition():
         return {}
     own_boot = {} if position.boot_id == boot_id else {"boot": position.boot_id}
-    return {name: {**own_boot, **_POSITION.parts(position)}}
+    return {name: {**own_boot, **_place_json(position)}}
 
 
 def _unknown(value: NodeRecord | Incident | Release) -> dict[str, Any]:

@@ -49,6 +49,8 @@ OVERDUE_NS = 600 * SECOND_NS
 """Nanoseconds after which a fault that waits for its boot is counted as overdue. It is not dropped then."""
 DECIDED_NS = 60 * SECOND_NS
 """Nanoseconds by which a line that a controller has certainly heard is older than its last coverage."""
+ARRIVED_NS = 120 * SECOND_NS
+"""Nanoseconds before its reading in which a heartbeat arrived: the clock of its node may be far behind."""
 UNPARSED_MOST = 10_000
 """Nodes whose unparsed lines are counted. One more replaces the oldest, which may be logged again."""
 DELETED_MOST = 2000
@@ -98,6 +100,8 @@ class FleetMonitor:
         """By node, the boots that the Node has left although faults wait for them."""
         self.hearing: Mapping[str, Hearing] = {}
         """The GPU nodes whose kernel log is heard now, as of the last :meth:`update`."""
+        self.began: dict[str, tuple[str, int]] = {}
+        """See :attr:`Snapshot.began`."""
         self.gaps_given_up: Mapping[str, int] = {}
         """By node, the end of the latest span whose lines may be lost for good (a Loki timestamp)."""
         self.lost_boots: Mapping[str, str] = {}
@@ -160,7 +164,11 @@ class FleetMonitor:
             self._earlier_ns[node].append(at_ns)
             return
         boots = self._heard.get(node, ())
-        self._heard[node] = with_beat(boots, heartbeat.boot_id, at_ns, heartbeat.boot_ns)
+        self._heard[node] = boots = with_beat(boots, heartbeat.boot_id, at_ns, heartbeat.boot_ns)
+        if boots[0].last_ns == at_ns:
+            now_ns = self._now_ns()
+            arrived_ns = min(max(at_ns, now_ns - ARRIVED_NS), now_ns)
+            self.began[node] = heartbeat.boot_id, arrived_ns - heartbeat.uptime_us * 1000
 
     def _hear_overrun(self, node: str, overrun: Overrun, at_ns: int) -> None:
         found: Overrun | None = overrun
@@ -266,6 +274,7 @@ class FleetMonitor:
     def _update_boots(self, nodes: Mapping[str, NodeState], now_ns: int) -> None:
         """Decide which names are ambiguous and which boots are over. Forget nodes that are gone."""
         self._heard = {name: boots for name, boots in self._heard.items() if name in nodes}
+        self.began = {name: began for name, began in self.began.items() if name in nodes}
         self._looked_back = {name: seen for name, seen in self._looked_back.items() if name in nodes}
         self._starts.forget_others(nodes.keys())
         presumed = self._presumed if now_ns < self._presumed_until_ns else frozenset()

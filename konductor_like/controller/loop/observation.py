@@ -133,6 +133,7 @@ class Observer:
             ambiguous=self._fleet.ambiguous,
             left=self._fleet.left,
             hearing=self._fleet.hearing,
+            began=self._fleet.began,
             gaps_given_up=self._fleet.gaps_given_up,
             lost_boots=self._fleet.lost_boots,
         )

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from konductor_like.model import (
     Covers,
+    Doubt,
     Fault,
     Incident,
     IncidentKey,
@@ -36,50 +37,91 @@ COVERED_BY_TIME = "only its time, and no position in the kernel log, shows that 
 COVERED_LATE = "the line precedes the last release in the kernel log, but was read after it"
 """Either a replay of a line that no record has any more, or a line that arrived after later ones: nothing
 shows which."""
+MAY_BE_NEW = (
+    "the line has no boot id and may be new, but was read after a release of lines with higher stamps"
+)
+"""A line with a stamp of another boot may have been read before the release, and no heartbeat tells it."""
+DOUBTS = {COVERED_LATE: Doubt.BEFORE_RELEASE, MAY_BE_NEW: Doubt.MAY_BE_NEW}
+"""By the reason for which a fatal line taints nothing, why it is kept as suspect all the same."""
 
 
-def why_covered(record: NodeRecord, fault: Fault, *, names_boot: bool) -> str | None:
-    """Return how the releases in a record cover a fault that it has no incident of; None if they do not."""
+def why_covered(
+    record: NodeRecord, fault: Fault, *, names_boot: bool, began_ns: int | None = None
+) -> str | None:
+    """Return how the releases in a record cover a fault that it has no incident of; None if they do not.
+
+    ``began_ns`` is when the Node's present boot began by its heartbeats (:attr:`Snapshot.began`), if known.
+    """
+    found = ((mark, read_at(mark, began_ns)) for mark in (*record.releases, *part_marks(record, fault)))
     booted_ns = record.booted_after_ns
     marks = [
-        mark
-        for mark in (*record.releases, *part_marks(record, fault))
-        if covers(mark, fault, names_boot=names_boot, booted_after_ns=booted_ns)
+        (mark, read)
+        for mark, read in found
+        if covers(mark, read, fault, names_boot=names_boot, booted_after_ns=booted_ns)
     ]
     if not marks:
         return None
     if not fault.severity.taints:
         return COVERED
-    if not any(decides_by_position(mark, fault) for mark in marks):
+    if not any(decides_by_position(read, fault) for _, read in marks):
         return COVERED_BY_TIME
-    return COVERED if any(had_been_read(mark, fault) for mark in marks) else COVERED_LATE
+    if any(had_been_read(mark, fault) for mark, _ in marks):
+        return COVERED
+    return COVERED_LATE if names_boot or began_ns is not None else MAY_BE_NEW
 
 
-def covers(mark: Release, fault: Fault, *, names_boot: bool, booted_after_ns: int | None) -> bool:
+def covers(
+    mark: Release, read: KernelPosition, fault: Fault, *, names_boot: bool, booted_after_ns: int | None
+) -> bool:
     """Whether a release covers a fault of an incident that was not recorded at the release.
 
-    Within one boot the line's kernel position decides alone: clocks may be off. Only a line without a
-    position, or one without a boot id that may be of an earlier boot, is covered by its time: it had been
-    read at the release, or Loki had it before the present boot began (``booted_after_ns``, if known).
+    Within one boot the line's kernel position decides alone, by the ``read`` of :func:`read_at`: clocks may
+    be off. Only a line without a position, or one without a boot id that may be of an earlier boot, is
+    covered by its time: it had been read at the release, or Loki had it before the present boot began
+    (``booted_after_ns``, if known).
     """
     position = fault.finding.position
-    if decides_by_position(mark, fault):
-        return bool(position.at_or_before(mark.read))
+    if decides_by_position(read, fault):
+        return bool(position.at_or_before(read))
     if mark.read.boot_id == position.boot_id:
         return had_been_read(mark, fault)
     is_older = booted_after_ns is not None and fault.timestamp_ns <= booted_after_ns
     return not names_boot and (is_older or had_been_read(mark, fault))
 
 
-def decides_by_position(mark: Release, fault: Fault) -> bool:
+def read_at(mark: Release, began_ns: int | None) -> KernelPosition:
+    """Return up to where the kernel log of its boot had been read at a release.
+
+    Without heartbeats a line without a boot id raises only the bound for such lines, because it may be of
+    another boot. With them, a stamp above the uptime at the release is of another boot, and any other stamp
+    was reached before the release, whatever its line names. For example a line without a boot id at 9,000 s
+    counts as one at 5,450 s, if that is the uptime at the release. The uptime is the bound, too, where a
+    person's reset knows no line that names the boot. A taint that somebody removed by hand may have been
+    removed long before the controller saw it.
+    """
+    if began_ns is None:
+        return mark.read
+    uptime_us = uptime_at(began_ns, unix_ns(mark.at))
+    read = mark.read.capped(uptime_us)
+    if not read.names_boot and mark.how.is_reset and mark.how.covers is Covers.READ:
+        return KernelPosition(read.boot_id, stamp_us=uptime_us)
+    return read if read.plain_us is None else KernelPosition(read.boot_id, stamp_us=read.newest_us)
+
+
+def uptime_at(began_ns: int, at_ns: int) -> int:
+    """Return the microseconds from the beginning of a boot to a time."""
+    return max(0, at_ns - began_ns) // 1000
+
+
+def decides_by_position(read: KernelPosition, fault: Fault) -> bool:
     """Whether the fault's place in the kernel log, and not its time, tells if the release covers it.
 
     A line with a sequence number names its boot. If no line of that boot had been read at the release, such a
     line is new; any other line may be of an earlier boot.
     """
     position = fault.finding.position
-    is_comparable = position.sequence is not None or (position.known and mark.read.known)
-    return is_comparable and mark.read.boot_id == position.boot_id
+    is_comparable = position.sequence is not None or (position.known and read.known)
+    return is_comparable and read.boot_id == position.boot_id
 
 
 def part_marks(record: NodeRecord, fault: Fault) -> list[Release]:
@@ -134,7 +176,13 @@ def with_part_covers(state: NodeState, chosen: Sequence[Incident], at: datetime)
         key = (*i.key, last.boot_id)
         last = covers[key].later(last) if key in covers else last
         covers[key] = PartCover(
-            last.boot_id, last.sequence, last.stamp_us, rule=i.key.rule, gpu=i.key.gpu, at=at
+            last.boot_id,
+            last.sequence,
+            last.stamp_us,
+            last.plain_us,
+            rule=i.key.rule,
+            gpu=i.key.gpu,
+            at=at,
         )
     return tuple(covers.values())
 
@@ -157,7 +205,8 @@ def covered_to(record: NodeRecord, fault: Fault, released_ns: int | None) -> Nod
         is_it = unix_ns(cover.at) == released_ns and (cover.rule, cover.gpu) == fault.key
         if not is_it or cover.boot_id != place.boot_id or place.at_or_before(cover):
             return cover
-        return replace(cover, sequence=place.sequence, stamp_us=place.stamp_us)
+        read = cover.later(place)
+        return replace(cover, sequence=read.sequence, stamp_us=read.stamp_us, plain_us=read.plain_us)
 
     releases, covers_ = tuple(map(whole, record.releases)), tuple(map(part, record.part_covers))
     return replace(record, releases=releases, part_covers=covers_)

@@ -93,10 +93,10 @@ def release_ns(incident: Incident, releases: Iterable[Release]) -> int | None:
 def _ends_by_quiet(incident: Incident) -> bool:
     """Whether days without the fault end the incident.
 
-    A fatal fault is silent because its GPU is dead. Missing GPUs are silent anyway, and end when they are
-    back.
+    A fatal fault is silent because its GPU is dead, also one that may be older than a release. Missing GPUs
+    are silent anyway, and end when they are back.
     """
-    is_suspect = incident.severity is Severity.SUSPECT and not incident.taints
+    is_suspect = incident.severity is Severity.SUSPECT and not incident.taints and incident.doubt is None
     is_lasting = incident.is_count or incident.by_person
     return is_suspect and not is_lasting and incident.state is IncidentState.ACTIVE
 

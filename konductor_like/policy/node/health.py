@@ -143,6 +143,6 @@ def open_incidents(record: NodeRecord, state: NodeState) -> list[Incident]:
         incident
         for incident in record.incidents
         if incident.state in _ACTIVE_OR_HELD
-        and not incident.before_install
+        and not (incident.before_install or incident.doubt)
         and incident.last.boot_id in (None, state.machine.boot_id)
     ]

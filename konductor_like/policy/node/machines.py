@@ -29,7 +29,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import SECOND_NS, unix_ns
 from konductor_like.policy.node.alerts import still_counts
-from konductor_like.policy.node.covers import parts_still_needed
+from konductor_like.policy.node.covers import parts_still_needed, uptime_at
 
 RESTART_OVERLAP_NS = 150 * SECOND_NS
 """Nanoseconds for which heartbeats of two boots may overlap when a machine restarts and its clock is
@@ -191,12 +191,24 @@ def _without_boots(record: NodeRecord, boots: Collection[str], machine: Machine)
     )
 
 
-def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime) -> str | None:
-    """Return why a fault is no evidence about the Node's present machine and boot, or None."""
+def began_by_heartbeat(state: NodeState, snapshot: Snapshot) -> int | None:
+    """Return when the Node's present boot began (``Snapshot.began``); None without its heartbeats."""
+    boot_id, began_ns = snapshot.began.get(state.name, (None, None))
+    return None if boot_id is None or boot_id != state.machine.boot_id else began_ns
+
+
+def why_not_of_node(
+    past_boots: Sequence[str], state: NodeState, fault: Fault, now: datetime, began_ns: int | None = None
+) -> str | None:
+    """Return why a fault is no evidence about the Node's present machine and boot, or None.
+
+    ``began_ns`` is when that boot began by its heartbeats, if known.
+    """
     boot_id = fault.finding.position.boot_id
     is_past = boot_id is not None and boot_id != state.machine.boot_id and boot_id in past_boots
-    if boot_id is None and state.booted_after_ns is not None:
-        is_past = _precedes_boot(state.booted_after_ns, fault.finding.position.stamp_us, now)
+    began_ns = state.booted_after_ns if began_ns is None else began_ns
+    if boot_id is None and began_ns is not None:
+        is_past = _precedes_boot(began_ns, fault.finding.position.stamp_us, now)
     if is_past:
         return BOOT_LEFT
     if fault.timestamp_ns < state.created_ns and (boot_id is None or boot_id != state.machine.boot_id):
@@ -206,9 +218,9 @@ def why_not_of_node(past_boots: Sequence[str], state: NodeState, fault: Fault, n
     return None
 
 
-def _precedes_boot(booted_after_ns: int, stamp_us: int | None, now: datetime) -> bool:
+def _precedes_boot(began_ns: int, stamp_us: int | None, now: datetime) -> bool:
     """Whether a stamp without a boot id is higher than the present boot can have reached by now."""
-    uptime_us = max(0, unix_ns(now) - booted_after_ns) // 1000
+    uptime_us = uptime_at(began_ns, unix_ns(now))
     return stamp_us is not None and stamp_us > uptime_us + uptime_us // 1000 + UPTIME_MARGIN_US
 
 
@@ -217,7 +229,7 @@ def with_boot(fault: Fault, boot_id: str | None) -> Fault:
     position = fault.finding.position
     if position.boot_id is not None or boot_id is None:
         return fault
-    return replace(fault, finding=fault.finding._replace(position=replace(position, boot_id=boot_id)))
+    return replace(fault, finding=fault.finding._replace(position=position.plain(boot_id)))
 
 
 def recent_releases(
