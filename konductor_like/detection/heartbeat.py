@@ -30,6 +30,7 @@ _OVERRUN = re.compile(
     r" to=(\d{1,19}) lost=(\d{1,19})\s*",
     re.ASCII,
 )
+_OF_READER = re.compile(r"kmsg/1 (?:heartbeat |gap )?boot=([0-9a-fA-F-]{32,36}) ", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,15 @@ class Overrun:
     first: int
     last: int
     lost: int
+
+
+def reader_boot(text: str) -> str | None:
+    """Return the boot id in a line of the reader, which may be in a runtime's or collector's record.
+
+    None for any other line: where something else begins the line, the rest may be what a process chose.
+    """
+    match = _OF_READER.match(unwrap_output(text)) if "kmsg/1 " in text else None
+    return None if match is None else match[1].lower()
 
 
 def parse_heartbeat(text: str) -> Heartbeat | None:

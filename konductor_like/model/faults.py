@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+NAMELESS = "boot "
+"""Stands before a boot id in place of a node's name, which has no blank."""
 EVIDENCE_CHARS = 512
 """Number of characters of its line that a fault keeps at most; a Node's record keeps fewer."""
 
@@ -291,6 +293,21 @@ class Fault:
     """The job of its pod, ``namespace/Kind/name``; None for a kernel line."""
     times: int = 1
     """Number of occurrences: more than 1 if similar faults just before it were merged into it."""
+
+    @property
+    def nameless_boot(self) -> str | None:
+        """The boot id of a line of the kernel-log reader that names no node; None for any other line.
+
+        Only the reader's lines have both boot id and number, and only a container's stream counts.
+        """
+        position = self.finding.position
+        of_reader = position.sequence is not None and self.namespace and self.container
+        return position.boot_id if self.node is None and self.source is Source.KERNEL and of_reader else None
+
+    @property
+    def named(self) -> str:
+        """The name of its node; of a line without one, the boot: ``boot 0b6f3c1e-…``."""
+        return f"{NAMELESS}{self.nameless_boot}" if self.node is None else self.node
 
     @property
     def key(self) -> IncidentKey:

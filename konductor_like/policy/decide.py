@@ -138,11 +138,11 @@ def decide(
 def _sorted(faults: Iterable[Fault], snapshot: Snapshot, policy: PolicyConfig) -> _Faults:
     found = _Faults()
     for fault in faults:
-        if fault.node is None:
+        if fault.node is None and fault.nameless_boot is None:
             found.ignored.append(DroppedFault(fault, "the line names no node"))
         elif fault.finding.user_written and not policy.count_user_written:
             found.ignored.append(DroppedFault(fault, USER_WRITTEN))
-        elif fault.node not in snapshot.nodes:
+        elif fault.node is None or fault.node not in snapshot.nodes:
             found.of_unknown_nodes.append(fault)
         elif fault.finding.shadow:
             found.shadowed.append(fault)

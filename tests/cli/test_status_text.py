@@ -154,7 +154,7 @@ def test_lost_records_and_ambiguous_names_have_lines_of_their_own() -> None:
     told = lines(ambiguous=frozenset({"gpu-3"}), lost={"gpu-4": Loss(41, ago_ns(60))}, backfill_ns=ago_ns(60))
 
     assert told[1:] == [
-        "Lost: records of 1 node were overwritten before they were read: gpu-4 (41 records)",
+        "Lost: records of 1 node are lost (overwritten, or without the node's name): gpu-4 (41 records)",
         "Reread: older kernel lines of Nodes that registered since 2026-05-06T11:59:00Z are still to be read",
         "Ambiguous: 1 name that two machines use, not tainted: gpu-3",
     ]
@@ -185,6 +185,18 @@ def test_names_in_faults_without_a_node_are_shown_with_advice() -> None:
     assert "1 name without a Node: GPU-3 (1 fault," in lines(misnamed={"GPU-3": Misnamed(1, ago_ns(60))})[1]
 
 
+def test_faults_that_came_without_a_name_have_a_line_of_their_own() -> None:
+    names = {"GPU-3": Misnamed(1, ago_ns(60)), "boot 0b6f3c1e": Misnamed(2, ago_ns(120))}
+
+    misnamed, nameless = lines(misnamed=names)[1:]
+
+    assert misnamed.startswith("Misnamed: kernel faults of 1 name without a Node: GPU-3 (1 fault,")
+    assert nameless == (
+        "Nameless: kernel faults without a node's name, and no GPU Node alone has their boot id: "
+        "boot 0b6f3c1e (2 faults, the last 2m ago); the collector must name the node on each line"
+    )
+
+
 def test_without_coverage_or_gpu_nodes_there_are_no_coverage_lines() -> None:
     for report in (
         coverage_report(FLEET, None, None),
@@ -206,6 +218,6 @@ def test_the_notes_on_a_node_have_the_start_and_end_of_a_gap() -> None:
     assert list(notes_on("gpu-1", coverage)) == [
         "its kernel log is missing from 2026-05-06T10:00:00Z to 2026-05-06T11:00:00Z",
         "its kernel log is missing from 2026-05-06T11:48:00Z on",
-        "41 records overwritten in its kernel log before they were read",
+        "41 records of its kernel log are lost (overwritten, or without the node's name)",
     ]
     assert list(notes_on("gpu-2", coverage)) == []

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from konductor_like.cli.columns import age, age_of, count, natural, stamp, stamp_of_ns
 from konductor_like.model import Coverage, CoverageState, Gap, Misnamed
+from konductor_like.model.faults import NAMELESS
 from konductor_like.model.text import listed
 from konductor_like.model.time import SECOND_NS, moment_of
 from konductor_like.policy.node.health import coverage_of
@@ -16,6 +17,7 @@ from konductor_like.policy.node.health import coverage_of
 Fact = TypeVar("Fact")
 NAMES_SHOWN = 5
 GAPS_SHOWN = 3
+_LOST = "lost (overwritten, or without the node's name)"
 _NOT_UNDERSTOOD = "with an Xid that is not understood (see the controller's log)"
 
 
@@ -80,7 +82,7 @@ def coverage_lines(report: CoverageSummary | None, now: datetime) -> Iterator[tu
     if coverage.lost:
         lost = [f"{node} ({count(loss.records, 'record')})" for node, loss in by_name(coverage.lost)]
         nodes = count(len(lost), "node")
-        yield "Lost", f"records of {nodes} were overwritten before they were read: {first_few(lost)}"
+        yield "Lost", f"records of {nodes} are {_LOST}: {first_few(lost)}"
     if coverage.backfill_ns is not None:
         since = stamp_of_ns(coverage.backfill_ns)
         yield "Reread", f"older kernel lines of Nodes that registered since {since} are still to be read"
@@ -93,8 +95,7 @@ def coverage_lines(report: CoverageSummary | None, now: datetime) -> Iterator[tu
             "Ambiguous",
             f"{count(len(names), 'name')} that two machines use, not tainted: {first_few(names)}",
         )
-    if coverage.misnamed:
-        yield "Misnamed", _misnamed_text(latest_first(coverage.misnamed), now)
+    yield from _dropped_lines(coverage.misnamed, now)
 
 
 def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
@@ -107,7 +108,7 @@ def notes_on(name: str, coverage: Coverage | None) -> Iterable[str]:
             yield f"its kernel log is missing from {stamp_of_ns(gap.start_ns)} {until}"
     if name in coverage.lost:
         loss = coverage.lost[name]
-        yield f"{count(loss.records, 'record')} overwritten in its kernel log before they were read"
+        yield f"{count(loss.records, 'record')} of its kernel log are {_LOST}"
     if name in coverage.unparsed:
         yield f"{count(coverage.unparsed[name].lines, 'line')} in its kernel log {_NOT_UNDERSTOOD}"
 
@@ -127,11 +128,31 @@ def _gap_text(gap: Gap, nodes: Sequence[str], fleet: int, now: datetime) -> str:
     return f"{who} for {age((gap.end_ns - gap.start_ns) / SECOND_NS)}, {since} ago{names}"
 
 
+def _dropped_lines(dropped: Mapping[str, Misnamed], now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield a line for the faults under names that no Node has, and one for the faults without a name."""
+    known = latest_first(dropped)
+    if misnamed := [each for each in known if not each[0].startswith(NAMELESS)]:
+        yield "Misnamed", _misnamed_text(misnamed, now)
+    if nameless := [each for each in known if each[0].startswith(NAMELESS)]:
+        yield "Nameless", _nameless_text(nameless, now)
+
+
 def _misnamed_text(misnamed: Sequence[tuple[str, Misnamed]], now: datetime) -> str:
     names = "1 name without a Node" if len(misnamed) == 1 else f"{len(misnamed)} names without a Node"
-    faults = count(sum(each.faults for _, each in misnamed), "fault")
-    latest = age_of(moment_of(misnamed[0][1].at_ns), now)
     return (
-        f"kernel faults of {names}: {first_few([name for name, _ in misnamed])} "
-        f"({faults}, the last {latest} ago); unless the nodes were deleted, check KONDUCTOR_NODE_LABEL"
+        f"kernel faults of {names}: {_dropped(misnamed, now)}; "
+        "unless the nodes were deleted, check KONDUCTOR_NODE_LABEL"
     )
+
+
+def _nameless_text(nameless: Sequence[tuple[str, Misnamed]], now: datetime) -> str:
+    return (
+        f"kernel faults without a node's name, and no GPU Node alone has their boot id: "
+        f"{_dropped(nameless, now)}; the collector must name the node on each line"
+    )
+
+
+def _dropped(named: Sequence[tuple[str, Misnamed]], now: datetime) -> str:
+    faults = count(sum(each.faults for _, each in named), "fault")
+    latest = age_of(moment_of(named[0][1].at_ns), now)
+    return f"{first_few([name for name, _ in named])} ({faults}, the last {latest} ago)"

@@ -59,7 +59,7 @@ _UNREAD = {
 }
 _ALARM = "1;33"
 _ALARMING = re.compile(
-    "(Unread|Loki|Not live|Paused|Missing|Lost|Unparsed|Ambiguous|Misnamed): "
+    "(Unread|Loki|Not live|Paused|Missing|Lost|Unparsed|Ambiguous|Misnamed|Nameless): "
     "|Returns: stopped|Brake: (holding|.*limit is not known)|Controller: (?!running)"
     "|Coverage: .*(unknown|not known)"
 )

@@ -107,6 +107,16 @@ class CoverageReport:
             self._report_back(nodes)
         self._report_ambiguous(coverage.ambiguous, nodes)
 
+    def unnamed(self, node: str, boot_id: str, number: int) -> None:
+        """Report a line with a fault that was dropped because it named no node. It is lost."""
+        self._metrics.records_lost.inc()
+        logs.warning(
+            f"node {node}: a line of its kernel log with a fault (record {number} of boot {boot_id}) came "
+            "without the node's name and was dropped. The node does not return by itself in this boot. Check "
+            "that the collector names the node on each line.",
+            node=node,
+        )
+
     def overran(self, node: str, overrun: Overrun, state: NodeState | None) -> None:
         """Report records that the kernel overwrote before they were read. They are lost."""
         self._metrics.records_lost.inc(overrun.lost)

@@ -7,12 +7,13 @@ the driver or the collector every line may look like that; without the count the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
 from konductor_like.catalog import Catalog
 from konductor_like.controller import logs
+from konductor_like.controller.fleet.boot_names import BootNames
 from konductor_like.controller.fleet.coverage import CoverageTracker
 from konductor_like.controller.fleet.coverage_report import CoverageReport
 from konductor_like.controller.fleet.log_starts import LogStarts
@@ -117,6 +118,7 @@ class FleetMonitor:
         self._now_ns = now_ns
         self._stale_ns = round(stale_seconds * SECOND_NS)
         started_ns = now_ns()
+        self.boot_names = BootNames(now_ns, self._heard_under)
         self._tracker = CoverageTracker(
             stale_seconds, before=before, now_ns=started_ns, max_age_seconds=gap_max_age_seconds
         )
@@ -142,6 +144,11 @@ class FleetMonitor:
         boots = self._heard.get(node, ())
         return next((boot.began_ns for boot in boots if boot.boot_id == boot_id), None)
 
+    def _heard_under(self, boot_id: str, since_ns: int) -> Iterator[str]:
+        for name, boots in self._heard.items():
+            if any(each.boot_id == boot_id and each.last_ns > since_ns for each in boots):
+                yield name
+
     def hear(self, lines: Iterable[LogLine], upto_ns: int) -> None:
         """Take in the heartbeats and overruns of one poll, which read everything before ``upto_ns``."""
         for line in sorted(lines, key=lambda line: line.timestamp_ns):
@@ -159,6 +166,9 @@ class FleetMonitor:
     def _hear_heartbeat(self, node: str, heartbeat: Heartbeat, at_ns: int) -> None:
         self._tracker.note_heartbeat(node, at_ns)
         self._starts.note_heartbeat(node, heartbeat, at_ns)
+        for number in self.boot_names.printed(node, heartbeat.boot_id, heartbeat.sequence):
+            if self._tracker.overrun(node, heartbeat.boot_id, number, 1, at_ns):
+                self._report.unnamed(node, heartbeat.boot_id, number)
         boot, until_ns = self._looked_back.get(node, ("", 0))
         if boot == heartbeat.boot_id and at_ns < until_ns:
             self._earlier_ns[node].append(at_ns)
@@ -257,6 +267,7 @@ class FleetMonitor:
             # A controller that started after the gap knows the boot's beginning from the record alone.
             before = max(reboots, default=gap_ns) + self._stale_ns < gap_ns < first_ns
             has_gap = before or gap_ns > first_ns or name in rereading or self._was_silent(name, latest)
+            has_gap = has_gap or self.boot_names.lacks_a_line(name)
             found[name] = Hearing(latest.boot_id, first_ns, latest.last_ns, has_gap, gap_ns > 0)
         return found
 

@@ -278,7 +278,8 @@ class Leadership:
         for delivery in deliveries:
             source, batch = SOURCE_BY_READER.get(delivery.name), delivery.batch
             if delivery.name == "heartbeat":
-                self._fleet.hear(batch.lines, batch.upto_ns)
+                beats = self._fleet.boot_names.named(batch.lines, self._nodes.snapshot())
+                self._fleet.hear(beats, batch.upto_ns)
                 self._covered_seconds = float("-inf")
             elif delivery.name == "warmup":
                 past, replaying = batch.past, batch.more

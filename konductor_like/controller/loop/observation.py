@@ -196,6 +196,19 @@ class Observer:
             return snapshot
         return replace(snapshot, controls=latest, lease_unread=self._controls.unread)
 
+    def named(self, lines: Iterable[LogLine]) -> Iterable[LogLine]:
+        """Return the lines, also those of the reader that came without a name with the name of their node."""
+        return self._fleet.boot_names.named(lines, self._nodes.snapshot()) if self._fleet else lines
+
+    def named_faults(self, faults: Sequence[Fault]) -> Sequence[Fault]:
+        """Return the faults, with the names of the nodes that can be named now."""
+        return self._fleet.boot_names.named_faults(faults, self._nodes.snapshot()) if self._fleet else faults
+
+    def note_unnamed(self, waiting: Sequence[Fault], dropped: Sequence[Fault]) -> None:
+        """Take in the faults that wait for a Node, and those that were dropped without one."""
+        if self._fleet:
+            self._fleet.boot_names.unnamed(waiting, dropped)
+
     def want_jobs(self, faults: Iterable[Fault]) -> None:
         """Ask which jobs these faults hit where their lines do not name the job."""
         if self._jobs is None:

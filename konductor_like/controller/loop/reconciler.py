@@ -161,10 +161,11 @@ class Reconciler:
         """
         before, self._open = self._open, []
         try:
-            found, others = self._detected(lines)
+            found, others = self._detected(self._observer.named(lines))
             if self._latency:
                 self._latency.read(found, received_ns or {})
-            faults = [*before, *(fault for fault in found if not fault.finding.shadow)]
+            waited = self._observer.named_faults(before)
+            faults = [*waited, *(fault for fault in found if not fault.finding.shadow)]
             shadowed = [fault for fault in found if fault.finding.shadow]
             unknown: list[Fault] = []
             rounds = 0
@@ -270,6 +271,7 @@ class Reconciler:
         """Keep the faults to decide again, and for a while the faults of nodes that do not exist."""
         kept, given_up = self._unknown_nodes.sort_out(unknown, now, may_give_up=self._nodes.problem is None)
         self._report.unknown_nodes(kept, given_up, now)
+        self._observer.note_unnamed(kept, given_up)
         undone += kept
         self._open = thinned(undone) if len(undone) > THIN_ABOVE else undone
 

@@ -148,7 +148,7 @@ class UnknownNodes:
                 continue
             given_up.append(fault)
             if fault.source is Source.KERNEL:
-                name = str(fault.node)[:NAME_CHARS]
+                name = fault.named[:NAME_CHARS]
                 before = self._misnamed.get(name, Misnamed(0, 0))
                 at_ns = max(before.at_ns, fault.timestamp_ns)
                 self._misnamed[name] = Misnamed(before.faults + fault.times, at_ns)

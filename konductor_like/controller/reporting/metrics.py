@@ -309,7 +309,7 @@ class Metrics:
     )
     records_lost = counter(
         "kernel_records_lost_total",
-        "Kernel-log records that the kernel overwrote before the reader read them.",
+        "Kernel-log records that were overwritten before they were read, or dropped without a node's name.",
     )
     notifications = counter(
         "notifications_total",

@@ -38,6 +38,7 @@ from konductor_like.model import (
     TaintedNode,
     Verb,
 )
+from konductor_like.model.faults import NAMELESS
 from konductor_like.model.text import listed
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.fleet.brake import held_back
@@ -216,21 +217,27 @@ class Report:
 
     def unknown_nodes(self, kept: Sequence[Fault], given_up: Sequence[Fault], now: datetime) -> None:
         """Report faults of nodes that do not exist: ``kept`` ones wait, the others are dropped."""
-        names = {str(fault.node) for fault in kept}
+        names = {fault.named for fault in kept}
         for name in sorted(names - self._logged_unknown):
+            if name.startswith(NAMELESS):
+                logs.warning(
+                    f"A fault of {name} came without a node's name, and no GPU Node alone has this boot id. "
+                    "The controller waits for one. Check that the collector names the node on each line."
+                )
+                continue
             logs.warning(
                 f"A fault names node {name}, but the cluster has no such Node. The controller waits for it "
                 "to register. If it never registers, check the collector's node label.",
                 node=name,
             )
         self._logged_unknown = names
-        dropped = Counter((fault.finding.rule, fault.node) for fault in given_up)
+        dropped = Counter((fault.finding.rule, fault.named) for fault in given_up)
         for (rule, node), count in dropped.items():
             self._metrics.ignored.labels(NO_SUCH_NODE).inc(count)
             logs.warning(
                 f"{rule} of node {node} dropped: the cluster has no such node.", node=node, rule=rule
             )
-        self._report_misnamed({str(fault.node) for fault in given_up if fault.source is Source.KERNEL}, now)
+        self._report_misnamed({fault.named for fault in given_up if fault.source is Source.KERNEL}, now)
 
     def _report_misnamed(self, names: Set[str], now: datetime) -> None:
         """Send one Event for all new names, at most every ten minutes; ``status`` shows all names."""
