@@ -105,10 +105,12 @@ def test_pods_are_listed_by_their_node_and_phase_out_of_the_cache(target: Target
     assert (answer.status, answer.body["message"]) == (400, "field label not supported: spec.hostname")
 
 
-def test_a_table_shows_the_node_and_the_readiness_of_a_pod_without_objects(target: Target) -> None:
+def test_a_table_shows_the_node_and_the_readiness_of_a_pod_and_its_annotations_if_asked(
+    target: Target,
+) -> None:
     name, node = target.name(), target.name()
     pod = {
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default", "annotations": {"script": "abc"}},
         "spec": {"nodeName": node, "containers": [{"name": "a", "image": "a"}, {"name": "b", "image": "b"}]},
         "status": {"phase": "Pending"},
     }
@@ -128,6 +130,15 @@ def test_a_table_shows_the_node_and_the_readiness_of_a_pod_without_objects(targe
 
     row = next(row for row in rows if row["Name"] == name)
     assert (row["Node"], row["Ready"], row["Status"]) == (node, "0/2", "Pending")
+
+    table = target.send(
+        "GET",
+        "/api/v1/namespaces/default/pods",
+        headers={"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"},
+        params={"includeObject": "Metadata"},
+    ).body
+    found = [row["object"]["metadata"] for row in table["rows"]]
+    assert [each["annotations"] for each in found if each["name"] == name] == [{"script": "abc"}]
 
 
 def test_an_admission_policy_that_is_missing_is_named(target: Target) -> None:

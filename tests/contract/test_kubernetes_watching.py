@@ -56,6 +56,22 @@ def test_a_watch_has_every_change_from_its_version_on_and_ends_in_time(target: T
     assert versions[0] > int(version)
 
 
+def test_a_watch_that_goes_on_later_shows_also_a_change_that_was_taken_back(
+    target: Target, group: str
+) -> None:
+    listed = target.get(NODES, labelSelector=f"group={group}")
+    first, version = names(listed)[0], listed.meta["resourceVersion"]
+    for value in ("gone", "back"):
+        target.patch(node_path(first), {"metadata": {"labels": {"gpu": value}}}, MERGE_PATCH)
+    events = collect(
+        target.watch(NODES, resourceVersion=version, labelSelector=f"group={group}", timeoutSeconds="1")
+    )
+
+    nodes = (event["object"] for event in events if event["type"] == "MODIFIED")
+    shown = list(dict.fromkeys(node["metadata"]["labels"].get("gpu") for node in nodes))
+    assert shown == ["gone", "back"]
+
+
 def bookmarked_watch(target: Target, group: str, version: str) -> Watch:
     """A watch long enough for a bookmark: the real server sends one two seconds before the end."""
     return target.watch(
