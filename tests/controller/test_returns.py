@@ -12,6 +12,7 @@ import pytest
 
 from konductor_like.cluster.node.patch import OUR_TAINT
 from konductor_like.cluster.node.writer import DryRunWriter, WriteResult
+from konductor_like.controller.fleet.boot_names import BootNames
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.report import Report
 from konductor_like.model import (
@@ -76,6 +77,7 @@ class Story:
             observe=lambda _: {},
             note_written=lambda _: None,
             unparsed=SimpleNamespace(count=lambda _: None),
+            boot_names=BootNames(lambda: ns(0), lambda _boot, _since_ns: ()),
         )
         start = Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900))
         found = Scene(
