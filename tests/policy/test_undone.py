@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from konductor_like.model import (
+    MET_BY_REBOOT,
     EventReason,
     Fault,
     Needs,
@@ -22,10 +25,11 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.lifecycle import DEFAULTS
+from konductor_like.policy.node.needs import RANK
 from konductor_like.policy.node.release import RELEASES_KEPT
 from konductor_like.policy.node.undone import Undone, released_with, reminders, undone
 from konductor_like.policy.operator import operator_taint, release_selected
-from tests.policy.scenes import Cluster, at, fault, fleet, reset_node
+from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
 
 OTHER = "0000:9a:00"
 NEEDS = [each for each in Needs if each is not Needs.NONE]
@@ -281,3 +285,53 @@ def test_a_release_in_part_leaves_the_needs_of_what_it_releases() -> None:
     remove(cluster, 90)
 
     assert released_with(cluster.nodes["gpu-1"]) == (Needs.INSPECTION, Needs.REBOOT)
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        [*(f"fails {each}" for each in NEEDS), "reset", "reset", "remove", "part", "reboot", "replay", "wait"]
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+@settings(max_examples=100)
+@given(STEPS)
+def test_in_any_order_of_faults_releases_and_boots_the_node_is_marked_with_what_was_not_met(
+    steps: list[str],
+) -> None:
+    """``left`` and ``unmet`` say again, in other words, what the mark has to be."""
+    cluster = Cluster(fleet(20), PolicyConfig(repeat_count=0, test_seconds=0))
+    left: set[Needs] = set()
+    unmet: dict[str, Needs | None] = {}
+    printed: list[Fault] = []
+    for number, step in enumerate(steps):
+        seconds = 7200 * (number + 1)
+        if step.startswith("fails"):
+            needs, rule = Needs(step.removeprefix("fails ")), f"xid.{200 + number}"
+            boot = cluster.nodes["gpu-1"].machine.boot_id
+            printed.append(fault(rule=rule, needs=needs, stamp=seconds, seconds=seconds, boot=boot))
+            cluster.tick(printed[-1], seconds=seconds)
+            unmet[rule] = needs
+        elif step == "reboot":
+            cluster.reboot("gpu-1", f"boot-{number}", reported=seconds - 1)
+            left.clear()
+            unmet = {rule: None if need in MET_BY_REBOOT else need for rule, need in unmet.items()}
+        elif step == "replay":
+            cluster.tick(*(replace(each, timestamp_ns=ns(seconds)) for each in printed), seconds=seconds)
+        elif step == "part" and unmet:
+            rule = next(iter(unmet))
+            cluster.tick(seconds=seconds)
+            release_one(cluster, rule, seconds)
+            left |= {unmet.pop(rule)} - {None}  # type: ignore[arg-type]  # None is no need
+        elif step in ("reset", "remove") and unmet:
+            cluster.tick(seconds=seconds)
+            (reset if step == "reset" else remove)(cluster, seconds + 60)
+            left |= {need for need in unmet.values() if need is not None}
+            unmet.clear()
+        cluster.tick(seconds=seconds + 90)
+
+        state = cluster.nodes["gpu-1"]
+        assert state.tainted is bool(unmet)
+        assert released_with(state) == tuple(sorted(left, key=RANK.__getitem__, reverse=True))
