@@ -798,3 +798,13 @@ def test_every_command_that_writes_takes_yes_and_a_reason(
     cluster("one faulty")
 
     assert run(*command, "--yes", "--reason", "seen").code != 2
+
+
+def test_a_resume_keeps_its_reason_on_the_lease(cluster: Cluster, run: Run) -> None:
+    server = cluster("healthy")
+
+    assert run("resume", "--reason", "the switch is back").code == 0
+
+    resumed = controls_of(server).resume
+    assert resumed is not None
+    assert resumed.reason == "the switch is back"

@@ -255,6 +255,16 @@ def test_later_releases_of_the_same_boot_keep_the_need_however_many_they_are() -
     assert len(cluster.nodes["gpu-1"].record.releases) == RELEASES_KEPT
 
 
+def test_of_an_earlier_whole_release_only_a_need_is_still_told() -> None:
+    [state] = fleet(1).values()
+    latest = Release(at(2), "ann", "", ReleaseHow.RESET, warning="One GPU less.")
+    earlier = Release(at(1), "ann", "", ReleaseHow.RESET, warning="Two GPUs less.")
+    needy = Release(at(0), "ann", "", ReleaseHow.RESET, warning="Unmet need: reboot.", needs="reboot")
+    record = NodeRecord(state.machine, releases=(latest, earlier, needy))
+
+    assert reminders(replace(state, record=record)) == ["One GPU less.", "Unmet need: reboot."]
+
+
 def test_a_release_of_an_earlier_build_is_marked_by_its_warning() -> None:
     warning = "The node has not rebooted since: xid 79 on GPU 0000:4e:00: Reboot the node."
     [state] = fleet(1).values()

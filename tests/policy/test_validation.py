@@ -235,6 +235,17 @@ def test_a_persons_wish_begins_also_where_only_a_person_returns_nodes() -> None:
     assert (begun.stage, begun.by) == (ValidationStage.RUNNING, "kim")
 
 
+def test_the_reason_of_a_wish_stays_with_its_attempt_and_is_in_the_event() -> None:
+    wished = replace(ASKED, reason="new riser")
+
+    [change] = decided(seen(wished), ASKS).changes
+
+    assert change.record is not None
+    assert change.record.validation is not None
+    assert change.record.validation.reason == "new riser"
+    assert "begins, for kim: new riser (attempt" in change.message
+
+
 PAUSE = ControlAct(Control.PAUSE, at(-9), "kim")
 
 

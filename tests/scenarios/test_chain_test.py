@@ -88,7 +88,9 @@ def test_the_line_passes_every_stage_and_the_test_is_released(stand: Stand) -> N
     assert done.err == ""
     stand.site.run(120, step_seconds=20)
     assert stand.site.tainted == set()
-    assert stand.test().code == 0  # a second test of the same node
+    assert stand.site.record(NODE).releases[0].reason == "test of the alarm chain"
+    assert stand.test("--yes", "--reason", "new pager").code == 0  # a second test of the same node
+    assert stand.site.record(NODE).releases[0].reason == "new pager"
 
 
 def test_a_kept_taint_stays_until_a_reset_of_the_rule(stand: Stand) -> None:
