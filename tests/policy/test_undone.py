@@ -251,8 +251,20 @@ def test_later_releases_of_the_same_boot_keep_the_need_however_many_they_are() -
         assert reminders(cluster.nodes["gpu-1"]) == []  # the node is tainted: its label tells the need
         reset(cluster, seconds + 60)
         assert released_with(cluster.nodes["gpu-1"]) == (Needs.INSPECTION, Needs.GPU_RESET)
+        assert "inspection" in "".join(reminders(cluster.nodes["gpu-1"]))
 
     assert len(cluster.nodes["gpu-1"].record.releases) == RELEASES_KEPT
+
+
+def test_a_release_without_room_for_its_sentence_still_tells_the_need() -> None:
+    cluster = failed(Needs.INSPECTION)
+    reset(cluster)
+    state = cluster.nodes["gpu-1"]
+    short = tuple(replace(each, warning=None) for each in state.record.releases)
+
+    cut = replace(state, record=replace(state.record, releases=short))
+
+    assert (released_with(cut), reminders(cut)) == ((Needs.INSPECTION,), ["Unmet need: inspection."])
 
 
 def test_of_an_earlier_whole_release_only_a_need_is_still_told() -> None:

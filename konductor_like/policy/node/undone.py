@@ -129,13 +129,17 @@ def reminders(state: NodeState) -> list[str]:
     A release in part leaves the warnings of the releases before it in force, up to the last whole one. A
     warning of a need that nothing has met since holds on.
     """
+    if state.tainted:
+        return []
     found: dict[str, None] = {}
-    is_latest = not state.tainted
-    for mark in () if state.tainted else _in_force(state):
+    is_latest = True
+    for mark in _in_force(state):
         if mark.warning and (is_latest or _needs_of(mark)):
             found[mark.warning] = None
         is_latest = is_latest and mark.how.covers is not Covers.READ
-    return list(found)
+    # A record without room for a sentence, or for the release that has it, keeps the needs.
+    needs = [each for each in released_with(state) if each not in "".join(found)]
+    return [*found, *([f"Unmet need: {', '.join(needs)}."] if needs else [])]
 
 
 def ranked(needs: set[Needs]) -> tuple[Needs, ...]:
