@@ -74,7 +74,7 @@ class Continuations:
         if finding is None and _DRIVER not in text and (stream is None or not stream.record):
             return None
         begin = begin_of(text)
-        if before is not None and not _is_bare(stream) and (begin.indented or not begin.of_record):
+        if before is not None and (begin.indented or not (begin.of_record or _is_bare(stream))):
             stream = self._looked_back(key, stream, begin, before())
         at_most = 1 if stream is None else max(1, stream.blanks)
         if begin.of_record and (begin.blanks <= at_most or _is_bare(stream)):

@@ -11,7 +11,7 @@ from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection.heartbeat import reader_boot
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.model import LogLine, Loss, NodeState, Source
+from konductor_like.model import LogLine, Loss, Misnamed, NodeState, Source
 from konductor_like.model.time import moment_of
 from tests.controller.reconciling import Scene as Reconciling
 from tests.controller.reconciling import monitor
@@ -172,11 +172,13 @@ def test_a_line_that_cannot_be_named_is_dropped_after_a_while_and_shown() -> Non
     scene = Scene()
     scene.run(line(STRANGE), seconds=2)
     assert scene.scene.kernel_checkpoint == ns(1), "a restart reads it again"
+    assert scene.nameless == [f"boot {STRANGE}"], "shown at once"
 
-    scene.run(seconds=700)
+    for seconds in (700, 701):
+        scene.run(seconds=seconds)
+        assert scene.scene.reconciler.misnamed(at(seconds)) == {f"boot {STRANGE}": Misnamed(1, ns(1))}
 
-    assert scene.nameless == [f"boot {STRANGE}"]
-    assert scene.scene.kernel_checkpoint == ns(700)
+    assert scene.scene.kernel_checkpoint == ns(701)
     [(_, message)] = scene.scene.fleet_events
     assert f"boot {STRANGE}" in message
 
@@ -193,11 +195,14 @@ def test_heartbeats_that_count_a_line_that_nobody_has_are_a_gap() -> None:
     scene = Scene(nodes(gpu_2=BOOT_1))
     scene.hear(beat(1, sequence=5000, node="gpu-1"), seconds=2)
     scene.run(line(seconds=3), seconds=4)
+    scene.hear(beat(5, sequence=5001, node="gpu-1"), seconds=6)
     assert not scene.watch.hearing["gpu-1"].has_gap, "the heartbeat does not count the line yet"
 
     scene.hear(beat(60, sequence=6000, node="gpu-1"), seconds=61)
     assert scene.watch.hearing["gpu-1"].has_gap, "the line may still be named"
     scene.run(seconds=700)
+    scene.hear(beat(119, sequence=5002, node="gpu-1"), seconds=700)
+    assert scene.watch.update(scene.scene.cluster.snapshot()).lost == {}, "a heartbeat of before the line"
     scene.hear(beat(120, sequence=6001, node="gpu-1"), seconds=701)
 
     coverage = scene.watch.update(scene.scene.cluster.snapshot())

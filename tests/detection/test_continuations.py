@@ -19,7 +19,7 @@ from konductor_like.detection import find, packaged
 from konductor_like.detection.continuation import STREAMS_MOST, Continuations
 from konductor_like.detection.entry import kernel_lines
 from konductor_like.detection.multiline import MultilineDetector
-from konductor_like.detection.scan import scan
+from konductor_like.detection.scan import _CHUNK_BYTES, scan
 from konductor_like.detection.why_not import goes_on, is_unparsed, why_no_fault
 from konductor_like.model import Finding, LogLine, Severity, Source
 
@@ -107,7 +107,8 @@ def test_a_record_of_the_driver_in_several_lines_is_a_fault(prefix: str) -> None
     assert said(*record) == [None, None, expected]
     assert scanned("\n".join(record)) == [expected]
     assert said("\n".join(record)) == [expected]
-    assert said(record[0], record[2], seconds=(0.0, 2.0)) == [None, None], "another record's line"
+    assert said(*record, seconds=(0.0, 0.0, 2.0)) == [None] * 3, "another record's line"
+    assert said(*record, seconds=(2.0, 2.0, 1.9)) == [None] * 3, "a line before the record"
 
 
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
@@ -140,6 +141,13 @@ def test_a_line_that_is_read_again_is_the_same_fault_again() -> None:
 
     assert said(*lines, lines[1]) == [SUSPECT_149, FATAL_149, FATAL_149]
     assert said(*lines, *lines) == [SUSPECT_149, FATAL_149] * 2
+    assert said(*lines, *[lines[1]] * 100)[1:] == [FATAL_149] * 101
+
+
+def test_only_a_record_that_begins_as_the_drivers_own_goes_on() -> None:
+    journal = CUT_149.removeprefix("NVRM: ").replace("name=a", "name=NVRM: a")
+
+    assert said(PREFIXES["dmesg"] + journal, INDENT + REST_149) == [SUSPECT_149, None]
 
 
 def test_streams_are_not_mixed_up() -> None:
@@ -165,11 +173,18 @@ def test_a_line_without_a_stamp_is_no_fault_in_a_stream_with_stamps() -> None:
 
 
 def test_the_record_before_a_line_is_found_across_blocks() -> None:
-    fill = f"{PREFIXES['dmesg']}usb 1-1: new device\n"
-    forged = f"{PREFIXES['dmesg']}{PROCESS}\n{INDENT}{XID_79}\n"
-    for extra in range(0, 120, 7):
-        text = "x" * extra + "\n" + fill * 2100 + forged + f"{PREFIXES['dmesg']}{XID_79}\n"
-        assert scanned(text) == [FATAL_79]
+    record, rest = f"{PREFIXES['dmesg']}{PROCESS}\n", f"{INDENT}{XID_79}\n"
+    for before in (record, f"{record}{INDENT}more\n"):
+        for moved in (-1, 0, 1, len(rest)):
+            fill = "x" * (_CHUNK_BYTES - len(before) - 1 + moved) + "\n"
+
+            assert scanned(f"{fill}{before}{rest}{PREFIXES['dmesg']}{XID_79}\n") == [FATAL_79]
+
+
+def test_a_header_without_a_stamp_makes_no_file_one_without_stamps() -> None:
+    record = f"{PREFIXES['dmesg']}{PROCESS}\n{INDENT}{XID_79}\n"
+
+    assert scanned(f"NVRM: a note\n{record}") == []
 
 
 def test_scan_counts_a_line_that_goes_on_another_programs_record() -> None:

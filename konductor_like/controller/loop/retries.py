@@ -148,23 +148,34 @@ class UnknownNodes:
                 continue
             given_up.append(fault)
             if fault.source is Source.KERNEL:
-                name = fault.named[:NAME_CHARS]
-                before = self._misnamed.get(name, Misnamed(0, 0))
-                at_ns = max(before.at_ns, fault.timestamp_ns)
-                self._misnamed[name] = Misnamed(before.faults + fault.times, at_ns)
+                _count(self._misnamed, fault)
         while len(self._misnamed) > MISNAMED_MOST:
             del self._misnamed[min(self._misnamed, key=lambda each: self._misnamed[each].at_ns)]
+        self._since = {fault: self._since[fault] for fault in kept}
         return kept, given_up
 
     def misnamed(self, nodes: Container[str], now: datetime) -> Mapping[str, Misnamed]:
-        """Return, by name, the dropped faults of the last day under names that still no Node has."""
+        """Return, by name, the dropped faults of the last day under names that still no Node has.
+
+        Faults without a name count as soon as they wait: nobody else looks for their node.
+        """
         oldest_ns = unix_ns(now) - MISNAMED_NS
         self._misnamed = {
             name: each
             for name, each in self._misnamed.items()
             if each.at_ns > oldest_ns and name not in nodes
         }
-        return dict(self._misnamed)
+        found = dict(self._misnamed)
+        for fault in self._since:
+            if fault.nameless_boot is not None:
+                _count(found, fault)
+        return found
+
+
+def _count(misnamed: dict[str, Misnamed], fault: Fault) -> None:
+    name = fault.named[:NAME_CHARS]
+    before = misnamed.get(name, Misnamed(0, 0))
+    misnamed[name] = Misnamed(before.faults + fault.times, max(before.at_ns, fault.timestamp_ns))
 
 
 def thinned(faults: Iterable[Fault]) -> list[Fault]:
