@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
-from konductor_like.detection.kernel_record import Begin, begin_of, open_record, strip_colours
+from konductor_like.detection.kernel_record import BEGINS_RECORD, Begin, begin_of, open_record, strip_colours
 from konductor_like.detection.wrapper import unwrap_output
 from konductor_like.model import Finding
 from konductor_like.model.time import SECOND_NS
@@ -26,6 +26,8 @@ CONTINUED_ANCHORS = (" Fatal ", "RST: Yes")
 _SOON_NS = SECOND_NS
 """Nanoseconds between a record and the lines that go on it at most: they are printed at once."""
 _DRIVER = "NVRM: "
+_WHOLE = "kmsg/1 boot="
+"""The beginning of a record that the kernel-log reader printed: no line ever goes on it."""
 _LINES_MOST = 64
 """Lines of one record that are read together."""
 _CUT = re.compile(r", name=[^,]{0,15}$", re.ASCII)
@@ -70,7 +72,16 @@ class Continuations:
 
         ``at_ns`` is the line's time in Loki. ``before`` is for a file, where every line can be read.
         """
-        stream, finding = self._streams.get(key), find(text)
+        if text.startswith(_WHOLE):
+            return find(text)
+        finding, stream = find(text), self._streams.get(key)
+        if BEGINS_RECORD.match(text):  # the usual line
+            if stream is not None:
+                stream.stamped, stream.blanks, stream.at_ns = True, 0, at_ns
+                stream.record = (text,) if _DRIVER in text else ()
+            elif finding is not None or _DRIVER in text:
+                self._note(key, None, text, at_ns, blanks=0)
+            return finding
         if finding is None and _DRIVER not in text and (stream is None or not stream.record):
             return None
         begin = begin_of(text)

@@ -23,7 +23,7 @@ from konductor_like.catalog import Catalog, Mode
 from konductor_like.catalog.patterns import PCI
 from konductor_like.detection.continuation import Continuations, LinesBefore
 from konductor_like.detection.detector import Detector, gravest, packaged
-from konductor_like.detection.entry import has_newline, kernel_lines
+from konductor_like.detection.entry import kernel_lines
 from konductor_like.detection.gpu_identity import GPU_WORDS, SERIAL_WORDS, gpu_in_line, serial_in_line
 from konductor_like.detection.kernel_record import normal_pci, open_record, origin
 from konductor_like.model import Fault, FaultKind, Finding, Gpu, KernelPosition, LogLine, Severity, Source
@@ -157,14 +157,10 @@ class MultilineDetector:
         ``stream`` is the one of the log's streams that has the line, ``at_ns`` the line's time in Loki, in
         nanoseconds. ``before`` returns the lines before the line; None if only some of them are known.
         """
+        if ("\n" in text or "\\n" in text) and len(records := kernel_lines(text)) > 1:
+            found = (self.find(each, name, stream=stream, at_ns=at_ns, before=before) for each in records)
+            return gravest(found)
         key = name if stream is None else stream
-        if not has_newline(text):
-            return self._find(text, name, key, at_ns, before)
-        return gravest(self._find(each, name, key, at_ns, before) for each in kernel_lines(text))
-
-    def _find(
-        self, text: str, name: Hashable, key: Hashable, at_ns: int | None, before: LinesBefore | None
-    ) -> Finding | None:
         detector = self._detector()
         finding = self._continuations.judged(detector.find_in_kernel_log, text, key, at_ns, before)
         log = self._logs.get(name)

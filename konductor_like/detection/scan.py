@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from io import RawIOBase
 from typing import BinaryIO, NamedTuple
 
 from konductor_like.catalog.patterns import finder_in_bytes
-from konductor_like.detection.continuation import LinesBefore
 from konductor_like.detection.detector import Detector, packaged
 from konductor_like.detection.entry import kernel_lines
 from konductor_like.detection.kernel_record import RECORD_START
@@ -68,7 +66,7 @@ def scan(
     read = getattr(stream, "read1", stream.read)
     earlier = b""
     for block in _blocks(iter(lambda: read(_CHUNK_BYTES), b""), progress):
-        at = 0
+        at, before = 0, _LinesBefore(earlier, block)
         while True:
             if of_kernel and block[at : at + 1] in _BLANKS and logs.goes_on():
                 first = end = at
@@ -81,13 +79,17 @@ def scan(
             number += block.count(b"\n", at, first)
             line = block[first : min(last, first + LINE_BYTES)].removesuffix(b"\r")
             text = line.decode("utf-8", "replace")
-            if not of_kernel:
-                findings = [detector.find_in_pod_log(text)]
-            else:
-                before = partial(_lines_before, earlier, block, first)
-                findings = [_in_kernel_log(logs, each, before) for each in kernel_lines(text)]
-            yield from (Hit(number, finding, line) for finding in findings if finding is not None)
-            if not any(findings) and unparsed and of_kernel and _is_unparsed(detector, text):
+            before.end, found = first, False
+            for each in kernel_lines(text) if of_kernel and b"\\n" in line else (text,):
+                if not of_kernel:
+                    finding = detector.find_in_pod_log(each)
+                elif (finding := logs.find(each, before=before)) is None:
+                    bare = _without_prefix(each)
+                    finding = logs.find(bare) if bare != each else None
+                if finding is not None:
+                    found = True
+                    yield Hit(number, finding, line)
+            if unparsed and of_kernel and not found and _is_unparsed(detector, text):
                 unparsed(number)
             number += 1
             at = last + 1
@@ -95,24 +97,25 @@ def scan(
         earlier = block[-_EARLIER_BYTES:]
 
 
-def _in_kernel_log(logs: MultilineDetector, text: str, before: LinesBefore) -> Finding | None:
-    finding = logs.find(text, before=before)
-    if finding is None and (bare := _without_prefix(text)) != text:
-        finding = logs.find(bare)
-    return finding
-
-
 def _is_unparsed(detector: Detector, text: str) -> bool:
     return is_unparsed(detector.catalog, text) or goes_on(detector.find_in_kernel_log, text)
 
 
-def _lines_before(earlier: bytes, block: bytes, end: int) -> Iterator[str]:
-    """Yield the lines before a place, the nearest first; ``earlier`` is the end of the block before."""
-    start = max(0, end - _EARLIER_BYTES)
-    lines = ((b"" if start else earlier) + block[start:end]).split(b"\n")
-    # The text ends with a newline, and the first line of it may be cut.
-    for line in lines[-2 : 0 if start or len(earlier) == _EARLIER_BYTES else None : -1]:
-        yield line.decode("utf-8", "replace")
+class _LinesBefore:
+    """The lines before a place in a block; ``earlier`` is the end of the block before."""
+
+    def __init__(self, earlier: bytes, block: bytes) -> None:
+        self.end = 0
+        self._earlier = earlier
+        self._block = block
+
+    def __call__(self) -> Iterator[str]:
+        """Yield the lines before ``end``, the nearest first."""
+        start = max(0, self.end - _EARLIER_BYTES)
+        lines = ((b"" if start else self._earlier) + self._block[start : self.end]).split(b"\n")
+        # The text ends with a newline, and the first line of it may be cut.
+        for line in lines[-2 : 0 if start or len(self._earlier) == _EARLIER_BYTES else None : -1]:
+            yield line.decode("utf-8", "replace")
 
 
 def _without_prefix(text: str) -> str:
