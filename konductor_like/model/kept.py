@@ -18,9 +18,9 @@ class KeptRecord:
     """What is known of the node; its ``machine`` has the Node's UID."""
     beside: str = ""
     """The digest of the annotation that the Node had then; empty if it had none."""
-    once_untainted: bool = False
-    """Whether it is of a release that may not be written yet: it counts once the Node has no taint of
-    ours."""
+    ahead: bool = False
+    """Whether it was noted before the taint or the release that it is of: it counts once the Node shows that
+    write."""
 
     @property
     def uid(self) -> str:
@@ -41,17 +41,15 @@ class KeptRecord:
         """
         text = state.as_read.record
         is_present = text is None or digest(text) == self.beside
-        is_written = not (self.once_untainted and state.tainted)
+        is_written = not self.ahead or state.tainted == self.record.life.claimed
         return bool(self.uid) and state.as_read.uid == self.uid and is_present and is_written
 
 
-def kept_beside(
-    state: NodeState, record: NodeRecord, text: str | None, *, once_untainted: bool = False
-) -> KeptRecord:
+def kept_beside(state: NodeState, record: NodeRecord, text: str | None, *, ahead: bool = False) -> KeptRecord:
     """Return what to keep of a Node whose annotation stays ``text`` although its record is ``record``."""
     machine = replace(record.machine or state.machine, node_uid=state.as_read.uid)
     record = replace(record, machine=machine)
-    return KeptRecord(state.name, record, digest(text), once_untainted)
+    return KeptRecord(state.name, record, digest(text), ahead)
 
 
 def with_kept(states: Mapping[str, NodeState], kept: Iterable[KeptRecord]) -> Mapping[str, NodeState]:

@@ -442,7 +442,7 @@ class NodeState:
     seen_gpus: tuple[SeenGpu, ...] = field(default=(), compare=False)
     """The GPUs that its ResourceSlices name. No decision depends on them."""
     record_kept: bool = False
-    """Whether the annotation does not contain ``record``, which the Lease keeps in short."""
+    """Whether the annotation does not contain the whole record, which the Lease keeps in short."""
 
     @property
     def tainted(self) -> bool:

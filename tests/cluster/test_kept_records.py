@@ -39,7 +39,7 @@ def node(text: str | None = None, *, tainted: bool = True, name: str = "gpu-1") 
 
 
 def entry(record: NodeRecord = OUT, name: str = "gpu-1", *, waits: bool = False) -> KeptRecord:
-    return kept_beside(node(name=name), record, None, once_untainted=waits)
+    return kept_beside(node(name=name), record, None, ahead=waits)
 
 
 def seen(state: NodeState, *kept: KeptRecord) -> NodeRecord:
@@ -84,8 +84,8 @@ def test_the_lease_keeps_records_as_they_were_written() -> None:
     assert text is not None
     found, problem = decode_kept(text)
     assert problem is None
-    assert {each.name: (each.beside, each.once_untainted, each.act, each.uid) for each in found} == {
-        each.name: (each.beside, each.once_untainted, each.act, each.uid) for each in kept
+    assert {each.name: (each.beside, each.ahead, each.act, each.uid) for each in found} == {
+        each.name: (each.beside, each.ahead, each.act, each.uid) for each in kept
     }
     assert encode_kept(Kept()) is None
 

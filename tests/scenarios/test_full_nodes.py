@@ -149,6 +149,8 @@ def test_a_person_releases_a_node_without_room_and_nobody_undoes_it(
     assert printed.code == 0, printed.err
     assert site.tainted == set()
     assert labels(site, NODE)[0] is None
+    record = kept(site)[NODE]["record"] if NODE in kept(site) else json.loads(annotation(site, NODE) or "{}")
+    assert record["quarantines"], "the node's past is lost"
     device = site._log(NODE)
     device.sequence -= 2
     fails(site, NODE)

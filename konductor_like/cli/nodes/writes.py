@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
@@ -170,29 +170,34 @@ class NodeWrites(ABC):
         return client, session.lease_namespace(client, self.settings), self.settings.lease_name
 
     def _keep(self, state: NodeState, change: Change, form: Form) -> None:
-        """Keep on the Lease the record that the Node has no room for. Raises a KubeError.
+        """Keep on the Lease the record that the Node has no room for. Raises a KubeError for a release.
 
-        A release is kept before it is written: else the controller could put the taint back.
+        It is kept before the Node is written: else the controller would not know who took the taint off.
         """
         if change.record is None or self.dry_run is not DryRun.NONE:
             return
-        text = wanted_text(state, change, form)
-        kept = kept_beside(state, change.record, text, once_untainted=change.verb is Verb.UNTAINT)
-        with suppress(KubeNotFound):  # no controller has ever run: nobody reads what the Lease keeps
-            self._kept.setdefault(kept.uid, keep_record(*self._lease, kept))
-
-    def _keep_or_undo(self, state: NodeState, result: WriteResult) -> None:
-        """After a write, keep the record that was left out, or take back what was kept for it."""
-        uid = state.as_read.uid
-        lacks_record = result.outcome is Outcome.APPLIED and not result.has_record
+        text, ahead = wanted_text(state, change, form), change.verb is not Verb.RECORD
+        kept = kept_beside(state, change.record, text, ahead=ahead)
         try:
-            if lacks_record and result.change.verb is not Verb.UNTAINT:
-                self._keep(state, result.change, result.form)
-            elif uid in self._kept and not lacks_record:
-                forget_records(*self._lease, {uid}, self._kept.pop(uid))
+            self._kept.setdefault(kept.uid, keep_record(*self._lease, kept))
+        except KubeNotFound:
+            pass  # no controller has ever run: nobody reads what the Lease keeps
         except KubeError as error:
-            lost = "its record is neither on the Node nor on the Lease"
-            self._warnings.setdefault(f"{lost}: {error}", []).append(f"node/{state.name}")
+            if change.verb is Verb.UNTAINT:
+                raise
+            lost = f"its record is neither on the Node nor on the Lease: {error}"
+            self._warnings.setdefault(lost, []).append(f"node/{state.name}")
+
+    def _take_back(self, state: NodeState, result: WriteResult) -> None:
+        """Take back what was kept for a write that was not made, or that the Node had room for."""
+        before = self._kept.pop(state.as_read.uid, None)
+        if before is None or (result.outcome is Outcome.APPLIED and not result.has_record):
+            return
+        try:
+            forget_records(*self._lease, {state.as_read.uid}, before)
+        except KubeError as error:
+            told = f"the Lease keeps a record of it that does not count: {error}"
+            self._warnings.setdefault(told, []).append(f"node/{state.name}")
 
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.settings.write_concurrency, thread_name_prefix="node")
@@ -287,8 +292,7 @@ class NodeWrites(ABC):
     def _write(self, state: NodeState, change: Change) -> WriteResult:
         """Write one node, and send the Event that reports the write."""
         result = self._writer.write(state, change)
-        if self.dry_run is DryRun.NONE:
-            self._keep_or_undo(state, result)
+        self._take_back(state, result)
         written = result.state if result.outcome is Outcome.APPLIED else None
         if self._events is not None and change.event is not None and written is not None:
             self._events.send(written, change.event, change.message, event_subject(change), change.act_id)

@@ -59,7 +59,7 @@ def that_fit(kept: Iterable[KeptRecord]) -> Sequence[KeptRecord]:
 
     def order(each: KeptRecord) -> tuple[int, float]:
         record = each.record
-        rank = 0 if each.once_untainted else 1 if record.life.claimed else 2 if record.releases else 3
+        rank = 0 if each.ahead else 1 if record.life.claimed else 2 if record.releases else 3
         return rank, (record.act.at if record.act else EPOCH).timestamp()
 
     return sorted(kept, key=order)[:KEPT_MOST]
@@ -75,7 +75,7 @@ def _entry(kept: KeptRecord) -> str | None:
     frame = {
         "node": kept.name,
         "beside": kept.beside,
-        **({"once_untainted": True} if kept.once_untainted else {}),
+        **({"ahead": True} if kept.ahead else {}),
     }
     head = dumps(frame)[:-1] + ',"record":'
     text = short(kept.record, KEPT_BYTES - len(head.encode("utf-8", "replace")) - 1)
@@ -88,4 +88,4 @@ def _kept(fields: Fields) -> KeptRecord | None:
         fields.complain("record or its machine is missing")
         return None
     beside = fields.get("beside", str) or ""
-    return KeptRecord(fields.get("node", str) or "", record, beside, bool(fields.get("once_untainted", bool)))
+    return KeptRecord(fields.get("node", str) or "", record, beside, bool(fields.get("ahead", bool)))

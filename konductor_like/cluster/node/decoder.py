@@ -198,6 +198,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         pool=labels.get(reading.pool_label),
         domain=labels.get(reading.domain_label),
         record_problem=problem,
+        record_kept=text is not None and records.is_in_short(text),
         last_writer=last_writer(metadata.get("managedFields")),
         reported_ns=_ns(ready, "lastHeartbeatTime"),
         booted_after_ns=record.booted_after_ns if record.machine == machine else None,

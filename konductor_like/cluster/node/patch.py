@@ -134,8 +134,9 @@ def applied(state: NodeState, change: Change, form: Form = WHOLE, *, shorten: bo
         has_annotations=seen.has_annotations or text is not None,
         has_labels=seen.has_labels or change.health is not None or change.needs is not None,
     )
+    is_short = text is not None and records.is_in_short(text)
     return replace(
-        state, taints=taints, record=record, record_problem=None, record_kept=False, as_read=as_read
+        state, taints=taints, record=record, record_problem=None, record_kept=is_short, as_read=as_read
     )
 
 

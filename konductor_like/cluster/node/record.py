@@ -44,6 +44,7 @@ from konductor_like.model.time import text_of, text_of_ns, unix_ns
 T = TypeVar("T")
 VERSION = 2
 RECORD_BYTES = 8192
+IN_SHORT = "in short"
 _EVIDENCE_CHARS = (240, 120, 60)
 """Characters of each evidence line, at most: the first of these lengths that makes the record fit."""
 _NAME_CHARS = 48
@@ -185,6 +186,11 @@ _RELEASE_FIELDS = frozenset({*_RELEASE.attributes, "read", "until"})
 def is_shortened(text: str) -> bool:
     """Whether :func:`encode` left something out."""
     return '"truncated":' in text
+
+
+def is_in_short(text: str) -> bool:
+    """Whether the text is a record in short, of which the Lease has more."""
+    return f'"truncated":"{IN_SHORT}"' in text
 
 
 def decode(text: str) -> tuple[NodeRecord, str | None]:

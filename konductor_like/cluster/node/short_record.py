@@ -18,9 +18,8 @@ from konductor_like.policy.node.needs import fault_of
 
 SHORT_BYTES = 300
 """Bytes of the record of one fault, or of one release, on a Node without room for more."""
-_SHORT = "in short"
 _TITLE_CHARS, _NAME_CHARS = 60, 24
-_BOOTS, _QUARANTINES = 2, 2
+_BOOTS, _QUARANTINES, _PART_COVERS = 2, 2, 4
 _DROPPED = ("title", "advice", "count", "first", "user_written", "before_install")
 """Fields of an incident that a record of one fault does without."""
 
@@ -50,27 +49,31 @@ def _in_order(record: NodeRecord) -> tuple[list[Incident], list[Release]]:
 
 
 def _texts(record: NodeRecord, incidents: list[Incident], releases: list[Release]) -> Iterator[str]:
-    """Yield the texts of the record, each shorter than the one before."""
-    life = record.life
-    for most in (8, 4, 2, 1):
-        kept = replace(
-            record,
-            incidents=tuple(map(_thin, incidents[:most])),
-            releases=tuple(map(_plain, releases[: min(most, 2)])),
-            past_boots=record.past_boots[:_BOOTS],
-            part_covers=record.part_covers[:most],
-            life=replace(life, quarantines=life.quarantines[:_QUARANTINES]),
-            validation=replace(record.validation, gpus=()) if record.validation else None,
-            unknown=(),
-        )
-        yield records.text_of_record(kept, _SHORT)
-        yield records.text_of_record(
-            replace(
-                kept, past_boots=(), part_covers=kept.part_covers[:1], life=_now_of(life), validation=None
-            ),
-            _SHORT,
-        )
+    """Yield the texts of the record, each with less than the one before."""
+    # A released node needs none of its incidents: the release covers what was read.
+    counts = (8, 4, 2, 1) if record.life.claimed or not releases else (8, 4, 2, 1, 0)
+    kept = [_with(record, incidents[:most], releases[: min(most, 2) or 1]) for most in counts]
+    for each in kept:
+        yield records.text_of_record(each, records.IN_SHORT)
+    for each in kept:
+        life = replace(each.life, quarantines=(), model="", driver="")
+        bare = replace(each, life=life, past_boots=(), part_covers=each.part_covers[:1], validation=None)
+        yield records.text_of_record(bare, records.IN_SHORT)
     yield from _of_one(record, incidents[:1], releases[:1])
+
+
+def _with(record: NodeRecord, incidents: list[Incident], releases: list[Release]) -> NodeRecord:
+    """Return the record with these incidents and releases alone, and without its long parts."""
+    return replace(
+        record,
+        incidents=tuple(map(_thin, incidents)),
+        releases=tuple(map(_plain, releases)),
+        past_boots=record.past_boots[:_BOOTS],
+        part_covers=record.part_covers[:_PART_COVERS],
+        life=replace(record.life, quarantines=record.life.quarantines[:_QUARANTINES]),
+        validation=replace(record.validation, gpus=()) if record.validation else None,
+        unknown=(),
+    )
 
 
 def _of_one(record: NodeRecord, incidents: list[Incident], releases: list[Release]) -> Iterator[str]:
@@ -90,7 +93,7 @@ def _of_one(record: NodeRecord, incidents: list[Incident], releases: list[Releas
 
 def _bare(record: NodeRecord) -> str:
     """Return the text of a record of one entry, without what is nice to know."""
-    found: dict[str, Any] = json.loads(records.text_of_record(record, _SHORT))
+    found: dict[str, Any] = json.loads(records.text_of_record(record, records.IN_SHORT))
     rules = found.pop("rules", {})
     for each in found.get("incidents", ()):
         each.update({**rules.get(each["rule"], {}), **each})
@@ -145,8 +148,3 @@ def _plain(mark: Release) -> Release:
     return replace(
         mark, by=clipped(mark.by, _NAME_CHARS), reason=clipped(mark.reason, _NAME_CHARS), warning=None
     )
-
-
-def _now_of(life: Life) -> Life:
-    """Return what keeps the node out of service now, without its past."""
-    return replace(life, quarantines=(), model="", driver="")

@@ -165,8 +165,8 @@ class NodeWriter:
         ``on_label_refused`` is called with a message when the API server begins to refuse the label for what
         a node needs, and again every :data:`LABEL_REFUSED_SECONDS` while it does.
 
-        ``keep`` is called before a release is written without the whole record, which says what the release
-        covers. If it raises a KubeError, the release is not written.
+        ``keep`` is called before a change is written without the whole record. If it raises a KubeError, the
+        change is not written.
         """
         self._client = client
         self._decode = decode
@@ -235,7 +235,7 @@ class NodeWriter:
                 break
             least = max(least, form.record)
             sent.append(operations)
-            if form.record is not node_patch.RecordForm.FULL and change.verb is Verb.UNTAINT:
+            if form.record is not node_patch.RecordForm.FULL:
                 try:
                     self._keep(state, change, form)
                 except KubeError as kept_nowhere:

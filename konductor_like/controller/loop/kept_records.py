@@ -27,6 +27,8 @@ class KeptRecords:
         self._tried: dict[str, datetime] = {}
         self._waiting: dict[str, datetime] = {}
         """By entry of the Lease that does not count yet, when it was first seen."""
+        self._asked_for: set[tuple[str, str | None]] = set()
+        """The Nodes, by UID, and their records in short for which the Lease was read."""
         self._handled: deque[str] = deque(maxlen=_ACTS_MOST)
         """Entries of the Lease that were taken over, are our own, or count for no Node."""
 
@@ -43,15 +45,21 @@ class KeptRecords:
     ) -> Mapping[str, NodeState]:
         """Look at Nodes and Lease, and return the nodes with the records that are known of them.
 
-        ``latest`` reads the Lease now. It is asked when such a Node has lost its taint: a command that
-        released or purged the Node has noted it there first.
+        ``latest`` reads the Lease now. It is asked when such a Node has lost its taint, or has a record in
+        short that is not known: a command that wrote the Node has noted it there first.
         """
         found = {
             name: each for name, each in self._records.items() if name in read and each.counts_for(read[name])
         }
         gone = [name for name, each in found.items() if each.record.life.claimed and not read[name].tainted]
-        if gone and latest is not None:
+        shorts = {
+            (state.as_read.uid, state.as_read.record)
+            for name, state in read.items()
+            if state.record_kept and name not in found
+        }
+        if latest is not None and (gone or shorts - self._asked_for):
             controls = latest()
+        self._asked_for = shorts
         if controls.kept or found or self._records:
             self._take_over(found, read, controls, now)
             for name in gone:
@@ -87,7 +95,7 @@ class KeptRecords:
             if state is not None and each.counts_for(state):
                 found[each.name] = kept_beside(state, each.record, state.as_read.record)
                 self._tried[each.name] = now
-            elif state is not None and each.once_untainted and each.uid == state.as_read.uid:
+            elif state is not None and each.ahead and each.uid == state.as_read.uid:  # not written yet
                 since = self._waiting.get(each.act, now)
                 if since <= now < since + WAITS:
                     waiting[each.act] = since
