@@ -79,6 +79,9 @@ class TaintedNode:
     """The faults for which it is out of service, in words; empty if these are tests only, or unknown."""
     needs: str = ""
     """The need of the node at that time (a value of ``Needs``); empty if unknown."""
+    rule: str = ""
+    gpu: str = ""
+    """The rule and the PCI bus id of the fault with that need; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

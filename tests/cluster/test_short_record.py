@@ -54,6 +54,7 @@ def test_three_hundred_bytes_say_the_fault_of_a_tainted_node_its_need_and_its_bo
 
 def test_three_hundred_bytes_say_what_a_release_covers() -> None:
     mark = replace(release(reason="r" * 200), by="kim.longname@company.example.com", warning="w" * 300)
+    mark = replace(mark, needs="reboot inspection", boot_id=BOOT)
     full = wide(record(replace(incident(), state=IncidentState.RELEASED), tainted=False, releases=(mark,)))
 
     found = read(short(full, SHORT_BYTES))

@@ -149,6 +149,7 @@ def test_a_person_releases_a_node_without_room_and_nobody_undoes_it(
     assert printed.code == 0, printed.err
     assert site.tainted == set()
     assert labels(site, NODE)[0] is None
+    assert not decode(annotation(site, NODE) or '{"v":2}')[0].life.claimed, "the Node claims a taint"
     record = kept(site)[NODE]["record"] if NODE in kept(site) else json.loads(annotation(site, NODE) or "{}")
     assert record["quarantines"], "the node's past is lost"
     device = site._log(NODE)
@@ -249,6 +250,19 @@ def test_more_nodes_without_room_than_the_lease_has_places_are_all_tainted(site_
     assert {labels(site, name) for name in gpus(count)} == {("faulty", "reboot")}
     assert len(kept(site)) == KEPT_MOST
     assert cursor_ns(site) > fault_ns
+    for restarts in range(2):
+        if restarts:
+            site.restart(5)
+            site.run(60)
+        shown = site.cli("status").rows
+        for name in gpus(count):
+            row = next(row for row in shown if row.startswith(name))
+            assert "faulty" in row
+            assert "xid 79" in row
+    assert {labels(site, name) for name in gpus(count)} == {("faulty", "reboot")}
+    assert site.cli("reset", gpu(count), "--yes", "--reason", "GPU replaced").code == 0
+    site.run(300)
+    assert site.tainted == set(gpus(count - 1))
 
 
 def test_a_purge_leaves_nothing_of_a_node_without_room(site_of: Opens) -> None:

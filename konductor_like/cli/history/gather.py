@@ -22,8 +22,9 @@ from konductor_like.exits import Exit
 from konductor_like.history.read import Collector, History, TrailReader, TrailReading
 from konductor_like.history.trail import TrailLine
 from konductor_like.loki.query.client import LokiClient
-from konductor_like.model import NodeState, with_kept
+from konductor_like.model import NodeState
 from konductor_like.model.time import EPOCH, moment_of
+from konductor_like.policy.fleet.known_nodes import known_nodes
 from konductor_like.settings import Settings
 
 TELL_SECONDS = 10.0
@@ -60,7 +61,7 @@ def read_cluster(kubeconfig: str | None, context: str | None) -> Sources:
         with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, settings):
             controller = session.known_controller(client, settings)
             decode = node_decoder(controller.settings or settings, listed_slices(client))
-            states = with_kept(list_nodes(client, decode, cached=True), controller.controls.kept)
+            states = known_nodes(list_nodes(client, decode, cached=True), controller.controls)
             settings = session.like_the_controller(settings, controller.settings)
             return Sources(settings, controller, states, session.cluster_now(client))
     except KubeError as error:

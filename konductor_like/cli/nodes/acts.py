@@ -28,12 +28,12 @@ from konductor_like.model import (
     SkipReason,
     Snapshot,
     Verb,
-    with_kept,
 )
 from konductor_like.model.controls import NAMES_MOST
 from konductor_like.model.text import clipped, listed
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import admit
+from konductor_like.policy.fleet.known_nodes import known_nodes
 from konductor_like.policy.node.covers import PART_COVERS_MOST
 from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import tainting
@@ -299,7 +299,7 @@ class OperatorTaint(NodeWrites):
         Without the controller's settings only a pause is a known reason.
         """
         controller = self.controller
-        nodes = with_kept(list_nodes(self.client, self.decode), controller.controls.kept)
+        nodes = known_nodes(list_nodes(self.client, self.decode), controller.controls)
         snapshot = Snapshot(nodes, controls=controller.controls, ambiguous=controller.ambiguous)
         existing = {name: incident for name, incident in wanted.items() if name in nodes}
         admission = admit(existing, snapshot, controller.policy, self.at())

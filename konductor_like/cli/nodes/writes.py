@@ -28,8 +28,9 @@ from konductor_like.cluster.lease.annotations import forget_records, keep_record
 from konductor_like.cluster.node.decoder import PageDecoder, node_decoder
 from konductor_like.cluster.node.patch import Form, wanted_text
 from konductor_like.cluster.node.writer import DryRunWriter, NoDeadline, NodeWriter, Outcome, WriteResult
-from konductor_like.model import Change, KeptRecord, NodeState, Verb, kept_beside, with_kept
+from konductor_like.model import Change, KeptRecord, NodeState, Verb, kept_beside
 from konductor_like.model.text import listed
+from konductor_like.policy.fleet.known_nodes import known_nodes
 from konductor_like.settings import Settings
 
 ROUNDS = 5
@@ -160,8 +161,7 @@ class NodeWrites(ABC):
 
     def known(self, state: NodeState) -> NodeState:
         """Return the node with the record that is known of it: the Lease may have it."""
-        kept = self.controller.controls.kept
-        return with_kept({state.name: state}, kept)[state.name] if kept else state
+        return known_nodes({state.name: state}, self.controller.controls)[state.name]
 
     @property
     def _lease(self) -> tuple[KubeClient, str, str]:

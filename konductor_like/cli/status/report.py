@@ -19,11 +19,12 @@ from konductor_like.cli.status.shared_failures import FailureReport, shared_fail
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import list_nodes, listed_slices
-from konductor_like.model import TAINT_KEY, BrakeState, NodeState, SkipReason, ValidationStage, with_kept
+from konductor_like.model import TAINT_KEY, BrakeState, NodeState, SkipReason, ValidationStage
 from konductor_like.model.escalation import DEFER_SECONDS_MOST
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import brake_state
+from konductor_like.policy.fleet.known_nodes import known_nodes
 from konductor_like.policy.node.health import WORST_FIRST, tainting
 from konductor_like.policy.recovery.returns import is_stopped, stop_words
 from konductor_like.settings import Settings
@@ -131,7 +132,7 @@ def collect(client: ReadOnlyKubeClient, settings: Settings, selector: str | None
     """
     controller = read_controller(client, settings)
     decode = node_decoder(controller.settings, listed_slices(client))
-    nodes = with_kept(list_nodes(client, decode, cached=True), controller.controls.kept)
+    nodes = known_nodes(list_nodes(client, decode, cached=True), controller.controls)
     selected = list_nodes(client, decode, selector, cached=True) if selector else nodes
     return Fleet(cluster_now(client), nodes, controller, selected)
 

@@ -19,7 +19,7 @@ from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeError, KubeForbidden
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import NodeStore, list_nodes, listed_slices
-from konductor_like.model import with_kept
+from konductor_like.policy.fleet.known_nodes import known_nodes
 from konductor_like.settings import Settings
 
 POLL_SECONDS = 10.0
@@ -60,7 +60,7 @@ def reports(
             except KubeError as error:
                 stale = str(error)
             nodes = store.snapshot() if store.wait_synced(0) and store.problem is None else fleet.nodes
-            nodes = with_kept(nodes, fleet.controller.controls.kept)
+            nodes = known_nodes(nodes, fleet.controller.controls)
             chosen = fleet.selected if selector else nodes
             fleet = replace(fleet, now=session.cluster_now(client), nodes=nodes, selected=chosen)
             yield replace(status_report(fleet, names), stale=stale)

@@ -65,7 +65,9 @@ TAINTED_BYTES = 32 * 1024
 """Bytes of the tainted Nodes, at most: about 100 nodes. All annotations together may take 256 KiB."""
 _VERSION = 1
 _ACT = Codec(ControlAct, "control", "at", "by", "reason", "until", "nodes", "act")
-_TAINTED = Codec(TaintedNode, "name", "pool", "why", "needs", tainted="tainted_at", deleted="deleted_at")
+_TAINTED = Codec(
+    TaintedNode, "name", "pool", "why", "needs", "rule", "gpu", tainted="tainted_at", deleted="deleted_at"
+)
 _RETURNED = Codec(ReturnedNode, "name", at="returned_at", relapsed="relapsed_at")
 _SOMEBODYS_PAUSE = ControlAct(Control.PAUSE, EPOCH, "somebody", "no reason given")
 _TRIES = 8

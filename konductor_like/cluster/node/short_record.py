@@ -86,7 +86,7 @@ def _of_one(record: NodeRecord, incidents: list[Incident], releases: list[Releas
         # The machine's own id is on the Node, too; its boot tells a reboot.
         yield _bare(replace(base, machine=replace(record.machine, system_id=None)))
     yield _bare(base := replace(base, machine=None, act=None))
-    for shorter in (_without_pods, _without_place, _without_boot):
+    for shorter in (_without_words, _without_pods, _without_place, _without_boot):
         base = shorter(base)
         yield _bare(base)
 
@@ -100,6 +100,11 @@ def _bare(record: NodeRecord) -> str:
         for name in _DROPPED:
             each.pop(name, None)
     return records.written_alike(found)
+
+
+def _without_words(record: NodeRecord) -> NodeRecord:
+    """Return the record without what its release tells people."""
+    return _changed(record, lambda mark: replace(mark, reason="", needs="", boot_id=None, unknown=()))
 
 
 def _without_pods(record: NodeRecord) -> NodeRecord:

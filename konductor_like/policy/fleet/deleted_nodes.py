@@ -28,7 +28,7 @@ from konductor_like.model.text import clipped, listed
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.health import tainting
-from konductor_like.policy.node.needs import need_of
+from konductor_like.policy.node.needs import fault_of, need_of
 from konductor_like.policy.wording import check_and_release, name_of
 
 KEPT = timedelta(days=30)
@@ -84,7 +84,9 @@ def _noted(state: NodeState, noted: TaintedNode | None, now: datetime) -> Tainte
     reasons = [each for each in tainting(record) if each.severity is not Severity.TEST]
     names = (f"a person's taint ({each.evidence})" if each.by_person else name_of(each) for each in reasons)
     why = clipped(listed([*dict.fromkeys(names)], 3), _WHY_CHARS)
-    return replace(found, why=why, needs=need_of(record, tainted=True) or "")
+    fault = fault_of(record, tainted=True) if reasons else None
+    rule, gpu = (fault.key.rule, fault.key.gpu or "") if fault else ("", "")
+    return replace(found, why=why, needs=need_of(record, tainted=True) or "", rule=rule, gpu=gpu)
 
 
 def _is_same(one: TaintedNode, other: TaintedNode) -> bool:
