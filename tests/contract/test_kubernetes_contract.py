@@ -314,3 +314,44 @@ def test_taking_the_last_taint_leaves_no_trace_of_who_did_it(target: Target) -> 
 
     assert [entry["manager"] for entry in answer.meta["managedFields"]] == [AGENT]
     assert managers_of(answer, "f:taints") == []
+
+
+# Annotations without room (rule 21)
+
+ANNOTATIONS_BYTES = 262_144
+FILLER = "contract.example/filler"
+NOTE = "/metadata/annotations/contract.example~1record"
+
+
+def full_node(target: Target, left: int) -> Answer:
+    """A Node whose annotations leave only so many bytes for others."""
+    return target.create_node(
+        metadata={"annotations": {FILLER: "x" * (ANNOTATIONS_BYTES - len(FILLER) - left)}}
+    )
+
+
+@pytest.mark.parametrize("dry_run", [{}, {"dryRun": "All"}], ids=["stored", "dry run"])
+def test_an_annotation_without_room_is_refused_by_name_and_the_taint_beside_it_is_not_written(
+    target: Target, dry_run: dict[str, str]
+) -> None:
+    node = full_node(target, 60)
+
+    answer = target.patch(
+        path_of(node), [put(NOTE, "y" * 60), put("/spec/taints", [OURS])], JSON_PATCH, **dry_run
+    )
+
+    assert refused(answer, 422, "Invalid")
+    assert "metadata.annotations: Too long: may not be more than 262144 bytes" in answer.body["message"]
+    assert target.get(path_of(node)).body["spec"].get("taints") is None
+
+
+def test_a_full_node_takes_the_taint_alone_and_as_much_annotation_as_there_is_room(target: Target) -> None:
+    node = full_node(target, len("contract.example/record") + 60)
+
+    assert target.patch(path_of(node), [put(NOTE, "y" * 61)]).status == 422
+    answer = target.patch(path_of(node), [put(NOTE, "y" * 60), put("/spec/taints", [OURS])])
+
+    assert answer.status == 200
+    assert answer.body["spec"]["taints"] == [OURS]
+    assert target.patch(path_of(node), [put(NOTE, "y" * 61)]).status == 422
+    assert target.patch(path_of(node), [put(NOTE, "y" * 9)]).status == 200, "a shorter one always has room"
