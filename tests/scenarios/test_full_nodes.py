@@ -111,6 +111,8 @@ def test_a_node_without_room_for_the_record_is_tainted_and_shows_its_fault(site_
     assert "faulty" in row
     assert "xid 79" in row
     assert "reboot" in site.cli("explain", "node", NODE).out
+    shown = " ".join(site.cli("explain", "node", NODE).out.split())
+    assert ("make room in the Node's annotations" in shown) == (left in (NO_ROOM, 400))
 
 
 @pytest.mark.parametrize("left", [NO_ROOM, 400])

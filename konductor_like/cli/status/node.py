@@ -278,6 +278,8 @@ def _alarms(node: NodeReport) -> Iterator[str]:
     state = node.state
     if state.record_problem:
         yield f"its record cannot be read: {state.record_problem}"
+    if state.record_kept:
+        yield "its record is on the Lease only, in short: make room in the Node's annotations"
     for taint in state.taints:
         if taint.foreign_twin:
             shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
