@@ -294,3 +294,20 @@ def test_a_node_without_room_returns_by_a_reboot(site_of: Opens) -> None:
 
     assert site.tainted == set()
     assert "probation" in site.cli("status").out
+
+
+@pytest.mark.parametrize(("command", "tainted"), [("reset", False), ("taint", True)])
+def test_a_command_notes_on_the_lease_what_counts_once_the_node_shows_it(
+    site_of: Opens, command: str, tainted: bool
+) -> None:
+    site = opened(site_of)
+    fill(site, NODE, NO_ROOM)
+    if not tainted:
+        fails(site, NODE)
+    site.run(60)
+    site.kill()
+
+    assert site.cli(command, NODE, "--yes", "--reason", "riser swap").code == 0
+
+    assert kept(site)[NODE]["ahead"] is True
+    assert (NODE in site.tainted) == tainted
