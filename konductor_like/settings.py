@@ -291,6 +291,10 @@ class Settings(BaseSettings):
     `konductor-like test` ends after 120 seconds at the latest, unless `--keep` is given."""
     gpu_count_seconds: float = Field(_POLICY.gpu_count_seconds, ge=0, le=_MONTH_SECONDS)
     """Seconds for which a node must have fewer GPUs than before until it is suspect; `0` for never."""
+    persons: Annotated[tuple[str, ...], NoDecode] = _POLICY.persons
+    """Field managers, separated by commas, of the tools with which people edit Nodes: their removal of the
+    taint [is a release](../use/release-a-node.md#the-taint-disappears). Any other is put back. `*` stands for
+    any characters."""
     suspect_taint: Literal["none", "PreferNoSchedule"] = "none"
     """`PreferNoSchedule`: suspect nodes get the taint `trainy.konduktor.ai/suspect=true:PreferNoSchedule`."""
     unknown_node_seconds: float = Field(600.0, ge=0)
@@ -374,7 +378,9 @@ class Settings(BaseSettings):
     user_written: Literal["count", "ignore"] = "count"
     """`ignore`: kernel-log records from user space (`echo … > /dev/kmsg`) are no faults."""
 
-    @field_validator("watched_namespaces", "excluded_namespaces", "validation_tolerations", mode="before")
+    @field_validator(
+        *("watched_namespaces", "excluded_namespaces", "validation_tolerations", "persons"), mode="before"
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):

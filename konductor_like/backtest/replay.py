@@ -197,4 +197,5 @@ def _at(state: NodeState, one: OtherOutage, at_ns: int) -> NodeState:
         _OTHER, FaultKind.XID, Severity.FATAL, IncidentState.ACTIVE, 1, at_ns, at_ns, KernelPosition()
     )
     record = NodeRecord(life=Life(tainted_at=one.since), incidents=(fault,))
-    return replace(state, taints=(Taint(TAINT_KEY, TAINT_VALUE, TAINT_EFFECT),), record=record)
+    ours, seen = Taint(TAINT_KEY, TAINT_VALUE, TAINT_EFFECT), replace(state.as_read, record="")
+    return replace(state, taints=(ours,), record=record, as_read=seen)

@@ -28,6 +28,7 @@ _POLICY = {
     name: get_args(hint) or (hint,)
     for name, hint in get_type_hints(PolicyConfig).items()
     if name not in ("version", "escalations", "conditions", "alerts", "node_condition", "refuses_pods")
+    and name != "persons"  # a command does not know who removed a taint
 }
 """The numbers of the policy by name, each with its type, and NoneType if it may be None."""
 _LATER_POLICY = frozenset(

@@ -87,6 +87,7 @@ from konductor_like.model.nodes import (
     PartCover,
     Role,
     Taint,
+    Writer,
 )
 from konductor_like.model.plans import (
     Change,

@@ -39,7 +39,7 @@ class ReleaseHow(StrEnum):
     PART = "reset of "
     """``konductor-like reset`` of some incidents. Their names follow, see :meth:`part`."""
     BY_HAND = "taint removed"
-    """Somebody removed our taint by other means."""
+    """A person removed our taint by other means."""
     REBOOT = "reboot"
     """The controller: a reboot met all needs of the node."""
     TEST_ENDED = "time"
@@ -153,6 +153,13 @@ class Quarantine:
     model: str = ""
     driver: str = ""
     """:class:`Hardware` as it was labelled when the time out began."""
+    in_service_at: datetime | None = None
+    """When the node was in service again, if somebody had removed its taint before the release."""
+
+    @property
+    def returned_at(self) -> datetime:
+        """When the node was in service again."""
+        return self.in_service_at or self.released_at
 
 
 class Stage(StrEnum):
@@ -166,15 +173,14 @@ class Stage(StrEnum):
     UNCLAIMED = "tainted by somebody"
     """The node has our taint without a claim: a person's, another tool's, or older than a damaged record."""
     REMOVED = "taint removed"
-    """The record claims a taint that the node has no more: somebody removed it."""
+    """The record claims a taint that the node has no more: somebody removed it. The node is still faulty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
     """What a node is to the controller: our claim on it, probation, contest, marks, hold, and its past.
 
-    These parts are independent: a node may be tainted for a test while it is on probation, and a contest
-    begins with a release.
+    These parts are independent: a node may be tainted for a test while it is on probation.
     """
 
     tainted_at: datetime | None = None
@@ -190,8 +196,18 @@ class Life:
     """The hold of a tainted node: before this time only a person releases it."""
     replace_since: datetime | None = None
     """When the node was marked for replacement because it failed too often; only a person releases it."""
+    removed_at: datetime | None = None
+    """Since when our taint is off although the claim stays; None while the taint is on the node (rule 23)."""
+    removed_by: str = ""
+    """The field manager that last removed our taint during this claim; empty if nobody knows."""
+    first_removed_at: datetime | None = None
+    """When our taint was first removed during this claim; the brake counts the node as returned then."""
+    put_backs: int = 0
+    """How often the controller has put the taint back for the present fault."""
+    put_back_at: datetime | None = None
+    """When it last did."""
     contested_at: datetime | None = None
-    """When somebody last removed our taint in a contest (rule 23)."""
+    """Since when the taint stays off in a contest, although the claim stays (rule 23)."""
     probation_until: datetime | None = None
     """When the probation ends of a node that returned by itself; None for no probation."""
     quarantines: tuple[Quarantine, ...] = ()

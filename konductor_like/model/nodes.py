@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from konductor_like.model.conditions import PlannedWork, ReportedCondition
 from konductor_like.model.faults import NOWHERE, FaultKind, IncidentKey, KernelPosition, Severity, Source
@@ -356,8 +357,13 @@ class Taint:
 
     @property
     def ours(self) -> bool:
-        """Whether it has our key, value and effect (Konduktor's own taint is the same one)."""
-        return (self.key, self.value, self.effect) == (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT)
+        """Whether it has our key and value, whatever its effect (Konduktor's own taint is the same one)."""
+        return (self.key, self.value) == (TAINT_KEY, TAINT_VALUE)
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is our taint with the effect that we write."""
+        return self.ours and self.effect == TAINT_EFFECT
 
     @property
     def suspects(self) -> bool:
@@ -367,8 +373,13 @@ class Taint:
 
     @property
     def foreign_twin(self) -> bool:
-        """Whether it has our key with another value or effect: somebody else's, reported and left alone."""
+        """Whether it has our key with another value: somebody else's, reported and left alone."""
         return self.key == TAINT_KEY and not self.ours
+
+    @property
+    def text(self) -> str:
+        """The taint as kubectl writes it: ``KEY=VALUE:EFFECT``."""
+        return f"{self.key}={self.value or ''}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +410,16 @@ class Condition:
     """Its ``lastTransitionTime``, as RFC 3339 text; empty if unknown."""
 
 
+class Writer(NamedTuple):
+    """One entry of a Node's ``managedFields``, without the fields that it owns."""
+
+    manager: str
+    operation: str
+    """``Update`` or ``Apply``."""
+    written_ns: int
+    """When the manager last wrote, in whole seconds, as nanoseconds since the Unix epoch; -1 if unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """The state of one Node, decoded once when the Node changes."""
@@ -425,6 +446,11 @@ class NodeState:
     """Why our annotation cannot be read, if somebody damaged it."""
     last_writer: str | None = None
     """Who last updated the Node's spec or metadata, from ``managedFields``; None if the controller did."""
+    writers: tuple[Writer, ...] = field(default=(), compare=False)
+    """The Node's ``managedFields`` in short; the store keeps them of Nodes with our taint only."""
+    removed_by: str | None = None
+    """The field manager whose entry changed in the step in which our taint went; None if no entry changed
+    then, if nobody saw that step, and while a taint with our key is on the Node."""
     reported_ns: int | None = field(default=None, compare=False)
     """When its kubelet last reported, by the node's own clock, in nanoseconds since the Unix epoch."""
     booted_after_ns: int | None = None
@@ -450,6 +476,39 @@ class NodeState:
         return bool(self.taints) and any(
             taint.ours for taint in self.taints
         )  # every reconcile asks it of every node
+
+    @property
+    def wrong_effect(self) -> Taint | None:
+        """Our taint with another effect than ours, if it is there without ours; else None."""
+        own = [taint for taint in self.taints if taint.ours] if self.taints else []
+        return None if any(taint.exact for taint in own) else next(iter(own), None)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the node has a taint with our key, whatever its value and effect."""
+        return bool(self.taints) and any(taint.key == TAINT_KEY for taint in self.taints)
+
+    @property
+    def faulty(self) -> bool:
+        """Whether the node is faulty: it has our taint, or the claim stays although the taint is off."""
+        return self.tainted or (self.record.life.claimed and not self.opted_out)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the node carries a label of ours."""
+        return self.as_read.health is not None or self.as_read.needs is not None
+
+    @property
+    def lost_record(self) -> bool:
+        """Whether the record claims the taint, and the Node does not have the record any more."""
+        return self.as_read.record is None and self.record.life.claimed and not self.record_kept
+
+    @property
+    def kept_out_by(self) -> Taint | None:
+        """The taint with our key and another value that stands in place of ours; None without one."""
+        if self.tainted or not self.record.life.claimed:
+            return None
+        return next((taint for taint in self.taints if taint.foreign_twin), None)
 
     @property
     def stage(self) -> Stage:

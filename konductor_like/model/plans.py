@@ -49,8 +49,14 @@ class EventReason(StrEnum):
     """A rule on trial would have tainted the node."""
     WORSENED = "GPUFaultWorsened"
     """A tainted node has a new fault with which it needs more than before, or that a reboot had repaired."""
+    REMOVED = "GPUTaintRemoved"
+    """Somebody who is not known as a person removed our taint: the node stays faulty."""
+    PUT_BACK = "GPUTaintPutBack"
+    """The controller put our taint back, or its effect right."""
     CONTESTED = "GPUTaintContested"
-    """Somebody else keeps removing our taint."""
+    """Somebody else keeps removing our taint: it stays off, and the node stays faulty."""
+    OVERRULED = "GPUTaintsNotPutBack"
+    """One writer removed our taint from so many nodes that it is put back no more; on the Lease."""
     PAUSED = "GPUTaintingPaused"
     """A person has paused tainting; on the Lease."""
     RESUMED = "GPUTaintingResumed"
@@ -128,6 +134,12 @@ class Change:
     def act_id(self) -> str:
         """The write's id in log, Event and record; empty if nothing stays on the Node (a purge)."""
         return self.record.act.id if self.record is not None and self.record.act is not None else ""
+
+    @property
+    def ends_claim(self) -> bool:
+        """Whether the node is out of service by its record before the write, and not after it."""
+        was = self.read is not None and self.read.record.life.claimed
+        return was and not (self.record is not None and self.record.life.claimed)
 
     @property
     def counts_only(self) -> bool:

@@ -167,10 +167,14 @@ def news_of_node(
     kind = KINDS[reason]
     record = change.record or NodeRecord()
     incident = change.incident
-    if incident is None and kind is not Kind.RETURNED:
+    if incident is None and (kind is not Kind.RETURNED or record.life.claimed):
         incident = fault_of(record, tainted=state.tainted)
     is_marked = kind.tells_taint and record.act is not None and record.life.replace_since == record.act.at
-    is_return = kind is Kind.RETURNED and bool(record.releases)
+    why = ""
+    if kind is Kind.RETURNED and record.life.claimed:
+        why = f"taint removed by {record.life.removed_by or 'somebody unknown'}"
+    elif kind is Kind.RETURNED and record.releases:
+        why = why_released(record.releases[0])
     return [
         News(
             each,
@@ -182,7 +186,7 @@ def news_of_node(
             change.act_id,
             needs=change.needs,
             marked_for_replacement=is_marked,
-            why=why_released(record.releases[0]) if is_return else "",
+            why=clipped(printable(why), _WHY_CHARS),
             out=out,
             **_facts(state.name, incident),
         )

@@ -61,7 +61,16 @@ from konductor_like.policy.node.needs import (
     worse_words,
     worsening,
 )
-from konductor_like.policy.node.release import CONTROLLER, contest_words, released_record
+from konductor_like.policy.node.release import CONTROLLER, released_record
+from konductor_like.policy.node.removal import (
+    Removal,
+    contest_words,
+    damage_events,
+    may_put_right,
+    put_back_words,
+    removal_words,
+    writer_of,
+)
 from konductor_like.policy.node.update import NodeUpdate
 from konductor_like.policy.operator import with_found_taint
 from konductor_like.policy.recovery.returns import RELAPSE_WORDS, return_words
@@ -90,6 +99,12 @@ _RETURNS = {
     ReleaseHow.TEST_ENDED: (Happening.TEST_ENDED, "the test has ended"),
 }
 """By how the controller returns a node, what happened, and the reason of its release."""
+_REMOVALS = {
+    Removal.NOTED: Happening.REMOVED,
+    Removal.CONTEST: Happening.CONTESTED,
+    Removal.FAILED: Happening.FAILED_UNTAINTED,
+}
+"""What a removal of our taint does to the node's life at once."""
 
 
 class _Announcement(NamedTuple):
@@ -134,15 +149,18 @@ def change_of(
     has_ends = update.has_ends or is_probation_over(update.record, now)
     is_same = record == update.record
     relabels = _differ(state, snapshot, health, needs)
-    if is_same and not (has_news or has_ends or relabels or lacks_count or lacks_record):
+    # Our taint, or our record, is not as we wrote it.
+    has_damage = state.lost_record or (may_put_right(state, now) and outcome.tainted)
+    lacks = lacks_count or lacks_record or has_damage
+    if is_same and not (has_news or has_ends or relabels or lacks):
         return None
     is_bare = record.empty and not lacks_count
-    if is_bare and state.record.empty and state.as_read.record is None:
+    if is_bare and state.record.empty and state.as_read.record is None and not relabels:
         return None
     if not is_bare or record.gpus is not None:
         record = with_count(record, state, gpus)
 
-    event, message, told = _announcement(update, outcome, admission)
+    event, message, told = _announcement(update, outcome, admission, policy)
     if event is not None and needs is not None:
         message = f"{message} {need_sentence(record, told, tainted=outcome.tainted)}"
     if event is not None and update.news and state.planned:
@@ -150,15 +168,16 @@ def change_of(
     also = _further_events(update, record, policy, now)
     if event is None and also:
         (event, message), *also = also
-    if verb is Verb.TAINT or loses_suspect_taint or record != state.record:
+    if verb is Verb.TAINT or loses_suspect_taint or has_damage or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
     evidence = [fault for fault in update.news if about is None or fault.key == about.key]
     returns = update.return_how is not None and update.return_how.on_probation
-    is_urgent = has_news or verb is Verb.TAINT or returns
+    is_nothing = record.empty and record.gpus is None and (not is_same or state.as_read.record is None)
+    is_urgent = has_news or verb is Verb.TAINT or returns or has_damage or update.removal is not None
     return Change(
         node=state.name,
         verb=verb,
-        record=None if record.empty and record.gpus is None else record,
+        record=None if is_nothing else record,
         health=health,
         needs=needs if snapshot.labels_needs else state.as_read.needs,
         suspect_taint=suspect_taint,
@@ -177,10 +196,13 @@ def change_of(
 
 def _outcome(update: NodeUpdate, policy: PolicyConfig, now: datetime, *, admitted: bool) -> _Outcome:
     """Return what becomes of the node. The table of ``lifecycle`` decides what becomes of its life."""
-    state, record, removal = update.state, update.record, None
-    if update.removed_by_hand:
-        removal = TABLE[Stage.REMOVED, Happening.CONTESTED if contest_words(record) else Happening.REMOVED]
+    state, record, by_hand = update.state, update.record, None
+    if update.released_by_hand:
+        by_hand = TABLE[Stage.REMOVED, Happening.RELEASED_BY_HAND].event
     stage = record.life.stage(tainted=state.tainted)
+    if stage is Stage.OUT and record.life.removed_at is not None:
+        life, *_ = become(record.life, stage, Happening.BACK, Facts(now))
+        record = replace(record, life=life)
     if is_probation_over(record, now):
         life, *_ = become(record.life, stage, Happening.PROBATION_OVER, Facts(now))
         record = replace(record, life=life)
@@ -193,12 +215,18 @@ def _outcome(update: NodeUpdate, policy: PolicyConfig, now: datetime, *, admitte
     elif (admitted or state.tainted) and update.gravest is not None:
         is_first = is_first_failure(state.record, record)
         facts = Facts(now, policy, is_first=is_first, hardware=state.hardware)
-        became = become(record.life, stage, what_failed(record, facts), facts)
+        is_put_back = update.removal is Removal.PUT_BACK
+        happening = Happening.PUT_BACK if is_put_back else what_failed(record, facts)
+        became = become(record.life, stage, happening, facts)
         record = replace(with_found_taint(record, state, now), life=became.life)
-    verb, event = became.verb, became.event or (removal and removal.event)
+    elif update.removal in _REMOVALS:
+        facts = Facts(now, by=writer_of(state, record.life))
+        became = become(record.life, stage, _REMOVALS[update.removal], facts)
+        record = replace(record, life=became.life)
+    verb, event = became.verb, became.event or by_hand
     tainted = verb is Verb.TAINT or (state.tainted and verb is not Verb.UNTAINT)
     record = with_repeats(with_states(record, tainted=tainted))
-    if not tainted:
+    if not (tainted or record.life.claimed):
         return _Outcome(record, tainted, verb, event, None)
     record = marked(record, state.record.life, policy, now)
     is_told = verb is Verb.TAINT or event is EventReason.RELAPSED
@@ -206,9 +234,11 @@ def _outcome(update: NodeUpdate, policy: PolicyConfig, now: datetime, *, admitte
     return _Outcome(record, tainted, verb, event, about)
 
 
-def _announcement(update: NodeUpdate, outcome: _Outcome, admission: Admission) -> _Announcement:
+def _announcement(
+    update: NodeUpdate, outcome: _Outcome, admission: Admission, policy: PolicyConfig
+) -> _Announcement:
     """Return the write's Event."""
-    if outcome.event is not None and (words := _words_of_life(update, outcome)):
+    if outcome.event is not None and (words := _words_of_life(update, outcome, policy)):
         return _Announcement(outcome.event, words, outcome.about)
     if outcome.about is not None:
         words = f"{worse_words(outcome.about, outcome.record)} {describe(outcome.about)}"
@@ -221,18 +251,22 @@ def _announcement(update: NodeUpdate, outcome: _Outcome, admission: Admission) -
     return found._replace(words=f"{found.words} {hold}") if is_new else found
 
 
-def _words_of_life(update: NodeUpdate, outcome: _Outcome) -> str:
+def _words_of_life(update: NodeUpdate, outcome: _Outcome, policy: PolicyConfig) -> str:
     """Return the message of the Event about the node's life; empty if another Event is the write's first."""
     record = outcome.record
     match outcome.event:
         case EventReason.TAINTED | EventReason.RELAPSED if outcome.about is not None:
             fault = replace(outcome.about, advice=action_on(outcome.about, update.state)[1])
             relapse = RELAPSE_WORDS if outcome.event is EventReason.RELAPSED else ""
-            contest = contest_words(record) if update.removed_by_hand else ""
-            parts = (describe(fault), relapse, _hold_words(record.life), contest)
+            parts = (describe(fault), relapse, _hold_words(record.life))
             return " ".join(filter(None, parts))
+        case EventReason.REMOVED:
+            return removal_words(record.life, update.state.name)
+        case EventReason.PUT_BACK:
+            told = "" if outcome.about is None else describe(outcome.about)
+            return f"{put_back_words(record.life, update.state.name)} {told}".rstrip()
         case EventReason.CONTESTED:
-            return " ".join(filter(None, (contest_words(record), record.releases[0].warning)))
+            return contest_words(record.life, update.state.name, returns=policy.returns_unasked)
         case EventReason.RETURNED if update.return_how and update.return_how.on_probation:
             return return_words(update.record, record, update.return_how)
         case EventReason.RELEASED if update.gravest is None:
@@ -265,7 +299,7 @@ def _news(update: NodeUpdate, record: NodeRecord, admission: Admission) -> _Anno
             if known is None
             else _Announcement(EventReason.RECORDED, describe(known), known)
         )
-    if gravest is not None and not state.tainted:
+    if gravest is not None and not state.tainted and not record.life.claimed:
         why = update.excluded or admission.refused.get(state.name, SkipReason.BRAKE)
         refused = SkippedTaint(state.name, gravest.key, why)
         reason, how = (EventReason.RECORDED, "Not tainted") if update.excluded else (EventReason.HELD, "Held")
@@ -289,6 +323,7 @@ def _further_events(
     if update.return_how is ReleaseHow.TEST_ENDED:
         message = f"The controller removed the taint: {record.releases[0].reason}."
         events.insert(0, (EventReason.RETURNED, message))
+    events += damage_events(update.state, now)
     ended = newly_ended(update.state.record, record)
     return events + [(EventReason.ENDED, end_words(each, policy)) for each in ended if is_grave(each)]
 

@@ -12,6 +12,13 @@ LONGEST_SECONDS = 86_400
 """Seconds of the longest span that a rule may look back: the controller reads this span of Loki again at a
 start."""
 
+PERSONS = (
+    *("kubectl-taint", "kubectl-edit", "kubectl-patch", "kubectl-label", "kubectl-annotate"),
+    *("k9s", "*lens", "mozilla", "node-fetch", "headlamp*", "curl", "oc"),
+)
+"""Field managers of tools with which people edit Nodes. ``kubectl-replace`` and an apply write a whole list
+from a file, so their list of taints says nothing about this taint."""
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
@@ -40,6 +47,8 @@ class PolicyConfig:
     """Number of times out within ``repeat_days`` that marks a node for replacement; 0 for never."""
     record_interval_seconds: float = 600.0
     """Least seconds between two writes of a node that bring only counts up to date."""
+    persons: tuple[str, ...] = PERSONS
+    """Field managers of tools with which people edit Nodes; their removal of our taint is a release."""
     suspect_taint: bool = False
     """Whether suspect nodes get the taint ``PreferNoSchedule``."""
     version: str = ""

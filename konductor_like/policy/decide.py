@@ -37,6 +37,7 @@ from konductor_like.model import (
     Plan,
     ReleaseHow,
     Snapshot,
+    Stage,
     Verb,
 )
 from konductor_like.policy.change import USER_WRITTEN, change_of, misses_label, refusals
@@ -50,6 +51,14 @@ from konductor_like.policy.node.endings import returns_by_time, with_ends
 from konductor_like.policy.node.gpu_counts import counted, faults_of
 from konductor_like.policy.node.incidents import SEEN_BEFORE, fold_faults
 from konductor_like.policy.node.refused_pods import refusing_faults
+from konductor_like.policy.node.removal import (
+    Removal,
+    is_overruled,
+    may_put_right,
+    removal_of,
+    writer_of,
+    writers_answered,
+)
 from konductor_like.policy.node.update import NodeUpdate
 from konductor_like.policy.recovery.guards import kept_out, wishes
 from konductor_like.policy.recovery.validation import advanced
@@ -106,7 +115,7 @@ def decide(
     window = renewed_window(new, past or (), _first_heard(updates.values()), snapshot, policy, now)
     records = {name: update.record for name, update in updates.items()}
     fleet = assess_fleet(records, window, snapshot, policy, now, more_past=past is not None)
-    updates = _assessed(updates, fleet, snapshot)
+    updates = _with_removals(_assessed(updates, fleet, snapshot), snapshot, now)
     admission = admit(_candidates(updates, snapshot), snapshot, policy, now, fleet.deferred)
     records = {name: update.record for name, update in updates.items()}
     updates |= _validated(updates, records, snapshot, policy, now, admission.brake)
@@ -166,9 +175,9 @@ def _updates(
     found: dict[str, NodeUpdate] = {}
     ended = 0
     for name, state in snapshot.nodes.items():
-        if state.record.empty and name not in asked:
+        if state.record.empty and name not in asked and not state.labelled:
             continue
-        update = fold_faults(state, faults.get(name, ()), snapshot, now)
+        update = fold_faults(state, faults.get(name, ()), snapshot, now, policy.persons)
         record = with_ends(update.record, state, snapshot, policy, now)
         if record is not update.record:
             update = replace(update, record=record, has_ends=True)
@@ -185,6 +194,9 @@ def _needs_attention(update: NodeUpdate, now: datetime) -> bool:
     state, until = update.state, update.state.record.life.probation_until
     # Once its reason is gone, the suspect taint must be removed.
     if update.urgent or state.suspect_tainted or (until is not None and now >= until):
+        return True
+    is_removed = state.stage is Stage.REMOVED or state.record.life.removed_at is not None
+    if is_removed or state.lost_record or may_put_right(state, now):
         return True
     # An incident that would taint, but for the brake, its boot or its role, is reported in every decision.
     reasons = (incident for incident in state.record.incidents if incident.taints)
@@ -232,6 +244,27 @@ def _unchanged(name: str, snapshot: Snapshot) -> NodeUpdate:
     return NodeUpdate(state, state.record, ambiguous=name in snapshot.ambiguous)
 
 
+def _with_removals(
+    updates: Mapping[str, NodeUpdate], snapshot: Snapshot, now: datetime
+) -> dict[str, NodeUpdate]:
+    """Return the updates with what follows for the nodes whose taint is off although it is claimed.
+
+    The taint is put back first where it was removed first: no further one is put back against a writer that
+    removed it from many nodes.
+    """
+    found, off = dict(updates), [u for u in updates.values() if u.state.stage is Stage.REMOVED]
+    answered = writers_answered(snapshot.nodes, now) if off else {}
+    for update in sorted(off, key=lambda each: (each.record.life.removed_at or now, each.state.name)):
+        state, record = update.state, update.record
+        nodes = answered.setdefault(writer_of(state, record.life), set())
+        overruled = is_overruled({*nodes, state.name})
+        removal = removal_of(state, record, now, overruled=overruled)
+        if removal in (Removal.PUT_BACK, Removal.CONTEST):
+            nodes.add(state.name)
+        found[state.name] = replace(update, removal=removal)
+    return found
+
+
 def _candidates(updates: Mapping[str, NodeUpdate], snapshot: Snapshot) -> Mapping[str, Incident]:
     """Return the nodes for which the brake is asked, and each one's gravest incident."""
     return {
@@ -240,6 +273,7 @@ def _candidates(updates: Mapping[str, NodeUpdate], snapshot: Snapshot) -> Mappin
         if (gravest := update.gravest) is not None
         and update.excluded is None
         and not update.state.tainted
+        and update.removal in (None, Removal.PUT_BACK, Removal.FAILED)
         and name not in snapshot.unwritable
     }
 
@@ -275,7 +309,7 @@ def _returned(
     returned = {
         name: replace(update, return_how=ReleaseHow.TEST_ENDED)
         for name, update in updates.items()
-        if update.has_ends and returns_by_time(update.state.record, update.record, update.state)
+        if update.has_ends and returns_by_time(update.state.record, update.record)
     }
     for name in back:
         update = updates.get(name) or _unchanged(name, snapshot)

@@ -159,10 +159,10 @@ KINDS: Mapping[str, Callable[[str], Kind]] = {
     "not-ready": lambda name: Kind(make_node(name, ready=False), "healthy", "not ready"),
     "person": lambda name: Kind(recorded(name, _person(), life=OUT, tainted=True), "faulty"),
     "unexplained": lambda name: Kind(make_node(name, taints=[OUR_TAINT]), "faulty"),
-    "twin": lambda name: Kind(make_node(name, taints=[{**OUR_TAINT, "effect": "NoExecute"}]), "healthy"),
+    "twin": lambda name: Kind(make_node(name, taints=[{**OUR_TAINT, "value": "rma-42"}]), "healthy"),
     "contested": lambda name: Kind(
-        recorded(name, life=Life(contested_at=ago(60)), releases=(replace(_RETURN, at=ago(60)),)),
-        "healthy",
+        recorded(name, incident(), life=replace(OUT, removed_at=ago(70), contested_at=ago(60))),
+        "faulty",
         "contested",
     ),
     "replace": lambda name: Kind(
@@ -179,7 +179,8 @@ KINDS: Mapping[str, Callable[[str], Kind]] = {
     "newer": lambda name: Kind(_annotated(name, json.dumps({"v": 3, "faults": []})), "unknown"),
     "re-registered": lambda name: Kind(
         recorded(name, incident(), life=OUT, machine=Machine("another-uid", "another-system", OTHER_BOOT)),
-        "held",
+        "faulty",
+        "taint removed",
     ),
     "test-fault": lambda name: Kind(
         recorded(name, incident("xid.14", severity=Severity.TEST), life=OUT, tainted=True), "faulty", "test"

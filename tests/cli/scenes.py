@@ -167,7 +167,7 @@ def every_state() -> list[dict[str, Any]]:
 
     konduktors, twin, mangled, out = map(make_node, ("gpu-6", "gpu-7", "gpu-8", "gpu-10"))
     konduktors["spec"]["taints"] = [dict(OUR_TAINT)]
-    twin["spec"]["taints"] = [{**OUR_TAINT, "effect": "NoExecute"}]
+    twin["spec"]["taints"] = [{**OUR_TAINT, "value": "rma-42", "effect": "NoExecute"}]
     mangled["metadata"]["annotations"][RECORD_ANNOTATION] = '{"v": 1, "incidents": [oops'
     out["metadata"]["labels"][OPT_OUT_LABEL] = "true"
     others = [suspect, application, pending, released, konduktors, twin, mangled, out]

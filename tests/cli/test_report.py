@@ -122,7 +122,9 @@ def test_a_taint_removed_by_hand_is_noted_until_the_controller_records_it() -> N
     node = faulty("gpu-1")
     node["spec"]["taints"] = []
 
-    assert "the taint was removed by hand" in report_of(node).notes
+    report = report_of(node)
+    assert (report.health, report.qualifier) == (Health.FAULTY, "taint removed")
+    assert any("removed the taint without a release" in each for each in report.alarms)
 
 
 def test_a_node_that_the_controller_ignores_is_not_plainly_healthy() -> None:

@@ -204,8 +204,8 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
         (
             Life,
             (
-                "tainted_at model driver failed_rule failed_gpu hold_until replace_since contested_at "
-                "probation_until quarantines"
+                "tainted_at model driver failed_rule failed_gpu hold_until replace_since removed_at "
+                "removed_by first_removed_at put_backs put_back_at contested_at probation_until quarantines"
             ),
         ),
         (
@@ -219,7 +219,7 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
         (Release, "at by reason how read read_ns warning needs boot_id unknown"),
         (Machine, "node_uid system_id boot_id"),
         (KernelPosition, "boot_id sequence stamp_us plain_us"),
-        (Quarantine, "tainted_at released_at rule how relapse gpu model driver"),
+        (Quarantine, "tainted_at released_at rule how relapse gpu model driver in_service_at"),
         (
             Validation,
             (

@@ -132,7 +132,7 @@ def test_every_number_of_the_policy_is_published() -> None:
     here = json.loads(encode_settings(of(Settings())))["policy"]
 
     assert {field.name for field in fields(PolicyConfig)} - here.keys() == {
-        *("version", "escalations", "conditions", "alerts", "node_condition", "refuses_pods")
+        *("version", "escalations", "conditions", "alerts", "node_condition", "refuses_pods", "persons")
     }
 
 

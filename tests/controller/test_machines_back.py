@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from konductor_like.cluster.lease.annotations import LeasePayload, annotated, encode_payload, view
+from konductor_like.controller.loop.operator_controls import OperatorControls
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.model import (
     Change,
+    Control,
+    ControlAct,
+    Controls,
     Coverage,
     EventReason,
     Incident,
@@ -66,6 +72,13 @@ class Story:
         """Let a person write this."""
         assert change is not None
         self.scene.cluster.nodes[change.node] = self.scene.cluster._write(self.state, change).state or node()
+
+    def purge(self) -> None:
+        """Purge as ``konductor-like reset --purge`` does: the Lease names the node before it is written."""
+        act = ControlAct(Control.PURGE, at(self.seconds), "ann", nodes=1, names=("gpu-1",))
+        read = SimpleNamespace(update=lambda _now, **_: Controls((act,)), unread=False)
+        self.scene.reconciler._observer._controls = cast("OperatorControls", read)
+        self.wrote(purge(self.state))
 
     def reset(self) -> None:
         now = at(self.seconds)
@@ -187,7 +200,7 @@ def test_a_reset_before_the_deletion_clears_the_machine(how: str, *, restarts: b
     if how == "reset":
         story.reset()
     else:
-        story.wrote(purge(story.state))
+        story.purge()
     story.run(seconds=12)
 
     assert not back(story, restarts=restarts).state.tainted
@@ -201,7 +214,7 @@ def test_a_reset_of_the_new_node_ends_it_for_good(how: str, *, restarts: bool) -
     if how == "reset":
         story.reset()
     else:
-        story.wrote(purge(story.state))
+        story.purge()
     story.run(seconds=70)
     story.restart()
     story.run(seconds=80)

@@ -114,7 +114,7 @@ class Story:
             cluster.nodes[name] = written
 
     def by_hand(self, cluster: Cluster, name: str) -> None:
-        cluster.nodes[name] = replace(cluster.nodes[name], taints=())
+        cluster.nodes[name] = replace(cluster.nodes[name], taints=(), removed_by="kubectl-taint")
 
     def reboot(self, cluster: Cluster, name: str) -> None:
         state = cluster.nodes[name]

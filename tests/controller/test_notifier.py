@@ -272,7 +272,7 @@ def test_a_persons_reset_is_notified_of_and_a_removal_by_hand_is_left_to_its_eve
     assert change.record is not None
     as_read = replace(nodes["gpu-1"].as_read, record="…")
     nodes["gpu-1"] = replace(nodes["gpu-1"], taints=(), record=change.record, as_read=as_read)
-    nodes["gpu-2"] = replace(nodes["gpu-2"], taints=())
+    nodes["gpu-2"] = replace(nodes["gpu-2"], taints=(), removed_by="kubectl-taint")
 
     scene.run(seconds=4)
     scene.run(seconds=5)
@@ -281,7 +281,7 @@ def test_a_persons_reset_is_notified_of_and_a_removal_by_hand_is_left_to_its_eve
     returned = [each for one in receiver.taken if one.kind is Kind.RETURNED for each in one.news]
     assert {each.node: each.text for each in returned} == {
         "gpu-1": change.message,
-        "gpu-2": "somebody removed the taint. The evidence so far does not taint again.",
+        "gpu-2": "kubectl-taint removed the taint. The evidence so far does not taint again.",
     }
     assert {each.audit_id for each in returned if each.node == "gpu-1"} == {change.act_id}
 
@@ -316,7 +316,7 @@ def test_the_end_of_a_persons_own_taint_is_sent_only_if_a_fault_ends_with_it(
     if way == "reset":
         write(release(nodes["gpu-1"], at=at(6), by="ann", reason="done", read_ns={}))
     else:
-        nodes["gpu-1"] = replace(nodes["gpu-1"], taints=())
+        nodes["gpu-1"] = replace(nodes["gpu-1"], taints=(), removed_by="kubectl-taint")
     scene.run(seconds=7)
     close(sender)
 
@@ -433,7 +433,9 @@ def test_the_number_of_nodes_that_are_out_is_that_after_the_write(receiver: Rece
 
     scene.run(xid("gpu-1"), seconds=2)
     scene.run(xid("gpu-2"), xid("gpu-3"), seconds=3)
-    scene.cluster.nodes["gpu-1"] = replace(scene.cluster.nodes["gpu-1"], taints=())
+    scene.cluster.nodes["gpu-1"] = replace(
+        scene.cluster.nodes["gpu-1"], taints=(), removed_by="kubectl-taint"
+    )
     scene.run(seconds=4)
     close(sender)
 

@@ -67,13 +67,13 @@ def test_a_removed_taint_is_logged_and_a_node_made_anew_is_not_taken_for_one(
     scene.run(xid("gpu-1"), xid("gpu-2"), seconds=2)
     removed, made_anew = scene.cluster.nodes["gpu-1"], fleet(2)["gpu-2"]
     without = replace(removed.as_read, taints=None)
-    scene.cluster.nodes["gpu-1"] = replace(removed, taints=(), as_read=without)
+    scene.cluster.nodes["gpu-1"] = replace(removed, taints=(), as_read=without, removed_by="kubectl-taint")
     scene.cluster.nodes["gpu-2"] = replace(made_anew, as_read=replace(made_anew.as_read, uid="another"))
 
     scene.run(seconds=3)
 
     assert [line for line in said(log) if "taint removed." in line] == [
-        "Node gpu-1 taint removed. By somebody."
+        "Node gpu-1 taint removed. By kubectl-taint."
     ]
 
 

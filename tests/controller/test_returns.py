@@ -370,7 +370,7 @@ def test_the_removal_of_a_taint_by_another_client_is_not_announced_as_our_return
     cluster.moods["gpu-1"] = [UNANSWERED]
     story.run(seconds=5)
 
-    cluster.nodes["gpu-1"] = replace(state, taints=(), last_writer="kubectl-taint")
+    cluster.nodes["gpu-1"] = replace(state, taints=(), removed_by="kubectl-taint")
     story.run(seconds=6)
     story.run(seconds=60)
 

@@ -159,7 +159,7 @@ class Lives:
             self._end(name, "deleted", None)
         elif doing == "by hand" and state.tainted:
             without = replace(state.as_read, taints=None)
-            gone = replace(state, taints=(), as_read=without, last_writer="kubectl-taint")
+            gone = replace(state, taints=(), as_read=without, removed_by="kubectl-taint")
             self.cluster.nodes[name] = gone
             self._end(name, "taint removed", "kubectl-taint")
         elif doing == "reset":
@@ -173,7 +173,9 @@ class Lives:
         elif doing == "ack":
             self._write(state, acknowledge(state, None, at=now, by=by, reason="known"), "", by)
         elif doing == "purge":
-            self.controls = replace(self.controls, acts=(ControlAct(Control.PURGE, now, by, nodes=1),))
+            self.controls = replace(
+                self.controls, acts=(ControlAct(Control.PURGE, now, by, nodes=1, names=(name,)),)
+            )
             self._write(state, purge(state), "purged", by)
 
     def _write(self, state: NodeState, change: Change | None, how: str, by: str) -> None:

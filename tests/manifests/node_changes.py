@@ -63,6 +63,8 @@ TO_FAULTY: Mapping[str, Build] = {
     "our taint at the end": _append(OUR_TAINT),
     "our taint at the start": _add("/spec/taints/0", dict(OUR_TAINT)),
     "our softer taint": _append(SUSPECT_TAINT),
+    "our taint with another effect": _append({**OUR_TAINT, "effect": "NoExecute"}),
+    "the softer effect on our taint": _append({**OUR_TAINT, "effect": SUSPECT_TAINT["effect"]}),
     "our label": _add(_at("labels", HEALTH_LABEL), "held"),
     "our label for needs": _add(_at("labels", NEEDS_LABEL), "reboot"),
     "our annotation": _add(_at("annotations", RECORD_ANNOTATION), '{"v":1}'),
@@ -78,6 +80,9 @@ TO_FAULTY: Mapping[str, Build] = {
 
 TO_HEALTHY: Mapping[str, Build] = {
     "our taint off": _taints(lambda taints: [taint for taint in taints if not _is_ours(taint)]),
+    "our taint's effect put right": _taints(
+        lambda taints: [{**each, "effect": "NoExecute"} if _is_ours(each) else each for each in taints]
+    ),
     "our taint elsewhere in the list": _taints(lambda taints: sorted(taints, key=_is_ours)),
     "our label changed": _add(_at("labels", HEALTH_LABEL), "suspect"),
     "our label off": _remove(_at("labels", HEALTH_LABEL)),
@@ -108,9 +113,7 @@ FORBIDDEN: Mapping[str, tuple[Build, str]] = {
     "every taint off": (_remove("/spec/taints"), _TAINT),
     "our taint with another value": (_append({**OUR_TAINT, "value": "maybe"}), _TAINT),
     "our softer taint with another effect": (_append({**SUSPECT_TAINT, "effect": "NoSchedule"}), _TAINT),
-    "the softer effect on our taint": (_append({**OUR_TAINT, "effect": SUSPECT_TAINT["effect"]}), _TAINT),
     "our taint with no value": (_append({name: OUR_TAINT[name] for name in ("key", "effect")}), _TAINT),
-    "our taint with another effect": (_append({**OUR_TAINT, "effect": "NoExecute"}), _TAINT),
     "a new label": (_add(_at("labels", "policy.example/c"), "d"), _LABEL),
     "another's label changed": (_add(_at("labels", LABEL), "z"), _LABEL),
     "another's label off": (_remove(_at("labels", LABEL)), _LABEL),

@@ -14,7 +14,6 @@ from konductor_like.model import (
     RECORD_ANNOTATION,
     SUSPECT_TAINT_EFFECT,
     SUSPECT_TAINT_KEY,
-    TAINT_EFFECT,
     TAINT_KEY,
     TAINT_VALUE,
 )
@@ -99,5 +98,5 @@ def test_the_policy_names_the_marks_and_the_account_that_the_code_uses() -> None
 
     assert f"'system:serviceaccount:{account['namespace']}:{account['name']}'" in text
     softer = (SUSPECT_TAINT_KEY, SUSPECT_TAINT_EFFECT)
-    for name in (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT, *softer, HEALTH_LABEL, NEEDS_LABEL, RECORD_ANNOTATION):
+    for name in (TAINT_KEY, TAINT_VALUE, *softer, HEALTH_LABEL, NEEDS_LABEL, RECORD_ANNOTATION):
         assert f"'{name}'" in text

@@ -56,6 +56,9 @@ NOT_SENT = {
     EventReason.RETURNS_RESUMED,
     EventReason.VALIDATING,
     EventReason.JOBS_NODE,  # its node is tainted, which is sent
+    EventReason.REMOVED,  # the taint is put back, or contested, which is sent
+    EventReason.PUT_BACK,
+    EventReason.OVERRULED,  # each of its nodes is contested, which is sent
 }
 """The Events without a notification: records, acts of people, and good news of the brake."""
 HOUR = 3600.0

@@ -141,7 +141,7 @@ def state_of(
         as_read=AsRead(uid, "1", None, text, health, has_annotations=True, has_labels=True, needs=needs),
         opted_out=facts.get("opted_out", False),
         record_problem=problem,
-        last_writer=facts.get("writer"),
+        removed_by=facts.get("writer"),
         booted_after_ns=facts.get("booted_after_ns"),
         gpus=GpuCount(**facts["gpus"]) if "gpus" in facts else GpuCount(8, 8),
     )

@@ -222,7 +222,7 @@ class Life:
             return False
         for _ in range(self.random.choice([1, 1, 3])):
             taints = tuple(each for each in self.state.taints if not each.ours)
-            self.state = replace(self.state, taints=taints, last_writer=self.random.choice(WRITERS))
+            self.state = replace(self.state, taints=taints, removed_by=self.random.choice(WRITERS))
             self.pass_time(30)
             self.fails(79)
         return True
@@ -329,7 +329,8 @@ class Life:
         taints = (*taints, OURS) if is_tainted else taints
         taints = (*taints, SUSPECTS) if change.suspect_taint else taints
         seen = replace(self.state.as_read, record=text, health=change.health, needs=change.needs)
-        self.state = replace(self.state, taints=taints, record=record, as_read=seen, last_writer=None)
+        by = None if OURS in taints else self.state.removed_by
+        self.state = replace(self.state, taints=taints, record=record, as_read=seen, removed_by=by)
         return True
 
     def situation(self) -> dict[str, Any]:
@@ -349,7 +350,7 @@ class Life:
             "health": seen.health,
             "needs": seen.needs and str(seen.needs),
             "cordoned": state.unschedulable,
-            "writer": state.last_writer,
+            "writer": state.removed_by,
             "booted_after_ns": state.booted_after_ns,
         }
         facts = {name: fact for name, fact in facts.items() if fact}

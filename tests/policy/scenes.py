@@ -150,8 +150,9 @@ class Cluster:
         assert change is not None
         state = self.nodes[change.node]
         taints = state.taints
-        if change.verb is Verb.TAINT and not state.tainted:
-            taints = (*taints, OURS)
+        is_claimed = change.record is not None and change.record.life.claimed
+        if change.verb is Verb.TAINT or (state.wrong_effect is not None and is_claimed):
+            taints = (*(taint for taint in taints if not taint.ours), OURS)
         if change.verb in (Verb.UNTAINT, Verb.PURGE):
             taints = tuple(taint for taint in taints if not taint.ours)
         if change.suspect_taint != state.suspect_tainted:
@@ -160,15 +161,19 @@ class Cluster:
         text = None if change.record is None else "…"
         seen = replace(state.as_read, record=text, health=change.health, needs=change.needs)
         self.nodes[change.node] = replace(
-            state, taints=taints, record=change.record or NodeRecord(), as_read=seen
+            state,
+            taints=taints,
+            record=change.record or NodeRecord(),
+            as_read=seen,
+            removed_by=None if OURS in taints else state.removed_by,
         )
         self.writes.append(change)
 
-    def untaint_by_hand(self, name: str, who: str = "kubectl-taint") -> None:
-        """Remove the taint as ``kubectl taint nodes NAME …-`` does."""
+    def untaint_by_hand(self, name: str, who: str | None = "kubectl-taint") -> None:
+        """Remove the taint as ``kubectl taint nodes NAME …-`` does; the entry of ``who`` changed then."""
         state = self.nodes[name]
         self.nodes[name] = replace(
-            state, taints=tuple(taint for taint in state.taints if not taint.ours), last_writer=who
+            state, taints=tuple(taint for taint in state.taints if not taint.ours), removed_by=who
         )
 
     def hear(self, name: str, began: float) -> None:

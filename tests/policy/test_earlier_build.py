@@ -97,6 +97,8 @@ def test_the_earlier_build_returns_no_node_and_forgets_no_mark(build: Path) -> N
             ours = answer(_unvalidated(question))
             assert ours.get("verb") == "untaint", question
         kept, left = (_marks(question["record"], each) for each in (ours, theirs))
+        if "tainted" in kept and not question["node"].get("tainted"):
+            continue  # that build takes every removal of the taint for a release (rule 23)
         assert kept.items() <= left.items(), question
         happened.update(kept.keys())
         noted, left_over = (_parts(each) for each in (question["record"], theirs.get("record")))

@@ -462,6 +462,7 @@ def test_a_person_who_removes_the_taint_by_hand_accepts_the_loss() -> None:
     fleet.has("gpu-7", 7)
     fleet.step(60)
     fleet.change("gpu-7", record=replace(fleet.nodes["gpu-7"].record, life=Life(at(0))))
+    fleet.change("gpu-7", removed_by="kubectl-taint")
     fleet.step()
 
     assert fleet.nodes["gpu-7"].record.gpus == 7

@@ -81,7 +81,7 @@ STATE = replace(
     (_NODE := node(boot="boot-b")),
     taints=(OURS,),
     record=RECORD,
-    as_read=replace(_NODE.as_read, health="faulty", needs="none"),
+    as_read=replace(_NODE.as_read, record="…", health="faulty", needs="none"),
     gpus=GpuCount(8, 8),
 )
 HEARD = Hearing("boot-b", ns(-900), ns(0))

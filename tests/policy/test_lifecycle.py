@@ -25,6 +25,11 @@ LIVES = st.builds(
     hold_until=st.none() | TIMES,
     replace_since=st.none() | TIMES,
     contested_at=st.none() | TIMES,
+    removed_at=st.none() | TIMES,
+    first_removed_at=st.none() | TIMES,
+    removed_by=st.sampled_from(["", "karpenter"]),
+    put_backs=st.integers(0, 4),
+    put_back_at=st.none() | TIMES,
     probation_until=st.none() | TIMES,
     quarantines=PAST.map(tuple),
 )
@@ -39,12 +44,16 @@ FACTS = st.builds(
 UNTAINTED = {Stage.IN_SERVICE, Stage.PROBATION, Stage.REMOVED}
 NOTHING = {
     Happening.TAINTED: {Stage.OUT},
-    Happening.RESET_LAST: UNTAINTED,
+    Happening.RESET_LAST: UNTAINTED - {Stage.REMOVED},
+    Happening.RELEASED_BY_HAND: {*Stage} - {Stage.REMOVED},
     Happening.REMOVED: {*Stage} - {Stage.REMOVED},
+    Happening.BACK: {*Stage} - {Stage.OUT},
+    Happening.PUT_BACK: {*Stage} - {Stage.REMOVED},
+    Happening.FAILED_UNTAINTED: {*Stage} - {Stage.REMOVED},
     Happening.CONTESTED: {*Stage} - {Stage.REMOVED},
-    Happening.REBOOTED: {*Stage} - {Stage.OUT},
-    Happening.VALIDATED: {*Stage} - {Stage.OUT},
-    Happening.TEST_ENDED: {*Stage} - {Stage.OUT},
+    Happening.REBOOTED: {*Stage} - {Stage.OUT, Stage.REMOVED},
+    Happening.VALIDATED: {*Stage} - {Stage.OUT, Stage.REMOVED},
+    Happening.TEST_ENDED: {*Stage} - {Stage.OUT, Stage.REMOVED},
     Happening.PROBATION_OVER: {Stage.IN_SERVICE},
 }
 """At which stages a thing changes nothing; any other has an effect at each stage."""

@@ -454,14 +454,17 @@ def test_a_node_whose_faults_are_released_one_by_one_is_marked_for_replacement_l
 def test_a_release_in_part_that_takes_the_taint_ends_a_contest() -> None:
     cluster = Cluster(fleet(10))
     cluster.tick(fault(stamp=100), seconds=2)
-    cluster.untaint_by_hand("gpu-1", "some-controller")
-    cluster.tick(seconds=20)
-    cluster.tick(fault(stamp=200, seconds=100), seconds=102)
+    for seconds in (20, 200, 600, 1000):
+        cluster.untaint_by_hand("gpu-1", "some-controller")
+        cluster.tick(seconds=seconds)
+        cluster.tick(seconds=seconds + 300)
     assert cluster.nodes["gpu-1"].record.life.contested_at
 
-    release_rules(cluster, 160, "xid.79")
+    release_rules(cluster, 2000, "xid.79")
 
     assert cluster.nodes["gpu-1"].record.life.contested_at is None
+    assert not cluster.nodes["gpu-1"].record.life.claimed
+    assert cluster.nodes["gpu-1"].as_read.health is None
 
 
 @pytest.mark.parametrize(("reason", "warns"), [("", True), ("new riser", False)])

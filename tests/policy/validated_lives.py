@@ -232,7 +232,7 @@ class ValidatedLife(Life):
         if not self.state.tainted:
             return False
         taints = tuple(each for each in self.state.taints if not each.ours)
-        self.state = replace(self.state, taints=taints, last_writer="kubectl-taint")
+        self.state = replace(self.state, taints=taints, removed_by="kubectl-taint")
         self.lines.clear()
         self.pass_time(30)
         return True

@@ -45,6 +45,7 @@ from konductor_like.policy.node.health import Health, tainting
 from konductor_like.policy.node.identities import present_gpus, present_words
 from konductor_like.policy.node.lifecycle import may_return
 from konductor_like.policy.node.needs import need_in_words, unrepaired
+from konductor_like.policy.node.removal import standing_words
 from konductor_like.policy.recovery.guards import ENDED_BY_REBOOT, PASSING, Guard
 from konductor_like.policy.recovery.validation import (
     TRIES_MOST,
@@ -159,7 +160,7 @@ def explain_node(name: str, fleet: Fleet, own_rules: str) -> NodeExplanation:
         controller=controller,
         held_back=tuple((each, why_not_tainted(each, state, plan.brake)) for each in mine),
         failures=tuple(each for each in failures if name in (*each.nodes, *each.gone)),
-        stays_out=may_return(state.record, now, policy) if state.tainted else None,
+        stays_out=may_return(state.record, now, policy) if state.faulty else None,
         other_rules=controller.other_rules(own_rules),
     )
 
@@ -265,10 +266,10 @@ def _return(node: NodeExplanation) -> str:
     after = "after a validation" if mark and mark.how is ReleaseHow.VALIDATED else "after a reboot"
     if until is not None and report.health is Health.HELD:
         return f"returned by itself, {after}, and failed again: its taint ends its automatic returns"
-    if until is not None and not report.state.tainted:
+    if until is not None and not report.state.faulty:
         ends = "a fault that taints ends its automatic returns"
         return f"returned by itself, {after}; on probation until {stamp(until)}: {ends}"
-    if not report.state.tainted:
+    if not report.state.faulty:
         return ""
     if node.controller.settings is None:
         unknown = node.controller.why_settings_unknown
@@ -310,7 +311,7 @@ def _not_before(report: NodeReport) -> str:
 
 def _validation(tested: Validation, state: NodeState, now: datetime) -> Iterator[str]:
     """Yield the story of the validation: who asked, the attempt, the verdict, and the GPUs."""
-    earlier = "" if is_of_this_time(tested, state.record) and state.tainted else ", of an earlier time out"
+    earlier = "" if is_of_this_time(tested, state.record) and state.faulty else ", of an earlier time out"
     why = f": {tested.reason}" if tested.reason else ""
     yield f"level {tested.level}, asked for by {tested.by} {when(tested.asked_at, now)}{earlier}{why}"
     if tested.began_at is not None:
@@ -332,6 +333,8 @@ def _decided(node: NodeExplanation) -> str:
         return _tainted(report, node.now)
     if state.opted_out:
         return f"not tainted: the node has the label {OPT_OUT_LABEL}"
+    if standing := standing_words(state):
+        return standing
     if report.unwritten is Verb.TAINT:
         return f"not tainted: {report.refused}"
     if report.health is Health.HELD:

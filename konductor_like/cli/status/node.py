@@ -29,6 +29,7 @@ from konductor_like.model import (
     Severity,
     Snapshot,
     Source,
+    Stage,
     Standing,
     Verb,
 )
@@ -37,6 +38,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import Health, coverage_of, marks, state_of
 from konductor_like.policy.node.lifecycle import times_out
+from konductor_like.policy.node.removal import standing_words
 from konductor_like.policy.node.undone import released_with, reminders
 from konductor_like.policy.recovery.guards import Blocker, Guard, blockers, published
 from konductor_like.policy.recovery.verdict import GRAVEST_FIRST, Verdict, accusing, verdict
@@ -265,8 +267,9 @@ def _circumstances(node: NodeReport) -> Iterator[str]:
         yield planned
     if node.state.opted_out and node.health is not Health.IGNORED:
         yield "ignored"
-    if node.state.record.life.contested_at is not None:
-        yield "contested"
+    if node.state.stage is Stage.REMOVED:
+        is_contested = node.state.record.life.contested_at is not None
+        yield "contested" if is_contested else "taint removed"
     if node.released_with:
         yield f"released with need: {' and '.join(node.released_with)}"
     if node.failures:
@@ -282,12 +285,11 @@ def _alarms(node: NodeReport) -> Iterator[str]:
         yield "its record is on the Lease only, in short: make room in the Node's annotations"
     for taint in state.taints:
         if taint.foreign_twin:
-            shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
-            yield f"it has another tool's taint {shown}, which the controller does not remove"
-    if state.record.life.contested_at is not None:
-        at = state.record.life.contested_at
-        by = next((mark.by for mark in state.record.releases if mark.at == at), "somebody")
-        yield f"contested: {by} removed the controller's taint at {stamp(at)}; find out why"
+            yield f"it has another tool's taint {taint.text}, which the controller does not remove"
+    if state.record.life.claimed and (changed := state.wrong_effect):
+        yield f"somebody changed the effect of the controller's taint: {changed.text}"
+    if standing := standing_words(state):
+        yield standing
     if node.is_ambiguous:
         until = "it does not return" if state.tainted else "it is not tainted"
         yield f"two machines report under this name at once; {until} until only one reports"
@@ -301,8 +303,6 @@ def _notes(node: NodeReport) -> Iterator[str]:
         yield f"failed too often: to be replaced, since {stamp(state.record.life.replace_since)}"
     elif state.record.life.hold_until is not None:
         yield f"failed before: should stay out until {stamp(state.record.life.hold_until)}"
-    if state.record.life.tainted_at and not state.tainted:
-        yield "the taint was removed by hand"
     yield from (f"announced: {planned_words(each)}" for each in state.planned)
     if state.opted_out:
         yield f"opted out by the label {OPT_OUT_LABEL}"

@@ -56,7 +56,7 @@ def wanted(kind: str, state: NodeState, *, silent: bool, heard: bool) -> Conditi
     if not kind or state.opted_out or not state.selected or not (state.is_gpu_node or stands):
         return None
     reason: _Faulty | _NotFaulty
-    if state.tainted:
+    if state.faulty:
         status, (reason, message) = "True", _fault(fault_of(state.record, tainted=True))
         needs = needs or need_of(state.record, tainted=True)  # an old policy may refuse the label
     elif silent:

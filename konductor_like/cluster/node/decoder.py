@@ -12,6 +12,7 @@ from konductor_like.catalog import condition_rules
 from konductor_like.cluster.api.transport import FIELD_MANAGER, JsonObject, json_object, parsed
 from konductor_like.cluster.node import record as records
 from konductor_like.cluster.node.gpu_counts import COUNT_LABELS, PLUGIN_RESOURCES, SlicedGpus, gpu_count
+from konductor_like.cluster.node.managers import writers_of
 from konductor_like.model import (
     CONDITION_MARK,
     EVIDENCE_CHARS,
@@ -200,6 +201,7 @@ def decode_node(node: JsonObject, reading: Reading = Reading()) -> NodeState:
         record_problem=problem,
         record_kept=text is not None and records.is_in_short(text),
         last_writer=last_writer(metadata.get("managedFields")),
+        writers=writers_of(metadata.get("managedFields")),
         reported_ns=_ns(ready, "lastHeartbeatTime"),
         booted_after_ns=record.booted_after_ns if record.machine == machine else None,
         conditions=_our_conditions(conditions),

@@ -50,6 +50,8 @@ _RECORD = f"{_ANNOTATIONS}/{RECORD_ANNOTATION.translate(_ESCAPED)}"
 _HEALTH = f"{_LABELS}/{HEALTH_LABEL.translate(_ESCAPED)}"
 _NEEDS = f"{_LABELS}/{NEEDS_LABEL.translate(_ESCAPED)}"
 RawTaint = Mapping[str, str]
+_OURS: RawTaint = {"key": TAINT_KEY, "value": TAINT_VALUE}
+"""Our taint with whatever effect."""
 OUR_TAINT: RawTaint = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
 SUSPECT_TAINT: RawTaint = {
     "key": SUSPECT_TAINT_KEY,
@@ -77,6 +79,8 @@ class Form:
     """Whether it writes the label for what the node needs; else that label stays as it is."""
     health: bool = True
     """The same for the label for health."""
+    beside: bool = False
+    """Whether our taint with another effect stays beside ours; else ours replaces it."""
 
 
 WHOLE = Form()
@@ -92,7 +96,7 @@ def build(state: NodeState, change: Change, form: Form = WHOLE) -> list[Operatio
     """Return the operations that make ``change`` to ``state``; none if the node is already as wanted."""
     seen, change = state.as_read, in_form(state, change, form)
     text = wanted_text(state, change, form)
-    operations = _on_taints(seen.taints, _wanted_taints(seen, change))
+    operations = _on_taints(seen.taints, _wanted_taints(seen, change, beside=form.beside))
     operations += _on_map(_RECORD, RECORD_ANNOTATION, seen.has_annotations, seen.record, text)
     labels = _on_map(_HEALTH, HEALTH_LABEL, seen.has_labels, seen.health, change.health)
     operations += labels
@@ -109,21 +113,21 @@ def in_form(state: NodeState, change: Change, form: Form) -> Change:
 def applied(state: NodeState, change: Change, form: Form = WHOLE, *, shorten: bool = True) -> NodeState:
     """Return the state that the patch leads to, without sending it; the resourceVersion stays the old one.
 
-    With ``shorten=False`` the record is not cut to the size of an annotation.
+    With ``shorten=False`` the record is not cut to the size of an annotation, and its text is empty.
     """
     change = in_form(state, change, form)
-    text = wanted_text(state, change, form) if shorten else None
+    text = wanted_text(state, change, form) if shorten else None if change.record is None else ""
     seen = state.as_read
-    raw = _wanted_taints(seen, change)
+    raw = _wanted_taints(seen, change, beside=form.beside)
     taints = state.taints
     if raw != seen.taints:
         taints = tuple(taint for taint in taints if not (taint.ours or taint.suspects))
-        own = (each for each in raw or () if _is(each, OUR_TAINT) or _is(each, SUSPECT_TAINT))
+        own = (each for each in raw or () if _is(each, _OURS) or _is(each, SUSPECT_TAINT))
         taints = (*taints, *(Taint(each["key"], each["value"], each["effect"]) for each in own))
     record = change.record or NodeRecord()
     if form.record is not RecordForm.FULL:
         record = NodeRecord() if text is None else records.decode(text)[0]
-    elif text is not None and records.is_shortened(text):
+    elif text and records.is_shortened(text):
         record = records.decode(text)[0]
     as_read = replace(
         seen,
@@ -179,12 +183,25 @@ def _tests(state: NodeState, change: Change, operations: list[Operation]) -> lis
     return [{"op": "test", "path": path, "value": value} for path, value in tests.items()]
 
 
-def _wanted_taints(seen: AsRead, change: Change) -> tuple[RawTaint, ...] | None:
-    """Return the taint list after the change. Taints of others keep their places; a new taint comes last."""
+def replaces_effect(state: NodeState, change: Change) -> bool:
+    """Whether the change removes a taint with our key and value and another effect than ours."""
+    taints = (_wanted_taints(state.as_read, change, beside=each) for each in (False, True))
+    return next(taints) != next(taints)
+
+
+def _wanted_taints(seen: AsRead, change: Change, *, beside: bool = False) -> tuple[RawTaint, ...] | None:
+    """Return the taint list after the change. Taints of others keep their places; a new taint comes last.
+
+    Our taint with another effect gives way to ours; beside ours it stays until a release.
+    """
     raw = seen.taints or ()
     ours = change.verb is Verb.TAINT
     if change.verb is Verb.RECORD:
-        ours = any(_is(taint, OUR_TAINT) for taint in raw)
+        is_claimed = change.record is not None and change.record.life.claimed
+        ours = any(_is(taint, _OURS if is_claimed else OUR_TAINT) for taint in raw)
+    is_put_right = ours and not any(_is(taint, OUR_TAINT) for taint in raw)
+    if not beside and (is_put_right or change.verb in (Verb.UNTAINT, Verb.PURGE)):
+        raw = tuple(taint for taint in raw if not _is(taint, _OURS) or (ours and _is(taint, OUR_TAINT)))
     for own, wanted in ((OUR_TAINT, ours), (SUSPECT_TAINT, change.suspect_taint)):
         if not wanted:
             raw = tuple(taint for taint in raw if not _is(taint, own))

@@ -53,7 +53,7 @@ _WORDS_CHARS = {
     _OTHERS: _NAME_CHARS,
     "line": _EVIDENCE_CHARS[-1],
     **dict.fromkeys(("title", "advice", "job", "failure_group", "root_cause", "escalated_because"), 120),
-    **dict.fromkeys(("by", "reason", "how", "warning", "why", "waits"), 120),
+    **dict.fromkeys(("by", "removed_by", "reason", "how", "warning", "why", "waits"), 120),
 }
 """Characters of these fields, at most, in a record that does not fit although its lines are short; any other
 text has ``_NAME_CHARS``. Each character may take six bytes, as in \\u00e9."""
@@ -139,6 +139,11 @@ _RECORD = Codec(
     booted_after="booted_after_ns",
     replace="life.replace_since",
     contested="life.contested_at",
+    removed="life.removed_at",
+    removed_by="life.removed_by",
+    first_removed="life.first_removed_at",
+    put_backs="life.put_backs",
+    put_back="life.put_back_at",
     probation="life.probation_until",
     failed="life.failed_rule",
     failed_gpu="life.failed_gpu",
@@ -161,7 +166,11 @@ _ACK = Codec(Ack, "at", "by", "reason")
 _ACT = Codec(Act, "id", "at", "rules")
 MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")
 _QUARANTINE = Codec(
-    Quarantine, "rule", "how", "relapse", "gpu", "model", "driver", out="tainted_at", back="released_at"
+    Quarantine,
+    *("rule", "how", "relapse", "gpu", "model", "driver"),
+    out="tainted_at",
+    back="released_at",
+    in_service="in_service_at",
 )
 _VALIDATION = Codec(
     Validation,

@@ -34,6 +34,7 @@ from konductor_like.cluster.api.errors import (
 from konductor_like.cluster.api.watch import WatchEvent, WatchStream
 from konductor_like.cluster.node.decoder import NodeDecoder, PageDecoder
 from konductor_like.cluster.node.gpu_counts import SlicedGpus, gpus_of_slice
+from konductor_like.cluster.node.managers import with_removal
 from konductor_like.model import NodeState, SeenGpu, Standing
 from konductor_like.model.text import excerpt
 
@@ -244,7 +245,7 @@ class NodeStore:
             }
             before, now_ns = self._nodes, time.time_ns()
             self._nodes = {
-                name: with_booted_after(state, before.get(name), now_ns)
+                name: _continued(state, before.get(name), now_ns)
                 for name, state in {**listed, **ahead}.items()
             }
             listed_at = time.monotonic()
@@ -309,11 +310,12 @@ class NodeStore:
                 if self._nodes.pop(state.name, None) is not None:
                     self._changed(differs=True)
             else:
-                self._put(state)
+                self._put(state, is_step=True)
 
-    def _put(self, state: NodeState, expected: NodeState | None = None) -> None:
+    def _put(self, state: NodeState, expected: NodeState | None = None, *, is_step: bool = False) -> None:
+        """Keep a state; ``is_step``: it is the version of the Node that follows the known one."""
         before = self._nodes.get(state.name)
-        self._nodes[state.name] = state = with_booted_after(state, before, time.time_ns())
+        self._nodes[state.name] = state = _continued(state, before, time.time_ns(), is_step=is_step)
         self._watched(state, before)
         self._changed(before is None or _differ(expected or before, state))
 
@@ -346,6 +348,13 @@ def _is_newer(version: str, than: str, *, if_unknown: bool = True) -> bool:
 def _differ(before: NodeState, after: NodeState) -> bool:
     same_version = replace(after.as_read, resource_version=before.as_read.resource_version)
     return before != replace(after, as_read=same_version)
+
+
+def _continued(
+    state: NodeState, before: NodeState | None, now_ns: int, *, is_step: bool = False
+) -> NodeState:
+    """Add to a state what only the state ``before`` shows."""
+    return with_removal(with_booted_after(state, before, now_ns), before, is_step=is_step)
 
 
 def with_booted_after(state: NodeState, before: NodeState | None, now_ns: int) -> NodeState:

@@ -256,14 +256,16 @@ class NodeWriter:
         least, until = self._refused.get(state.as_read.uid, (node_patch.RecordForm.FULL, -math.inf))
         if self._clock() >= until:
             least = node_patch.RecordForm.FULL
+        ways = (False, True) if node_patch.replaces_effect(state, change) else (False,)
         for form in node_patch.LADDER:
             is_whole_purge = change.verb is not Verb.PURGE or form.record is node_patch.RecordForm.FULL
             if is_whole_purge and form.record >= least and (self.labels_needs or not form.needs):
-                yield form
+                # An older policy refuses to take our taint with another effect off: then ours is beside it.
+                yield from (replace(form, beside=beside) for beside in ways)
 
     def _takes_taint(self, state: NodeState, change: Change) -> bool:
         """Whether the server would take the taint alone; asked before a denied write leaves out more."""
-        alone = node_patch.build(state, change, node_patch.TAINT_ALONE)
+        alone = node_patch.build(state, change, replace(node_patch.TAINT_ALONE, beside=True))
         try:
             if alone:
                 budget = min(self._deadline.budget_seconds(), self._timeout_seconds)

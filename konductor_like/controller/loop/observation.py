@@ -34,6 +34,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.deleted_nodes import out_again, updated_tainted_nodes, within_bound
+from konductor_like.policy.fleet.lost_records import is_purged, lost_claims
 from konductor_like.policy.node.machines import without_shared_ids
 from konductor_like.policy.recovery.returns import known_returns
 
@@ -79,8 +80,10 @@ class Observer:
         self._records: dict[str, tuple[str | None, NodeRecord]] = {}
         """By node, the full record, and the text of the annotation that could not contain all of it.
 
-        The text is None for a Node that was created again without its annotation.
+        The text is None for a Node without its annotation: somebody removed it, or created the Node again.
         """
+        self._claims: dict[str, NodeState] = {}
+        """By name, the nodes with a claim as they were seen last; their annotation may be removed."""
 
     def observe(self, policy: PolicyConfig, in_flight: Collection[str], now: datetime) -> Snapshot:
         """Look at everything once, report what has changed, and return it.
@@ -99,10 +102,17 @@ class Observer:
         controls = self._controls.update(now) if self._controls else Controls()
         latest = partial(self._controls.update, now, at_once=True) if self._controls else None
         read = self.kept.see(read, controls, now, latest)
-        self._report.persons.see(read, controls, now, latest)
-        states = self._with_records(read)
         if self.tainted is None:
             self.tainted = controls.tainted  # the last controller wrote them on the Lease
+        lost = lost_claims(read, self._claims, self.tainted, now)
+        lost = {name: record for name, record in lost.items() if name not in self._records}
+        if lost and latest is not None:  # the purge of a node is on the Lease before the node is written
+            controls = latest()
+        lost = {name: r for name, r in lost.items() if not is_purged(name, r, controls.purge)}
+        self._records |= {name: (None, record) for name, record in lost.items()}
+        states = self._with_records(read)
+        self._claims = {name: state for name, state in states.items() if state.record.life.claimed}
+        self._report.persons.see(read, controls, now, latest, self._records.keys())
         # A return that the last controller could not note on the Lease any more is in the node's record.
         self.returned = known_returns((*controls.returned, *self.returned), (), now)
         tainted = self._follow(states, policy, in_flight, now)
@@ -236,6 +246,9 @@ class Observer:
         ``lacking`` are the nodes that had no room for their record.
         """
         for state, change in written:
+            self._claims.pop(state.name, None)
+            if change.record is not None and change.record.life.claimed:
+                self._claims[state.name] = replace(state, record=change.record)
             self._records.pop(state.name, None)
             has_record = state.name not in lacking
             self.kept.wrote(state, change, now, has_record=has_record)
@@ -246,7 +259,9 @@ class Observer:
         if self._fleet and written:
             self._fleet.note_written(states.values())
         changed = {
-            state.name: states[state.name] for state, change in written if change.verb is not Verb.RECORD
+            state.name: states[state.name]
+            for state, change in written
+            if change.verb is not Verb.RECORD or change.ends_claim
         }
         if changed or in_flight:
             self._follow({**before.nodes, **changed}, policy, in_flight, now)

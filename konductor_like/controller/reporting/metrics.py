@@ -287,7 +287,17 @@ class Metrics:
     needing = gauge("nodes_needing", "Nodes that are faulty, held or suspect, by what they need.", "needs")
     contested = counter(
         "taints_contested_total",
-        "Removals of the controller's taint by another controller, or three times within an hour.",
+        "Taints of the controller that somebody keeps removing, so that it puts them back no more.",
+    )
+    put_back = counter(
+        "taints_put_back_total", "Taints of the controller that somebody changed, and that it put back."
+    )
+    nodes_contested = gauge(
+        "nodes_contested", "Faulty nodes in service, because somebody keeps removing the controller's taint."
+    )
+    overruled = gauge(
+        "taint_removers_overruled",
+        "Writers that removed the controller's taint from so many nodes that it is put back no more.",
     )
 
     # The kernel log of each node

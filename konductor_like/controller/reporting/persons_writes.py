@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -39,8 +39,11 @@ class PersonsWrites:
         controls: Controls,
         now: datetime,
         latest: Callable[[], Controls] | None = None,
+        kept: Collection[str] = (),
     ) -> None:
         """Look at the Nodes, and log what people have done since the last look.
+
+        The records of ``kept`` nodes are in memory, so a missing annotation is no purge.
 
         ``controls`` may be some seconds old. ``latest`` reads the Lease now: it names the person of a purge.
         """
@@ -57,11 +60,14 @@ class PersonsWrites:
             was = were_out.get(state.as_read.uid)
             out_since = was.tainted_at if was else None
             for act in persons_acts(known, state, since=since, now=now, out_since=out_since):
+                if act.verb is Verb.PURGE and name in kept:
+                    continue
                 if act.verb is Verb.PURGE and latest is not None:
                     controls, latest = latest(), None
                 self._log(state, act, controls.purge, now, is_new=known is not None)
         if before is None:
-            self._log_purged_meanwhile(nodes, controls, now)
+            lost = {name: state for name, state in nodes.items() if name not in kept}
+            self._log_purged_meanwhile(lost, controls, now)
 
     def wrote(self, states: Mapping[str, NodeState]) -> None:
         """Take Nodes that the controller has just written: what changed there was no person's act."""

@@ -35,6 +35,7 @@ from konductor_like.model import (
     SkippedTaint,
     SkipReason,
     Source,
+    Stage,
     TaintedNode,
     Verb,
 )
@@ -46,6 +47,7 @@ from konductor_like.policy.fleet.deleted_nodes import MACHINES_MOST
 from konductor_like.policy.node.health import only_persons
 from konductor_like.policy.node.incidents import QUIET_REASONS
 from konductor_like.policy.node.needs import labels_of, tainted_by
+from konductor_like.policy.node.removal import is_overruled, overruled_words, writers_answered
 from konductor_like.policy.recovery.guards import Guard
 from konductor_like.policy.recovery.returns import is_stopped, stop_words
 from konductor_like.policy.wording import name_of, why_held
@@ -81,6 +83,7 @@ class Report:
         self._onlooker = onlooker or NoOnlooker()
         self.brake = BrakeReport(self._fleet_event, self._onlooker)
         self._returns_stopped = False
+        self._overruled: frozenset[str] = frozenset()
         self._rehearsed: set[str] = set()
         self._kept_out: Counter[str] | None = None
         self._needing: Counter[Needs | None] | None = None
@@ -100,9 +103,12 @@ class Report:
         """Report a write that the API server has accepted."""
         self._metrics.actions.labels(change.verb.value, "applied").inc()
         record = change.record
-        if record is not None and record.act and record.life.contested_at == record.act.at:
+        if change.event is EventReason.CONTESTED:
             self._metrics.contested.inc()
-        releases = record.releases if change.verb is Verb.UNTAINT and record is not None else ()
+        elif change.event is EventReason.PUT_BACK:
+            self._metrics.put_back.inc()
+        is_over = change.verb is Verb.UNTAINT or change.ends_claim
+        releases = record.releases if is_over and record is not None else ()
         if releases and releases[0].how.on_probation:
             self._metrics.returns.inc()
         elif change.event is EventReason.RELAPSED:
@@ -113,7 +119,7 @@ class Report:
             fault, count = grown.latest, grown.latest.times
             times = " (repeated)" if count == 1 else f" (repeated {count:,} times)"
             self._log_fault(change.node, fault, times, count=count)
-        if change.verb is Verb.TAINT:
+        if change.verb is Verb.TAINT and change.event is not EventReason.PUT_BACK:
             self._metrics.outages.inc()
             if change.evidence is not None:
                 seconds = (unix_ns(now) - change.evidence.timestamp_ns) / 1e9
@@ -299,6 +305,9 @@ class Report:
         self.brake.tell(brake, nodes, now)
         self._log_oddities(nodes)
         self._metrics.tainted.set(len(tainted))
+        off = [state for state in nodes.values() if state.stage is Stage.REMOVED]
+        self._metrics.nodes_contested.set(sum(s.record.life.contested_at is not None for s in off))
+        self._overruled_writers(nodes, now)
         self._metrics.marked.set(sum(state.record.life.marked for state in nodes.values()))
         on_probation = sum(state.record.life.on_probation for state in nodes.values())
         self._metrics.on_probation.set(on_probation)
@@ -313,12 +322,24 @@ class Report:
             if name in nodes and nodes[name].as_read.uid == before.as_read.uid:
                 record = nodes[name].record
                 releases = record.releases
-                by = f" By {releases[0].by}." if releases else ""
+                by = f" By {releases[0].by}." if releases and not record.life.claimed else ""
                 is_reset = bool(releases) and not record.life.claimed and releases[0].how.is_reset
                 if is_reset and not only_persons(before.record):
                     self._onlooker.reset(nodes[name])
                 logs.info(f"Node {name} taint removed.{by}{self._suffix}", node=name, verb="untaint")
         self._tainted = tainted
+
+    def _overruled_writers(self, nodes: Mapping[str, NodeState], now: datetime) -> None:
+        """Report the writers against which no taint is put back any more, once for each."""
+        writers = {
+            writer: names for writer, names in writers_answered(nodes, now).items() if is_overruled(names)
+        }
+        self._metrics.overruled.set(len(writers))
+        for writer in sorted(writers.keys() - self._overruled):
+            message = overruled_words(writer)
+            logs.warning(message, nodes=sorted(writers[writer])[:50])
+            self._fleet_event(EventReason.OVERRULED, message)
+        self._overruled = frozenset(writers)
 
     def counted(self, nodes: Mapping[str, NodeState], brake: BrakeState) -> None:
         """Count the nodes that are out of service now, for the notifications that follow."""
@@ -359,8 +380,7 @@ class Report:
                 odd.add((name, f"the controller cannot read all of the record: {state.record_problem}"))
             for taint in state.taints:
                 if taint.foreign_twin:
-                    shown = f"{taint.key}={taint.value or ''}:{taint.effect}"
-                    odd.add((name, f"the controller ignores another tool's taint {shown}"))
+                    odd.add((name, f"the controller ignores another tool's taint {taint.text}"))
         for name, what in sorted(odd - self._logged_odd):
             logs.warning(f"node {name}: {what}.", node=name)
         self._logged_odd = odd

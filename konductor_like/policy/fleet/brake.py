@@ -227,9 +227,10 @@ class FleetCount:
         else:
             self.note_taint([*claimed, *times], self.tainted_at)
         if in_service:
-            # A claim (``tainted_at``) without a taint: somebody removed the taint, and this decision writes
-            # the release.
-            at = removed_at if claimed else record.life.quarantines[0].released_at
+            # A claim (``tainted_at``) without a taint: somebody removed the taint. However often that
+            # happens, the node returned once, at the first time.
+            life = record.life
+            at = life.first_removed_at or removed_at if claimed else life.quarantines[0].returned_at
             self.note_release(at, self.budgets(state.pool))
 
     def counts(self, at: datetime, span: timedelta) -> bool:
@@ -289,7 +290,7 @@ def count_fleet(
     joined_ns = unix_ns(now - NEW_NODE_AGE)
     for name, state in snapshot.nodes.items():
         record = state.record
-        is_out = state.tainted or name in snapshot.in_flight
+        is_out = state.tainted or name in snapshot.in_flight or state.kept_out_by is not None
         is_gpu_node = state.is_gpu_node or name in candidates
         was_out = record.life.claimed or bool(record.life.quarantines)
         if not (is_out or is_gpu_node or was_out):
@@ -361,7 +362,7 @@ def share(gpu_nodes: int, percent: float) -> int:
 
 def held_back(state: NodeState, deferred: Collection[IncidentKey] = ()) -> list[Incident]:
     """Return the incidents that an earlier decision held back; none for a node that may not be tainted."""
-    if state.tainted or state.opted_out or state.blocked or not state.selected:
+    if state.faulty or state.opted_out or state.blocked or not state.selected:
         return []
     return [
         i

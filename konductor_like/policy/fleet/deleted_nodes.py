@@ -69,7 +69,7 @@ def updated_tainted_nodes(
             deleted.append(replace(each, deleted_at=now))
     tainted = []
     for name, state in nodes.items():
-        if state.tainted or name in in_flight:
+        if state.faulty or name in in_flight:
             noted = known.get(state.machine.node_uid)
             tainted.append(_noted(state, noted, now))
     return (*tainted, *deleted)
@@ -124,14 +124,15 @@ def out_again(
             continue
         is_new = state.machine.same_machine(gone.machine) and not _is_back(gone, state)
         if is_new and not tainting(state.record):
-            incidents = (*state.record.incidents, _incident(gone, state, now))
+            deleted = f"deleted at {stamp(gone.deleted_at)}"
+            evidence = f"Out of service since {stamp(gone.tainted_at)} for {gone.why}, {deleted}"
+            incidents = (*state.record.incidents, incident_of(gone, state, now, evidence))
             found[gone.name] = replace(state.record, machine=state.machine, incidents=incidents)
     return found
 
 
-def _incident(gone: TaintedNode, state: NodeState, now: datetime) -> Incident:
-    """Return the incident; its need is not met by the reboot, because a person has to see the machine."""
-    deleted_at = stamp(gone.deleted_at or now)
+def incident_of(gone: TaintedNode, state: NodeState, now: datetime, evidence: str) -> Incident:
+    """Return the incident; no reboot meets its need, because a person has to see the machine."""
     is_graver = gone.needs and gone.needs not in MET_BY_REBOOT
     return Incident(
         key=OUT_OF_SERVICE,
@@ -143,7 +144,7 @@ def _incident(gone: TaintedNode, state: NodeState, now: datetime) -> Incident:
         last_ns=unix_ns(now),
         last=KernelPosition(state.machine.boot_id),
         title="This machine was out of service when its Node was deleted",
-        evidence=f"Out of service since {stamp(gone.tainted_at)} for {gone.why}, deleted at {deleted_at}",
+        evidence=evidence,
         advice=check_and_release(gone.name),
         needs=gone.needs if is_graver else Needs.INSPECTION.value,
     )

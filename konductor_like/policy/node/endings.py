@@ -125,7 +125,8 @@ def with_ends(
     It is asked of every node with a record in every decision. Nothing ends on a node that is not selected, or
     that is opted out with a taint: the end of a test would remove it.
     """
-    is_left_alone = (state.opted_out and state.tainted) or not state.selected
+    is_out = state.tainted or record.life.claimed
+    is_left_alone = (state.opted_out and is_out) or not state.selected
     if is_left_alone or all(each.state is IncidentState.RELEASED for each in record.incidents):
         return record
     record = after_boot(record, state, snapshot, now)
@@ -189,10 +190,10 @@ def _with_met(record: NodeRecord, ends: Mapping[int, MetBy], at_ns: int) -> Node
     return replace(record, incidents=tuple(incidents))
 
 
-def returns_by_time(before: NodeRecord, record: NodeRecord, state: NodeState) -> bool:
+def returns_by_time(before: NodeRecord, record: NodeRecord) -> bool:
     """Whether the taint ends with the tests that ended between two records, as its only reasons."""
     has_ended = any(each.met_by is MetBy.TIME for each in newly_ended(before, record))
-    return state.tainted and has_ended and record.life.claimed and not tainting(record)
+    return has_ended and record.life.claimed and not tainting(record)
 
 
 def newly_ended(before: NodeRecord, record: NodeRecord) -> list[Incident]:
@@ -244,7 +245,9 @@ def _may_end_tests(record: NodeRecord, state: NodeState, snapshot: Snapshot, now
     is_paused = snapshot.lease_unread or (pause is not None and pause.holds(now))
     if is_paused or state.name in snapshot.ambiguous or state.blocked or state.record_problem is not None:
         return False
-    return record.life.contested_at is None and may_return(record, now) is None
+    # An earlier build marks a contest by removals that were releases; there only a person ends the taint.
+    is_contested = state.tainted and record.life.contested_at is not None
+    return not is_contested and may_return(record, now) is None
 
 
 def _has_ended(incident: Incident) -> bool:

@@ -24,7 +24,7 @@ class Health(StrEnum):
     """The state of a node, the worst first. The first four are also the values of the health label."""
 
     FAULTY = "faulty"
-    """The node has our taint."""
+    """The node has our taint, or its record claims the taint that somebody removed."""
     HELD = "held"
     """The node has a fault that taints, but the brake holds the taint back, or it cannot be written."""
     SUSPECT = "suspect"
@@ -70,12 +70,15 @@ def only_persons(record: NodeRecord) -> bool:
 def health_of(record: NodeRecord, *, tainted: bool, opted_out: bool = False) -> Health | None:
     """Return the value of the health label; None for a node without incidents that matter.
 
-    A node in service that is opted out has none: its own label says so.
+    A node in service that is opted out has none: its own label says so. A node whose taint somebody removed
+    is faulty while its record claims the taint (rule 23).
     """
     if tainted:
         return Health.FAULTY
     if opted_out:
         return None
+    if record.life.claimed:
+        return Health.FAULTY
     if tainting(record):
         return Health.HELD
     if any(map(is_suspicious, record.incidents)):
@@ -126,11 +129,12 @@ def is_suspicious(incident: Incident) -> bool:
 def with_states(record: NodeRecord, *, tainted: bool) -> NodeRecord:
     """Return the record with the states that its open incidents have once this decision is written.
 
-    With our taint on the node all are active. Without it, incidents that would taint the node are held.
+    With our taint on the node, or claimed, all are active. Else incidents that would taint the node are held.
     """
+    is_out = tainted or record.life.claimed
     incidents = []
     for incident in record.incidents:
-        is_held = not tainted and incident.taints and incident.role is not Role.COLLATERAL
+        is_held = not is_out and incident.taints and incident.role is not Role.COLLATERAL
         state = IncidentState.HELD if is_held else IncidentState.ACTIVE
         is_changed = incident.state in _ACTIVE_OR_HELD and incident.state is not state
         incidents.append(replace(incident, state=state) if is_changed else incident)

@@ -27,6 +27,7 @@ from konductor_like.model import (
     Stage,
 )
 from konductor_like.model.time import unix_ns
+from konductor_like.policy.config import PERSONS
 from konductor_like.policy.node.covers import (
     COVERED,
     COVERED_BY_TIME,
@@ -43,6 +44,7 @@ from konductor_like.policy.node.machines import (
 )
 from konductor_like.policy.node.record_builder import IncidentBuilder, RecordBuilder, new_incident
 from konductor_like.policy.node.release import released_by_hand
+from konductor_like.policy.node.removal import is_person
 from konductor_like.policy.node.update import NodeUpdate
 
 SEEN_BEFORE = "seen before"
@@ -52,17 +54,23 @@ QUIET_REASONS = frozenset({SEEN_BEFORE, COVERED, BEFORE_INSTALL, BOOT_LEFT})
 """Reasons that are part of normal operation: the dropped line is counted, but not logged."""
 
 
-def fold_faults(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, now: datetime) -> NodeUpdate:
+def fold_faults(
+    state: NodeState,
+    faults: Sequence[Fault],
+    snapshot: Snapshot,
+    now: datetime,
+    persons: Sequence[str] = PERSONS,
+) -> NodeUpdate:
     """Fold the node's growth (counted earlier, not yet written) and then ``faults`` into its record.
 
-    If somebody removed the taint by hand, the record gets a release (rule 23). The release covers what was
-    counted until now, and none of the new faults.
+    If one of the ``persons`` removed the taint by hand, the record gets a release (rule 23). The release
+    covers what was counted until now, and none of the new faults.
     """
     record = at_present_machine(state, snapshot, now)
     grown = snapshot.grown.get(state.name, ())
     # One patch writes the taint and the claim. So a claim without a taint means that somebody removed the
     # taint, even while a write of ours has no answer yet.
-    is_removed = state.stage is Stage.REMOVED
+    is_removed = state.stage is Stage.REMOVED and is_person(state.removed_by, persons)
     if record is state.record and not (is_removed or grown or faults):
         return NodeUpdate(state, record, ambiguous=state.name in snapshot.ambiguous)
     is_changed = record != state.record and not state.record.empty
@@ -90,7 +98,7 @@ def fold_faults(state: NodeState, faults: Sequence[Fault], snapshot: Snapshot, n
         grown=tuple(entry.growth(entry.latest) for entry in entries if entry.latest is not None),
         news=tuple(builder.news),
         to_announce=builder.ended,
-        removed_by_hand=is_removed,
+        released_by_hand=is_removed,
         ambiguous=state.name in snapshot.ambiguous,
     )
 

@@ -63,10 +63,18 @@ class Happening(Enum):
     """A person releases some incidents; others remain a reason for the taint, or there is no taint."""
     RESET_LAST = auto()
     """A person releases the last incidents that were a reason for the taint."""
+    RELEASED_BY_HAND = auto()
+    """A person removed our taint by other means."""
     REMOVED = auto()
-    """Somebody removed our taint by other means."""
+    """Somebody else, or nobody knows who, removed our taint (rule 23)."""
+    BACK = auto()
+    """After such a removal somebody else has put the taint on the node again."""
+    PUT_BACK = auto()
+    """The controller puts the taint back after such a removal."""
+    FAILED_UNTAINTED = auto()
+    """A new failure happens while the taint is off, and the brake does not admit the node at once."""
     CONTESTED = auto()
-    """The same, and it is a contest: a controller removed it, or anybody did so again and again (rule 23)."""
+    """The taint was removed so often, or from so many nodes, that the controller puts it back no more."""
     REBOOTED = auto()
     """A reboot met all needs, and nothing speaks against a return (rule 36)."""
     VALIDATED = auto()
@@ -91,6 +99,8 @@ class Facts:
     """Whether the failure is the first of its time out."""
     hardware: Hardware = UNLABELLED
     """What the Node's labels say; a claim notes it."""
+    by: str = ""
+    """The field manager that removed the taint; empty if nobody knows."""
 
 
 class Became(NamedTuple):
@@ -115,9 +125,12 @@ def _same(life: Life, _: Facts) -> Life:
 
 
 def _claimed(life: Life, facts: Facts) -> Life:
-    if life.claimed:
+    """The claim goes on, or begins. A contest ends: the taint is on the node, and for a new fault."""
+    if not life.claimed:
+        life = replace(life, tainted_at=facts.at, model=facts.hardware.model, driver=facts.hardware.driver)
+    if life.removed_at is None and life.contested_at is None:
         return life
-    return replace(life, tainted_at=facts.at, model=facts.hardware.model, driver=facts.hardware.driver)
+    return replace(life, removed_at=None, removed_by="", put_backs=0, contested_at=None)
 
 
 def _held(life: Life, facts: Facts) -> Life:
@@ -170,22 +183,40 @@ def _in_service(life: Life, facts: Facts) -> Life:
             gpu=failed.gpu,
             model=life.model,
             driver=life.driver,
+            in_service_at=None if life.removed_at is None else life.first_removed_at,
         )
         quarantines = (latest, *quarantines)[:QUARANTINES_KEPT]
     interrupts = failed is not None or facts.how.covers is Covers.READ  # a test interrupts no probation
     return Life(
-        contested_at=life.contested_at,
         probation_until=None if interrupts else life.probation_until,
         quarantines=quarantines,
     )
 
 
-def _reset(life: Life, facts: Facts) -> Life:
-    return replace(_in_service(life, facts), contested_at=None)
+def _removed(life: Life, facts: Facts) -> Life:
+    """The taint is off, and the claim stays."""
+    first = life.first_removed_at or facts.at
+    return replace(life, removed_at=facts.at, removed_by=facts.by, first_removed_at=first)
+
+
+def _back(life: Life, _: Facts) -> Life:
+    return replace(life, removed_at=None, contested_at=None)
+
+
+def _put_back(life: Life, facts: Facts) -> Life:
+    return replace(life, removed_at=None, put_backs=life.put_backs + 1, put_back_at=facts.at)
+
+
+def _off(life: Life, facts: Facts) -> Life:
+    """The taint is off for a fault of its own: a contest ends, and put-backs are counted anew."""
+    life = life if life.removed_at is not None else _removed(life, facts)
+    return replace(life, put_backs=0, contested_at=None)
 
 
 def _contested(life: Life, facts: Facts) -> Life:
-    return replace(_in_service(life, facts), contested_at=facts.at)
+    """The taint stays off, and the claim stays."""
+    life = life if life.removed_at is not None else _removed(life, facts)
+    return replace(life, contested_at=facts.at)
 
 
 def _on_probation(life: Life, facts: Facts) -> Life:
@@ -220,16 +251,24 @@ _ROWS: tuple[tuple[tuple[Stage, ...], Happening, Row], ...] = (
     (_TAINTED, Happening.FAILED_AGAIN, Row(_held, Verb.RECORD)),
     (_TAINTED, Happening.RELAPSED, Row(_relapsed, Verb.RECORD, EventReason.RELAPSED)),
     (_TAINTED, Happening.TAINTED_BY_PERSON, Row(_claimed_by_person, Verb.RECORD, EventReason.TAINTED)),
-    (_UNTAINTED, Happening.RESET, Row(_reset, Verb.RECORD, EventReason.RELEASED)),
-    (_TAINTED, Happening.RESET, Row(_reset, Verb.UNTAINT, EventReason.RELEASED)),
+    (_UNTAINTED, Happening.RESET, Row(_in_service, Verb.RECORD, EventReason.RELEASED)),
+    (_TAINTED, Happening.RESET, Row(_in_service, Verb.UNTAINT, EventReason.RELEASED)),
     (_UNTAINTED, Happening.RESET_PART, Row(_same, Verb.RECORD, EventReason.RELEASED)),
     (_TAINTED, Happening.RESET_PART, Row(_failed, Verb.RECORD, EventReason.RELEASED)),
-    (_TAINTED, Happening.RESET_LAST, Row(_reset, Verb.UNTAINT, EventReason.RELEASED)),
-    ((Stage.REMOVED,), Happening.REMOVED, Row(_in_service, Verb.RECORD, EventReason.RELEASED)),
+    (_TAINTED, Happening.RESET_LAST, Row(_in_service, Verb.UNTAINT, EventReason.RELEASED)),
+    ((Stage.REMOVED,), Happening.RESET_LAST, Row(_in_service, Verb.RECORD, EventReason.RELEASED)),
+    ((Stage.REMOVED,), Happening.RELEASED_BY_HAND, Row(_in_service, Verb.RECORD, EventReason.RELEASED)),
+    ((Stage.REMOVED,), Happening.REMOVED, Row(_removed, Verb.RECORD, EventReason.REMOVED)),
+    ((Stage.OUT,), Happening.BACK, Row(_back, Verb.RECORD)),
+    ((Stage.REMOVED,), Happening.PUT_BACK, Row(_put_back, Verb.TAINT, EventReason.PUT_BACK)),
+    ((Stage.REMOVED,), Happening.FAILED_UNTAINTED, Row(_off, Verb.RECORD)),
     ((Stage.REMOVED,), Happening.CONTESTED, Row(_contested, Verb.RECORD, EventReason.CONTESTED)),
     ((Stage.OUT,), Happening.REBOOTED, Row(_on_probation, Verb.UNTAINT, EventReason.RETURNED)),
     ((Stage.OUT,), Happening.VALIDATED, Row(_on_probation, Verb.UNTAINT, EventReason.RETURNED)),
     ((Stage.OUT,), Happening.TEST_ENDED, Row(_in_service, Verb.UNTAINT, EventReason.RETURNED)),
+    ((Stage.REMOVED,), Happening.REBOOTED, Row(_on_probation, Verb.RECORD, EventReason.RETURNED)),
+    ((Stage.REMOVED,), Happening.VALIDATED, Row(_on_probation, Verb.RECORD, EventReason.RETURNED)),
+    ((Stage.REMOVED,), Happening.TEST_ENDED, Row(_in_service, Verb.RECORD, EventReason.RETURNED)),
     (
         (Stage.PROBATION, *_TAINTED, Stage.REMOVED),  # a probation goes on while the node is out for a test
         Happening.PROBATION_OVER,

@@ -127,7 +127,7 @@ def node_need(record: NodeRecord, *, tainted: bool) -> NodeNeed | None:
 
     The tainting incidents count on a node that is faulty or held, the suspicious ones on any other.
     """
-    found = counting(record, tainted=tainted)
+    found, tainted = counting(record, tainted=tainted), tainted or record.life.claimed
     if not tainted and not found:
         return None
     if tainted and record.life.marked:
@@ -147,7 +147,8 @@ def fault_of(record: NodeRecord, *, tainted: bool) -> Incident | None:
     a person's, then the most urgent one. None for a node without incidents that matter, and for a taint that
     no recorded incident explains.
     """
-    is_marked, found = tainted and record.life.marked, counting(record, tainted=tainted)
+    is_marked = (tainted or record.life.claimed) and record.life.marked
+    found = counting(record, tainted=tainted)
     unmet = [each for each in found if each.met_by is None]
     if found and not unmet:
         unmet = [each for each in suspicious(record) if each.met_by is None]
@@ -165,7 +166,8 @@ def fault_of(record: NodeRecord, *, tainted: bool) -> Incident | None:
 
 def counting(record: NodeRecord, *, tainted: bool) -> list[Incident]:
     """Return the incidents behind the node's state: those that taint, or without any the suspicious ones."""
-    return tainting(record) if tainted else tainting(record) or suspicious(record)
+    is_out = tainted or record.life.claimed
+    return tainting(record) if is_out else tainting(record) or suspicious(record)
 
 
 def need_in_words(record: NodeRecord, *, tainted: bool) -> str:
@@ -218,7 +220,7 @@ def met_words(incident: Incident | None) -> str:
 
 def needs_on(incident: Incident, state: NodeState) -> Needs:
     """Return what an incident still needs on this node as it is now."""
-    if state.tainted and state.record.life.marked and not incident.by_person:
+    if state.faulty and state.record.life.marked and not incident.by_person:
         return Needs.REPLACEMENT
     return _still_needed(incident)
 

@@ -1,21 +1,19 @@
-"""Releases and what they cover (rule 4); contested taints.
+"""Releases and what they cover (rule 4).
 
-``reset`` makes a release. ``decide`` makes one when our taint was removed by other means. A release covers
-incidents, not a span of time: every recorded incident up to the release, and other evidence only as far as it
-had been read by then. Covered evidence never taints again; new evidence taints at once.
+``reset`` makes a release. ``decide`` makes one when a person removed our taint by other means. A release
+covers incidents, not a span of time: every recorded incident up to the release, and other evidence only as
+far as it had been read by then. Covered evidence never taints again; new evidence taints at once.
 
 ``reset`` reports the hold and the mark for replacement that it overrides, and clears them.
 
-If somebody else keeps removing our taint (rule 23), each removal is a release, because two controllers that
-fight over a node help nobody. An Event reports the contest, and a person can end it.
+A removal by anybody but a known person is no release: :mod:`konductor_like.policy.node.removal`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from konductor_like.model import (
     Change,
@@ -55,10 +53,6 @@ from konductor_like.policy.wording import act_of, name_of
 RELEASES_KEPT = 5
 CONTROLLER = "konductor-like"
 """The ``by`` of a release that the controller made itself."""
-CONTEST_REMOVALS = 3
-CONTEST_SPAN = timedelta(hours=1)
-_PEOPLE = re.compile(r"(kubectl|k9s|(open)?lens|mozilla|node-fetch|headlamp|curl)\b|oc$", re.IGNORECASE)
-"""Field managers of tools with which people edit Nodes."""
 
 
 def release(
@@ -174,7 +168,8 @@ def release_part(
         _released(each, boot_id, unix_ns(at)) if id(each) in ours else each for each in state.record.incidents
     )
     reasons = tainting(replace(state.record, incidents=rest))
-    untaints, how = state.tainted and not reasons, ReleaseHow.part(names)
+    is_out = state.tainted or state.record.life.claimed
+    untaints, how = is_out and not reasons, ReleaseHow.part(names)
     record, part = state.record, replace(state, record=replace(state.record, incidents=tuple(chosen)))
     is_failed = untaints or any(map(is_failure, chosen))
     facts = Facts(at, how=how, failed=failure_of(record) if is_failed else None)
@@ -247,39 +242,11 @@ def _released(incident: Incident, boot_id: str | None, until_ns: int | None) -> 
 def released_by_hand(
     record: NodeRecord, *, state: NodeState, now: datetime, read_ns: Mapping[Source, int]
 ) -> NodeRecord:
-    """Return the record after somebody removed our taint by other means than ``reset``.
-
-    The release is contested if a controller removed the taint, or anybody did so three times in an hour.
-    """
+    """Return the record after a person removed our taint by other means than ``reset``."""
     state = replace(state, record=record)
-    mark = Release(now, state.last_writer or "somebody", "", ReleaseHow.BY_HAND)
+    mark = Release(now, state.removed_by or "somebody", "", ReleaseHow.BY_HAND)
     mark = with_undone(mark, state, undone(state, at=now, reason="", policy=None))
     facts = Facts(now, how=mark.how, failed=failure_of(record))
-    removals = _removals_by_hand(_latest((mark, *record.releases)))
-    is_contested = is_controller(state.last_writer) or len(removals) >= CONTEST_REMOVALS
-    happening = Happening.CONTESTED if is_contested else Happening.REMOVED
-    released = become(record.life, Stage.REMOVED, happening, facts)
+    released = become(record.life, Stage.REMOVED, Happening.RELEASED_BY_HAND, facts)
     # The controller may see the removal late: it covers only what was counted, not the time in between.
     return released_record(state, released.life, mark, read_ns=read_ns)
-
-
-def contest_words(record: NodeRecord) -> str:
-    """Return a sentence about the contest of the latest release; empty if that is not contested."""
-    if not record.releases or record.life.contested_at != record.releases[0].at:
-        return ""
-    by, times = record.releases[0].by, len(_removals_by_hand(record.releases))
-    often = f" {times} times in an hour, the last time by {by}" if times >= CONTEST_REMOVALS else f" by {by}"
-    return (
-        f"Contested: the controller's taint was removed{often}. Find out why: the controller does not taint "
-        "again for the evidence so far."
-    )
-
-
-def is_controller(manager: str | None) -> bool:
-    """Whether a field manager is a controller: it is known, and no tool that people use."""
-    return manager is not None and not _PEOPLE.match(manager)
-
-
-def _removals_by_hand(marks: Sequence[Release]) -> list[Release]:
-    hand = [mark for mark in marks if mark.how is ReleaseHow.BY_HAND]
-    return [mark for mark in hand if marks[0].at - mark.at < CONTEST_SPAN]

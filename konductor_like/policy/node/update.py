@@ -17,6 +17,7 @@ from konductor_like.model import (
     SkipReason,
 )
 from konductor_like.policy.node.health import tainting
+from konductor_like.policy.node.removal import Removal
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,10 @@ class NodeUpdate:
     """The faults that opened or reopened an incident."""
     to_announce: Incident | None = None
     """An incident for an Event although none opened: it ended, or makes its node a suspect."""
-    removed_by_hand: bool = False
-    """Whether somebody removed the taint."""
+    released_by_hand: bool = False
+    """Whether a person removed the taint."""
+    removal: Removal | None = None
+    """What follows for a node whose taint is off although its record claims it."""
     ambiguous: bool = False
     """Two machines report under the node's name, so a fault cannot be attributed to either (rule 3)."""
     deferred: Mapping[IncidentKey, int] = field(default_factory=dict)

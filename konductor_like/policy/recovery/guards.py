@@ -246,7 +246,8 @@ def _of_record(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterato
         yield Blocker(Guard.NO_FAULT, words)
     yield from _of_faults(state, open_ones, policy)
     if record.life.contested_at is not None:
-        yield Blocker(Guard.CONTESTED, "the taint is contested: somebody else has removed it before")
+        words = "the taint is contested: somebody else keeps removing it, and it stays off"
+        yield Blocker(Guard.CONTESTED, words)
 
 
 def _of_faults(state: NodeState, open_ones: list[Incident], policy: PolicyConfig) -> Iterator[Blocker]:
@@ -424,7 +425,9 @@ def kept_out(
     now: datetime,
     brake: BrakeState,
 ) -> tuple[frozenset[str], dict[str, Blocker]]:
-    """Return the tainted nodes that return now, and the first guard of each of the others.
+    """Return the faulty nodes that return now, and the first guard of each of the others.
+
+    A contested node is in service already: its claim ends if nothing but the contest speaks against a return.
 
     ``records`` are those that this decision has changed. The node that was tainted first returns first, and
     no more return than the hour still allows. While the brake holds a fault, one node returns at a time, and
@@ -433,10 +436,13 @@ def kept_out(
     free: list[tuple[datetime, str]] = []
     kept: dict[str, Blocker] = {}
     for name, state in snapshot.nodes.items():
-        if not state.tainted:
-            continue
         record = records.get(name, state.record)
-        blocker = first_blocker(replace(state, record=record), snapshot, policy, now, brake)
+        is_contested = record.life.claimed and record.life.contested_at is not None
+        if not (state.tainted or is_contested):
+            continue
+        found = blockers(replace(state, record=record), snapshot, policy, now, brake)
+        ends = (Guard.CONTESTED,) if is_contested and not state.tainted else ()
+        blocker = next((each for each in found if each.guard not in ends), None)
         if blocker is None:
             free.append((record.life.tainted_at or now, name))
         else:

@@ -125,7 +125,7 @@ def verdict(
     ``blockers`` keep a tainted node out. ``refused``: why the controller cannot write the node, empty if it
     can; ``unwritten`` is that write. ``unread``: the controller reads no kernel log.
     """
-    found = dict.fromkeys(blockers) if state.tainted else ()
+    found = dict.fromkeys(blockers) if state.faulty else ()
     in_order = tuple(sorted(found, key=lambda blocker: ORDER[blocker.guard]))
     fault = fault_of(state.record, tainted=state.tainted) or next(iter(accusing(state)), None)
     if refused:
@@ -198,7 +198,7 @@ def action_on(incident: Incident, state: NodeState, *, validates: bool = False) 
     if follows := follows_from(incident):
         return Action.FIND_ROOT_CAUSE, follows
     is_met = incident.met_by is not None
-    if state.tainted and state.record.life.marked and (is_met or incident.needs != Needs.REPLACEMENT):
+    if state.faulty and state.record.life.marked and (is_met or incident.needs != Needs.REPLACEMENT):
         return Action.REPLACE, f"The node failed too often. {REPLACE_ADVICE}"
     own = unrepaired(state) if incident.by_person else []
     met = met_words(incident)
@@ -218,7 +218,7 @@ def action_on(incident: Incident, state: NodeState, *, validates: bool = False) 
 def _by_validation(state: NodeState, *, validates: bool) -> tuple[Action, str] | None:
     """Return what to do by the validation of a tainted node that is repaired; None without one."""
     tested, release = state.record.validation, f"`konductor-like reset {state.name}`"
-    if not state.tainted or tested is None or not is_of_this_time(tested, state.record):
+    if not state.faulty or tested is None or not is_of_this_time(tested, state.record):
         return None
     if is_under_way(tested):
         return Action.CHECK_AND_RELEASE, f"{stage_words(tested)}. After a pass, release the node: {release}."
@@ -276,7 +276,7 @@ def reboot_words(state: NodeState, record: NodeRecord, policy: PolicyConfig, now
 
 def _consequences(state: NodeState, record: NodeRecord, policy: PolicyConfig, now: datetime) -> Iterator[str]:
     after, boot_id = replace(state, record=record), state.machine.boot_id
-    reasons = [each for each in tainting(record) if each.last.boot_id != boot_id] if state.tainted else []
+    reasons = [each for each in tainting(record) if each.last.boot_id != boot_id] if state.faulty else []
     by_reboot = [name_of(each) for each in reasons if each.met_by is MetBy.REBOOT]
     if by_reboot:
         yield f"That meets the needs of {', '.join(by_reboot)}."

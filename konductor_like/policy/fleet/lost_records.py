@@ -1,0 +1,79 @@
+"""Records that somebody removed from a Node, and that come back (rule 23).
+
+A write may take our annotation off, alone or together with the taint: ``kubectl replace`` of an old copy,
+GitOps. The controller remembers the records of the nodes that are out of service. A controller that has
+just started knows from the Lease which Nodes have our taint, and why. Only ``reset --purge`` removes a record
+for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from konductor_like.model import (
+    ControlAct,
+    IncidentKey,
+    Life,
+    Machine,
+    NodeRecord,
+    NodeState,
+    TaintedNode,
+)
+from konductor_like.model.controls import NAMES_MOST
+from konductor_like.model.time import CLOCKS_AGREE_SECONDS, stamp
+from konductor_like.policy.fleet.deleted_nodes import incident_of
+
+RECORD_LOST = IncidentKey("node.record_lost", None)
+"""The incident of a node of which only the Lease still has the reason."""
+
+
+def lost_claims(
+    nodes: Mapping[str, NodeState],
+    known: Mapping[str, NodeState],
+    tainted: Iterable[TaintedNode],
+    now: datetime,
+) -> dict[str, NodeRecord]:
+    """Return by name the records of nodes that lost their annotation while they were out of service.
+
+    ``known`` are the nodes with a claim as the controller saw them last, ``tainted`` those that the Lease
+    lists. Both count for the same Node in the same boot only.
+    """
+    found = {}
+    for listed in tainted:
+        state = nodes.get(listed.name)
+        if state is not None and listed.deleted_at is None and listed.why and _lacks(state, listed.machine):
+            found[listed.name] = _of_lease(listed, state, now)
+    for name, before in known.items():
+        state = nodes.get(name)
+        if state is not None and _lacks(state, before.machine):
+            found[name] = before.record
+    return found
+
+
+def _lacks(state: NodeState, machine: Machine) -> bool:
+    same = (state.as_read.uid, state.machine.boot_id) == (machine.node_uid, machine.boot_id)
+    return same and state.as_read.record is None and not state.record_kept
+
+
+def _of_lease(listed: TaintedNode, state: NodeState, now: datetime) -> NodeRecord:
+    """Return what the Lease tells of a node: since when it is out, why, and what it needs."""
+    since = stamp(listed.tainted_at)
+    incident = replace(
+        incident_of(listed, state, now, f"Out of service since {since} for {listed.why}"),
+        key=RECORD_LOST,
+        title="The record of this node was removed while it was out of service",
+    )
+    return NodeRecord(state.machine, Life(tainted_at=listed.tainted_at), (incident,))
+
+
+def is_purged(name: str, record: NodeRecord, purge: ControlAct | None) -> bool:
+    """Whether the Lease tells that a person purged the node after it was tainted.
+
+    A purge names :data:`NAMES_MOST` nodes at most, so one that names as many may be about any node.
+    """
+    since, apart = record.life.tainted_at, timedelta(seconds=CLOCKS_AGREE_SECONDS)
+    if purge is None or (since is not None and purge.at < since - apart):
+        return False
+    return name in purge.names or len(purge.names) >= NAMES_MOST
