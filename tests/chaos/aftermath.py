@@ -65,6 +65,8 @@ class Aftermath:
         state = self._states.get(o.node)
         if state is None or state.tainted or not self._must_taint(o, state):
             return
+        if state.faulty and (state.kept_out_by is not None or state.record.life.removed_at is not None):
+            return  # somebody keeps removing the taint, and the node is still told as faulty
         held = any(belongs_to(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
         if held and self._is_full(state.pool):
             return

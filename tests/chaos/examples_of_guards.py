@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from konductor_like.policy.recovery.guards import Guard
 from tests.chaos.examples import BACK, GPUS, HEARD, OUT, ROUND, case
-from tests.chaos.people import Claim, Cordon, Label, Reset, SpoilRecord, Untaint
+from tests.chaos.people import Claim, Cordon, Label, Reset, SpoilRecord, Strip
 from tests.chaos.schedule import Schedule
 from tests.chaos.setup import MANAGED, RECOVERABLE
 from tests.chaos.steps import (
@@ -40,7 +40,7 @@ _VALIDATED: tuple[Step, ...] = (Program(0, PASS), *_BOOTED, *HEARD, *HEARD[:6])
 """The GPUs have passed, and the node returns when the kernel log is read past the end of the test."""
 _GPU_FLAPS: tuple[Step, ...] = (Flap(0), Wait(30.0), ROUND) * 8
 _READY_FLAPS: tuple[Step, ...] = (Flap(0, gpus=False), Wait(30.0), ROUND) * 8
-_REMOVED = (Untaint(0), ROUND, Wait(61.0))
+_REMOVED = (Strip(0), ROUND, Wait(400.0), ROUND)
 
 GUARD_EXAMPLES: dict[str, Schedule] = {
     "a node that is opted out after its reboot stays tainted": case(
@@ -73,11 +73,14 @@ GUARD_EXAMPLES: dict[str, Schedule] = {
     "a node whose record is damaged stays tainted": case(
         (0,), *_BACK_SOON, SpoilRecord(0), *HEARD, setup=ONE
     ),
-    "a node whose taint is contested stays tainted": case(
-        (0,),
-        *(Xid(0, 79), ROUND, *_REMOVED, Xid(0, 48), ROUND, *_REMOVED, Xid(0, 95), ROUND, *_REMOVED),
-        *(Xid(0, 119), ROUND, Reboot(0), ROUND, *HEARD),
-        setup=ONE,
+    "a node whose taint a program removes is tainted again": case(
+        (0,), Xid(0, 79), ROUND, *_REMOVED, ROUND, setup=ONE
+    ),
+    "a contested taint stays off": case(
+        (), Xid(0, 79), ROUND, *_REMOVED * 4, ROUND, Wait(4000.0), ROUND, setup=ONE
+    ),
+    "a contested node that fails anew is tainted": case(
+        (0,), Xid(0, 79), ROUND, *_REMOVED * 4, ROUND, Xid(0, 48), ROUND, setup=ONE
     ),
     "no node returns while the Lease cannot be read": case(
         (0,), *_BACK_SOON, KubeTrouble("503", "lease", 80), *HEARD[:2], setup=ONE
@@ -143,7 +146,7 @@ KEPT_BY: dict[Guard, str] = {
     Guard.NEEDS_MORE: "a node whose fault needs an inspection stays tainted",
     Guard.NOT_REBOOTED: "a node that did not boot stays tainted",
     Guard.NOT_VALIDATED: "a node that failed a validation is not validated again by the controller itself",
-    Guard.CONTESTED: "a node whose taint is contested stays tainted",
+    Guard.CONTESTED: "a contested taint stays off",
     Guard.CORDONED: "a cordoned node stays tainted",
     Guard.CLAIMED: "a node that another tool has claimed stays tainted",
     Guard.NOT_READY: "a node that is not ready stays tainted",

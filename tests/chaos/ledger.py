@@ -43,7 +43,7 @@ from tests.chaos.evidence import (
 )
 from tests.chaos.machines import DEFERRING_RULES, Machine, Occurrence, seconds
 from tests.chaos.process import DEADLINE_SECONDS, LEASE, NAMESPACE, Process
-from tests.chaos.returns import BY_REBOOT, BY_VALIDATION, Returns, how_of, is_timed
+from tests.chaos.returns import BY_HAND, BY_REBOOT, BY_VALIDATION, Returns, how_of, is_timed
 from tests.chaos.suspicions import TAINT, Suspicions
 
 if TYPE_CHECKING:
@@ -130,6 +130,8 @@ class Ledger:
         self.suspicions = Suspicions(world)
         self._tainted_by_person: dict[str, Machine] = {}
         """Machines that a person tainted and nobody has released, by node."""
+        self._removed_by_person: dict[str, Machine] = {}
+        """Machines whose taint a person removed last, by node."""
         self._deleted_tainted: dict[str, Machine] = {}
         """Machines whose Node was deleted while it was tainted, by node."""
         self._covered: defaultdict[str, set[Occurrence]] = defaultdict(set)
@@ -200,13 +202,20 @@ class Ledger:
         self._ever_recorded.update(o for o in self.of(name) if recorded(o, new.record))
         self._count(name, new.record)
 
-    def edited(self, name: str, before: Node, after: Node | None) -> None:
-        """Note another writer's change of a Node; removing the taint by hand is a release (rule 23)."""
+    def edited(self, name: str, before: Node, after: Node | None, *, by_person: bool = False) -> None:
+        """Note another writer's change of a Node: only a person's removal of the taint may be a release.
+
+        It is one when the controller says so. If it did not see that step, it puts the taint back (rule 23).
+        """
         if after is None:
             return
         old, new = self._world.decode(before), self._world.decode(after)
         if old.tainted and not new.tainted and old.record.life.tainted_at is not None:
-            self._cover(name, old.machine.node_uid, old.record)
+            self.happened["taint removed by a person" if by_person else "taint removed by a program"] += 1
+            if by_person:
+                self._removed_by_person[name] = self._world.machines[name]
+            else:
+                self._removed_by_person.pop(name, None)
 
     def _written_by_person(self, name: str, old: NodeState, new: NodeState) -> None:
         """Note a command's write: a reset releases, a taint and an acknowledgement do not."""
@@ -292,10 +301,10 @@ class Ledger:
         claimed = (
             not old.tainted and old.record.life.tainted_at is not None and new.record.life.tainted_at is None
         )
-        if claimed and name in self.forgers:
-            # The forged record said that the node was tainted, so the controller took that as a removal by
-            # hand. `edited` notes the true removals.
-            self._cover(name, old.machine.node_uid, old.record)
+        if claimed:
+            self._ends_claim(process, name, old, new)
+        contests = [each.record.life.contested_at is not None for each in (old, new)]
+        self.happened["taint contested"] += contests == [False, True]
         if is_timed(old.record, new.record):
             self.timed[name] += 1
         self.suspicions.written(process, old, new)
@@ -314,9 +323,22 @@ class Ledger:
             for sentence in self.brake.broken_by(process, old, new, step):
                 self.break_(sentence)
 
+    def _ends_claim(self, process: Process, name: str, old: NodeState, new: NodeState) -> None:
+        """Note that a controller ends the claim of a taint that somebody had removed."""
+        is_new = new.record.releases[:1] != old.record.releases[:1]
+        if not (is_new and how_of(new.record) == BY_HAND):
+            self._cover_by_controller(old, new)
+            return
+        if self._removed_by_person.pop(name, None) is None and name not in self.forgers:
+            self.break_(f"{process.name} releases {name}, whose taint no person removed")
+        self._cover(name, old.machine.node_uid, old.record)
+
     def _check_taint(self, process: Process, name: str, old: NodeState, new: NodeState) -> None:
         """Check that a taint has a reason: a new occurrence on this machine in this boot."""
         machine, covered = self._world.machines[name], self._covered[new.machine.node_uid]
+        if old.record.life.removed_at is not None:
+            self.happened["taint put back"] += 1
+            return
         if self._tainted_by_person.get(name) is machine:
             return
         if self._deleted_tainted.pop(name, None) is machine:

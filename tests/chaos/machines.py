@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from konductor_like.detection import packaged
 from konductor_like.model import Finding, Source
+from konductor_like.sandbox.kubernetes.managed_fields import record_write
 from konductor_like.sandbox.kubernetes.store import Key
 from tests.chaos.clock import SECOND_NS, moment_of
-from tests.chaos.setup import DOMAIN_LABEL, MANAGED, POOL_LABEL, RECOVERABLE
+from tests.chaos.setup import DOMAIN_LABEL, MANAGED, PERSON, POOL_LABEL, RECOVERABLE
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -244,12 +246,23 @@ class Nodes:
         )
         self._world.words.registered(name)
 
-    def edit(self, name: str, change: Callable[[dict[str, Any]], None]) -> None:
-        """Change a Node as another writer."""
+    def edit(self, name: str, change: Callable[[dict[str, Any]], None], manager: str = "") -> None:
+        """Change a Node as another writer; the entry of ``manager`` changes with it."""
         before = self.stored(name)
-        if before is not None:
-            self._world.kube.edit_node(name, change)
-            self._world.ledger.edited(name, before, self.stored(name))
+        if before is None:
+            return
+
+        def written(node: dict[str, Any]) -> None:
+            old = copy.deepcopy(node)
+            change(node)
+            if manager:
+                # A write that only removes would leave no entry.
+                node["metadata"].setdefault("annotations", {})["chaos.example/step"] = str(self._world.taken)
+                now = moment_of(self._world.clock.true_ns).strftime("%Y-%m-%dT%H:%M:%SZ")
+                record_write(old, node, manager, "", now)
+
+        self._world.kube.edit_node(name, written)
+        self._world.ledger.edited(name, before, self.stored(name), by_person=manager == PERSON)
 
     def post_boot(self, name: str) -> None:
         """Write the machine's present boot to its Node, as the kubelet does."""

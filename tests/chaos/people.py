@@ -27,7 +27,7 @@ from konductor_like.sandbox.kubernetes.store import Key
 from tests.chaos import wire
 from tests.chaos.machines import GPUS
 from tests.chaos.process import LEASE, NAMESPACE, InOrder, SerialCrew
-from tests.chaos.setup import CLAIM
+from tests.chaos.setup import CLAIM, PERSON
 from tests.chaos.steps import node_of
 
 if TYPE_CHECKING:
@@ -127,7 +127,26 @@ class Untaint:
     node: int
 
     def take(self, world: World) -> None:
-        _edit_taints(world, self.node, lambda taints: [taint for taint in taints if taint != OURS])
+        _edit_taints(world, self.node, lambda taints: [t for t in taints if t != OURS], manager=PERSON)
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A program writes an old copy of a Node back: our taint is gone, and with ``record`` our annotation."""
+
+    node: int
+    record: bool = True
+    manager: str = "karpenter"
+
+    def take(self, world: World) -> None:
+        def change(node: dict[str, Any]) -> None:
+            node["spec"]["taints"] = [each for each in node["spec"].get("taints", []) if each != OURS]
+            if self.record:
+                node["metadata"].get("annotations", {}).pop(model.RECORD_ANNOTATION, None)
+
+        name = node_of(world, self.node)
+        if (stored := world.nodes.stored(name)) is not None and world.decode(stored).tainted:
+            world.nodes.edit(name, change, self.manager)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,9 +364,13 @@ def carry_out(world: World, work: NodeWrites, name: str | None) -> None:
 
 
 def _edit_taints(
-    world: World, number: int, change: Callable[[list[dict[str, str]]], list[dict[str, str]]]
+    world: World,
+    number: int,
+    change: Callable[[list[dict[str, str]]], list[dict[str, str]]],
+    *,
+    manager: str = "",
 ) -> None:
     def edit(node: dict[str, Any]) -> None:
         node["spec"]["taints"] = change(node["spec"].get("taints", []))
 
-    world.nodes.edit(node_of(world, number), edit)
+    world.nodes.edit(node_of(world, number), edit, manager)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.chaos.process import Process
     from tests.chaos.world import World
 
-BY_REBOOT, BY_TIME, BY_VALIDATION = "reboot", "time", "validated"
+BY_REBOOT, BY_TIME, BY_VALIDATION, BY_HAND = "reboot", "time", "validated", "taint removed"
 """How a release by the controller came about (``Release.how``)."""
 HOUR_NS = seconds(3600)
 MARGIN_NS = seconds(2)

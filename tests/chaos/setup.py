@@ -11,6 +11,8 @@ from konductor_like.settings import Settings
 ENDPOINT = "http://loki.test:3100"
 POOL_LABEL, DOMAIN_LABEL, MANAGED = "example.org/pool", "example.org/rack", "example.org/managed"
 RECOVERABLE = "example.org/recoverable"
+PERSON = "kubectl-taint"
+"""The field manager of a person who edits Nodes by hand."""
 CLAIM = "karpenter.sh/disrupted"
 """The taint with which another tool claims a node."""
 RATE_SECONDS = 100.0

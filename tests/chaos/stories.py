@@ -21,6 +21,7 @@ from tests.chaos.people import (
     Reset,
     Resume,
     SpoilCursor,
+    Strip,
     Taint,
     TaintByHand,
     Untaint,
@@ -340,6 +341,21 @@ SINGLE_STORIES: tuple[Story, ...] = (
         poll(r),
     ],
     lambda r, n: [TaintByHand(n), xid(r, n), poll(r), Untaint(n), poll(r)],
+    lambda r, n: [
+        *(
+            xid(r, n),
+            poll(r),
+            Strip(n, r.random() < 0.5),
+            r.choice((poll(r), Kill(0), strike(r))),
+            Wait(15.0),
+        ),
+        *(poll(r), xid(r, n), poll(r), r.choice((Reset(n), Taint(n), Reboot(n))), poll(r)),
+    ],
+    lambda r, n: [
+        *(xid(r, n), poll(r)),
+        *(step for _ in range(4) for step in (Strip(n, r.random() < 0.5), poll(r), Wait(400.0), poll(r))),
+        *(r.choice((Reset(n), Taint(n), xid(r, n), Reboot(n), poll(r))), poll(r)),
+    ],
     lambda r, n: [
         *(TaintByHand(n, *r.choice((("false", "NoSchedule"), ("true", "NoExecute")))), xid(r, n)),
         *(poll(r), RemoveTwin(n), poll(r)),

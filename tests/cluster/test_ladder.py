@@ -16,10 +16,10 @@ from konductor_like.cluster.node.record import decode
 from konductor_like.cluster.node.short_record import SHORT_BYTES
 from konductor_like.cluster.node.store import list_nodes
 from konductor_like.cluster.node.writer import REFUSED_SECONDS, NodeWriter, Outcome
-from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, Change, Needs, NodeState, Verb
+from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, Change, Life, Needs, NodeState, Verb
 from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from konductor_like.sandbox.kubernetes.validation import ANNOTATIONS_BYTES
-from tests.cluster.scenes import OURS, TEAM, incident, raw_node, record, release, taint
+from tests.cluster.scenes import NOON, OURS, TEAM, incident, raw_node, record, release, taint
 from tests.cluster.writer_scenes import PATCHES, Waits, make_writer, taints
 
 FILLER = "filler.example.com/reason"
@@ -199,3 +199,60 @@ def test_a_purge_leaves_no_record_behind(
 
 def deny(server: KubernetesServer, denies: Denies) -> None:
     server._writes._admission = lambda review: DENIED if denies(review) else ""
+
+
+def test_a_policy_that_keeps_another_effect_of_our_taint_gets_ours_beside_it_in_the_same_round(
+    server: KubernetesServer, client: KubeClient, writer: NodeWriter
+) -> None:
+    other = {**OURS, "effect": "NoExecute"}
+    server.put_node(raw_node(taints=[TEAM, other]))
+    state = list_nodes(client, node_decoder())["gpu-1"]
+
+    def keeps(review: Any) -> bool:
+        return other not in review.object["spec"]["taints"]
+
+    deny(server, keeps)
+    claimed = replace(record(incident()), life=Life(NOON))
+    result = writer.write(state, Change("gpu-1", Verb.RECORD, claimed, "faulty"))
+
+    assert (result.outcome, result.form.record) == (Outcome.APPLIED, RecordForm.FULL)
+    assert taints(server) == [TEAM, other, OURS]
+
+
+@pytest.mark.parametrize("verb", [Verb.RECORD, Verb.TAINT])
+@pytest.mark.parametrize("effect", ["NoExecute", "PreferNoSchedule"])
+def test_another_effect_of_our_claimed_taint_is_replaced(
+    server: KubernetesServer, client: KubeClient, writer: NodeWriter, verb: Verb, effect: str
+) -> None:
+    server.put_node(raw_node(taints=[{**OURS, "effect": effect}, TEAM]))
+    state = list_nodes(client, node_decoder())["gpu-1"]
+
+    writer.write(state, Change("gpu-1", verb, replace(record(incident()), life=Life(NOON)), "faulty"))
+
+    assert taints(server) == [TEAM, OURS]
+
+
+@pytest.mark.parametrize("effect", ["NoExecute", "NoSchedule"])
+def test_a_release_takes_all_taints_with_our_key_and_value(
+    server: KubernetesServer, client: KubeClient, writer: NodeWriter, effect: str
+) -> None:
+    others = {**OURS, "value": "rma-42", "effect": "NoExecute"}
+    ours = [{**OURS, "effect": each} for each in ("PreferNoSchedule", effect)]
+    server.put_node(raw_node(taints=[*ours, others]))
+    state = list_nodes(client, node_decoder())["gpu-1"]
+
+    writer.write(state, Change("gpu-1", Verb.UNTAINT, replace(record(), releases=(release(),)), None))
+
+    assert taints(server) == [others]
+
+
+def test_ours_beside_another_effect_stays_as_it_is(
+    server: KubernetesServer, client: KubeClient, writer: NodeWriter
+) -> None:
+    both = [{**OURS, "effect": "NoExecute"}, OURS]
+    server.put_node(raw_node(taints=both))
+    state = list_nodes(client, node_decoder())["gpu-1"]
+
+    writer.write(state, Change("gpu-1", Verb.RECORD, replace(record(incident()), life=Life(NOON)), "faulty"))
+
+    assert taints(server) == both

@@ -36,6 +36,7 @@ from konductor_like.policy.node.removal import (
 )
 from konductor_like.policy.operator import operator_taint
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node, reset_node
+from tests.policy.test_probation import rebooted
 
 PROGRAMS = [None, "karpenter", "kubectl-replace", "kubectl-client-side-apply", "kubectl (apply)", "kubectl"]
 PROGRAMS += ["argocd-controller (apply)", "octopus-operator", "node-remover", "kubectl-taint (apply)"]
@@ -493,3 +494,46 @@ def test_an_hour_without_put_backs_frees_a_writer() -> None:
     cluster.tick(seconds=160 + hour)
 
     assert "gpu-1" in cluster.tainted
+
+
+def returning(contested_at: float | None) -> Cluster:
+    """A repaired, rebooted and heard node with ``RETURN=reboot``, whose taint somebody removed for good."""
+    cluster = rebooted("gpu-1")
+    state = cluster.nodes["gpu-1"]
+    off = replace(state.record.life, removed_at=at(-3000), put_backs=3, first_removed_at=at(-3300))
+    at_last = None if contested_at is None else at(contested_at)
+    record = replace(state.record, life=replace(off, contested_at=at_last))
+    cluster.nodes["gpu-1"] = replace(state, taints=(), record=record)
+    return cluster
+
+
+def test_a_contest_ends_when_nothing_but_the_contest_speaks_against_a_return() -> None:
+    cluster = returning(-2900)
+
+    [change] = cluster.tick().changes
+
+    assert (change.verb, change.event, change.health) == (Verb.RECORD, EventReason.RETURNED, "probation")
+    [past] = life(cluster).quarantines
+    assert (life(cluster).claimed, past.returned_at, past.how) == (False, at(-3300), "reboot")
+
+
+@pytest.mark.parametrize(
+    "what",
+    [{"unschedulable": True}, {"ready": False}, {"opted_out": True}],
+    ids=str,
+)
+def test_a_contest_goes_on_while_another_guard_keeps_the_node_out(what: dict[str, bool]) -> None:
+    cluster = returning(-2900)
+    cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], **what)  # type: ignore[arg-type]  # flags
+
+    cluster.tick()
+
+    assert life(cluster).claimed
+
+
+def test_with_the_default_settings_a_contest_ends_by_a_person_only() -> None:
+    cluster = returning(-2900)
+    cluster.rules = PolicyConfig()
+
+    assert cluster.tick().changes == ()
+    assert cluster.tick(seconds=86_400).changes == ()
