@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from konductor_like.model import (
     TAINT_KEY,
@@ -537,3 +539,65 @@ def test_with_the_default_settings_a_contest_ends_by_a_person_only() -> None:
 
     assert cluster.tick().changes == ()
     assert cluster.tick(seconds=86_400).changes == ()
+
+
+WRITERS = [None, "karpenter", "kubectl-replace", "kubectl-taint", "argocd (apply)"]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["remove", "restart", "effect", "value", "value off", "record", "put on", "line", "fault"]
+        ),
+        st.sampled_from(WRITERS),
+        st.sampled_from([1, 11, 61, 301, 4000]),
+    ),
+    max_size=25,
+)
+
+
+@given(STEPS)
+def test_whatever_programs_write_only_a_persons_removal_releases_a_broken_node(
+    steps: list[tuple[str, str | None, int]],
+) -> None:
+    cluster, seconds, faults = broken(), 60.0, 1
+    for what, who, wait in steps:
+        state, is_fault = cluster.nodes["gpu-1"], what in ("line", "fault")
+        removed_by_person, held_before = False, life(cluster).claimed
+        if what == "remove" and state.tainted:
+            cluster.untaint_by_hand("gpu-1", who)
+            removed_by_person = is_person(who)
+        elif what == "restart":
+            cluster = restarted(cluster)
+        elif what in ("effect", "value") and state.tainted:
+            twin = ("true", "NoExecute") if what == "effect" else ("rma-42", "NoSchedule")
+            cluster.nodes["gpu-1"] = keyed(state, *twin)
+        elif what == "value off" and state.kept_out_by is not None:
+            cluster.nodes["gpu-1"] = replace(state, taints=(), removed_by=who)
+            removed_by_person = is_person(who)
+        elif what == "record" and state.record.life.claimed:
+            seen = replace(state.as_read, record=None)
+            cluster.nodes["gpu-1"] = replace(state, as_read=seen)
+        elif what == "put on" and state.stage is Stage.REMOVED and state.kept_out_by is None:
+            cluster.nodes["gpu-1"] = replace(state, taints=(OURS,), removed_by=None)
+        faults += what == "fault"
+        rule = f"xid.{200 + faults}" if what == "fault" else "xid.79"
+        lines = [fault(rule=rule, stamp=seconds, seconds=seconds)] if is_fault else []
+        for pause in (1, wait, 1):
+            cluster.tick(*lines, seconds=seconds)
+            lines, seconds = [], seconds + pause
+        state = cluster.nodes["gpu-1"]
+        if held_before and not state.record.life.claimed:
+            assert removed_by_person, (what, who)
+        if state.record.life.claimed:
+            assert state.as_read.health == "faulty"
+            assert state.as_read.record is not None
+        put_backs = [c for c in cluster.writes if c.event is EventReason.PUT_BACK and c.verb is Verb.TAINT]
+        assert len(put_backs) <= 3 * faults
+        assert state.record.life.put_backs <= 3
+
+
+def restarted(cluster: Cluster) -> Cluster:
+    """The same Nodes with a new controller, which has not seen who wrote them."""
+    nodes = {name: replace(state, removed_by=None) for name, state in cluster.nodes.items()}
+    again = Cluster(nodes, cluster.rules)
+    again.writes = cluster.writes
+    return again
