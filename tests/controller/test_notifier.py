@@ -281,7 +281,8 @@ def test_a_persons_reset_is_notified_of_and_a_removal_by_hand_is_left_to_its_eve
     returned = [each for one in receiver.taken if one.kind is Kind.RETURNED for each in one.news]
     assert {each.node: each.text for each in returned} == {
         "gpu-1": change.message,
-        "gpu-2": "kubectl-taint removed the taint. The evidence so far does not taint again.",
+        "gpu-2": "kubectl-taint removed the taint. The evidence so far does not taint again. "
+        "Unmet need: reboot (xid 79 on GPU 0000:4e:00).",
     }
     assert {each.audit_id for each in returned if each.node == "gpu-1"} == {change.act_id}
 
