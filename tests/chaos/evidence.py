@@ -12,7 +12,6 @@ from konductor_like.model import (
     RECORD_ANNOTATION,
     SUSPECT_TAINT_EFFECT,
     SUSPECT_TAINT_KEY,
-    TAINT_EFFECT,
     TAINT_KEY,
     TAINT_VALUE,
     Incident,
@@ -26,10 +25,7 @@ from tests.chaos.machines import Occurrence
 
 Node = dict[str, Any]
 _OUR_NAMES = (HEALTH_LABEL, NEEDS_LABEL, RECORD_ANNOTATION)
-_OURS = (
-    (TAINT_KEY, TAINT_VALUE, TAINT_EFFECT),
-    (SUSPECT_TAINT_KEY, TAINT_VALUE, SUSPECT_TAINT_EFFECT),
-)
+_SUSPECTS = (SUSPECT_TAINT_KEY, TAINT_VALUE, SUSPECT_TAINT_EFFECT)
 
 
 def is_key(o: Occurrence, incident: Incident) -> bool:
@@ -101,7 +97,8 @@ def without_ours(node: Mapping[str, Any]) -> Node:
     taints = [
         taint
         for taint in node.get("spec", {}).get("taints", [])
-        if (taint["key"], taint.get("value"), taint["effect"]) not in _OURS
+        if (taint["key"], taint.get("value"), taint["effect"]) != _SUSPECTS
+        and (taint["key"], taint.get("value")) != (TAINT_KEY, TAINT_VALUE)  # whatever its effect
     ]
     return {**node, "metadata": meta, "spec": {**node.get("spec", {}), "taints": taints}}
 
