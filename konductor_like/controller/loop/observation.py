@@ -101,15 +101,13 @@ class Observer:
         }
         controls = self._controls.update(now) if self._controls else Controls()
         latest = partial(self._controls.update, now, at_once=True) if self._controls else None
-        read = self.kept.see(read, controls, now, latest)
         if self.tainted is None:
             self.tainted = controls.tainted  # the last controller wrote them on the Lease
-        lost = lost_claims(read, self._claims, self.tainted, now)
-        lost = {name: record for name, record in lost.items() if name not in self._records}
-        if lost and latest is not None:  # the purge of a node is on the Lease before the node is written
-            controls = latest()
-        lost = {name: r for name, r in lost.items() if not is_purged(name, r, controls.purge)}
-        self._records |= {name: (None, record) for name, record in lost.items()}
+        controls = self._bring_back(lost_claims(read, self._claims, (), now), controls, latest)
+        # What this process remembers of a node says more than the Lease.
+        others = tuple(each for each in controls.tainted if each.name not in self._records)
+        read = self.kept.see(read, replace(controls, tainted=others), now, latest)
+        controls = self._bring_back(lost_claims(read, {}, self.tainted, now), controls, latest)
         states = self._with_records(read)
         self._claims = {name: state for name, state in states.items() if state.record.life.claimed}
         self._report.persons.see(read, controls, now, latest, self._records.keys())
@@ -147,6 +145,17 @@ class Observer:
             gaps_given_up=self._fleet.gaps_given_up,
             lost_boots=self._fleet.lost_boots,
         )
+
+    def _bring_back(
+        self, lost: Mapping[str, NodeRecord], controls: Controls, latest: Callable[[], Controls] | None
+    ) -> Controls:
+        """Take the records that somebody removed, without those that a person purged; return the controls."""
+        lost = {name: record for name, record in lost.items() if name not in self._records}
+        if lost and latest is not None:  # the purge of a node is on the Lease before the node is written
+            controls = latest()
+        lost = {name: r for name, r in lost.items() if not is_purged(name, r, controls.purge)}
+        self._records |= {name: (None, record) for name, record in lost.items()}
+        return controls
 
     def states(self) -> Mapping[str, NodeState]:
         """Return the nodes with their full records.
@@ -247,7 +256,8 @@ class Observer:
         """
         for state, change in written:
             self._claims.pop(state.name, None)
-            if change.record is not None and change.record.life.claimed:
+            is_whole = change.record is not None and state.name not in lacking
+            if is_whole and change.record is not None and change.record.life.claimed:
                 self._claims[state.name] = replace(state, record=change.record)
             self._records.pop(state.name, None)
             has_record = state.name not in lacking

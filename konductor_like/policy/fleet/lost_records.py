@@ -47,7 +47,7 @@ def lost_claims(
             found[listed.name] = _of_lease(listed, state, now)
     for name, before in known.items():
         state = nodes.get(name)
-        if state is not None and _lacks(state, before.machine):
+        if state is not None and not before.record_kept and _lacks(state, before.machine):
             found[name] = before.record
     return found
 
