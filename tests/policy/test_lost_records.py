@@ -10,6 +10,7 @@ from konductor_like.model import (
     Control,
     ControlAct,
     Incident,
+    IncidentKey,
     IncidentState,
     Life,
     NodeRecord,
@@ -59,7 +60,7 @@ def test_the_record_comes_back_from_memory_for_the_same_node_and_boot_only() -> 
     kept = replace(now, record_kept=True)
 
     def found(state: NodeState) -> dict[str, NodeRecord]:
-        return lost_claims({"gpu-1": state}, {"gpu-1": known}, (), at(60))
+        return lost_claims({"gpu-1": state}, {"gpu-1": known}, ())
 
     assert found(now) == {"gpu-1": known.record}
     assert found(other_boot) == found(other_node) == found(kept) == found(known) == {}
@@ -67,18 +68,16 @@ def test_the_record_comes_back_from_memory_for_the_same_node_and_boot_only() -> 
 
 def test_after_a_restart_the_lease_tells_since_when_and_why() -> None:
     known, now = stripped()
-    listed = TaintedNode("gpu-1", known.machine, at(0), why="xid 79 on GPU 0000:4e:00", needs="replacement")
+    why, gpu = "xid 79 on GPU 0000:4e:00", "0000:4e:00"
+    listed = TaintedNode("gpu-1", known.machine, at(0), why=why, needs="replacement", rule="xid.79", gpu=gpu)
 
-    [record] = lost_claims({"gpu-1": now}, {}, [listed], at(60)).values()
+    [record] = lost_claims({"gpu-1": now}, {}, [listed]).values()
 
     [incident] = tainting(record)
     assert record.life == Life(at(0))
-    assert (incident.key.rule, incident.needs, incident.state) == (
-        "node.record_lost",
-        "replacement",
-        IncidentState.ACTIVE,
-    )
-    assert "xid 79 on GPU 0000:4e:00" in incident.evidence
+    assert incident.key == IncidentKey("xid.79", "0000:4e:00")
+    assert (incident.needs, incident.state) == ("replacement", IncidentState.ACTIVE)
+    assert "xid 79 on GPU 0000:4e:00" in incident.title
     assert isinstance(incident, Incident)
 
 
@@ -87,12 +86,12 @@ def test_a_test_and_a_deleted_node_come_back_in_no_such_way(change: dict[str, ob
     known, now = stripped()
     listed = TaintedNode("gpu-1", known.machine, at(0), why="xid 79")
 
-    assert lost_claims({"gpu-1": now}, {}, [replace(listed, **change)], at(60)) == {}  # type: ignore[arg-type]  # fields by name
+    assert lost_claims({"gpu-1": now}, {}, [replace(listed, **change)]) == {}  # type: ignore[arg-type]  # fields by name
 
 
 def test_memory_counts_before_the_lease() -> None:
     known, now = stripped()
     listed = TaintedNode("gpu-1", known.machine, at(0), why="xid 79")
 
-    assert lost_claims({"gpu-1": now}, {"gpu-1": known}, [listed], at(60)) == {"gpu-1": known.record}
+    assert lost_claims({"gpu-1": now}, {"gpu-1": known}, [listed]) == {"gpu-1": known.record}
     assert OURS in known.taints

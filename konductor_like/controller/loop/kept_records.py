@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from konductor_like.cluster.lease.kept import Kept, that_fit
 from konductor_like.cluster.node.writer import REFUSED_SECONDS
 from konductor_like.model import Change, Controls, KeptRecord, NodeState, kept_beside, with_kept
-from konductor_like.policy.fleet.known_nodes import known_nodes
 
 AGAIN = timedelta(seconds=REFUSED_SECONDS)
 """Time after which a record is written to its Node again: somebody may have made room."""
@@ -104,10 +102,6 @@ class KeptRecords:
                     continue
             self._handled.append(each.act)
         self._waiting = waiting
-        for name, state in known_nodes(read, replace(controls, kept=tuple(found.values()))).items():
-            if state.record_kept and name not in found and state.record is not read[name].record:
-                found[name] = kept_beside(state, state.record, None)
-                self._tried[name] = now
 
     def _set(self, found: Mapping[str, KeptRecord]) -> None:
         for each in found.values():

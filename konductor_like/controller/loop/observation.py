@@ -101,13 +101,15 @@ class Observer:
         }
         controls = self._controls.update(now) if self._controls else Controls()
         latest = partial(self._controls.update, now, at_once=True) if self._controls else None
+        read = self.kept.see(read, controls, now, latest)
         if self.tainted is None:
             self.tainted = controls.tainted  # the last controller wrote them on the Lease
-        controls = self._bring_back(lost_claims(read, self._claims, (), now), controls, latest)
-        # What this process remembers of a node says more than the Lease.
-        others = tuple(each for each in controls.tainted if each.name not in self._records)
-        read = self.kept.see(read, replace(controls, tainted=others), now, latest)
-        controls = self._bring_back(lost_claims(read, {}, self.tainted, now), controls, latest)
+        lost = lost_claims(read, self._claims, self.tainted)
+        lost = {name: record for name, record in lost.items() if name not in self._records}
+        if lost and latest is not None:  # the purge of a node is on the Lease before the node is written
+            controls = latest()
+        lost = {name: r for name, r in lost.items() if not is_purged(name, r, controls.purge)}
+        self._records |= {name: (None, record) for name, record in lost.items()}
         states = self._with_records(read)
         self._claims = {name: state for name, state in states.items() if state.record.life.claimed}
         self._report.persons.see(read, controls, now, latest, self._records.keys())
@@ -145,17 +147,6 @@ class Observer:
             gaps_given_up=self._fleet.gaps_given_up,
             lost_boots=self._fleet.lost_boots,
         )
-
-    def _bring_back(
-        self, lost: Mapping[str, NodeRecord], controls: Controls, latest: Callable[[], Controls] | None
-    ) -> Controls:
-        """Take the records that somebody removed, without those that a person purged; return the controls."""
-        lost = {name: record for name, record in lost.items() if name not in self._records}
-        if lost and latest is not None:  # the purge of a node is on the Lease before the node is written
-            controls = latest()
-        lost = {name: r for name, r in lost.items() if not is_purged(name, r, controls.purge)}
-        self._records |= {name: (None, record) for name, record in lost.items()}
-        return controls
 
     def states(self) -> Mapping[str, NodeState]:
         """Return the nodes with their full records.

@@ -26,6 +26,8 @@ from konductor_like.model import (
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.wording import check_and_release
 
+RECORD_LOST = "node.record_lost"
+"""The rule of that fault if the Lease tells only its words, as an earlier build wrote them."""
 _KINDS = {kind.value: kind for kind in FaultKind}
 
 
@@ -36,7 +38,7 @@ def known_nodes(states: Mapping[str, NodeState], controls: Controls) -> Mapping[
     """
     states = with_kept(states, controls.kept)
     listed = {
-        each.name: replace(states[each.name], record=_record(each), record_kept=True)
+        each.name: replace(states[each.name], record=record_of(each), record_kept=True)
         for each in controls.tainted
         if each.name in states and _explains(each, states[each.name])
     }
@@ -45,20 +47,15 @@ def known_nodes(states: Mapping[str, NodeState], controls: Controls) -> Mapping[
 
 def _explains(each: TaintedNode, state: NodeState) -> bool:
     """Whether the Lease has a reason for the taint of this Node, and the Node has none."""
-    if (
-        not (each.why and each.rule)
-        or each.deleted_at is not None
-        or each.machine.node_uid != state.as_read.uid
-    ):
-        return False
-    return state.tainted and state.as_read.record is None and not state.record_kept
+    is_told = bool(each.why) and each.deleted_at is None and each.machine.node_uid == state.as_read.uid
+    return is_told and state.tainted and state.as_read.record is None and not state.record_kept
 
 
-def _record(each: TaintedNode) -> NodeRecord:
-    """Return a record with the claim of the taint and its gravest fault."""
+def record_of(each: TaintedNode) -> NodeRecord:
+    """Return what the Lease's list of tainted Nodes tells of a Node: the claim, and its gravest fault."""
     at_ns, (family, _, code) = unix_ns(each.tainted_at), each.rule.partition(".")
     incident = Incident(
-        key=IncidentKey(each.rule, each.gpu or None),
+        key=IncidentKey(each.rule or RECORD_LOST, each.gpu or None),
         kind=_KINDS.get(family, FaultKind.CUSTOM),
         severity=Severity.FATAL,
         state=IncidentState.ACTIVE,

@@ -9,31 +9,24 @@ for good.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from konductor_like.model import (
     ControlAct,
-    IncidentKey,
-    Life,
     Machine,
     NodeRecord,
     NodeState,
     TaintedNode,
 )
 from konductor_like.model.controls import NAMES_MOST
-from konductor_like.model.time import CLOCKS_AGREE_SECONDS, stamp
-from konductor_like.policy.fleet.deleted_nodes import incident_of
-
-RECORD_LOST = IncidentKey("node.record_lost", None)
-"""The incident of a node of which only the Lease still has the reason."""
+from konductor_like.model.time import CLOCKS_AGREE_SECONDS
+from konductor_like.policy.fleet.known_nodes import record_of
 
 
 def lost_claims(
     nodes: Mapping[str, NodeState],
     known: Mapping[str, NodeState],
     tainted: Iterable[TaintedNode],
-    now: datetime,
 ) -> dict[str, NodeRecord]:
     """Return by name the records of nodes that lost their annotation while they were out of service.
 
@@ -44,7 +37,7 @@ def lost_claims(
     for listed in tainted:
         state = nodes.get(listed.name)
         if state is not None and listed.deleted_at is None and listed.why and _lacks(state, listed.machine):
-            found[listed.name] = _of_lease(listed, state, now)
+            found[listed.name] = record_of(listed)
     for name, before in known.items():
         state = nodes.get(name)
         if state is not None and not before.record_kept and _lacks(state, before.machine):
@@ -55,17 +48,6 @@ def lost_claims(
 def _lacks(state: NodeState, machine: Machine) -> bool:
     same = (state.as_read.uid, state.machine.boot_id) == (machine.node_uid, machine.boot_id)
     return same and state.as_read.record is None and not state.record_kept
-
-
-def _of_lease(listed: TaintedNode, state: NodeState, now: datetime) -> NodeRecord:
-    """Return what the Lease tells of a node: since when it is out, why, and what it needs."""
-    since = stamp(listed.tainted_at)
-    incident = replace(
-        incident_of(listed, state, now, f"Out of service since {since} for {listed.why}"),
-        key=RECORD_LOST,
-        title="The record of this node was removed while it was out of service",
-    )
-    return NodeRecord(state.machine, Life(tainted_at=listed.tainted_at), (incident,))
 
 
 def is_purged(name: str, record: NodeRecord, purge: ControlAct | None) -> bool:
