@@ -48,7 +48,7 @@ def recorded_in(o: Occurrence, incidents: list[Incident]) -> bool:
         if o.in_loki and belongs_to(o, incident):
             last = incident.last
             if o.machine.plain or last.sequence is None:
-                return last.stamp_us is not None and o.stamp_us <= last.stamp_us
+                return last.newest_us is not None and o.stamp_us <= last.newest_us
             return o.sequence <= last.sequence
     return False
 

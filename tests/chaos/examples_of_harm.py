@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from konductor_like.model import Control
 from tests.chaos.examples import BACK, HEARD, OUT, ROUND, SLOW, case
-from tests.chaos.harm import ForgeLease, ForgeRecord, Overwritten, RefuseReturns
+from tests.chaos.harm import Foreign, ForgeLease, ForgeRecord, Overwritten, RefuseReturns
 from tests.chaos.people import Reset
 from tests.chaos.schedule import Schedule
 from tests.chaos.steps import Flood, Kill, Reboot, Step, Wait, Xid
@@ -17,6 +17,10 @@ _NEXT: tuple[Step, ...] = (Kill(0), ROUND)
 """Another controller, which reads the Lease."""
 
 HARM_EXAMPLES: dict[str, Schedule] = {
+    "a stamp ahead of the uptime hides no fault after the release": case(
+        *((0,), Xid(0, 79), ROUND, Foreign(0, 3600.0, 48, 1), ROUND, Wait(5.0), Reset(0), ROUND),
+        *(Wait(61.0), ROUND, Xid(0, 48, 1), ROUND),
+    ),
     "a driver that names ever new GPUs does not fill the record": case((1,), Flood(0), Xid(1, 79), ROUND),
     "a return that is refused for good keeps no other node out": case(
         (0,),

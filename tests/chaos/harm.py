@@ -29,6 +29,7 @@ from konductor_like.model import (
     TaintedNode,
 )
 from konductor_like.sandbox.kubernetes.store import Key
+from tests.chaos.machines import GPUS, xid_message
 from tests.chaos.people import write_control
 from tests.chaos.process import LEASE, NAMESPACE
 from tests.chaos.steps import node_of
@@ -85,6 +86,34 @@ class Overwritten:
             + ("heard before" if was_heard else "never heard")
             + (", and a part lost" if was_heard and self.unread else "")
         ] += 1
+        world.lines.ship(name, text, world.node_clock_ns(name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A second shipper ships a kernel line without a boot id, whose stamp is of another boot or clock.
+
+    Its stamp is ``ahead_seconds`` above the uptime, or at that share of the uptime if negative.
+    """
+
+    node: int
+    ahead_seconds: float
+    code: int = 79
+    gpu: int = 0
+
+    def take(self, world: World) -> None:
+        name = node_of(world, self.node)
+        machine = world.machines[name]
+        if machine.plain:
+            return
+        world.advance(0.001)
+        uptime_us = (world.clock.true_ns - machine.booted_ns) // 1000
+        ahead = self.ahead_seconds
+        stamp_us = round(-ahead * uptime_us if ahead < 0 else uptime_us + ahead * 1e6)
+        message = xid_message(self.code, GPUS[self.gpu % 2], 0)
+        world.ledger.foreign.add(name)
+        world.ledger.happened["foreign stamp " + ("below" if ahead < 0 else "above") + " the uptime"] += 1
+        text = f"[{stamp_us // 1_000_000:5d}.{stamp_us % 1_000_000:06d}] {message}"
         world.lines.ship(name, text, world.node_clock_ns(name), None)
 
 

@@ -154,6 +154,8 @@ class Ledger:
         """Nodes that a person had the controller leave alone for a while: faults of then taint nothing."""
         self._kept: dict[str, str] = {}
         """The guard that kept a tainted node out of service last, by node."""
+        self.foreign: set[str] = set()
+        """Nodes whose log has a line without a boot id, of another boot: it may taint them."""
         self.forgers: set[str] = set()
         """Nodes whose kubelet wrote into their own record."""
 
@@ -339,6 +341,8 @@ class Ledger:
         if old.record.life.removed_at is not None:
             self.happened["taint put back"] += 1
             return
+        if name in self.foreign:
+            return
         if self._tainted_by_person.get(name) is machine:
             return
         if self._deleted_tainted.pop(name, None) is machine:
@@ -420,7 +424,7 @@ class Ledger:
     def _count(self, name: str, record: NodeRecord) -> None:
         """Check that no count is above the number of distinct occurrences."""
         for incident in record.incidents:
-            if not incident.has_line:
+            if not incident.has_line or name in self.foreign:
                 continue
             plain = self._world.machines[name].plain
             real = sum(

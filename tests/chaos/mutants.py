@@ -300,6 +300,11 @@ MUTANTS: dict[str, Mutant] = {
     "kernel positions recognise no replay": Mutant(
         "model.KernelPosition.at_or_before", _returns(None), seed=3
     ),
+    "a stamp without a boot id counts as one with it": Mutant(
+        "model.KernelPosition.plain",
+        lambda _: lambda self, boot_id: replace(self, boot_id=boot_id),
+        example="a stamp ahead of the uptime hides no fault after the release",
+    ),
     "nothing was seen before": Mutant("policy.IncidentBuilder.seen", _returns(False), seed=3),
     "a release covers no incident": Mutant("policy._released", _first_argument, seed=4),
     "a release covers everything": Mutant("policy.covers", _returns(True), seed=7),

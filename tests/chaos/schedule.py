@@ -16,7 +16,7 @@ from tests.chaos.steps import Round, Step
 from tests.chaos.stories import LARGE_STORIES, STORIES, draw, woven
 from tests.chaos.stories_of_alerts import ALERT_STORIES
 from tests.chaos.stories_of_guards import GUARD_STORIES
-from tests.chaos.stories_of_harm import FORGED_STORIES, HARM_STORIES
+from tests.chaos.stories_of_harm import FOREIGN_STORIES, FORGED_STORIES, HARM_STORIES
 from tests.chaos.stories_of_others import OTHERS_STORIES
 from tests.chaos.stories_of_returns import RETURN_STORIES
 from tests.chaos.stories_of_validations import VALIDATION_STORIES
@@ -53,6 +53,15 @@ class Outcome:
     happened: Counter[str]
     """How often each rare event happened, each guard began to keep a node out, and each Event was sent."""
     trace: list[str] = field(default_factory=list)
+
+
+_BESIDE = (
+    ("harm", 0.4, HARM_STORIES),
+    ("forged", 0.3, FORGED_STORIES),
+    ("foreign", 0.15, FOREIGN_STORIES),
+    ("guards", 0.3, GUARD_STORIES),
+)
+"""Stories that are woven into this share of the schedules."""
 
 
 def schedule_of(seed: int) -> Schedule:
@@ -100,15 +109,10 @@ def schedule_of(seed: int) -> Schedule:
         steps = draw(back, nodes, RETURN_STORIES, back.choice((30, 60)))
     elif chance < 0.65:
         steps = woven(back, steps, draw(back, nodes, RETURN_STORIES, back.choice((8, 16))))
-    harm = random.Random(f"harm {seed}")
-    if harm.random() < 0.4:
-        steps = woven(harm, steps, draw(harm, nodes, HARM_STORIES, harm.choice((8, 16, 30))))
-    forged = random.Random(f"forged {seed}")
-    if forged.random() < 0.3:
-        steps = woven(forged, steps, draw(forged, nodes, FORGED_STORIES, forged.choice((8, 16, 30))))
-    guards = random.Random(f"guards {seed}")
-    if guards.random() < 0.3:
-        steps = woven(guards, steps, draw(guards, nodes, GUARD_STORIES, guards.choice((8, 16, 30))))
+    for name, share, more in _BESIDE:
+        r = random.Random(f"{name} {seed}")
+        if r.random() < share:
+            steps = woven(r, steps, draw(r, nodes, more, r.choice((8, 16, 30))))
     others = random.Random(f"others {seed}")
     chance = others.random()
     if chance < 0.4:

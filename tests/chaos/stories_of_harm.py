@@ -9,6 +9,7 @@ from tests.chaos.harm import (
     LEASE_PARTS,
     RECORD_PARTS,
     YEARS,
+    Foreign,
     ForgeLease,
     ForgeRecord,
     Overwritten,
@@ -84,6 +85,21 @@ def refuse(r: random.Random, node: int) -> Step:
 def overwritten(r: random.Random, node: int) -> Step:
     return Overwritten(node, r.choice((0, 0, 400)))
 
+
+def foreign(r: random.Random, node: int) -> Step:
+    ahead_seconds = r.choice((-r.random(), -r.random(), 20.0, 600.0, 4000.0, 1e6))
+    return Foreign(node, ahead_seconds, r.choice(FATAL), r.randrange(2))
+
+
+FOREIGN_STORIES: tuple[Story, ...] = (
+    # A line without a boot id before a release, and a fault after it.
+    lambda r, n: [foreign(r, n), poll(r), release(r, n), poll(r), wait(r), xid(r, n), poll(r)],
+    lambda r, n: [xid(r, n), foreign(r, n), poll(r), Reset(n), poll(r), Replay(n), xid(r, n), poll(r)],
+    lambda r, n: [foreign(r, n), poll(r), part(r, n), Reset(n), strike(r), poll(r), xid(r, n), poll(r)],
+    lambda r, n: [Reboot(n), foreign(r, n), *restart(r), poll(r), Reset(n), poll(r), xid(r, n), poll(r)],
+    lambda r, n: [*two(r, n), foreign(r, n), Reset(n), *restart(r), wait(r), poll(r), xid(r, n), poll(r)],
+)
+"""Lines without a boot id, with stamps of another boot."""
 
 FORGED_STORIES: tuple[Story, ...] = (
     # The API server refuses the return of one node, while another returns.

@@ -73,6 +73,7 @@ def test_refused_returns_overwritten_logs_and_times_of_the_future_happen_and_bre
     assert {name: outcome.broken for name, outcome in outcomes.items() if outcome.broken} == {}
     assert sum((outcome.happened for outcome in outcomes.values()), Counter()).keys() >= {
         "refused removal of a taint",
+        "foreign stamp above the uptime",
         "beginning of a boot overwritten, never heard",
         "beginning of a boot overwritten, heard before",
         "beginning of a boot overwritten, heard before, and a part lost",

@@ -16,7 +16,9 @@ elsewhere because of both), and rebooted nodes that are out for a test;
 43 answers on ``opted out``, because the faults of such a node are recorded; 20 writes that give a node on
 probation the health label that it lacks; the end of 1,439 Events, which names the fault behind the node's
 need if the Event describes another fault; the problem with a record of another version, which says
-`konductor-like reset NODE`; 739 releases by people, whose record and Event name each unmet need.
+`konductor-like reset NODE`; 739 releases by people, whose record and Event name each unmet need;
+231 records with a line without a boot id, whose stamp is kept apart; 19 fatal lines that were read after a
+release, each of which makes its node suspect, with an Event.
 """
 
 from __future__ import annotations

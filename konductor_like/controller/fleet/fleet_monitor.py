@@ -51,7 +51,11 @@ OVERDUE_NS = 600 * SECOND_NS
 DECIDED_NS = 60 * SECOND_NS
 """Nanoseconds by which a line that a controller has certainly heard is older than its last coverage."""
 ARRIVED_NS = 120 * SECOND_NS
-"""Nanoseconds before its reading in which a heartbeat arrived: the clock of its node may be far behind."""
+"""Nanoseconds before its reading in which a heartbeat arrived: the clock of its node may be far behind.
+
+Of two clocks the one that is ahead counts. A boot that seems too young covers too little, and one that seems
+too old would cover faults to come.
+"""
 UNPARSED_MOST = 10_000
 """Nodes whose unparsed lines are counted. One more replaces the oldest, which may be logged again."""
 DELETED_MOST = 2000
@@ -176,8 +180,7 @@ class FleetMonitor:
         boots = self._heard.get(node, ())
         self._heard[node] = boots = with_beat(boots, heartbeat.boot_id, at_ns, heartbeat.boot_ns)
         if boots[0].last_ns == at_ns:
-            now_ns = self._now_ns()
-            arrived_ns = min(max(at_ns, now_ns - ARRIVED_NS), now_ns)
+            arrived_ns = max(at_ns, self._now_ns() - ARRIVED_NS)
             self.began[node] = heartbeat.boot_id, arrived_ns - heartbeat.uptime_us * 1000
 
     def _hear_overrun(self, node: str, overrun: Overrun, at_ns: int) -> None:
