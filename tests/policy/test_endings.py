@@ -59,6 +59,21 @@ def of_gpu_1(cluster: Cluster) -> Incident:
     return incident
 
 
+def test_a_fatal_line_that_was_read_after_a_release_ends_with_a_boot_and_not_by_quiet() -> None:
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(boot="boot-a", seq=9))
+    reset_node(cluster, "gpu-1", 60, read=59)
+    cluster.tick(fault(boot="boot-a", seq=8, stamp=90, gpu="0000:9a:00", seconds=70), seconds=71)
+    cluster.snapshot = replace(cluster.snapshot, hearing={"gpu-1": HEARD})
+
+    assert cluster.tick(seconds=2 * WEEK).changes == ()
+    cluster.reboot("gpu-1", "boot-b")
+    cluster.tick(seconds=2 * WEEK + 60)
+
+    assert cluster.nodes["gpu-1"].record.incidents[-1].met_by is MetBy.REBOOT
+    assert cluster.nodes["gpu-1"].as_read.health is None
+
+
 def test_a_suspicion_ends_after_seven_days_that_were_heard() -> None:
     cluster = heard(suspect())
     assert cluster.nodes["gpu-1"].as_read.health == "suspect"

@@ -23,8 +23,10 @@ from konductor_like.model import (
     Severity,
     Source,
 )
-from konductor_like.policy.node.covers import COVERED_LATE
+from konductor_like.policy.node.covers import COVERED_BY_TIME, COVERED_LATE
+from konductor_like.policy.node.health import open_incidents
 from konductor_like.policy.node.incidents import SEEN_BEFORE
+from konductor_like.policy.node.record_builder import INCIDENTS_MOST
 from konductor_like.policy.node.release import release
 from tests.policy.scenes import GPU, Cluster, at, fault, fleet, ns, reset_node
 
@@ -195,8 +197,8 @@ def test_lines_that_may_be_new_are_told_once_for_a_rule_and_release() -> None:
     cluster = Cluster(fleet(10))
     cluster.tick(fault(stamp=9000))
     reset_node(cluster, "gpu-1", 60, read=59)
-    for seconds in (100, 200):
-        lines = [fault(stamp=500 + n, seconds=seconds, gpu=f"0000:{n:02x}:00") for n in range(8)]
+    for seconds, gpus in ((100, range(8)), (200, range(4, 12))):
+        lines = [fault(stamp=500 + n, seconds=seconds, gpu=f"0000:{n:02x}:00") for n in gpus]
         cluster.tick(*lines, fault(rule="xid.48", stamp=520, seconds=seconds), seconds=seconds + 1)
 
     both = [(EventReason.READ_LATE, "xid 79"), (EventReason.READ_LATE, "xid 48")]
@@ -223,9 +225,36 @@ def test_a_line_that_may_be_new_escalates_nothing_and_ends_with_a_reset() -> Non
         False,
     )
 
+    assert open_incidents(cluster.nodes["gpu-1"].record, cluster.nodes["gpu-1"]) == []
+
     change = reset_node(cluster, "gpu-1", 200, read=199)
 
     assert change.health is None
+
+
+def test_a_late_line_without_a_position_is_suspect_and_told() -> None:
+    """Its time alone shows that it precedes the release."""
+    cluster = Cluster(fleet(10))
+    cluster.tick(fault(stamp=None))
+    reset_node(cluster, "gpu-1", 60, read=5)
+
+    plan = cluster.tick(fault(stamp=None, seconds=30), seconds=71)
+
+    assert [dropped.reason for dropped in plan.ignored] == [COVERED_BY_TIME]
+    assert events(cluster) == [(EventReason.READ_LATE, "xid 79")]
+    assert cluster.tick(fault(stamp=None, seconds=30), seconds=80).changes == ()
+
+
+def test_a_full_record_keeps_no_late_line() -> None:
+    cluster = Cluster(fleet(10))
+    rules = [f"xid.{n}" for n in range(INCIDENTS_MOST)]
+    cluster.tick(*(named(100 + n, 100 + n, 0, rule=rule) for n, rule in enumerate(rules)))
+    reset_node(cluster, "gpu-1", 60, read=59)
+
+    plan = cluster.tick(named(99, 99, 70, rule="xid.999"), seconds=71)
+
+    assert [dropped.reason for dropped in plan.ignored] == [COVERED_LATE]
+    assert plan.changes == ()
 
 
 def test_a_test_or_a_suspicion_that_a_release_covers_is_no_suspicion() -> None:

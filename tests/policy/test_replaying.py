@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.model import Fault, Snapshot
+from konductor_like.model import Fault, KernelPosition, Snapshot
 from tests.policy.scenes import Cluster
 from tests.policy.shared import gpu_fleet, nccl, suspected, xid
 
@@ -21,6 +22,12 @@ DAY = [xid("gpu-1", 94, seconds=n * HOUR) for n in range(2)]
 def restarted(cluster: Cluster, *, replaying: bool = False) -> None:
     """Replace the snapshot by that of a new process, which has only the nodes' records."""
     cluster.snapshot = Snapshot(cluster.nodes, replaying=replaying)
+
+
+def with_stamp(line: Fault, stamp: float) -> Fault:
+    """Return the line as a plain ``dmesg -w`` prints it."""
+    place = KernelPosition(None, None, round(stamp * 1e6))
+    return replace(line, finding=line.finding._replace(position=place))
 
 
 def failures(numbers: Sequence[int]) -> list[Fault]:
@@ -43,6 +50,24 @@ def test_a_line_read_before_the_history_taints_once_the_history_is_read() -> Non
     cluster.tick(seconds=3 * HOUR, past=DAY)
 
     assert cluster.tainted == {"gpu-1"}
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["no heartbeat", "a heartbeat"])
+def test_a_past_line_with_a_stamp_above_the_uptime_is_no_evidence_about_this_boot(heard: bool) -> None:
+    cluster = gpu_fleet(10)
+    past = [with_stamp(line, 1e6 + 1000 * n) for n, line in enumerate(DAY)]
+    if heard:
+        cluster.hear("gpu-1", began=0)
+    began = cluster.snapshot.began
+    restarted(cluster, replaying=True)
+    cluster.snapshot = replace(cluster.snapshot, began=began)
+
+    cluster.tick(
+        with_stamp(xid("gpu-1", 94, seconds=2 * HOUR), 2e6 if not heard else 7200), seconds=2 * HOUR + 1
+    )
+    cluster.tick(seconds=3 * HOUR, past=past)
+
+    assert cluster.tainted == (set() if heard else {"gpu-1"})
 
 
 def test_a_line_recorded_by_a_process_that_died_before_it_read_the_history_still_taints() -> None:

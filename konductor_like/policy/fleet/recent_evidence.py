@@ -29,7 +29,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.node.machines import why_not_of_node
+from konductor_like.policy.node.machines import began_by_heartbeat, why_not_of_node
 
 RECENT_NS = 900 * SECOND_NS
 """Nanoseconds of age below which evidence from before our start may cause a write, as after a crash."""
@@ -68,7 +68,7 @@ def renewed_window(
     if max(window.heard_ns.values(), default=0) > now_ns:
         window = by_clock(window, now_ns)
     if past or again:
-        known = [fault for fault in (*past, *again) if _is_about_its_node(fault, states, policy, now)]
+        known = [fault for fault in (*past, *again) if _is_about_its_node(fault, snapshot, policy, now)]
         window = with_past(window, known, states)
         # The process that recorded the fault may have died before it assessed the fleet; a late line may join
         # a group.
@@ -88,15 +88,14 @@ def renewed_window(
     return window
 
 
-def _is_about_its_node(
-    fault: Fault, states: Mapping[str, NodeState], policy: PolicyConfig, now: datetime
-) -> bool:
-    state = states.get(fault.node or "")
+def _is_about_its_node(fault: Fault, snapshot: Snapshot, policy: PolicyConfig, now: datetime) -> bool:
+    state = snapshot.nodes.get(fault.node or "")
     if state is None or fault.finding.shadow:
         return False
     if fault.finding.user_written and not policy.count_user_written:
         return False
-    return why_not_of_node(state.record.past_boots, state, fault, now) is None
+    began_ns = began_by_heartbeat(state, snapshot)
+    return why_not_of_node(state.record.past_boots, state, fault, now, began_ns) is None
 
 
 def by_clock(window: RecentEvidence, now_ns: int) -> RecentEvidence:
