@@ -48,8 +48,8 @@ def _records(lines: Sequence[str]) -> list[str]:
         return _of_one(lines)
     records: list[list[str]] = []
     for line in lines:
-        begin = begin_of(line)
-        if not records or (begin.of_record and begin.blanks <= first.blanks):
+        begin = begin_of(line) if line else None  # an entry may be full of newlines
+        if not records or (begin and begin.of_record and begin.blanks <= first.blanks):
             records.append([])
         records[-1].append(line)
     return [text for record in records for text in _of_one(record)]

@@ -179,7 +179,7 @@ class Ledger:
             told = _with_quarantine(self._found.get(key), state, past)
             self._found[key] = _identified(told, state.record)
         since = state.record.life.tainted_at
-        if since is not None and state.tainted:
+        if since is not None and state.faulty:
             key = (state.name, since)
             self._found[key] = _identified(_with_claim(self._found.get(key), state, since), state.record)
 

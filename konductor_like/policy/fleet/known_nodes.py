@@ -1,7 +1,7 @@
 """The one way to a node's record: the annotation, what the Lease keeps of it, or the reason of the taint.
 
-A Node may have no room for its record, or somebody may have removed the annotation (rule 21). Whoever decides
-about nodes, or shows them, reads them through :func:`known_nodes`.
+A Node may have no room for its record, or somebody may have removed the annotation (rule 21). The commands
+read Nodes through :func:`known_nodes`. The controller knows more: it remembers records.
 """
 
 from __future__ import annotations
