@@ -101,7 +101,7 @@ def _others_taints_replaced(real: Any) -> Any:
 def _applied_on_any_refusal(real: Any) -> Any:
     result, outcome = real.__globals__["WriteResult"], real.__globals__["Outcome"]
 
-    def look_again(self: Any, _state: Any, change: Any, _refusal: Any, _unknown: Any) -> Any:
+    def look_again(self: Any, _state: Any, change: Any, *_: Any) -> Any:
         fresh = self._decode(self._client.get(f"/api/v1/nodes/{change.node}"))
         return result(change, outcome.APPLIED, fresh)
 
