@@ -65,6 +65,15 @@ def test_three_hundred_bytes_say_what_a_release_covers() -> None:
     assert not found.life.claimed
 
 
+def test_three_hundred_bytes_say_that_a_returned_node_is_on_probation() -> None:
+    full = wide(
+        record(tainted=False, releases=(replace(release(), by="konductor-like", how=ReleaseHow.REBOOT),))
+    )
+    full = replace(full, life=replace(full.life, probation_until=NOON))
+
+    assert read(short(full, SHORT_BYTES)).life.probation_until == NOON
+
+
 def test_the_release_of_the_whole_node_by_a_person_is_kept_before_a_later_one_in_part() -> None:
     whole = release()
     part = replace(release(60), how=ReleaseHow.part("xid 31"))

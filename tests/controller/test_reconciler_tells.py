@@ -140,9 +140,7 @@ def test_a_fatal_line_that_a_reset_covered_before_it_was_read_is_logged(log: io.
 
     assert scene.cluster.tainted == set()
     [told] = [line for line in log.getvalue().splitlines() if "ignored" in line]
-    assert (
-        "xid.79 of node gpu-1 ignored: the line has no boot id and may be new" in told
-    )
+    assert "xid.79 of node gpu-1 ignored: the line has no boot id and may be new" in told
 
 
 def test_the_nodes_are_counted_by_what_they_need_and_every_need_has_a_number() -> None:

@@ -79,7 +79,8 @@ def _with(record: NodeRecord, incidents: list[Incident], releases: list[Release]
 def _of_one(record: NodeRecord, incidents: list[Incident], releases: list[Release]) -> Iterator[str]:
     """Yield records of one fault, or of one release if the node is not out of service."""
     is_out = record.life.claimed or not releases
-    base = NodeRecord(machine=record.machine, life=Life(tainted_at=record.life.tainted_at), act=record.act)
+    life = Life(tainted_at=record.life.tainted_at, probation_until=record.life.probation_until)
+    base = NodeRecord(machine=record.machine, life=life, act=record.act)
     base = replace(base, incidents=tuple(map(_thin, incidents))) if is_out else base
     base = base if is_out else replace(base, releases=tuple(map(_plain, releases)))
     if record.machine is not None:
