@@ -223,7 +223,7 @@ class Snapshot:
     hearing: Mapping[str, Hearing] = field(default_factory=dict)
     """The nodes whose kernel log is heard now. A silent, unmeasured or ambiguous node is absent."""
     standing: Mapping[str, Standing] = field(default_factory=dict)
-    """By tainted node, for how long its Node has not changed; empty while the Nodes cannot be watched."""
+    """By faulty node, for how long its Node has not changed; empty while the Nodes cannot be watched."""
     began: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """By node, the boot of the latest heartbeat, and when that boot began by the controller's clock: arrival
     less uptime, in nanoseconds since the Unix epoch."""

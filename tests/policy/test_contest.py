@@ -380,6 +380,15 @@ def test_our_key_with_another_value_is_no_release_and_is_left_alone(value: str |
     assert cluster.tick(seconds=600).brake.out == 1
 
 
+def test_a_node_that_is_kept_out_for_weeks_uses_up_no_taint_of_the_rate() -> None:
+    cluster = broken(size=20, rules=PolicyConfig(brake_rate_nodes=1, brake_rate_window_seconds=3600))
+    cluster.nodes["gpu-1"] = keyed(cluster.nodes["gpu-1"], "rma-42")
+
+    cluster.tick(fault("gpu-2", seconds=7200), seconds=7200)
+
+    assert cluster.tainted == {"gpu-2"}
+
+
 @pytest.mark.parametrize(("who", "tainted"), [("kubectl-taint", set()), (None, {"gpu-1"})])
 def test_when_that_taint_goes_it_is_judged_who_removed_it(who: str | None, tainted: set[str]) -> None:
     cluster = broken()

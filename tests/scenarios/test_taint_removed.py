@@ -150,6 +150,22 @@ def test_a_program_that_goes_on_is_contested_and_the_node_stays_faulty(site_of: 
     assert labels(site) == {}
 
 
+def test_a_contested_node_returns_by_the_guards_of_any_other_node(site_of: Opens) -> None:
+    site = broken(site_of, return_by="reboot")
+    for _ in range(4):
+        writes(site, "pool-controller", without_taint)
+        site.run(400, 20)
+    assert "GPUTaintContested" in told(site)
+
+    site.reboot(NODE, "b2000000-0000-4000-8000-000000000002")
+    site.run(300, 20)
+    assert site.record(NODE).life.claimed
+    site.run(600, 20)
+
+    assert (site.record(NODE).life.claimed, NODE in site.tainted) == (False, False)
+    assert "GPUNodeReturned" in told(site)
+
+
 def test_another_effect_is_put_right_and_another_value_is_left_alone(site_of: Opens) -> None:
     site = broken(site_of)
     site.run(120)

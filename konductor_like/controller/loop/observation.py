@@ -132,7 +132,8 @@ class Observer:
             alerts_answer=self._alerts(),
             refused_pods=self._refused_pods(),
             without_record=self.kept.due(now),
-            standing=self._standing([name for name, state in states.items() if state.tainted])
+            # A contested node has no taint, and returns by the same guards.
+            standing=self._standing([name for name, state in states.items() if state.faulty])
             if policy.returns_unasked
             else {},
         )

@@ -226,7 +226,7 @@ class Reconciler:
     ) -> Plan:
         """Return the plan. If it taints or returns, read the controls again; if changed, decide again."""
         plan = decide(snapshot, faults, self.policy, now, past=past)
-        if any(change.verb in (Verb.TAINT, Verb.UNTAINT) for change in plan.changes):
+        if any(each.verb in (Verb.TAINT, Verb.UNTAINT) or each.ends_claim for each in plan.changes):
             latest = self._observer.with_latest_controls(snapshot, now)
             if latest is not snapshot:
                 plan = decide(latest, faults, self.policy, now, past=past)

@@ -304,7 +304,7 @@ def count_fleet(
         is_test = state.tainted and only_tests(record) and not is_unavailable
         if is_out:
             fleet_count.out.add(name)
-            fleet_count.unrecorded += not state.tainted
+            fleet_count.unrecorded += name in snapshot.in_flight and not state.tainted
         elif is_away:
             fleet_count.away.add(name)
         if policy.brake_pool_max_percent is not None and state.pool is not None:
