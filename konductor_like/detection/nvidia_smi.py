@@ -89,7 +89,7 @@ def _counted(log: ET.Element, elements: list[ET.Element], expected: int) -> Vali
         return failed(f"facts: the driver sees {len(elements) or 'none'} of {expected} GPUs")
     if len(elements) > expected:
         return unknown(f"facts: the driver sees {len(elements)} GPUs, and {expected} were expected")
-    attached = _text(log, "attached_gpus")
+    attached = ", ".join((each.text or "").strip() for each in log.findall("attached_gpus"))
     if attached != str(expected):
         return unknown(f"facts: the driver counts {quoted(attached)} attached GPUs, and lists {expected}")
     return None

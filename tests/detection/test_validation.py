@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from konductor_like.detection.dcgm import read_diag
@@ -244,6 +244,7 @@ def test_no_cut_output_passes(end: int) -> None:
 
 @settings(max_examples=20)
 @given(first=PLACES, second=PLACES)
+@example(first=5, second=8)  # the number of GPUs that are attached
 def test_no_output_with_a_part_twice_passes(first: int, second: int) -> None:
     start, end = sorted((first, second))
     part = LINES[start : end + 1]
