@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from konductor_like.controller.fleet.boot_names import BootNames
 from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection.heartbeat import reader_boot
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.model import LogLine, Loss, Misnamed, NodeState, Source
 from konductor_like.model.time import moment_of
+from konductor_like.policy.node.machines import Heard
 from tests.controller.reconciling import Scene as Reconciling
 from tests.controller.reconciling import monitor
 from tests.policy.scenes import at, fleet, ns
@@ -236,3 +238,18 @@ def test_a_line_that_was_dropped_is_one_loss_however_often_it_is_counted() -> No
 )
 def test_the_boot_is_read_from_the_readers_own_lines_only(text: str, boot: str | None) -> None:
     assert reader_boot(text) == boot
+
+
+def test_many_lines_without_a_name_look_through_the_fleet_once() -> None:
+    looks: list[int] = []
+
+    def heard() -> dict[str, Heard]:
+        looks.append(1)
+        return {}
+
+    names = BootNames(lambda: ns(0), heard)
+
+    named = names.named([line(boot_id) for boot_id in BOOTS.values()], nodes())
+
+    assert [each.node for each in named] == list(BOOTS)
+    assert len(looks) == 1

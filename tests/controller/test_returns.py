@@ -77,7 +77,7 @@ class Story:
             observe=lambda _: {},
             note_written=lambda _: None,
             unparsed=SimpleNamespace(count=lambda _: None),
-            boot_names=BootNames(lambda: ns(0), lambda _boot, _since_ns: ()),
+            boot_names=BootNames(lambda: ns(0), dict),
         )
         start = Checkpoint({Source.KERNEL: ns(0), Source.POD: ns(0)}, act_from_ns=ns(-900))
         found = Scene(

@@ -14,6 +14,7 @@ from dataclasses import replace
 from konductor_like.detection.heartbeat import reader_boot
 from konductor_like.model import Fault, LogLine, NodeState, Source
 from konductor_like.model.time import SECOND_NS
+from konductor_like.policy.node.machines import Heard
 
 LATELY_NS = 3600 * SECOND_NS
 """Nanoseconds for which a Node that had a boot id keeps the boot id from naming another Node."""
@@ -25,14 +26,16 @@ _NUMBERS_MOST = 64
 class BootNames:
     """Names nodes by their boots, and remembers the lines for which it could name none. For one thread."""
 
-    def __init__(self, now_ns: Callable[[], int], heard_under: Callable[[str, int], Iterable[str]]) -> None:
-        """``heard_under`` returns the names under which heartbeats of a boot were heard since a time (ns)."""
+    def __init__(self, now_ns: Callable[[], int], heard: Callable[[], Mapping[str, Heard]]) -> None:
+        """``heard`` returns, by name, the boots of which heartbeats were heard."""
         self._now_ns = now_ns
-        self._heard_under = heard_under
+        self._heard = heard
         self._nodes: Mapping[str, NodeState] = {}
         self._owners: Mapping[str | None, list[NodeState]] | None = None
         """By boot id, the Nodes that have it; None until it is asked for."""
-        self._left_ns: dict[tuple[str, str], int] = {}
+        self._last_ns: Mapping[str, list[tuple[str, int]]] | None = None
+        """By boot id, the names under which it was heard, and when last; None until it is asked for."""
+        self._left_ns: dict[str, dict[str, int]] = {}
         """By boot id and name, when the Node was first seen without the boot id."""
         self._waiting: Mapping[str, list[int]] = {}
         self._dropped: dict[str, list[int]] = {}
@@ -49,7 +52,7 @@ class BootNames:
         for name, old in before.items():
             state, boot_id = nodes.get(name), old.machine.boot_id
             if boot_id is not None and (state is None or state.machine.boot_id != boot_id):
-                self._left_ns[boot_id, name] = now_ns
+                self._left_ns.setdefault(boot_id, {})[name] = now_ns
         while len(self._left_ns) > BOOTS_MOST:
             del self._left_ns[next(iter(self._left_ns))]
         self._printed = {name: printed for name, printed in self._printed.items() if name in nodes}
@@ -65,13 +68,19 @@ class BootNames:
         if len(found) != 1 or not found[0].is_gpu_node:
             return None
         name, oldest_ns = found[0].name, self._now_ns() - LATELY_NS
-        left = (each for (boot, each), ns in self._left_ns.items() if boot == boot_id and ns > oldest_ns)
-        others = {*left, *self._heard_under(boot_id, oldest_ns)}
-        return name if others <= {name} else None
+        if self._last_ns is None:  # all lines may be without a name at once
+            last_ns = defaultdict[str, list[tuple[str, int]]](list)
+            for each, boots in self._heard().items():
+                for boot in boots:
+                    last_ns[boot.boot_id].append((each, boot.last_ns))
+            self._last_ns = last_ns
+        seen = (*self._left_ns.get(boot_id, {}).items(), *self._last_ns.get(boot_id, ()))
+        return name if {each for each, ns in seen if ns > oldest_ns} <= {name} else None
 
     def named(self, lines: Iterable[LogLine], nodes: Mapping[str, NodeState]) -> list[LogLine]:
         """Return the lines, also those of the reader that came without a name with the name of their node."""
         self.see(nodes)
+        self._last_ns = None
         return [line if line.node is not None else self._named(line) for line in lines]
 
     def _named(self, line: LogLine) -> LogLine:
@@ -83,6 +92,7 @@ class BootNames:
     def named_faults(self, faults: Sequence[Fault], nodes: Mapping[str, NodeState]) -> list[Fault]:
         """Return the faults, with the names of the nodes that can be named now."""
         self.see(nodes)
+        self._last_ns = None
         return [
             replace(fault, node=self.node_of(boot_id)) if (boot_id := fault.nameless_boot) else fault
             for fault in faults

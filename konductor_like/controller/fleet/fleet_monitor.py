@@ -7,7 +7,7 @@ the driver or the collector every line may look like that; without the count the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -122,7 +122,7 @@ class FleetMonitor:
         self._now_ns = now_ns
         self._stale_ns = round(stale_seconds * SECOND_NS)
         started_ns = now_ns()
-        self.boot_names = BootNames(now_ns, self._heard_under)
+        self.boot_names = BootNames(now_ns, lambda: self._heard)
         self._tracker = CoverageTracker(
             stale_seconds, before=before, now_ns=started_ns, max_age_seconds=gap_max_age_seconds
         )
@@ -147,11 +147,6 @@ class FleetMonitor:
         """Return when the boot began, by the node's own clock, if a heartbeat of the boot was heard."""
         boots = self._heard.get(node, ())
         return next((boot.began_ns for boot in boots if boot.boot_id == boot_id), None)
-
-    def _heard_under(self, boot_id: str, since_ns: int) -> Iterator[str]:
-        for name, boots in self._heard.items():
-            if any(each.boot_id == boot_id and each.last_ns > since_ns for each in boots):
-                yield name
 
     def hear(self, lines: Iterable[LogLine], upto_ns: int) -> None:
         """Take in the heartbeats and overruns of one poll, which read everything before ``upto_ns``."""
