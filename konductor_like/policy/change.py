@@ -61,7 +61,7 @@ from konductor_like.policy.node.needs import (
     worse_words,
     worsening,
 )
-from konductor_like.policy.node.release import CONTROLLER, released_record
+from konductor_like.policy.node.release import CONTROLLER, over, released_record
 from konductor_like.policy.node.removal import (
     Removal,
     contest_words,
@@ -222,7 +222,9 @@ def _outcome(update: NodeUpdate, policy: PolicyConfig, now: datetime, *, admitte
     elif update.removal in _REMOVALS:
         facts = Facts(now, by=writer_of(state, record.life))
         became = become(record.life, stage, _REMOVALS[update.removal], facts)
-        record = replace(record, life=became.life)
+        is_contest = update.removal is Removal.CONTEST
+        tested = over(record.validation) if is_contest else record.validation
+        record = replace(record, life=became.life, validation=tested)
     verb, event = became.verb, became.event or by_hand
     tainted = verb is Verb.TAINT or (state.tainted and verb is not Verb.UNTAINT)
     record = with_repeats(with_states(record, tainted=tainted))

@@ -12,7 +12,7 @@ from konductor_like.model.time import text_of_ns
 from konductor_like.sandbox.kubernetes.managed_fields import record_write
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
-from tests.scenarios.test_validations import fails, open_site
+from tests.scenarios.test_validations import fails, jobs, open_site
 from tests.scenarios.words import gpu
 
 NODE = gpu(2)
@@ -164,6 +164,21 @@ def test_a_contested_node_returns_by_the_guards_of_any_other_node(site_of: Opens
 
     assert (site.record(NODE).life.claimed, NODE in site.tainted) == (False, False)
     assert "GPUNodeReturned" in told(site)
+
+
+def test_a_contest_ends_a_validation_that_runs(site_of: Opens) -> None:
+    site = open_site(site_of, return_by="reboot")
+    fails(site, NODE)
+    site.cli("validate", NODE, "--level", "2", "--yes", "--by", "ann")
+    site.run(60)
+    assert len(jobs(site)) == 1
+
+    for _ in range(4):
+        writes(site, "pool-controller", without_taint)
+        site.run(400, 20)
+
+    assert "GPUTaintContested" in told(site)
+    assert (site.record(NODE).validation, jobs(site)) == (None, [])
 
 
 def test_another_effect_is_put_right_and_another_value_is_left_alone(site_of: Opens) -> None:

@@ -130,7 +130,7 @@ def released_record(
             else incident
             for incident in record.incidents
         ),
-        validation=_of_release(record.validation),
+        validation=over(record.validation),
         releases=_latest((mark, *record.releases)),
         part_covers=record.part_covers if by_controller else (),
         read=read,
@@ -142,8 +142,8 @@ def _precedes(incident: Incident, tested: Validation | None) -> bool:
     return tested is not None and not tested.began_before(incident.last, incident.last_ns)
 
 
-def _of_release(validation: Validation | None) -> Validation | None:
-    """Return the validation of a released node: the last verdict stays, and a wish or an attempt ends."""
+def over(validation: Validation | None) -> Validation | None:
+    """Return the validation of a node in service: the last verdict stays, and a wish or an attempt ends."""
     is_over = validation is not None and validation.stage is ValidationStage.ENDED
     return validation if is_over else None
 
@@ -183,7 +183,7 @@ def release_part(
         incidents=rest,
         releases=_latest((mark, *record.releases)),
         part_covers=with_part_covers(state, chosen, at),
-        validation=_of_release(record.validation) if untaints else record.validation,
+        validation=over(record.validation) if untaints else record.validation,
         act=act_of(state, released.verb, at),
     )
     tainted = state.tainted and not untaints
