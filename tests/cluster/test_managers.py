@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from konductor_like.cluster.api.watch import WatchEvent
 from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.cluster.node.managers import changed_by, with_removal, writers_of
+from konductor_like.cluster.node.store import NodeStore
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE, NodeState, Writer
 from tests.cluster import scenes
+
+if TYPE_CHECKING:
+    from konductor_like.cluster.api.client import ReadOnlyKubeClient
 
 OURS = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
 OTHER = {"key": "other", "effect": "NoSchedule"}
@@ -115,3 +120,23 @@ def test_another_value_is_a_taint_of_our_key_so_its_step_counts() -> None:
 
 
 [(_, _, US_NS), (_, _, K9S_NS)] = writers_of([US, entry("k9s", 20)])
+
+
+@pytest.mark.parametrize("lag", [1, 2], ids=["same version", "later version"])
+def test_an_answer_ahead_of_the_watch_hides_no_person(lag: int) -> None:
+    def event(version: int, *taints: dict[str, str], fields: list[dict[str, Any]]) -> WatchEvent:
+        node = scenes.raw_node(taints=list(taints))
+        node["metadata"] |= {"uid": "uid-1", "managedFields": fields, "resourceVersion": str(version)}
+        return WatchEvent("MODIFIED", node)
+
+    store = NodeStore(cast("ReadOnlyKubeClient", None), decode_node)
+    gone = [US, entry("kubectl-taint", 20)]
+    store._take(event(10, OURS, OTHER, fields=[US]))
+
+    store.apply(decode_node(event(10 + lag, OTHER, fields=gone).object))
+    [ahead] = store.snapshot().values()
+    store._take(event(11, OTHER, fields=gone))
+    [found] = store.snapshot().values()
+
+    assert (ahead.removed_by, found.removed_by) == (None, "kubectl-taint")
+    assert found.as_read.resource_version == str(10 + lag)

@@ -119,6 +119,8 @@ class NodeStore:
         self._lock = threading.Lock()
         self._nodes: dict[str, NodeState] = {}
         self._since: dict[str, _Since] = {}
+        self._shown: dict[str, NodeState] = {}
+        """By name, what the watch showed last of a Node whose taint is gone in an answer that is ahead."""
         self._snapshot: Mapping[str, NodeState] | None = None
         self._version = ""
         self._reached = ""
@@ -250,6 +252,7 @@ class NodeStore:
             }
             listed_at = time.monotonic()
             self._since = dict.fromkeys(self._nodes, (listed_at, listed_at))
+            self._shown.clear()
             self._version = self._reached = listing.resource_version
             differs = before.keys() != self._nodes.keys() or any(
                 _differ(before[name], state) for name, state in self._nodes.items()
@@ -293,6 +296,7 @@ class NodeStore:
             known = self._nodes.get(name) if isinstance(name, str) else None
         # The answer to our own write may have brought this state already: do not decode it again.
         is_known = known is not None and version == known.as_read.resource_version
+        is_known = is_known and name not in self._shown
         state = None if event.kind == "BOOKMARK" or is_known else self._decode(event.object)
         with self._lock:
             self._events += 1
@@ -304,6 +308,7 @@ class NodeStore:
             known = self._nodes.get(state.name)
             if known is not None and not _is_newer(version or "", known.as_read.resource_version):
                 self._watched(state, known)  # the answer to a write has skipped it
+                self._judge(state, known)
                 return
             if event.kind == "DELETED":
                 self._since.pop(state.name, None)
@@ -315,6 +320,10 @@ class NodeStore:
     def _put(self, state: NodeState, expected: NodeState | None = None, *, is_step: bool = False) -> None:
         """Keep a state; ``is_step``: it is the version of the Node that follows the known one."""
         before = self._nodes.get(state.name)
+        if is_step:
+            self._shown.pop(state.name, None)
+        elif expected is None and before is not None and before.has_key and not state.has_key:
+            self._shown[state.name] = before  # the watch will show the step in which the taint went
         self._nodes[state.name] = state = _continued(state, before, time.time_ns(), is_step=is_step)
         self._watched(state, before)
         self._changed(before is None or _differ(expected or before, state))
@@ -322,6 +331,17 @@ class NodeStore:
     def _watched(self, state: NodeState, before: NodeState | None) -> None:
         known = self._since.get(state.name)
         self._since[state.name] = _unchanged_since(known, before, state, time.monotonic())
+
+    def _judge(self, state: NodeState, known: NodeState) -> None:
+        """Take from a version that the watch shows late who removed the taint that ``known`` lacks."""
+        before = self._shown.pop(state.name, None)
+        if before is None:
+            return
+        if state.has_key:
+            self._shown[state.name] = state
+        elif (by := with_removal(state, before, is_step=True).removed_by) and not known.has_key:
+            self._nodes[state.name] = replace(known, removed_by=by)
+            self._changed(differs=True)
 
     def _changed(self, differs: bool) -> None:
         self._snapshot = None
