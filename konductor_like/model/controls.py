@@ -54,7 +54,7 @@ class ControlAct:
     nodes: int = 0
     """Number of nodes that a purge released."""
     names: tuple[str, ...] = ()
-    """The first :data:`NAMES_MOST` nodes that a purge was about, for the audit trail."""
+    """The first :data:`NAMES_MOST` nodes that a purge and those shortly before it were about."""
     relapses: tuple[ReturnedNode, ...] = ()
     """The relapses that no longer count after a resume: this resume, or an earlier one, ended their stop."""
     act: str = ""
@@ -63,6 +63,10 @@ class ControlAct:
     def holds(self, now: datetime) -> bool:
         """Whether the pause is in effect at this moment."""
         return self.until is None or now < self.until
+
+    def may_name(self, node: str) -> bool:
+        """Whether a purge was about the node, or names so many nodes that it may have been about any."""
+        return node in self.names or len(self.names) >= NAMES_MOST
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,35 @@ def test_a_program_that_goes_on_is_contested_and_the_node_stays_faulty(site_of: 
     assert labels(site) == {}
 
 
+@pytest.mark.parametrize("removals", [1, 4], ids=["put back soon", "contested"])
+@pytest.mark.parametrize("named", [(NODE,), ("--all",)], ids=["by name", "all"])
+def test_a_purge_of_a_node_without_its_taint_is_not_undone(
+    site_of: Opens, removals: int, named: tuple[str, ...]
+) -> None:
+    site = broken(site_of)
+    for _ in range(removals):
+        site.run(400, 20)
+        writes(site, "pool-controller", without_taint)
+        site.run(5)
+
+    site.cli("reset", *named, "--purge", "--yes", "--by", "ann")
+    site.run(600, 20)
+
+    assert (NODE in site.tainted, labels(site)) == (False, {})
+    assert RECORD_ANNOTATION not in site.kube.node(NODE)["metadata"]["annotations"]
+
+
+def test_purges_one_after_another_are_not_undone(site_of: Opens) -> None:
+    site = broken(site_of)
+    fails(site, gpu(3), gpu(4))
+
+    for name in (NODE, gpu(3), gpu(4)):
+        site.cli("reset", name, "--purge", "--yes", "--by", "ann")
+    site.run(600, 20)
+
+    assert site.tainted == set()
+
+
 def test_a_contested_node_returns_by_the_guards_of_any_other_node(site_of: Opens) -> None:
     site = broken(site_of, return_by="reboot")
     for _ in range(4):

@@ -52,6 +52,8 @@ from konductor_like.policy.wording import name_of, why_held
 
 FAULTS_NAMED = 10
 """Number of open faults that a message names; it counts the others."""
+_PURGES_TOGETHER = timedelta(minutes=10)
+"""Time for which the names of an earlier purge stay on the Lease: a script may purge nodes one by one."""
 
 
 def _bus_of(gpu: str | None) -> str | None:
@@ -126,7 +128,7 @@ class Reset(_Releases):
         ``rules`` or ``gpu``, only nodes with such a fault.
         """
         states = list(map(self.known, list_nodes(self.client, self.decode, selector).values()))
-        out = [s for s in states if s.tainted or (tainting(s.record) and not s.opted_out)]
+        out = [s for s in states if s.faulty or (tainting(s.record) and not s.opted_out)]
         return [s for s in out if not self._in_part or any(map(self._selects, open_to_release(s)))]
 
     @property
@@ -229,7 +231,9 @@ class Purge(_Releases):
             )
         tainted = sum(state.tainted for state in states)
         kept = {state.as_read.uid for state in states if state.record_kept}
-        if (tainted or kept) and isinstance(self.client, KubeClient) and self.dry_run is DryRun.NONE:
+        # The controller brings a claim back that is lost without a purge.
+        is_noted = tainted or kept or any(state.record.life.claimed for state in states)
+        if is_noted and isinstance(self.client, KubeClient) and self.dry_run is DryRun.NONE:
             self._note(self.client, tainted, [state.name for state in states], kept)
         super().carry_out(states)
 
@@ -240,12 +244,13 @@ class Purge(_Releases):
         """
         at = self.at()
 
-        def act(before: LeaseView) -> ControlAct:
-            policy = before.settings.policy if before.settings else PolicyConfig()
+        def act(lease: LeaseView) -> ControlAct:
+            policy = lease.settings.policy if lease.settings else PolicyConfig()
             cooldown = timedelta(seconds=policy.brake_cooldown_seconds)
-            last = before.controls.purge
+            last = lease.controls.purge
             lately = last.nodes if last is not None and at - last.at < cooldown else 0
-            few = tuple(names[:NAMES_MOST])
+            before = last.names if last is not None and at - last.at < _PURGES_TOGETHER else ()
+            few = tuple(dict.fromkeys((*names, *before)))[:NAMES_MOST]
             return ControlAct(Control.PURGE, at, self.by, self.reason, nodes=lately + nodes, names=few)
 
         place = lease_namespace(client, self.settings), self.settings.lease_name
@@ -256,7 +261,10 @@ class Purge(_Releases):
         except KubeNotFound:
             return  # no controller has ever run: there is no brake
         except KubeError as error:
-            warn(f"the brake may taint other nodes at once, because the Lease cannot be written: {error}")
+            warn(
+                "the controller may bring the records back, and the brake may taint other nodes at once, "
+                f"because the Lease cannot be written: {error}"
+            )
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""

@@ -115,4 +115,6 @@ class KeptRecords:
 def _is_purged(kept: KeptRecord, controls: Controls) -> bool:
     """Whether somebody has removed everything of ours from the Node since."""
     purge, act = controls.purge, kept.record.act
-    return purge is not None and kept.name in purge.names and (act is None or purge.at >= act.at)
+    if purge is None or (act is not None and purge.at < act.at):
+        return False
+    return purge.may_name(kept.name)

@@ -18,7 +18,6 @@ from konductor_like.model import (
     NodeState,
     TaintedNode,
 )
-from konductor_like.model.controls import NAMES_MOST
 from konductor_like.model.time import CLOCKS_AGREE_SECONDS
 from konductor_like.policy.fleet.known_nodes import record_of
 
@@ -51,11 +50,8 @@ def _lacks(state: NodeState, machine: Machine) -> bool:
 
 
 def is_purged(name: str, record: NodeRecord, purge: ControlAct | None) -> bool:
-    """Whether the Lease tells that a person purged the node after it was tainted.
-
-    A purge names :data:`NAMES_MOST` nodes at most, so one that names as many may be about any node.
-    """
+    """Whether the Lease tells that a person purged the node after it was tainted."""
     since, apart = record.life.tainted_at, timedelta(seconds=CLOCKS_AGREE_SECONDS)
     if purge is None or (since is not None and purge.at < since - apart):
         return False
-    return name in purge.names or len(purge.names) >= NAMES_MOST
+    return purge.may_name(name)
