@@ -28,7 +28,7 @@ HARM_EXAMPLES: dict[str, Schedule] = {
         setup=replace(BACK, returns_per_hour=1),
     ),
     "a return that is refused for long is tried again every two minutes": case(
-        (), *OUT, RefuseReturns(0, 20), Reboot(0), ROUND, *HEARD, *(Wait(120.0), ROUND) * 12, setup=BACK
+        (), *OUT, RefuseReturns(0, 30), Reboot(0), ROUND, *HEARD, *(Wait(120.0), ROUND) * 12, setup=BACK
     ),
     "a return that is refused for a while is made later": case(
         (), *_BOTH_OUT, RefuseReturns(0, 3), *_BOTH_BACK, *HEARD, setup=BACK
