@@ -268,7 +268,7 @@ def _words_of_life(update: NodeUpdate, outcome: _Outcome, policy: PolicyConfig) 
             told = "" if outcome.about is None else describe(outcome.about)
             return f"{put_back_words(record.life, update.state.name)} {told}".rstrip()
         case EventReason.CONTESTED:
-            return contest_words(record.life, update.state.name, returns=policy.returns_unasked)
+            return contest_words(record.life, update.state.name, returns=policy.returns_by_reboot)
         case EventReason.RETURNED if update.return_how and update.return_how.on_probation:
             return return_words(update.record, record, update.return_how)
         case EventReason.RELEASED if update.gravest is None:

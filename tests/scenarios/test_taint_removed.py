@@ -189,6 +189,8 @@ def test_a_contested_node_returns_by_the_guards_of_any_other_node(site_of: Opens
     site.reboot(NODE, "b2000000-0000-4000-8000-000000000002")
     site.run(300, 20)
     assert site.record(NODE).life.claimed
+    [rebooted] = [each for each in site.told("GPUNodeRebooted") if each["involvedObject"]["name"] == NODE]
+    assert "contested" not in rebooted["message"]
     site.run(600, 20)
 
     assert (site.record(NODE).life.claimed, NODE in site.tainted) == (False, False)

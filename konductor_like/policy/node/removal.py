@@ -179,7 +179,7 @@ def damage_events(state: NodeState, now: datetime) -> list[tuple[EventReason, st
 
 
 def contest_words(life: Life, name: str, *, returns: bool) -> str:
-    """Return the text of the Event about a contest; ``returns``: whether nodes may return by themselves."""
+    """Return the text of the Event about a contest; ``returns``: whether nodes may return by reboot."""
     why = f"the controller put it back {life.put_backs} times"
     if life.put_backs < len(WAITS_SECONDS):
         why = f"the taints of more than {NODES_OF_ONE_WRITER} nodes were removed in this way within an hour"

@@ -205,7 +205,10 @@ def lasting_blocker(state: NodeState, policy: PolicyConfig, now: datetime) -> Bl
         return _RETURNS_OFF
     if policy.rehearses:
         return _REHEARSED
-    return next((found for found in _of_record(state, policy, now) if found.guard is not Guard.HOLD), None)
+    # Without the taint no validation begins, so only a return by reboot ends a contest.
+    ends = policy.returns_by_reboot and not state.tainted
+    passing = (Guard.HOLD, Guard.CONTESTED) if ends else (Guard.HOLD,)
+    return next((found for found in _of_record(state, policy, now) if found.guard not in passing), None)
 
 
 def _of_settings(
@@ -246,7 +249,7 @@ def _of_record(state: NodeState, policy: PolicyConfig, now: datetime) -> Iterato
         yield Blocker(Guard.NO_FAULT, words)
     yield from _of_faults(state, open_ones, policy)
     if record.life.contested_at is not None:
-        words = "the taint is contested: somebody else keeps removing it, and it stays off"
+        words = "the taint is contested: it stays off, and the node is faulty until nothing else keeps it out"
         yield Blocker(Guard.CONTESTED, words)
 
 

@@ -288,14 +288,15 @@ def _consequences(state: NodeState, record: NodeRecord, policy: PolicyConfig, no
     elif reasons:
         blocker = lasting_blocker(after, policy, now)
         release = check_and_release(state.name, validates=policy.validates_on_wish)
+        stays = "The taint stays" if state.tainted else "The node stays faulty"
         if blocker is None:
             explain = f"`konductor-like explain node {state.name}`"
             first = ", after a validation" if policy.returns_by_validation else ""
             yield f"The node returns by itself, on probation{first}, if nothing speaks against it: {explain}."
         elif blocker.guard is Guard.RETURNS_OFF:
-            yield f"The taint stays. {release}"
+            yield f"{stays}. {release}"
         else:
-            yield f"The taint stays, because {blocker.words}. {release}"
+            yield f"{stays}, because {blocker.words}. {release}"
     before = {identity(each) for each in state.record.incidents if each.state is IncidentState.HELD}
     held = [each for each in record.incidents if identity(each) in before]
     if over := [name_of(each) for each in held if each.state is IncidentState.RELEASED]:
