@@ -136,6 +136,17 @@ def test_the_waits_grow_and_after_three_put_backs_the_taint_stays_off() -> None:
     assert cluster.tick(seconds=999_999).changes == ()
 
 
+@pytest.mark.parametrize(("seconds", "back"), [(5997, False), (5000, True)], ids=["a little", "much"])
+def test_a_clock_that_is_set_back_keeps_no_taint_off(seconds: float, back: bool) -> None:
+    cluster = broken()
+    cluster.untaint_by_hand("gpu-1", "karpenter")
+    cluster.tick(seconds=6000)
+
+    cluster.tick(seconds=seconds)
+
+    assert (cluster.tainted == {"gpu-1"}) is back
+
+
 def contested(who: str | None = "karpenter", rules: PolicyConfig | None = None) -> Cluster:
     cluster = broken(rules=rules)
     fight(cluster, who)

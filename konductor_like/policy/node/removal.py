@@ -38,7 +38,7 @@ from konductor_like.model import (
     NodeState,
     Stage,
 )
-from konductor_like.model.time import stamp
+from konductor_like.model.time import CLOCKS_AGREE_SECONDS, stamp
 from konductor_like.policy.config import PERSONS
 from konductor_like.policy.node.health import tainting
 
@@ -94,7 +94,9 @@ def removal_of(
         return Removal.CONTEST
     if life.removed_at is None:
         return Removal.CONTEST if overruled else Removal.NOTED
-    if now < (put_back_at(life) or now):
+    # A time in the future was written before the controller's clock was set back.
+    is_ahead = life.removed_at > now + timedelta(seconds=CLOCKS_AGREE_SECONDS)
+    if not is_ahead and now < (put_back_at(life) or now):
         return Removal.WAITS
     return Removal.CONTEST if overruled else Removal.PUT_BACK
 
