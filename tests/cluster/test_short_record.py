@@ -107,6 +107,19 @@ def test_a_hold_and_a_mark_for_replacement_survive_on_the_lease() -> None:
     assert (found.life.hold_until, found.life.replace_since) == (NOON, NOON)
 
 
+def test_the_lease_keeps_an_open_fault_of_a_node_that_was_released_before() -> None:
+    marks = (replace(release(60), how=ReleaseHow.part("xid 95 on GPU 0000:9a:00")), release(reason="r" * 200))
+    past = tuple(Quarantine(NOON, NOON, "xid.95", gpu="0000:9a:00") for _ in range(10))
+    closed = replace(incident(95), state=IncidentState.RELEASED)
+    held = replace(incident(79, seconds=5), state=IncidentState.HELD)
+    full = wide(record(closed, held, tainted=False, releases=marks))
+
+    found = read(short(replace(full, life=replace(full.life, quarantines=past)), 800))
+
+    assert (found.incidents[0].key.rule, found.incidents[0].state) == ("xid.79", IncidentState.HELD)
+    assert found.releases[0].how is ReleaseHow.RESET
+
+
 @pytest.mark.parametrize("chars", [9000, 120])
 def test_the_texts_of_somebody_else_make_no_record_longer_than_its_bound(chars: int) -> None:
     """A kubelet or a hand may have written them; the next write must not fail for their length."""

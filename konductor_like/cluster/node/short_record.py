@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from konductor_like.cluster.node import record as records
-from konductor_like.model import Incident, KernelPosition, Life, NodeRecord, Release, Source
+from konductor_like.model import Incident, IncidentState, KernelPosition, Life, NodeRecord, Release, Source
 from konductor_like.model.text import clipped
 from konductor_like.policy.node.needs import fault_of
 
@@ -50,8 +50,9 @@ def _in_order(record: NodeRecord) -> tuple[list[Incident], list[Release]]:
 
 def _texts(record: NodeRecord, incidents: list[Incident], releases: list[Release]) -> Iterator[str]:
     """Yield the texts of the record, each with less than the one before."""
-    # A released node needs none of its incidents: the release covers what was read.
-    counts = (8, 4, 2, 1) if record.life.claimed or not releases else (8, 4, 2, 1, 0)
+    # A node whose incidents are all released needs none of them: the release covers what was read.
+    is_open = any(each.state is not IncidentState.RELEASED for each in incidents)
+    counts = (8, 4, 2, 1) if is_open or record.life.claimed or not releases else (8, 4, 2, 1, 0)
     kept = [_with(record, incidents[:most], releases[: min(most, 2) or 1]) for most in counts]
     for each in kept:
         yield records.text_of_record(each, records.IN_SHORT)
