@@ -349,6 +349,9 @@ def test_only_a_node_that_lost_taint_and_record_was_purged_while_no_controller_r
     trail.cluster.nodes["gpu-3"] = replace(third, taints=(), record=NodeRecord())  # it has the annotation
     trail.cluster.nodes["gpu-4"] = replace(first, name="gpu-4", as_read=seen, taints=(), record=NodeRecord())
     was.append(TaintedNode("gpu-4", replace(first.machine, node_uid="another"), at(0)))  # on the way only
+    on_lease = replace(second, name="gpu-5", as_read=seen, taints=(), record=NodeRecord(), record_kept=True)
+    trail.cluster.nodes["gpu-5"] = on_lease  # the Lease has its record
+    was.append(TaintedNode("gpu-5", replace(second.machine, node_uid="another"), at(0), why="xid 79"))
     trail.restart(looked_at=30)
     trail.look(90, Controls(tainted=tuple(was)))
 

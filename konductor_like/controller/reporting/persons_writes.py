@@ -83,7 +83,7 @@ class PersonsWrites:
         """
         for was in controls.tainted:
             state = nodes.get(was.name)
-            if state is None or state.tainted or state.as_read.record is not None:
+            if state is None or state.tainted or state.record_kept or state.as_read.record is not None:
                 continue
             # Without a reason its taint was a test's, or on the way and never written.
             if was.why and state.as_read.uid == was.machine.node_uid:
