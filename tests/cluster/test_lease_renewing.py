@@ -301,6 +301,19 @@ def test_the_keeper_saves_the_newest_cursor(client: KubeClient, clock: Clock) ->
     assert losses == []
 
 
+def test_the_keeper_renews_at_once_when_it_is_asked_to(client: KubeClient, clock: Clock) -> None:
+    lease, losses = candidate(client, clock, renew_interval_seconds=600.0), list[str]()
+    lease.try_acquire()
+    keeper = kept(lease, losses)
+    try:
+        assert saved(client) != cursor(5)
+        keeper.renew_soon()
+        wait_until(lambda: saved(client) == cursor(5))
+    finally:
+        keeper.stop()
+    assert losses == []
+
+
 def test_the_keeper_renews_again_after_errors(
     server: KubernetesServer, client: KubeClient, clock: Clock
 ) -> None:

@@ -130,6 +130,21 @@ def test_the_next_leader_knows_the_fault_of_a_node_without_room(site_of: Opens, 
     assert "unknown reason" not in site.cli("explain", "node", NODE).out
 
 
+def test_the_lease_is_renewed_at_once_when_a_record_is_only_there(site_of: Opens) -> None:
+    site = opened(site_of)
+    fill(site, NODE, NO_ROOM)
+    leadership, asked = site.process._leadership, list[int]()
+    assert leadership is not None
+    leadership.renew_soon = lambda: asked.append(site.clock.true_ns)
+
+    fails(site, NODE)
+
+    assert asked, "a release before the next renewal would not know what was read"
+    asked.clear()
+    site.run(60)
+    assert asked == []
+
+
 @pytest.mark.parametrize("left", [NO_ROOM, 400, SOME_ROOM])
 @pytest.mark.parametrize("fills_later", [False, True])
 def test_a_person_releases_a_node_without_room_and_nobody_undoes_it(

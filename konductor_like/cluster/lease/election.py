@@ -304,20 +304,30 @@ class LeaseKeeper:
         self._on_loss = on_loss
         self._backoff = Backoff(first_seconds=0.5, most_seconds=lease.renew_interval_seconds)
         self._stopping = threading.Event()
+        self._due = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     def start(self) -> None:
         """Start renewing."""
         self._thread.start()
 
+    def renew_soon(self) -> None:
+        """Renew now, because a restart must not lose what is new. May be called from any thread."""
+        self._due.set()
+
     def stop(self) -> None:
         """Stop renewing, and wait for a renewal that has begun."""
         self._stopping.set()
+        self._due.set()
         self._thread.join()
 
     def _run(self) -> None:
         failures, wait = 0, self._lease.renew_interval_seconds
-        while not self._stopping.wait(wait):
+        while True:
+            self._due.wait(wait)
+            self._due.clear()
+            if self._stopping.is_set():
+                return
             try:
                 self._lease.renew(self._newest())
                 failures, wait = 0, self._lease.renew_interval_seconds

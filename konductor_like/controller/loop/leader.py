@@ -208,6 +208,7 @@ class Controller:
         watcher.start()
         keeper = LeaseKeeper(lease, leadership.lease_content, on_loss) if lease else None
         if keeper:
+            leadership.renew_soon = keeper.renew_soon
             keeper.start()
         try:
             if self._once:

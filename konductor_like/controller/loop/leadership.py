@@ -92,6 +92,8 @@ class Leadership:
         ``attempts`` remembers how requests went, and ``identity`` is the controller's on the Lease.
         """
         self.last_reconcile_seconds = time.monotonic()
+        self.renew_soon: Callable[[], object] = lambda: None
+        """Renews the Lease soon. It is called when the records change that are only on the Lease."""
         self._new_queries = new_queries
         self._reconciler = reconciler
         self._nodes = nodes
@@ -287,9 +289,11 @@ class Leadership:
                 lines.extend(batch.lines)
             if source is not None:
                 read_ns[source], received_ns[source] = batch.upto_ns, delivery.received_ns
-        now = datetime.now(UTC)
+        now, kept = datetime.now(UTC), self._reconciler.kept().records
         with self._metrics.reconcile_seconds.time():
             self._reconciler.run(lines, read_ns, now, past, replaying=replaying, received_ns=received_ns)
+        if self._reconciler.kept().records != kept:
+            self.renew_soon()
         self._replaying = replaying
         if time.monotonic() - self._covered_seconds >= COVERAGE_SECONDS:
             self._update_coverage()
