@@ -47,6 +47,9 @@ class Aftermath:
             self._check_fault(o)
         for sentence in self._ledger.attempts.left_over():
             self._ledger.break_(sentence)
+        for name in self._ledger.crowded & self._states.keys():
+            if self._world.known(self._world.nodes.stored(name) or {}).record_kept:
+                self._ledger.break_(f"{name} has room for its record, which is still on the Lease")
         for name, state in self._states.items():
             self._check_signs(state)
             for sentence in self._ledger.suspicions.unseen(state):

@@ -159,7 +159,7 @@ class Attempts:
     def _states(self) -> Iterator[tuple[str, NodeState]]:
         for name in self._world.names:
             if (stored := self._world.nodes.stored(name)) is not None:
-                yield name, self._world.decode(stored)
+                yield name, self._world.known(stored)
 
 
 def _runs(state: NodeState) -> bool:

@@ -1,4 +1,4 @@
-"""Plain cases of refused returns, overwritten kernel logs and times of the future: see ``examples``."""
+"""Plain cases of refused returns and records, lost logs and names, and wrong clocks: see ``examples``."""
 
 from __future__ import annotations
 
@@ -6,17 +6,40 @@ from dataclasses import replace
 
 from konductor_like.model import Control
 from tests.chaos.examples import BACK, HEARD, OUT, ROUND, SLOW, case
-from tests.chaos.harm import Foreign, ForgeLease, ForgeRecord, Overwritten, RefuseReturns
+from tests.chaos.harm import (
+    Crowd,
+    Foreign,
+    ForgeLease,
+    ForgeRecord,
+    Nameless,
+    Overwritten,
+    RefuseRecord,
+    RefuseReturns,
+)
 from tests.chaos.people import Reset
 from tests.chaos.schedule import Schedule
-from tests.chaos.steps import Flood, Kill, Reboot, Step, Wait, Xid
+from tests.chaos.setup import Setup
+from tests.chaos.steps import Flood, Kill, Reboot, Replay, Step, Wait, Xid
 
 _BOTH_OUT: tuple[Step, ...] = (Xid(0, 79), ROUND, Xid(1, 48), ROUND)
 _BOTH_BACK: tuple[Step, ...] = (Reboot(0), Reboot(1), ROUND, *HEARD)
+_TWO = Setup(plain=(False,) * 2)
 _NEXT: tuple[Step, ...] = (Kill(0), ROUND)
 """Another controller, which reads the Lease."""
 
 HARM_EXAMPLES: dict[str, Schedule] = {
+    "a node without room for its record is tainted, and its record comes when there is room": case(
+        (0, 1), Crowd(0), RefuseRecord(1), Xid(0, 79), Xid(1, 79), ROUND, setup=_TWO
+    ),
+    "a release of a node without room for its record holds after a restart": case(
+        (1,),
+        *(Crowd(0), RefuseRecord(1), Xid(0, 79), Xid(1, 79), ROUND, Wait(5.0), Reset(0), Reset(1)),
+        *(Wait(100.0), ROUND, Kill(0), ROUND, Replay(0), Replay(1), ROUND, Xid(1, 48, 1), ROUND),
+        setup=_TWO,
+    ),
+    "a kernel line without the node's name taints the node that has its boot": case(
+        (0,), Nameless(0, 90.0), Xid(0, 79), ROUND, Wait(61.0), ROUND, setup=_TWO
+    ),
     "a stamp ahead of the uptime hides no fault after the release": case(
         *((0,), Xid(0, 79), ROUND, Foreign(0, 3600.0, 48, 1), ROUND, Wait(5.0), Reset(0), ROUND),
         *(Wait(61.0), ROUND, Xid(0, 48, 1), ROUND),

@@ -1,4 +1,4 @@
-"""Steps of what harms most: refused returns, overwritten kernel logs, and times that a wrong clock wrote."""
+"""Steps of what harms most: refused returns, records without room, lost logs and names, and wrong clocks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from konductor_like.model import (
     TaintedNode,
 )
 from konductor_like.sandbox.kubernetes.store import Key
-from tests.chaos.machines import GPUS, xid_message
+from tests.chaos.machines import GPUS, seconds, xid_message
 from tests.chaos.people import write_control
 from tests.chaos.process import LEASE, NAMESPACE
 from tests.chaos.steps import node_of
@@ -117,6 +117,67 @@ class Foreign:
         world.lines.ship(name, text, world.node_clock_ns(name), None)
 
 
+CROWDED = ("Node without room for its record", "record refused by a policy")
+"""The names under which it is counted why a record is not on its Node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Another program's annotation leaves ``left`` bytes on a Node; without ``left`` it is removed."""
+
+    node: int
+    left: int | None = 60
+
+    def take(self, world: World) -> None:
+        name = node_of(world, self.node)
+        world.nodes.fill(name, self.left)
+        if self.left is not None:
+            world.ledger.crowded.add(name)
+            world.ledger.happened[CROWDED[0]] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseRecord:
+    """Somebody's admission policy refuses each write that changes the record of a node, or no longer."""
+
+    node: int
+    on: bool = True
+
+    def take(self, world: World) -> None:
+        name = node_of(world, self.node)
+        if not self.on:
+            world.refusing.discard(name)
+            return
+        world.refusing.add(name)
+        world.ledger.crowded.add(name)
+        world.ledger.happened[CROWDED[1]] += 1
+        world.kube._writes._admission = lambda review: (
+            "no annotations of strangers"
+            if review.resource == "nodes"
+            and review.name in world.refusing
+            and _record_of(review.object) != _record_of(review.old_object)
+            else ""
+        )
+
+
+def _record_of(node: Any) -> str | None:
+    text: str | None = (node or {}).get("metadata", {}).get("annotations", {}).get(RECORD_ANNOTATION)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Nameless:
+    """A node's collector ships the kernel log without the node's name for a while."""
+
+    node: int
+    seconds: float = 30.0
+
+    def take(self, world: World) -> None:
+        name = node_of(world, self.node)
+        if not world.machines[name].plain:  # a line without a boot id belongs to no node
+            world.lines.nameless_ns[name] = world.clock.true_ns + seconds(self.seconds)
+
+
 # Times that a wrong clock wrote, or the kubelet of one node
 
 _RECORDS: dict[str, Callable[[NodeRecord, datetime], NodeRecord]] = {
@@ -158,7 +219,7 @@ class ForgeRecord:
         stored = world.nodes.stored(name)
         if stored is None:
             return
-        state = world.decode(stored)
+        state = world.known(stored)
         at = world.clock.moment() + timedelta(seconds=self.ahead_seconds)
         forged = _RECORDS[self.part](replace(state.record, machine=state.record.machine or state.machine), at)
 

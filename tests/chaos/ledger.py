@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from konductor_like.model import (
     MET_BY_REBOOT,
+    Change,
     Checkpoint,
     Covers,
     IncidentKey,
@@ -23,6 +25,7 @@ from konductor_like.model import (
     Role,
     Severity,
     Source,
+    Verb,
 )
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.fleet.brake import bound, share
@@ -49,6 +52,8 @@ from tests.chaos.suspicions import TAINT, Suspicions
 if TYPE_CHECKING:
     from tests.chaos.world import World
 
+Wanted = tuple[NodeState, Change]
+"""What a writer writes, and the state on which it decided that."""
 GPUS_MOST = 16
 """The most GPUs that a machine has, whatever a log says."""
 MARGIN_NS = seconds(2)
@@ -82,7 +87,7 @@ class Brake:
 
     def broken_by(self, process: Process, before: NodeState, after: NodeState, step: int) -> Iterator[str]:
         """Describe each rule of the brake that this taint breaks."""
-        rules, nodes = self._world.settings.policy(), {**process.store.snapshot(), after.name: before}
+        rules, nodes = self._world.settings.policy(), {**process.states(), after.name: before}
         if self.pauses(step) and process.reads_lease():
             yield f"{process.name} taints {after.name} although tainting is paused"
         if after.name in process.maybe_tainted():
@@ -156,6 +161,8 @@ class Ledger:
         """The guard that kept a tainted node out of service last, by node."""
         self.foreign: set[str] = set()
         """Nodes whose log has a line without a boot id, of another boot: it may taint them."""
+        self.crowded: set[str] = set()
+        """Nodes that had no room for their record at any time, or whose record was refused."""
         self.forgers: set[str] = set()
         """Nodes whose kubelet wrote into their own record."""
 
@@ -189,6 +196,7 @@ class Ledger:
         *,
         late: bool,
         step: int,
+        wanted: Wanted | None = None,
     ) -> None:
         """Check a patch of a Node, which the API server may have refused."""
         if before is None or after is None or version(before) == version(after):
@@ -196,6 +204,8 @@ class Ledger:
         if without_ours(before) != without_ours(after):
             self.break_(f"a write to {name} changes fields that are not ours")
         old, new = self._world.decode(before), self._world.decode(after)
+        if name in self.crowded and wanted is not None:
+            old, new = _as_wanted(old, new, *wanted)
         self.attempts.written(process, old, new)
         if process is None:
             self._written_by_person(name, old, new)
@@ -212,7 +222,7 @@ class Ledger:
         if after is None:
             return
         old, new = self._world.decode(before), self._world.decode(after)
-        if old.tainted and not new.tainted and old.record.life.tainted_at is not None:
+        if old.tainted and not new.tainted and self._claims(old):
             self.happened["taint removed by a person" if by_person else "taint removed by a program"] += 1
             if by_person:
                 self._removed_by_person[name] = self._world.machines[name]
@@ -244,7 +254,7 @@ class Ledger:
     def deleted(self, name: str, before: Node) -> None:
         """Note that a Node is deleted; a taint that it had counts as not removed."""
         state, machine = self._world.decode(before), self._world.machines[name]
-        if state.tainted and state.record.life.tainted_at is not None:
+        if state.tainted and self._claims(state):
             self._deleted_tainted[name] = machine
 
     def boot_posted(self, name: str) -> None:
@@ -255,7 +265,8 @@ class Ledger:
         incidents = self._world.decode(stored).record.incidents
         held = [i for i in incidents if i.state is IncidentState.HELD]
         machine.ambiguous = machine.ambiguous or any(
-            o.boot_id != machine.boot_id and (o not in self._ever_recorded or recorded_in(o, held))
+            o.boot_id != machine.boot_id
+            and (name in self.crowded or o not in self._ever_recorded or recorded_in(o, held))
             for o in self.of(name)
         )
 
@@ -455,6 +466,10 @@ class Ledger:
     def of(self, name: str) -> list[Occurrence]:
         return [o for o in self._world.occurrences if o.node == name]
 
+    def _claims(self, state: NodeState) -> bool:
+        """Whether a tainted node is out of service; one without room may not show that."""
+        return state.record.life.tainted_at is not None or state.name in self.crowded
+
     def _holder(self) -> str:
         for lease in self._world.kube.objects("leases", NAMESPACE):
             if lease["metadata"]["name"] == LEASE:
@@ -467,3 +482,15 @@ class Ledger:
     def break_(self, sentence: str) -> None:
         self._world.log(f"!! {sentence}")
         self.broken.append(sentence)
+
+
+def _as_wanted(
+    old: NodeState, new: NodeState, state: NodeState, change: Change
+) -> tuple[NodeState, NodeState]:
+    """Return a Node before and after a write with the records that its writer knows and writes."""
+    text = new.as_read.record or (None if change.verb is Verb.PURGE else "")
+    record = change.record or state.record
+    return (
+        replace(old, record=state.record, record_problem=state.record_problem),
+        replace(new, record=record, as_read=replace(new.as_read, record=text)),
+    )

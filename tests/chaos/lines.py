@@ -31,6 +31,8 @@ class Lines:
         """The log files of each node's kernel-log reader, which reboots do not change."""
         self.silences: dict[str, tuple[int, bool]] = {}
         """By node, the end of the silence of its kernel log, and whether its lines are lost."""
+        self.nameless_ns: dict[str, int] = {}
+        """By node, until when its collector ships the kernel log without the node's name."""
         self._unsignalled_ns: int | None = None
 
     def happen(self, name: str, code: int, gpu: str, *, delay_seconds: float = 0.0) -> Occurrence:
@@ -114,8 +116,10 @@ class Lines:
         """Push a line to Loki as the collector that ``note`` names."""
         job = None if occurrence is None else occurrence.job
         attributes = {"observed.by": note}
+        is_nameless = job is None and self.nameless_ns.get(name, 0) > self._world.clock.true_ns
         if job is None:
-            export = shipped(name, [(timestamp_ns, text)], attributes=attributes)
+            node = "" if is_nameless else name
+            export = shipped(node, [(timestamp_ns, text)], pod=f"dmesg-{name}", attributes=attributes)
         else:
             # The lines of every other job name the job; the other jobs are known by the names of their pods.
             attributes |= {"k8s.job.name": JOBS[job]} if job % 2 else {}
@@ -131,6 +135,8 @@ class Lines:
         except LokiError as error:
             self._world.log(f"   Loki refuses a line of {name}: {error.message[:80]}")
             return
+        if is_nameless:
+            self._world.ledger.happened[NAMELESS[occurrence is None]] += 1
         if job is None and any(process and process.leading for process in self._world.processes):
             self._unsignalled_ns = min(timestamp_ns, self._unsignalled_ns or timestamp_ns)
         if occurrence is None:
@@ -145,6 +151,8 @@ class Lines:
         return None if self._world.rng.random() < 0.3 else oldest_ns
 
 
+NAMELESS = ("fault without its node", "heartbeat without its node")
+"""The names under which it is counted what a collector ships without the node's name."""
 JOBS = ("train", "alpaca", "bison", "camel", "dingo", "eland", "ferret")
 """The names of the jobs; the first runs on every node."""
 

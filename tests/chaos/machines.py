@@ -12,6 +12,7 @@ from konductor_like.detection import packaged
 from konductor_like.model import Finding, Source
 from konductor_like.sandbox.kubernetes.managed_fields import record_write
 from konductor_like.sandbox.kubernetes.store import Key
+from konductor_like.sandbox.kubernetes.validation import ANNOTATIONS_BYTES
 from tests.chaos.clock import SECOND_NS, moment_of
 from tests.chaos.setup import DOMAIN_LABEL, MANAGED, PERSON, POOL_LABEL, RECOVERABLE
 
@@ -186,6 +187,22 @@ def apart_ns(one: Occurrence, other: Occurrence) -> int:
 # Node objects
 
 
+class _TooLongError(Exception):
+    """The annotations of a Node would be too large."""
+
+
+FILLER = "filler.example.com/reason"
+"""The annotation with which another program fills a Node."""
+
+
+def _notes(node: dict[str, Any]) -> dict[str, str]:
+    return node["metadata"].get("annotations") or {}
+
+
+def annotations_bytes(node: dict[str, Any]) -> int:
+    return sum(len(key.encode()) + len(text.encode()) for key, text in _notes(node).items())
+
+
 def _gpus(count: int) -> dict[str, dict[str, str]]:
     return {part: {"nvidia.com/gpu": str(count)} for part in ("capacity", "allocatable")}
 
@@ -247,7 +264,10 @@ class Nodes:
         self._world.words.registered(name)
 
     def edit(self, name: str, change: Callable[[dict[str, Any]], None], manager: str = "") -> None:
-        """Change a Node as another writer; the entry of ``manager`` changes with it."""
+        """Change a Node as another writer; the entry of ``manager`` changes with it.
+
+        The API server refuses a change that makes the annotations too large.
+        """
         before = self.stored(name)
         if before is None:
             return
@@ -260,9 +280,27 @@ class Nodes:
                 node["metadata"].setdefault("annotations", {})["chaos.example/step"] = str(self._world.taken)
                 now = moment_of(self._world.clock.true_ns).strftime("%Y-%m-%dT%H:%M:%SZ")
                 record_write(old, node, manager, "", now)
+            if annotations_bytes(node) > ANNOTATIONS_BYTES:
+                raise _TooLongError
 
-        self._world.kube.edit_node(name, written)
+        try:
+            self._world.kube.edit_node(name, written)
+        except _TooLongError:
+            return
         self._world.ledger.edited(name, before, self.stored(name), by_person=manager == PERSON)
+
+    def fill(self, name: str, left: int | None) -> None:
+        """Let another program's annotation leave only ``left`` bytes on a Node; None: it goes."""
+
+        def change(node: dict[str, Any]) -> None:
+            notes = node["metadata"].setdefault("annotations", {})
+            notes.pop(FILLER, None)
+            more = ANNOTATIONS_BYTES - annotations_bytes(node) - len(FILLER) - (left or 0)
+            if left is not None and more > 0:
+                notes[FILLER] = "x" * more
+
+        if (stored := self.stored(name)) is not None and (left is not None or FILLER in _notes(stored)):
+            self._world.kube.edit_node(name, change)
 
     def post_boot(self, name: str) -> None:
         """Write the machine's present boot to its Node, as the kubelet does."""

@@ -25,6 +25,7 @@ from tests.chaos.examples_of_harm import HARM_EXAMPLES
 from tests.chaos.examples_of_others import OTHERS_EXAMPLES
 from tests.chaos.mutant import Mutant
 from tests.chaos.mutants_of_alerts import MUTANTS_OF_ALERTS
+from tests.chaos.mutants_of_harm import MUTANTS_OF_HARM
 from tests.chaos.mutants_of_others import MUTANTS_OF_OTHERS
 from tests.chaos.schedule import play, schedule_of
 
@@ -444,6 +445,7 @@ MUTANTS: dict[str, Mutant] = {
 MUTANTS |= (
     MUTANTS_OF_OTHERS
     | MUTANTS_OF_ALERTS
+    | MUTANTS_OF_HARM
     | {
         f"the guard {guard} never holds": Mutant(
             "policy.recovery.guards.blockers",

@@ -20,13 +20,13 @@ from konductor_like.cli.options import DryRun
 from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.api.errors import KubeError
 from konductor_like.cluster.lease.annotations import LeaseView, add_control_act
-from konductor_like.cluster.node.writer import NoDeadline, NodeWriter
+from konductor_like.cluster.node.writer import NoDeadline
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.policy.recovery.returns import settled_by_resume
 from konductor_like.sandbox.kubernetes.store import Key
 from tests.chaos import wire
 from tests.chaos.machines import GPUS
-from tests.chaos.process import LEASE, NAMESPACE, InOrder, SerialCrew
+from tests.chaos.process import LEASE, NAMESPACE, InOrder, NotedWriter, SerialCrew
 from tests.chaos.setup import CLAIM, PERSON
 from tests.chaos.steps import node_of
 
@@ -340,11 +340,13 @@ def client_of(world: World) -> KubeClient:
 def carry_out(world: World, work: NodeWrites, name: str | None) -> None:
     """Do a command's work on one node, or without a name on all affected nodes."""
     assert isinstance(work.client, KubeClient)
-    writer = NodeWriter(
+    writer = NotedWriter(
         *(work.client, work.decode, NoDeadline()),
         timeout_seconds=10.0,
+        keep=work._keep,
         sleep=world.advance,
         clock=world.clock.seconds,
+        writing=world.command_writes,
     )
     writer._pool = SerialCrew(world)  # type: ignore[assignment]  # stands in
     work._writer = writer

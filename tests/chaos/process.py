@@ -106,6 +106,18 @@ class SerialCrew:
         return results
 
 
+class NotedWriter(NodeWriter):
+    """Notes each write before it is made: a Node without room does not show its record."""
+
+    def __init__(self, *args: Any, writing: dict[str, tuple[NodeState, Change]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._writing = writing
+
+    def write(self, state: NodeState, change: Change) -> WriteResult:
+        self._writing[change.node] = (state, change)
+        return super().write(state, change)
+
+
 class InOrder(Executor):
     """Does each job at once, in place of the threads of a command: two threads would race in every run."""
 
@@ -184,6 +196,8 @@ class Process:
         """Its Events on the Lease: reason and message."""
         self.seen: Mapping[str, NodeState] = {}
         """The nodes as it saw them when that reconcile began."""
+        self.writing: dict[str, tuple[NodeState, Change]] = {}
+        """By node, what it writes, and the state on which it decided that."""
         self._world = world
         self.set_clock(clock_ahead_ns)
         self._busy = False
@@ -217,7 +231,7 @@ class Process:
             now=clock.wall,
             notes=lambda: _notes(settings, identity, active_rules, switches),
         )
-        writer = NodeWriter(
+        writer = NotedWriter(
             self._kube,
             decode,
             self.lease,
@@ -226,6 +240,7 @@ class Process:
             on_state=self.store.apply,
             sleep=self._sleep,
             clock=clock.seconds,
+            writing=self.writing,
         )
         writer._pool = SerialCrew(world)  # type: ignore[assignment]  # stands in
         events = _Announcer(NodeEvents(self._kube, identity, clock.wall, sleep=lambda _: True))
@@ -275,6 +290,10 @@ class Process:
             return self.lease.budget_seconds() > 0
         except LeadershipLost:
             return False
+
+    def states(self) -> Mapping[str, NodeState]:
+        """Return the nodes as it sees them, with the records that Nodes have no room for."""
+        return self.store.snapshot() if self._reconciler is None else self._reconciler._observer.states()
 
     def seen_tainted(self) -> frozenset[str]:
         """Return the nodes that it saw as tainted when its current reconcile began."""
@@ -410,6 +429,7 @@ class Process:
         self._reconciler = self._leadership._reconciler
         self._led = f"{self.name} since step {self._world.taken} at {self._world.clock.true_ns}"
         self._asked_seconds = float("-inf")
+        self._leadership.renew_soon = lambda: self.keep(at_once=True)
         inbox = _Inbox(self._reconcile_now)
         self._leadership._inbox = inbox  # type: ignore[assignment]  # reconciles a delivery at once
         for loop in self._leadership.pollers.values():
@@ -426,7 +446,11 @@ class Process:
         reconciler, self._leadership, self._reconciler = self._reconciler, None, None
         if reconciler is not None:
             with self._leasing():
-                self.lease.release(LeasePayload(reconciler.checkpoint(), tainted=reconciler.tainted()))
+                self.lease.release(
+                    LeasePayload(
+                        reconciler.checkpoint(), tainted=reconciler.tainted(), kept=reconciler.kept()
+                    )
+                )
 
     def _follow(self) -> None:
         if not self._in_store:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from konductor_like.model import ValidationVerdict
 from konductor_like.policy.recovery.guards import Guard
-from tests.chaos import alerts, suspicions, words
+from tests.chaos import alerts, harm, suspicions, words
 from tests.chaos.examples_of_guards import OF_THE_COMMAND_LINE
+from tests.chaos.lines import NAMELESS
 from tests.chaos.schedule import Schedule, play, schedule_of, shrunk
 from tests.chaos.steps import FLAPS
 
@@ -115,7 +116,7 @@ def main(arguments: list[str]) -> int:
     verdicts = {f"validation: {verdict}": 0 for verdict in ValidationVerdict}
     deeds = [f"condition {deed}" for deed in words.DEEDS] + [f"alert {deed}" for deed in alerts.DEEDS]
     suspected = [f"suspicion by {what} {deed}" for what in suspicions.WHATS for deed in suspicions.DEEDS]
-    others = dict.fromkeys((*deeds, *suspected, suspicions.TAINT, *FLAPS), 0)
+    others = dict.fromkeys((*deeds, *suspected, suspicions.TAINT, *FLAPS, *harm.CROWDED, *NAMELESS), 0)
     for event, times in sorted((guards | verdicts | others | total.happened).items()):
         sys.stdout.write(f"{times:7,} x {event}\n")
     if total.broken:

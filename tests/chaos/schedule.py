@@ -16,7 +16,13 @@ from tests.chaos.steps import Round, Step
 from tests.chaos.stories import LARGE_STORIES, STORIES, draw, woven
 from tests.chaos.stories_of_alerts import ALERT_STORIES
 from tests.chaos.stories_of_guards import GUARD_STORIES
-from tests.chaos.stories_of_harm import FOREIGN_STORIES, FORGED_STORIES, HARM_STORIES
+from tests.chaos.stories_of_harm import (
+    CROWDED_STORIES,
+    FOREIGN_STORIES,
+    FORGED_STORIES,
+    HARM_STORIES,
+    NAMELESS_STORIES,
+)
 from tests.chaos.stories_of_others import OTHERS_STORIES
 from tests.chaos.stories_of_returns import RETURN_STORIES
 from tests.chaos.stories_of_validations import VALIDATION_STORIES
@@ -60,6 +66,8 @@ _BESIDE = (
     ("forged", 0.3, FORGED_STORIES),
     ("foreign", 0.15, FOREIGN_STORIES),
     ("guards", 0.3, GUARD_STORIES),
+    ("crowded", 0.06, CROWDED_STORIES),
+    ("nameless", 0.06, NAMELESS_STORIES),
 )
 """Stories that are woven into this share of the schedules."""
 

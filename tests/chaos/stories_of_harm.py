@@ -9,10 +9,13 @@ from tests.chaos.harm import (
     LEASE_PARTS,
     RECORD_PARTS,
     YEARS,
+    Crowd,
     Foreign,
     ForgeLease,
     ForgeRecord,
+    Nameless,
     Overwritten,
+    RefuseRecord,
     RefuseReturns,
 )
 from tests.chaos.machines import APPLICATION, FATAL, SUSPECT
@@ -100,6 +103,53 @@ FOREIGN_STORIES: tuple[Story, ...] = (
     lambda r, n: [*two(r, n), foreign(r, n), Reset(n), *restart(r), wait(r), poll(r), xid(r, n), poll(r)],
 )
 """Lines without a boot id, with stamps of another boot."""
+
+
+def crowd(r: random.Random, node: int) -> Step:
+    """A node has no room for its record, or for a short one only, or a policy refuses it."""
+    if r.random() < 0.25:
+        return RefuseRecord(node)
+    return Crowd(node, r.choice((60, 60, 60, 400, 1500)))
+
+
+def clear(r: random.Random, node: int) -> list[Step]:
+    """The node has room again, and a controller has had the time to use it."""
+    return [Crowd(node, None), RefuseRecord(node, on=False), Wait(r.choice((1.0, 130.0))), poll(r)]
+
+
+CROWDED_STORIES: tuple[Story, ...] = (
+    lambda r, n: [crowd(r, n), poll(r), xid(r, n), poll(r), *restart(r), wait(r), poll(r), *clear(r, n)],
+    lambda r, n: [
+        *out(r, n),
+        crowd(r, n),
+        xid(r, n),
+        poll(r),
+        release(r, n),
+        poll(r),
+        old_lines(r, n),
+        poll(r),
+    ],
+    lambda r, n: [
+        *(crowd(r, n), *out(r, n), strike(r), poll(r), release(r, n), *restart(r), poll(r), old_lines(r, n)),
+        *(poll(r), xid(r, n), poll(r), *clear(r, n)),
+    ],
+    lambda r, n: [crowd(r, n), *out_and_back(r, n), *restart(r), Replay(n), poll(r), *clear(r, n)],
+    lambda r, n: [crowd(r, n), *two(r, n), part(r, n), wait(r), poll(r), *clear(r, n), Reset(n), poll(r)],
+)
+"""Nodes without room for their record."""
+
+
+def nameless(r: random.Random, node: int) -> Step:
+    return Nameless(node, r.choice((1.0, 30.0, 150.0, 700.0)))
+
+
+NAMELESS_STORIES: tuple[Story, ...] = (
+    lambda r, n: [nameless(r, n), xid(r, n), poll(r), wait(r), poll(r)],
+    lambda r, n: [nameless(r, n), xid(r, n), strike(r), poll(r), release(r, n), old_lines(r, n), poll(r)],
+    lambda r, n: [*out(r, n), nameless(r, n), *back(r, n, 3), xid(r, n), poll(r), *heard(r, 2)],
+    lambda r, n: [Reboot(n, r.choice((0.0, 30.0))), nameless(r, n), xid(r, n), poll(r), Wait(31.0), poll(r)],
+)
+"""Kernel lines and heartbeats that come without the node's name."""
 
 FORGED_STORIES: tuple[Story, ...] = (
     # The API server refuses the return of one node, while another returns.

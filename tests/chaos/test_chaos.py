@@ -21,6 +21,7 @@ from tests.chaos.examples_of_harm import HARM_EXAMPLES
 from tests.chaos.examples_of_others import OTHERS_EXAMPLES
 from tests.chaos.found import FOUND
 from tests.chaos.harm import LEASE_PARTS, RECORD_PARTS
+from tests.chaos.lines import NAMELESS
 from tests.chaos.mutant import Mutant, NoSuchNameError
 from tests.chaos.mutants import MUTANTS, noticed_by
 from tests.chaos.people import Reset
@@ -73,6 +74,8 @@ def test_refused_returns_overwritten_logs_and_times_of_the_future_happen_and_bre
     assert {name: outcome.broken for name, outcome in outcomes.items() if outcome.broken} == {}
     assert sum((outcome.happened for outcome in outcomes.values()), Counter()).keys() >= {
         "refused removal of a taint",
+        *harm.CROWDED,
+        *NAMELESS,
         "foreign stamp above the uptime",
         "beginning of a boot overwritten, never heard",
         "beginning of a boot overwritten, heard before",

@@ -31,6 +31,7 @@ from tests.chaos.wire import (
 )
 
 if TYPE_CHECKING:
+    from tests.chaos.ledger import Wanted
     from tests.chaos.world import World
 
 _POD_OF_JOB = re.compile(r"(/validation-\w+)-\w{5}\b")
@@ -231,6 +232,8 @@ class Traffic:
         self._world.requests += 1
         is_lease_write = request.path.startswith(LEASE_PATH) and request.method != "GET"
         is_node_write = request.path.startswith(NODE_PATH) and request.method == "PATCH"
+        writing = process.writing if process else self._world.command_writes
+        wanted = writing.get(request.path.removeprefix(NODE_PATH)) if is_node_write else None
         sent_seconds = self._world.clock.seconds()  # a stop of another thread delays this request too
         if process is not None:
             self._world.ledger.attempts.asked(process, request)
@@ -241,7 +244,7 @@ class Traffic:
 
         def serve(request: Request) -> Reply:
             late = delayed or self._world.clock.seconds() > sent_seconds
-            return self._serve(process, server, request, late=late, step=step)
+            return self._serve(process, server, request, late=late, step=step, wanted=wanted)
 
         kind = self.troubles.take(server, request)
         self._world.ledger.happened["refused removal of a taint"] += kind == "denied"
@@ -270,7 +273,14 @@ class Traffic:
         return reply
 
     def _serve(
-        self, process: Process | None, server: str, request: Request, *, late: bool, step: int
+        self,
+        process: Process | None,
+        server: str,
+        request: Request,
+        *,
+        late: bool,
+        step: int,
+        wanted: Wanted | None,
     ) -> Reply:
         world = self._world
         if server == LOKI:
@@ -283,7 +293,8 @@ class Traffic:
             name = request.path.removeprefix(NODE_PATH)
             before = world.nodes.stored(name)
             reply = world.kube._http.handle(request)
-            world.ledger.wrote(process, name, before, world.nodes.stored(name), late=late, step=step)
+            after = world.nodes.stored(name)
+            world.ledger.wrote(process, name, before, after, late=late, step=step, wanted=wanted)
             return reply
         if request.path.endswith("/jobs") and request.method == "POST":
             reply = world.kube._http.handle(request)

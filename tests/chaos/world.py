@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from konductor_like.cluster.lease.annotations import view
 from konductor_like.cluster.node.decoder import node_decoder
+from konductor_like.model import Change, Controls, NodeState, with_kept
 from konductor_like.sandbox.kubernetes.server import KubernetesServer
 from konductor_like.sandbox.kubernetes.store import Key
 from konductor_like.sandbox.loki.limits import LokiLimits
 from konductor_like.sandbox.loki.server import LokiServer
 from tests.chaos.clock import Clock
+from tests.chaos.evidence import Node
 from tests.chaos.firings import Firings
 from tests.chaos.ledger import Ledger
 from tests.chaos.lines import Lines
@@ -71,6 +73,10 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.occurrences: list[Occurrence] = []
         self.names = [f"gpu-{number}" for number in range(1, len(setup.plain) + 1)]
+        self.refusing: set[str] = set()
+        """Nodes whose record somebody's admission policy refuses."""
+        self.command_writes: dict[str, tuple[NodeState, Change]] = {}
+        """By node, what a person's command writes, and the state on which that was decided."""
         self.recovered = False
         """Whether all steps were taken and all troubles have ended."""
         self.taken = 0
@@ -160,8 +166,11 @@ class World:
         self.traffic.clear()
         self.prometheus.error, self.prometheus.partial = "", False
         self.prometheus.down.clear()
+        self.refusing.clear()
+        self.lines.nameless_ns.clear()
         for name, machine in self.machines.items():
             machine.clock_ahead_ns, machine.ready = 0, True
+            self.nodes.fill(name, None)
             if self.nodes.stored(name) is None:
                 self.nodes.put(name)
         for process in self.processes:
@@ -173,8 +182,18 @@ class World:
 
     def paused(self) -> bool:
         """Whether the Lease has a pause."""
+        return self._controls().pause is not None
+
+    def known(self, node: Node) -> NodeState:
+        """Return the node with its record, which the Lease has if the Node had no room for it (rule 21)."""
+        state = self.decode(node)
+        if state.name not in self.ledger.crowded:
+            return state
+        return with_kept({state.name: state}, self._controls().kept)[state.name]
+
+    def _controls(self) -> Controls:
         lease = self.kube._store.get("leases", Key(NAMESPACE, LEASE))
-        return lease is not None and view(lease.load()).controls.pause is not None
+        return Controls() if lease is None else view(lease.load()).controls
 
     def round_of_all(self) -> None:
         for process in self.processes:
