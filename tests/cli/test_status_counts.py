@@ -66,6 +66,15 @@ def test_the_needs_of_a_fault_leave_out_none_beside_another() -> None:
     assert [group.needs for group in fault_groups(report([met]).nodes)] == ["none"]
 
 
+def test_a_fault_has_the_title_of_a_node_whose_record_still_has_one() -> None:
+    """A record in short may have lost it."""
+    short = with_record(make_node("gpu-1"), replace(incident(), title=""), tainted=True)
+
+    [group] = fault_groups(report([short, faulty("gpu-2")]).nodes)
+
+    assert group.title == incident().title
+
+
 def test_the_first_line_has_the_numbers() -> None:
     assert status_lines(report(fleet_of_300()))[0] == (
         "300 GPU nodes: 5 faulty, 2 held, 4 suspect, 289 healthy"

@@ -105,7 +105,8 @@ def fault_groups(nodes: Iterable[NodeReport]) -> list[FaultGroup]:
 
 def _group(rule: str, nodes: Sequence[NodeReport]) -> FaultGroup:
     faults = [node.fault for node in nodes if node.fault is not None]
-    gravest = min(faults, key=lambda fault: GRAVEST_FIRST[fault.severity])
+    # A record in short may have lost its title.
+    gravest = min(faults, key=lambda fault: (GRAVEST_FIRST[fault.severity], not fault.title))
     all_needs = {node.verdict.needs for node in nodes if node.verdict.needs is not None}
     all_needs = all_needs - {Needs.NONE} or all_needs
     needs = ", ".join(each.value for each in sorted(all_needs, key=RANK.__getitem__, reverse=True))
