@@ -171,7 +171,7 @@ def test_the_event_of_a_contest_names_who_and_what_ends_it(returns: bool, ends: 
     assert (
         "karpenter removed the controller's taint, and the controller put it back 3 times" in change.message
     )
-    assert "`konductor-like reset gpu-1` or `konductor-like taint gpu-1`" in change.message
+    assert "`konductor-like reset gpu-1` or `konductor-like taint gpu-1 --reason '...'`" in change.message
     assert ends in change.message
 
 

@@ -36,9 +36,9 @@ GPUS_OF_RULE_MOST = 16
 
 ADVICE_IN_DOUBT = {
     Doubt.MAY_BE_NEW: "May be new: read after the release, and without a boot id. If it is new, taint the "
-    "node: `konductor-like taint NODE`.",
+    "node: `konductor-like taint NODE --reason '...'`.",
     Doubt.BEFORE_RELEASE: "Printed before the release, and read after it. If it is not repaired, taint the "
-    "node: `konductor-like taint NODE`.",
+    "node: `konductor-like taint NODE --reason '...'`.",
 }
 
 Key = tuple[str, str | None, bool, str | None]

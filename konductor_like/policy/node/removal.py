@@ -180,12 +180,16 @@ def damage_events(state: NodeState, now: datetime) -> list[tuple[EventReason, st
     return found
 
 
+def _ends(name: str) -> str:
+    return f"`konductor-like reset {name}` or `konductor-like taint {name} --reason '...'` ends this"
+
+
 def contest_words(life: Life, name: str, *, returns: bool) -> str:
     """Return the text of the Event about a contest; ``returns``: whether nodes may return by reboot."""
     why = f"the controller put it back {life.put_backs} times"
     if life.put_backs < len(WAITS_SECONDS):
         why = f"the taints of more than {NODES_OF_ONE_WRITER} nodes were removed in this way within an hour"
-    ends = f"`konductor-like reset {name}` or `konductor-like taint {name}` ends this"
+    ends = _ends(name)
     if returns:
         ends += ", or a return of the node by itself"
     return (
@@ -213,8 +217,7 @@ def standing_words(state: NodeState) -> str:
     by = f"{who(life.removed_by if life.removed_at else state.removed_by or '')} removed the taint"
     since = f" at {stamp(life.removed_at)}" if life.removed_at is not None else ""
     if life.contested_at is not None:
-        ends = f"`konductor-like reset {state.name}` or `konductor-like taint {state.name}` ends this"
-        return f"contested: {by}{since}, and it stays off; find out why; {ends}"
+        return f"contested: {by}{since}, and it stays off; find out why; {_ends(state.name)}"
     at = put_back_at(life)
     until = (
         "" if at is None else f"; the controller puts it back at {stamp(at)}, unless something holds it back"
