@@ -91,7 +91,8 @@ class Suspicions:
                 self._check_end(process, old, new, each)
             if each.escalated_because and not (was and was.escalated_because):
                 self._count(each, "is confirmed")
-        if _LEFT_OUT in (new.as_read.record or ""):
+        # The Lease keeps the gravest faults in short, and suspicions last.
+        if _LEFT_OUT in (new.as_read.record or "") or new.name in self._world.ledger.crowded:
             self._forgotten(new.machine.node_uid)
             return
         if new.record.releases[:1] != old.record.releases[:1]:
