@@ -203,7 +203,7 @@ class Life:
     first_removed_at: datetime | None = None
     """When our taint was first removed during this claim; the brake counts the node as returned then."""
     put_backs: int = 0
-    """How often the controller has put the taint back for the present fault."""
+    """How often the taint was put back for the present fault, by the controller or by somebody else."""
     put_back_at: datetime | None = None
     """When it last did."""
     contested_at: datetime | None = None

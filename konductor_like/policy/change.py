@@ -263,7 +263,7 @@ def _words_of_life(update: NodeUpdate, outcome: _Outcome, policy: PolicyConfig) 
             parts = (describe(fault), relapse, _hold_words(record.life))
             return " ".join(filter(None, parts))
         case EventReason.REMOVED:
-            return removal_words(record.life, update.state.name)
+            return removal_words(record.life, update.state.name, opted_out=update.state.opted_out)
         case EventReason.PUT_BACK:
             told = "" if outcome.about is None else describe(outcome.about)
             return f"{put_back_words(record.life, update.state.name)} {told}".rstrip()

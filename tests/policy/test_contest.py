@@ -136,6 +136,20 @@ def test_the_waits_grow_and_after_three_put_backs_the_taint_stays_off() -> None:
     assert cluster.tick(seconds=999_999).changes == ()
 
 
+def test_two_programs_that_take_turns_end_in_a_contest() -> None:
+    cluster = broken()
+    for seconds in range(60, 120, 15):
+        cluster.untaint_by_hand("gpu-1", "karpenter")
+        cluster.tick(seconds=seconds)
+        if seconds < 105:
+            state = cluster.nodes["gpu-1"]
+            cluster.nodes["gpu-1"] = replace(state, taints=(OURS,))
+            cluster.tick(seconds=seconds + 5)
+
+    assert life(cluster).contested_at == at(105)
+    assert reasons(cluster)[-1] is EventReason.CONTESTED
+
+
 @pytest.mark.parametrize(("seconds", "back"), [(5997, False), (5000, True)], ids=["a little", "much"])
 def test_a_clock_that_is_set_back_keeps_no_taint_off(seconds: float, back: bool) -> None:
     cluster = broken()
@@ -168,9 +182,7 @@ def test_a_contested_node_is_faulty_and_in_service() -> None:
 def test_the_event_of_a_contest_names_who_and_what_ends_it(returns: bool, ends: str) -> None:
     change = contested(rules=PolicyConfig(returns_by_reboot=returns)).writes[-1]
 
-    assert (
-        "karpenter removed the controller's taint, and the controller put it back 3 times" in change.message
-    )
+    assert "karpenter removed the controller's taint, and it was put back 3 times" in change.message
     assert "`konductor-like reset gpu-1` or `konductor-like taint gpu-1 --reason '...'`" in change.message
     assert ends in change.message
 
@@ -271,6 +283,17 @@ def free(cluster: Cluster, how: str) -> None:
     if how == "brake":
         reset_node(cluster, "gpu-2", 3000)
     cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], opted_out=False)
+
+
+def test_the_event_of_an_opted_out_node_promises_no_taint() -> None:
+    cluster = broken()
+    hold(cluster, "ignore")
+    cluster.untaint_by_hand("gpu-1", "karpenter")
+
+    [noted] = cluster.tick(seconds=60).changes
+
+    assert noted.event is EventReason.REMOVED
+    assert "puts the taint back" not in noted.message
 
 
 @pytest.mark.parametrize("how", ["pause", "ignore", "brake"])

@@ -269,7 +269,8 @@ def _circumstances(node: NodeReport) -> Iterator[str]:
         yield "ignored"
     if node.state.stage is Stage.REMOVED:
         is_contested = node.state.record.life.contested_at is not None
-        yield "contested" if is_contested else "taint removed"
+        is_kept_out = node.state.kept_out_by is not None
+        yield "kept out" if is_kept_out else "contested" if is_contested else "taint removed"
     if node.released_with:
         yield f"released with need: {' and '.join(node.released_with)}"
     if node.failures:

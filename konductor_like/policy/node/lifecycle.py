@@ -200,7 +200,9 @@ def _removed(life: Life, facts: Facts) -> Life:
 
 
 def _back(life: Life, _: Facts) -> Life:
-    return replace(life, removed_at=None, contested_at=None)
+    """Somebody else put the taint back; two programs that take turns end in a contest, too."""
+    times = life.put_backs + (life.removed_at is not None and life.contested_at is None)
+    return replace(life, removed_at=None, contested_at=None, put_backs=times)
 
 
 def _put_back(life: Life, facts: Facts) -> Life:

@@ -149,9 +149,9 @@ def who(writer: str) -> str:
     return writer or "somebody unknown (no manager of a field shows it)"
 
 
-def removal_words(life: Life, name: str) -> str:
-    """Return the text of the Event about a removal."""
-    at = put_back_at(life)
+def removal_words(life: Life, name: str, *, opted_out: bool) -> str:
+    """Return the text of the Event about a removal; on a node that is opted out no taint is put back."""
+    at = None if opted_out else put_back_at(life)
     until = f" The controller puts the taint back at {stamp(at)}." if at is not None else ""
     return (
         f"{who(life.removed_by)} removed the taint without a release: the node is still faulty.{until} "
@@ -186,7 +186,7 @@ def _ends(name: str) -> str:
 
 def contest_words(life: Life, name: str, *, returns: bool) -> str:
     """Return the text of the Event about a contest; ``returns``: whether nodes may return by reboot."""
-    why = f"the controller put it back {life.put_backs} times"
+    why = f"it was put back {life.put_backs} times"
     if life.put_backs < len(WAITS_SECONDS):
         why = f"the taints of more than {NODES_OF_ONE_WRITER} nodes were removed in this way within an hour"
     ends = _ends(name)
