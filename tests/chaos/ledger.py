@@ -439,7 +439,7 @@ class Ledger:
                 continue
             plain = self._world.machines[name].plain
             real = sum(
-                o.in_loki and is_key(o, incident) and (plain or o.boot_id == incident.last.boot_id)
+                o.in_loki and is_key(o, incident) and (plain or incident.last.boot_id in (None, o.boot_id))
                 for o in self.of(name)
                 if incident.source is Source.KERNEL or o.source is Source.POD
             )
