@@ -285,7 +285,7 @@ def _alarms(node: NodeReport) -> Iterator[str]:
     if state.record_kept:
         yield "its record is on the Lease only, in short: make room in the Node's annotations"
     for taint in state.taints:
-        if taint.foreign_twin:
+        if taint.foreign_twin and state.kept_out_by is None:
             yield f"it has another tool's taint {taint.text}, which the controller does not remove"
     if state.record.life.claimed and (changed := state.wrong_effect):
         yield f"somebody changed the effect of the controller's taint: {changed.text}"
