@@ -326,8 +326,8 @@ class Ledger:
         for i in new.record.incidents:  # rule 17
             if i.role is Role.COLLATERAL and i.severity.taints and i.key.rule not in DEFERRING_RULES:
                 self.break_(f"{process.name} calls {i.key.rule} on {name} collateral")
-        named = (i for i in new.record.incidents if i.key.gpu is not None)
-        gpus = Counter((i.key.rule, i.last.boot_id) for i in named)
+        named = {(*i.key, i.last.boot_id) for i in new.record.incidents if i.key.gpu is not None}
+        gpus = Counter((rule, boot_id) for rule, _, boot_id in named)
         if gpus and max(gpus.values()) > GPUS_MOST:
             self.break_(f"{process.name} notes {max(gpus.values())} GPUs of one rule and boot on {name}")
         if new.tainted and not old.tainted:
