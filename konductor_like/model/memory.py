@@ -89,6 +89,8 @@ class Growth:
     them all, and ``user_written`` is set only if a user wrote all of them."""
     counted_ns: int
     """When the latest occurrence was counted, by the controller's clock: before or after a release."""
+    first_us: int | None = None
+    """The lowest kernel stamp of the incident's lines without a boot id (:attr:`Incident.first_us`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,18 @@ def test_a_batch_gives_the_same_result_as_its_lines_one_by_one(
     assert outcome(at_once, folded) == outcome(one_by_one, single)
 
 
+def test_the_lowest_stamp_without_a_boot_id_is_kept_until_it_is_written() -> None:
+    cluster = Cluster({"gpu-1": node(), "gpu-2": node("gpu-2")})
+    cluster.tick(fault(stamp=97, boot="boot-a"))
+
+    for stamp in (100, 101):
+        cluster.tick(fault(seconds=stamp - 100, stamp=stamp), seconds=20)
+    cluster.tick(seconds=LONG_AFTER)
+
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    assert (incident.first_us, incident.last.plain_us) == (100_000_000, 101_000_000)
+
+
 def test_a_storm_in_one_batch_is_one_incident_with_the_exact_count_and_one_write() -> None:
     cluster = Cluster({"gpu-1": node(), "gpu-2": node("gpu-2")})
 

@@ -179,6 +179,8 @@ class IncidentBuilder:
     def catch_up(self, growth: Growth) -> None:
         """Add the growth: occurrences that earlier decisions counted and did not write."""
         self.extend(growth.latest, max(0, growth.count - self.count))
+        if growth.first_us is not None:
+            self.first_us = min(growth.first_us, self.first_us or growth.first_us)
         self.latest, self.unwritten = growth.latest, growth.latest.times
         self.reached = growth.latest.finding.position
         self.counted_ns = growth.counted_ns
@@ -218,9 +220,8 @@ class IncidentBuilder:
     def growth(self, latest: Fault) -> Growth:
         """Return all unwritten occurrences, for the next decision unless the record is written now."""
         finding = latest.finding._replace(position=self.reached, user_written=self.user_written)
-        return Growth(
-            self.count, replace(latest, finding=finding, times=self.unwritten), counted_ns=self.counted_ns
-        )
+        latest = replace(latest, finding=finding, times=self.unwritten)
+        return Growth(self.count, latest, counted_ns=self.counted_ns, first_us=self.first_us)
 
 
 class RecordBuilder:
