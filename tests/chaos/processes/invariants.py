@@ -162,7 +162,9 @@ def _write_violations(run: RunRecord, entry: Entry, past: _Past) -> Iterator[str
             past.writes += 1
             if is_tainted(old) and not is_tainted(new):
                 yield f"{entry.name}: {entry.user} removed the taint"
-            if is_tainted(new) and not is_tainted(old) and not _reasons(run, entry, past):
+            # A claim without a release: nobody saw who removed the taint, so it is put back.
+            is_put_back = "tainted" in record_of(old)
+            if is_tainted(new) > is_tainted(old) and not is_put_back and not _reasons(run, entry, past):
                 yield f"{entry.name}: {entry.user} tainted it for no new fault at {_clock(entry.at_ns)}"
     _cover(run, entry, past)
 
