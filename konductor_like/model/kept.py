@@ -15,7 +15,7 @@ class KeptRecord:
 
     name: str
     record: NodeRecord
-    """What is known of the node; its ``machine`` has the Node's UID."""
+    """The record in short; its ``machine`` has the Node's UID."""
     beside: str = ""
     """The digest of the annotation that the Node had then; empty if it had none."""
     ahead: bool = False
@@ -29,7 +29,7 @@ class KeptRecord:
 
     @property
     def act(self) -> str:
-        """What tells two entries of one Node apart: the write that the record is of."""
+        """The id of the write that made the record; it tells two entries of one Node apart."""
         act = self.record.act
         return f"{act.id} {act.at.isoformat()}" if act else ""
 

@@ -29,7 +29,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a writer of the annotation wants it to have."""
+    """The content of the annotation that a writer wants."""
 
     records: tuple[KeptRecord, ...] = ()
     superseded: frozenset[str] = frozenset()

@@ -72,7 +72,7 @@ class RecordForm(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a write of a change has of it, beside the taint."""
+    """The parts of a change that a write carries beside the taint."""
 
     record: RecordForm = RecordForm.FULL
     needs: bool = True

@@ -22,7 +22,7 @@ class KeptRecords:
 
     def __init__(self) -> None:
         self.content = Kept()
-        """What the Lease should have of them."""
+        """The entries that the Lease should have."""
         self._records: Mapping[str, KeptRecord] = {}
         self._tried: dict[str, datetime] = {}
         self._waiting: dict[str, datetime] = {}
