@@ -48,6 +48,10 @@ _MEANINGS = {
 """Pydantic's error types in words that fit an environment variable."""
 
 
+REMOVED: Mapping[str, str] = {}
+"""By a variable that an earlier version read, what to do instead. It is a warning, no error."""
+
+
 class Effective(NamedTuple):
     """One setting in effect: the variable's name, its value as text, and the value's origin."""
 
@@ -75,12 +79,23 @@ def without_effect(environ: Mapping[str, str]) -> list[str]:
         if upper in watching and NEVER_WATCHED in map(str.strip, environ[name].split(",")):
             lines.append(f"{name}: {NEVER_WATCHED} is left out; its pods run no jobs, and some quote faults")
         ours = upper.startswith(PREFIX)
-        if upper in known or upper.startswith(PREFIX + "TEST_") or _SERVICE_LINK.fullmatch(name):
+        if upper in known or upper in REMOVED or upper.startswith(PREFIX + "TEST_"):
+            continue
+        if _SERVICE_LINK.fullmatch(name):
             continue
         meant = difflib.get_close_matches(upper, known, n=1, cutoff=0.75 if ours else _NEARLY_OURS)
         if meant or ours:
             lines.append(f"{name}: no such setting" + (f"; did you mean {meant[0]}?" if meant else ""))
     return lines
+
+
+def removed(environ: Mapping[str, str]) -> list[str]:
+    """Return a line per variable that an earlier version read and this version does not."""
+    return [
+        f"{name}: this version has no such setting; {REMOVED[name.upper()]}"
+        for name in sorted(environ)
+        if name.upper() in REMOVED
+    ]
 
 
 def effective(settings: Settings, environ: Mapping[str, str]) -> list[Effective]:

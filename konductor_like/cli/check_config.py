@@ -186,10 +186,10 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     from konductor_like.loki.query.client import LokiClient
     from konductor_like.loki.query.errors import LokiMisconfigured
     from konductor_like.settings import Settings
-    from konductor_like.settings_report import effective, explain_settings_error, without_effect
+    from konductor_like.settings_report import effective, explain_settings_error, removed, without_effect
     from konductor_like.switches import SwitchesError
 
-    found = Inspection(problems=without_effect(environ))
+    found = Inspection(problems=without_effect(environ), warnings=removed(environ))
     file = None
     try:
         settings = Settings()

@@ -23,6 +23,10 @@ _MEANT: Mapping[str, str] = {
     "untaint": "reset",
 }
 """By a name that is no command, the command that people mean by it."""
+REMOVED_COMMANDS: Mapping[str, str] = {}
+"""By a command of an earlier version, without the program's name, what to do instead."""
+REMOVED_OPTIONS: Mapping[str, str] = {}
+"""By a command and its option of an earlier version, such as ``reset --rule``, what to do instead."""
 
 
 def examples(*lines: str) -> Callable[[Function], Function]:
@@ -62,6 +66,10 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # see options.py
         typed = list(args)
+        for word in typed:
+            option, command = word.split("=")[0], _path(ctx)
+            if instead := REMOVED_OPTIONS.get(f"{command} {option}"):
+                ctx.fail(f"{command} has no option {option} in this version; {instead}")
         rest = super().parse_args(ctx, args)
         if not ctx.resilient_parsing:
             words, *_ = self.make_parser(ctx).parse_args(typed)
@@ -118,6 +126,9 @@ class Group(TyperGroup):
         return super().parse_args(ctx, args if args or ctx.resilient_parsing else ["--help"])
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]  # see options.py
+        removed = f"{_path(ctx)} {args[0]}".strip()
+        if instead := REMOVED_COMMANDS.get(removed):
+            ctx.fail(f"this version has no command {removed!r}; {instead}")
         meant = _MEANT.get(args[0])
         if meant in self.commands:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
@@ -129,6 +140,11 @@ def _write_examples(command: TyperCommand | TyperGroup, ctx: typer.Context, form
     if lines := examples_of(command.callback):
         with formatter.section("Examples"):  # not folded, so that they can be copied
             formatter.write("".join(f"{'':>{formatter.current_indent}}{program} {line}\n" for line in lines))
+
+
+def _path(ctx: typer.Context) -> str:
+    """Return the command as it is typed, without the program's name: ``incident save``."""
+    return ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
 
 
 def _name(argument: Any) -> str:

@@ -29,7 +29,7 @@ from konductor_like.controller.wiring import Options, open_controller
 from konductor_like.exits import Exit
 from konductor_like.loki.query.errors import LokiMisconfigured
 from konductor_like.settings import Settings
-from konductor_like.settings_report import explain_settings_error, without_effect
+from konductor_like.settings_report import explain_settings_error, removed, without_effect
 
 _FINISHED = signal.SIGUSR1
 _AWAITED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, _FINISHED}
@@ -47,7 +47,7 @@ def run(
     logs.set_up(settings.log_format, settings.log_level)
     program = this_program()
     logs.info(f"konductor-like {program} starts.", version=program.version, build=program.build)
-    for sentence in without_effect(os.environ):
+    for sentence in without_effect(os.environ) + removed(os.environ):
         logs.warning(sentence)
     options = Options(once, dry_run, kubeconfig, context)
     reload = threading.Event()

@@ -16,6 +16,7 @@ import pytest
 import typer
 
 from konductor_like import cli
+from konductor_like.cli import help as help_
 from konductor_like.cli.app import build, display_name, execute
 from konductor_like.cli.errors import CommandError
 from konductor_like.cluster.api.errors import KubeForbidden
@@ -123,6 +124,7 @@ def test_an_expected_error_is_a_message_and_a_status(
 AT_AN_IMPORT = """
 import signal, sys
 from konductor_like import cli
+from konductor_like.cli import help as help_
 
 class Stop:
     def find_spec(self, name, *_):
@@ -287,6 +289,36 @@ def test_a_command_that_does_not_exist_names_the_one_that_was_meant(
 ) -> None:
     assert execute([typed], "konductor-like") == Exit.USAGE
     assert f"error: no such command '{typed}'. Did you mean '{meant}'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("gone gpu-01", "error: this version has no command 'gone'; use `reset NODE`"),
+        ("incident gone", "error: this version has no command 'incident gone'; use a tool"),
+        ("reset gpu-01 --gone=xid.79", "error: reset has no option --gone in this version; use `reset NODE`"),
+        ("incident save --gone", "error: incident save has no option --gone in this version; leave it out"),
+    ],
+)
+def test_a_command_or_option_of_an_earlier_version_names_what_to_use(
+    typed: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        help_, "REMOVED_COMMANDS", {"gone": "use `reset NODE`", "incident gone": "use a tool"}
+    )
+    options = {"reset --gone": "use `reset NODE`", "incident save --gone": "leave it out"}
+    monkeypatch.setattr(help_, "REMOVED_OPTIONS", options)
+
+    assert execute(typed.split(), "kubectl-konductor_like") == Exit.USAGE
+    assert capsys.readouterr().err.splitlines()[0] == said
+
+
+@pytest.mark.parametrize("removed", [*help_.REMOVED_COMMANDS, *help_.REMOVED_OPTIONS])
+def test_what_was_removed_is_no_command_and_no_option(
+    removed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(removed.split(), "konductor-like") == Exit.USAGE
+    assert "this version" in capsys.readouterr().err
 
 
 def test_an_option_of_a_command_before_the_command_is_told_where_it_stands(

@@ -12,13 +12,14 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from konductor_like import settings_report
 from konductor_like.catalog import CatalogError
 from konductor_like.cli import check_config
 from konductor_like.cli.app import execute
 from konductor_like.cli.check_config import inspect
 from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import EVERYDAY, Settings
-from konductor_like.settings_report import HIDDEN, effective, explain_settings_error, without_effect
+from konductor_like.settings_report import HIDDEN, REMOVED, effective, explain_settings_error, without_effect
 from tests.cli.conftest import Run
 from tests.cli.transcripts import forget_settings
 from tests.loki.scripted_server import ScriptedServer, respond
@@ -301,6 +302,23 @@ def test_a_misspelt_variable_is_reported_with_the_nearest_name(written: str, mea
     environ = {written: "1", "PATH": "/bin", "KONDUCTOR_BRAKE_MAX_NODES": "1"}
 
     assert without_effect(environ) == [f"{written}: no such setting{hint}"]
+
+
+def test_a_variable_of_an_earlier_version_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_report, "REMOVED", {"KONDUCTOR_GONE": "leave it out"})
+    monkeypatch.setenv("konductor_gone", "1")
+
+    found = inspect(os.environ)
+
+    assert found.problems == []
+    assert found.warnings[0] == "konductor_gone: this version has no such setting; leave it out"
+
+
+def test_no_setting_is_among_the_removed_and_the_changelog_has_each_that_is() -> None:
+    log = Path("CHANGELOG.md").read_text("utf-8")
+
+    assert not {f"KONDUCTOR_{name.upper()}" for name in Settings.model_fields} & REMOVED.keys()
+    assert [name for name in REMOVED if f"`{name}`" not in log] == []
 
 
 @pytest.mark.parametrize(
