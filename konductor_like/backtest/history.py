@@ -1,7 +1,6 @@
 """Loki's history, in the order in which the controller's polls would have returned it.
 
-Each source is read forward in windows that are proven complete, one page at a time. The cache of an earlier
-run is used first (:mod:`konductor_like.backtest.cache`).
+Each source is read forward in windows that are proven complete, one page at a time.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
-from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.result import History
 from konductor_like.loki.query.patient import WIDEST_NS, PatientReader
-from konductor_like.loki.query.response import Entry, log_lines
-from konductor_like.loki.query.window_query import ByteBudget, Piece, Queries, TimeWindow, WindowQuery
+from konductor_like.loki.query.response import log_lines
+from konductor_like.loki.query.window_query import ByteBudget, Queries, WindowQuery
 from konductor_like.model import LogLine, Source
 from konductor_like.settings import Settings
 
@@ -43,9 +41,6 @@ class HistoryReader:
     """Waits this number of seconds, to keep within the budget or after a failure."""
     tell: Callable[[str], object] = lambda _: None
     """Prints a warning about the failure after which the reader waits."""
-    cache: HistoryCache | None = None
-    keep_upto_ns: int = 0
-    """The time up to which windows are cached; later lines may still arrive in Loki."""
     upto_ns: int = 0
     """The time up to which the reader has returned all lines."""
 
@@ -53,35 +48,12 @@ class HistoryReader:
         """Yield the whole span, page by page. Raises a LokiError if retries and narrower queries fail."""
         asking = WindowQuery(self.client, self.query, self.settings, WIDEST_NS)
         loki = PatientReader(asking, self.budget, self.found, self.pause, self.tell)
-        self.upto_ns, last_ns = self.found.asked.start_ns, self.found.asked.end_ns
-        while self.upto_ns < last_ns:
-            cached = None if self.cache is None else self.cache.window_at(self.upto_ns)
-            if cached is None:
-                next_ns = None if self.cache is None else self.cache.next_ns(self.upto_ns)
-                for piece in loki.pieces(TimeWindow(self.upto_ns, min(next_ns or last_ns, last_ns))):
-                    self._keep(piece)
-                    yield self._page(piece.entries, piece.window.end_ns)
-                continue
-            window, entries = cached
-            end_ns = min(window.end_ns, last_ns)
-            page = self._page((e for e in entries if self.upto_ns <= e.timestamp_ns < end_ns), end_ns)
-            self.found.kept_lines += len(page.lines)
-            yield page
-
-    def _page(self, entries: Iterable[Entry], end_ns: int) -> Page:
-        lines = log_lines(entries, self.source, self.settings)
-        self.found.count(self.source, lines)
-        self.upto_ns = end_ns
-        return Page(lines, end_ns)
-
-    def _keep(self, piece: Piece) -> None:
-        window = TimeWindow(piece.window.start_ns, min(piece.window.end_ns, self.keep_upto_ns))
-        if self.cache is None or not piece.complete or window.width_ns <= 0:
-            return
-        try:
-            self.cache.store(window, (e for e in piece.entries if e.timestamp_ns < window.end_ns))
-        except OSError:
-            self.cache = None  # a full disk ends the caching, not the run
+        self.upto_ns = self.found.asked.start_ns
+        for piece in loki.pieces(self.found.asked):
+            lines = log_lines(piece.entries, self.source, self.settings)
+            self.found.count(self.source, lines)
+            self.upto_ns = piece.window.end_ns
+            yield Page(lines, self.upto_ns)
 
 
 _POLL = itemgetter(0)

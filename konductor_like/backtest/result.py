@@ -64,7 +64,7 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The differing effects of a second set of rules; overlapping outages of a node count as the same."""
+    """What enforced shadow rules would change; overlapping outages of a node count as the same."""
 
     added: tuple[Outage, ...]
     gone: tuple[Outage, ...]
@@ -79,8 +79,6 @@ class History:
     read_upto_ns: int = 0
     """The time up to which the history was read; before the end of ``asked`` if the run ended early."""
     lines: Counter[Source] = field(default_factory=Counter)
-    kept_lines: int = 0
-    """Number of lines from the cache of an earlier run."""
     oldest_ns: int | None = None
     newest_ns: int | None = None
     queries: int = 0
@@ -114,14 +112,12 @@ class Result:
     """Time between two polls."""
     shadow: Difference | None = None
     """The outages that rules in shadow mode would have added; None if they found nothing."""
-    compared: Verdicts | None = None
-    difference: Difference | None = None
     ended_by: str = ""
     """The reason for an early end; empty without one."""
 
 
 def difference(before: Sequence[Outage], after: Sequence[Outage]) -> Difference:
-    """Compare two sets of rules by their outages."""
+    """Compare the outages without and with the rules in shadow mode."""
     added = _without(after, before)
     return Difference(added, _without(before, after), len(after) - len(added))
 

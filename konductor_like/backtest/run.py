@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from konductor_like.backtest.history import HistoryReader, polls, round_up
 from konductor_like.backtest.result import History, Result, difference
@@ -22,17 +21,10 @@ POLLS_MOST = 2160
 """Number of polls of one backtest at most: a month is polled every 20 minutes, three hours every 5 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSet:
-    """The rules to try, and the policy's settings under them."""
-
-    detector: Detector
-    policy: PolicyConfig
-
-
 def run(
     readers: Mapping[Source, HistoryReader],
-    rule_sets: Sequence[RuleSet],
+    detector: Detector,
+    policy: PolicyConfig,
     states: Sequence[NodeState],
     history: History,
     settings: Settings,
@@ -41,7 +33,7 @@ def run(
     nodes_from: str,
     progress: Callable[[int], object],
 ) -> Result:
-    """Read the history and play it with one set of rules, or with two to compare them.
+    """Read the history, and play it with these rules and the policy's settings under them.
 
     ``progress`` is called with the time reached. Raises a LokiError if nothing could be read; a later
     LokiError ends the run early, as Ctrl-C does.
@@ -50,10 +42,10 @@ def run(
     interval_ns = poll_intervals(settings, span)
     poll_ns = min(interval_ns.values())
 
-    def simulation(rule_set: RuleSet, *, enforce_shadow: bool = False) -> Simulation:
+    def simulation(*, enforce_shadow: bool) -> Simulation:
         return Simulation(
-            rule_set.detector,
-            rule_set.policy,
+            detector,
+            policy,
             SimulatedNodes(states, complete=nodes_from != "lines"),
             poll_ns=poll_ns,
             release_after_ns=None if release_after_seconds is None else span_ns(release_after_seconds),
@@ -61,11 +53,9 @@ def run(
             enforce_shadow=enforce_shadow,
         )
 
-    first, *others = simulations = [simulation(each) for each in rule_sets]
-    enforced = None
-    if _has_shadow_rules(rule_sets[0].detector.catalog):
-        enforced = simulation(rule_sets[0], enforce_shadow=True)
-        simulations.append(enforced)
+    simulations = [simulation(enforce_shadow=False)]
+    if _has_shadow_rules(detector.catalog):
+        simulations.append(simulation(enforce_shadow=True))
     ended_by = ""
     try:
         for now_ns, lines in polls(
@@ -83,10 +73,10 @@ def run(
     history.read_upto_ns = max(span.start_ns, min(reader.upto_ns for reader in readers.values()))
     for each in simulations:
         each.finish(round_up(history.read_upto_ns, poll_ns))
+    first, *enforced = simulations
     history.without_boot = first.without_boot
     verdicts = first.verdicts()
-    compared = others[0].verdicts() if others else None
-    shadow = enforced.verdicts() if enforced and enforced.found_shadow else None
+    shadow = next((each.verdicts() for each in enforced if each.found_shadow), None)
     return Result(
         history,
         verdicts,
@@ -94,8 +84,6 @@ def run(
         nodes_from,
         poll_seconds=poll_ns / SECOND_NS,
         shadow=difference(verdicts.outages, shadow.outages) if shadow else None,
-        compared=compared,
-        difference=difference(verdicts.outages, compared.outages) if compared else None,
         ended_by=ended_by,
     )
 

@@ -25,7 +25,10 @@ _MEANT: Mapping[str, str] = {
 """By a name that is no command, the command that people mean by it."""
 REMOVED_COMMANDS: Mapping[str, str] = {}
 """By a command of an earlier version, without the program's name, what to do instead."""
-REMOVED_OPTIONS: Mapping[str, str] = {}
+REMOVED_OPTIONS: Mapping[str, str] = {
+    "backtest --compare": "run it twice with `-o json`, and `diff` what it prints",
+    "backtest --no-cache": "leave it out: there is no cache",
+}
 """By a command and its option of an earlier version, such as ``reset --rule``, what to do instead."""
 
 

@@ -1,14 +1,12 @@
-"""Reading the history: cached windows, a Loki that fails for a while, and the byte budget."""
+"""Reading the history: a Loki that fails for a while, and the byte budget."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
-from konductor_like.backtest.cache import HistoryCache
 from konductor_like.backtest.history import HistoryReader
 from konductor_like.backtest.result import History
 from konductor_like.loki.query.errors import LokiError, LokiRefused, LokiUnavailable
@@ -45,19 +43,15 @@ class OneLineAMinute:
         raise AssertionError("nothing here is sharded")
 
 
-def past(
-    loki: OneLineAMinute, cache: HistoryCache | None = None, span: TimeWindow = SPAN, **more: object
-) -> HistoryReader:
+def past(loki: OneLineAMinute, **more: object) -> HistoryReader:
     return HistoryReader(
         Source.KERNEL,
         loki,
         "{}",
         Settings(log_endpoint="http://loki"),
-        History(span),
+        History(SPAN),
         ByteBudget(2**40),
         lambda _: None,
-        cache=cache,
-        keep_upto_ns=SPAN.end_ns - HOUR_NS,
         **more,  # type: ignore[arg-type]  # of the tests' own choice
     )
 
@@ -69,53 +63,6 @@ def times(one: HistoryReader) -> Iterator[int]:
 
 def every_minute(span: TimeWindow) -> list[int]:
     return list(range(span.start_ns, span.end_ns, 60 * SECOND_NS))
-
-
-def test_a_second_run_asks_only_for_lines_too_young_to_be_cached(tmp_path: Path) -> None:
-    first, second = OneLineAMinute(), OneLineAMinute()
-
-    assert list(times(past(first, HistoryCache(tmp_path, "0" * 20)))) == every_minute(SPAN)
-    again = past(second, HistoryCache(tmp_path, "0" * 20))
-    assert list(times(again)) == every_minute(SPAN)
-
-    assert len(first.asked) > 5
-    assert second.asked[0][0] == SPAN.end_ns - HOUR_NS
-    assert again.found.kept_lines == 47 * 60
-
-
-def test_an_interrupted_run_continues_where_it_ended(tmp_path: Path) -> None:
-    first = past(OneLineAMinute(), HistoryCache(tmp_path, "0" * 20))
-    for _, page in zip(range(5), first.pages(), strict=False):
-        assert page.lines
-    second = OneLineAMinute()
-
-    assert list(times(past(second, HistoryCache(tmp_path, "0" * 20)))) == every_minute(SPAN)
-    assert second.asked[0][0] == first.upto_ns
-
-
-def test_another_span_uses_the_cached_windows_and_asks_for_the_rest(tmp_path: Path) -> None:
-    early = TimeWindow(START_NS, START_NS + 10 * HOUR_NS)
-    late = TimeWindow(START_NS + 20 * HOUR_NS, SPAN.end_ns)
-    for span in (early, late):
-        kept = HistoryCache(tmp_path, "0" * 20)
-        assert list(times(past(OneLineAMinute(), kept, span))) == every_minute(span)
-    middle = TimeWindow(START_NS + 5 * HOUR_NS, START_NS + 25 * HOUR_NS)
-    loki = OneLineAMinute()
-
-    assert list(times(past(loki, HistoryCache(tmp_path, "0" * 20), middle))) == every_minute(middle)
-
-    assert (loki.asked[0][0], loki.asked[-1][1]) == (early.end_ns, late.start_ns)
-
-
-def test_a_full_disk_ends_the_caching_and_not_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(HistoryCache, "store", full)
-
-    assert list(times(past(OneLineAMinute(), HistoryCache(tmp_path, "0" * 20)))) == every_minute(SPAN)
 
 
 def test_a_loki_that_fails_for_a_while_is_asked_again_later_with_a_warning() -> None:

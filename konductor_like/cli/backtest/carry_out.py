@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import typer
 
-from konductor_like.backtest.cache import HistoryCache, cache_name
 from konductor_like.backtest.history import HistoryReader
 from konductor_like.backtest.result import History, Result
-from konductor_like.backtest.run import INTERRUPTED, RuleSet, run
+from konductor_like.backtest.run import INTERRUPTED, run
 from konductor_like.backtest.simulation import healthy_node
 from konductor_like.cli import session
 from konductor_like.cli.columns import stamp_of_ns
@@ -35,7 +32,7 @@ from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.logql import kernel_query, pod_query
 from konductor_like.loki.query.window_query import ByteBudget, TimeWindow
 from konductor_like.model import NodeState, Source
-from konductor_like.model.time import SECOND_NS, moment_of, unix_ns
+from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.settings import Settings
 
 NEVER = "never"
@@ -45,8 +42,6 @@ _GC_THRESHOLDS = (20_000, 50, 100)
 
 With Python's own (700, 10, 10), collections took a quarter of the CPU time. The memory is the same.
 """
-CACHED_AFTER_NS = 6 * 3600 * SECOND_NS
-"""Age in nanoseconds from which lines are cached; a collector that was cut off may deliver younger ones."""
 TELL_SECONDS = 10.0
 """Time between two lines about the progress."""
 
@@ -56,10 +51,8 @@ def carry_out(
     since: str,
     until: str | None,
     rules: Path | None,
-    compare: Path | None,
     release_after: str,
     nodes: str,
-    use_cache: bool,
     context: str | None,
     kubeconfig: str | None,
 ) -> Result:
@@ -67,20 +60,16 @@ def carry_out(
     settings = load_settings()
     span = _span(since, until)
     release = None if release_after == NEVER else span_of(release_after, "--release-after").total_seconds()
-    users = [load(rules or settings.rules_file), *([load(compare)] if compare else [])]
-    rule_sets = [
-        RuleSet(
-            Detector(each.catalog), settings.policy().with_escalations(each.catalog.escalations, each.digest)
-        )
-        for each in users
-    ]
+    users = load(rules or settings.rules_file)
+    detector = Detector(users.catalog)
     states, nodes_from = _nodes(nodes, settings, kubeconfig, context)
     history = History(span)
     gc.set_threshold(*_GC_THRESHOLDS)
     with closing(LokiClient(settings)) as loki:
         return run(
-            _readers(loki, settings, rule_sets, history, use_cache=use_cache),
-            rule_sets,
+            _readers(loki, settings, detector, history),
+            detector,
+            settings.policy().with_escalations(users.catalog.escalations, users.digest),
             states,
             history,
             settings,
@@ -90,14 +79,12 @@ def carry_out(
         )
 
 
-def exit_status(result: Result, *, use_cache: bool) -> Exit:
-    """Return the exit status; warn if the run ended early, and print how to continue."""
+def exit_status(result: Result) -> Exit:
+    """Return the exit status; warn if the run ended early."""
     if not result.ended_by:
         return Exit.OK
     upto = stamp_of_ns(result.history.read_upto_ns)
     warn(f"ended early, and the report goes up to {upto}: {result.ended_by}")
-    if use_cache:
-        tell("hint: the same command continues from there; the lines read so far are cached.")
     return Exit.INTERRUPTED if result.ended_by == INTERRUPTED else Exit.PARTLY
 
 
@@ -151,51 +138,19 @@ def _nodes_in(file: Path) -> list[NodeState]:
 
 
 def _readers(
-    loki: LokiClient, settings: Settings, rule_sets: list[RuleSet], history: History, *, use_cache: bool
+    loki: LokiClient, settings: Settings, detector: Detector, history: History
 ) -> dict[Source, HistoryReader]:
-    """Return a reader per source; its query asks for the lines that any of the rule sets may need."""
-    anchors = {
-        source: tuple(
-            dict.fromkeys(anchor for rules in rule_sets for anchor in rules.detector.anchors(source))
-        )
-        for source in Source
-    }
+    """Return a reader per source."""
     queries = {
-        Source.KERNEL: kernel_query(settings, anchors[Source.KERNEL]),
-        Source.POD: pod_query(settings, anchors[Source.POD]),
+        Source.KERNEL: kernel_query(settings, detector.anchors(Source.KERNEL)),
+        Source.POD: pod_query(settings, detector.anchors(Source.POD)),
     }
     budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
     return {
-        source: HistoryReader(
-            source,
-            loki,
-            query,
-            settings,
-            history,
-            budget,
-            pause=time.sleep,
-            tell=warn,
-            cache=_cache(settings, query) if use_cache else None,
-            keep_upto_ns=unix_ns(session.now()) - CACHED_AFTER_NS,
-        )
+        source: HistoryReader(*(source, loki, query, settings, history, budget), pause=time.sleep, tell=warn)
         for source, query in queries.items()
         if query is not None
     }
-
-
-def _cache(settings: Settings, query: str) -> HistoryCache | None:
-    """Open the cache in the user's cache directory; return None if this fails."""
-    address = urlsplit(settings.log_endpoint)
-    place = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        users = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
-        return HistoryCache(
-            users / "konductor-like" / "backtest", cache_name(place, settings.loki_tenant or "", query)
-        )
-    except (OSError, RuntimeError) as error:  # the home directory is read-only or missing
-        warn(f"no lines are cached for a later run: {describe(error)}")
-        return None
 
 
 def _progress(span: TimeWindow) -> Callable[[int], None]:

@@ -12,7 +12,7 @@ from konductor_like.cli.options import Context, FormatOption, Kubeconfig, Verbos
 from konductor_like.cli.output import say, say_document
 
 
-@examples("backtest --since 7d", "backtest --since 30d --compare new-rules.yaml")
+@examples("backtest --since 7d", "backtest --since 30d --rules new-rules.yaml -o json")
 def backtest(
     *,
     since: Annotated[
@@ -24,10 +24,6 @@ def backtest(
     rules: Annotated[
         Path | None,
         typer.Option("--rules", metavar="FILE", help="Rules file to try; otherwise KONDUCTOR_RULES_FILE."),
-    ] = None,
-    compare: Annotated[
-        Path | None,
-        typer.Option("--compare", metavar="FILE", help="Compare with another rules file."),
     ] = None,
     release_after: Annotated[
         str,
@@ -44,9 +40,6 @@ def backtest(
         ),
     ] = "cluster",
     output: FormatOption = "table",
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Read everything from Loki, and cache nothing.")
-    ] = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     _verbose: Verbose = False,
@@ -63,10 +56,8 @@ def backtest(
         since=since,
         until=until,
         rules=rules,
-        compare=compare,
         release_after=release_after,
         nodes=nodes,
-        use_cache=not no_cache,
         context=context,
         kubeconfig=kubeconfig,
     )
@@ -77,4 +68,4 @@ def backtest(
             say(dict.fromkeys(f"node/{outage.node}" for outage in result.verdicts.outages))
         case _:
             say_document(document(result), output)
-    raise typer.Exit(exit_status(result, use_cache=not no_cache))
+    raise typer.Exit(exit_status(result))

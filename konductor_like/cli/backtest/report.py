@@ -42,8 +42,6 @@ def summary(result: Result) -> dict[str, list[str]]:
     """Return the totals, the assumptions and the missing parts of a run: sentences by their label."""
     history, verdicts = result.history, result.verdicts
     lines = ", ".join(f"{count(history.lines[source], source.value + ' line')}" for source in Source)
-    if history.kept_lines:
-        lines += f", {history.kept_lines} of them cached by an earlier run"
     if history.waited_seconds >= 1:
         lines += f"; waited {age(history.waited_seconds)} to spare Loki"
     nodes = count(len({outage.node for outage in verdicts.outages}), "node")
@@ -112,10 +110,8 @@ def missing(result: Result) -> list[str]:
 
 
 def tables(result: Result) -> Iterator[str]:
-    """Yield the tables: the differences, if two sets of rules were compared; outages; held nodes."""
+    """Yield the tables: outages, held nodes, and what rules in shadow mode would change."""
     verdicts = result.verdicts
-    if result.difference is not None:
-        yield from _difference("Changes with the rules of --compare", result.difference, result)
     if verdicts.outages:
         rows = [_outage_row(outage, result) for outage in verdicts.outages]
         yield from ("", "Outages:", *columns(HEADERS, rows))
@@ -126,11 +122,11 @@ def tables(result: Result) -> Iterator[str]:
         ]
         yield from ("", "Held back:", *columns(HELD_HEADERS, held))
     if result.shadow is not None:
-        yield from _difference("Changes if the rules in shadow mode were enforced", result.shadow, result)
+        yield from _shadow(result.shadow, result)
 
 
-def _difference(title: str, change: Difference, result: Result) -> Iterator[str]:
-    yield from ("", f"{title}:")
+def _shadow(change: Difference, result: Result) -> Iterator[str]:
+    yield from ("", "Changes if the rules in shadow mode were enforced:")
     added = f"{len(change.added)} more {'outage' if len(change.added) == 1 else 'outages'}"
     yield f"{added}, {len(change.gone)} fewer, {change.same} unchanged."
     rows = [
@@ -178,14 +174,15 @@ def document(result: Result) -> dict[str, Any]:
             "lines": {source.value: history.lines[source] for source in Source},
             "oldestLine": stamp_of_ns(history.oldest_ns),
             "newestLine": stamp_of_ns(history.newest_ns),
-            **fields_of(history, "kept_lines", "queries", "bytes_processed"),
+            "keptLines": 0,  # of the cache of an earlier version
+            **fields_of(history, "queries", "bytes_processed"),
             "waitedSeconds": round(history.waited_seconds),
             "missing": missing(result),
         },
         "verdicts": _verdicts_document(result.verdicts, result),
         "shadow": _difference_document(result.shadow, result),
-        "compared": _verdicts_document(result.compared, result) if result.compared else None,
-        "difference": _difference_document(result.difference, result),
+        "compared": None,
+        "difference": None,
     }
 
 
