@@ -21,7 +21,9 @@ def test_the_generated_pages_are_up_to_date(page: str) -> None:
 
 
 def test_the_reference_lists_every_rule_and_the_version_that_the_controller_reports() -> None:
-    rules = re.findall(r"^\| `([\w.]+)`", PAGES["reference/rules.md"](), re.MULTILINE)
+    page = PAGES["reference/rules.md"]()
+    rules = re.findall(r"^\| `([\w.]+)`", page, re.MULTILINE)
+    rules += [f"sxid.{code}" for code in re.findall(r"\b\d{5}(?=[,.]\s)", page)]
 
     assert sorted(rules) == sorted(row[0] for row in _rows(load_catalog()))
     assert "`konductor_like_build_info`" in PAGES["reference/metrics.md"]()

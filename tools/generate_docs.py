@@ -191,10 +191,18 @@ def _rules() -> Mapping[str, str]:
     head = ("rule", "severity", "title", "needs")
     patterns = [each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id != each.table]
     named = {entry.rule: entry for entry in catalog.named_entries.values()}.values()
+    fatal = [each for each in catalog.sxids.values() if each.severity is Severity.FATAL]
+    others: dict[tuple[str, str], list[str]] = {}
+    for code, each in catalog.sxids.items():
+        if each.severity is not Severity.FATAL:
+            others.setdefault((each.severity.value, each.advice.needs.value), []).append(str(code))
     return {
         "patterns": _table((head[0], "where", *head[1:]), map(pattern, patterns)),
         "xids": _table(head, map(row, catalog.xids.values())),
-        "sxids": _table(head, map(row, catalog.sxids.values())),
+        "sxids": _table(head, map(row, fatal)),
+        "other_sxids": _list(
+            f"`{severity}`, needs {needs}: {', '.join(codes)}." for (severity, needs), codes in others.items()
+        ),
         "cuda": _table(head, map(row, (each for each in named if each.kind is FaultKind.CUDA))),
         "facts": _table(head, map(row, (each for each in named if each.kind is FaultKind.NODE))),
         "conditions": _table(head, map(row, (each for each in named if each.kind is FaultKind.CONDITION))),
