@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
-from konductor_like.history.drivers import driver_table
 from konductor_like.history.outages import Ledger, Outage
 from konductor_like.history.trail import TrailLine
 from konductor_like.model import (
@@ -25,7 +23,7 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.model.time import unix_ns
-from tests.history.values import END, MODEL, START, day
+from tests.history.values import MODEL, day
 from tests.policy.scenes import OURS, node
 
 GROUP, DRIVER = "rack r1@2026-04-07T12:00:00Z", "550"
@@ -74,14 +72,3 @@ def test_the_group_in_the_trail_comes_first() -> None:
 
 def test_a_group_of_a_later_fault_is_not_that_of_the_outage() -> None:
     assert known(failed("gpu-1", first=5)).failure_group == ""
-
-
-def test_a_group_that_goes_on_and_that_records_alone_tell_counts_as_one_failed_node() -> None:
-    states = {name: failed(name, is_out=True) for name in ("gpu-1", "gpu-2", "gpu-3")}
-    other = replace(node("gpu-4"), hardware=Hardware(MODEL, "570"))
-    ledger = Ledger()
-    for state in states.values():
-        ledger.add_node(state)
-    table = driver_table(ledger.outages(), START, END + timedelta(days=1), states | {"gpu-4": other})
-
-    assert [(each.driver, each.failed, each.have) for each in table.shares] == [(DRIVER, 1, 3), ("570", 0, 1)]

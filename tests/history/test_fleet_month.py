@@ -8,10 +8,9 @@ from functools import cache
 import pytest
 
 from konductor_like.cli.history.document import numbers_of
-from konductor_like.history.drivers import driver_table
 from konductor_like.history.outages import Kind
 from konductor_like.history.read import History
-from tests.history.fleet_month import BAD_DRIVER, Month, simulated
+from tests.history.fleet_month import Month, simulated
 from tests.history.values import told
 
 
@@ -70,14 +69,6 @@ def test_without_the_trail_the_records_of_todays_nodes_are_told_and_nothing_else
         o for o in known.outages if o.kind is Kind.FAILURE and o.until != true[o.node, o.since].until
     ] == []
     assert {o.node for o in known.outages} <= set(month().states())
-
-
-def test_the_driver_with_many_an_xid_119_is_conspicuous_and_nothing_else_is() -> None:
-    table = driver_table(history().outages, month().start, month().end, history().fleet)
-
-    assert {(each.rule, each.driver) for each in table.shares if each.conspicuous} == {
-        ("xid.119", BAD_DRIVER)
-    }
 
 
 def test_a_month_has_everything_that_it_promises() -> None:

@@ -12,8 +12,7 @@ from konductor_like.cli.columns import count, fault_name
 from konductor_like.cli.history import text
 from konductor_like.cli.history.document import numbers_of
 from konductor_like.cli.report.coverage import coverage, unknown_part
-from konductor_like.cli.report.values import Bar, Bars, DriverRow, Link, Page, Row, Tile
-from konductor_like.history.drivers import FOLD_LEAST, NODES_LEAST, DriverShare, DriverTable, driver_table
+from konductor_like.cli.report.values import Bar, Bars, Link, Page, Row, Tile
 from konductor_like.history.numbers import (
     BY,
     FAILED_AGAIN_WITHIN,
@@ -36,8 +35,6 @@ from konductor_like.history.read import History
 MOST = 10
 """Rows of the tables of nodes, GPUs and racks."""
 MOST_FAULTS = 20
-MOST_OF_DRIVERS = 40
-"""Rows of the table of faults and drivers; conspicuous ones are always shown."""
 _DAILY_MOST = timedelta(days=45)
 """Span up to which the first plot has a column for each day; for each week beyond."""
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
@@ -102,7 +99,6 @@ class _Builder:
         )
         highest = max(course, key=lambda each: each.percent)
         nothing = for_nothing(history.outages, start, end)
-        table = driver_table(history.outages, start, end, history.fleet)
         tiles, by = self._tiles(nothing), self._by()
         repair_steps, by_how = self._repairs()
         return Page(
@@ -133,13 +129,6 @@ class _Builder:
                 f"{_or(FOR_NOTHING_WORDS)}; and the node did not fail again within "
                 f"{FAILED_AGAIN_WITHIN / timedelta(hours=1):.0f} hours. They count in all other numbers, too."
             ),
-            sentences=[_sentence(each) for each in table.shares if each.conspicuous],
-            drivers=[
-                self._driver_row(each)
-                for number, each in enumerate(table.shares)
-                if number < MOST_OF_DRIVERS or each.conspicuous
-            ],
-            driver_notes=tuple(_driver_notes(table)),
             links=self._links.found,
             rows=self._rows(),
             known=bool(history.outages or history.fleet),
@@ -357,17 +346,6 @@ class _Builder:
             bars.append(Bar(fault_name(rule), f"{of:,}", 0, len(theirs), amount(hours), link))
         return Bars("Nodes taken out for nothing", "Fault", bars)
 
-    def _driver_row(self, share: DriverShare) -> DriverRow:
-        fleet, fault = self._history.fleet, fault_name(share.rule)
-        theirs = (
-            each
-            for each in self._failures
-            if (each.rule, each.driver, each.model) == (share.rule, share.driver, share.cohort.model)
-            and each.node in fleet
-            and (fleet[each.node].pool or "") == share.cohort.pool
-        )
-        return DriverRow(share, fault, self._links.to(f"{fault} with driver {share.driver}", theirs))
-
     def _rows(self) -> list[Row]:
         history = self._history
         return [
@@ -424,32 +402,3 @@ def _percent(part: float, of: float) -> float:
 def _or(words: Sequence[str]) -> str:
     quoted = [f"“{each}”" for each in words]
     return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
-
-
-def _sentence(each: DriverShare) -> str:
-    cohort, share = each.cohort, f"{each.have / each.have_all:.0%}"
-    where = f"{cohort.model}, pool {cohort.pool}" if cohort.pool else cohort.model
-    return (
-        f"{fault_name(each.rule)}: {each.failed:,} of {each.failed_all:,} failed nodes have driver "
-        f"{each.driver}; {each.have:,} of all {each.have_all:,} nodes do ({share}), as labelled today "
-        f"({where})."
-    )
-
-
-def _driver_notes(table: DriverTable) -> Iterator[str]:
-    yield (
-        "Nodes of today, within one GPU model and one pool, by today's labels. A node counts once for a "
-        f"fault, and so does a failure group. A sentence needs {NODES_LEAST} failed nodes with the driver, "
-        f"and a share among the failed of {FOLD_LEAST} times the share among all. It is a count, no verdict: "
-        "nodes with one driver may have other things in common."
-    )
-    if table.left_out:
-        yield (
-            f"{count(table.left_out, 'outage')} not counted: the Node is gone, its labels are unknown or "
-            "have changed since, or only its record tells of the outage."
-        )
-    if table.uniform:
-        groups = count(table.uniform, "group")
-        yield f"All nodes have one driver in {groups} of one model and pool: nothing to compare there."
-    if len(table.shares) > MOST_OF_DRIVERS:
-        yield f"Only the {MOST_OF_DRIVERS} rows with the most failed nodes are shown."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from konductor_like.history.drivers import DriverShare
 from konductor_like.history.outages import Outage
 
 
@@ -60,15 +59,6 @@ class Bars:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverRow:
-    """A row of the table of faults and drivers."""
-
-    share: DriverShare
-    fault: str
-    link: Link | None
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """An outage in the table at the end."""
 
@@ -112,10 +102,6 @@ class Page:
     repairs: Sequence[Bar]
     nothing: Bars
     nothing_means: str
-    sentences: Sequence[str]
-    """About the drivers that are conspicuous."""
-    drivers: Sequence[DriverRow]
-    driver_notes: Sequence[str]
     links: Sequence[Link]
     rows: Sequence[Row]
     known: bool = True

@@ -8,13 +8,12 @@ from functools import cache
 
 import pytest
 
-from konductor_like.cli.report.page import MOST_OF_DRIVERS
 from konductor_like.cli.report.render import NAME_CHARS, TEXT_CHARS, rendered
 from konductor_like.history.outages import End
 from konductor_like.history.read import History, TrailReading
 from tests.cli.report.reading import Element, Page
 from tests.history.fleet_month import simulated
-from tests.history.values import END, MODEL, START, day, fleet_of, history_of, outage, told
+from tests.history.values import END, START, day, fleet_of, history_of, outage, told
 
 HOSTILE = "<script>alert(1)</script>\"'`]]>--></style></svg>{{ 7*7 }}{% raw %}&amp;\u202egnp.exe\x1b[2J"
 
@@ -323,39 +322,6 @@ def test_the_page_says_what_was_taken_out_for_nothing_and_what_that_means() -> N
         "“false positive”, “no fault found” or “nothing wrong”; and the node did not fail again within 24 "
         "hours"
     ) in section
-
-
-def test_one_sentence_says_that_a_driver_is_conspicuous() -> None:
-    drivers = [(f"gpu-{number}", "570.172.08" if number < 10 else "550.163.01") for number in range(50)]
-    fleet = fleet_of(drivers, pool="train")
-    outages = [
-        outage(f"gpu-{number}", 1 + number, rule="xid.119", driver="570.172.08", model=MODEL)
-        for number in range(5)
-    ]
-    page = page_of(history_of(outages, fleet))
-
-    [sentence] = [each.text for each in page.root.all("p") if each.get("class") == "sentence"]
-    assert sentence == (
-        "xid 119: 5 of 5 failed nodes have driver 570.172.08; 10 of all 50 nodes do (20%), as labelled today "
-        f"({MODEL}, pool train)."
-    )
-    assert page.cells("Faults and drivers")[0][-3:] == ["5", "10", "50.0%"]
-    [row] = [each for each in page.root.all("tr") if each.get("class") == "marked"]
-    assert page.nodes(row.all("a")[0]) == [f"gpu-{number}" for number in range(5)]
-
-
-def test_a_long_table_of_drivers_keeps_its_conspicuous_rows() -> None:
-    drivers = [(f"gpu-{number}", f"5{number // 10}") for number in range(60)]
-    outages = [
-        outage(f"gpu-{number}", 1 + number / 10, rule=f"xid.{rule}", driver=f"5{number // 10}", model=MODEL)
-        for rule in range(100, 120)
-        for number in (range(0, 60, 10) if rule < 119 else range(5))
-    ]
-    page = page_of(history_of(outages, fleet_of(drivers)))
-    rows = page.cells("Faults and drivers")
-
-    assert len(rows) == MOST_OF_DRIVERS + 1
-    assert rows[-1][0] == "xid 119"
 
 
 def test_days_and_weeks_are_those_of_the_calendar_in_utc() -> None:
