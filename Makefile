@@ -47,16 +47,16 @@ help: ## List the targets
 	@$(PYTHON) -m venv .venv
 
 # Without --no-compile pip compiles every module of every package, and few of them are ever imported.
-.venv/.run: requirements.lock requirements-build.lock pyproject.toml | .venv/bin/python
+.venv/.run: requirements.lock requirements-build.lock pyproject.toml sandbox/pyproject.toml | .venv/bin/python
 	@test -e $@ || echo 'First run: installs ~40 packages.'
 	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements.lock -r requirements-build.lock
-	$(BIN)/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable . --editable sandbox
 	@touch $@
 
 # The demo above needs pip alone. With uv, everything takes a third of the time that pip takes.
-.venv/.dev: requirements-dev.lock requirements.lock requirements-build.lock pyproject.toml | .venv/bin/python
+.venv/.dev: requirements-dev.lock requirements.lock requirements-build.lock pyproject.toml sandbox/pyproject.toml | .venv/bin/python
 	$(BIN)/python -m tools.release.install requirements.lock requirements-build.lock requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable . --editable sandbox
 	@touch .venv/.run $@
 
 .PHONY: setup

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konductor_like.sandbox.loki.limits import MIB, LokiLimits
+from konductor_like_sandbox.loki.limits import MIB, LokiLimits
 from tools.manifests.manifests import documents
 
 [_VALUES] = documents("loki-values.yaml")

@@ -10,8 +10,8 @@ import pytest
 from konductor_like.catalog import load_catalog
 from konductor_like.cli.app import build
 from konductor_like.cli.rules import _rows
-from konductor_like.demo.stage import RunningController
-from konductor_like.demo.story import steps
+from konductor_like_sandbox.demo.stage import RunningController
+from konductor_like_sandbox.demo.story import steps
 from tools.generate_docs import DOCS, PAGES
 
 

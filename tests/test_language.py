@@ -196,7 +196,8 @@ def prose(path: Path) -> Iterator[Text]:
                 yield Text(path.name, words)
 
 
-MODULES = tuple(path for path in sorted(PACKAGE.rglob("*.py")) if "sandbox" not in path.parts)
+DEMO = ROOT / "sandbox" / "konductor_like_sandbox" / "demo"
+MODULES = (*sorted(PACKAGE.rglob("*.py")), *sorted(DEMO.glob("*.py")))
 COMMENTED = (*sorted((ROOT / "manifests").glob("*.yaml")), *sorted((PACKAGE / "catalog" / "data").iterdir()))
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from konductor_like.demo.stage import Stage
-from konductor_like.demo.xids import xid_message
+from konductor_like_sandbox.demo.stage import Stage
+from konductor_like_sandbox.demo.xids import xid_message
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "incidents"
 GPU = "0000:4e:00"

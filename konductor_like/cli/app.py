@@ -14,14 +14,15 @@ from typing import Annotated, Any
 import typer
 
 from konductor_like.build import this_program
-from konductor_like.cli import check_config, controls, demo, rules, run, scan
+from konductor_like.cli import check_config, controls, rules, run, scan
 from konductor_like.cli.backtest.command import backtest
 from konductor_like.cli.case.command import case
 from konductor_like.cli.chain_test import command as chain_test
+from konductor_like.cli.demo import add_demo
 from konductor_like.cli.doctor import command as doctor
 from konductor_like.cli.errors import print_error, print_usage_error
 from konductor_like.cli.explain import command as explain
-from konductor_like.cli.help import Command, CommandGroup, Group
+from konductor_like.cli.help import Command, Group
 from konductor_like.cli.history.command import history
 from konductor_like.cli.incident import command as incident
 from konductor_like.cli.nodes import commands as nodes
@@ -110,16 +111,7 @@ def build() -> typer.Typer:
     catalogue.command("show", cls=Command)(rules.show_rule)
     catalogue.command("test", cls=Command)(rules.check_file)
     app.command("check-config", cls=Command)(check_config.check_config)
-    stage = typer.Typer(
-        cls=CommandGroup,
-        invoke_without_command=True,
-        subcommand_metavar="[xid NODE CODE | reboot NODE]",
-        rich_markup_mode=None,
-    )
-    stage.callback()(demo.demo)
-    stage.command("xid", cls=Command)(demo.xid)
-    stage.command("reboot", cls=Command)(demo.reboot)
-    app.add_typer(stage, name="demo")
+    add_demo(app)
     return app
 
 

@@ -28,9 +28,9 @@ from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Checkpoint, LogLine, Machine, NodeState, Source, Verb
 from konductor_like.model.time import span_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.sandbox.http import Reply, Request
-from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
+from konductor_like_sandbox.http import Reply, Request
+from konductor_like_sandbox.loki import LokiServer
 from tests.backtest.histories import POD, SECOND_NS, START_NS, WrittenLine, history, nccl, xid
 from tests.chaos.wire import loki_client
 from tests.policy.scenes import node

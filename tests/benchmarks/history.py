@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from konductor_like.sandbox.loki import LokiServer
-from konductor_like.sandbox.loki.limits import LokiLimits
+from konductor_like_sandbox.loki import LokiServer
+from konductor_like_sandbox.loki.limits import LokiLimits
 from tests.benchmarks.stand_ins import kernel_labels
 
 _DAY = 86_400

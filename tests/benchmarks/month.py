@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from konductor_like.model.time import unix_ns
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.loki import LokiServer
-from konductor_like.sandbox.loki.limits import LokiLimits
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.loki import LokiServer
+from konductor_like_sandbox.loki.limits import LokiLimits
 from tests.history.fleet_month import simulated
 
 OURS = {"k8s_namespace_name": "konductor-like", "k8s_container_name": "konductor-like"}

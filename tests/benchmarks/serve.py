@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.fleet import make_node
-from konductor_like.sandbox.loki import LokiServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.loki import LokiServer
 from tests.loki_values import DEPLOYED
 
 POD_BYTES = 1_400_000

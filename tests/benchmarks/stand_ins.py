@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
-from konductor_like.demo.stage import RunningController
-from konductor_like.sandbox.loki import shipped
+from konductor_like_sandbox.demo.stage import RunningController
+from konductor_like_sandbox.loki import shipped
 from tests.processes.waiting import logged, until
 
 KERNEL = {"k8s_namespace_name": "dmesg-logging", "k8s_container_name": "dmesg"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.demo.story import XID_79
+from konductor_like_sandbox.demo.story import XID_79
 from tests.benchmarks.stand_ins import Cluster, Loki, cpu_seconds, rss_mib, started
 from tests.processes.waiting import until
 

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from konductor_like.demo.stage import RunningController, Stage
-from konductor_like.demo.story import XID_79
 from konductor_like.model import TAINT_KEY
+from konductor_like_sandbox.demo.stage import RunningController, Stage
+from konductor_like_sandbox.demo.story import XID_79
 from tests.processes.waiting import logged, until
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]

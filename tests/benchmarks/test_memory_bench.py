@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.demo.story import XID_79
+from konductor_like_sandbox.demo.story import XID_79
 from tests.benchmarks.stand_ins import Cluster, Loki, kernel_labels, rss_mib, started
 from tests.processes.waiting import until
 

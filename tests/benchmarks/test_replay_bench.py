@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from konductor_like.cluster.lease.checkpoint import CURSOR_ANNOTATION
-from konductor_like.demo.story import XID_79
 from konductor_like.model.time import ns_of_text
+from konductor_like_sandbox.demo.story import XID_79
 from tests.benchmarks.history import history
 from tests.benchmarks.stand_ins import Cluster, Loki, rss_mib, started
 from tests.processes.waiting import until

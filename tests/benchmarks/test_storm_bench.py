@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from konductor_like.controller import logs
-from konductor_like.demo.story import XID_79
 from konductor_like.detection import detect
 from konductor_like.model import RECORD_ANNOTATION, Fault, LogLine, Source
+from konductor_like_sandbox.demo.story import XID_79
 from tests.benchmarks.stand_ins import Cluster, Loki, rss_mib, started
 from tests.controller.reconciling import Scene
 from tests.policy.scenes import ns

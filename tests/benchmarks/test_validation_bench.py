@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 import pytest
 
 from konductor_like.cluster.preflight import VALIDATION_POLICY, admission_objects
-from konductor_like.demo.stage import Stage
-from konductor_like.demo.story import XID_79
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.http import Request
 from konductor_like.settings import Settings
+from konductor_like_sandbox.demo.stage import Stage
+from konductor_like_sandbox.demo.story import XID_79
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.http import Request
 from tests.benchmarks.test_latency_bench import idle_cluster, percentile, print_percentiles
 from tests.processes.waiting import until
 from tests.scenarios.test_validations import IMAGE, SPACE

@@ -15,8 +15,8 @@ from itertools import islice
 
 from konductor_like.controller.reporting.audit import FIELDS
 from konductor_like.model.time import moment_of, text_of
-from konductor_like.sandbox.loki import LokiServer
-from konductor_like.sandbox.loki.limits import LokiLimits
+from konductor_like_sandbox.loki import LokiServer
+from konductor_like_sandbox.loki.limits import LokiLimits
 
 _DAY = 86_400
 _LABELS = {"k8s_namespace_name": "konductor-like", "k8s_pod_name": "konductor-like-0"}

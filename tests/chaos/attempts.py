@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from konductor_like.model import IncidentState, NodeState, Severity, Source, ValidationStage
-from konductor_like.sandbox.http import Reply, Request
+from konductor_like_sandbox.http import Reply, Request
 from tests.chaos.evidence import read_by, recorded_in
 from tests.chaos.machines import seconds
 from tests.chaos.setup import SPACE

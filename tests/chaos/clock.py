@@ -18,7 +18,7 @@ from typing import Any
 START_NS = 1_795_240_000_000_000_000
 SECOND_NS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_REAL = ("konductor_like.sandbox", "konductor_like.kmsg", "konductor_like.demo")
+_REAL = ("konductor_like_sandbox", "konductor_like.kmsg", "konductor_like_sandbox.demo")
 """Packages that keep the real clock: stand-ins, which get the time as an argument, and other programs."""
 
 

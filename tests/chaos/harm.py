@@ -28,7 +28,7 @@ from konductor_like.model import (
     ReturnedNode,
     TaintedNode,
 )
-from konductor_like.sandbox.kubernetes.store import Key
+from konductor_like_sandbox.kubernetes.store import Key
 from tests.chaos.machines import GPUS, seconds, xid_message
 from tests.chaos.people import write_control
 from tests.chaos.process import LEASE, NAMESPACE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from konductor_like.model import Source
-from konductor_like.sandbox.loki import LokiError, shipped
+from konductor_like_sandbox.loki import LokiError, shipped
 from tests.chaos.machines import (
     ECC_LINE,
     HANDLE_LINE,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from konductor_like.detection import packaged
 from konductor_like.model import Finding, Source
-from konductor_like.sandbox.kubernetes.managed_fields import record_write
-from konductor_like.sandbox.kubernetes.store import Key
-from konductor_like.sandbox.kubernetes.validation import ANNOTATIONS_BYTES
+from konductor_like_sandbox.kubernetes.managed_fields import record_write
+from konductor_like_sandbox.kubernetes.store import Key
+from konductor_like_sandbox.kubernetes.validation import ANNOTATIONS_BYTES
 from tests.chaos.clock import SECOND_NS, moment_of
 from tests.chaos.setup import DOMAIN_LABEL, MANAGED, PERSON, POOL_LABEL, RECOVERABLE
 

@@ -23,7 +23,7 @@ from konductor_like.cluster.lease.annotations import LeaseView, add_control_act
 from konductor_like.cluster.node.writer import NoDeadline
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.policy.recovery.returns import settled_by_resume
-from konductor_like.sandbox.kubernetes.store import Key
+from konductor_like_sandbox.kubernetes.store import Key
 from tests.chaos import wire
 from tests.chaos.machines import GPUS
 from tests.chaos.process import LEASE, NAMESPACE, InOrder, NotedWriter, SerialCrew

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from konductor_like.controller.logs import LOGGER
-from konductor_like.sandbox.loki.limits import BigAnswer
+from konductor_like_sandbox.loki.limits import BigAnswer
 from tests.chaos.aftermath import Aftermath
 from tests.chaos.people import Resume
 from tests.chaos.setup import RECOVERABLE, Setup

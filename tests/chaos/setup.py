@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from konductor_like.sandbox.loki.limits import BigAnswer
 from konductor_like.settings import Settings
+from konductor_like_sandbox.loki.limits import BigAnswer
 
 ENDPOINT = "http://loki.test:3100"
 POOL_LABEL, DOMAIN_LABEL, MANAGED = "example.org/pool", "example.org/rack", "example.org/managed"

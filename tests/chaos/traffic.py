@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from konductor_like.model import TAINT_KEY
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.http import Reply, Request
-from konductor_like.sandbox.kubernetes import errors
-from konductor_like.sandbox.kubernetes.api import _whole
-from konductor_like.sandbox.kubernetes.errors import ApiError, refusal
-from konductor_like.sandbox.kubernetes.lists import Selection
-from konductor_like.sandbox.kubernetes.resources import NODES
-from konductor_like.sandbox.kubernetes.watches import _changes, _error
-from konductor_like.sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.http import Reply, Request
+from konductor_like_sandbox.kubernetes import errors
+from konductor_like_sandbox.kubernetes.api import _whole
+from konductor_like_sandbox.kubernetes.errors import ApiError, refusal
+from konductor_like_sandbox.kubernetes.lists import Selection
+from konductor_like_sandbox.kubernetes.resources import NODES
+from konductor_like_sandbox.kubernetes.watches import _changes, _error
+from konductor_like_sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER
 from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, Killed, Process
 from tests.chaos.setup import SPACE

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from konductor_like.cli.nodes.validation import Cancellation, Wish
 from konductor_like.cli.options import DryRun
 from konductor_like.cluster.api.errors import KubeError
-from konductor_like.sandbox.kubernetes.jobs import Ended, Started
-from konductor_like.sandbox.kubernetes.store import Key
+from konductor_like_sandbox.kubernetes.jobs import Ended, Started
+from konductor_like_sandbox.kubernetes.store import Key
 from tests.chaos.attempts import Ran
 from tests.chaos.people import carry_out, client_of
 from tests.chaos.setup import SPACE, settings_of

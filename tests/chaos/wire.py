@@ -22,8 +22,8 @@ from urllib3 import exceptions as broken
 from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.api.transport import Connection, Transport
 from konductor_like.loki.query.client import LokiClient, fixed_headers
-from konductor_like.sandbox.http import Reply, Request
 from konductor_like.settings import Settings
+from konductor_like_sandbox.http import Reply, Request
 
 LOKI, KUBE = "loki", "kube"
 PASS: Any = lambda call, *args: call(*args)  # noqa: E731  # in place of tenacity: the next poll asks again

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from konductor_like.cluster.lease.annotations import view
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.model import Change, Controls, NodeState, with_kept
-from konductor_like.sandbox.kubernetes.server import KubernetesServer
-from konductor_like.sandbox.kubernetes.store import Key
-from konductor_like.sandbox.loki.limits import LokiLimits
-from konductor_like.sandbox.loki.server import LokiServer
+from konductor_like_sandbox.kubernetes.server import KubernetesServer
+from konductor_like_sandbox.kubernetes.store import Key
+from konductor_like_sandbox.loki.limits import LokiLimits
+from konductor_like_sandbox.loki.server import LokiServer
 from tests.chaos.clock import Clock
 from tests.chaos.evidence import Node
 from tests.chaos.firings import Firings

@@ -13,7 +13,7 @@ import pytest
 from konductor_like.cli.app import execute
 from konductor_like.cli.doctor.facts import Facts
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cli.doctor_site import Site, facts_of
 from tests.cli.transcripts import forget_settings, serving, set_surroundings
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from konductor_like.model.attempts import Doing
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.kubernetes.access import admit_all
-from konductor_like.sandbox.kubernetes.errors import matching
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.kubernetes.access import admit_all
+from konductor_like_sandbox.kubernetes.errors import matching
 from tests.cli.doctor_damages import (
     BINDING,
     CONDITION_POLICY,

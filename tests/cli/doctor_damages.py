@@ -12,9 +12,9 @@ from konductor_like.cli.doctor.link import State
 from konductor_like.model import Verb
 from konductor_like.model.attempts import Attempt, Doing, Unwritten
 from konductor_like.model.controls import Control, ControlAct
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.kubernetes.access import Review
-from konductor_like.sandbox.loki.limits import LokiLimits
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.kubernetes.access import Review
+from konductor_like_sandbox.loki.limits import LokiLimits
 from tests.cli.doctor_site import GPU_NODES, Site, deployment
 from tests.manifests.roles import rules_of, single
 from tools.manifests.manifests import documents, only

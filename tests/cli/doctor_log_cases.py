@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.kubernetes.errors import matching
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node
-from konductor_like.sandbox.loki import HTML_ANSWER
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.kubernetes.errors import matching
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node
+from konductor_like_sandbox.loki import HTML_ANSWER
 from tests.cli.doctor_damages import (
     AUTOSCALER,
     FIRST,

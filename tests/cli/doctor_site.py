@@ -27,14 +27,14 @@ from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.controls import ControlAct
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.sandbox.http import Reply, Request
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.access import Rule
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
-from konductor_like.sandbox.loki import LokiServer, shipped
-from konductor_like.sandbox.loki.limits import LokiLimits
-from konductor_like.sandbox.server import LoopbackServer
 from konductor_like.settings import Settings
+from konductor_like_sandbox.http import Reply, Request
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.access import Rule
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node, make_node
+from konductor_like_sandbox.loki import LokiServer, shipped
+from konductor_like_sandbox.loki.limits import LokiLimits
+from konductor_like_sandbox.server import LoopbackServer
 from tests.chaos.wire import KUBE, LOKI, Exchange, NoConnectionError, kube_client, loki_client
 from tests.cli.scenes import settings_of
 from tests.manifests.policy import StoredPolicies

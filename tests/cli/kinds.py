@@ -32,7 +32,7 @@ from konductor_like.model import (
     ValidationVerdict,
 )
 from konductor_like.model.life import NEVER_OUT
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.cli.scenes import NOW, OTHER_BOOT, OUR_TAINT, ago, ago_ns, boot_of, faulty, held, incident
 
 OUT = Life(ago(192))

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from konductor_like.cluster.node.record import decode, encode
 from konductor_like.model import RECORD_ANNOTATION, NodeRecord
 from konductor_like.model.time import text_of
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.loki import LokiServer, shipped
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.loki import LokiServer, shipped
 from tests.cli.scenes import DEAD_GPU, GPU, ago, ago_ns, boot_of
 
 MODEL = "NVIDIA-H100-80GB-HBM3"

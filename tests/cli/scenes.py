@@ -49,8 +49,8 @@ from konductor_like.model import (
 from konductor_like.model.attempts import Attempt, Attempts, Doing
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node, make_node
 
 NOW = datetime(2026, 5, 6, 12, 0, tzinfo=UTC)
 GPU = "0000:9b:00"

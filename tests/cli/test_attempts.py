@@ -16,7 +16,7 @@ from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.exits import Exit
 from konductor_like.model import Coverage, Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import HOLDER, NOW, RULES, ago, faulty, note_on_the_lease
 from tests.cli.test_docs import described, names

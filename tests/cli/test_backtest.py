@@ -23,8 +23,8 @@ from konductor_like.loki.query.response import QueryResult
 from konductor_like.loki.query.window_query import TimeWindow
 from konductor_like.model import SkipReason
 from konductor_like.model.time import moment_of
-from konductor_like.sandbox.loki import LokiServer
-from konductor_like.sandbox.loki.limits import LokiLimits
+from konductor_like_sandbox.loki import LokiServer
+from konductor_like_sandbox.loki.limits import LokiLimits
 from tests.backtest.histories import SECOND_NS, START_NS, xid
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import incident

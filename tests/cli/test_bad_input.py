@@ -14,8 +14,8 @@ import pytest
 from konductor_like.cluster.api.client import KubeClient
 from konductor_like.controller import launch
 from konductor_like.exits import Exit
-from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cli.conftest import Cluster, Done, Run
 from tests.cli.test_app import COMMANDS
 

@@ -26,7 +26,7 @@ from konductor_like.model import (
     ValidationVerdict,
 )
 from konductor_like.model.time import text_of
-from konductor_like.sandbox.loki import LokiServer, shipped
+from konductor_like_sandbox.loki import LokiServer, shipped
 from tests.cli.conftest import Cluster, Done, Run
 from tests.cli.past import MODEL, SERIAL, UUID, Past
 from tests.cli.scenes import DEAD_GPU, GPU, ago, ago_ns, boot_of

@@ -18,9 +18,9 @@ from konductor_like.cluster.published import SETTINGS_ANNOTATION, encode_setting
 from konductor_like.model import OPT_OUT_LABEL, Severity
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.endings import seconds_of_test
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.exec import Outcome
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node, make_reader_pod
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.exec import Outcome
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node, make_node, make_reader_pod
 from tests.cli import scenes
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import NOW, OUR_TAINT, faulty, note_on_the_lease, settings_of

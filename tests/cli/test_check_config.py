@@ -17,9 +17,9 @@ from konductor_like.catalog import CatalogError
 from konductor_like.cli import check_config
 from konductor_like.cli.app import execute
 from konductor_like.cli.check_config import inspect
-from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import EVERYDAY, Settings
 from konductor_like.settings_report import HIDDEN, REMOVED, effective, explain_settings_error, without_effect
+from konductor_like_sandbox.loki import LokiServer
 from tests.cli.conftest import Run
 from tests.cli.transcripts import forget_settings
 from tests.loki.scripted_server import ScriptedServer, respond

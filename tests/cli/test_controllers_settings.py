@@ -17,7 +17,7 @@ from konductor_like.cluster.node.record import encode
 from konductor_like.cluster.published import SETTINGS_ANNOTATION, Published, encode_settings
 from konductor_like.model import RECORD_ANNOTATION, BrakeState, Pace, Quarantine
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import NOW, ago, faulty, note_on_the_lease, settings_of
 from tests.cluster.test_resource_slices import put_slice

@@ -25,8 +25,8 @@ from konductor_like.cli.doctor.link import State, Unseen
 from konductor_like.cli.doctor.report import checkup, exit_of
 from konductor_like.exits import Exit
 from konductor_like.loki.query.client import LokiClient
-from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
+from konductor_like_sandbox.loki import LokiServer
 from tests.cli.doctor_site import GPU_NODES, Site
 from tests.cli.test_doctor import by_name
 

@@ -13,10 +13,10 @@ from konductor_like.cli.doctor.report import checkup, exit_of
 from konductor_like.cli.session import like_the_controller
 from konductor_like.exits import Exit
 from konductor_like.model.attempts import Doing
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.kubernetes.errors import matching
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node
 from konductor_like.settings import Settings
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.kubernetes.errors import matching
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node
 from tests.cli.doctor_damages import (
     FIRST,
     NOBODY_ACTS,

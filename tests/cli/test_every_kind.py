@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cli.conftest import Cluster, Done, Run
 from tests.cli.kinds import kinds
 from tests.cli.scenes import DEAD_GPU, SCENES

@@ -18,9 +18,9 @@ import yaml
 from konductor_like.cli import session
 from konductor_like.model import Life, Quarantine, Release, ReleaseHow
 from konductor_like.model.time import text_of, unix_ns
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.loki import LokiServer
-from konductor_like.sandbox.loki.limits import LokiLimits
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.loki import LokiServer
+from konductor_like_sandbox.loki.limits import LokiLimits
 from tests.cli.conftest import Cluster, Run
 from tests.cli.kinds import kinds, recorded
 from tests.cli.scenes import NOW, OUR_TAINT, SCENES, ago, incident

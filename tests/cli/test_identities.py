@@ -15,7 +15,7 @@ from konductor_like.cli.status.report import status_report
 from konductor_like.cli.status.text import View, status_lines
 from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import Gpu, GpuSource, NodeState, SeenGpu
-from konductor_like.sandbox.loki import LokiServer
+from konductor_like_sandbox.loki import LokiServer
 from tests.cli.conftest import Cluster, Run
 from tests.cli.past import Past
 from tests.cli.scenes import GPU, RULES, SERIAL, UUID, ago_ns, every_state

@@ -31,7 +31,7 @@ from konductor_like.cluster.published import Published
 from konductor_like.model import Life, Quarantine, Release, ReleaseHow, Role, Source
 from konductor_like.model.time import text_of
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.sandbox.loki import LokiServer, shipped
+from konductor_like_sandbox.loki import LokiServer, shipped
 from tests.cli.conftest import Cluster, Done, Run
 from tests.cli.past import Past
 from tests.cli.scenes import DEAD_GPU, GPU, NOW, ago, ago_ns, note_on_the_lease

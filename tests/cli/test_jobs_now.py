@@ -6,7 +6,7 @@ import pytest
 
 from konductor_like.cli.status import jobs_now
 from konductor_like.cluster.api.errors import KubeForbidden
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import faulty, held
 from tests.cli.test_status_counts import report

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from konductor_like.sandbox.loki import LokiServer
+from konductor_like_sandbox.loki import LokiServer
 from tests.cli.conftest import Cluster
 from tests.docs.shell import our_commands, prompted
 from tools.generate_docs import DOCS

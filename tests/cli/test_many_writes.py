@@ -15,7 +15,7 @@ from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeOverloaded
 from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.exits import Exit
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import faulty
 

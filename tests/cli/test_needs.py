@@ -19,8 +19,8 @@ from konductor_like.model import (
     NodeRecord,
     Severity,
 )
-from konductor_like.sandbox.kubernetes import Denial, KubernetesServer, Review
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes import Denial, KubernetesServer, Review
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import GPU, ago, ago_ns, boot_of, incident, with_record
 

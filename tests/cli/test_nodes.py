@@ -25,8 +25,8 @@ from konductor_like.model import (
     Severity,
     Source,
 )
-from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes import KubernetesServer, matching, refusal
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import NOW, OTHER_BOOT, OUR_TAINT, ago, ago_ns, boot_of, faulty, incident, with_record
 

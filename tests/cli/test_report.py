@@ -24,7 +24,7 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.policy.node.health import Health
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.cli.scenes import NOW, OUR_TAINT, ago, boot_of, faulty, incident, with_record
 
 ALL_MEASURED = Coverage(NOW, listed_are_measured=False)

@@ -17,7 +17,7 @@ from konductor_like.cli.status.text import View, status_lines
 from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import Severity
 from konductor_like.model.time import stamp
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Run
 from tests.cli.scenes import NOW, RULES, ago, incident, with_record
 from tests.cli.test_status_counts import report

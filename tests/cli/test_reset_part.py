@@ -8,8 +8,8 @@ import pytest
 
 from konductor_like.model import RECORD_ANNOTATION, TAINT_KEY, IncidentState, Severity
 from konductor_like.policy.node.covers import PART_COVERS_MOST
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import boot_of, incident, with_record
 

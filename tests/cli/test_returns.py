@@ -42,7 +42,7 @@ from konductor_like.model.attempts import Attempts, Unwritten
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.health import Health
 from konductor_like.policy.node.release import release
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import NOW, OTHER_BOOT, RULES, ago, ago_ns, incident, settings_of, with_record
 from tests.cli.test_explain_node import RUNNING

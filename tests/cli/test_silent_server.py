@@ -14,8 +14,8 @@ from konductor_like.cli import session
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeTimeout
 from konductor_like.exits import Exit
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cli.conftest import Run
 from tests.cli.transcripts import forget_settings
 

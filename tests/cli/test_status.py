@@ -16,7 +16,7 @@ from konductor_like.cluster.lease.checkpoint import (
 )
 from konductor_like.model import Checkpoint, Coverage, Source
 from konductor_like.model.time import unix_ns
-from konductor_like.sandbox.kubernetes import matching, refusal
+from konductor_like_sandbox.kubernetes import matching, refusal
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import NOW, ago, note_on_the_lease
 

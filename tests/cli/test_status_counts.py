@@ -23,7 +23,7 @@ from konductor_like.model import (
     ReleaseHow,
 )
 from konductor_like.policy.node.health import Health
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import (
     NOW,

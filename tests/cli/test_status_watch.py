@@ -19,7 +19,7 @@ from konductor_like.cli.status.text import View
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeForbidden
 from konductor_like.policy.node.health import Health
-from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
+from konductor_like_sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cli.conftest import Cluster, Run
 from tests.cli.scenes import faulty
 

@@ -18,7 +18,7 @@ from konductor_like.cli.status.text import View, status_lines
 from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.detection import packaged
 from konductor_like.model import BrakeState, Coverage, Severity
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.cli.scenes import NOW, every_state, fleet_of_300, incident, with_record
 
 NARROW = Screen(width=80, colours=True)

@@ -24,7 +24,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.operator import validate
-from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
+from konductor_like_sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cli.conftest import Cluster, Run
 from tests.cli.kinds import ASKED, FAILED, PASSED, RUNNING, UNKNOWN
 from tests.cli.scenes import NOW, faulty, note_on_the_lease, settings_of

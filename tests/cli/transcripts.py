@@ -38,7 +38,7 @@ from konductor_like.cli import session
 from konductor_like.cli.app import execute
 from konductor_like.cluster.api.client import KubeClient
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cli.scenes import NOW, RULES, SCENES, seed_lease, settings_of
 
 FOLDER = Path(__file__).parent / "transcripts"

@@ -14,7 +14,7 @@ from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import list_nodes
 from konductor_like.cluster.node.writer import NodeWriter
 from konductor_like.model import NodeState
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cluster.lease_scenes import NAMESPACE, Clock, candidate
 from tests.cluster.scenes import TEAM, raw_node
 from tests.cluster.writer_scenes import Waits, make_writer

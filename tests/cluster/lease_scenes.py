@@ -13,8 +13,8 @@ from konductor_like.cluster.lease.election import (
     read_lease,
 )
 from konductor_like.model import Checkpoint, Source
-from konductor_like.sandbox.kubernetes import KubernetesServer, matching
-from konductor_like.sandbox.kubernetes.store import Key
+from konductor_like_sandbox.kubernetes import KubernetesServer, matching
+from konductor_like_sandbox.kubernetes.store import Key
 from tests.cluster.scenes import NOON, NOON_NS
 
 NAMESPACE, NAME = "konductor-like", "konductor-like"

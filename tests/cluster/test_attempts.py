@@ -20,7 +20,7 @@ from konductor_like.cluster.lease.attempts import (
 from konductor_like.cluster.lease.election import read_lease
 from konductor_like.model import Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cluster.lease_scenes import NAME, NAMESPACE, Clock, candidate, note
 from tests.cluster.scenes import NOON
 

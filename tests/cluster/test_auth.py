@@ -14,7 +14,7 @@ from konductor_like.cluster.api import auth, transport
 from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.api.errors import KubeConfigError, KubeUnauthorized
 from konductor_like.cluster.api.transport import Connection
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 
 CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"
 CA = CERTIFICATES / "ca.pem"

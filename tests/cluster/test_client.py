@@ -34,9 +34,9 @@ from konductor_like.cluster.api.errors import (
     KubeNotFound,
 )
 from konductor_like.cluster.api.transport import STRATEGIC_MERGE_PATCH
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.http import JSON
-from konductor_like.sandbox.kubernetes import KubernetesServer, Rule, matching, refusal
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.http import JSON
+from konductor_like_sandbox.kubernetes import KubernetesServer, Rule, matching, refusal
 from tests.cluster.scenes import raw_node
 
 LEASE = {

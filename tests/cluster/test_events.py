@@ -14,8 +14,8 @@ from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import list_nodes
 from konductor_like.cluster.pods import Owner
 from konductor_like.model import Act, Change, EventReason, NodeRecord, NodeState, Release, ReleaseHow, Verb
-from konductor_like.sandbox.fault_injection import Drop, Mishap
-from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
+from konductor_like_sandbox.fault_injection import Drop, Mishap
+from konductor_like_sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import NOON, raw_node, state_of
 
 TAINTED = EventReason.TAINTED

@@ -18,10 +18,10 @@ from konductor_like.cluster.api.errors import (
     KubeUnreachable,
 )
 from konductor_like.cluster.api.exec import MESSAGE_BYTES, OUTPUT_BYTES, READ_BYTES, Executed, execute
-from konductor_like.sandbox.fault_injection import Drop, Mishap
-from konductor_like.sandbox.kubernetes import KubernetesServer, matching
-from konductor_like.sandbox.kubernetes.exec import PROTOCOLS, Command, Outcome
-from konductor_like.sandbox.kubernetes.fleet import make_reader_pod
+from konductor_like_sandbox.fault_injection import Drop, Mishap
+from konductor_like_sandbox.kubernetes import KubernetesServer, matching
+from konductor_like_sandbox.kubernetes.exec import PROTOCOLS, Command, Outcome
+from konductor_like_sandbox.kubernetes.fleet import make_reader_pod
 
 POD = make_reader_pod("gpu-1")["metadata"]["name"]
 WORDS = ("sh", "-c", "echo 'a b' > /dev/kmsg; echo \"é\"")

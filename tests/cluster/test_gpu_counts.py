@@ -15,8 +15,8 @@ from konductor_like.cluster.node.gpu_counts import COUNT_LABELS, SlicedGpus, gpu
 from konductor_like.cluster.node.store import list_nodes, listed_slices
 from konductor_like.model import NO_GPUS, Gpu, GpuCount, GpuSource, SeenGpu
 from konductor_like.model.time import ns_of_text
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node, make_node
 
 
 def gpus_of(node: JsonObject, sliced: int = 0) -> GpuCount:

@@ -25,7 +25,7 @@ from konductor_like.cluster.lease.kept import (
     that_fit,
 )
 from konductor_like.model import Act, KeptRecord, NodeRecord, NodeState, kept_beside, with_kept
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cluster.lease_scenes import NAME, NAMESPACE, PATH, Clock, candidate, cursor
 from tests.cluster.scenes import NOON, OURS, incident, raw_node, record, release, state_of
 

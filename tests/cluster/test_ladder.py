@@ -17,8 +17,8 @@ from konductor_like.cluster.node.short_record import SHORT_BYTES
 from konductor_like.cluster.node.store import list_nodes
 from konductor_like.cluster.node.writer import REFUSED_SECONDS, NodeWriter, Outcome
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, Change, Life, Needs, NodeState, Verb
-from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
-from konductor_like.sandbox.kubernetes.validation import ANNOTATIONS_BYTES
+from konductor_like_sandbox.kubernetes import KubernetesServer, refusal
+from konductor_like_sandbox.kubernetes.validation import ANNOTATIONS_BYTES
 from tests.cluster.scenes import NOON, OURS, TEAM, incident, raw_node, record, release, taint
 from tests.cluster.writer_scenes import PATCHES, Waits, make_writer, taints
 

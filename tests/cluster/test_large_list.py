@@ -14,10 +14,10 @@ from konductor_like.cluster.api.errors import KubeBadAnswer, KubeForbidden
 from konductor_like.cluster.api.large_list import small_lists
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import list_nodes
-from konductor_like.sandbox.fault_injection import Drop, Mishap
-from konductor_like.sandbox.http import JSON
-from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.fault_injection import Drop, Mishap
+from konductor_like_sandbox.http import JSON
+from konductor_like_sandbox.kubernetes import KubernetesServer, refusal
+from konductor_like_sandbox.kubernetes.fleet import make_node
 
 TRICKY = 'the text }},{"metadata":{"name":"x"}} of a message'
 

@@ -13,7 +13,7 @@ from konductor_like.cluster.lease.annotations import LeasePayload
 from konductor_like.cluster.lease.checkpoint import CURSOR_ANNOTATION
 from konductor_like.cluster.lease.election import LeaderLease, own_identity, read_lease
 from konductor_like.model import Coverage
-from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
+from konductor_like_sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (
     NAME,
     NAMESPACE,

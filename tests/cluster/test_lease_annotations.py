@@ -27,7 +27,7 @@ from konductor_like.cluster.lease.annotations import (
 )
 from konductor_like.cluster.lease.election import read_lease
 from konductor_like.model import Control, ControlAct, Controls, Machine, ReturnedNode, TaintedNode
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cluster.lease_scenes import NAME, NAMESPACE, Clock, candidate, cursor
 from tests.cluster.scenes import NOON
 

@@ -33,7 +33,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.controls import NAMES_MOST
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cluster.lease_scenes import NAME, NAMESPACE, Clock, candidate, cursor
 from tests.cluster.scenes import NOON, NOON_NS, incident, record, release
 

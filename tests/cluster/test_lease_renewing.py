@@ -13,8 +13,8 @@ from konductor_like.cluster.lease.election import (
     LeaderLease,
     LeaseKeeper,
 )
-from konductor_like.sandbox.fault_injection import Drop, Mishap
-from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
+from konductor_like_sandbox.fault_injection import Drop, Mishap
+from konductor_like_sandbox.kubernetes import KubernetesServer, matching, refusal
 from tests.cluster.lease_scenes import (
     NAMESPACE,
     WRITES,

@@ -13,7 +13,7 @@ from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import list_nodes
 from konductor_like.cluster.node.writer import LABEL_REFUSED_SECONDS, NodeWriter, Outcome
 from konductor_like.model import HEALTH_LABEL, NEEDS_LABEL, Change, Needs, NodeRecord, NodeState, Verb
-from konductor_like.sandbox.kubernetes import KubernetesServer, Review
+from konductor_like_sandbox.kubernetes import KubernetesServer, Review
 from tests.cluster.scenes import OURS, TEAM, raw_node, taint
 from tests.cluster.writer_scenes import Waits, make_writer
 from tests.manifests.policy import Policy, old_policy

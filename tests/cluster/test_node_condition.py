@@ -28,8 +28,8 @@ from konductor_like.model import (
     NodeState,
     Severity,
 )
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.cluster.scenes import NOON, OURS, incident, raw_node, record, state_of
 from tests.cluster.writer_scenes import Closing
 

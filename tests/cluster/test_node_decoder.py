@@ -29,9 +29,9 @@ from konductor_like.model import (
     Source,
     Taint,
 )
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
 from konductor_like.selectors import parse_selector
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.cluster.scenes import BOOT, OURS, TEAM, incident, raw_node, record, state_of
 
 

@@ -23,7 +23,7 @@ from konductor_like.model import (
     ReleaseHow,
     Verb,
 )
-from konductor_like.sandbox.kubernetes.patches import PatchFailedError, apply_json_patch
+from konductor_like_sandbox.kubernetes.patches import PatchFailedError, apply_json_patch
 from tests.cluster.scenes import BOOT, NOON, OURS, TEAM, incident, raw_node, record, state_of, taint
 
 UNTAINT = Change("gpu-1", Verb.UNTAINT, record(tainted=False), None)

@@ -16,9 +16,9 @@ from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import NodeStore, list_nodes
 from konductor_like.model import Change, NodeState, Verb
 from konductor_like.model.time import ns_of_text
-from konductor_like.sandbox.fault_injection import Drop, Mishap
-from konductor_like.sandbox.kubernetes import KubernetesServer, expired_watch, matching, refusal
-from konductor_like.sandbox.kubernetes.server import Call
+from konductor_like_sandbox.fault_injection import Drop, Mishap
+from konductor_like_sandbox.kubernetes import KubernetesServer, expired_watch, matching, refusal
+from konductor_like_sandbox.kubernetes.server import Call
 from tests.cluster.scenes import OURS, TEAM, raw_node, wait_until
 
 FAST = Backoff(first_seconds=0.01, most_seconds=0.02)

@@ -24,7 +24,7 @@ from konductor_like.model import (
     ReleaseHow,
     Verb,
 )
-from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
+from konductor_like_sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import NOON, OURS, TEAM, incident, raw_node, record, taint
 from tests.cluster.writer_scenes import PATCHES, READS, Waits, make_writer, taints
 

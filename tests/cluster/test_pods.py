@@ -14,9 +14,9 @@ import pytest
 from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeBadAnswer
 from konductor_like.cluster.pods import OTHERS_BYTES, PODS_MOST, RUNNING_BYTES, jobs_on
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.http import JSON
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.http import JSON
+from konductor_like_sandbox.kubernetes import KubernetesServer
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 

@@ -15,9 +15,9 @@ from konductor_like.cluster.preflight import (
     optional_permissions,
     ready_to_write,
 )
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.http import JSON
-from konductor_like.sandbox.kubernetes import KubernetesServer, Rule, matching, refusal
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.http import JSON
+from konductor_like_sandbox.kubernetes import KubernetesServer, Rule, matching, refusal
 
 NEEDED = controller_permissions("gpu-health", "konductor-like")
 LEASES = ("coordination.k8s.io",)

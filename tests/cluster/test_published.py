@@ -31,8 +31,8 @@ from konductor_like.cluster.published import (
     published,
 )
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cluster.lease_scenes import NAME, NAMESPACE, PATH, Clock, candidate
 
 REALS = st.floats(0, 1e9, allow_nan=False)

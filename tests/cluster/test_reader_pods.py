@@ -16,10 +16,10 @@ from konductor_like.cluster.reader_pods import (
     reader_on,
     reader_place,
 )
-from konductor_like.sandbox.kmsg import written_by
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.fleet import make_reader_pod, reader_pod_name
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kmsg import written_by
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.fleet import make_reader_pod, reader_pod_name
 from tools.manifests.manifests import documents, only
 
 NAME = reader_pod_name("gpu-1")

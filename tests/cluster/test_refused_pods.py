@@ -23,9 +23,9 @@ from konductor_like.cluster.refused_pods import (
 from konductor_like.model import EVIDENCE_CHARS, RefusedPod
 from konductor_like.model.time import stamp, unix_ns
 from konductor_like.policy.node.refused_pods import REASON, SPAN_NS
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.http import JSON
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.http import JSON
+from konductor_like_sandbox.kubernetes import KubernetesServer
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 ROWS = [

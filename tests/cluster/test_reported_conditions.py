@@ -11,7 +11,7 @@ from konductor_like.cluster.node.decoder import decode_node, node_decoder
 from konductor_like.cluster.node.store import _differ
 from konductor_like.model import CONDITION_MARK, NodeState, PlannedWork, ReportedCondition
 from konductor_like.model.time import ns_of_text
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes.fleet import make_node
 
 SINCE, BEAT = "2026-03-04T12:00:00Z", "2026-03-04T12:05:00Z"
 LABEL = "cloud.google.com/scheduled-maintenance-time"

@@ -19,8 +19,8 @@ from konductor_like.cluster.node.store import (
     with_booted_after,
 )
 from konductor_like.model import NodeState
-from konductor_like.sandbox.kubernetes import KubernetesServer, matching, refusal
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node
+from konductor_like_sandbox.kubernetes import KubernetesServer, matching, refusal
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node
 from tests.policy.scenes import node, ns
 
 

@@ -25,9 +25,9 @@ from konductor_like.cluster.api.errors import (
 )
 from konductor_like.cluster.api.transport import Connection, Transport
 from konductor_like.model.time import seconds_ahead
-from konductor_like.sandbox.fault_injection import Drop, Mishap
-from konductor_like.sandbox.http import HTML, JSON
-from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
+from konductor_like_sandbox.fault_injection import Drop, Mishap
+from konductor_like_sandbox.http import HTML, JSON
+from konductor_like_sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import raw_node
 
 CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"

@@ -32,13 +32,13 @@ from konductor_like.cluster.validation_jobs import (
 )
 from konductor_like.cluster.validation_seen import SeenJob, SeenPod, why_waiting
 from konductor_like.model.nodes import Taint
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.http import JSON
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.errors import refusal as answered
-from konductor_like.sandbox.kubernetes.fleet import make_node
-from konductor_like.sandbox.kubernetes.jobs import Ended, Started
 from konductor_like.settings import Settings
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.http import JSON
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.errors import refusal as answered
+from konductor_like_sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes.jobs import Ended, Started
 
 NAMESPACE = "konductor-like-validation"
 TAINT = {"key": "trainy.konduktor.ai/faulty", "value": "true", "effect": "NoSchedule"}

@@ -16,9 +16,9 @@ from konductor_like.cluster.api.errors import (
     KubeUnreachable,
 )
 from konductor_like.cluster.api.watch import WatchStream
-from konductor_like.sandbox.fault_injection import Drop, Mishap
-from konductor_like.sandbox.http import JSON
-from konductor_like.sandbox.kubernetes import KubernetesServer, expired_watch
+from konductor_like_sandbox.fault_injection import Drop, Mishap
+from konductor_like_sandbox.http import JSON
+from konductor_like_sandbox.kubernetes import KubernetesServer, expired_watch
 from tests.cluster.scenes import raw_node
 
 CERTIFICATES = Path(__file__).parent.parent / "loki" / "certificates"

@@ -18,8 +18,8 @@ from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import list_nodes
 from konductor_like.cluster.node.writer import NodeWriter, Outcome
 from konductor_like.model import NodeState
-from konductor_like.sandbox.fault_injection import Drop, Mishap
-from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
+from konductor_like_sandbox.fault_injection import Drop, Mishap
+from konductor_like_sandbox.kubernetes import KubernetesServer, refusal
 from tests.cluster.scenes import OURS, TEAM, raw_node, taint
 from tests.cluster.writer_scenes import PATCHES, READS, Closing, Term, Waits, make_writer, taints
 

@@ -11,7 +11,7 @@ from konductor_like.cluster.api.errors import (
 )
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.writer import NoDeadline, NodeWriter
-from konductor_like.sandbox.kubernetes import KubernetesServer, matching
+from konductor_like_sandbox.kubernetes import KubernetesServer, matching
 
 PATCHES = matching("PATCH", "nodes")
 READS = matching("GET", r"nodes/gpu-1$")

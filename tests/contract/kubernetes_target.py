@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 
 KUBECONFIG_VARIABLE = "KONDUCTOR_TEST_KUBECONFIG"
 JSON_PATCH = "application/json-patch+json"

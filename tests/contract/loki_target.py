@@ -21,8 +21,8 @@ from urllib.parse import urlencode, urlsplit
 
 import httpx
 
-from konductor_like.sandbox.loki import LokiLimits, LokiServer, otlp_body, otlp_record, shipped
-from konductor_like.sandbox.websocket import Opcode, accept_key, read_frame, write_frame
+from konductor_like_sandbox.loki import LokiLimits, LokiServer, otlp_body, otlp_record, shipped
+from konductor_like_sandbox.websocket import Opcode, accept_key, read_frame, write_frame
 
 LOKI_VARIABLE = "KONDUCTOR_TEST_LOKI_URL"
 SECOND_NS = 1_000_000_000

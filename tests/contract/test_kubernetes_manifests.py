@@ -17,8 +17,8 @@ import pytest
 
 from konductor_like.cluster.node.patch import OUR_TAINT
 from konductor_like.model import RECORD_ANNOTATION
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.resources import RESOURCES
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.resources import RESOURCES
 from tests.contract.kubernetes_target import KUBECONFIG_VARIABLE, Answer, Target, node_path, open_target
 from tests.manifests import node_changes
 from tests.manifests.node_changes import Build

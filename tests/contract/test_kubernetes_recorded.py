@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.contract.kubernetes_target import Answer, Target
 
 VARIABLE = "KONDUCTOR_TEST_RESPONSES"

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from konductor_like.sandbox.loki import LokiLimits
+from konductor_like_sandbox.loki import LokiLimits
 from tests.contract.loki_target import (
     HOUR_NS,
     NO_CACHE,

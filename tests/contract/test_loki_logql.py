@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from konductor_like.loki.query.logql import pod_query
-from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
+from konductor_like_sandbox.loki import LokiServer
 from tests.contract.loki_target import (
     PLAIN,
     SECOND_NS,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from konductor_like.sandbox.loki import LokiLimits, LokiServer
+from konductor_like_sandbox.loki import LokiLimits, LokiServer
 from tests.contract.loki_target import HOUR_NS, Answer, Target
 
 VARIABLE = "KONDUCTOR_TEST_RESPONSES"

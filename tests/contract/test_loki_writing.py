@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from konductor_like.sandbox.loki import LokiLimits, LokiServer, otlp_record
+from konductor_like_sandbox.loki import LokiLimits, LokiServer, otlp_record
 from tests.contract.loki_target import (
     HOUR_NS,
     MINUTE_NS,

@@ -18,7 +18,7 @@ import pytest
 from konductor_like.cluster.node.condition import patch_of
 from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.model import CONDITION_MARK, HEALTH_LABEL, Condition
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.contract.kubernetes_target import (
     KUBECONFIG_VARIABLE,
     STRATEGIC_MERGE_PATCH,

@@ -17,8 +17,8 @@ import pytest
 
 from konductor_like.cluster.api.client import jobs_path
 from konductor_like.cluster.validation_jobs import Order, job_body
-from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.contract.kubernetes_target import KUBECONFIG_VARIABLE, Answer, Target, open_target, refused
 from tests.contract.test_kubernetes_manifests import AS_CONTROLLER, PATIENCE_SECONDS, collection
 from tests.manifests.policy import Policy

@@ -27,8 +27,8 @@ from konductor_like.loki.query.errors import LokiUnauthorized, LokiUnreachable
 from konductor_like.loki.readers.poll import PollResult
 from konductor_like.model import Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
-from konductor_like.sandbox.kubernetes import KubernetesServer, refusal
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kubernetes import KubernetesServer, refusal
 from tests.controller.reconciling import ANY, Scene, monitor, xid
 from tests.controller.test_poller import ScriptedReader
 from tests.policy.scenes import at

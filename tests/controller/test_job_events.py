@@ -26,7 +26,7 @@ from konductor_like.controller.side.job_events import (
 )
 from konductor_like.controller.side.work import running
 from konductor_like.model import OPERATOR_RULE, Change, IncidentKey, NodeState, Severity, Verb
-from konductor_like.sandbox.kubernetes import KubernetesServer, Review
+from konductor_like_sandbox.kubernetes import KubernetesServer, Review
 from tests.cluster.scenes import wait_until
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of

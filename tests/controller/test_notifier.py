@@ -31,8 +31,8 @@ from konductor_like.notify.news import Kind, News
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
 from konductor_like.policy.node.release import release
 from konductor_like.policy.operator import operator_taint, release_selected
-from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.controller.reconciling import Scene, xid
 from tests.notify.scenes import event
 from tests.policy.scenes import at, node

@@ -42,8 +42,8 @@ from konductor_like.model import (
 )
 from konductor_like.model.attempts import Doing
 from konductor_like.policy.node.refused_pods import SPAN_NS
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.cluster.scenes import wait_until
 from tests.cluster.test_refused_pods import refusal_event, refused_pod
 from tests.policy.scenes import fleet, ns

@@ -14,8 +14,8 @@ from konductor_like.controller import logs
 from konductor_like.controller.reading.wakeups import PollSchedule, TailWatcher
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.loki.query.errors import LokiError, LokiRefused, LokiUnreachable
-from konductor_like.sandbox.loki import LokiServer
 from konductor_like.settings import Settings
+from konductor_like_sandbox.loki import LokiServer
 
 PATIENCE_SECONDS = 20.0
 INTERVAL = 5.0

@@ -22,8 +22,8 @@ from konductor_like.loki.readers.backfill import NodeBackfill
 from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Checkpoint, Machine, NodeRecord, RefusedPods, Release, ReleaseHow, Source
 from konductor_like.model.attempts import Doing
-from konductor_like.sandbox.kubernetes import KubernetesServer
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kubernetes import KubernetesServer
 
 SECOND = 1_000_000_000
 NOW = 1_795_240_000 * SECOND

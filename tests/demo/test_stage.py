@@ -13,15 +13,15 @@ from itertools import pairwise
 import httpx
 import pytest
 
-from konductor_like.demo.chat import Chat
-from konductor_like.demo.fleet import settings_of, steps
-from konductor_like.demo.jobs import jobs_on
-from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.detection.heartbeat import Heartbeat, parse_heartbeat
 from konductor_like.jobs import job_of_pod
 from konductor_like.notify.messages import trial_message
 from konductor_like.notify.webhook import webhooks
 from konductor_like.settings import Settings
+from konductor_like_sandbox.demo.chat import Chat
+from konductor_like_sandbox.demo.fleet import settings_of, steps
+from konductor_like_sandbox.demo.jobs import jobs_on
+from konductor_like_sandbox.demo.stage import RunningController, Stage
 from tools.generate_docs import DOCS
 
 SECOND_NS = 1_000_000_000

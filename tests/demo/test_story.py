@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.demo import story
-from konductor_like.demo.stage import Stage
-from konductor_like.demo.story import Step, StoryError, play
+from konductor_like_sandbox.demo import story
+from konductor_like_sandbox.demo.stage import Stage
+from konductor_like_sandbox.demo.story import Step, StoryError, play
 
 pytestmark = pytest.mark.processes
 

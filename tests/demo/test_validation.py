@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from konductor_like.demo import validation
 from konductor_like.detection.validation import Ordered, read_output
 from konductor_like.model import ValidationVerdict
-from konductor_like.sandbox.kubernetes.jobs import Started
 from konductor_like.settings import Settings
+from konductor_like_sandbox.demo import validation
+from konductor_like_sandbox.kubernetes.jobs import Started
 
 BOOT = "b2000000-0000-4000-8000-000000000002"
 

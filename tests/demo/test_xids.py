@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 
 from konductor_like.catalog import load_catalog
-from konductor_like.cli import demo
 from konductor_like.cli.app import execute
-from konductor_like.demo.kept import KeptDemo, NoDemoError, findable
-from konductor_like.demo.kept import find as find_demo
-from konductor_like.demo.xids import xid_message
 from konductor_like.detection import find
 from konductor_like.model import Source
+from konductor_like_sandbox.demo import command as demo
+from konductor_like_sandbox.demo.kept import KeptDemo, NoDemoError, findable
+from konductor_like_sandbox.demo.kept import find as find_demo
+from konductor_like_sandbox.demo.xids import xid_message
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_wrong_xid_is_a_usage_error(arguments: list[str]) -> None:
 
 def test_a_bus_id_may_be_short(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     kept = demo_of(1, "/nowhere/kubeconfig")
-    monkeypatch.setattr("konductor_like.demo.kept.find", lambda: kept)
+    monkeypatch.setattr("konductor_like_sandbox.demo.kept.find", lambda: kept)
     monkeypatch.setattr(KeptDemo, "write_line", lambda _self, _node, text: text)
 
     assert execute(["demo", "xid", "gpu-01", "79", "--gpu", "9A:00"], "konductor-like") == 0

@@ -40,7 +40,7 @@ from konductor_like.model import (
 from konductor_like.model.time import stamp, text_of, unix_ns
 from konductor_like.policy.node.lifecycle import QUARANTINES_KEPT
 from konductor_like.policy.node.release import CONTROLLER
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.policy.scenes import OURS, node
 
 END = datetime(2026, 5, 6, 12, 0, tzinfo=UTC)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from konductor_like.sandbox.loki import LokiServer, otlp_body, otlp_record
+from konductor_like_sandbox.loki import LokiServer, otlp_body, otlp_record
 from tests.kmsg.process import AS_A_FILE
 
 _PATH = re.compile(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.demo.stage import Stage
 from konductor_like.kmsg import BOOT_ID, DEVICE
-from konductor_like.sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.demo.stage import Stage
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.kmsg.pipeline import Collector, DmesgPod
 from tests.processes.waiting import until
 

@@ -12,7 +12,7 @@ from konductor_like.loki.query.client import LokiClient, retrying
 from konductor_like.loki.query.logql import heartbeat_query, kernel_query, of_nodes, pod_query
 from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Source
-from konductor_like.sandbox.loki import (
+from konductor_like_sandbox.loki import (
     LokiServer,
     shipped,
 )

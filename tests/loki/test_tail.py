@@ -28,8 +28,8 @@ from konductor_like.loki.query.errors import (
     LokiUnavailable,
 )
 from konductor_like.loki.tail import Tail, _proxy, oldest_in, wait_seconds
-from konductor_like.sandbox.loki import LokiServer
-from konductor_like.sandbox.websocket import accept_key
+from konductor_like_sandbox.loki import LokiServer
+from konductor_like_sandbox.websocket import accept_key
 from tests.loki.scripted_server import ScriptedServer, respond
 from tests.loki.support import QUERY, SECOND, kernel_labels, settings
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import cel
 
-from konductor_like.sandbox.kubernetes import Denial, KubernetesServer, Review
+from konductor_like_sandbox.kubernetes import Denial, KubernetesServer, Review
 from tools.manifests.manifests import documents, only
 
 WITHOUT_NEEDS = "../tests/manifests/policy_without_needs.yaml"

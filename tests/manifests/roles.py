@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from konductor_like.sandbox.kubernetes import Rule
+from konductor_like_sandbox.kubernetes import Rule
 from tools.manifests.manifests import only
 
 CONTROLLER = "system:serviceaccount:konductor-like:konductor-like"

@@ -9,7 +9,7 @@ from typing import Any
 
 from kubernetes.client import models
 
-from konductor_like.sandbox.kubernetes import FieldProblem, Flaw
+from konductor_like_sandbox.kubernetes import FieldProblem, Flaw
 
 _PLAIN: Mapping[str, tuple[type, ...]] = {
     "str": (str,),

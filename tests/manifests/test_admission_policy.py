@@ -17,7 +17,7 @@ from konductor_like.model import (
     TAINT_KEY,
     TAINT_VALUE,
 )
-from konductor_like.sandbox.kubernetes import Review
+from konductor_like_sandbox.kubernetes import Review
 from tests.manifests import node_changes
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER

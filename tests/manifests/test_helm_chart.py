@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
-from konductor_like.sandbox.kubernetes import Review
 from konductor_like.settings import Settings
 from konductor_like.switches import Switches, read_switches
+from konductor_like_sandbox.kubernetes import Review
 from tests.manifests.policy import Policy
 from tests.manifests.schema import problems
 from tests.manifests.test_guides import GUIDES, INSTALL, blocks

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from konductor_like.sandbox.loki.push import INDEX_ATTRIBUTES
 from konductor_like.selectors import parse_matchers
 from konductor_like.settings import Settings
+from konductor_like_sandbox.loki.push import INDEX_ATTRIBUTES
 from tools.generate_docs import DOCS
 from tools.manifests.manifests import MANIFESTS, byte_count, documents, helm_values, only, seconds
 

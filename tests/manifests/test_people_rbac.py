@@ -15,10 +15,10 @@ from konductor_like.cli.app import execute
 from konductor_like.cli.status.watch import reports
 from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, events_path
 from konductor_like.model import Severity
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.access import Attempt
-from konductor_like.sandbox.kubernetes.exec import Command, Outcome
-from konductor_like.sandbox.kubernetes.fleet import make_reader_pod
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.access import Attempt
+from konductor_like_sandbox.kubernetes.exec import Command, Outcome
+from konductor_like_sandbox.kubernetes.fleet import make_reader_pod
 from tests.cli.scenes import NOW, SCENES, boot_of, incident, seed_lease, with_record
 from tests.cli.transcripts import forget_settings
 from tests.manifests.roles import rules_of, single

@@ -18,12 +18,12 @@ from konductor_like.cluster.lease.annotations import LeasePayload
 from konductor_like.cluster.lease.checkpoint import CURSOR_ANNOTATION
 from konductor_like.cluster.lease.election import LeaderLease
 from konductor_like.cluster.preflight import controller_permissions
-from konductor_like.demo.stage import RunningController, Stage
-from konductor_like.demo.story import XID_31, XID_79
 from konductor_like.model import EventReason
-from konductor_like.sandbox.kubernetes import Call, KubernetesServer, Rule
-from konductor_like.sandbox.kubernetes.access import Attempt
 from konductor_like.settings import Settings
+from konductor_like_sandbox.demo.stage import RunningController, Stage
+from konductor_like_sandbox.demo.story import XID_31, XID_79
+from konductor_like_sandbox.kubernetes import Call, KubernetesServer, Rule
+from konductor_like_sandbox.kubernetes.access import Attempt
 from tests.cli.transcripts import forget_settings
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of, single

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.resources import RESOURCES
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.resources import RESOURCES
 from tests.manifests.schema import problems
 from tests.sandbox.kubectl import kubectl, needs_kubectl
 from tools.manifests.manifests import MANIFESTS, OPTIONAL, documents, kubectl_manifests

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from konductor_like.cluster.validation_jobs import PRIORITY_CLASS, Order, job_body
-from konductor_like.sandbox.kubernetes import Review
-from konductor_like.sandbox.kubernetes.job_objects import complete
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kubernetes import Review
+from konductor_like_sandbox.kubernetes.job_objects import complete
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER
 from tools.manifests.manifests import documents, only

@@ -13,10 +13,10 @@ from konductor_like.cluster.preflight import optional_permissions, policy_names,
 from konductor_like.cluster.published import published
 from konductor_like.cluster.validation_jobs import Order, ValidationClient
 from konductor_like.model.nodes import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.access import Attempt
-from konductor_like.sandbox.kubernetes.fleet import make_node
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.access import Attempt
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of, single
 from tests.manifests.schema import problems

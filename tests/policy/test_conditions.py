@@ -38,8 +38,8 @@ from konductor_like.model.time import stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.node.conditions import STALE_NS
-from konductor_like.sandbox.kubernetes.fleet import make_node
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.policy.scenes import OURS, at, fault, node, ns, reset_node
 from tests.policy.scenes import Cluster as Resettable
 

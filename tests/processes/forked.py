@@ -19,8 +19,8 @@ from types import SimpleNamespace
 from typing import TextIO
 from unittest.mock import patch
 
-from konductor_like.demo import stage
-from konductor_like.demo.stage import COMMAND, CONTROLLER
+from konductor_like_sandbox.demo import stage
+from konductor_like_sandbox.demo.stage import COMMAND, CONTROLLER
 
 
 class Forked:

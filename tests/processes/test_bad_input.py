@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.demo.stage import CONTROLLER, RunningController, Stage
-from konductor_like.demo.story import XID_63, XID_79
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_KEY
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.http import HTML, Request
-from konductor_like.sandbox.kubernetes.errors import refusal
+from konductor_like_sandbox.demo.stage import CONTROLLER, RunningController, Stage
+from konductor_like_sandbox.demo.story import XID_63, XID_79
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.http import HTML, Request
+from konductor_like_sandbox.kubernetes.errors import refusal
 from tests.processes import forked
 from tests.processes.waiting import logged, until
 

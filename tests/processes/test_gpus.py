@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from konductor_like.demo.stage import Stage
+from konductor_like_sandbox.demo.stage import Stage
 from tests.processes.waiting import logged, until
 
 pytestmark = pytest.mark.processes

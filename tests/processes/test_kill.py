@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from konductor_like.demo.stage import Stage
-from konductor_like.demo.story import XID_31, XID_63, XID_79
+from konductor_like_sandbox.demo.stage import Stage
+from konductor_like_sandbox.demo.story import XID_31, XID_63, XID_79
 from tests.processes.waiting import logged, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]

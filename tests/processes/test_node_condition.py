@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from konductor_like.demo.stage import RunningController, Stage
-from konductor_like.demo.story import XID_79
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.kubernetes import KubernetesServer, Review, matching
+from konductor_like_sandbox.demo.stage import RunningController, Stage
+from konductor_like_sandbox.demo.story import XID_79
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.kubernetes import KubernetesServer, Review, matching
 from tests.manifests.policy import Policy
 from tests.manifests.roles import CONTROLLER, rules_of
 from tests.manifests.schema import problems

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.demo.stage import Stage
-from konductor_like.demo.story import XID_79
+from konductor_like_sandbox.demo.stage import Stage
+from konductor_like_sandbox.demo.story import XID_79
 from tests.processes.waiting import logged, until
 
 pytestmark = pytest.mark.processes

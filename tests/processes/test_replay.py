@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from konductor_like.demo.stage import RunningController, Stage
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.http import Request
+from konductor_like_sandbox.demo.stage import RunningController, Stage
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.http import Request
 from tests.processes.waiting import logged, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]

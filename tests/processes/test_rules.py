@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.demo.stage import Stage
-from konductor_like.demo.story import XID_63, XID_79
+from konductor_like_sandbox.demo.stage import Stage
+from konductor_like_sandbox.demo.story import XID_63, XID_79
 from tests.catalog.user_files import OWN_RULE
 from tests.processes.waiting import logged, until
 

@@ -10,11 +10,11 @@ import urllib.request
 import pytest
 
 from konductor_like.build import this_program
-from konductor_like.demo.stage import Stage
-from konductor_like.demo.story import XID_79
 from konductor_like.exits import Exit
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.http import Request
+from konductor_like_sandbox.demo.stage import Stage
+from konductor_like_sandbox.demo.story import XID_79
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.http import Request
 from tests.benchmarks.test_steady_bench import free_port
 from tests.processes.waiting import logged, until
 

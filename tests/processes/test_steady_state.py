@@ -6,8 +6,8 @@ from collections import defaultdict
 
 import pytest
 
-from konductor_like.demo.stage import Stage
-from konductor_like.sandbox.http import Request
+from konductor_like_sandbox.demo.stage import Stage
+from konductor_like_sandbox.http import Request
 from tests.processes.waiting import logged, until
 
 pytestmark = pytest.mark.processes

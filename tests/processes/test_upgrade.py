@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from konductor_like.demo.stage import RunningController, Stage
 from konductor_like.model import NEEDS_LABEL
-from konductor_like.sandbox.kubernetes import KubernetesServer, Review
+from konductor_like_sandbox.demo.stage import RunningController, Stage
+from konductor_like_sandbox.kubernetes import KubernetesServer, Review
 from tests.manifests.policy import Policy, old_policy
 from tests.manifests.roles import CONTROLLER, rules_of
 from tests.processes.waiting import logged, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from konductor_like.demo.stage import RunningController
+from konductor_like_sandbox.demo.stage import RunningController
 
 PATIENCE_SECONDS = 100.0
 

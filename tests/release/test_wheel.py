@@ -7,6 +7,7 @@ import tomllib
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+from konductor_like import __version__
 from tools.release.check import ROOT
 
 
@@ -19,6 +20,19 @@ def packed() -> set[str]:
 @pytest.mark.parametrize("name", ["page.html.j2", "page.css"])
 def test_the_wheel_has_the_template_of_the_report(packed: set[str], name: str) -> None:
     assert f"konductor_like/cli/report/{name}" in packed
+
+
+def test_wheel_and_image_have_no_stand_in_and_no_demo(packed: set[str]) -> None:
+    assert "konductor_like/cli/app.py" in packed
+    assert [name for name in packed if "sandbox" in name or "/demo/" in name] == []
+    assert "sandbox" not in (ROOT / "Dockerfile").read_text("utf-8")
+
+
+def test_the_stand_ins_have_the_version_of_the_product_and_need_no_other() -> None:
+    project = tomllib.loads((ROOT / "sandbox" / "pyproject.toml").read_text("utf-8"))["project"]
+
+    assert project["version"] == __version__
+    assert project["dependencies"] == [f"konductor-like == {__version__}"]
 
 
 def test_the_image_does_not_carry_the_extra_and_the_tests_have_it() -> None:

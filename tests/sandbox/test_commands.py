@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.__main__ import main
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.__main__ import main
 from tests.contract.kubernetes_target import Answer, Target
 
 
 def served(module: str, *arguments: str, path: str, end: signal.Signals) -> tuple[str, Answer, int]:
     """What a stand-in says and answers until it is told to stop, and its exit code."""
-    command = [sys.executable, "-m", f"konductor_like.sandbox.{module}", *arguments]
+    command = [sys.executable, "-m", f"konductor_like_sandbox.{module}", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

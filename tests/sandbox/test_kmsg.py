@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konductor_like.sandbox.kmsg import Kmsg
+from konductor_like_sandbox.kmsg import Kmsg
 
 
 def test_a_record_with_a_newline_can_be_read_at_once() -> None:

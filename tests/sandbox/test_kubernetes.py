@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from konductor_like.sandbox.kubernetes import KubernetesServer, Rule
-from konductor_like.sandbox.kubernetes.fleet import make_fleet, make_node
+from konductor_like_sandbox.kubernetes import KubernetesServer, Rule
+from konductor_like_sandbox.kubernetes.fleet import make_fleet, make_node
 from tests.contract.kubernetes_target import MERGE_PATCH, Target, node_path
 
 NODES = "/api/v1/nodes"
@@ -112,7 +112,7 @@ def test_a_new_list_has_a_new_token_although_nothing_changed(
 ) -> None:
     clock = SimpleNamespace(seconds=0.0)
     clock.monotonic = lambda: clock.seconds
-    monkeypatch.setattr("konductor_like.sandbox.kubernetes.lists.time", clock)
+    monkeypatch.setattr("konductor_like_sandbox.kubernetes.lists.time", clock)
     clock.seconds = 1.0
     client.get(NODES, limit="1")
     clock.seconds = 400.0

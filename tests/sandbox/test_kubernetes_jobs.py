@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.fleet import make_node
-from konductor_like.sandbox.kubernetes.jobs import MESSAGE_BYTES, Ended
-from konductor_like.sandbox.kubernetes.scheduling import place, refusal
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.kubernetes.jobs import MESSAGE_BYTES, Ended
+from konductor_like_sandbox.kubernetes.scheduling import place, refusal
 from tests.contract.kubernetes_target import Answer, Target
 from tests.contract.test_kubernetes_jobs import JOBS, PODS, job, on_nodes
 

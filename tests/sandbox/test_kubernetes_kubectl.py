@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_node
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node, make_node
 from tests.sandbox.kubectl import kubectl as run_kubectl
 from tests.sandbox.kubectl import needs_kubectl
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konductor_like.sandbox.fault_injection import Mishap
-from konductor_like.sandbox.loki import BigAnswer, LokiError, LokiLimits, LokiServer, shipped
-from konductor_like.sandbox.loki.engine import EmptyResults, Hit, Span, cut
-from konductor_like.sandbox.loki.labels import label_set
-from konductor_like.sandbox.loki.logql import parse
-from konductor_like.sandbox.loki.messages import message_bytes
+from konductor_like_sandbox.fault_injection import Mishap
+from konductor_like_sandbox.loki import BigAnswer, LokiError, LokiLimits, LokiServer, shipped
+from konductor_like_sandbox.loki.engine import EmptyResults, Hit, Span, cut
+from konductor_like_sandbox.loki.labels import label_set
+from konductor_like_sandbox.loki.logql import parse
+from konductor_like_sandbox.loki.messages import message_bytes
 from tests.contract.loki_target import PLAIN, Answer, Target
 
 NOW_NS = 1_795_000_000_000_000_000

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from konductor_like.sandbox.fault_injection import Drop, Mishap
-from konductor_like.sandbox.http import Reply, Request
-from konductor_like.sandbox.server import LoopbackServer
+from konductor_like_sandbox.fault_injection import Drop, Mishap
+from konductor_like_sandbox.http import Reply, Request
+from konductor_like_sandbox.server import LoopbackServer
 
 CERTIFICATES = Path(__file__).parents[1] / "loki" / "certificates"
 

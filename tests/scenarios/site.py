@@ -24,15 +24,15 @@ from konductor_like.cli import session
 from konductor_like.cli.app import execute
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.model import Incident, IncidentState, NodeRecord, NodeState, Role
-from konductor_like.sandbox.http import Reply, Request
-from konductor_like.sandbox.kmsg import Kmsg
-from konductor_like.sandbox.kubernetes.api import _whole
-from konductor_like.sandbox.kubernetes.lists import Selection
-from konductor_like.sandbox.kubernetes.resources import EVENTS, NODES
-from konductor_like.sandbox.kubernetes.server import KubernetesServer
-from konductor_like.sandbox.kubernetes.watches import _changes
-from konductor_like.sandbox.loki import LokiServer, otlp_body, otlp_record
 from konductor_like.settings import Settings
+from konductor_like_sandbox.http import Reply, Request
+from konductor_like_sandbox.kmsg import Kmsg
+from konductor_like_sandbox.kubernetes.api import _whole
+from konductor_like_sandbox.kubernetes.lists import Selection
+from konductor_like_sandbox.kubernetes.resources import EVENTS, NODES
+from konductor_like_sandbox.kubernetes.server import KubernetesServer
+from konductor_like_sandbox.kubernetes.watches import _changes
+from konductor_like_sandbox.loki import LokiServer, otlp_body, otlp_record
 from tests.chaos.clock import Clock
 from tests.chaos.machines import seconds
 from tests.chaos.process import NAMESPACE, RENEW_SECONDS, Process, _shared

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konductor_like.model import AlertKey, IncidentState, MetBy
-from konductor_like.sandbox.kubernetes.fleet import make_fleet
+from konductor_like_sandbox.kubernetes.fleet import make_fleet
 from tests.chaos.prometheus import MemoryPrometheus
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site

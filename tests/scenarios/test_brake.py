@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konductor_like.sandbox.kubernetes.fleet import make_cpu_node, make_fleet, make_node
+from konductor_like_sandbox.kubernetes.fleet import make_cpu_node, make_fleet, make_node
 from tests.scenarios.conftest import Opens
 from tests.scenarios.words import JOB, LOST, crash, gpu, gpus
 

@@ -17,10 +17,10 @@ from konductor_like.cluster.api.errors import KubeUnavailable
 from konductor_like.cluster.reader_pods import DEVICE, WRITE
 from konductor_like.loki.query.client import LokiClient
 from konductor_like.model import NodeState
-from konductor_like.sandbox.kmsg import written_by
-from konductor_like.sandbox.kubernetes import matching, refusal
-from konductor_like.sandbox.kubernetes.exec import Command, Outcome
-from konductor_like.sandbox.kubernetes.fleet import make_fleet, make_reader_pod, reader_pod_name
+from konductor_like_sandbox.kmsg import written_by
+from konductor_like_sandbox.kubernetes import matching, refusal
+from konductor_like_sandbox.kubernetes.exec import Command, Outcome
+from konductor_like_sandbox.kubernetes.fleet import make_fleet, make_reader_pod, reader_pod_name
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Printed, Site
 from tests.scenarios.words import GPU, LOST, gpu

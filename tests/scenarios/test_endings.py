@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from konductor_like.model import Incident, IncidentState, MetBy
-from konductor_like.sandbox.kubernetes.fleet import make_fleet
+from konductor_like_sandbox.kubernetes.fleet import make_fleet
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site, _Kernel
 from tests.scenarios.words import GPU, LOST, gpu

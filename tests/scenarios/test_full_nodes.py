@@ -11,8 +11,8 @@ from konductor_like.cluster.lease.checkpoint import CURSOR_ANNOTATION, decode_ch
 from konductor_like.cluster.lease.kept import KEPT_ANNOTATION, KEPT_BYTES, KEPT_MOST
 from konductor_like.cluster.node.record import decode
 from konductor_like.model import HEALTH_LABEL, NEEDS_LABEL, RECORD_ANNOTATION, Source
-from konductor_like.sandbox.kubernetes.fleet import make_fleet
-from konductor_like.sandbox.kubernetes.validation import ANNOTATIONS_BYTES
+from konductor_like_sandbox.kubernetes.fleet import make_fleet
+from konductor_like_sandbox.kubernetes.validation import ANNOTATIONS_BYTES
 from tests.chaos.process import NAMESPACE
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from konductor_like.model import OPT_OUT_LABEL, Role
-from konductor_like.sandbox.kubernetes.fleet import make_fleet
+from konductor_like_sandbox.kubernetes.fleet import make_fleet
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
 from tests.scenarios.words import JOB, LOST, NCCL, ROW_REMAP, crash, gpu, gpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from konductor_like.model import IncidentState, MetBy
-from konductor_like.sandbox.kubernetes.fleet import make_fleet
+from konductor_like_sandbox.kubernetes.fleet import make_fleet
 from tests.cluster.test_refused_pods import refusal_event, refused_pod, running_pod
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site

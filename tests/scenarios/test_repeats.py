@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from konductor_like.sandbox.kubernetes.fleet import make_fleet
+from konductor_like_sandbox.kubernetes.fleet import make_fleet
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
 from tests.scenarios.words import LOST, gpu

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from konductor_like.cluster.lease.annotations import RETURNED_ANNOTATION
-from konductor_like.sandbox.kubernetes.fleet import make_fleet
+from konductor_like_sandbox.kubernetes.fleet import make_fleet
 from tests.chaos.process import NAMESPACE
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site

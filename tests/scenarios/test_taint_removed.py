@@ -9,7 +9,7 @@ import pytest
 
 from konductor_like.model import RECORD_ANNOTATION, TAINT_KEY, Stage
 from konductor_like.model.time import text_of_ns
-from konductor_like.sandbox.kubernetes.managed_fields import record_write
+from konductor_like_sandbox.kubernetes.managed_fields import record_write
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
 from tests.scenarios.test_validations import fails, jobs, open_site

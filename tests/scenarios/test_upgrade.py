@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
-from konductor_like.sandbox.kubernetes.fleet import make_fleet
+from konductor_like_sandbox.kubernetes.fleet import make_fleet
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
 from tests.scenarios.test_way_back import boots

@@ -17,7 +17,7 @@ import pytest
 
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.model import NodeState, ReleaseHow, ValidationStage, ValidationVerdict
-from konductor_like.sandbox.http import Reply, Request
+from konductor_like_sandbox.http import Reply, Request
 from tests.chaos.process import Killed
 from tests.chaos.wire import BrokenOffError
 from tests.scenarios.conftest import Opens

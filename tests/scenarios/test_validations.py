@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from konductor_like.model import ReleaseHow, Stage, Validation, ValidationStage, ValidationVerdict
-from konductor_like.sandbox.kubernetes.fleet import make_fleet
-from konductor_like.sandbox.kubernetes.jobs import Ended, Started
-from konductor_like.sandbox.kubernetes.store import Key
+from konductor_like_sandbox.kubernetes.fleet import make_fleet
+from konductor_like_sandbox.kubernetes.jobs import Ended, Started
+from konductor_like_sandbox.kubernetes.store import Key
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
 from tests.scenarios.words import LOST, gpu

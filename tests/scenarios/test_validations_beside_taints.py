@@ -15,9 +15,9 @@ from konductor_like.cluster.node.record import encode
 from konductor_like.controller.side.validations import Validations
 from konductor_like.model import RECORD_ANNOTATION, ValidationStage
 from konductor_like.policy.operator import validate
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.fleet import make_fleet
 from konductor_like.settings import Settings
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.fleet import make_fleet
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
 from tests.scenarios.test_validations import IMAGE, SPACE

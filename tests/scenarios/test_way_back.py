@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from konductor_like.model import IncidentState, MetBy
-from konductor_like.sandbox.kubernetes.fleet import make_fleet
+from konductor_like_sandbox.kubernetes.fleet import make_fleet
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
 from tests.scenarios.words import LOST, gpu, gpus

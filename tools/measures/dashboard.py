@@ -23,8 +23,8 @@ from typing import Any
 import httpx
 import yaml
 
-from konductor_like.demo.stage import Stage
-from konductor_like.demo.story import XID_31, XID_63, XID_79
+from konductor_like_sandbox.demo.stage import Stage
+from konductor_like_sandbox.demo.story import XID_31, XID_63, XID_79
 from tools.generate_docs import DOCS
 from tools.manifests.manifests import documents, panels
 

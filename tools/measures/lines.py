@@ -1,7 +1,7 @@
 """``python -m tools.measures.lines`` counts the code: modules, all lines, and code lines of each part.
 
 A code line is no blank line, comment or docstring. A statement over three lines counts three.
-Stand-ins (``sandbox``, ``demo``), tools, tests and data files are shown apart, and are not in its sum.
+``sandbox`` (the stand-ins and the demo), tools, tests and data files are shown apart, and are not in its sum.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ROOT / "konductor_like"
-STAND_INS = ("sandbox", "demo")
 _NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -76,8 +75,8 @@ def measured() -> tuple[dict[str, Size], dict[str, Size]]:
     for path in sorted(PRODUCT.rglob("*.py")):
         inside = path.relative_to(PRODUCT).parts
         part = inside[0] if len(inside) > 1 else "(top)"
-        (beside if part in STAND_INS else product)[part].add(size_of(path))
-    for part in ("tools", "tests"):
+        product[part].add(size_of(path))
+    for part in ("sandbox", "tools", "tests"):
         for path in sorted((ROOT / part).rglob("*.py")):
             beside[part].add(size_of(path))
     return product, beside

@@ -17,11 +17,10 @@ from pathlib import Path
 from types import FrameType
 
 from konductor_like.controller.launch import main as controller
-from konductor_like.demo.stage import Stage
-from konductor_like.demo.story import XID_79
+from konductor_like_sandbox.demo.stage import Stage
+from konductor_like_sandbox.demo.story import XID_79
 
 PRODUCT = str(Path(__file__).parents[2] / "konductor_like") + os.sep
-STAND_INS = tuple(PRODUCT + part + os.sep for part in ("sandbox", "demo"))
 THREADS = ("read-kernel", "controller", "write")
 NODE = "gpu-03"
 SETTLED_SECONDS, PATIENCE_SECONDS = 8.0, 30.0
@@ -51,7 +50,7 @@ class Trace:
         code = frame.f_code
         if code.co_name == "putrequest" and _patches_a_node(frame):
             self.patched.set()
-        elif code.co_filename.startswith(PRODUCT) and not code.co_filename.startswith(STAND_INS):
+        elif code.co_filename.startswith(PRODUCT):
             thread = threading.current_thread().name
             if thread.startswith(THREADS):
                 name = code.co_filename.removeprefix(PRODUCT)

@@ -15,6 +15,7 @@ PLACES = (
     "konductor_like/__init__.py",
     "Dockerfile",
     "README.md",
+    "sandbox/pyproject.toml",
     "manifests/*.yaml",
     "charts/*/Chart.yaml",
     "docs/start/*.md",

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
-from konductor_like.sandbox.kubernetes.access import Review
+from konductor_like_sandbox.kubernetes.access import Review
 
 Object = Mapping[str, Any]
 _OURS = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}

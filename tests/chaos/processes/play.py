@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
-from konductor_like.sandbox.http import Request
+from konductor_like_sandbox.http import Request
 from tests.chaos.processes.actors import COMMAND, CONTROLLER, Actor, start
 from tests.chaos.processes.invariants import RunRecord, unmet, violations
 from tests.chaos.processes.journal import health_of, is_tainted

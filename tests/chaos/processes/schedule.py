@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from konductor_like.sandbox.fault_injection import Drop, Mishap
-from konductor_like.sandbox.kubernetes.errors import refusal
-from konductor_like.sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER
+from konductor_like_sandbox.fault_injection import Drop, Mishap
+from konductor_like_sandbox.kubernetes.errors import refusal
+from konductor_like_sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER
 from tests.chaos.processes.machines import FATAL, GPUS, HARMLESS, KMSG, PLAIN
 
 SECONDS = 3.5

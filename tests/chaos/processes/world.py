@@ -13,10 +13,10 @@ from typing import Any, Self
 from konductor_like.cluster.api.client import NODES_PATH, lease_path, node_path
 from konductor_like.cluster.lease.checkpoint import CURSOR_ANNOTATION, decode_checkpoint
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
-from konductor_like.sandbox.http import Request
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.kubernetes.fleet import make_node
-from konductor_like.sandbox.loki import LokiServer, shipped
+from konductor_like_sandbox.http import Request
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.kubernetes.fleet import make_node
+from konductor_like_sandbox.loki import LokiServer, shipped
 from tests.chaos.processes.journal import Journal, Object
 from tests.chaos.processes.machines import KMSG, PLAIN, Machine, Occurrence
 

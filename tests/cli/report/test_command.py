@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from konductor_like.model.time import unix_ns
-from konductor_like.sandbox.kubernetes import KubernetesServer
-from konductor_like.sandbox.loki import LokiServer
-from konductor_like.sandbox.loki.limits import LokiLimits
+from konductor_like_sandbox.kubernetes import KubernetesServer
+from konductor_like_sandbox.loki import LokiServer
+from konductor_like_sandbox.loki.limits import LokiLimits
 from tests.cli.conftest import Run
 from tests.cli.report.reading import Page
 from tests.cli.transcripts import forget_settings
