@@ -104,10 +104,7 @@ def _root_help() -> str:
 
 def _commands() -> Mapping[str, str]:
     known = commands()
-    texts = "\n".join(
-        f"## {name}\n\n```text\n{each.command.get_help(each.context([], resilient=True)).rstrip()}\n```\n"
-        for name, each in known.items()
-    )
+    texts = "\n".join(f"## {name}\n\n```text\n{_help(each)}\n```\n" for name, each in known.items())
     index = _table(
         ("command", "what it does"),
         (
@@ -118,6 +115,13 @@ def _commands() -> Mapping[str, str]:
     meanings = _docstrings(SOURCE / "exits.py", "Exit")
     exits = _list(f"`{code.value}`: {meanings[code.name]}" for code in Exit)
     return {"index": index, "exits": exits, "commands": texts.rstrip(), "root": _root_help()}
+
+
+def _help(command: Command) -> str:
+    """Return the help of a command without the options that most commands have; the page tells those once."""
+    text = command.command.get_help(command.context([], resilient=True)).rstrip()
+    common = r"\n  (--context NAME|--kubeconfig FILE|-v, --verbose|-h, --help) .*(\n {10,}\S.*)*"
+    return re.sub(common, "", text).replace("\nOptions:\n\n", "\n").removesuffix("\nOptions:").rstrip()
 
 
 def _settings() -> Mapping[str, str]:
