@@ -27,6 +27,8 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CONNECTIONS_KEPT = 100  # more than there are writing threads: urllib3 warns about each connection above it
 _BYTES_MOST = 4 * 1024 * 1024
 """The largest kubeconfig; the loader reads some 400 KB a second."""
+_FILES = ("ssl_ca_cert", "cert_file", "key_file")
+"""The fields of the official client's configuration that name a file with a certificate or a key."""
 _MALFORMED = (TypeError, AttributeError)
 _UNUSABLE = (OSError, ValueError, KeyError, ImportError, *_MALFORMED)
 """The exceptions that the official client's loaders raise on a malformed file, besides their own."""
@@ -123,10 +125,20 @@ def _connection(configuration: Any, namespace: str | None, *, in_cluster: bool) 
         with _reported(KubeUnauthorized, "cannot renew the login"):
             hook(configuration)
 
-    tls = _tls_context(configuration)
-    # The files have been read; urllib3 must not read them again for every new connection.
-    configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
-    return Connection(configuration, namespace, in_cluster=in_cluster, tls=tls, renew=renew if hook else None)
+    tls, certificates = _tls_context(configuration), {}
+    for name in _FILES:
+        if (place := getattr(configuration, name)) and tls is not None:
+            certificates[name] = Path(place).read_bytes()
+        # The file has been read; urllib3 must not read it again for every new connection.
+        setattr(configuration, name, None)
+    return Connection(
+        configuration,
+        namespace,
+        in_cluster=in_cluster,
+        tls=tls,
+        certificates=certificates,
+        renew=renew if hook else None,
+    )
 
 
 def _blank_configuration() -> Any:

@@ -1,24 +1,26 @@
-"""Run a command in a container, with the caller's own rights: ``pods/exec`` over a websocket.
+"""Run a command in a container, with the caller's own rights: ``pods/exec``, by the official client's stream.
 
-The first byte of a message is its channel: 1 standard output, 2 standard error, 3 the result as a ``Status``.
 The upgrade is a GET, so RBAC asks for ``get`` on ``pods/exec``, and since Kubernetes 1.35 for ``create`` too.
 """
 
 from __future__ import annotations
 
 import json
-import socket
-import ssl
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from ssl import SSLError
+from threading import Thread
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
 
-from websockets import Subprotocol
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
-from websockets.sync.client import ClientConnection, connect
+from websocket import (
+    WebSocketAddressException,
+    WebSocketBadStatusException,
+    WebSocketException,
+    WebSocketProxyException,
+)
 
-from konductor_like.cluster.api.client import KubeClient, pods_path
+from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.api.errors import (
     KubeBadAnswer,
     KubeError,
@@ -26,17 +28,12 @@ from konductor_like.cluster.api.errors import (
     KubeUnreachable,
     error_of,
 )
-from konductor_like.cluster.api.transport import USER_AGENT, Connection
+from konductor_like.cluster.api.transport import Connection
 from konductor_like.model.text import excerpt
 
-PROTOCOLS = (Subprotocol("v5.channel.k8s.io"), Subprotocol("v4.channel.k8s.io"))
-MESSAGE_BYTES = 1 << 17
-"""Bytes of one message, at most; a kubelet sends pieces of 32 KiB."""
-OUTPUT_BYTES = 4096
-"""Bytes of the command's output that are kept."""
-READ_BYTES = 1 << 20
-"""Bytes that are read, at most."""
-_NEVER_SENT = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)
+OUTPUT_CHARS = 4096
+"""Characters of the command's output that are kept."""
+_NEVER_SENT = (ConnectionRefusedError, SSLError, WebSocketAddressException, WebSocketProxyException)
 _NEVER_RUN = ("unable to upgrade connection", "error dialing backend")
 """What the API server says if it did not reach the container."""
 _ABOUT_THE_KUBELET = (
@@ -60,64 +57,63 @@ def execute(
     timeout_seconds: float,
 ) -> Executed:
     """Run the command and wait for its end. Raises a KubeError; its ``outcome_unknown``: it may have run."""
+    from kubernetes.client import ApiException
+
     what = f"run a command in pods/{pod} in namespace {namespace}"
-    options = {"container": container, "command": list(command), "stdout": "true", "stderr": "true"}
-    target = f"{pods_path(namespace, pod)}/exec?{urlencode(options, doseq=True, quote_via=quote)}"
-    end = time.monotonic() + timeout_seconds
-    try:
-        connection = _connected(client.connection, target, timeout_seconds)
-    except InvalidStatus as error:
-        answer = error.response
-        raise _refusal(what, answer.status_code, bytes(answer.body or b"")) from error
-    except (OSError, EOFError, WebSocketException) as error:
-        kind = KubeTimeout if isinstance(error, TimeoutError) else KubeUnreachable
-        may_have_run = not isinstance(error, _NEVER_SENT)
-        message = f"cannot {what}: {excerpt(str(error)) or 'no answer'}"
-        raise kind(message, outcome_unknown=may_have_run) from error
-    with connection:
+    ended: Future[tuple[str, str]] = Future()
+
+    def run() -> None:
+        # In a thread: the stream has no time-out while it opens, and takes a Ctrl-C for an error.
+        options = {"container": container, "command": [*command], "stdout": True, "stderr": True}
         try:
-            return _follow(connection, what, end)
-        except TimeoutError as error:
-            raise KubeTimeout(f"cannot {what}: it did not end in time", outcome_unknown=True) from error
-        except ConnectionClosed as error:
-            message = f"cannot {what}: the connection ended before the result came"
-            raise KubeUnreachable(message, outcome_unknown=True) from error
+            ended.set_result(_run(client.connection, (pod, namespace), options, timeout_seconds))
+        except Exception as error:  # noqa: BLE001  # `result` raises it again
+            ended.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    try:
+        result, output = ended.result(timeout_seconds)
+    except TimeoutError as error:
+        raise KubeTimeout(f"cannot {what}: it did not end in time", outcome_unknown=True) from error
+    except ApiException as error:
+        raise _not_opened(what, error.__context__ or error) from error
+    if not result:
+        message = f"cannot {what}: the connection ended before the result came"
+        raise KubeUnreachable(message, outcome_unknown=True)
+    return Executed(_exit_code(what, result), output[:OUTPUT_CHARS])
 
 
-def _connected(server: Connection, target: str, timeout_seconds: float) -> ClientConnection:
-    """Open a websocket with the credentials and the proxy of other requests."""
-    authorization = server.authorization()
-    return connect(
-        f"ws{server.host.removeprefix('http')}{target}",
-        ssl=server.tls,
-        subprotocols=PROTOCOLS,
-        additional_headers={"Authorization": authorization} if authorization else {},
-        user_agent_header=USER_AGENT,
-        compression=None,
-        proxy=server.proxy,
-        open_timeout=timeout_seconds,
-        close_timeout=1,
-        max_size=MESSAGE_BYTES,
+def _run(
+    connection: Connection, pod: tuple[str, str], options: Mapping[str, object], seconds: float
+) -> tuple[str, str]:
+    """Return the result and the output; an empty result if the connection ends first."""
+    from kubernetes.client import ApiClient, CoreV1Api
+    from kubernetes.stream import stream
+    from kubernetes.stream.ws_client import ERROR_CHANNEL
+
+    with connection.with_files() as configuration:
+        open_one = CoreV1Api(ApiClient(configuration)).connect_get_namespaced_pod_exec
+        running = stream(open_one, *pod, **options, _preload_content=False)
+    try:
+        with suppress(OSError, WebSocketException):  # the result may have come before the connection broke
+            while running.is_open() and not running.peek_channel(ERROR_CHANNEL, seconds):
+                pass
+        return running.read_channel(ERROR_CHANNEL), running.read_all()
+    finally:
+        running.sock.shutdown()  # `close` leaves the socket open if the server closed first
+
+
+def _not_opened(what: str, error: BaseException) -> KubeError:
+    """Return the error for a websocket that did not open."""
+    if isinstance(error, WebSocketBadStatusException):
+        return _refusal(what, error.status_code, error.resp_body or b"")
+    may_have_run = not isinstance(error, _NEVER_SENT)
+    return KubeUnreachable(
+        f"cannot {what}: {excerpt(str(error)) or 'no answer'}", outcome_unknown=may_have_run
     )
 
 
-def _follow(connection: ClientConnection, what: str, end: float) -> Executed:
-    output, read = b"", 0
-    while read <= READ_BYTES:
-        left = end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        message = connection.recv(timeout=left, decode=False)
-        channel, data = message[:1], message[1:]
-        read += len(message)
-        if channel == b"\3" and data:  # an empty message only says that the connection is established
-            return Executed(_exit_code(what, data), output.decode("utf-8", "replace"))
-        if channel in (b"\1", b"\2"):
-            output = (output + data)[:OUTPUT_BYTES]
-    raise KubeBadAnswer(f"cannot {what}: it printed more than {READ_BYTES} bytes", outcome_unknown=True)
-
-
-def _exit_code(what: str, data: bytes) -> int:
+def _exit_code(what: str, data: str) -> int:
     """Return the exit code in the ``Status`` at the end. Raises a KubeError."""
     try:
         status: Any = json.loads(data)

@@ -14,12 +14,14 @@ import json
 import logging
 import math
 import ssl
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from copy import copy
+from copy import copy, deepcopy
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -76,9 +78,12 @@ class Connection:
         *,
         in_cluster: bool = False,
         tls: ssl.SSLContext | None = None,
+        certificates: Mapping[str, bytes] | None = None,
         renew: Callable[[], object] | None = None,
     ) -> None:
-        """``renew`` puts a new token into the configuration if the present token expires soon.
+        """``certificates`` are the contents of the configuration's files, by the configuration's field.
+
+        ``renew`` puts a new token into the configuration if the present token expires soon.
 
         It raises a KubeError.
         """
@@ -88,7 +93,7 @@ class Connection:
         self.namespace = namespace
         self.in_cluster = in_cluster
         self._configuration = configuration
-        self.tls = tls
+        self._tls, self._certificates = tls, certificates or {}
         self._renew = renew
         self._renewing = threading.Lock()
         self._renewed_at = -math.inf
@@ -135,11 +140,25 @@ class Connection:
         url = self.host + target
         return self._client.call_api(method, url, headers, body, _request_timeout=timeouts).response
 
-    @property
-    def proxy(self) -> str | None:
-        """The proxy that requests go through; None for none."""
-        proxy = getattr(self._client.rest_client.pool_manager, "proxy", None)
-        return str(proxy) if proxy else None
+    @contextmanager
+    def with_files(self) -> Iterator[Any]:
+        """Yield the configuration for a stream: certificates are files, and the token is renewed."""
+        token, found = self.authorization(), deepcopy(self._configuration)
+        found.api_key, found.refresh_api_key_hook = {"BearerToken": token} if token else {}, None
+        # The stream has rules of its own for hosts without a proxy; those of the other requests hold.
+        found.no_proxy = " " if getattr(self._client.rest_client.pool_manager, "proxy", None) else "*"
+        with tempfile.TemporaryDirectory(prefix="konductor-like-") as folder:
+            for name, content in self._contents().items():
+                path = Path(folder, name)
+                path.write_bytes(content)
+                setattr(found, name, str(path))
+            yield found
+
+    def _contents(self) -> Mapping[str, bytes]:
+        """Return the certificates; without a named authority this machine's, as far as it was used."""
+        known = self._tls.get_ca_certs(binary_form=True) if self._tls else []
+        authorities = "".join(map(ssl.DER_cert_to_PEM_cert, known)).encode()
+        return {**({"ssl_ca_cert": authorities} if authorities else {}), **self._certificates}
 
     def close(self) -> None:
         """Close idle connections."""

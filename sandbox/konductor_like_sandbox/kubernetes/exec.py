@@ -52,6 +52,8 @@ class Exec:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.protocols: Sequence[str] = PROTOCOLS
+        """The protocols that the server knows; a server before Kubernetes 1.29 knows only the second."""
         self.run: Callable[[Command], Outcome] | None = None
 
     def reply(self, request: Request, key: Key) -> Reply:
@@ -64,7 +66,7 @@ class Exec:
         if request.headers.get("upgrade", "").lower() != "websocket" or not accepted:
             raise errors.bad_request("Upgrade request required")
         offered = [each.strip() for each in request.headers.get("sec-websocket-protocol", "").split(",")]
-        protocol = next((each for each in offered if each in PROTOCOLS), None)
+        protocol = next((each for each in offered if each in self.protocols), None)
         if protocol is None:
             return Reply(403)
         if not stored.load().get("spec", {}).get("nodeName"):
