@@ -125,6 +125,14 @@ Names = Annotated[
         autocompletion=complete_nodes,
     ),
 ]
+Node = Annotated[
+    str,
+    typer.Argument(metavar="NODE", help="The node.", callback=node_names, autocompletion=complete_nodes),
+]
+Back = Annotated[
+    str,
+    typer.Option("--since", metavar="SPAN|TIME", help="Look for outages since: 30d, 2026-03-01."),
+]
 Context = Annotated[
     str | None,
     typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.", callback=one_line),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import pairwise
 
 from konductor_like.detection import Detector
 from konductor_like.detection.heartbeat import OVERRUN_ANCHOR, parse_heartbeat, parse_overrun
@@ -16,7 +15,7 @@ from konductor_like.loki.query.patient import WIDEST_NS, PatientReader
 from konductor_like.loki.query.response import Entry, is_kernel_stream
 from konductor_like.loki.query.window_query import ByteBudget, Queries, TimeWindow, WindowQuery
 from konductor_like.model import Finding, Incident, Source
-from konductor_like.model.time import moment_of, span_ns, unix_ns
+from konductor_like.model.time import span_ns, unix_ns
 from konductor_like.settings import Settings
 
 AROUND = timedelta(minutes=10)
@@ -82,12 +81,8 @@ class KernelReading:
 
     spans: tuple[KernelSpan, ...]
     lines: list[KernelLine] = field(default_factory=list)
-    heartbeats_ns: list[int] = field(default_factory=list)
-    """The times of the reader's heartbeats, which are no lines of the kernel log."""
     overruns: int = 0
     """Records that the kernel overwrote before they were read."""
-    read_until_ns: int | None = None
-    """Up to when Loki was read; None if nothing was read."""
     problem: str = ""
     """Why the reading ended early; empty if it did not."""
     cut: bool = False
@@ -101,22 +96,6 @@ class KernelReading:
     def is_whole(self) -> bool:
         """Whether Loki was read to the end, and every line was kept."""
         return not (self.problem or self.cut or self.incomplete)
-
-    def unheard(self, most_seconds: float) -> list[tuple[datetime, datetime]]:
-        """Return the spans without a heartbeat, longer than this, within the spans that are read whole."""
-        found = []
-        for span in self.spans:
-            if not span.whole:
-                continue
-            window = span.window
-            inside = [at for at in self.heartbeats_ns if window.start_ns <= at < window.end_ns]
-            marks = [window.start_ns, *inside, window.end_ns]
-            found += [
-                (moment_of(before), moment_of(after))
-                for before, after in pairwise(marks)
-                if after - before > span_ns(most_seconds)
-            ]
-        return found
 
 
 @dataclass(slots=True)
@@ -137,8 +116,7 @@ class KernelReader:
         try:
             for entry in self._entries(node, reading):
                 if parse_heartbeat(entry.text) is not None:
-                    reading.heartbeats_ns.append(entry.timestamp_ns)
-                    continue
+                    continue  # it is no line of the kernel log
                 if OVERRUN_ANCHOR in entry.text and (overrun := parse_overrun(entry.text)):
                     reading.overruns += overrun.lost if overrun.first else 0
                 size += len(entry.text)
@@ -163,7 +141,6 @@ class KernelReader:
                 for entry in sorted(piece.entries, key=lambda each: each.timestamp_ns):
                     if is_kernel_stream(entry.labels, matchers) and _is_of(entry, node, settings):
                         yield entry
-                reading.read_until_ns = piece.window.end_ns
 
 
 def _is_of(entry: Entry, node: str, settings: Settings) -> bool:

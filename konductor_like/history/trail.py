@@ -25,14 +25,13 @@ DELETE = "delete"
 """The verb of the line about a Node that was deleted with the taint."""
 SILENT = ("counts", "bookkeeping", "conflict")
 """Reasons of lines that tell nothing of a node."""
-REBOOTED = "rebooted"
 WORDS: Mapping[str, str] = {
     EventReason.RECORDED: "fault recorded",
     EventReason.READ_LATE: "fatal line read after a release, not tainted",
     EventReason.RELEASED: "fault released",
     EventReason.WORSENED: "needs more than before",
     EventReason.RELAPSED: "failed again on probation, tainted",
-    EventReason.REBOOTED: REBOOTED,
+    EventReason.REBOOTED: "rebooted",
     EventReason.ENDED: "fault ended",
     EventReason.HELD: "held back",
     EventReason.ACKNOWLEDGED: "acknowledged",

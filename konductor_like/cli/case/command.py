@@ -6,20 +6,10 @@ from typing import Annotated
 
 import typer
 
-from konductor_like.cli.completion import complete_nodes
 from konductor_like.cli.help import examples
-from konductor_like.cli.options import Context, Kubeconfig, Verbose, node_names
+from konductor_like.cli.options import Back, Context, Kubeconfig, Node, Verbose
 from konductor_like.cli.written_file import Force, Target
 from konductor_like.exits import Exit
-
-Node = Annotated[
-    str,
-    typer.Argument(metavar="NODE", help="The node.", callback=node_names, autocompletion=complete_nodes),
-]
-Back = Annotated[
-    str,
-    typer.Option("--since", metavar="SPAN|TIME", help="Look for outages since: 30d, 2026-03-01."),
-]
 
 
 @examples("case gpu-07 -o case.zip", "case gpu-07 --outage 2 -o case.zip")
@@ -42,12 +32,13 @@ def case(
     """
     from konductor_like.cli.case.archive import MEMBERS, archive_of
     from konductor_like.cli.case.gather import gather
-    from konductor_like.cli.output import say, tell
+    from konductor_like.cli.case.markdown import NOT_HERE
+    from konductor_like.cli.output import tell
     from konductor_like.cli.written_file import check_target, write_file
 
     check_target(output, force=force)
     found, whole = gather(node, outage, since, kubeconfig, context)
     write_file(output, archive_of(found), force=force)
     tell(f"hint: it has {', '.join(MEMBERS)}; read it before you send it: unzip -p {output} {MEMBERS[0]}")
-    say(f"missing: {each}" for each in found.missing)
+    tell(f"hint: not in it: {NOT_HERE}")
     raise typer.Exit(Exit.OK if whole else Exit.PARTLY)

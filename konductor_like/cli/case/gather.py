@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
-from typing import Any
 
 from konductor_like.cli import session
-from konductor_like.cli.columns import count
-from konductor_like.cli.errors import FIND_NODE, CommandError
-from konductor_like.cli.history.gather import Sources, read_cluster, read_history, span_of_options
+from konductor_like.cli.history.gather import Sources, choose, read_cluster, read_history, span_of_options
 from konductor_like.cli.history.text import gaps
 from konductor_like.cli.output import warn
 from konductor_like.cluster.api.client import ReadOnlyKubeClient, node_path
-from konductor_like.cluster.api.errors import KubeError, KubeNotFound
+from konductor_like.cluster.api.errors import KubeError
+from konductor_like.cluster.lenient_json import Fields
 from konductor_like.detection.detector import packaged
-from konductor_like.history.case import Case, NodeFacts, acts, identities, incident_of, missing
+from konductor_like.history.case import Case, NodeFacts, identities, incident_of
 from konductor_like.history.kernel import KernelReader, KernelReading, KernelSpan, spans_around
 from konductor_like.history.outages import Outage
 from konductor_like.history.read import History
-from konductor_like.history.trail import TrailLine
 from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.window_query import ByteBudget
-from konductor_like.model import IncidentState, NodeRecord
+from konductor_like.model import NodeRecord
 
 
 def gather(
@@ -36,74 +31,27 @@ def gather(
     """
     sources = read_cluster(kubeconfig, context)
     start, end = span_of_options(since, None, sources.now)
-    trail: list[TrailLine] = []
-    history = read_history(
-        sources, start, end, [name], also=lambda line: trail.append(line) if line.node == name else None
-    )
+    history = read_history(sources, start, end, [name])
     outage = choose(history, sources, name, number)
     state = sources.states.get(name)
     record = state.record if state is not None else NodeRecord()
     fault = incident_of(outage, record)
     kernel = read_kernel(sources, history, name, spans_around(outage, fault, sources.now))
-    told = outage
-    if state is not None:
-        today = state.hardware
-        told = replace(
-            outage,
-            model=outage.model or today.model,
-            driver=outage.driver or today.driver,
-            rack=outage.rack or today.rack,
-            gpus=outage.gpus or record.gpus or state.gpus.capacity or None,
-        )
-    if state is not None:
-        node = _node_facts(name, kubeconfig, context)
-    else:
-        node = NodeFacts(name, deleted=not sources.problem)
     found = Case(
-        node=node,
-        outage=told,
+        node=NodeFacts(name) if state is None else _node_facts(name, kubeconfig, context),
+        outage=outage,
         number=number,
         title=fault.title if fault is not None else _title(outage),
         fault=fault,
         identities=identities(outage, kernel, record),
         kernel=kernel,
-        acts=tuple(acts(outage, trail, record, sources.now)),
         others=tuple(each for each in reversed(history.outages) if each.since != outage.since),
-        missing=(),
         made_at=sources.now,
-        labelled_now=(told.model, told.driver) != (outage.model, outage.driver),
     )
     for message in (*gaps(history), *([kernel.problem] if kernel.problem else [])):
         warn(message)
-    gaps_of_case = missing(found, state, history.trail)
     whole = history.trail.is_whole and not (sources.problem or kernel.problem)
-    return replace(found, missing=tuple(gaps_of_case)), whole
-
-
-def choose(history: History, sources: Sources, name: str, number: int) -> Outage:
-    """Return the node's outage with this number, 1 for the latest. Raises CommandError."""
-    outages = [each for each in history.outages if each.node == name]
-    if number <= len(outages):
-        return outages[-number]
-    unread = f"; {history.trail.problem}" if history.trail.problem else ""
-    back = "--since 90d looks further back" if not unread else "the record of a Node keeps ten outages"
-    since = f"{history.start:%Y-%m-%dT%H:%MZ}"
-    if outages:
-        raise CommandError(
-            f"{name} has {count(len(outages), 'outage')} since {since}, so no outage {number}{unread}",
-            hint=f"`konductor-like history {name}` lists them, the latest last; {back}",
-        )
-    if name not in sources.states and not sources.problem:
-        raise CommandError(
-            f"node/{name} not found, and no outage of it since {since}{unread}", hint=FIND_NODE
-        )
-    state = sources.states.get(name)
-    if state is not None and any(each.state is not IncidentState.RELEASED for each in state.record.incidents):
-        back = (
-            f"it has a fault that did not take it out of service: `konductor-like explain {name}` says why, "
-            f"and `konductor-like incident save {name} --outage 0 -o {name}.json` saves its lines"
-        )
-    raise CommandError(f"{name} was not out of service since {since}{unread}", hint=back)
+    return found, whole
 
 
 def read_kernel(
@@ -130,28 +78,16 @@ def _node_facts(name: str, kubeconfig: str | None, context: str | None) -> NodeF
     try:
         with session.connected(ReadOnlyKubeClient, kubeconfig, context) as (client, _):
             node = client.get(node_path(name))
-    except KubeNotFound:
-        return NodeFacts(name, deleted=True)
     except KubeError as error:
         warn(f"the Node {name} cannot be read: {error}")
         return NodeFacts(name)
-    spec, info = _inner(node, "spec"), _inner(_inner(node, "status"), "nodeInfo")
+    spec, info = Fields(node, "", []).inner("spec"), Fields(node, "", []).inner("status").inner("nodeInfo")
     return NodeFacts(
         name,
         exists=True,
-        provider_id=_text(spec, "providerID"),
-        system_uuid=_text(info, "systemUUID"),
-        kernel=_text(info, "kernelVersion"),
-        os=_text(info, "osImage"),
-        boot_id=_text(info, "bootID"),
+        provider_id=spec.get("providerID", str) or "",
+        system_uuid=info.get("systemUUID", str) or "",
+        kernel=info.get("kernelVersion", str) or "",
+        os=info.get("osImage", str) or "",
+        boot_id=info.get("bootID", str) or "",
     )
-
-
-def _inner(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    inner = found.get(name)
-    return inner if isinstance(inner, Mapping) else {}
-
-
-def _text(found: Mapping[str, Any], name: str) -> str:
-    value = found.get(name)
-    return value if isinstance(value, str) else ""

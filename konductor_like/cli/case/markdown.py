@@ -13,11 +13,12 @@ from konductor_like.build import this_program
 from konductor_like.cli.columns import age, count, fault_name, stamp
 from konductor_like.cli.history.text import fault_of
 from konductor_like.history.case import Case, fault_lines, first_ns, last_ns
-from konductor_like.history.outages import End, Kind, Outage
+from konductor_like.history.outages import Kind
 from konductor_like.model.text import clipped, printable
 from konductor_like.model.time import moment_of, text_of_ns
 from konductor_like.policy.wording import device_of
 
+NOT_HERE = "`nvidia-bug-report.sh` (run it as root before the reboot), and what docs/use/case.md lists"
 LINES_SHOWN = 20
 """Lines of the fault in the document; the kernel log has all."""
 _TEXT_CHARS = 500
@@ -46,7 +47,7 @@ def log_line(at_ns: int, text: str) -> str:
 
 def document(case: Case) -> str:
     """Return the whole document."""
-    parts = (_head, _machine, _gpu, _fault, _acts, _others, _missing, _files)
+    parts = (_head, _machine, _gpu, _fault, _others, _files)
     return "\n".join(line for part in parts for line in (*part(case), "")).rstrip("\n") + "\n"
 
 
@@ -57,17 +58,8 @@ def _head(case: Case) -> Iterator[str]:
     title = f": {case.title}" if case.title else ""
     yield f"# {inline(case.node.name)}: {inline(f'{fault}{device}{title}')}"
     yield ""
-    yield f"Out of service from {stamp(outage.since)} {_until(case)}. All times are UTC."
-
-
-def _until(case: Case) -> str:
-    outage = case.outage
-    if outage.end is End.OUT:
-        return f"on, and still so at {stamp(case.made_at)}, when this file was made"
-    if outage.until is None:
-        return "on; the end is not known"
-    seconds = (outage.until - outage.since).total_seconds()
-    return f"to {stamp(outage.until)} ({age(max(0.0, seconds))}): {inline(outage.how_ended)}"
+    until = f" to {stamp(outage.until)}" if outage.until else ""
+    yield f"Out of service from {stamp(outage.since)}{until}: {inline(outage.how_ended)}. All times are UTC."
 
 
 def _rows(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -102,7 +94,8 @@ def _gpu(case: Case) -> Iterator[str]:
         return
     yield from ("| PCI bus id | Serial number | UUID | Read from |", "| --- | --- | --- | --- |")
     for each in case.identities:
-        cells = (each.gpu.bus, each.gpu.serial, each.gpu.uuid, each.told_by)
+        told_by = f"{each.told_by}; the GPU may have been swapped before" if each.doubtful else each.told_by
+        cells = (each.gpu.bus, each.gpu.serial, each.gpu.uuid, told_by)
         yield f"| {' | '.join(inline(cell) if cell else _UNKNOWN for cell in cells)} |"
 
 
@@ -128,46 +121,22 @@ def _fault(case: Case) -> Iterator[str]:
         yield "No line of the fault is at hand."
 
 
-def _acts(case: Case) -> Iterator[str]:
-    yield from ("## What was done", "")
-    for act in case.acts:
-        by = f" by {act.by}" if act.by else ""
-        reason = f" ({act.reason})" if act.reason else ""
-        yield f"- {stamp(act.at)}: {inline(f'{act.what}{by}{reason}')}"
-
-
 def _others(case: Case) -> Iterator[str]:
-    yield from ("## Other outages", "")
+    yield from ("## Other outages of this node", "")
     if not case.others:
-        yield "None is known of this node."
+        yield "None is known."
         return
-    device = f"This {device_of(case.outage.rule)}" if case.outage.gpu else ""
-    titled = ((device, case.of_gpu), ("This node otherwise" if device else "This node", case.of_node))
-    for number, (title, outages) in enumerate(each for each in titled if each[0]):
-        yield from [""] * (number > 0)
-        yield f"{title}:" if outages else f"{title}: none known."
-        if outages:
-            yield from ("", "| From | Out | Fault | Device | End |", "| --- | --- | --- | --- | --- |")
-            yield from map(_other, outages)
-
-
-def _other(outage: Outage) -> str:
-    out = ""
-    if outage.until is not None:
-        out = age(max(0.0, (outage.until - outage.since).total_seconds()))
-    cells = (stamp(outage.since) or "", out, fault_of(outage), outage.gpu or "", outage.how_ended)
-    return f"| {' | '.join(inline(cell) for cell in cells)} |"
-
-
-def _missing(case: Case) -> Iterator[str]:
-    yield from ("## What is missing", "")
-    yield from (f"- {each}" for each in case.missing)
+    yield from ("| From | Out | Fault | Device | UUID | End |", "| --- | --- | --- | --- | --- | --- |")
+    for each in case.others:
+        out = "" if each.until is None else age(max(0.0, (each.until - each.since).total_seconds()))
+        cells = (stamp(each.since) or "", out, fault_of(each), each.gpu or "", each.uuid, each.how_ended)
+        yield f"| {' | '.join(inline(cell) for cell in cells)} |"
 
 
 def _files(case: Case) -> Iterator[str]:
     start, end = (stamp(moment_of(ns)) for ns in (first_ns(case.kernel), last_ns(case.kernel)))
     yield from ("## Files", "")
-    lines = count(len(case.kernel.lines), "line")
+    lines = count(len(case.kernel.lines), "line") + ("" if case.kernel.is_whole else ", not all,")
     yield (
         f"- `kernel.log`: {lines} of the node's kernel log from {start} to {end}. In front of each line is "
         "the time at which it was collected. `kmsg/1 boot=… seq=… facility=… priority=…` is what `dmesg` "
@@ -175,5 +144,6 @@ def _files(case: Case) -> Iterator[str]:
         "one stamp and text were collected twice."
     )
     yield "- `case.json`: the same as this page, for programs."
+    yield f"- Not in this archive: {NOT_HERE}."
     yield ""
     yield f"Made by konductor-like {this_program()} at {stamp(case.made_at)}."

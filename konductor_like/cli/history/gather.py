@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from konductor_like.cli import session
+from konductor_like.cli.columns import count
 from konductor_like.cli.durations import typed_moment
-from konductor_like.cli.errors import CommandError
+from konductor_like.cli.errors import FIND_NODE, CommandError
 from konductor_like.cli.output import is_terminal, tell, warn
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
@@ -19,10 +20,11 @@ from konductor_like.cluster.api.errors import KubeError
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import list_nodes, listed_slices
 from konductor_like.exits import Exit
+from konductor_like.history.outages import Outage
 from konductor_like.history.read import Collector, History, TrailReader, TrailReading
 from konductor_like.history.trail import TrailLine
 from konductor_like.loki.query.client import LokiClient
-from konductor_like.model import NodeState
+from konductor_like.model import IncidentState, NodeState
 from konductor_like.model.time import EPOCH, moment_of
 from konductor_like.policy.fleet.known_nodes import known_nodes
 from konductor_like.settings import Settings
@@ -103,6 +105,32 @@ def read_history(
             hint="set LOG_ENDPOINT to your Loki, and choose the cluster with --context",
         )
     return collector.history(sources.states, names, sources.problem, is_up_to_now=end >= sources.now)
+
+
+def choose(history: History, sources: Sources, name: str, number: int) -> Outage:
+    """Return the node's outage with this number, 1 for the latest. Raises CommandError."""
+    outages = [each for each in history.outages if each.node == name]
+    if number <= len(outages):
+        return outages[-number]
+    unread = f"; {history.trail.problem}" if history.trail.problem else ""
+    back = "--since 90d looks further back" if not unread else "the record of a Node keeps ten outages"
+    since = f"{history.start:%Y-%m-%dT%H:%MZ}"
+    if outages:
+        raise CommandError(
+            f"{name} has {count(len(outages), 'outage')} since {since}, so no outage {number}{unread}",
+            hint=f"`konductor-like history {name}` lists them, the latest last; {back}",
+        )
+    if name not in sources.states and not sources.problem:
+        raise CommandError(
+            f"node/{name} not found, and no outage of it since {since}{unread}", hint=FIND_NODE
+        )
+    state = sources.states.get(name)
+    if state is not None and any(each.state is not IncidentState.RELEASED for each in state.record.incidents):
+        back = (
+            f"it has a fault that did not take it out of service: `konductor-like explain {name}` says why, "
+            f"and `konductor-like incident save {name} --outage 0 -o {name}.json` saves its lines"
+        )
+    raise CommandError(f"{name} was not out of service since {since}{unread}", hint=back)
 
 
 def _progress(reading: TrailReading) -> Callable[[int], None]:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from konductor_like.cli.case.command import Back, Node
 from konductor_like.cli.help import examples
-from konductor_like.cli.options import Context, Kubeconfig, Verbose
+from konductor_like.cli.options import Back, Context, Kubeconfig, Node, Verbose
 from konductor_like.cli.written_file import Force, Target
 from konductor_like.exits import Exit
 

@@ -20,10 +20,9 @@ from konductor_like.backtest.incident import (
 )
 from konductor_like.build import this_program
 from konductor_like.catalog import UserRules
-from konductor_like.cli.case.gather import choose
 from konductor_like.cli.columns import count, stamp
 from konductor_like.cli.errors import FIND_NODE, CommandError, describe
-from konductor_like.cli.history.gather import Sources, read_cluster, read_history, span_of_options
+from konductor_like.cli.history.gather import Sources, choose, read_cluster, read_history, span_of_options
 from konductor_like.cli.output import warn
 from konductor_like.cli.rules import load
 from konductor_like.cluster.published import Published, published
