@@ -82,6 +82,7 @@ test: lint ## All checks: lint, types, imports, tests
 lint: .venv/.dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --quiet --check .
+	$(BIN)/python -m tools.measures.lines --ceilings
 
 .PHONY: types
 types: .venv/.dev
@@ -128,7 +129,7 @@ quality: .venv/.dev ## Rewrite docs/detection-quality.md from the labelled corpu
 	$(BIN)/python -m tools.quality.report
 
 .PHONY: count
-count: .venv/.dev ## Count code lines, and the functions between a fatal line and its PATCH
+count: .venv/.dev ## Count code lines against their ceilings, and the functions between a fatal line and its PATCH
 	$(BIN)/python -m tools.measures.lines
 	$(BIN)/python -m tools.measures.path
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools.generate_docs import DOCS
-from tools.measures.lines import code_lines
+from tools.measures.lines import Size, code_lines, too_large
 from tools.release.check import OWNERS
 
 ROOT = DOCS.parent
@@ -103,6 +103,15 @@ def test_a_code_line_is_no_blank_no_comment_and_no_docstring() -> None:
     )
 
     assert code_lines(text) == {4, 5, 6, 10}
+
+
+def test_a_package_above_its_ceiling_of_code_lines_is_named() -> None:
+    sizes = {"loki": Size(code=100), "model": Size(code=101), "new": Size(code=1)}
+
+    assert [*too_large(sizes, {"loki": 100, "model": 100})] == [
+        "model has 101 code lines, at most 100 (pyproject.toml)",
+        "new has no ceiling of code lines in pyproject.toml, [tool.konductor-like.ceilings]",
+    ]
 
 
 def test_security_reports_go_where_the_owner_says() -> None:
