@@ -12,7 +12,7 @@ from typing import Protocol
 from konductor_like.cluster.events import events_of
 from konductor_like.cluster.node.writer import WriteResult
 from konductor_like.controller import logs
-from konductor_like.model import Change, EventReason, Incident, NodeState, Standing
+from konductor_like.model import Change, EventReason, NodeState, Standing
 
 FleetEvent = Callable[[EventReason, str], None]
 """Sends an Event about the fleet; returns at once and raises nothing."""
@@ -92,9 +92,6 @@ class Onlooker(Protocol):
     def reset(self, state: NodeState) -> None:
         """Take a node that a person has released from a fault: the command itself has sent the Event."""
 
-    def freed(self, state: NodeState, held: Incident) -> None:
-        """Take a node that the brake held back for this incident, and that has no reason for a taint now."""
-
 
 class NoOnlooker:
     """An onlooker that does nothing."""
@@ -103,9 +100,6 @@ class NoOnlooker:
         """Do nothing."""
 
     def reset(self, _state: NodeState) -> None:
-        """Do nothing."""
-
-    def freed(self, _state: NodeState, _held: Incident) -> None:
         """Do nothing."""
 
 

@@ -245,7 +245,7 @@ def _real_cluster_ports(
         LeaseEvents(client, identity, sleep=stop.wait),
         lambda: lease.reference,
     )
-    notifications = Notifications(announcer, announcer.fleet, webhooks(settings), metrics, store.snapshot)
+    notifications = Notifications(announcer, announcer.fleet, webhooks(settings), metrics)
     return _ClusterPorts(
         store,
         writer,

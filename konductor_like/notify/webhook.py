@@ -24,7 +24,6 @@ from konductor_like import __version__
 from konductor_like.model.edge_errors import EdgeError
 from konductor_like.model.time import retry_after_seconds
 from konductor_like.notify.messages import Message, cloud_event, slack_message
-from konductor_like.notify.news import Kind
 from konductor_like.settings import Settings
 
 TOTAL_SECONDS = 10.0
@@ -57,8 +56,6 @@ class Webhook:
     content_type: str
     render: Callable[[Message, str, datetime], dict[str, Any]]
     cluster: str
-    leaves_out: frozenset[Kind] = frozenset()
-    """Kinds that it does not get."""
     confirms: bool = False
     """Whether only the body ``ok`` is a success, as with Slack: it also answers 200 to what it refuses."""
 
@@ -114,8 +111,7 @@ def webhooks(settings: Settings) -> list[Webhook]:
     if file := settings.notify_webhook_file:
         found.append(Webhook("webhook", file, "application/cloudevents+json", cloud_event, cluster))
     if file := settings.notify_slack_file:
-        known = frozenset({Kind.REPLACEMENT})  # people read the mark in the message about the taint
-        found.append(Webhook("slack", file, "application/json", slack_message, cluster, known, confirms=True))
+        found.append(Webhook("slack", file, "application/json", slack_message, cluster, confirms=True))
     return found
 
 

@@ -33,7 +33,7 @@ from konductor_like.model import (
     Severity,
 )
 from konductor_like.model.attempts import Attempts
-from konductor_like.notify.news import KINDS
+from konductor_like.notify.news import TOLD
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.needs import REPEAT_ADVICE, unrepaired
 from konductor_like.policy.operator import operator_taint
@@ -300,7 +300,7 @@ def _check_event(
     assert advice in last.message
     marked = "The node needs: replacement (the node failed too often)."
     assert last.message.endswith(marked if needs == "replacement" else f"Needs: {needs}.")
-    if event in KINDS:
+    if event in TOLD:
         news = news_of(state, last)[0]
         assert (news.needs, f"xid {str(news.rule)[4:]} on GPU {news.gpu}") == (needs, name)
 

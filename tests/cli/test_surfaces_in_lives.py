@@ -34,8 +34,8 @@ from konductor_like.controller.reporting import node_metrics
 from konductor_like.model import Change, Coverage, EventReason, Gap, GpuCount, Loss, Needs, Snapshot, Verb
 from konductor_like.model.attempts import Attempt, Attempts, Doing, Unwritten
 from konductor_like.model.time import SECOND_NS, unix_ns
-from konductor_like.notify.messages import grouped, text_of
-from konductor_like.notify.news import KINDS, news_of_node
+from konductor_like.notify.messages import Message, text_of
+from konductor_like.notify.news import TOLD, news_of_node
 from konductor_like.policy.decide import decide
 from konductor_like.policy.recovery.guards import to_publish
 from tests.cli.scenes import settings_of
@@ -297,12 +297,11 @@ def _wrong_events(life: WatchedLife, change: Change) -> Iterator[str]:
     for reason, message, subject in events_of(change):
         if failed and is_controllers and OFFERS.search(message):
             yield f"Event {reason}: {message}, and {failed} is unmet"
-        if reason in KINDS:
+        if reason in TOLD:
             news = news_of_node(life.state, change, reason, message, subject, life.now)
-            for each in news:
-                if each.needs != change.needs:
-                    yield f"notification {reason} names {each.needs}, the label {change.needs}"
-            text = "".join(map(text_of, grouped(news)))
+            if news.needs != change.needs:
+                yield f"notification {reason} names {news.needs}, the label {change.needs}"
+            text = text_of(Message((news,)))
             if failed and is_controllers and OFFERS.search(text):
                 yield f"notification {reason}: {text}, and {failed} is unmet"
 

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from konductor_like.controller.ports import NoOnlooker
 from konductor_like.controller.reporting.report import BrakeReport
-from konductor_like.model import EventReason, Incident, NodeState
+from konductor_like.model import EventReason
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.operator import operator_taint
 from tests.policy.scenes import Cluster, at, fault, fleet, reset_node
 
 
-class Desk(NoOnlooker):
+class Desk:
     """A brake of five nodes, its report, and the Events that it sends."""
 
     def __init__(self) -> None:
         self.cluster = Cluster(fleet(5))
         self.told: list[tuple[EventReason, str]] = []
-        self.free: list[tuple[str, str]] = []
         self.restart()
 
     def restart(self) -> None:
-        self.report = BrakeReport(lambda reason, message: self.told.append((reason, message)), self)
+        self.report = BrakeReport(lambda reason, message: self.told.append((reason, message)))
         self.report.begin(self.cluster.nodes)
 
     def tick(self, *numbers: int, seconds: float) -> None:
         faults = [fault(f"gpu-{number}", seconds=seconds) for number in numbers]
         brake = self.cluster.tick(*faults, seconds=seconds).brake
-        self.report.tell(brake, self.cluster.nodes, at(seconds))
-
-    def freed(self, state: NodeState, held: Incident) -> None:
-        self.free.append((state.name, held.key.rule))
+        self.report.tell(brake, at(seconds))
 
 
 def test_one_event_reports_the_nodes_held_back_and_why_and_one_the_end() -> None:
@@ -70,67 +62,3 @@ def test_if_no_taint_is_allowed_the_event_does_not_advise_releases() -> None:
     desk.tick(1, seconds=5)
 
     assert desk.told[0][1].endswith("the limit is 0, so the controller taints no node.")
-
-
-def test_a_held_node_is_free_once_a_person_or_a_reboot_ends_its_fault_and_not_when_it_is_tainted() -> None:
-    desk = Desk()
-    desk.tick(1, 2, 3, 4, seconds=5)
-    desk.restart()
-
-    desk.cluster.reboot("gpu-2", "boot-b")
-    reset_node(desk.cluster, "gpu-3", 60)
-    desk.tick(seconds=61)
-    desk.tick(seconds=62)
-    assert sorted(desk.free) == [("gpu-2", "xid.79"), ("gpu-3", "xid.79")]
-
-    desk.cluster.rules = PolicyConfig(brake_max_percent=100)
-    desk.tick(seconds=4000)
-    desk.tick(seconds=4001)
-
-    assert "gpu-4" in desk.cluster.tainted
-    assert len(desk.free) == 2
-
-
-def test_a_held_node_that_is_deleted_has_no_end() -> None:
-    desk = Desk()
-    desk.tick(1, 2, seconds=5)
-
-    del desk.cluster.nodes["gpu-2"]
-    desk.tick(seconds=6)
-
-    assert desk.free == []
-
-
-def test_a_held_node_that_a_person_taints_is_held_no_longer() -> None:
-    desk = Desk()
-    desk.tick(1, 2, seconds=5)
-
-    desk.cluster.apply(operator_taint(desk.cluster.nodes["gpu-2"], at=at(60), by="ann", reason="held"))
-    desk.tick(seconds=61)
-
-    assert desk.free == [("gpu-2", "xid.79")]
-
-
-def test_a_node_that_the_brake_leaves_out_for_a_while_is_not_free() -> None:
-    desk = Desk()
-    desk.tick(1, 2, seconds=5)
-    brake = desk.cluster.tick(seconds=6).brake
-
-    desk.report.tell(replace(brake, held=()), desk.cluster.nodes, at(7))
-
-    assert desk.free == []
-
-
-def test_a_held_node_is_not_free_while_its_record_could_not_be_written() -> None:
-    desk = Desk()
-    desk.tick(1, 2, seconds=5)
-    brake = desk.cluster.tick(seconds=6).brake
-    desk.cluster = Cluster(fleet(5))
-    desk.restart()
-
-    for held in (brake.held, ()):
-        desk.report.tell(replace(brake, held=held), desk.cluster.nodes, at(7))
-    desk.report.tell(brake, {}, at(8))  # its Node was deleted meanwhile
-    desk.report.tell(brake, {}, at(9))
-
-    assert desk.free == []

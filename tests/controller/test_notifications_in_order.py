@@ -19,6 +19,7 @@ from konductor_like.notify.messages import Message
 from konductor_like.notify.news import Kind, News
 from konductor_like.notify.webhook import Webhook, WebhookError
 from konductor_like.policy.fleet.brake import held_back
+from konductor_like.policy.node.needs import tainted_by
 from konductor_like.policy.node.release import release
 from konductor_like.policy.operator import operator_taint
 from tests.controller.reconciling import Cluster, Scene, xid
@@ -44,7 +45,6 @@ class Story:
     """
 
     name = "slack"
-    leaves_out = frozenset({Kind.REPLACEMENT})
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -61,13 +61,13 @@ class Story:
         self.failures = 0
         self.sent: list[Message] = []
         events, metrics = Events(), Metrics()
-        self.notifications = Notifications(events, events.fleet, [], metrics, dict)
+        self.notifications = Notifications(events, events.fleet, [], metrics)
         self.notifier = Notifier(cast("Webhook", self), metrics, pause=self.pause, clock=lambda: self.seconds)
         self.notifications._notifiers = [self.notifier]
         self.scene = Scene(10)
         self.scene.reconciler._events = self.scene.reconciler._writes._events = self.notifications
         report = self.scene.reconciler._report
-        report._onlooker = report.brake._onlooker = self.notifications
+        report._onlooker = self.notifications
         report._fleet_event = report.brake._fleet_event = self.notifications.fleet
         self.coverage = CoverageReport(metrics, self.notifications, self.notifications.fleet)
         self.silent: dict[str, float] = {}
@@ -153,7 +153,7 @@ class Story:
             each
             for message in self.sent
             for each in message.news
-            if (each.kind in (Kind.COVERAGE, Kind.RESTORED)) is of_logs
+            if (each.told.kind is Kind.LOG_LOST) is of_logs
             and name in (each.node, *re.findall(r"gpu-\d+", each.text if of_logs else ""))
         ]
         return found[-1] if found else None
@@ -171,16 +171,14 @@ def test_the_last_message_about_a_node_is_true_and_no_time_runs_backwards(seed: 
         said = story.last(name, of_logs=False)
         if state.tainted:
             assert said is not None
-            by_person = said.kind is Kind.FREED and said.reason is EventReason.TAINTED
-            assert said.kind.tells_taint or by_person, (name, said)
+            by_person = said.kind is Kind.HELD and tainted_by(state.record) is not None
+            assert said.tells_taint or by_person, (name, said)
         elif held_back(state):
             assert said is not None
             assert said.kind is Kind.HELD, (name, said)
-        else:
-            assert said is None or said.kind in (Kind.RETURNED, Kind.FREED), (name, said)
+        else:  # a hold that ends has no message of its own
+            assert said is None or said.kind in (Kind.RETURNED, Kind.HELD), (name, said)
         logs = story.last(name, of_logs=True)
         if name in story.coverage._told:
             assert logs is not None
             assert logs.reason is EventReason.SILENT
-        elif name not in story.silent:
-            assert logs is None or logs.reason is EventReason.RESTORED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from konductor_like.controller import logs
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.side import notifier as module
 from konductor_like.controller.side.notifier import (
-    MESSAGES_MOST,
     REMEMBERED_SECONDS,
     TRIES,
     WAITING_MOST,
@@ -25,9 +24,9 @@ from konductor_like.controller.side.notifier import (
     Notifier,
 )
 from konductor_like.controller.wiring import Options, open_controller
-from konductor_like.model import Change, EventReason, Incident, NodeState
+from konductor_like.model import Change, EventReason, Incident
 from konductor_like.notify.messages import Message, text_of
-from konductor_like.notify.news import Kind, News
+from konductor_like.notify.news import TOLD, Kind, News
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
 from konductor_like.policy.node.release import release
 from konductor_like.policy.operator import operator_taint, release_selected
@@ -46,7 +45,6 @@ class Receiver:
 
     def __init__(self, name: str = "slack") -> None:
         self.name = name
-        self.leaves_out: frozenset[Kind] = frozenset()
         self.gate = threading.Event()
         self.gate.set()
         self.tried = threading.Semaphore(0)
@@ -127,27 +125,22 @@ class Silent:
         self.events.append(reason)
 
 
-def notifications(
-    *receivers: Receiver, metrics: Metrics | None = None, nodes: Mapping[str, NodeState] | None = None
-) -> Notifications:
+def notifications(*receivers: Receiver, metrics: Metrics | None = None) -> Notifications:
     silent = Silent()
     webhooks = [cast("Webhook", receiver) for receiver in receivers]
-    made = Notifications(silent, silent.fleet, webhooks, metrics or Metrics(), lambda: nodes or {})
+    made = Notifications(silent, silent.fleet, webhooks, metrics or Metrics())
     for queue in made.threads:
         queue.start()
     return made
 
 
-def news(number: int, kind: Kind = Kind.TAINTED) -> list[News]:
-    reason = EventReason.TAINTED
-    return [
-        News(kind, reason, f"{kind}-{number}", at(0), "Something.", f"gpu-{number}", rule=f"xid.{number}")
-    ]
+def news(number: int, reason: EventReason = EventReason.TAINTED) -> News:
+    return News(reason, f"{reason}-{number}", at(0), "Something.", f"gpu-{number}", rule=f"xid.{number}")
 
 
-def put(sender: Notifier, *numbers: int, kind: Kind = Kind.TAINTED) -> None:
+def put(sender: Notifier, *numbers: int, reason: EventReason = EventReason.TAINTED) -> None:
     for number in numbers:
-        sender.put(partial(news, number, kind), urgent=kind.urgent)
+        sender.put(partial(news, number, reason), urgent=TOLD[reason].kind.urgent)
 
 
 def close(sender: Notifier | Notifications) -> None:
@@ -186,37 +179,19 @@ def test_a_reconcile_ends_while_a_receiver_stalls_and_the_other_receiver_is_serv
     assert receiver.texts == other.texts
 
 
-def test_a_failure_of_twenty_nodes_is_one_message_and_events_are_sent_as_before(receiver: Receiver) -> None:
+def test_a_failure_of_twenty_nodes_is_one_message_and_events_are_sent_as_before(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GATHER_SECONDS", 60.0)
     scene = Scene(100)
     sender = notifications(receiver)
     scene.reconciler._events = sender
 
     scene.run(*(xid(f"gpu-{number}") for number in range(1, 21)), seconds=2)
-    receiver.wait()
     close(sender)
 
-    [text] = receiver.texts
-    assert text == "20 nodes out of service"
+    assert receiver.texts == ["20 nodes out of service"]
     assert cast("Silent", sender._events).events == [EventReason.TAINTED] * 20
-
-
-def test_a_message_has_the_failure_group_that_the_node_has_when_the_message_is_made(
-    receiver: Receiver,
-) -> None:
-    scene = Scene()
-    scene.run(xid("gpu-1"), seconds=2)
-    [change] = scene.cluster.written
-    assert change.record is not None
-    grouped = replace(change.record.incidents[0], failure_group="ml/Job/a@2026-03-04T12:00:00Z")
-    before = scene.cluster.nodes["gpu-1"]
-    after = replace(before, record=replace(change.record, incidents=(grouped,)))
-    sender = notifications(receiver, nodes={"gpu-1": after})
-
-    sender.announce(before, change)
-    close(sender)
-
-    [message] = receiver.taken
-    assert " · job ml/Job/a · " in message.headline
 
 
 def test_the_same_write_announced_again_is_sent_once(receiver: Receiver) -> None:
@@ -239,7 +214,7 @@ def test_the_same_words_an_hour_later_are_another_notification(receiver: Receive
     for at_seconds in (0, REMEMBERED_SECONDS - 1, REMEMBERED_SECONDS, REMEMBERED_SECONDS + 1):
         clock.seconds = at_seconds
         put(sender, 1)
-        put(sender, int(at_seconds) + 2)
+        put(sender, int(at_seconds) + 2, reason=EventReason.HELD)
         receiver.wait(1 + (at_seconds in (0, REMEMBERED_SECONDS)))
     close(sender)
 
@@ -278,7 +253,7 @@ def test_a_persons_reset_is_notified_of_and_a_removal_by_hand_is_left_to_its_eve
     scene.run(seconds=5)
     close(sender)
 
-    returned = [each for one in receiver.taken if one.kind is Kind.RETURNED for each in one.news]
+    returned = [each for one in receiver.taken if one.first.kind is Kind.RETURNED for each in one.news]
     assert {each.node: each.text for each in returned} == {
         "gpu-1": change.message,
         "gpu-2": "kubectl-taint removed the taint. The evidence so far does not taint again. "
@@ -322,7 +297,7 @@ def test_the_end_of_a_persons_own_taint_is_sent_only_if_a_fault_ends_with_it(
     close(sender)
 
     assert not nodes["gpu-1"].tainted
-    ends = [each for each in receiver.taken if each.kind is Kind.RETURNED]
+    ends = [each for each in receiver.taken if each.first.kind is Kind.RETURNED]
     assert len(ends) == bool(fault)
     assert len(receiver.taken) == 2 * bool(fault)
 
@@ -347,8 +322,8 @@ def test_a_busy_receiver_is_tried_again_after_the_wait_that_it_asks_for(receiver
     assert results(metrics) == {"sent": 1}
 
 
-def kinds(receiver: Receiver) -> list[tuple[Kind, list[str]]]:
-    return [(message.kind, message.nodes) for message in receiver.taken]
+def told(receiver: Receiver) -> list[tuple[EventReason | None, list[str]]]:
+    return [(message.first.reason, list(message.about)) for message in receiver.taken]
 
 
 def test_messages_keep_the_order_of_time_whatever_is_urgent_and_however_often_one_is_tried(
@@ -359,21 +334,21 @@ def test_messages_keep_the_order_of_time_whatever_is_urgent_and_however_often_on
     sender = notifier(receiver)
     put(sender, 1)
     assert receiver.tried.acquire(timeout=10)
-    put(sender, 2, kind=Kind.RETURNED)
-    put(sender, 1, kind=Kind.WORSENED)
-    put(sender, 1, kind=Kind.RETURNED)
+    put(sender, 2, reason=EventReason.RETURNED)
+    put(sender, 1, reason=EventReason.WORSENED)
+    put(sender, 1, reason=EventReason.RETURNED)
     put(sender, 3)
 
     receiver.gate.set()
     receiver.wait(TRIES + 4)
     close(sender)
 
-    assert kinds(receiver) == [
-        (Kind.TAINTED, ["gpu-1"]),
-        (Kind.RETURNED, ["gpu-2"]),
-        (Kind.WORSENED, ["gpu-1"]),
-        (Kind.RETURNED, ["gpu-1"]),
-        (Kind.TAINTED, ["gpu-3"]),
+    assert told(receiver) == [
+        (EventReason.TAINTED, ["gpu-1"]),
+        (EventReason.RETURNED, ["gpu-2"]),
+        (EventReason.WORSENED, ["gpu-1"]),
+        (EventReason.RETURNED, ["gpu-1"]),
+        (EventReason.TAINTED, ["gpu-3"]),
     ]
 
 
@@ -384,17 +359,17 @@ def test_a_return_that_waits_or_is_tried_again_is_dropped_when_the_node_is_taint
     receiver.gate.clear()
     receiver.moods = [BUSY]
     sender = notifier(receiver, metrics)
-    put(sender, 1, kind=Kind.RETURNED)
+    put(sender, 1, reason=EventReason.RETURNED)
     assert receiver.tried.acquire(timeout=10)
-    put(sender, 2, kind=Kind.RETURNED)
+    put(sender, 2, reason=EventReason.RETURNED)
     put(sender, 1, 2)
 
     receiver.gate.set()
-    receiver.wait(3)
+    receiver.wait(2)
     close(sender)
 
-    assert kinds(receiver) == [(Kind.TAINTED, ["gpu-1"]), (Kind.TAINTED, ["gpu-2"])]
-    assert results(metrics) == {"sent": 2}
+    assert told(receiver) == [(EventReason.TAINTED, ["gpu-1", "gpu-2"])]
+    assert results(metrics) == {"sent": 1}
 
 
 def test_news_stay_in_the_queue_while_many_wait_already_and_at_the_end(
@@ -405,25 +380,14 @@ def test_news_stay_in_the_queue_while_many_wait_already_and_at_the_end(
 
     def left_after(number: int) -> int:
         put(sender, number)
-        sender._look_ahead()
+        sender._send(Message((news(0),)))
         return len(sender.queue)
 
     assert [left_after(1), left_after(2)] == [0, 1]
     sender.queue.rest()
-    sender._later = []
+    sender._waiting = []
     sender.queue.close()
     assert left_after(3) == 1
-
-
-def test_a_receiver_does_not_get_the_kinds_that_it_leaves_out(receiver: Receiver) -> None:
-    receiver.leaves_out = frozenset({Kind.REPLACEMENT})
-    sender = notifier(receiver)
-
-    put(sender, 1, kind=Kind.REPLACEMENT)
-    put(sender, 2)
-    close(sender)
-
-    assert kinds(receiver) == [(Kind.TAINTED, ["gpu-2"])]
 
 
 def test_the_number_of_nodes_that_are_out_is_that_after_the_write(receiver: Receiver) -> None:
@@ -441,11 +405,11 @@ def test_the_number_of_nodes_that_are_out_is_that_after_the_write(receiver: Rece
     close(sender)
 
     news = [each for message in receiver.taken for each in message.news]
-    assert {(each.node, each.kind): str(each.out) for each in news} == {
-        ("gpu-1", Kind.TAINTED): "1 of 20 out",
-        ("gpu-2", Kind.TAINTED): "3 of 20 out",
-        ("gpu-3", Kind.TAINTED): "3 of 20 out",
-        ("gpu-1", Kind.RETURNED): "2 of 20 out",
+    assert {(each.node, each.kind): each.out for each in news} == {
+        ("gpu-1", Kind.TAINTED): (1, 20),
+        ("gpu-2", Kind.TAINTED): (3, 20),
+        ("gpu-3", Kind.TAINTED): (3, 20),
+        ("gpu-1", Kind.RETURNED): (2, 20),
     }
 
 
@@ -488,7 +452,7 @@ def test_without_a_file_nothing_is_sent_counted_or_logged_twice(receiver: Receiv
 def test_an_error_of_our_own_loses_one_notification_and_its_text_is_not_logged(
     receiver: Receiver, log: io.StringIO
 ) -> None:
-    def broken() -> list[News]:
+    def broken() -> News:
         raise RuntimeError("https://hooks.slack.com/secret")
 
     metrics = Metrics()
@@ -497,7 +461,8 @@ def test_an_error_of_our_own_loses_one_notification_and_its_text_is_not_logged(
     put(sender, 0)
     assert receiver.tried.acquire(timeout=10)
     sender.put(broken, urgent=True)
-    put(sender, 1, 2)
+    put(sender, 1, reason=EventReason.HELD)
+    put(sender, 2)
 
     receiver.moods = [WebhookOffError("off"), RuntimeError("https://hooks.slack.com/secret")]
     receiver.gate.set()
@@ -510,34 +475,35 @@ def test_an_error_of_our_own_loses_one_notification_and_its_text_is_not_logged(
     assert "secret" not in log.getvalue()
 
 
-def test_above_ten_messages_a_minute_the_rest_is_one_summary(receiver: Receiver) -> None:
+def test_each_message_waits_for_news_that_belong_to_it_and_none_is_lost(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GATHER_SECONDS", 5.0)
     clock = Clock()
     receiver.gate.clear()
     sender = notifier(receiver, clock=clock)
     put(sender, 0)
     assert receiver.tried.acquire(timeout=10)
     put(sender, *range(1, 40))
+    put(sender, 40, reason=EventReason.HELD)
+    put(sender, *range(41, 50))
 
     receiver.gate.set()
-    receiver.wait(MESSAGES_MOST)
-    assert clock.seconds == 0
-    put(sender, *range(40, 42))
-    receiver.wait(2)
+    receiver.wait(3)
     close(sender)
 
-    kinds = [message.kind for message in receiver.taken]
-    assert kinds == [Kind.TAINTED] * 9 + [Kind.SUMMARY] + [Kind.TAINTED] * 2
-    assert len(receiver.taken[9].news) == 31
-    assert clock.seconds == 60
+    assert clock.pauses == [5.0] * 3
+    assert [each.first.kind for each in receiver.taken] == [Kind.TAINTED, Kind.TAINTED, Kind.HELD]
+    assert sorted(int(name[4:]) for each in receiver.taken for name in each.about) == [*range(50)]
 
 
 def test_in_a_full_queue_coverage_and_returns_are_dropped_first_and_counted(receiver: Receiver) -> None:
     metrics = Metrics()
     sender = Notifier(cast("Webhook", receiver), metrics)
 
-    put(sender, 1, kind=Kind.RETURNED)
+    put(sender, 1, reason=EventReason.RETURNED)
     put(sender, *range(WAITING_MOST))
-    assert {news.kind for _, make in sender.queue.rest() for news in make()} == {Kind.TAINTED}
+    assert {make().kind for _, make in sender.queue.rest()} == {Kind.TAINTED}
 
     assert results(metrics) == {"dropped": 1}
 
@@ -548,38 +514,26 @@ def test_at_the_end_a_failing_receiver_is_tried_once_more_and_no_longer(receiver
     sender = Notifier(cast("Webhook", receiver), metrics)
     sender.queue.close()
 
-    put(sender, 1, 2)
+    put(sender, 1)
+    put(sender, 2, reason=EventReason.HELD)
     sender.queue.start()
     sender.queue.join(10)
 
     assert results(metrics) == {"failed": 2}
 
 
-def test_at_the_end_what_waits_for_the_rate_becomes_one_message_at_once(receiver: Receiver) -> None:
-    metrics, waits = Metrics(), threading.Event()
-    sender: Notifier
-
-    def pause(seconds: float) -> None:
-        if seconds > 0:
-            waits.set()
-            assert sender.queue.closing.wait(10)
-
-    receiver.gate.clear()
-    sender = Notifier(cast("Webhook", receiver), metrics, pause=pause, clock=lambda: 0.0)
+def test_at_the_end_what_waits_is_sent_at_once(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GATHER_SECONDS", 60.0)
+    metrics = Metrics()
+    sender = Notifier(cast("Webhook", receiver), metrics)
+    put(sender, 1, reason=EventReason.HELD)
+    put(sender, 2, 3)
     sender.queue.start()
-    put(sender, 0)
-    assert receiver.tried.acquire(timeout=10)
-    put(sender, *range(1, MESSAGES_MOST))
-    receiver.gate.set()
-    receiver.wait(MESSAGES_MOST)
-    put(sender, *range(MESSAGES_MOST, 30))
-    assert waits.wait(10)
 
     close(sender)
 
-    assert len(receiver.taken) == MESSAGES_MOST + 1
-    assert len(receiver.taken[-1].news) == 30 - MESSAGES_MOST
-    assert results(metrics) == {"sent": MESSAGES_MOST + 1}
+    assert told(receiver) == [(EventReason.HELD, ["gpu-1"]), (EventReason.TAINTED, ["gpu-2", "gpu-3"])]
+    assert results(metrics) == {"sent": 2}
 
 
 def test_a_real_run_has_a_notifier_for_each_file_and_a_dry_run_has_none(tmp_path: Path) -> None:

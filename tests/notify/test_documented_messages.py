@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from konductor_like.model import Change, EventReason, NodeState, Verb
-from konductor_like.notify.messages import Message, cloud_event, grouped, text_of
-from konductor_like.notify.news import Out, news_of_freed
+from konductor_like.notify.messages import Message, cloud_event, text_of
+from konductor_like.notify.news import Out
 from konductor_like.policy.node.release import release
 from tests.controller.reconciling import Scene, xid
-from tests.notify.scenes import news_of
+from tests.notify.scenes import messages_of, news_of
 from tests.policy.scenes import at
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "notifications.md").read_text("utf-8")
@@ -28,40 +28,13 @@ def message_of(scene: Scene, out: int) -> Message:
     news = [
         each for change in scene.cluster.written for each in news_of(nodes[change.node], change, 2, out_of)
     ]
-    return grouped(news)[0]
+    return messages_of(news)[0]
 
 
 def one_node() -> Message:
     scene = Scene(10)
     scene.run(xid("gpu-1"), seconds=2)
     return message_of(scene, 1)
-
-
-def many_nodes() -> Message:
-    scene = Scene(100)
-    scene.run(*(xid(f"gpu-{number}") for number in range(1, 21)), seconds=2)
-    return message_of(scene, 20)
-
-
-def held() -> Scene:
-    scene = Scene(5)
-    scene.run(xid("gpu-1"), xid("gpu-2"), seconds=2)
-    return scene
-
-
-def held_node() -> Message:
-    scene = held()
-    scene.cluster.written = [each for each in scene.cluster.written if each.node == "gpu-2"]
-    return message_of(scene, 1)
-
-
-def freed_node() -> Message:
-    state = held().cluster.nodes["gpu-2"]
-    change = release(state, at=at(60), by="ann", reason="new riser", read_ns={})
-    assert change is not None
-    assert change.record is not None
-    news = news_of_freed(replace(state, record=change.record), state.record.incidents[0], at(60), Out(1, 5))
-    return grouped(news)[0]
 
 
 def returned_nodes() -> Message:
@@ -79,14 +52,11 @@ def returned_nodes() -> Message:
         for each in news_of(nodes[f"gpu-{number}"], change(nodes[f"gpu-{number}"]), 3600, Out(0, 100))
     ]
     by_boot = replace(news[2], reason=EventReason.RETURNED, why="after a reboot")
-    return grouped([*news[:2], by_boot])[0]
+    return messages_of([*news[:2], by_boot])[0]
 
 
 EXAMPLES = {
     "one node": one_node,
-    "many nodes": many_nodes,
-    "held": held_node,
-    "freed": freed_node,
     "returned": returned_nodes,
 }
 

@@ -14,7 +14,6 @@ import pytest
 
 from konductor_like.notify import webhook as module
 from konductor_like.notify.messages import trial_message
-from konductor_like.notify.news import Kind
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError, webhooks
 from konductor_like.settings import Settings
 from tests.loki.scripted_server import Act, ScriptedServer, hang_up, reset, respond
@@ -84,11 +83,6 @@ def test_a_webhook_gets_a_cloud_event_and_its_body_is_not_waited_for(file: Path)
     assert head.startswith(f"POST {PATH}?key=secret HTTP/1.1\r\n")
     assert "\r\nContent-Type: application/cloudevents+json; charset=utf-8\r\n" in head
     assert json.loads(bodies[0])["source"] == "/konductor-like/prod"
-
-
-def test_slack_leaves_out_the_mark_that_the_message_about_the_taint_tells(file: Path) -> None:
-    assert slack(file).leaves_out == {Kind.REPLACEMENT}
-    assert generic(file).leaves_out == frozenset()
 
 
 def test_slack_gets_a_text_and_confirms_it(file: Path) -> None:

@@ -27,7 +27,6 @@ from konductor_like.model import (
     Fault,
     FaultKind,
     GpuCounts,
-    Incident,
     IncidentKey,
     Needs,
     NodeState,
@@ -46,7 +45,7 @@ from konductor_like.policy.fleet.brake import held_back
 from konductor_like.policy.fleet.deleted_nodes import MACHINES_MOST
 from konductor_like.policy.node.health import only_persons
 from konductor_like.policy.node.incidents import QUIET_REASONS
-from konductor_like.policy.node.needs import labels_of, tainted_by
+from konductor_like.policy.node.needs import labels_of
 from konductor_like.policy.node.removal import is_overruled, overruled_words, writers_answered
 from konductor_like.policy.recovery.guards import Guard
 from konductor_like.policy.recovery.returns import is_stopped, stop_words
@@ -81,7 +80,7 @@ class Report:
         self.persons = PersonsWrites(self.audit)
         self._fleet_event = fleet_event or (lambda _reason, _message: None)
         self._onlooker = onlooker or NoOnlooker()
-        self.brake = BrakeReport(self._fleet_event, self._onlooker)
+        self.brake = BrakeReport(self._fleet_event)
         self._returns_stopped = False
         self._overruled: frozenset[str] = frozenset()
         self._rehearsed: set[str] = set()
@@ -302,7 +301,7 @@ class Report:
         self._metrics.faults_waiting.set(open_faults)
         tainted = {name: state for name, state in nodes.items() if state.tainted}
         self._onlooker.counted(len(tainted), brake.gpu_nodes)
-        self.brake.tell(brake, nodes, now)
+        self.brake.tell(brake, now)
         self._log_oddities(nodes)
         self._metrics.tainted.set(len(tainted))
         off = [state for state in nodes.values() if state.stage is Stage.REMOVED]
@@ -428,23 +427,17 @@ def _origin(fault: Fault) -> str:
 class BrakeReport:
     """Logs, and sends as Events, when the brake begins to hold back nodes and when it ends."""
 
-    def __init__(self, fleet_event: FleetEvent, onlooker: Onlooker) -> None:
+    def __init__(self, fleet_event: FleetEvent) -> None:
         self._fleet_event = fleet_event
-        self._onlooker = onlooker
         self._held: tuple[str, ...] = ()
         self._announced = False
-        self._waiting: dict[str, Incident] = {}
-        """By node that is announced as held, the incident that it is held for."""
 
     def begin(self, nodes: Mapping[str, NodeState]) -> None:
         """Begin a leadership. The last leader has announced the nodes that are HELD by their records."""
-        held = {name: held_back(state) for name, state in nodes.items()}
-        self._waiting = {name: min(found, key=lambda i: i.urgency) for name, found in held.items() if found}
-        self._announced = bool(self._waiting)
+        self._announced = any(held_back(state) for state in nodes.values())
 
-    def tell(self, brake: BrakeState, nodes: Mapping[str, NodeState], now: datetime) -> None:
-        """Report what has changed; ``nodes`` are as they are after the writes."""
-        self._tell_freed(brake, nodes)
+    def tell(self, brake: BrakeState, now: datetime) -> None:
+        """Report what has changed."""
         held = tuple(item.node for item in brake.held)
         names = listed([f"{each.node} ({name_of(each.incident)})" for each in brake.held], _NAMES)
         if held and held != self._held:
@@ -468,23 +461,6 @@ class BrakeReport:
                 EventReason.FREE, f"The brake stopped holding nodes back at {stamp(now)}. No node is held."
             )
         self._announced = bool(held)
-
-    def _tell_freed(self, brake: BrakeState, nodes: Mapping[str, NodeState]) -> None:
-        """Tell of each node that is held no more: its fault has ended, or a person tainted the node.
-
-        The records say so, because the brake leaves out nodes that cannot be tainted just now.
-        """
-        for name, incident in list(self._waiting.items()):
-            state = nodes.get(name)
-            if state is not None and held_back(state):
-                continue
-            del self._waiting[name]
-            # A taint by the controller has an Event of its own.
-            if state is not None and (not state.tainted or tainted_by(state.record)):
-                self._onlooker.freed(state, incident)
-        held = (each for each in brake.held if each.node in nodes)
-        # A node whose record cannot be written yet is left out: later nothing would tell it from a freed one.
-        self._waiting |= {each.node: each.incident for each in held if held_back(nodes[each.node])}
 
 
 def _why_held(brake: BrakeState) -> str:
