@@ -231,7 +231,6 @@ NOT_SERVED = Mishap(
 PAUSE = ControlAct(Control.PAUSE, datetime.now(UTC), "kim", "driver roll-out")
 NO_DRY_RUN = deployment("konductor-like", "konductor-like", "run", "--dry-run")
 REFUSE_TEAM_A = kube(lambda kube: kube.access.deny("list", "pods", "", "", "team-a"))
-AUTOSCALER = ("deployments/ca", "kube-system", "cluster-autoscaler")
 
 NO_TAINT = {"expression": "false", "message": "no taints here", "reason": "Forbidden"}
 SELECTING_NONE = {"objectSelector": {"matchLabels": {"no": "such"}}}

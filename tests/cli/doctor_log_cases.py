@@ -7,7 +7,6 @@ from konductor_like_sandbox.kubernetes.errors import matching
 from konductor_like_sandbox.kubernetes.fleet import make_cpu_node
 from konductor_like_sandbox.loki import HTML_ANSWER
 from tests.cli.doctor_damages import (
-    AUTOSCALER,
     FIRST,
     SECOND,
     THIRD,
@@ -17,11 +16,10 @@ from tests.cli.doctor_damages import (
     kube,
     limits,
     loki,
-    put,
     rename,
     warned,
 )
-from tests.cli.doctor_site import GPU_NODES, daemonset, deployment, pod
+from tests.cli.doctor_site import GPU_NODES, pod
 
 LOG_CASES = [
     broken(
@@ -48,12 +46,6 @@ LOG_CASES = [
         lambda site: site.pods.__setitem__(1, pod("dmesg-logging", "dmesg-b", SECOND, ready=False)),
         "readers",
         f"not ready on 1 of 3 GPU nodes: {SECOND}",
-    ),
-    broken(
-        "the collector is not ready",
-        put("daemonsets/otel", daemonset("otel-collector", "otel-collector-agent", "otel/x", ready=2)),
-        "collector",
-        "2 of 3 pods ready",
     ),
     broken(
         "Loki is down",
@@ -148,25 +140,5 @@ LOG_CASES = [
         ),
         "retention",
         "the controller started 3d ago",
-    ),
-    warned(
-        "Karpenter",
-        put("deployments/k", deployment("kube-system", "karpenter")),
-        "other tools",
-        "Karpenter acts",
-    ),
-    warned(
-        "an autoscaler that does not know the taint",
-        put(AUTOSCALER[0], deployment(*AUTOSCALER[1:])),
-        "other tools",
-        "--status-taint",
-    ),
-    warned(
-        "a tool that left only a taint",
-        lambda site: site.nodes[0]["spec"].update(
-            taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
-        ),
-        "other tools",
-        f"taint karpenter.sh/disrupted on {FIRST}",
     ),
 ]

@@ -287,16 +287,13 @@ def whole_pods() -> list[dict[str, Any]]:
 
 
 def whole_objects() -> dict[str, dict[str, Any]]:
-    """Return the policy, its binding, the controller's Deployment, the reader and the collector."""
+    """Return the policy, its binding, the controller's Deployment and the reader."""
     policy, binding = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
     return {
         f"{policy}/konductor-like": only(MANIFEST, "ValidatingAdmissionPolicy"),
         f"{binding}/konductor-like": only(MANIFEST, "ValidatingAdmissionPolicyBinding"),
         "deployments/konductor-like": deployment("konductor-like", "konductor-like", "run"),
         "daemonsets/dmesg": daemonset("dmesg-logging", "dmesg", "docker.io/library/python:3.13"),
-        "daemonsets/otel": daemonset(
-            "otel-collector", "otel-collector-agent", "otel/opentelemetry-collector"
-        ),
     }
 
 

@@ -26,8 +26,8 @@ from konductor_like.exits import Exit
 from konductor_like.settings import Settings
 from tests.cli.conftest import Run
 from tests.cli.doctor_cases import CASES
-from tests.cli.doctor_damages import AUTOSCALER, BINDING, THIRD, Case, remove
-from tests.cli.doctor_site import GPU_NODES, Site, deployment, facts_of, pod
+from tests.cli.doctor_damages import BINDING, THIRD, Case, remove
+from tests.cli.doctor_site import GPU_NODES, Site, facts_of, pod
 from tests.cli.test_docs import described, names
 from tests.cli.transcripts import forget_settings
 from tests.manifests.roles import CONTROLLER
@@ -46,7 +46,7 @@ def test_every_link_of_a_whole_site_is_whole(facts: Callable[[Site], Facts]) -> 
     links = checkup(facts(Site()))
 
     assert [link for link in links if link.state is not State.OK] == []
-    assert len(links) == len({link.name for link in links}) == 20
+    assert len(links) == len({link.name for link in links}) == 18
     assert exit_of(links) is Exit.OK
 
 
@@ -75,23 +75,12 @@ def test_a_reader_of_somebody_else_is_of_no_build(facts: Callable[[Site], Facts]
     assert by_name(checkup(facts(site)))["readers"].state is State.OK
 
 
-def test_an_autoscaler_that_knows_the_taint_is_no_warning(facts: Callable[[Site], Facts]) -> None:
-    site = Site()
-    known = deployment(*AUTOSCALER[1:], "--status-taint=trainy.konduktor.ai/faulty")
-    site.objects[AUTOSCALER[0]] = known
-
-    link = by_name(checkup(facts(site)))["other tools"]
-
-    assert (link.state, link.details[0].split(" (")[0]) == (State.OK, "cluster-autoscaler")
-
-
 def test_a_person_without_rights_learns_which_right_each_link_needs(facts: Callable[[Site], Facts]) -> None:
     links = by_name(checkup(facts(Site(rules=()))))
 
     unknown = {name: link.seen for name, link in links.items() if link.state is State.UNKNOWN}
     assert [link for link in links.values() if link.state is State.BROKEN] == []
     assert "you may not list nodes" in unknown["GPU nodes"]
-    assert "you may not list daemonsets.apps" in unknown["collector"]
     assert "you may not list pods in namespace dmesg-logging" in unknown["readers"]
     assert "you may not get leases.coordination.k8s.io in namespace konductor-like" in unknown["controller"]
     assert "ask for the ClusterRole konductor-like-viewer" in links["admission policy"].do
@@ -192,7 +181,7 @@ def test_what_only_this_machine_sees_is_no_proof_while_the_controller_does_not_r
 
 def test_names_cannot_control_the_terminal(whole: Facts) -> None:
     evil = "gpu-\x1b[2J\u202e\n9"
-    ours = replace(whole, heard=Heard({evil: whole.now}), groups=frozenset({evil}), labels=(evil,))
+    ours = replace(whole, heard=Heard({evil: whole.now}), labels=(evil,))
 
     lines = list(report_lines(checkup(ours), Screen(80), verbose=True))
 
@@ -203,9 +192,9 @@ def test_names_cannot_control_the_terminal(whole: Facts) -> None:
 def test_the_output_fits_80_columns(whole: Facts) -> None:
     lines = list(report_lines(checkup(whole), Screen(80)))
 
-    assert len(lines) == 21
+    assert len(lines) == 19
     assert max(map(len, lines)) <= 80
-    assert lines[-1] == "20 links: 20 ok, 0 warn, 0 broken, 0 unknown."
+    assert lines[-1] == "18 links: 18 ok, 0 warn, 0 broken, 0 unknown."
 
 
 def test_details_of_whole_links_need_verbose(whole: Facts) -> None:

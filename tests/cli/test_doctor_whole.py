@@ -27,7 +27,6 @@ from tests.cli.doctor_damages import (
     change,
     loki,
     put,
-    remove,
     succeeded,
 )
 from tests.cli.doctor_site import Site, deployment
@@ -67,7 +66,6 @@ WHOLE: Mapping[str, Damage] = {
     ),
     "no pods' logs": no_pods_watched,
     "no question for pods": both(change(settings={"ask_for_pods": False}), account_without(("list", "pods"))),
-    "no known collector": remove("daemonsets/otel"),
     "a slow poll": both(change(settings={"poll_interval_seconds": 120.0}), succeeded(Doing.KERNEL, 130.0)),
     "a gateway before Loki": both(
         change(oldest_seconds=84_000.0),

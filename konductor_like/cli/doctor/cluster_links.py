@@ -1,12 +1,6 @@
-"""The links that Kubernetes shows: API server, rights, nodes, readers, collector, other tools. Pure."""
+"""The links that Kubernetes shows: API server, rights, nodes, readers. Pure."""
 
 from __future__ import annotations
-
-import re
-import tomllib
-from collections.abc import Iterator, Mapping
-from importlib.resources import files
-from typing import Any
 
 from konductor_like.cli.columns import count
 from konductor_like.cli.doctor import foreign
@@ -14,9 +8,6 @@ from konductor_like.cli.doctor.controller_links import gpu_nodes_of
 from konductor_like.cli.doctor.facts import Facts, Heard, Reader, Workload
 from konductor_like.cli.doctor.link import APPLY, Link, after, broken, few, known, ok, seen, some_of, warn
 from konductor_like.cluster.reader_pods import own_script, reader_place
-from konductor_like.model import SUSPECT_TAINT_KEY, TAINT_KEY
-
-_COLLECTORS = re.compile(r"opentelemetry-collector|otelcol|otel-collector|/alloy|promtail|fluent|vector")
 
 
 def cluster(facts: Facts) -> Link:
@@ -88,38 +79,3 @@ def readers(facts: Facts) -> Link:
 
 def _ready(each: Workload) -> str:
     return f"DaemonSet {each.namespace}/{each.name}: {each.ready} of {count(each.desired, 'pod')} ready"
-
-
-def collector(facts: Facts) -> Link:
-    """Check the DaemonSet that ships the lines, if it is a known one."""
-    found = [each for each in seen(facts.daemonsets) if any(map(_COLLECTORS.search, each.names))]
-    found.sort(key=lambda each: each.ready >= each.desired)
-    first, *others = map(_ready, found) if found else ["no known collector is a DaemonSet here"]
-    if found and found[0].ready < found[0].desired:
-        return broken(first, f"kubectl -n {found[0].namespace} get pods -o wide", *others)
-    return ok(first, *others)
-
-
-def tools(facts: Facts) -> Link:
-    """Name the other tools that act on nodes; tools.toml describes the fields of a tool."""
-    known_tools = tomllib.loads((files(__package__) / "tools.toml").read_text("utf-8"))["tool"]
-    found = [(tool, *trace) for tool in known_tools if (trace := next(_traces(tool, facts), None))]
-    details = [f"{tool['name']} ({trace}): {tool['does']}" for tool, trace, _ in found]
-    if acting := [tool["name"] for tool, _, harmless in found if not harmless]:
-        words = f"{', '.join(acting)} {'acts' if len(acting) == 1 else 'act'} on nodes too"
-        return warn(words, "read docs/use/daemonsets-and-autoscalers.md", *details)
-    seen(facts.daemonsets), seen(facts.deployments)
-    return ok("no known tool repairs or removes nodes here", *details)
-
-
-def _traces(tool: Mapping[str, Any], facts: Facts) -> Iterator[tuple[str, bool]]:
-    """Yield the traces of a tool, each with whether the tool leaves tainted nodes alone."""
-    harmless, groups = tool.get("harmless"), known(facts.groups, frozenset())
-    for each in (*known(facts.daemonsets, ()), *known(facts.deployments, ())):
-        if any(word in name for word in tool.get("words", ()) for name in each.names):
-            yield f"{each.namespace}/{each.name}", harmless in ("*", *each.arguments)
-    yield from ((f"API group {each}", harmless == "*") for each in tool.get("groups", ()) if each in groups)
-    for name, node in sorted(known(facts.nodes, {}).items()):
-        keys = {each.key for each in node.taints} - {TAINT_KEY, SUSPECT_TAINT_KEY}
-        mine = (key for key in sorted(keys) if key.startswith(tuple(tool.get("taints", ()))))
-        yield from ((f"taint {key} on {name}", harmless == "*") for key in mine)

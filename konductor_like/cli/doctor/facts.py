@@ -55,8 +55,6 @@ class Workload:
     name: str
     desired: int
     ready: int
-    names: tuple[str, ...]
-    """Its name, and the images of its containers."""
     arguments: tuple[str, ...]
 
 
@@ -117,8 +115,6 @@ class Facts:
     nodes: Mapping[str, NodeState] | Unseen
     readers: Mapping[str, Reader] | Unseen
     """By Node, the reader's pod there."""
-    groups: frozenset[str] | Unseen
-    """The API groups that the cluster serves."""
     labels: tuple[str, ...] | Unseen
     """The index labels of Loki's streams in the last minutes: the first question to Loki."""
     loki_ahead_seconds: float
@@ -169,13 +165,11 @@ def _workload(item: JsonObject) -> Workload:
     pod = json_object(json_object(spec, "template"), "spec")
     containers = [each for each in pod.get("containers") or () if isinstance(each, dict)]
     words = (word for each in containers for key in ("command", "args") for word in each.get(key) or ())
-    name = str(metadata.get("name", ""))
     return Workload(
         str(metadata.get("namespace", "")),
-        name,
+        str(metadata.get("name", "")),
         desired=int(status.get("desiredNumberScheduled", spec.get("replicas")) or 0),
         ready=int(status.get("numberReady", status.get("readyReplicas")) or 0),
-        names=(name, *(str(each.get("image", "")) for each in containers)),
         arguments=tuple(map(str, words)),
     )
 

@@ -137,7 +137,6 @@ def gather(
         "daemonsets": lambda api: facts.workloads(api, "daemonsets"),
         "policies": lambda api: facts.policies(api, policy_names(settings_of_controller())),
         "acting": lambda api: acting(api, seen(asked.get("controller")), known(asked.get("nodes"), {})),
-        "groups": lambda api: frozenset(api.group_names()),
         "readers": lambda api: facts.readers(api, reader_place(settings)[0]),
         "nodes": lambda api: facts.nodes(api, settings_of_controller()),
         "running": lambda api: facts.running(api, chosen(), seen(asked.get("streams"))),

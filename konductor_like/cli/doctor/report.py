@@ -38,7 +38,6 @@ CHECKS = (
     Check("admission policy", policy),
     Check("GPU nodes", cluster_links.nodes),
     Check("readers", cluster_links.readers),
-    Check("collector", cluster_links.collector),
     Check("Loki", log_links.loki, from_here=True),
     Check("tenant and login", log_links.login, from_here=True),
     Check("limits", log_links.limits, from_here=True),
@@ -49,7 +48,6 @@ CHECKS = (
     Check("namespaces", log_links.watched, from_here=True),
     Check("clocks", log_links.clocks),
     Check("retention", log_links.retention, from_here=True),
-    Check("other tools", cluster_links.tools),
 )
 """Every link of the chain, in the order from the caller to the taint."""
 _NAME_CHARS, _STATE_CHARS = 18, 9
