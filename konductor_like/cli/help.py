@@ -23,7 +23,9 @@ _MEANT: Mapping[str, str] = {
     "untaint": "reset",
 }
 """By a name that is no command, the command that people mean by it."""
-REMOVED_COMMANDS: Mapping[str, str] = {}
+REMOVED_COMMANDS: Mapping[str, str] = {
+    "incident replay": "send the file with a bug report; to try other rules, use `backtest --rules`",
+}
 """By a command of an earlier version, without the program's name, what to do instead."""
 REMOVED_OPTIONS: Mapping[str, str] = {
     "backtest --compare": "run it twice with `-o json`, and `diff` what it prints",

@@ -1,10 +1,10 @@
-"""``konductor-like incident``: what a file has, what it never has, and the words of a replay."""
+"""``konductor-like incident save`` and our replay: what a file has, what it never has, and the outcome."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,21 +12,9 @@ from typing import Any
 
 import pytest
 
-from konductor_like.backtest import incident as incidents
-from konductor_like.backtest.incident import (
-    KIND,
-    IncidentFileError,
-    OtherNodes,
-    OtherOutage,
-    SavedIncident,
-    decode,
-    encode,
-    without_names,
-)
-from konductor_like.backtest.replay import replay
 from konductor_like.catalog import UserRules, load_catalog, read_user_rules
 from konductor_like.cli.incident import gather
-from konductor_like.cli.incident.replayed import outcome
+from konductor_like.cli.incident.gather import KIND, digest, without_names
 from konductor_like.cluster.published import Published
 from konductor_like.model import Life, Quarantine, Release, ReleaseHow, Role, Source
 from konductor_like.model.time import text_of
@@ -36,6 +24,16 @@ from tests.cli.conftest import Cluster, Done, Run
 from tests.cli.past import Past
 from tests.cli.scenes import DEAD_GPU, GPU, NOW, ago, ago_ns, note_on_the_lease
 from tests.cli.test_case import undescribed
+from tools import replay_incident
+from tools.replay_incident import (
+    IncidentFileError,
+    OtherNodes,
+    OtherOutage,
+    SavedIncident,
+    decode,
+    outcome,
+    replay,
+)
 
 FOLDER = Path(__file__).parents[1] / "data" / "incidents"
 OUTCOMES = {
@@ -52,6 +50,7 @@ OUTCOMES = {
     "xid-94-threshold": "the same: gpu-03 is tainted for xid 94 on GPU 0000:4e:00",
 }
 BUILT_IN = UserRules(load_catalog())
+Replayed = Callable[..., Done]
 NCCL = "x:71:88 [0] socket.cc:500 NCCL WARN socketProgress: Connection closed by remote peer"
 
 
@@ -65,13 +64,31 @@ def differences(incident: SavedIncident, rules: str = "") -> tuple[str, ...]:
     ).differences
 
 
+@pytest.fixture
+def replayed(capsys: pytest.CaptureFixture[str]) -> Replayed:
+    """Run the tool on a file."""
+
+    def run(*words: object) -> Done:
+        code = replay_incident.main([str(each) for each in words])
+        printed = capsys.readouterr()
+        return Done(code, printed.out, printed.err)
+
+    return run
+
+
+def changed(text: str, **fields: Any) -> str:
+    """Return the text of a saved incident with other fields, and with the digest that fits them."""
+    found = {name: value for name, value in json.loads(text).items() if name != "sha256"} | fields
+    return json.dumps({**found, "sha256": digest(found)})
+
+
 def test_every_saved_incident_has_its_outcome_here() -> None:
     assert {path.stem for path in FOLDER.glob("*.json")} == set(OUTCOMES)
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
-def test_a_saved_incident_has_the_same_outcome(run: Run, name: str) -> None:
-    done = run("incident", "replay", str(FOLDER / f"{name}.json"))
+def test_a_saved_incident_has_the_same_outcome(replayed: Replayed, name: str) -> None:
+    done = replayed(FOLDER / f"{name}.json")
 
     assert done.code == 0, done.out
     [result] = [line for line in done.out.splitlines() if line.startswith("Result: ")]
@@ -89,11 +106,11 @@ def test_a_saved_incident_has_the_same_outcome(run: Run, name: str) -> None:
     ids=["harmless", "fatal", "later", "a higher threshold"],
 )  # fmt: skip
 def test_other_rules_show_what_they_would_have_done(
-    run: Run, tmp_path: Path, name: str, rules: str, words: str
+    replayed: Replayed, tmp_path: Path, name: str, rules: str, words: str
 ) -> None:
     (tmp_path / "other.yaml").write_text(rules)
 
-    done = run("incident", "replay", str(FOLDER / f"{name}.json"), "--rules", str(tmp_path / "other.yaml"))
+    done = replayed(FOLDER / f"{name}.json", "--rules", tmp_path / "other.yaml")
 
     assert done.code == 3, done.out
     assert f"differs: {words}" in done.out
@@ -164,7 +181,8 @@ def test_a_replay_that_an_operators_control_may_explain_says_so() -> None:
 
 @pytest.mark.parametrize(("gpu_nodes", "is_read"), [(99_999, True), (100_000, False)])
 def test_a_file_with_more_nodes_than_a_replay_can_make_is_refused(gpu_nodes: int, is_read: bool) -> None:
-    text = encode(replace(saved(), others=(OtherNodes(1), OtherNodes(gpu_nodes, "b"))))
+    others = [{"gpuNodes": 1, "outages": []}, {"gpuNodes": gpu_nodes, "pool": "b", "outages": []}]
+    text = changed((FOLDER / "xid-79.json").read_text("utf-8"), others=others)
     if is_read:
         assert decode(text).others[1].gpu_nodes == gpu_nodes
     else:
@@ -199,45 +217,39 @@ def test_settings_that_are_saved_name_no_site() -> None:
     ids=["edited", "cut", "another version", "a list", "deep", "another document"],
 )
 def test_a_file_that_is_no_whole_saved_incident_is_refused_in_one_sentence(
-    run: Run, tmp_path: Path, change: Any, problem: str
+    replayed: Replayed, tmp_path: Path, change: Any, problem: str
 ) -> None:
     text = (FOLDER / "xid-79.json").read_text("utf-8")
     (tmp_path / "one.json").write_text(change(text))
 
-    done = run("incident", "replay", str(tmp_path / "one.json"))
+    done = replayed(tmp_path / "one.json")
 
     assert (done.code, done.out) == (2, "")
     [line] = done.err.splitlines()
     assert problem in line
 
 
-def test_fields_of_a_wrong_type_are_refused_although_the_digest_is_right(run: Run, tmp_path: Path) -> None:
-    found = json.loads((FOLDER / "xid-79.json").read_text("utf-8"))
-    del found["sha256"]
-    found["lines"][0]["at"] = "yesterday"
-    text = json.dumps({**found, "sha256": incidents._digest(found)})
-    (tmp_path / "one.json").write_text(text)
+def test_fields_of_a_wrong_type_are_refused_although_the_digest_is_right(
+    replayed: Replayed, tmp_path: Path
+) -> None:
+    text = (FOLDER / "xid-79.json").read_text("utf-8")
+    line = json.loads(text)["lines"][0] | {"at": "yesterday"}
+    (tmp_path / "one.json").write_text(changed(text, lines=[line]))
 
-    done = run("incident", "replay", str(tmp_path / "one.json"))
+    done = replayed(tmp_path / "one.json")
 
     assert done.code == 2
     assert "lines[0].at is not a time" in done.err
 
 
 def test_binary_large_and_missing_files_are_refused(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    replayed: Replayed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "one.json").write_bytes(b"\xff\xfe\x00")
-    assert run("incident", "replay", str(tmp_path / "one.json")).code == 2
-    assert run("incident", "replay", str(tmp_path / "none.json")).code == 2
-    monkeypatch.setattr("konductor_like.cli.incident.replayed.BYTES_MOST", 10)
-    assert "too large" in run("incident", "replay", str(FOLDER / "xid-79.json")).err
-
-
-def test_a_file_is_read_as_it_was_written() -> None:
-    for name in OUTCOMES:
-        one = saved(name)
-        assert decode(encode(one)) == one
+    assert replayed(tmp_path / "one.json").code == 2
+    assert replayed(tmp_path / "none.json").code == 2
+    monkeypatch.setattr(replay_incident, "BYTES_MOST", 10)
+    assert "too large" in replayed(FOLDER / "xid-79.json").err
 
 
 @pytest.fixture
@@ -255,11 +267,13 @@ def written(run: Run, *options: str) -> tuple[Done, str]:
     return done, Path("one.json").read_text("utf-8") if Path("one.json").exists() else ""
 
 
-def test_a_saved_node_has_lines_settings_and_outage_and_replays_the_same(site: Past, run: Run) -> None:
+def test_a_saved_node_has_lines_settings_and_outage_and_replays_the_same(
+    site: Past, run: Run, replayed: Replayed
+) -> None:
     site.kernel((150, f"[850.0] {DEAD_GPU}"), node="gpu-2")  # no node of the failure group
 
     done, text = written(run)
-    again = run("incident", "replay", "one.json")
+    again = replayed("one.json")
 
     assert done.code == 0, done.err
     one = decode(text)
@@ -345,11 +359,11 @@ def test_the_lines_begin_after_the_last_time_out(site: Past, run: Run) -> None:
     assert record.life.probation_until == ago(600) + timedelta(days=1)
 
 
-def test_a_node_without_an_outage_is_saved_as_it_is(site: Past, run: Run) -> None:
+def test_a_node_without_an_outage_is_saved_as_it_is(site: Past, run: Run, replayed: Replayed) -> None:
     site.kernel((150, "[850.0] NVRM: Xid (PCI:0000:1b:00): 31, pid=7, name=python3, Ch 1"), node="gpu-2")
 
     done = run("incident", "save", "gpu-2", "--outage", "0", "-o", "two.json", "--since", "1d")
-    again = run("incident", "replay", "two.json")
+    again = replayed("two.json")
 
     one = decode(Path("two.json").read_text("utf-8"))
     assert done.code == 0, done.err
@@ -406,13 +420,14 @@ def test_the_rules_file_in_force_is_saved_with_what_is_wrong(
     (tmp_path / "rules.yaml").write_text(rules)
     monkeypatch.setenv("KONDUCTOR_RULES_FILE", str(tmp_path / "rules.yaml"))
 
-    one = decode(written(run)[1])
+    _, text = written(run)
+    one = decode(text)
 
     assert one.rules == rules
     assert re.search(
         r"other rules \(5f2c01d4\) than the file has: those of KONDUCTOR_RULES_FILE", one.missing[0]
     )
-    assert str(tmp_path) not in encode(one)
+    assert str(tmp_path) not in text
 
 
 def test_without_the_controllers_settings_the_file_says_so(site: Past, run: Run, tmp_path: Path) -> None:

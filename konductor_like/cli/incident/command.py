@@ -1,8 +1,8 @@
-"""The commands ``konductor-like incident save`` and ``incident replay``: options and exit status."""
+"""The command ``konductor-like incident save``: its options."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
 from typing import Annotated
 
 import typer
@@ -10,7 +10,6 @@ import typer
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import Back, Context, Kubeconfig, Node, Verbose
 from konductor_like.cli.written_file import Force, Target
-from konductor_like.exits import Exit
 
 
 @examples("incident save gpu-07 -o incident.json", "incident save gpu-07 --outage 0 -o missed.json")
@@ -34,7 +33,6 @@ def save(
     _verbose: Verbose = False,
 ) -> None:
     """Save an incident as one file: lines, records, settings, rules, and the taints."""
-    from konductor_like.backtest.incident import encode
     from konductor_like.cli.columns import count
     from konductor_like.cli.incident.gather import gather
     from konductor_like.cli.output import say, tell
@@ -42,31 +40,7 @@ def save(
 
     check_target(output, force=force)
     found = gather(node, outage, since, kubeconfig, context, with_pods=with_pods)
-    write_file(output, encode(found).encode(), force=force)
-    lines = count(len(found.lines), "line")
-    tell(f"hint: it has {lines} of {count(len(found.nodes), 'node')}; read it before you send it")
-    say(f"missing: {each}" for each in found.missing)
-
-
-@examples("incident replay incident.json", "incident replay incident.json --rules new-rules.yaml")
-def replay(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `incident save`.")],
-    *,
-    rules: Annotated[
-        Path | None,
-        typer.Option("--rules", metavar="FILE", help="Other rules than those that were in force."),
-    ] = None,
-    _verbose: Verbose = False,
-) -> None:
-    """Replay a saved incident, and say whether the outcome is the same.
-
-    Exit status 3 means that it differs.
-    """
-    from konductor_like.cli.incident.replayed import outcome, read_file, rules_of, summary
-    from konductor_like.cli.output import say_paragraphs
-
-    incident = read_file(file)
-    in_force = rules_of(incident, rules)
-    result, is_same = outcome(incident, in_force)
-    say_paragraphs([*summary(incident, in_force, rules), ("Result", result)])
-    raise typer.Exit(Exit.OK if is_same else Exit.PARTLY)
+    write_file(output, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode(), force=force)
+    lines, nodes = count(len(found["lines"]), "line"), count(len(found["nodes"]), "node")
+    tell(f"hint: it has {lines} of {nodes}; read it before you send it")
+    say(f"missing: {each}" for each in found["missing"])

@@ -1,23 +1,25 @@
-"""Reads what a saved incident needs: history, Nodes, lines, rules and settings."""
+"""Saves an incident: what the controller saw and did around one outage, as one JSON file.
+
+The file has the kernel lines with faults of the node and of the nodes of its failure group, what the record
+told of these nodes before, the numbers of the policy, the rules, and which of the nodes were tainted, when
+and for which fault. It has no names of persons, of jobs and of namespaces; lines of pods only if somebody
+asked for them. A digest shows whether somebody has changed the file. ``tools/replay_incident.py`` reads it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
-from konductor_like.backtest.incident import (
-    LINES_MOST,
-    OtherNodes,
-    OtherOutage,
-    SavedIncident,
-    SavedNode,
-    SavedOutage,
-    without_names,
-)
+from konductor_like.backtest.history import HistoryReader
+from konductor_like.backtest.result import History as LinesRead
 from konductor_like.build import this_program
 from konductor_like.catalog import UserRules
 from konductor_like.cli.columns import count, stamp
@@ -25,7 +27,8 @@ from konductor_like.cli.errors import FIND_NODE, CommandError, describe
 from konductor_like.cli.history.gather import Sources, choose, read_cluster, read_history, span_of_options
 from konductor_like.cli.output import warn
 from konductor_like.cli.rules import load
-from konductor_like.cluster.published import Published, published
+from konductor_like.cluster.node import record as records
+from konductor_like.cluster.published import Published, encode_settings, published
 from konductor_like.detection import Detector
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.exits import Exit
@@ -34,13 +37,14 @@ from konductor_like.history.read import History
 from konductor_like.history.trail import TrailLine
 from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.logql import kernel_query, of_nodes, pod_query
-from konductor_like.loki.query.patient import WIDEST_NS, PatientReader
-from konductor_like.loki.query.response import log_lines
-from konductor_like.loki.query.window_query import ByteBudget, TimeWindow, WindowQuery
+from konductor_like.loki.query.window_query import ByteBudget, TimeWindow
 from konductor_like.model import OPERATOR_RULE, LogLine, NodeRecord, Source
-from konductor_like.model.time import unix_ns
+from konductor_like.model.time import text_of, text_of_ns, unix_ns
 from konductor_like.policy.config import PolicyConfig
 
+API_VERSION, KIND, VERSION = "konductor-like/v1", "SavedIncident", 1
+LINES_MOST = 20_000
+"""Lines of one file, at most."""
 AFTER = timedelta(minutes=10)
 """Time after the begin of an outage of which lines are saved."""
 LAST_DAY = timedelta(days=1)
@@ -49,58 +53,72 @@ NODES_MOST = 200
 _SAME = timedelta(seconds=1)
 
 
-@dataclass(slots=True)
-class _Account:
-    queries: int = 0
-    bytes_processed: int = 0
-    waited_seconds: float = 0.0
-    incomplete: int = 0
-
-
-@dataclass(slots=True)
-class _Groups:
-    """The nodes of each failure group, from the trail and the records."""
-
-    nodes: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-
-    def take(self, line: TrailLine) -> None:
-        if line.failure_group and line.node:
-            self.nodes[line.failure_group].add(line.node)
-
-
 def gather(
     name: str, number: int, since: str, kubeconfig: str | None, context: str | None, *, with_pods: bool
-) -> SavedIncident:
-    """Return the incident. Raises CommandError, LokiError, KubeError."""
+) -> dict[str, Any]:
+    """Return the file's content. Raises CommandError, LokiError, KubeError."""
     sources = read_cluster(kubeconfig, context)
     if sources.problem:
         raise CommandError(f"the Nodes cannot be read: {sources.problem}")
     back, now = span_of_options(since, None, sources.now)
-    groups = _Groups()
-    history = read_history(sources, back, now, also=groups.take)
+    members: defaultdict[str, set[str]] = defaultdict(set)
+
+    def take(line: TrailLine) -> None:
+        if line.failure_group and line.node:
+            members[line.failure_group].add(line.node)
+
+    history = read_history(sources, back, now, also=take)
     if history.trail.problem:
         warn(f"the audit trail cannot be read: {history.trail.problem}")
     outage = _outage(history, sources, name, number)
     rules, rules_text, missing = _rules(sources)
     settings = _settings(sources, rules, missing)
     policy = settings.policy.with_escalations(rules.catalog.escalations, rules.digest)
-    start, end = span_of(history, name, outage, policy, sources.now)
-    names = _names(name, outage, groups, sources, missing)
+    start, end = _span(history, name, outage, policy, sources.now)
+    names = _names(name, outage, members, sources, missing)
     lines = _lines(sources, history, rules, names, (start, end), missing, with_pods=with_pods)
     if not lines and (outage is None or outage.kind is not Kind.PERSON):
         missing.append("Loki has no line with a fault of this time: it may be past Loki's retention.")
-    return SavedIncident(
-        *(name, start, end, sources.now),
-        program=str(this_program()),
-        controller=str(sources.controller.program or ""),
-        settings=without_names(settings),
-        rules=rules_text,
-        with_pods=with_pods,
-        nodes=tuple(_saved_node(each, sources, start, policy) for each in names),
-        others=tuple(_others(history, names, start, end)),
-        outages=tuple(_outages(history, names, start, end)),
-        lines=tuple(lines),
-        missing=tuple(missing),
+    found = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "version": VERSION,
+        "node": name,
+        "from": text_of(start),
+        "to": text_of(end),
+        "savedAt": text_of(sources.now),
+        "program": str(this_program()),
+        "controller": str(sources.controller.program or ""),
+        "settings": json.loads(encode_settings(without_names(settings))),
+        "rules": rules_text,
+        "withPods": with_pods,
+        "missing": missing,
+        "outages": list(_outages(history, names, start, end)),
+        "nodes": [_node(each, sources, start, policy) for each in names],
+        "others": list(_others(history, names, start, end)),
+        "lines": [_line(each) for each in lines],
+    }
+    return {**found, "sha256": digest(found)}
+
+
+def digest(found: Mapping[str, Any]) -> str:
+    """Return the digest of all other fields."""
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def without_names(settings: Published) -> Published:
+    """Return settings without what names a site: the pod, its namespaces, selectors."""
+    return replace(
+        settings,
+        by="",
+        namespaces=(),
+        further_namespaces=0,
+        validation_namespace="",
+        gpu_node_selector="",
+        node_selector="",
+        recovery_node_selector="",
+        kernel_selector="",
+        extra_matchers="",
     )
 
 
@@ -120,7 +138,7 @@ def _outage(history: History, sources: Sources, name: str, number: int) -> Outag
     return None
 
 
-def span_of(
+def _span(
     history: History, name: str, outage: Outage | None, policy: PolicyConfig, now: datetime
 ) -> tuple[datetime, datetime]:
     """Return the span of the lines: as far back as rules look, but not into the node's last outage."""
@@ -134,19 +152,23 @@ def span_of(
 
 
 def _names(
-    name: str, outage: Outage | None, groups: _Groups, sources: Sources, missing: list[str]
+    name: str,
+    outage: Outage | None,
+    members: Mapping[str, set[str]],
+    sources: Sources,
+    missing: list[str],
 ) -> tuple[str, ...]:
-    """Return the node, and the nodes of its failure group."""
+    """Return the node, and the nodes of its failure group, from the trail and the records."""
     state = sources.states.get(name)
     found = {outage.failure_group} if outage is not None and outage.failure_group else set()
     for each in state.record.incidents if state is not None else ():
         if each.failure_group and (outage is None or each.key == (outage.rule, outage.gpu)):
             found.add(each.failure_group)
-    members = {node for group in found for node in groups.nodes.get(group, ())}
+    told = {node for group in found for node in members.get(group, ())}
     for other in sources.states.values():
         if any(each.failure_group in found for each in other.record.incidents):
-            members.add(other.name)
-    others = sorted(members - {name})
+            told.add(other.name)
+    others = sorted(told - {name})
     if len(others) >= NODES_MOST:
         missing.append(
             f"Only {NODES_MOST} of the {len(others) + 1} nodes of the failure group are in the file."
@@ -162,9 +184,7 @@ def _rules(sources: Sources) -> tuple[UserRules, str | None, list[str]]:
     missing = []
     if theirs and theirs != rules.digest:
         own = f"those of KONDUCTOR_RULES_FILE ({rules.digest})" if path else "the built-in ones"
-        message = f"The controller runs other rules ({theirs}) than the file has: {own}."
-        warn(message)
-        missing.append(message)
+        missing.append(f"The controller runs other rules ({theirs}) than the file has: {own}.")
     try:
         text = path.read_text("utf-8", "replace") if path is not None and path.exists() else None
     except OSError as error:
@@ -198,30 +218,38 @@ def _lines(
     }
     budget = ByteBudget(bound := settings.loki_budget_mib_per_minute * 2**20)
     budget.spend(min(history.trail.bytes_processed, bound))  # as if all of it had been read just now
-    window = TimeWindow(unix_ns(span[0]), unix_ns(span[1]))
-    joiner, account, found = MultilineDetector(lambda: detector), _Account(), list[LogLine]()
+    read = LinesRead(TimeWindow(unix_ns(span[0]), unix_ns(span[1])))
+    joiner, found = MultilineDetector(lambda: detector), list[LogLine]()
     with closing(LokiClient(settings)) as loki:
         for source, query in queries.items():
             if query is None:
                 continue
             text = of_nodes(query, settings.node_label, names)
-            asking = WindowQuery(loki, text, settings, WIDEST_NS, source=source)
-            for piece in PatientReader(asking, budget, account, time.sleep, warn).pieces(window):
-                for line in log_lines(piece.entries, source, settings):
+            reader = HistoryReader(source, loki, text, settings, read, budget, pause=time.sleep, tell=warn)
+            for page in reader.pages():
+                for line in page.lines:
                     if line.node in names and (source is Source.KERNEL or joiner.detect(line) is not None):
                         found.append(line)
                 if len(found) > LINES_MOST:
                     break
-    if len(found) > LINES_MOST or account.incomplete:
+    if len(found) > LINES_MOST or read.incomplete:
         missing.append(f"There are more lines: the file has {count(LINES_MOST, 'line')} at most.")
     return sorted(found[:LINES_MOST], key=lambda line: line.timestamp_ns)
 
 
-def _saved_node(name: str, sources: Sources, start: datetime, policy: PolicyConfig) -> SavedNode:
+def _line(line: LogLine) -> dict[str, Any]:
+    found: dict[str, Any] = {"at": text_of_ns(line.timestamp_ns), "node": line.node, "text": line.text}
+    if line.source is Source.POD:
+        found |= {"labels": dict(line.labels), "namespace": line.namespace}
+        found |= {"pod": line.pod, "container": line.container}
+    return found
+
+
+def _node(name: str, sources: Sources, start: datetime, policy: PolicyConfig) -> dict[str, Any]:
     state = sources.states.get(name)
-    if state is None:
-        return SavedNode(name)
-    return SavedNode(name, state.pool, state.domain, record_before(state.record, start, policy))
+    record = NodeRecord() if state is None else record_before(state.record, start, policy)
+    where = {"pool": None, "domain": None} if state is None else {"pool": state.pool, "domain": state.domain}
+    return {"name": name, **where, "record": json.loads(records.encode(record))}
 
 
 def record_before(record: NodeRecord, start: datetime, policy: PolicyConfig) -> NodeRecord:
@@ -242,23 +270,26 @@ def record_before(record: NodeRecord, start: datetime, policy: PolicyConfig) -> 
     return NodeRecord(life=life, releases=releases, part_covers=covers)
 
 
-def _outages(history: History, names: Sequence[str], start: datetime, end: datetime) -> Iterator[SavedOutage]:
+def _outages(
+    history: History, names: Sequence[str], start: datetime, end: datetime
+) -> Iterator[dict[str, Any]]:
     for each in history.outages:
         if each.node in names and start <= each.since <= end and (each.rule or each.begun_by):
             rule = OPERATOR_RULE if each.kind is Kind.PERSON else each.rule
-            yield SavedOutage(each.node, each.since, rule, each.gpu)
+            yield {"node": each.node, "at": text_of(each.since), "rule": rule, "gpu": each.gpu}
 
 
-def _others(history: History, names: Sequence[str], start: datetime, end: datetime) -> Iterator[OtherNodes]:
+def _others(
+    history: History, names: Sequence[str], start: datetime, end: datetime
+) -> Iterator[dict[str, Any]]:
     """Yield the other GPU nodes by pool, with their times out of service in the span."""
-    pools: defaultdict[str | None, int] = defaultdict(int)
-    pool_of: Mapping[str, str | None] = {name: state.pool for name, state in history.fleet.items()}
-    for name in pool_of:
-        pools[pool_of[name]] += name not in names
-    out: defaultdict[str | None, list[OtherOutage]] = defaultdict(list)
+    pool_of = {name: state.pool for name, state in history.fleet.items()}
+    out: defaultdict[str | None, list[dict[str, Any]]] = defaultdict(list)
     for each in history.outages:
         is_over = (each.until is not None and each.until < start) or each.end is End.UNKNOWN
         if each.node in pool_of and each.node not in names and each.since <= end and not is_over:
-            out[pool_of[each.node]].append(OtherOutage(each.since, each.until))
-    for pool, number in pools.items():
-        yield OtherNodes(number, pool, tuple(out[pool]))
+            until = text_of(each.until) if each.until else None
+            out[pool_of[each.node]].append({"since": text_of(each.since), "until": until})
+    for pool in dict.fromkeys(pool_of.values()):
+        number = sum(its == pool and name not in names for name, its in pool_of.items())
+        yield {"gpuNodes": number, "pool": pool, "outages": out[pool]}
