@@ -5,7 +5,6 @@ from __future__ import annotations
 from konductor_like.model.attempts import Doing
 from konductor_like.policy.config import PolicyConfig
 from konductor_like_sandbox.fault_injection import Mishap
-from konductor_like_sandbox.kubernetes.access import admit_all
 from konductor_like_sandbox.kubernetes.errors import matching
 from tests.cli.doctor_damages import (
     BINDING,
@@ -263,12 +262,6 @@ CASES = [
         "no taints, says the webhook",
     ),
     broken(
-        "the API server carries out no policies",
-        kube(lambda kube: setattr(kube._writes, "_admission", admit_all)),
-        "admission policy",
-        "does not apply to the account: a dry run",
-    ),
-    broken(
         "the policy for conditions is missing",
         both(optional_parts("TrainyGPUFaulty"), remove(CONDITION_POLICY)),
         "admission policy",
@@ -446,12 +439,6 @@ CASES = [
         ),
         "admission policy",
         "older than the label trainy.konduktor.ai/needs",
-    ),
-    warned(
-        "somebody edited the policy",
-        policy_with(lambda spec: spec["validations"].pop(0)),
-        "admission policy",
-        "differs from the manifest",
     ),
     warned(
         "Kubernetes is too old",

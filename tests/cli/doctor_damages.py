@@ -184,21 +184,11 @@ def renamed(docs: list[dict[str, Any]], namespace: str) -> list[dict[str, Any]]:
 
 def deny_taints(server: Any) -> None:
     """Let a webhook of somebody else deny every taint, after the policies."""
-    _deny(server, "taints", first=False)
-
-
-def deny_cordons(server: Any) -> None:
-    """Let a webhook of somebody else deny every cordon, before the policies."""
-    _deny(server, "unschedulable", first=True)
-
-
-def _deny(server: Any, field: str, *, first: bool) -> None:
-    policies, name = server._writes._admission, {"unschedulable": "cordons"}.get(field, field)
+    policies = server._writes._admission
 
     def admission(review: Review) -> str:
-        denied = f'admission webhook "x.example.com" denied the request: no {name}, says the webhook'
-        webhook = denied if (review.object or {}).get("spec", {}).get(field) else ""
-        return webhook or policies(review) if first else policies(review) or webhook
+        denied = 'admission webhook "x.example.com" denied the request: no taints, says the webhook'
+        return policies(review) or (denied if (review.object or {}).get("spec", {}).get("taints") else "")
 
     server._writes._admission = admission
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,7 +44,9 @@ OURS = {"type": "TrainyGPUFaulty", "status": "True", "reason": "XidFault", "mess
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
     if os.environ.get(KUBECONFIG_VARIABLE):
-        with open_target() as target, enforced(target):
+        with open_target() as target:
+            node = target.create_node()
+            enforce(target, DOCS, lambda: change(target, node, {"status": {"phase": "Running"}}))
             yield target
         return
     with KubernetesServer(require_token=True, schema=problems, admission=Policy(DOCS)) as server:
@@ -53,12 +54,11 @@ def target() -> Iterator[Target]:
         yield Target(server.url, {"Authorization": f"Bearer {server.access.admin_token}"}, server=server)
 
 
-@contextmanager
-def enforced(target: Target) -> Iterator[None]:
-    """Role and policy on a real API server, under names of this run, once both are in force."""
+def enforce(target: Target, docs: list[dict[str, Any]], forbidden: Callable[[], Answer]) -> None:
+    """Put role and policy on a real API server, under names of this run; wait until both are in force."""
     name = target.name()
     renamed = {"metadata": {"name": name}}
-    for doc in DOCS:
+    for doc in docs:
         named: dict[str, Any] = {**doc, **renamed}
         if doc["kind"] == "ClusterRoleBinding":
             named["roleRef"] = {**doc["roleRef"], "name": name}
@@ -66,16 +66,10 @@ def enforced(target: Target) -> Iterator[None]:
             named["spec"] = {**doc["spec"], "policyName": name}
         made = target.create(collection(doc), named)
         assert made.status == 201, made.body
-    node = target.create_node()
     end = time.monotonic() + PATIENCE_SECONDS
-    path, probe = f"{path_of(node)}/status", {"status": {"phase": "Running"}}
-    while True:
-        answer = target.send("PATCH", path, probe, STRATEGIC_MERGE_PATCH, AS_CONTROLLER, {"dryRun": "All"})
-        if "ValidatingAdmissionPolicy" in answer.body.get("message", ""):
-            break
+    while "ValidatingAdmissionPolicy" not in (answer := forbidden()).body.get("message", ""):
         assert time.monotonic() < end, f"the policy is still not in force: {answer.body}"
         time.sleep(0.1)
-    yield
 
 
 @pytest.fixture
@@ -115,6 +109,7 @@ FORBIDDEN = {
     "another's condition beside ours": ({"conditions": [OURS, {**READY, "status": "False"}]}, "condition"),
     "the capacity": ({"capacity": {"nvidia.com/gpu": "64"}}, "nothing in a Node's status"),
     "the boot id": ({"nodeInfo": {"bootID": "boot-2"}}, "nothing in a Node's status"),
+    "the phase": ({"phase": "Terminated"}, "nothing in a Node's status"),
     "an address": (
         {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]},
         "nothing in a Node's status",

@@ -13,14 +13,13 @@ from konductor_like.cli.doctor.link import (
     APPLY_VALIDATION,
     Link,
     State,
-    Unseen,
     broken,
     known,
     ok,
     seen,
     warn,
 )
-from konductor_like.cluster.preflight import VALIDATION_POLICY, account_of, admission_objects
+from konductor_like.cluster.preflight import ACCOUNT, VALIDATION_POLICY, account_of, admission_objects
 from konductor_like.model import NEEDS_LABEL
 
 _OURS = "ours"
@@ -28,6 +27,7 @@ _OURS = "ours"
 _RULES = ("variables", "validations")
 _DEFAULTS: tuple[object, ...] = ({}, [], None, "Equivalent")
 """Values that the API server adds to a policy, and that change nothing."""
+_TRY = "docs/use/check-the-chain.md#the-admission-policies"
 _WORST_FIRST = (State.BROKEN, State.UNKNOWN, State.WARN, State.OK)
 
 
@@ -63,41 +63,22 @@ def _checked(name: str, facts: Facts) -> Link:
     if unlike := [each for each in _unlike(found, wanted) if each not in _RULES]:
         account = f" for {account_of(namespace)}" if "matchConditions" in unlike else ""
         return broken(f"the policy {name} differs from the manifest{account} in {', '.join(unlike)}", apply)
-    if isinstance(facts.acting, Acting) and facts.acting.node and (link := _tried(name, facts.acting)):
-        return link
+    if name == ACCOUNT and isinstance(facts.acting, Acting) and (why := facts.acting.own_refusal):
+        return broken(f"the API server refuses the controller's own taint: {why}", apply)
     return _rules(name, found, wanted, facts)
-
-
-def _tried(name: str, acting: Acting) -> Link | None:
-    """Return what a dry run in the account's name found; None if the policy did what it must."""
-    apply = APPLY_VALIDATION if name == VALIDATION_POLICY else APPLY
-    refusal, tried = acting.refusals.get(name), f"a dry run as {acting.account} on {acting.node}"
-    if refusal == "":
-        return broken(f"the policy {name} does not apply to the account: {tried} was admitted", apply)
-    if name == "konductor-like" and acting.own_refusal:
-        return broken(f"the API server refuses the controller's own taint: {acting.own_refusal}", apply)
-    if refusal is not None and f"ValidatingAdmissionPolicy '{name}'" not in refusal:
-        return Link(State.UNKNOWN, f"something else than the policy {name} refused {tried}: {refusal}", apply)
-    return None
 
 
 def _rules(name: str, found: Mapping[str, Any], wanted: Mapping[str, Any], facts: Facts) -> Link:
     """Compare the expressions. A person may have changed them; only a dry run shows what they do."""
-    acting = facts.acting
-    if name == "konductor-like" and NEEDS_LABEL not in str(found.get("validations")):
+    if name == ACCOUNT and NEEDS_LABEL not in str(found.get("validations")):
         why = f"the policy is older than the label {NEEDS_LABEL}, which the controller then leaves out"
         return warn(why, APPLY)
     if condition := _condition_refused(found, facts):
         return broken(f"the policy {name} does not list the condition {condition} as the controller's", APPLY)
     if _expressions(found) != _expressions(wanted):
         why = f"the policy {name} differs from the manifest of this version in its expressions"
-        if isinstance(acting, Unseen):
-            return Link(State.UNKNOWN, f"{why}; what they deny is not known: {acting}", APPLY)
-        return warn(why, APPLY)
-    if isinstance(acting, Unseen):
-        return ok(f"present, bound, and as in the manifest; compared only: {acting}")
-    tried = "; it denied a dry run as the account" if acting.node else "; there was no Node for a dry run"
-    return ok(f"as in the manifest of this version{tried}")
+        return Link(State.UNKNOWN, f"{why}; what they deny is not known", f"{APPLY}; to try yours: {_TRY}")
+    return ok("present, bound, and as in the manifest of this version")
 
 
 def _unlike(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
