@@ -240,9 +240,6 @@ class Settings(BaseSettings):
     correlation_seconds: float = Field(_POLICY.correlation_seconds, gt=0, le=300)
     """Maximum seconds between faults of nodes with a common job or NVLink domain that count as one
     failure."""
-    common_node_jobs: int = Field(_POLICY.common_node_jobs, ge=0, le=16)
-    """Number of jobs that failed within a day after which their only common node is suspect; `0` for
-    never."""
     record_interval_seconds: float = Field(_POLICY.record_interval_seconds, ge=0)
     """Minimum seconds between two writes of a Node that only raise a count."""
     return_by: Literal["ask", "reboot", "validated"] = Field(

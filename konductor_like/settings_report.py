@@ -48,7 +48,9 @@ _MEANINGS = {
 """Pydantic's error types in words that fit an environment variable."""
 
 
-REMOVED: Mapping[str, str] = {}
+REMOVED: Mapping[str, str] = {
+    "KONDUCTOR_COMMON_NODE_JOBS": "`status` lists failed jobs, the node with most of them first",
+}
 """By a variable that an earlier version read, what to do instead. It is a warning, no error."""
 
 

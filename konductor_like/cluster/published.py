@@ -35,6 +35,8 @@ _LATER_POLICY = frozenset(
     {"returns_by_validation", "validates", "rehearses", "validation_level"}  # since 0.2
 )
 """The numbers of the policy that a controller of an earlier version does not publish: it has none of them."""
+_REMOVED_POLICY = {"common_node_jobs": 0}
+"""Numbers of the policy that this version does not have; a command of an earlier version needs them."""
 _LATER: Mapping[str, type] = {
     "poll_interval_seconds": float,
     "ask_for_pods": bool,
@@ -109,7 +111,7 @@ def encode_settings(settings: Published) -> str:
     found = {
         **who,
         "stale_seconds": settings.stale_seconds,
-        "policy": {name: getattr(settings.policy, name) for name in _POLICY},
+        "policy": {**{name: getattr(settings.policy, name) for name in _POLICY}, **_REMOVED_POLICY},
         "nodes": {name: getattr(settings, name) for name in _TEXTS},
         "namespaces": list(settings.namespaces),
         "further_namespaces": settings.further_namespaces,

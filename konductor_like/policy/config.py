@@ -59,8 +59,6 @@ class PolicyConfig:
     """By rule, what changes the effect of its severity."""
     correlation_seconds: float = 30.0
     """Most seconds between two lines of one failure group (nodes that share a job or an NVLink domain)."""
-    common_node_jobs: int = 4
-    """Number of failed jobs in a day that make the one node common to all of them a suspect; 0 for never."""
 
     returns_by_reboot: bool = False
     """Whether a reboot that meets all needs of a node returns it to service."""
@@ -119,5 +117,4 @@ class PolicyConfig:
     def window_seconds(self) -> int:
         """Seconds for which recent evidence is kept: the longest span of any rule, at least an hour."""
         longest = max((each.longest_seconds for each in self.escalations.values()), default=0)
-        common = LONGEST_SECONDS if self.common_node_jobs else 0
-        return min(LONGEST_SECONDS, max(longest, common, 3600))
+        return min(LONGEST_SECONDS, max(longest, 3600))

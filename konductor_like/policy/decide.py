@@ -231,7 +231,6 @@ def _assessed(
             update,
             record=fleet.records.get(name, update.record),
             urgent=update.urgent or name in fleet.urgent,
-            to_announce=fleet.suspects.get(name, update.to_announce),
             deferred=fleet.deferred.get(name, {}),
         )
         for name, update in {**updates, **more}.items()

@@ -121,7 +121,7 @@ FOUND: dict[str, Schedule] = {
         ),
     ),
     "a fault deferred by a clock that is a little ahead taints after a restart as well": _kept(
-        Setup(plain=(False, True), loki_cuts=True, rack=True, common_jobs=0),
+        Setup(plain=(False, True), loki_cuts=True, rack=True),
         *(KubeTrouble("reset after", "node"), Xid(0, 149), Round(0), Kill(0, 7, True)),
         *(Xid(1, 149), Round(0), Round(0)),
     ),

@@ -318,7 +318,7 @@ MUTANTS: dict[str, Mutant] = {
         example="a taint that was removed by hand is not set again",
     ),
     "an acknowledgement is forgotten": Mutant(
-        "policy.IncidentBuilder.value", _changed(lambda incident: replace(incident, ack=None)), seed=25
+        "policy.IncidentBuilder.value", _changed(lambda incident: replace(incident, ack=None)), seed=30
     ),
     "a line counts for the present boot, even if it names another": Mutant(
         "policy._fold_fault", _no_line_names_its_boot, seed=1
@@ -341,7 +341,7 @@ MUTANTS: dict[str, Mutant] = {
         "policy.admit", _admit(everybody=False), example="fields that others own on a Node are kept"
     ),
     "the brake allows every taint": Mutant("policy.admit", _admit(everybody=True), seed=3),
-    "a pause is ignored": Mutant("model.ControlAct.holds", _returns(False), seed=1),
+    "a pause is ignored": Mutant("model.ControlAct.holds", _returns(False), seed=19),
     "pools have no brake": Mutant(
         "policy.FleetCount.budgets", lambda _: lambda self, _pool: (self.fleet,), seed=13
     ),

@@ -93,7 +93,6 @@ def schedule_of(seed: int) -> Schedule:
         cooldown_seconds=rng.choice((0.0, 60.0, 300.0)),
         rack=rng.random() < 0.4,
         suspect_taint=rng.random() < 0.3,
-        common_jobs=rng.choice((4, 4, 0)),
         returns=back.random() < 0.5,
         quiet_seconds=back.choice((0.0, 60.0, 60.0, 120.0, 300.0)),
         probation_seconds=back.choice((0.0, 300.0, 1000.0, 3600.0, 3600.0)),

@@ -50,8 +50,6 @@ class Setup:
     rack: bool = False
     """Whether all nodes are in one NVLink domain."""
     suspect_taint: bool = False
-    common_jobs: int = 4
-    """Number of failed jobs after which their only common node is suspect; it is never tainted for that."""
     validated: bool = False
     """Whether nodes return by themselves after a validation (``KONDUCTOR_RETURN=validated``)."""
     image: bool = False
@@ -90,7 +88,6 @@ def settings_of(setup: Setup) -> Settings:
         domain_label=DOMAIN_LABEL,
         node_selector=MANAGED,
         suspect_taint="PreferNoSchedule" if setup.suspect_taint else "none",
-        common_node_jobs=setup.common_jobs,
         kernel_overlap_seconds=setup.overlap_seconds,
         pod_overlap_seconds=setup.overlap_seconds,
         lateness_seconds=setup.lateness_seconds,

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.settings import Settings
+from konductor_like.settings_report import REMOVED
 from konductor_like.switches import Switches, read_switches
 from konductor_like_sandbox.kubernetes import Review
 from tests.manifests.policy import Policy
@@ -382,6 +383,15 @@ def test_every_setting_is_a_value_but_secrets_and_those_that_the_chart_fixes() -
     assert not {"KONDUCTOR_LOKI_PASSWORD", "KONDUCTOR_LOKI_BEARER_TOKEN"} & {*names()}
     [container] = pod_of("default")["spec"]["containers"]
     assert not {each["name"] for each in container["env"]} & {*names()}
+
+
+def test_a_removed_setting_is_accepted_and_the_notes_say_what_to_do_instead() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+    assert {*REMOVED} <= {*schema["properties"]["settings"]["properties"]}
+
+    said = " ".join((GOLDENS / "own-rules.yaml").read_text("utf-8").split())
+    name = "KONDUCTOR_COMMON_NODE_JOBS"
+    assert f"WARNING: settings.{name} is set, and this version has no such setting: {REMOVED[name]}." in said
 
 
 def test_the_values_in_the_guide_are_values_of_the_chart() -> None:

@@ -92,15 +92,6 @@ def labels(cluster: Cluster) -> dict[str | None, int]:
     return found
 
 
-def suspected(cluster: Cluster) -> set[str]:
-    """Return the nodes whose records name them as common to failed jobs."""
-    return {
-        name
-        for name, state in cluster.nodes.items()
-        if any("only node common to 4 or more jobs" in incident.advice for incident in state.record.incidents)
-    }
-
-
 def gpu_fleet(size: int) -> Cluster:
     """A fleet under the built-in rules."""
     return Cluster(fleet(size), RULES)

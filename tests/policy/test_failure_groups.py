@@ -17,7 +17,6 @@ from tests.policy.shared import (
     rack,
     remote,
     roles,
-    suspected,
     xid,
 )
 from tests.policy.test_root_causes import JOB, decide_deferred, restarted, storm
@@ -222,26 +221,25 @@ def answered(cluster: Cluster, pods: dict[str, dict[str, str]], *, seconds: floa
     cluster.snapshot = replace(cluster.snapshot, pods={})
 
 
-def four_failures(cluster: Cluster, *, known: bool) -> None:
-    """Four failed jobs whose pods differ only in a number; gpu-1 took part in all four."""
-    for number in range(4):
-        names = ("gpu-1", f"gpu-{2 * number + 2}", f"gpu-{2 * number + 3}")
-        pods = {name: f"train-{number}{place}" for place, name in enumerate(names)}
-        for name, pod in pods.items():
-            cluster.tick(plain(name, pod, seconds=number * HOUR), seconds=number * HOUR + 1)
+def page_faults(cluster: Cluster, *, known: bool) -> None:
+    """Three page faults of one GPU under jobs whose pods differ only in a number."""
+    for number, job in enumerate("abc"):
+        pod, seconds = f"train-{number}0", number * HOUR
+        cluster.tick(
+            xid("gpu-1", 31, seconds=seconds), plain("gpu-1", pod, seconds=seconds), seconds=seconds + 1
+        )
         if known:
-            jobs = {name: {f"ml/{pod}": f"ml/Workload/run-{number}"} for name, pod in pods.items()}
-            answered(cluster, jobs, seconds=number * HOUR + 2)
+            answered(cluster, {"gpu-1": {f"ml/{pod}": f"ml/Workload/{job}"}}, seconds=seconds + 2)
 
 
 def test_jobs_with_equal_pod_names_are_counted_separately_once_the_api_server_names_their_owners() -> None:
     blind, known = gpu_fleet(20), gpu_fleet(20)
 
-    four_failures(blind, known=False)
-    four_failures(known, known=True)
+    page_faults(blind, known=False)
+    page_faults(known, known=True)
 
-    assert suspected(blind) == set()
-    assert suspected(known) == {"gpu-1"}
+    assert blind.tainted == set()
+    assert known.tainted == {"gpu-1"}
 
 
 def test_pods_of_one_job_with_different_names_become_one_failure_group() -> None:

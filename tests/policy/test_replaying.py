@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from konductor_like.model import Fault, KernelPosition, Snapshot
 from tests.policy.scenes import Cluster
-from tests.policy.shared import gpu_fleet, nccl, suspected, xid
+from tests.policy.shared import gpu_fleet, xid
 
 HOUR = 3600.0
 DAY = [xid("gpu-1", 94, seconds=n * HOUR) for n in range(2)]
@@ -28,15 +27,6 @@ def with_stamp(line: Fault, stamp: float) -> Fault:
     """Return the line as a plain ``dmesg -w`` prints it."""
     place = KernelPosition(None, None, round(stamp * 1e6))
     return replace(line, finding=line.finding._replace(position=place))
-
-
-def failures(numbers: Sequence[int]) -> list[Fault]:
-    """Jobs that fail an hour apart on three nodes each; gpu-1 took part in all of them."""
-    return [
-        nccl(name, f"ml/JobSet/run-{number}", seconds=number * HOUR)
-        for number in numbers
-        for name in ("gpu-1", f"gpu-{2 * number + 2}", f"gpu-{2 * number + 3}")
-    ]
 
 
 def test_a_line_read_before_the_history_taints_once_the_history_is_read() -> None:
@@ -99,30 +89,3 @@ def test_no_line_counts_twice_however_the_history_is_cut_and_repeated(cuts: list
     cluster.tick(xid("gpu-1", 94, seconds=7 * HOUR), seconds=7 * HOUR + 1)
 
     assert cluster.tainted == {"gpu-1"}
-
-
-def test_a_common_node_is_suspected_only_after_the_whole_history_is_read() -> None:
-    cluster = gpu_fleet(20)
-    past = failures(range(3))
-    restarted(cluster, replaying=True)
-
-    cluster.tick(*failures([3]), seconds=3 * HOUR + 1)
-    cluster.tick(seconds=3 * HOUR + 60, past=past)
-    assert suspected(cluster) == set()
-    cluster.snapshot = replace(cluster.snapshot, replaying=False)
-    cluster.tick(seconds=5 * HOUR, past=())
-
-    assert suspected(cluster) == {"gpu-1"}
-
-
-def test_jobs_whose_root_causes_are_read_last_make_no_common_node() -> None:
-    cluster = gpu_fleet(20)
-    pods, root_causes = failures(range(3)), [xid(f"gpu-{2 * n + 2}", 79, seconds=n * HOUR) for n in range(3)]
-    restarted(cluster, replaying=True)
-
-    cluster.tick(*failures([3]), seconds=3 * HOUR + 1)
-    cluster.tick(seconds=3 * HOUR + 2, past=pods)
-    cluster.snapshot = replace(cluster.snapshot, replaying=False)
-    cluster.tick(seconds=3 * HOUR + 3, past=root_causes)
-
-    assert suspected(cluster) == set()

@@ -149,6 +149,16 @@ def test_a_page_fault_that_follows_the_gpu_and_not_the_job_taints(code: int) -> 
     assert many_jobs.tainted == {"gpu-1"}
 
 
+def test_page_faults_in_many_runs_of_one_program_do_not_taint() -> None:
+    cluster = gpu_fleet(10)
+
+    for number in range(4):
+        run = nccl("gpu-1", f"ann/Job/debug-{number}", seconds=number * HOUR)
+        cluster.tick(xid("gpu-1", 31, seconds=number * HOUR), run, seconds=number * HOUR + 1)
+
+    assert cluster.tainted == set()
+
+
 @pytest.mark.parametrize(
     ("jobs", "tainted"),
     [(("abc", "abc", "abc", "abc"), set()), (("abc", "a", "b", "c"), {"gpu-1"})],

@@ -23,6 +23,7 @@ from pydantic import SecretStr
 
 from konductor_like import __version__
 from konductor_like.settings import Settings
+from konductor_like.settings_report import REMOVED
 from tools.generate_docs import _variable
 from tools.manifests.embed import script
 from tools.manifests.manifests import MANIFESTS, MONITORING, OPTIONAL
@@ -165,9 +166,18 @@ def copies() -> Iterator[tuple[Path, str]]:
     for path in (*(MANIFESTS / name for name in (*OPTIONAL, *MONITORING)), DASHBOARD):
         yield files / path.name, path.read_text("utf-8")
     about = (CHART / "Chart.yaml").read_text("utf-8")
+    # NOTES.txt names those that are set.
+    yield (
+        files / "removed_settings.yaml",
+        "".join(f"{name}: {json.dumps(REMOVED[name])}\n" for name in sorted(REMOVED)),
+    )
     yield CHART / "Chart.yaml", re.sub(r"(?m)^((?:appV|v)ersion: )[\w.+-]+", rf"\g<1>{__version__}", about)
     schema: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text("utf-8"))
-    schema["properties"]["settings"]["properties"] = {name: accepted(name) for name in names()}
+    settings = {
+        **{name: accepted(name) for name in names()},
+        **{name: {"$ref": "#/definitions/setting"} for name in REMOVED},
+    }
+    schema["properties"]["settings"]["properties"] = dict(sorted(settings.items()))
     yield CHART / "values.schema.json", json.dumps(schema, indent=2) + "\n"
 
 

@@ -2,8 +2,7 @@
 
 ``decide`` calls :func:`assess_fleet`. An incident is escalated (it taints although its severity does not)
 when its rule's threshold is reached, for example 3 times in 24 h, or when evidence of a second rule confirms
-it. Pods' lines alone taint nothing (rule 17). A node that many failed jobs have in common, each time with
-other nodes, becomes a suspect and gets an Event; it is not tainted.
+it. Pods' lines alone taint nothing (rule 17).
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ from konductor_like.model import (
 )
 from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS, span_ns, unix_ns
-from konductor_like.policy.config import LONGEST_SECONDS, PolicyConfig
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.correlation import (
-    DOMAIN,
     DeferredUntil,
     FailureGroup,
     deferred_of,
@@ -58,8 +56,6 @@ DEFAULT_ADVICE = (
 """The default advice for a node tainted by escalation, and what the machine then needs."""
 _RUN_NUMBER = re.compile(r"[-._][^-._]*\d[^-._]*|\d+$")
 _SUSPECT_OR_WORSE = (Severity.FATAL, Severity.SUSPECT)
-JobsOf = Mapping[str, frozenset[str]]
-"""By node, its jobs (:func:`job_key`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +66,6 @@ class Assessment:
     """By node, the records that the assessment changed."""
     urgent: frozenset[str] = frozenset()
     """The nodes whose records are written now; a change of words alone waits for the next write (rule 22)."""
-    suspects: Mapping[str, Incident] = field(default_factory=dict)
-    """By node, the incident that makes a node a suspect: failed jobs have this node in common."""
     deferred: DeferredUntil = field(default_factory=dict)
     """By node, the deferred incidents, and until when."""
 
@@ -109,24 +103,17 @@ def assess_fleet(
     }
     groups = [named(group, known, deferred, policy) for group in failure_groups(evidence, states, policy)]
     parts = parts_by_node(groups)
-    failed = failed_jobs(groups) if groups else {}
     countable: defaultdict[str, list[Evidence]] = defaultdict(list)
     for each in evidence_that_counts(evidence, groups):
         countable[each.node].append(each)
 
     changed: dict[str, NodeRecord] = {}
-    suspects: dict[str, Incident] = {}
     for name, record in known.items():
         state, new = states[name], record
         if name in parts or any(i.failure_group or i.role for i in record.incidents):
             new = with_roles(new, state, mine[name], parts.get(name, {}), deferred.get(name, {}), policy)
         if name in touched:
             new = _escalated(new, state, countable[name], policy, now_ns)
-            # While the past is still being read, other nodes of a group and its root cause may be missing.
-            if name in failed and not snapshot.replaying and is_common_node(name, failed, policy):
-                new, suspect = _suspected(new, state, countable[name], policy, now_ns)
-                if suspect is not None:
-                    suspects[name] = suspect
         if new != record:
             changed[name] = new
             # An incident that is no longer collateral may be deferred, too.
@@ -135,7 +122,7 @@ def assess_fleet(
     quiet_ns = now_ns - span_ns(policy.correlation_seconds)
     over = {group.name for group in groups if group.members[-1].end_ns < quiet_ns}
     urgent = {name for name, new in changed.items() if _is_urgent(known[name], new, states[name], over)}
-    return Assessment(changed, frozenset(urgent | suspects.keys()), suspects, deferred)
+    return Assessment(changed, frozenset(urgent), deferred)
 
 
 def _nodes_to_assess(
@@ -176,23 +163,6 @@ def _escalated(
         if because := reason_to_escalate(incident, countable, policy, now_ns):
             record = _with_incident(record, incident, escalated(incident, because, policy))
     return record
-
-
-def _suspected(
-    record: NodeRecord, state: NodeState, countable: Sequence[Evidence], policy: PolicyConfig, now_ns: int
-) -> tuple[NodeRecord, Incident | None]:
-    """Return a common node's record, and the incident that now makes it a suspect; None if that was known."""
-    doubts = [i for i in open_incidents(record, state) if i.severity is Severity.SUSPECT and not i.taints]
-    advice = (
-        f"This is the only node common to {policy.common_node_jobs} or more jobs that failed within "
-        f"{span_text(LONGEST_SECONDS)}. Run diagnostics on its GPUs and network."
-    )
-    is_known = any(doubt.advice == advice for doubt in doubts)
-    if not doubts or is_known or tainting(record) or not is_news(countable, now_ns):
-        return record, None
-    latest = max(doubts, key=lambda incident: incident.last_ns)
-    suspect = replace(latest, advice=advice, needs="inspection")
-    return _with_incident(record, latest, suspect), suspect
 
 
 def _with_incident(record: NodeRecord, before: Incident, after: Incident) -> NodeRecord:
@@ -371,23 +341,3 @@ def _confirms(rule: str, other: Evidence) -> bool:
     if other.source is not Source.KERNEL or other.key.rule in APPLICATION_XIDS:
         return False  # lines that any end of a job prints confirm nothing
     return other.key.rule.startswith(rule[:-1]) and other.severity in _SUSPECT_OR_WORSE
-
-
-def failed_jobs(groups: Iterable[FailureGroup]) -> JobsOf:
-    """Return by node the jobs that failed with it without a known root cause."""
-    jobs: defaultdict[str, set[str]] = defaultdict(set)
-    for group in groups:
-        # A cancelled job prints Xid 45 but has not failed: the pods of a failed job print errors too.
-        failed = any(each.source is Source.POD for each in group.members)
-        if failed and not group.root_causes and not group.shared.startswith(DOMAIN):
-            for node in group.nodes:
-                jobs[node].add(job_key(group.shared))
-    return {node: frozenset(names) for node, names in jobs.items()}
-
-
-def is_common_node(node: str, failed: JobsOf, policy: PolicyConfig) -> bool:
-    """Whether enough jobs failed with this node, and no other node was part of more than half of them."""
-    mine = failed.get(node, frozenset())
-    if not 0 < policy.common_node_jobs <= len(mine):
-        return False
-    return all(len(mine & theirs) * 2 <= len(mine) for other, theirs in failed.items() if other != node)
