@@ -30,6 +30,7 @@ REMOVED_COMMANDS: Mapping[str, str] = {
 REMOVED_OPTIONS: Mapping[str, str] = {
     "backtest --compare": "run it twice with `-o json`, and `diff` what it prints",
     "backtest --no-cache": "leave it out: there is no cache",
+    "scan --lines": "use `-o json`, which prints each line with a fault as soon as it is read",
 }
 """By a command and its option of an earlier version, such as ``reset --rule``, what to do instead."""
 

@@ -10,24 +10,25 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from konductor_like.cli.columns import NONE, count, fault_name
+from konductor_like.cli.columns import count, fault_name
 from konductor_like.cli.errors import CommandError, describe
 from konductor_like.cli.help import examples
 from konductor_like.cli.options import Format, FormatOption, Verbose
-from konductor_like.cli.output import Screen, colourful, say, say_table, tell, warn, yaml_lines
+from konductor_like.cli.output import Screen, say, table_lines, tell, warn, yaml_lines
 from konductor_like.exits import Exit
 from konductor_like.model import Severity, Source
-from konductor_like.model.text import clipped, printable
+from konductor_like.model.text import clipped
 
 if TYPE_CHECKING:
-    from konductor_like.cli.scan_summary import Summary
     from konductor_like.detection.scan import Hit
+    from konductor_like.model import Finding
 
 _STDIN = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -44,16 +45,19 @@ _ERROR_CHARS = 300
 _SAMPLE_BYTES = 64 * 1024
 _ODD_SHARE = 0.1
 """An input with a greater share of bytes that no text has is binary; random bytes have a share of a half."""
-_LINE_DIGITS = 8
-_ADVICE_MOST = 500
+_HEAD_BYTES = 2048
+"""Bytes of a line that are kept, to find its time."""
+HEADERS = ("SEVERITY", "FAULT", "GPU", "COUNT", "WHAT, WHEN, TO DO")
+ROWS_MOST = 1000
+"""Rows of one severity. The lines of further faults and GPUs are only counted."""
 _UNPARSED_SHOWN = 3
 _GRAVEST_FIRST = tuple(Severity)
-_COLOURS = {Severity.FATAL: "red", Severity.TEST: "magenta", Severity.SUSPECT: "yellow"}
+_COLOURS = {Severity.FATAL: "31", Severity.TEST: "35", Severity.SUSPECT: "33"}
 
 
 @examples(
     "scan /var/log/kern.log /var/log/kern.log.1.gz",
-    "scan --lines --min-severity suspect kern.log",
+    "scan -o json --min-severity suspect kern.log",
     "scan --exit-code --min-severity fatal kern.log",
 )
 def scan(
@@ -66,9 +70,6 @@ def scan(
         Source,
         typer.Option("--source", help="Kernel logs (dmesg, journal, syslog) or the logs of pods."),
     ] = Source.KERNEL,
-    lines: Annotated[
-        bool, typer.Option("--lines", help="Show each line with a fault as soon as it is read.")
-    ] = False,
     min_severity: Annotated[
         Severity, typer.Option("--min-severity", help="Leave out faults that are less grave than this.")
     ] = Severity.INFO,
@@ -85,11 +86,11 @@ def scan(
     """Find GPU faults in log files.
 
     Shows each fault with its GPU, its count, its first and last time and the advice, the gravest first. Lines
-    are read as the controller reads them. With `-o json` each line with a fault is one object on one line;
-    `-o json`, `-o yaml`, `-o name` and `--lines` keep the order of the file.
+    are read as the controller reads them. With `-o json` each line with a fault is one object on one line, as
+    soon as it is read; `-o json`, `-o yaml` and `-o name` keep the order of the file.
     """
     names = files or [_STDIN]
-    scanned = _Scan(source, names, output, lines=lines, least=min_severity)
+    scanned = _Scan(source, names, output, least=min_severity)
     try:
         for name in names:
             scanned.read(name)
@@ -100,37 +101,49 @@ def scan(
     raise typer.Exit(scanned.exit_status() if exit_code else scanned.status_of_reading())
 
 
+@dataclass(slots=True)
+class _Group:
+    """The lines of one fault on one GPU in one file."""
+
+    file: str
+    finding: Finding
+    first: str
+    """The time of the first line, as :func:`time_text` writes it."""
+    count: int = 0
+    last: Hit | None = None
+
+    def add(self, hit: Hit) -> None:
+        """Count one more line."""
+        self.count += 1
+        self.last = hit._replace(line=hit.line[:_HEAD_BYTES])
+
+    def words(self) -> str:
+        """Return the fault in words, and when it was."""
+        user = " (written by a user)" if self.finding.user_written else ""
+        times = dict.fromkeys(filter(None, (self.first, self.last and _time_of(self.last))))
+        return f"{self.file}{self.finding.title}{user}" + (f", {' to '.join(times)}" if times else "")
+
+
 class _Scan:
     """Scans one file after the other; prints an error for a file that it cannot read, and goes on."""
 
-    def __init__(
-        self, source: Source, names: Sequence[str], output: Format, *, lines: bool, least: Severity
-    ) -> None:
-        self._source = source
-        self._output = output
-        self._summarises = output == "table" and not lines
-        self._least = least
+    def __init__(self, source: Source, names: Sequence[str], output: Format, *, least: Severity) -> None:
+        self._source, self._output, self._least = source, output, least
         self._several = len(names) > 1
-        self._colours = colourful(sys.stdout)
-        # The widths are fixed, because a row is printed before the next one is known.
-        where_width = max(map(len, names)) + 1 + _LINE_DIGITS if self._several else _LINE_DIGITS
-        self._layout = f"{{:<11}}   {{:<22}}   {{:<12}}   {{:<25}}   {{:<{where_width}}}   {{}}"
         self._done = self._failed = self._bytes = self._left_out = self._unparsed = 0
         self._binary = self._read_in_part = False
-        self._faults = 0
-        self._all_rows = self._summarises
         self._found: Counter[Severity] = Counter()
         self._rules: set[str] = set()
-        self._advice: dict[tuple[str, str], Severity] = {}
+        self._groups: dict[tuple[object, ...], _Group] = {}
+        self._rows: Counter[Severity] = Counter()
+        self._others: Counter[Severity] = Counter()
 
     def read(self, name: str) -> None:
-        """Scan one file (``-``: standard input) and print its faults."""
-        from konductor_like.cli.scan_summary import Summary
-
-        summary, bytes_before = Summary(), self._bytes
+        """Scan one file (``-``: standard input)."""
+        bytes_before = self._bytes
         try:
             with _opened(name) as stream:
-                self._take(name, stream, summary)
+                self._take(name, stream)
         except BrokenPipeError:
             raise  # the reader of the output has closed the pipe
         except _UNREADABLE as error:
@@ -143,24 +156,23 @@ class _Scan:
             )
         else:
             self._done += 1
-        finally:  # also after Ctrl-C, and for the readable part of a damaged file
-            self._show(name, summary)
 
     def conclude(self) -> None:
-        """Print the advice, and on standard error the number of faults found."""
-        if self._advice:
-            say([""])
-            rows = sorted(self._advice, key=lambda row: _GRAVEST_FIRST.index(self._advice[row]))
-            say_table(("FAULT", "TO DO"), rows)
+        """Print the table, and on standard error the number of faults found."""
+        if rows := list(self._table()):
+            screen = Screen.of(sys.stdout)
+            say(
+                table_lines(
+                    HEADERS, [row for _, row in rows], screen, [_COLOURS.get(each, "") for each, _ in rows]
+                )
+            )
         if (more := self._unparsed - _UNPARSED_SHOWN) > 0:
             lines = "1 more line names" if more == 1 else f"{more} more lines name"
             warn(f"{lines} an Xid in a form that is not understood")
         if not (self._done or self._bytes):
             return  # no file could be read, and the errors are printed already
         read = f"{_sized(self._bytes)} of {self._source.value} log"
-        by_severity = ", ".join(
-            f"{self._found[severity]} {severity.value}" for severity in Severity if self._found[severity]
-        )
+        by_severity = ", ".join(f"{self._found[each]} {each.value}" for each in Severity if self._found[each])
         if self._found:
             tell(f"Found {self._found_lines()} in {read}: {by_severity}.")
         elif not self._bytes:
@@ -185,31 +197,44 @@ class _Scan:
         """Return the status that tells whether the files could be read."""
         return Exit.of(done=self._done + self._read_in_part, failed=self._failed)
 
+    def _table(self) -> Iterator[tuple[Severity, tuple[str, ...]]]:
+        """Yield the rows with their severity, the gravest first; the first of a fault has the advice."""
+        advised: set[tuple[str, str]] = set()
+        for severity in Severity:
+            for each in (group for group in self._groups.values() if group.finding.severity is severity):
+                finding, words = each.finding, each.words()
+                if (advice := (finding.rule, finding.advice)) not in advised:
+                    advised.add(advice)
+                    words += f". {finding.advice}"
+                fault = fault_name(finding.rule)
+                yield severity, (severity.value, fault, finding.gpu or "", str(each.count), words)
+            if more := self._others[severity]:
+                words = f"on more than {ROWS_MOST} faults and GPUs; -o json shows each line"
+                yield severity, (severity.value, "others", "", str(more), words)
+
     def _found_lines(self) -> str:
         """Return ``7 fault lines of 6 faults``; without the second number where faults are not grouped."""
-        lines = self._found.total()
-        if lines in (1, self._faults):
+        lines, faults = self._found.total(), len(self._groups)
+        if lines in (1, faults):
             return count(lines, "fault")
-        faults = f" of {count(self._faults, 'fault')}" if self._all_rows else ""
-        return f"{lines} fault lines{faults}"
+        return f"{lines} fault lines" + (
+            f" of {count(faults, 'fault')}" if faults and not self._others else ""
+        )
 
-    def _take(self, name: str, stream: BinaryIO, summary: Summary) -> None:
+    def _take(self, name: str, stream: BinaryIO) -> None:
         from konductor_like.detection.scan import scan as hits_of
 
         is_binary, found_before = _is_binary(stream), self._found.total() + self._left_out
-        least = _GRAVEST_FIRST.index(self._least)
         for hit in hits_of(stream, self._source, self._count, partial(self._warn_of_unparsed, name)):
-            if _GRAVEST_FIRST.index(hit.finding.severity) > least:
+            severity = hit.finding.severity
+            if _GRAVEST_FIRST.index(severity) > _GRAVEST_FIRST.index(self._least):
                 self._left_out += 1
                 continue
-            first = not self._found
-            self._found[hit.finding.severity] += 1
-            if self._summarises:
-                summary.add(hit)
+            self._found[severity] += 1
+            if self._output == "table":
+                self._group(name, hit)
             else:
-                self._print(name, hit, first=first)
-                if name == _STDIN:  # a person may watch `dmesg -w | konductor-like scan --lines`
-                    sys.stdout.flush()
+                self._print(name, hit)
         if is_binary and self._found.total() + self._left_out == found_before:
             self._binary = True
             what = "standard input" if name == _STDIN else clipped(name, _ERROR_CHARS)
@@ -221,63 +246,40 @@ class _Scan:
             where = "line " if name == _STDIN else f"{clipped(name, _ERROR_CHARS)}:"
             warn(f"{where}{number}: names an Xid in a form that is not understood; it is not counted")
 
-    def _print(self, name: str, hit: Hit, *, first: bool) -> None:
-        """Print one line with a fault, and the header above the first one."""
+    def _group(self, name: str, hit: Hit) -> None:
+        """Count a line in its row, or, if there are too many rows, among the others."""
+        finding = hit.finding
+        key = (name, finding.severity, finding.rule, finding.gpu, finding.title, finding.user_written)
+        if (group := self._groups.get(key)) is None:
+            if self._rows[finding.severity] == ROWS_MOST:
+                self._others[finding.severity] += 1
+                return
+            self._rows[finding.severity] += 1
+            file = f"{name}: " if self._several else ""
+            group = self._groups[key] = _Group(file, finding, _time_of(hit))
+        group.add(hit)
+
+    def _print(self, name: str, hit: Hit) -> None:
+        """Print one line with a fault."""
         match self._output:
             case "json":
                 say([json.dumps(_document(name, hit))])
             case "yaml":
                 say(["---", *yaml_lines(_document(name, hit))])
-            case "name":
-                if hit.finding.rule not in self._rules:
-                    self._rules.add(hit.finding.rule)
-                    say([hit.finding.rule])
-            case "table":
-                if first:
-                    where = "WHERE" if self._several else "LINE"
-                    say([self._layout.format("SEVERITY", "FAULT", "GPU", "TIME", where, "TEXT")])
-                say([self._row(name, hit)])
-
-    def _show(self, name: str, summary: Summary) -> None:
-        """Print the summary of one file."""
-        from konductor_like.cli.scan_summary import lines_of
-
-        rows = list(summary.rows())
-        if not rows:
-            return
-        if self._several:
-            say(["", f"{printable(name)}:"] if self._advice else [f"{printable(name)}:"])
-        self._faults += len(rows)
-        self._all_rows &= summary.is_whole()
-        header, *lines = lines_of([cells for _, cells in rows], Screen.of(sys.stdout).width)
-        say([header])
-        row = -1
-        for line in lines:
-            row += not line.startswith(" ")  # a folded row goes on with blanks
-            say([self._painted(line, rows[row][0])])
-        for finding in summary.findings():
-            if len(self._advice) < _ADVICE_MOST:
-                self._advice.setdefault((fault_name(finding.rule), finding.advice), finding.severity)
-
-    def _row(self, name: str, hit: Hit) -> str:
-        from konductor_like.cli.scan_summary import time_of
-
-        finding = hit.finding
-        line = self._layout.format(
-            finding.severity.value,
-            fault_name(finding.rule),
-            finding.gpu or NONE,
-            time_of(hit.line, finding) or NONE,
-            printable(f"{name}:{hit.line_number}") if self._several else hit.line_number,
-            printable(finding.text) + (" (written by a user)" if finding.user_written else ""),
-        )
-        return self._painted(line, finding.severity)
-
-    def _painted(self, line: str, severity: Severity) -> str:
-        return typer.style(line, fg=_COLOURS.get(severity)) if self._colours else line
+            case _ if hit.finding.rule not in self._rules:
+                self._rules.add(hit.finding.rule)
+                say([hit.finding.rule])
+        if name == _STDIN:  # a person may watch `dmesg -w | konductor-like scan -o json`
+            sys.stdout.flush()
 
     def _count(self, more_bytes: int) -> None:
         self._bytes += more_bytes
+
+
+def _time_of(hit: Hit) -> str:
+    from konductor_like.detection.line_time import time_text
+
+    return time_text(hit.line[:_HEAD_BYTES].decode("utf-8", "replace"), hit.finding.position)
 
 
 _OF_FINDING = (

@@ -186,7 +186,7 @@ def test_a_locale_without_the_characters_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "dmesg"
     path.write_text("[1.000001] NVRM: Xid (PCI:0000:3b:00): 48, pid=7, name=trainör, DBE ECC Error\n")
     done = subprocess.run(
-        [sys.executable, "-m", "konductor_like.cli", "scan", "--lines", str(path)],
+        [sys.executable, "-m", "konductor_like.cli", "scan", "-o", "yaml", str(path)],
         capture_output=True,
         check=True,
         timeout=60,

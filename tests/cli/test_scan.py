@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from konductor_like.cli.app import execute
-from konductor_like.cli.scan_summary import ROWS_MOST, lines_of
+from konductor_like.cli.output import Screen
+from konductor_like.cli.scan import ROWS_MOST
 from konductor_like.detection.scan import scan
 from konductor_like.model import Source
 
@@ -79,7 +80,7 @@ def test_invalid_utf_8_is_shown_with_replacement_characters(
 def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     path = tmp_path / "many.log"
     path.write_text(FAULT * 20_000)
-    command = [*COMMAND, "--lines", str(path)]
+    command = [*COMMAND, "-o", "json", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -151,12 +152,12 @@ def test_on_a_terminal_the_gravest_are_red(
 ) -> None:
     path = tmp_path / "kern.log"
     path.write_text(NOISE + FAULT)
-    monkeypatch.setattr("konductor_like.cli.scan.colourful", lambda _: True)
+    monkeypatch.setattr("konductor_like.cli.output.colourful", lambda _: True)
 
-    assert "\x1b[31mfatal" in scanned(str(path), capsys=capsys)[1]
+    assert "\x1b[31mxid 48\x1b[0m" in scanned(str(path), capsys=capsys)[1]
 
 
-def test_the_summary_has_a_row_for_each_fault_and_gpu_the_gravest_first(
+def test_the_table_has_a_row_for_each_fault_and_gpu_the_gravest_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "kern.log"
@@ -164,19 +165,24 @@ def test_the_summary_has_a_row_for_each_fault_and_gpu_the_gravest_first(
     path.write_text((application + NOISE) * 1000 + FAULT * 2 + FAULT.replace("3b:00", "5d:00"))
     status, out, err = scanned(str(path), capsys=capsys)
 
-    header, *rows = (line.split(maxsplit=5) for line in out.split("\n\n")[0].splitlines())
+    header, *rows = (line.split(maxsplit=5) for line in out.splitlines())
     assert status == 0
-    assert header[:5] == ["SEVERITY", "FAULT", "GPU", "COUNT", "FIRST"]
+    assert header[:4] == ["SEVERITY", "FAULT", "GPU", "COUNT"]
     assert [(severity, code, gpu, number) for severity, _, code, gpu, number, _ in rows] == [
         ("fatal", "48", "0000:3b:00", "2"),
         ("fatal", "48", "0000:5d:00", "1"),
         ("application", "31", "0000:3b:00", "1000"),
     ]
-    assert [line.split()[:2] for line in out.splitlines()[-2:]] == [["xid", "48"], ["xid", "31"]]
+    assert ["Replace it if" in what for *_, what in rows] == [
+        True,
+        False,
+        False,
+    ]  # once for a fault
+    assert "Look for a bug in the job first." in rows[-1][-1]
     assert "Found 1003 fault lines of 3 faults in" in err
 
 
-def test_the_summary_is_bounded_and_counts_what_it_does_not_show(
+def test_the_table_is_bounded_and_counts_what_it_does_not_show(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "fleet.log"
@@ -184,7 +190,7 @@ def test_the_summary_is_bounded_and_counts_what_it_does_not_show(
     path.write_text(codes * 2 + FAULT)
     _, out, err = scanned(str(path), capsys=capsys)
 
-    _, fatal, *others, last = out.split("\n\n")[0].splitlines()
+    _, fatal, *others, last = out.splitlines()
     assert fatal.startswith("fatal ")
     assert len(others) == ROWS_MOST
     assert last.split()[:4] == ["suspect", "others", "<none>", "100"]
@@ -196,7 +202,7 @@ def test_less_grave_faults_can_be_left_out_and_are_counted(
 ) -> None:
     path = tmp_path / "kern.log"
     path.write_text(FAULT + FAULT.replace("): 48", "): 31"))
-    for view in ((), ("--lines",), ("-o", "json"), ("-o", "yaml"), ("-o", "name")):
+    for view in ((), ("-o", "json"), ("-o", "yaml"), ("-o", "name")):
         status, out, err = scanned(str(path), "--min-severity", "suspect", *view, capsys=capsys)
 
         assert (status, "48" in out, "31," in out) == (0, True, False)
@@ -208,7 +214,7 @@ def test_less_grave_faults_can_be_left_out_and_are_counted(
     [
         (FAULT, (), 4),
         (FAULT, ("-o", "json"), 4),
-        (FAULT, ("--lines", "nowhere.log"), 4),
+        (FAULT, ("nowhere.log",), 4),
         (FAULT.replace("): 48", "): 31"), ("--min-severity", "fatal"), 0),
         (NOISE, (), 0),
         (NOISE + UNPARSED, (), 5),
@@ -274,16 +280,20 @@ def test_a_folder_is_refused_with_an_example_of_the_names(
     assert scanned("logs", capsys=capsys) == (1, "", said)
 
 
-def test_rows_that_are_too_wide_for_the_terminal_are_folded_at_words() -> None:
-    what = "Memory row (or page) recorded for replacement"
-    row = ("suspect", "xid 63", "0000:3b:00", "2", "2026-05-06T12:00:00Z", "2026-05-06T12:00:09Z", what)
+def test_rows_that_are_too_wide_for_the_terminal_are_folded_at_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kern.log"
+    path.write_text("".join(f"2026-05-06T12:00:0{second}Z gpu-1 kernel: {FAULT[15:]}" for second in (0, 9)))
+    whole = scanned(str(path), capsys=capsys)[1].splitlines()
+    monkeypatch.setattr("konductor_like.cli.scan.Screen.of", lambda _: Screen(80))
 
-    assert len(lines_of([row], None)) == 2
-    assert [line[41:] for line in lines_of([row], 80)] == [
-        "WHAT AND WHEN",
-        "Memory row (or page) recorded for",
-        "replacement, 2026-05-06T12:00:00Z to",
-        "2026-05-06T12:00:09Z",
+    assert len(whole) == 2
+    assert [line[41:] for line in scanned(str(path), capsys=capsys)[1].splitlines()[:4]] == [
+        "WHAT, WHEN, TO DO",
+        "Uncorrectable double-bit memory error",
+        "(ECC), 2026-05-06T12:00:00Z to",
+        "2026-05-06T12:00:09Z. Run",
     ]
 
 
@@ -294,10 +304,9 @@ def test_a_file_name_is_shown_only_where_there_are_several_files(
     (tmp_path / "a.log").write_text(FAULT)
     (tmp_path / "b.log").write_text(FAULT)
 
-    for view in ((), ("--lines",)):
-        assert "a.log" not in scanned(*view, "a.log", capsys=capsys)[1]
-        both = scanned(*view, "a.log", "b.log", capsys=capsys)[1]
-        assert (both.count("a.log:"), both.count("b.log:")) == (1, 1)
+    assert "a.log" not in scanned("a.log", capsys=capsys)[1]
+    both = scanned("a.log", "b.log", capsys=capsys)[1]
+    assert (both.count("a.log:"), both.count("b.log:")) == (1, 1)
 
 
 @pytest.mark.parametrize(
