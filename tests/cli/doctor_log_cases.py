@@ -85,7 +85,7 @@ LOG_CASES = [
         "the kernel log has another name",
         change(kernel={"namespace": "gpu-logs"}, unheard=frozenset(GPU_NODES)),
         "kernel stream",
-        'set KONDUCTOR_KERNEL_SELECTOR=\'{k8s_namespace_name="gpu-logs", k8s_container_name="dmesg"}\'',
+        'k8s_namespace_name="gpu-logs"',
     ),
     warned(
         "the reader is a plain dmesg",

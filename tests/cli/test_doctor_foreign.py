@@ -1,4 +1,4 @@
-"""`doctor` recognises the labels of other collectors in Loki, and names the settings to write."""
+"""`doctor` finds the kernel's lines and the names of Nodes under any labels of Loki."""
 
 from __future__ import annotations
 
@@ -13,18 +13,13 @@ import pytest
 
 from konductor_like.cli.doctor.cluster_links import readers
 from konductor_like.cli.doctor.facts import Facts
-from konductor_like.cli.doctor.foreign import ENTRIES, HEARTBEATS, OF_TRANSPORT, Foreign, Known, Sample, look
-from konductor_like.cli.doctor.foreign_links import (
-    elsewhere,
-    node_label,
-    node_label_of_pods,
-    of_pods,
-    without_beats,
-)
+from konductor_like.cli.doctor.foreign import ENTRIES, HEARTBEATS, Foreign, Sample, look
+from konductor_like.cli.doctor.foreign_links import elsewhere, node_label, node_label_of_pods, without_beats
 from konductor_like.cli.doctor.link import State, Unseen
 from konductor_like.cli.doctor.report import checkup, exit_of
 from konductor_like.exits import Exit
 from konductor_like.loki.query.client import LokiClient
+from konductor_like.selectors import Matcher, parse_matchers
 from konductor_like.settings import Settings
 from konductor_like_sandbox.loki import LokiServer
 from tests.cli.doctor_site import GPU_NODES, Site
@@ -51,7 +46,9 @@ OF_A_PROGRAM = json.dumps({"MESSAGE": XID, "_TRANSPORT": "stdout", "_PID": "7"},
 OF_POD = {"namespace": "team-a", "pod": "train-0", "container": "main"}
 POD = {**OF_POD, "node_name": NODE}
 OF_READER = {"namespace": "dmesg-logging", "pod": "dmesg-x", "container": "dmesg", "node_name": NODE}
-NOTHING = Known(beats=False, lines=False, pods=False)
+OF_PODS = {"namespace_label": "namespace", "pod_label": "pod", "container_label": "container"}
+NOTHING, LINES, WHOLE = (False, False), (False, True), (True, True)
+"""Whether the settings find heartbeats, and any kernel line."""
 Stream = tuple[Mapping[str, str], str, Mapping[str, str]]
 
 
@@ -66,99 +63,106 @@ _TENANTS = count()
 
 
 def seen_in(
-    loki: LokiServer, streams: list[Stream], known: Known = NOTHING, **settings: Any
+    loki: LokiServer, streams: list[Stream], found: tuple[bool, bool] = NOTHING, **settings: Any
 ) -> tuple[Foreign, Settings]:
     tenant = f"tenant-{next(_TENANTS)}"
     for labels, line, metadata in streams:
         loki.push(labels, [(time.time_ns() - 10**9, line)], metadata, tenant=tenant)
     ours = Settings(log_endpoint=loki.url, loki_tenant=tenant, watched_namespaces="team-a", **settings)
-    client = LokiClient(ours)
-    found = look(client, ours, known, lambda: {NODE})
+    client, (beats, lines) = LokiClient(ours), found
+    labels = client.label_names(client.now_ns() - 600 * 10**9, client.now_ns())
+    looked = look(client, ours, labels, lambda: {NODE}, beats=beats, lines=lines)
     client.close()
-    return found, ours
+    return looked, ours
 
 
 COLLECTORS: dict[str, tuple[Stream, str, str]] = {
     "Promtail, journal as JSON": (
         ({"job": "systemd-journal", "nodename": NODE}, ENTRY, {}),
-        '{job="systemd-journal", namespace=""}',
+        '{job="systemd-journal"}',
         "nodename",
     ),
     "a journal as JSON with blanks": (
         ({"job": "systemd-journal", "nodename": NODE}, json.dumps(json.loads(ENTRY)), {}),
-        '{job="systemd-journal", namespace=""}',
+        '{job="systemd-journal"}',
         "nodename",
     ),
     "Promtail, transport as a label": (
-        ({"job": "systemd-journal", "transport": "kernel", "host": NODE}, "cni0: port 3", {}),
-        '{transport="kernel", namespace=""}',
+        ({"job": "systemd-journal", "transport": "kernel", "host": NODE}, XID, {}),
+        '{job="systemd-journal", transport="kernel"}',
         "host",
     ),
     "Alloy, loki.source.journal": (
         ({"job": "loki.source.journal.read", "component": "loki.source.journal", "node": NODE}, ENTRY, {}),
-        '{job="loki.source.journal.read", namespace=""}',
+        '{component="loki.source.journal", job="loki.source.journal.read"}',
         "node",
-    ),
-    "k8s-monitoring with the transport": (
-        (
-            {"job": "integrations/kubernetes/journal", "source": "journal", "instance": NODE}
-            | {"transport": "kernel"},
-            "cni0: port 3",
-            {},
-        ),
-        '{transport="kernel", namespace=""}',
-        "instance",
     ),
     "the reader's pods through Promtail or Alloy": (
         (OF_READER, BEAT, {}),
-        '{namespace="dmesg-logging", container="dmesg"}',
+        '{container="dmesg", namespace="dmesg-logging", pod="dmesg-x"}',
         "node_name",
     ),
     "a container with dmesg -w": (
-        (OF_READER, "[  812.000001] cni0: port 3", {}),
-        '{namespace="dmesg-logging", container="dmesg"}',
+        (OF_READER, f"[  812.000001] {XID}", {}),
+        '{container="dmesg", namespace="dmesg-logging", pod="dmesg-x"}',
         "node_name",
     ),
-    "the file of rsyslog": (
-        (
-            {"filename": "/var/log/kern.log", "host": NODE},
-            f"Mar  3 10:00:00 {NODE} kernel: [812.000001] x",
-            {},
-        ),
-        '{filename="/var/log/kern.log", namespace=""}',
-        "host",
+    "names that nobody has seen": (
+        ({"colour": "blue", "planet": "mars", "machine": NODE}, ENTRY, {}),
+        '{colour="blue", planet="mars"}',
+        "machine",
+    ),
+    "the node's name as structured metadata": (
+        ({"colour": "blue"}, BEAT, {"machine": NODE}),
+        '{colour="blue"}',
+        "machine",
     ),
 }
 
 
 @pytest.mark.parametrize(("stream", "selector", "label"), COLLECTORS.values(), ids=COLLECTORS)
-def test_the_kernel_lines_of_a_collector_are_found_by_its_labels(
+def test_the_kernel_lines_and_the_names_of_nodes_are_found_under_any_labels(
     loki: LokiServer, stream: Stream, selector: str, label: str
 ) -> None:
-    found, settings = seen_in(loki, [stream, ({**OF_POD, label: NODE}, "step 1", {})])
+    loki.clear_journal()
+
+    found, settings = seen_in(loki, [stream, ({"k8s_namespace_name": "team-a"}, "step 1", {})])
 
     link = elsewhere(found, settings)
     assert link is not None
     assert link.state is State.BROKEN
-    assert f"your kernel lines are under {selector}" in link.seen
-    assert f"KONDUCTOR_KERNEL_SELECTOR='{selector}'" in link.do
-    wanted = f"KONDUCTOR_NODE_LABEL={label}" if label not in ("", settings.node_label) else ""
-    assert wanted in link.do
-    assert ("KONDUCTOR_NODE_LABEL" in link.do) == bool(wanted)
-    is_plain_journal = stream[0].get("transport") == "kernel"
-    assert [each.startswith("let the collector send the journal as JSON") for each in link.details] == (
-        [True] * is_plain_journal
-    )
-    assert "KONDUCTOR_NAMESPACE_LABEL=namespace, KONDUCTOR_POD_LABEL=pod" in link.do
+    assert found.kernel is not None
+    assert f"your kernel lines are under {found.kernel.selector}" in link.seen
+    assert without_service(found.kernel.selector) == {
+        *parse_matchers(selector),
+        Matcher("k8s_namespace_name", "=", ""),
+    }
+    assert link.do.startswith("set KONDUCTOR_KERNEL_SELECTOR to those of these labels")
+    assert f"KONDUCTOR_NODE_LABEL={label} (docs/start/collectors.md" in link.do
+    assert found.named == (() if stream[2] else (label,))
     Settings.model_validate({"kernel_selector": selector})
+    assert len([each for each in loki.journal if "/push" not in each.request.path]) <= 29
 
 
-@pytest.mark.parametrize("name", ["transport", "_TRANSPORT", "journal_transport", "systemd_transport"])
-def test_the_transport_is_known_by_the_names_of_each_collector(loki: LokiServer, name: str) -> None:
-    found, _ = seen_in(loki, [({name: "kernel", "node": NODE}, "cni0: port 3", {})])
+def without_service(selector: str) -> set[Matcher]:
+    """Return the matchers without the label that Loki itself derives from others."""
+    return {each for each in parse_matchers(selector) if each.name != "service_name"}
+
+
+def test_the_labels_of_one_node_alone_are_left_out(loki: LokiServer) -> None:
+    beats: list[Stream] = [({"job": "kmsg", "pod": f"dmesg-{i}", "node": NODE}, BEAT, {}) for i in range(2)]
+
+    found, _ = seen_in(loki, beats)
 
     assert found.kernel is not None
-    assert (found.kernel.selector, found.kernel.what) == (f'{{{name}="kernel"}}', OF_TRANSPORT)
+    assert without_service(found.kernel.selector) == {Matcher("job", "=", "kmsg")}
+    assert found.kernel.what == HEARTBEATS
+
+
+def test_the_names_of_nodes_are_told_although_no_kernel_line_is_there(loki: LokiServer) -> None:
+    found, settings = seen_in(loki, [(POD, "step 1", {})])
+
+    assert (found.named, elsewhere(found, settings)) == (("node_name",), None)
 
 
 NO_KERNEL_LOG: dict[str, list[Stream]] = {
@@ -182,61 +186,38 @@ def test_no_stream_is_called_the_kernels_that_was_not_seen_to_be(
 
     found, settings = seen_in(loki, streams)
 
-    assert found.kernel is None
+    assert not (found.kernel and found.kernel.what)
     link = elsewhere(found, settings)
     assert link is None or "any program may write there" in link.seen
-    assert len([each for each in loki.journal if "/push" not in each.request.path]) <= 30
+    assert len([each for each in loki.journal if "/push" not in each.request.path]) <= 29
 
 
-MIXED: dict[str, tuple[dict[str, str], str]] = {
-    "Promtail, journal as text": ({"job": "systemd-journal", "nodename": NODE}, XID),
-    "k8s-monitoring as it comes": ({"source": "journal", "instance": NODE}, XID),
-    "a program's entry in a journal as JSON": ({"job": "systemd-journal"}, OF_A_PROGRAM),
-    "Fluent Bit, its default job": ({"job": "fluent-bit"}, ENTRY),
-    "OpenTelemetry without a name": ({"service_name": "unknown_service"}, ENTRY),
+MIXED: dict[str, tuple[dict[str, str], list[str]]] = {
+    "Promtail, journal as text": ({"job": "systemd-journal", "nodename": NODE}, [XID]),
+    "k8s-monitoring as it comes": ({"source": "journal", "instance": NODE}, [XID]),
+    "entries in JSON beside plain lines": ({"job": "systemd-journal", "nodename": NODE}, [ENTRY, XID]),
+    "heartbeats beside lines of programs": ({"job": "everything"}, [BEAT, "step 1"]),
 }
 
 
-def test_entries_in_json_beside_plain_lines_are_not_to_be_selected(loki: LokiServer) -> None:
-    journal = {"job": "systemd-journal", "nodename": NODE}
-
-    found, _ = seen_in(loki, [(journal, ENTRY, {}), (journal, XID, {})])
-
-    assert (found.kernel, found.mixed) == (None, '{job="systemd-journal"}')
-
-
-@pytest.mark.parametrize(("labels", "line"), MIXED.values(), ids=MIXED)
+@pytest.mark.parametrize(("labels", "lines"), MIXED.values(), ids=MIXED)
 def test_a_stream_that_mixes_the_kernel_with_programs_is_not_to_be_selected(
-    loki: LokiServer, labels: dict[str, str], line: str
+    loki: LokiServer, labels: dict[str, str], lines: list[str]
 ) -> None:
-    found, settings = seen_in(loki, [(labels, line, {})])
+    found, settings = seen_in(loki, [(labels, line, {}) for line in lines])
 
     link = elsewhere(found, settings)
 
-    [(name, value)] = list(labels.items())[:1]
     assert link is not None
-    assert f'{{{name}="{value}"}} has lines of the kernel or its drivers, and any program may' in link.seen
+    assert found.kernel is not None
+    [(name, value)] = list(labels.items())[:1]
+    assert Matcher(name, "=", value) in parse_matchers(found.kernel.selector)
+    assert "} has lines of the kernel or its drivers, and any program may write there" in link.seen
+    assert link.do.startswith("let the collector send the journal as JSON")
     assert "KONDUCTOR_KERNEL_SELECTOR" not in link.do
 
 
-def test_a_journal_as_plain_text_is_named_also_while_the_driver_prints_nothing(loki: LokiServer) -> None:
-    journal = {"job": "loki.source.journal.read", "node": NODE}
-    pod = {**POD, "job": "team-a/journal"}
-
-    found, settings = seen_in(loki, [(journal, "Started Session 7 of User kim.", {}), (pod, "step 1", {})])
-
-    link = elsewhere(found, settings)
-    assert link is not None
-    assert '{job="loki.source.journal.read", namespace=""} is a journal as plain text' in link.seen
-    assert link.do.startswith("let the collector send the journal as JSON")
-    others: list[Stream] = [(pod, "step 1", {}), (journal, OF_A_PROGRAM.replace("NVRM", "x"), {})]
-    others.append(({"job": "fluent-bit"}, "step 1", {}))
-    assert [seen_in(loki, [each])[0].quiet for each in others] == ["", "", ""]
-
-
 KERNEL = {"source": "kernel", "node": NODE}
-LINES = Known(beats=False, lines=True, pods=True)
-WHOLE = Known(beats=True, lines=True, pods=True)
 
 
 @pytest.mark.parametrize(
@@ -289,31 +270,13 @@ def test_the_node_label_is_checked_without_heartbeats(
     assert (link.state, says in f"{link.seen} {link.do}") == (state, True), link
 
 
-@pytest.mark.parametrize(
-    ("labels", "metadata", "wanted"),
-    [
-        (POD, {}, "NAMESPACE_LABEL=namespace, KONDUCTOR_POD_LABEL=pod, KONDUCTOR_CONTAINER_LABEL=container"),
-        ({"namespace": "team-a"}, {"pod": "train-0"}, "NAMESPACE_LABEL=namespace, KONDUCTOR_POD_LABEL=pod ("),
-        ({"kubernetes_namespace_name": "team-a"}, {}, "NAMESPACE_LABEL=kubernetes_namespace_name ("),
-        ({"namespace": "team-b"}, {}, None),
-    ],
-)
-def test_the_namespaces_of_pods_are_found_under_another_label(
-    loki: LokiServer, labels: dict[str, str], metadata: dict[str, str], wanted: str | None
-) -> None:
-    found, settings = seen_in(loki, [(labels, "step 1", metadata)], Known(beats=True, lines=True, pods=False))
-
-    link = of_pods(found, settings)
-    assert (link is not None and f"set KONDUCTOR_{wanted}" in link.do) == bool(wanted), link
-
-
 def test_a_whole_set_up_costs_loki_one_further_question(loki: LokiServer) -> None:
     loki.clear_journal()
 
-    found, _ = seen_in(loki, [(POD, "step 1", {})], WHOLE, namespace_label="namespace")
+    found, _ = seen_in(loki, [(POD, "step 1", {})], WHOLE, **OF_PODS)
 
     assert found == Foreign(on_pods=("node_name",))
-    assert len([each for each in loki.journal if "/push" not in each.request.path]) == 1
+    assert len([each for each in loki.journal if each.request.path.endswith("/query_range")]) == 1
 
 
 @pytest.mark.parametrize(
@@ -332,7 +295,7 @@ def test_pod_lines_without_the_node_label_of_the_kernel_lines_are_named(
     loki: LokiServer, pods: list[dict[str, str]], of_kernel: set[str], says: str | None
 ) -> None:
     streams: list[Stream] = [(labels, "step 1", {}) for labels in pods]
-    found, settings = seen_in(loki, streams, WHOLE, namespace_label="namespace", node_label="node")
+    found, settings = seen_in(loki, streams, WHOLE, node_label="node", **OF_PODS)
 
     link = node_label_of_pods(found, of_kernel, settings)
 
@@ -343,7 +306,7 @@ def test_pod_lines_without_the_node_label_of_the_kernel_lines_are_named(
 def test_no_node_label_is_proposed_that_the_pod_lines_lack(loki: LokiServer) -> None:
     journal: Stream = ({"job": "systemd-journal", "nodename": NODE}, ENTRY, {})
 
-    found, settings = seen_in(loki, [journal, (POD, "step 1", {})])
+    found, settings = seen_in(loki, [journal, (POD, "step 1", {})], **OF_PODS)
 
     link = elsewhere(found, settings)
     assert link is not None

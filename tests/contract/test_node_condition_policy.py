@@ -46,7 +46,9 @@ def target() -> Iterator[Target]:
     if os.environ.get(KUBECONFIG_VARIABLE):
         with open_target() as target:
             node = target.create_node()
-            enforce(target, DOCS, lambda: change(target, node, {"status": {"phase": "Running"}}))
+            enforce(
+                target, DOCS, lambda: change(target, node, {"status": {"phase": "Running"}}, dryRun="All")
+            )
             yield target
         return
     with KubernetesServer(require_token=True, schema=problems, admission=Policy(DOCS)) as server:
@@ -82,9 +84,11 @@ def node(target: Target) -> Answer:
     return target.get(path_of(made))
 
 
-def change(target: Target, node: Answer, body: Any, kind: str = STRATEGIC_MERGE_PATCH) -> Answer:
+def change(
+    target: Target, node: Answer, body: Any, kind: str = STRATEGIC_MERGE_PATCH, **params: str
+) -> Answer:
     """A patch of the status by the controller's account."""
-    return target.send("PATCH", f"{path_of(node)}/status", body, kind, AS_CONTROLLER)
+    return target.send("PATCH", f"{path_of(node)}/status", body, kind, AS_CONTROLLER, params)
 
 
 def test_the_controller_writes_changes_and_removes_its_condition(target: Target, node: Answer) -> None:

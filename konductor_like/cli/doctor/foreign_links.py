@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
-from konductor_like.cli.doctor.foreign import ENTRIES, HEARTBEATS, OF_TRANSPORT, Foreign, Sample
+from konductor_like.cli.doctor.foreign import ENTRIES, HEARTBEATS, Foreign, Sample
 from konductor_like.cli.doctor.link import Link, broken, few, ok, warn
 from konductor_like.settings import Settings
 
 GUIDE = "docs/start/collectors.md"
+_LABELS = f"{GUIDE}#labels-of-collectors"
 _AS_JSON = "let the collector send the journal as JSON"
 
 
 def elsewhere(foreign: Foreign, settings: Settings) -> Link | None:
     """Return the link `kernel stream` if the settings find no line; None if nothing else was found either."""
-    nothing = f"{settings.kernel_selector} has no line in the last hour"
-    if found := foreign.kernel:
-        wanted = {"KONDUCTOR_KERNEL_SELECTOR": f"'{found.selector}'"}
-        label = _on_both(found.node_labels, foreign.on_pods)
-        if label and label != settings.node_label:
-            wanted["KONDUCTOR_NODE_LABEL"] = label
-        details = [] if found.node_labels else [f"no label of these lines has the name of a Node: {GUIDE}"]
-        if found.node_labels and not label:
-            details.append(_unlike(found.node_labels, foreign.on_pods))
-        if found.what == OF_TRANSPORT:
-            details.append(f"{_AS_JSON}: as plain text, a line of an earlier boot counts for the present one")
-        words = f"{nothing}; your kernel lines are under {found.selector} ({found.what})"
-        return broken(words, _to_set({**wanted, **foreign.pods}), *details)
-    if foreign.mixed or foreign.quiet:
-        other = f"{foreign.mixed} has lines of the kernel or its drivers, and any program may write there"
-        if not foreign.mixed:
-            other = f"{foreign.quiet} is a journal as plain text, where any program may write like the kernel"
-        words = f"{nothing}; {other}"
-        return broken(words, f"{_AS_JSON}, the kernel's lines under a label of their own: {GUIDE}")
-    return None
+    found, nothing = foreign.kernel, f"{settings.kernel_selector} has no line in the last hour"
+    if found is None:
+        return None
+    if not found.what:
+        words = f"{found.selector} has lines of the kernel or its drivers, and any program may write there"
+        return broken(
+            f"{nothing}; {words}", f"{_AS_JSON}, the kernel's lines under a label of their own: {GUIDE}"
+        )
+    label = _on_both(found.node_labels, foreign.on_pods)
+    also = f", and KONDUCTOR_NODE_LABEL={label}" if label and label != settings.node_label else ""
+    details = [] if found.node_labels else [f"no label of these lines has the name of a Node: {GUIDE}"]
+    if found.node_labels and not label:
+        details.append(_unlike(found.node_labels, foreign.on_pods))
+    words = f"{nothing}; your kernel lines are under {found.selector} ({found.what})"
+    do = f"set KONDUCTOR_KERNEL_SELECTOR to those of these labels that the lines of every node have{also}"
+    return broken(words, f"{do} ({_LABELS})", *details)
 
 
 def without_beats(own: Sample, settings: Settings) -> Link:
@@ -61,7 +58,7 @@ def node_label(own: Sample, foreign: Foreign, settings: Settings) -> Link:
     do = "set KONDUCTOR_NODE_LABEL to the label that has the node's name; the collector must set it"
     details = [f"they have: {few(own.labels)}"]
     if label := _on_both(own.node_labels, foreign.on_pods):
-        do = _to_set({"KONDUCTOR_NODE_LABEL": label})
+        do = _to_set(label)
     elif own.node_labels:
         details.append(_unlike(own.node_labels, foreign.on_pods))
     lines = "heartbeat has" if own.what == HEARTBEATS else "kernel line has"
@@ -78,7 +75,7 @@ def node_label_of_pods(foreign: Foreign, of_kernel: Collection[str], settings: S
         return None
     words = f"kernel lines have {wanted}, and pod lines do not: each fault of a pod is dropped"
     if label := next((name for name in on_pods if name in of_kernel), ""):
-        return broken(words, _to_set({"KONDUCTOR_NODE_LABEL": label}))
+        return broken(words, _to_set(label))
     details = [_unlike((wanted,), on_pods)] if on_pods else []
     return broken(words, f"let the collector set {wanted} on pod lines, too: {GUIDE}", *details)
 
@@ -94,14 +91,5 @@ def _unlike(of_kernel: Sequence[str], on_pods: Sequence[str] | None) -> str:
     return f"{where}; let the collector give both the same label: {GUIDE}"
 
 
-def of_pods(foreign: Foreign, settings: Settings) -> Link | None:
-    """Return the link `namespaces` if the watched namespaces have lines under another label."""
-    if not foreign.pods:
-        return None
-    other = foreign.pods["KONDUCTOR_NAMESPACE_LABEL"]
-    words = f"no watched namespace is under {settings.namespace_label}; the label {other} has one"
-    return broken(words, _to_set(foreign.pods))
-
-
-def _to_set(wanted: Mapping[str, str]) -> str:
-    return f"set {', '.join(f'{name}={value}' for name, value in wanted.items())} ({GUIDE})"
+def _to_set(label: str) -> str:
+    return f"set KONDUCTOR_NODE_LABEL={label} ({GUIDE})"

@@ -11,7 +11,7 @@ from typing import Any
 from konductor_like.cli import session
 from konductor_like.cli.doctor import facts
 from konductor_like.cli.doctor.acting import acting
-from konductor_like.cli.doctor.foreign import Foreign, Known, look
+from konductor_like.cli.doctor.foreign import Foreign, look
 from konductor_like.cli.doctor.link import State, Unseen, after, known, seen
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeBadAnswer, KubeForbidden, KubeTimeout, refused_right
@@ -79,10 +79,11 @@ def unseen(error: EdgeError) -> Unseen:
 def _foreign(api: LokiClient, settings: Settings, asked: Requests) -> Foreign:
     """Look for what the other requests to Loki did not find."""
     heard = seen(asked.get("heard"))
-    has_lines = bool(heard.beats or heard.nameless) or seen(asked.get("first_line")) is not None
-    has_pods = bool(known(asked.get("streams"), True))
-    here = Known(bool(heard.beats), has_lines, has_pods)
-    return look(api, settings, here, lambda: known(asked.get("nodes"), {}))
+    lines = bool(heard.beats or heard.nameless) or seen(asked.get("first_line")) is not None
+    labels = known(asked.get("labels"), ())
+    return look(
+        api, settings, labels, lambda: known(asked.get("nodes"), {}), beats=bool(heard.beats), lines=lines
+    )
 
 
 def gather(

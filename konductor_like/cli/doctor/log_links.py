@@ -141,11 +141,13 @@ def stream(facts: Facts) -> Link:
         return broken(f"{selector} has no heartbeat in the last minutes, and had some before", do)
     if known(facts.first_line, None):
         return foreign_links.without_beats(_own(facts) or Sample(selector), facts.settings)
-    if link := foreign_links.elsewhere(known(facts.foreign, Foreign()), facts.settings):
+    looked = known(facts.foreign, Foreign())
+    if link := foreign_links.elsewhere(looked, facts.settings):
         return link
     do = "check KONDUCTOR_KERNEL_SELECTOR and KONDUCTOR_EXTRA_MATCHERS, then the collector's log"
-    labels = few(known(facts.labels, ())) or "none"
-    return broken(f"{selector} has no line in the last hour", do, f"labels in Loki: {labels}")
+    labels = f"labels in Loki: {few(known(facts.labels, ())) or 'none'}"
+    named = [f"names of Nodes are in: {few(looked.named)}"] if looked.named else []
+    return broken(f"{selector} has no line in the last hour", do, labels, *named)
 
 
 def _own(facts: Facts) -> Sample | None:
@@ -283,9 +285,7 @@ def watched(facts: Facts) -> Link:
     """Check that Loki has lines of each watched namespace, and of a namespace for each pattern."""
     streams, running = seen(facts.streams), known(facts.running, {})
     quiet = silent(facts.settings, streams)
-    if link := foreign_links.of_pods(known(facts.foreign, Foreign()), facts.settings):
-        return link
-    do = "let the collector ship these namespaces, or correct WATCHED_NAMESPACES"
+    do = "let the collector ship these namespaces, or correct WATCHED_NAMESPACES or KONDUCTOR_NAMESPACE_LABEL"
     if quiet and not streams and (others := other_settings(facts)):
         raise Unseen(f"Loki has no line of {few(quiet)} here; {'; '.join(others)}", "unset it in this shell")
     if bad := [name for name in quiet if running.get(name)]:
