@@ -46,7 +46,7 @@ OF_A_PROGRAM = json.dumps({"MESSAGE": XID, "_TRANSPORT": "stdout", "_PID": "7"},
 OF_POD = {"namespace": "team-a", "pod": "train-0", "container": "main"}
 POD = {**OF_POD, "node_name": NODE}
 OF_READER = {"namespace": "dmesg-logging", "pod": "dmesg-x", "container": "dmesg", "node_name": NODE}
-OF_PODS = {"namespace_label": "namespace", "pod_label": "pod", "container_label": "container"}
+OF_PODS: dict[str, Any] = {"namespace_label": "namespace", "pod_label": "pod", "container_label": "container"}
 NOTHING, LINES, WHOLE = (False, False), (False, True), (True, True)
 """Whether the settings find heartbeats, and any kernel line."""
 Stream = tuple[Mapping[str, str], str, Mapping[str, str]]
@@ -69,9 +69,9 @@ def seen_in(
     for labels, line, metadata in streams:
         loki.push(labels, [(time.time_ns() - 10**9, line)], metadata, tenant=tenant)
     ours = Settings(log_endpoint=loki.url, loki_tenant=tenant, watched_namespaces="team-a", **settings)
-    client, (beats, lines) = LokiClient(ours), found
-    labels = client.label_names(client.now_ns() - 600 * 10**9, client.now_ns())
-    looked = look(client, ours, labels, lambda: {NODE}, beats=beats, lines=lines)
+    client, (beats, has_lines) = LokiClient(ours), found
+    index = client.label_names(client.now_ns() - 600 * 10**9, client.now_ns())
+    looked = look(client, ours, index, lambda: {NODE}, beats=beats, lines=has_lines)
     client.close()
     return looked, ours
 
