@@ -62,11 +62,6 @@ class Layout:
         return cls(widths, lines=lines)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the rows are written as in a pipe, except that the last cell may be folded."""
-        return self.gap == GAP and not self.lines
-
-    @property
     def second(self) -> tuple[int, int]:
         """The line and the place in it at which the second cell of a row begins."""
         return (1, _INDENT) if self.lines else (0, self.widths[0] + len(self.gap))

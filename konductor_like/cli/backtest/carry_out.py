@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,10 +15,11 @@ from konductor_like.backtest.run import INTERRUPTED, run
 from konductor_like.backtest.simulation import healthy_node
 from konductor_like.cli import session
 from konductor_like.cli.columns import stamp_of_ns
-from konductor_like.cli.durations import span_of, typed_moment
+from konductor_like.cli.durations import span_of
 from konductor_like.cli.errors import CommandError, describe
+from konductor_like.cli.history.gather import progress, span_of_options
 from konductor_like.cli.options import node_names
-from konductor_like.cli.output import tell, warn
+from konductor_like.cli.output import warn
 from konductor_like.cli.rules import load
 from konductor_like.cli.session import connected, load_settings
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
@@ -32,7 +32,7 @@ from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.logql import kernel_query, pod_query
 from konductor_like.loki.query.window_query import ByteBudget, TimeWindow
 from konductor_like.model import NodeState, Source
-from konductor_like.model.time import moment_of, unix_ns
+from konductor_like.model.time import unix_ns
 from konductor_like.settings import Settings
 
 NEVER = "never"
@@ -42,8 +42,6 @@ _GC_THRESHOLDS = (20_000, 50, 100)
 
 With Python's own (700, 10, 10), collections took a quarter of the CPU time. The memory is the same.
 """
-TELL_SECONDS = 10.0
-"""Time between two lines about the progress."""
 
 
 def carry_out(
@@ -58,7 +56,8 @@ def carry_out(
 ) -> Result:
     """Play the history. Raises CommandError, LokiError, KubeConfigError."""
     settings = load_settings()
-    span = _span(since, until)
+    start, end = span_of_options(since, until, session.now())
+    span = TimeWindow(unix_ns(start), unix_ns(end))
     release = None if release_after == NEVER else span_of(release_after, "--release-after").total_seconds()
     users = load(rules or settings.rules_file)
     detector = Detector(users.catalog)
@@ -75,7 +74,7 @@ def carry_out(
             settings,
             release_after_seconds=release,
             nodes_from=nodes_from,
-            progress=_progress(span),
+            progress=progress(start, end),
         )
 
 
@@ -86,17 +85,6 @@ def exit_status(result: Result) -> Exit:
     upto = stamp_of_ns(result.history.read_upto_ns)
     warn(f"ended early, and the report goes up to {upto}: {result.ended_by}")
     return Exit.INTERRUPTED if result.ended_by == INTERRUPTED else Exit.PARTLY
-
-
-def _span(since: str, until: str | None) -> TimeWindow:
-    now = session.now()
-    start = typed_moment(since, "--since", now)
-    end = now if until is None else min(now, typed_moment(until, "--until", now))
-    if start >= end:
-        raise CommandError("--since must be before --until, and in the past", status=Exit.USAGE)
-    if unix_ns(start) < 0:
-        raise CommandError(f"--since {since!r} is before 1970", status=Exit.USAGE)
-    return TimeWindow(unix_ns(start), unix_ns(end))
 
 
 def _nodes(
@@ -151,17 +139,3 @@ def _readers(
         for source, query in queries.items()
         if query is not None
     }
-
-
-def _progress(span: TimeWindow) -> Callable[[int], None]:
-    """Return a function that takes the time reached and prints it every :data:`TELL_SECONDS`."""
-    due = time.monotonic() + TELL_SECONDS
-
-    def show(at_ns: int) -> None:
-        nonlocal due
-        if time.monotonic() >= due:
-            due = time.monotonic() + TELL_SECONDS
-            done = 100 * (at_ns - span.start_ns) // span.width_ns
-            tell(f"read up to {moment_of(at_ns):%Y-%m-%dT%H:%MZ}, {done} %")
-
-    return show

@@ -93,7 +93,7 @@ def read_history(
             *(loki, sources.settings, sources.controller.namespace, reading),
             pause=time.sleep,
             tell=warn,
-            progress=_progress(reading),
+            progress=progress(start, end),
         )
         for line in reader.lines():
             collector.ledger.add(line)
@@ -133,7 +133,7 @@ def choose(history: History, sources: Sources, name: str, number: int) -> Outage
     raise CommandError(f"{name} was not out of service since {since}{unread}", hint=back)
 
 
-def _progress(reading: TrailReading) -> Callable[[int], None]:
+def progress(start: datetime, end: datetime) -> Callable[[int], None]:
     """Return a function that tells a person at a terminal how far the reading is."""
     due = time.monotonic() + TELL_SECONDS
 
@@ -141,7 +141,7 @@ def _progress(reading: TrailReading) -> Callable[[int], None]:
         nonlocal due
         if time.monotonic() >= due and is_terminal(sys.stderr):
             due = time.monotonic() + TELL_SECONDS
-            share = (moment_of(at_ns) - reading.start) / (reading.end - reading.start)
+            share = (moment_of(at_ns) - start) / (end - start)
             tell(f"read up to {moment_of(at_ns):%Y-%m-%dT%H:%MZ}, {share:.0%}")
 
     return show
