@@ -287,4 +287,4 @@ def _commands(stage: Stage) -> Iterator[str]:
     if shutil.which("kubectl") is not None:
         yield "kubectl get nodes -L trainy.konduktor.ai/health"
         yield f"kubectl describe node {names[3]}"
-        yield "kubectl get events"
+        yield "kubectl events"

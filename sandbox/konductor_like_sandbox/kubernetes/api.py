@@ -41,7 +41,7 @@ from konductor_like_sandbox.kubernetes.resources import (
     Resource,
 )
 from konductor_like_sandbox.kubernetes.store import Store, Stored, dump
-from konductor_like_sandbox.kubernetes.watches import Encode, Watches, WatchRequest
+from konductor_like_sandbox.kubernetes.watches import Watches, WatchRequest
 from konductor_like_sandbox.kubernetes.writes import Target, Writer, Writes
 
 _GZIP_BYTES = 128 * 1024
@@ -107,23 +107,20 @@ class Api:
 
     def _read(self, asked: Route, request: Request) -> Reply:
         resource, key = asked.resource, asked.target.key
-        tabular = wants_table(request)
         if asked.verb == "get":
             stored = self._store.get(resource.plural, key)
             if stored is None:
                 raise errors.not_found(resource.group, resource.plural, key.name)
-            meta = {"resourceVersion": str(stored.version)}
-            body = self._table(resource, [stored], meta) if tabular else _whole(resource, stored)
-            return _perhaps_compressed(body, request)
+            return _perhaps_compressed(_whole(resource, stored), request)
         check_list_options(request)
         selection = Selection(resource, key.namespace, request, key.name)
         if asked.verb == "watch":
             watch = _watch_request(resource, selection, request)
-            encode = self._row_encoder(resource) if tabular else lambda item: _whole(resource, item)
-            return _stream(self._watches.stream(watch, encode))
+            return _stream(self._watches.stream(watch, lambda item: _whole(resource, item)))
         page = self._lists.page(resource, selection, request)
-        if tabular:
-            return _perhaps_compressed(self._table(resource, list(page.items), page.metadata()), request)
+        if wants_table(request):
+            table = as_table(resource, [item.load() for item in page.items], page.metadata())
+            return _perhaps_compressed(dump(table), request)
         head = {
             "kind": f"{resource.kind}List",
             "apiVersion": resource.api_version,
@@ -173,23 +170,6 @@ class Api:
             allowed = self._access.permits(user, _attempt(asked))
         head = {"kind": resource.kind, "apiVersion": resource.api_version}
         return Reply.of_json({**head, "metadata": {}, "spec": spec, "status": {"allowed": allowed}}, 201)
-
-    def _table(self, resource: Resource, stored: list[Stored], meta: dict[str, Any]) -> bytes:
-        return dump(as_table(resource, [item.load() for item in stored], meta, self._clock()))
-
-    def _row_encoder(self, resource: Resource) -> Encode:
-        first = True
-
-        def encode(item: Stored) -> bytes:
-            nonlocal first
-            meta = {"resourceVersion": str(item.version)}
-            table = as_table(resource, [item.load()], meta, self._clock())
-            if not first:
-                table["columnDefinitions"] = None
-            first = False
-            return dump(table)
-
-        return encode
 
 
 def _attempt(attributes: dict[str, Any]) -> Attempt:

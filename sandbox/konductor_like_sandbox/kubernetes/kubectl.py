@@ -1,155 +1,30 @@
-"""The answers that kubectl needs: version, groups, resources, the least of OpenAPI, and tables to print."""
+"""The answers that kubectl needs: version, groups, resources, the least of OpenAPI; and tables of names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from konductor_like_sandbox.kubernetes.resources import RESOURCES, Resource
+from konductor_like_sandbox.kubernetes.resources import PODS, RESOURCES, Resource
 
 Item = Mapping[str, Any]
-Cells = Callable[[Item, datetime], list[Any]]
+_POD_COLUMNS = ("Name", "Ready", "Status", "Node")
 
 
-def human_duration(seconds: float) -> str:
-    """Return a duration in kubectl's form: ``45s``, ``3m12s``, ``5h``, ``2d3h``, ``40d``."""
-    total = int(seconds)
-    if total < -1:
-        return "<invalid>"
-    if total < 120:
-        return f"{max(total, 0)}s"
-    minutes, hours, days = total // 60, total // 3600, total // 86400
-    if minutes < 10:
-        return _two(minutes, "m", total % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _two(days, "d", hours % 24, "h")
-    if days < 730:
-        return f"{days}d"
-    return _two(days // 365, "y", days % 365, "d") if days < 8 * 365 else f"{days // 365}y"
-
-
-def _two(big: int, unit: str, small: int, small_unit: str) -> str:
-    return f"{big}{unit}{small}{small_unit}" if small else f"{big}{unit}"
-
-
-def _ago(text: str | None, now: datetime) -> str:
-    if not text:
-        return "<unknown>"
-    return human_duration((now - datetime.fromisoformat(text).astimezone(UTC)).total_seconds())
-
-
-def _age(item: Item, now: datetime) -> str:
-    return _ago(item["metadata"].get("creationTimestamp"), now)
-
-
-def _node(node: Item, now: datetime) -> list[Any]:
-    status, info = node["status"], node["status"]["nodeInfo"]
-    ready = next((c["status"] for c in status.get("conditions", ()) if c["type"] == "Ready"), None)
-    words = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
-    if node["spec"].get("unschedulable"):
-        words.append("SchedulingDisabled")
-    prefix = "node-role.kubernetes.io/"
-    labels = node["metadata"].get("labels", {})
-    roles = sorted(label.removeprefix(prefix) for label in labels if label.startswith(prefix))
-    addresses = {a["type"]: a["address"] for a in reversed(status.get("addresses", ()))}
-    kernel = info["kernelVersion"] or "<unknown>"
-    return [
-        node["metadata"]["name"],
-        ",".join(words),
-        ",".join(filter(None, roles)) or "<none>",
-        _age(node, now),
-        info["kubeletVersion"],
-        addresses.get("InternalIP", "<none>"),
-        addresses.get("ExternalIP", "<none>"),
-        info["osImage"] or "<unknown>",
-        f"{kernel} ({info['architecture']})" if info["architecture"] else kernel,
-        info["containerRuntimeVersion"] or "<unknown>",
-    ]
-
-
-def _event(event: Item, now: datetime) -> list[Any]:
-    about, source, series = event["involvedObject"], event["source"], event.get("series")
-    first = _ago(event["firstTimestamp"] or event["eventTime"], now)
-    last = _ago(event["lastTimestamp"], now) if event["lastTimestamp"] else first
-    if series:
-        last = _ago(series.get("lastObservedTime"), now)
-    told_by = [source.get("component") or event["reportingComponent"]]
-    told_by.append(source.get("host") or event["reportingInstance"])
-    return [
-        *(last, event.get("type", ""), event.get("reason", "")),
-        "/".join(filter(None, (about.get("kind", "").lower(), about.get("name")))),
-        *(about.get("fieldPath", ""), ", ".join(filter(None, told_by)), event.get("message", "").strip()),
-        *(first, (series or event).get("count") or 1, event["metadata"]["name"]),
-    ]
-
-
-def _lease(lease: Item, now: datetime) -> list[Any]:
-    return [lease["metadata"]["name"], lease["spec"].get("holderIdentity", ""), _age(lease, now)]
-
-
-def _namespace(namespace: Item, now: datetime) -> list[Any]:
-    return [namespace["metadata"]["name"], namespace["status"].get("phase", ""), _age(namespace, now)]
-
-
-def _pod(pod: Item, now: datetime) -> list[Any]:
-    spec, status = pod.get("spec", {}), pod.get("status", {})
-    containers = status.get("containerStatuses", ())
-    ready = sum(each.get("ready", False) for each in containers)
-    return [
-        pod["metadata"]["name"],
-        f"{ready}/{len(spec.get('containers', ()))}",
-        status.get("phase", "Unknown"),
-        str(sum(each.get("restartCount", 0) for each in containers)),
-        _age(pod, now),
-        *(status.get("podIP", "<none>"), spec.get("nodeName", "<none>"), "<none>", "<none>"),
-    ]
-
-
-_NODE_COLUMNS = (
-    "Name,Status,Roles,Age,Version,+Internal-IP,+External-IP,+OS-Image,+Kernel-Version,+Container-Runtime"
-)
-_EVENT_COLUMNS = "Last Seen,Type,Reason,Object,+Subobject,+Source,Message,+First Seen,+Count,+Name"
-_TABLES: dict[str, tuple[str, Cells]] = {
-    "nodes": (_NODE_COLUMNS, _node),
-    "events": (_EVENT_COLUMNS, _event),
-    "leases": ("Name,Holder,Age", _lease),
-    "namespaces": ("Name,Status,Age", _namespace),
-    "pods": ("Name,Ready,Status,Restarts,Age,+IP,+Node,+Nominated Node,+Readiness Gates", _pod),
-}
-"""Columns and the cells of a row; only ``-o wide`` shows columns with a plus."""
-
-
-def _plain(item: Item, now: datetime) -> list[Any]:
-    return [item["metadata"]["name"], _age(item, now)]
-
-
-def as_table(resource: Resource, items: list[Item], meta: Item, now: datetime) -> dict[str, Any]:
-    """Return a ``Table`` of ``items`` (in their stored form); each row has its object's metadata."""
-    columns, cells = _TABLES.get(resource.plural, ("Name,Age", _plain))
+def as_table(resource: Resource, items: list[Item], meta: Item) -> dict[str, Any]:
+    """Return a ``Table`` of ``items`` with the columns that our clients read, and each object's metadata."""
+    columns = _POD_COLUMNS if resource is PODS else ("Name",)
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": dict(meta),
         "columnDefinitions": [
-            {
-                "name": name.removeprefix("+"),
-                "type": "string",
-                "format": "name" if name in ("Name", "+Name") else "",
-                "description": "",
-                "priority": int(name.startswith("+")),
-            }
-            for name in columns.split(",")
+            {"name": name, "type": "string", "format": "", "description": "", "priority": 0}
+            for name in columns
         ],
         "rows": [
             {
-                "cells": cells(item, now),
+                "cells": _cells(item)[: len(columns)],
                 "object": {
                     "kind": "PartialObjectMetadata",
                     "apiVersion": "meta.k8s.io/v1",
@@ -159,6 +34,17 @@ def as_table(resource: Resource, items: list[Item], meta: Item, now: datetime) -
             for item in items
         ],
     }
+
+
+def _cells(item: Item) -> list[str]:
+    spec, status = item.get("spec", {}), item.get("status", {})
+    ready = sum(each.get("ready", False) for each in status.get("containerStatuses", ()))
+    return [
+        item["metadata"]["name"],
+        f"{ready}/{len(spec.get('containers', ()))}",
+        status.get("phase", "Unknown"),
+        spec.get("nodeName", "<none>"),
+    ]
 
 
 VERSION: dict[str, Any] = {
@@ -199,8 +85,6 @@ def _resource_list(api_version: str, resources: Iterable[Resource]) -> dict[str,
             "kind": resource.kind,
             "verbs": list(resource.verbs),
         }
-        if resource.short_names:
-            entry["shortNames"] = list(resource.short_names)
         listed.append(entry)
         for subresource in resource.subresources:
             part = {

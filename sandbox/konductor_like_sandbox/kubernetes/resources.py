@@ -19,7 +19,6 @@ class Resource:
     kind: str
     namespaced: bool
     version: str = "v1"
-    short_names: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
     verbs: tuple[str, ...] = READ + WRITE
     unconditional_update: bool = True
@@ -51,7 +50,6 @@ NODES = Resource(
     "nodes",
     "Node",
     namespaced=False,
-    short_names=("no",),
     subresources=("status",),
     skeleton={
         "spec": {},
@@ -66,7 +64,6 @@ NAMESPACES = Resource(
     "namespaces",
     "Namespace",
     namespaced=False,
-    short_names=("ns",),
     subresources=("status",),
     skeleton={"spec": {}, "status": {}},
 )
@@ -75,7 +72,6 @@ EVENTS = Resource(
     "events",
     "Event",
     namespaced=True,
-    short_names=("ev",),
     cached=False,
     skeleton={
         "involvedObject": {},
@@ -95,9 +91,7 @@ LEASES = Resource(
     unconditional_update=False,
     skeleton={"spec": {}},
 )
-PODS = Resource(
-    "", "pods", "Pod", namespaced=True, short_names=("po",), subresources=("exec", "log"), verbs=READ
-)
+PODS = Resource("", "pods", "Pod", namespaced=True, subresources=("exec", "log"), verbs=READ)
 """Clients cannot create pods here; ``kubectl describe node`` needs only the list."""
 ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",
@@ -115,8 +109,8 @@ USER_REVIEWS = Resource(
 )
 
 
-def _configured(group: str, plural: str, kind: str, *short_names: str, namespaced: bool = True) -> Resource:
-    return Resource(group, plural, kind, namespaced, short_names=short_names, configured=True)
+def _configured(group: str, plural: str, kind: str, *, namespaced: bool = True) -> Resource:
+    return Resource(group, plural, kind, namespaced, configured=True)
 
 
 _RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
@@ -125,15 +119,15 @@ _POLICY = "ValidatingAdmissionPolicy"
 JOBS = replace(_configured("batch", "jobs", "Job"), subresources=("status",))
 CONFIGURATION = (
     JOBS,
-    _configured("scheduling.k8s.io", "priorityclasses", "PriorityClass", "pc", namespaced=False),
-    _configured("", "serviceaccounts", "ServiceAccount", "sa"),
-    _configured("", "configmaps", "ConfigMap", "cm"),
-    _configured("", "services", "Service", "svc"),
-    _configured("", "resourcequotas", "ResourceQuota", "quota"),
+    _configured("scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False),
+    _configured("", "serviceaccounts", "ServiceAccount"),
+    _configured("", "configmaps", "ConfigMap"),
+    _configured("", "services", "Service"),
+    _configured("", "resourcequotas", "ResourceQuota"),
     _configured("resource.k8s.io", "resourceslices", "ResourceSlice", namespaced=False),
-    _configured("apps", "deployments", "Deployment", "deploy"),
-    _configured("apps", "daemonsets", "DaemonSet", "ds"),
-    _configured("networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol"),
+    _configured("apps", "deployments", "Deployment"),
+    _configured("apps", "daemonsets", "DaemonSet"),
+    _configured("networking.k8s.io", "networkpolicies", "NetworkPolicy"),
     _configured(_RBAC, "roles", "Role"),
     _configured(_RBAC, "rolebindings", "RoleBinding"),
     _configured(_RBAC, "clusterroles", "ClusterRole", namespaced=False),
