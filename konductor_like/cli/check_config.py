@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -65,7 +65,7 @@ def check_config(
         say_document(found.document(), output)
     elif found.in_effect:
         _say_tables(found)
-    for warning in found.warnings:
+    for warning in (*found.notes, *found.warnings):
         warn(warning)
     for problem in found.problems:
         tell(f"error: {problem}")
@@ -99,6 +99,8 @@ class Inspection:
     """The switches of the way back; empty if they cannot be read."""
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Further warnings, of facts that only the cluster shows; the other links of `doctor` look at them."""
     hint: str = ""
     """The checks that were left out because of the problems."""
     rules: str = ""
@@ -117,7 +119,7 @@ class Inspection:
                 for name, rows in parts.items()
             },
             "problems": self.problems,
-            "warnings": self.warnings,
+            "warnings": [*self.notes, *self.warnings],
             "podLogs": self.pod_logs and self.pod_logs.document(),
         }
 
@@ -207,21 +209,7 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
                 client.check()
         except LokiMisconfigured as error:
             found.problems.append(str(error))
-        if kind := settings.node_condition:
-            found.warnings.append(
-                f"KONDUCTOR_NODE_CONDITION={kind}: the controller may write the condition only after kubectl "
-                f"apply -f manifests/node_condition.yaml, with {kind} in the list `ours` of its policy."
-            )
-        if settings.job_events:
-            found.warnings.append(
-                "KONDUCTOR_JOB_EVENTS=true: the controller may send these Events only after kubectl apply -f "
-                "manifests/job_events.yaml."
-            )
-        if settings.refused_pods:
-            found.warnings.append(
-                "KONDUCTOR_REFUSED_PODS=true: the controller may watch Events only after kubectl apply -f "
-                "manifests/refused_pods.yaml."
-            )
+        found.notes += _needs(settings)
         if settings.alerts_endpoint:
             _check_alerts(found, settings)
         found.warnings += validation_warnings(settings)
@@ -234,13 +222,31 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     return found
 
 
+def _needs(settings: Settings) -> Iterator[str]:
+    """Yield what no check of the settings can tell about parts that are off by default."""
+    for name, manifest in {
+        "node_condition": "node_condition.yaml",
+        "job_events": "job_events.yaml",
+        "refused_pods": "refused_pods.yaml",
+        "validation_image": "validation.yaml",
+        "alerts_endpoint": "gpu_alerts.yaml",
+    }.items():
+        if getattr(settings, name):
+            yield (
+                f"KONDUCTOR_{name.upper()} needs what is in manifests/{manifest}; `konductor-like doctor` "
+                "says what of it the controller lacks."
+            )
+    if settings.validation_image:
+        yield (
+            "Validations have never run on a GPU: their readers were tested with outputs made by hand. "
+            "Begin with `konductor-like validate NODE`, or with KONDUCTOR_RECOVERY=rehearse on one pool "
+            "(docs/use/validate.md)."
+        )
+
+
 def _check_alerts(found: Inspection, settings: Settings) -> None:
     from konductor_like.prometheus.client import AlertsError, PrometheusClient
 
-    found.warnings.append(
-        "KONDUCTOR_ALERTS_ENDPOINT: Prometheus needs the rules of manifests/gpu_alerts.yaml. `konductor-like "
-        "doctor` says whether the running controller can read them."
-    )
     try:
         with closing(PrometheusClient(settings)) as client:
             client.check()

@@ -33,21 +33,8 @@ def validation_warnings(settings: Settings) -> Iterator[str]:
     file, image = settings.recovery_file, settings.validation_image
     if file is not None and not file.exists():
         yield f"KONDUCTOR_RECOVERY_FILE={file}: no such file; KONDUCTOR_RETURN and KONDUCTOR_RECOVERY count."
-    if not image:
-        return
-    namespace = settings.validation_namespace
-    yield (
-        f"KONDUCTOR_VALIDATION_IMAGE={image}: validations run only after kubectl apply -f "
-        f"manifests/validation.yaml, with the namespace {namespace} in it: the manifest has the rights, the "
-        "namespace and the PriorityClass. `konductor-like doctor` says which of them are missing."
-    )
-    if "@sha256:" not in image:
+    if image and "@sha256:" not in image:
         yield (
             f"KONDUCTOR_VALIDATION_IMAGE={image} names no digest (@sha256:…): anybody who may push this "
             "tag can replace the program that tests your nodes."
         )
-    yield (
-        "Validations have never run on a GPU: their readers were tested with outputs made by hand. "
-        "Begin with `konductor-like validate NODE`, or with KONDUCTOR_RECOVERY=rehearse on one pool "
-        "(docs/use/validate.md)."
-    )

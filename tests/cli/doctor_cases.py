@@ -82,6 +82,18 @@ CASES = [
         "list nodes",
         "account",
     ),
+    warned(
+        "a variable is misspelt",
+        change(environment={"KONDUCTOR_LOKI_TENNANT": "gpu"}),
+        "settings",
+        "KONDUCTOR_LOKI_TENNANT",
+    ),
+    warned(
+        "the rules file is missing",
+        change(environment={"KONDUCTOR_RULES_FILE": "/nowhere/rules.yaml"}),
+        "settings",
+        "no such file; only the built-in rules apply",
+    ),
     broken("no controller ever ran", change(lease=False), "controller", "no controller ever ran"),
     broken(
         "nothing is installed",

@@ -97,19 +97,6 @@ def test_a_wrong_value_is_reported_with_its_variable(
     assert problems(monkeypatch, {variable: value}) == [f"{variable}={value!r}: {reason}"]
 
 
-def test_the_node_condition_comes_with_a_word_about_its_right(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("KONDUCTOR_NODE_CONDITION", "Other1")
-
-    found = inspect(os.environ)
-
-    assert found.problems == []
-    assert found.warnings[-1].endswith(
-        "kubectl apply -f manifests/node_condition.yaml, with Other1 in the list `ours` of its policy."
-    )
-
-
 def test_loki_is_asked_for_the_bytes_of_each_watched_namespace(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,18 +132,29 @@ def test_loki_is_asked_for_the_bytes_of_each_watched_namespace(
 
 
 @pytest.mark.parametrize(
-    ("setting", "manifest"),
-    [("KONDUCTOR_JOB_EVENTS", "job_events.yaml"), ("KONDUCTOR_REFUSED_PODS", "refused_pods.yaml")],
+    ("setting", "value", "manifest"),
+    [
+        ("KONDUCTOR_JOB_EVENTS", "true", "job_events.yaml"),
+        ("KONDUCTOR_REFUSED_PODS", "true", "refused_pods.yaml"),
+        ("KONDUCTOR_NODE_CONDITION", "Other1", "node_condition.yaml"),
+        ("KONDUCTOR_ALERTS_ENDPOINT", "http://prometheus:9090/", "gpu_alerts.yaml"),
+    ],
 )
-def test_a_part_with_a_right_of_its_own_comes_with_a_word_about_it(
-    setting: str, manifest: str, monkeypatch: pytest.MonkeyPatch
+def test_a_part_that_needs_objects_of_the_cluster_comes_with_a_word_about_them(
+    setting: str,
+    value: str,
+    manifest: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv(setting, "true")
+    monkeypatch.setenv(setting, value)
 
-    found = inspect(os.environ)
+    assert execute(["check-config", "-o", "json"], "konductor-like") == 0
 
-    assert found.problems == []
-    assert found.warnings[-1].endswith(f"only after kubectl apply -f manifests/{manifest}.")
+    printed = capsys.readouterr()
+    [said] = json.loads(printed.out)["warnings"]
+    assert said.startswith(f"{setting} needs what is in manifests/{manifest}; `konductor-like doctor` says ")
+    assert said in printed.err
 
 
 def test_each_switch_is_shown_with_its_origin(
@@ -210,17 +208,18 @@ def test_validations_come_with_words_about_rights_digest_and_what_was_never_run(
 
     found = inspect(os.environ)
 
-    said = "\n".join(found.warnings)
+    said = "\n".join(found.notes)
     assert found.problems == []
-    assert "kubectl apply -f manifests/validation.yaml, with the namespace tests in it" in said
+    assert "KONDUCTOR_VALIDATION_IMAGE needs what is in manifests/validation.yaml" in said
     assert "never run on a GPU" in said
-    assert ("names no digest" in said) is not pinned
+    assert ("names no digest" in "".join(found.warnings)) is not pinned
 
 
 def test_without_an_image_there_is_no_word_about_validations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KONDUCTOR_VALIDATION_LEVEL", "3")
 
-    assert inspect(os.environ).warnings == []
+    found = inspect(os.environ)
+    assert [*found.notes, *found.warnings] == []
 
 
 SECRET = "s3cr3t"
@@ -421,14 +420,6 @@ def test_a_token_that_no_header_can_carry_is_found_and_not_shown(
 
     assert problem.startswith("KONDUCTOR_LOKI_BEARER_TOKEN")
     assert "s3cr" not in problem
-
-
-def test_the_alerts_endpoint_comes_with_a_word_about_its_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KONDUCTOR_ALERTS_ENDPOINT", "http://prometheus:9090/")
-    found = inspect(os.environ)
-
-    assert found.problems == []
-    assert any("manifests/gpu_alerts.yaml" in each for each in found.warnings)
 
 
 @pytest.mark.parametrize(

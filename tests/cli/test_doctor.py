@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from konductor_like import settings_report
 from konductor_like.cli.doctor import facts as requests
 from konductor_like.cli.doctor.facts import Facts, Heard
 from konductor_like.cli.doctor.gather import gather
@@ -46,7 +47,7 @@ def test_every_link_of_a_whole_site_is_whole(facts: Callable[[Site], Facts]) -> 
     links = checkup(facts(Site()))
 
     assert [link for link in links if link.state is not State.OK] == []
-    assert len(links) == len({link.name for link in links}) == 18
+    assert len(links) == len({link.name for link in links}) == 19
     assert exit_of(links) is Exit.OK
 
 
@@ -192,9 +193,9 @@ def test_names_cannot_control_the_terminal(whole: Facts) -> None:
 def test_the_output_fits_80_columns(whole: Facts) -> None:
     lines = list(report_lines(checkup(whole), Screen(80)))
 
-    assert len(lines) == 19
+    assert len(lines) == 20
     assert max(map(len, lines)) <= 80
-    assert lines[-1] == "18 links: 18 ok, 0 warn, 0 broken, 0 unknown."
+    assert lines[-1] == "19 links: 19 ok, 0 warn, 0 broken, 0 unknown."
 
 
 def test_details_of_whole_links_need_verbose(whole: Facts) -> None:
@@ -253,6 +254,19 @@ def test_the_exit_status_tells_the_result_when_the_reader_closes_the_pipe(
     monkeypatch.setenv("LOG_ENDPOINT", "http://127.0.0.1:1")
 
     assert run("doctor").code == Exit.FOUND
+
+
+def test_a_setting_of_an_earlier_version_is_a_warning(
+    facts: Callable[[Site], Facts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings_report, "REMOVED", {"KONDUCTOR_OLD": "do that instead"})
+
+    link = by_name(checkup(facts(Site(environment={"KONDUCTOR_OLD": "1"}))))["settings"]
+
+    assert (link.state, link.seen) == (
+        State.WARN,
+        "KONDUCTOR_OLD: this version has no such setting; do that instead",
+    )
 
 
 def test_a_wrong_setting_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
@@ -347,6 +361,6 @@ def test_with_both_servers_stalled_only_the_deadline_counts(
             gather(settings, str(kubeconfig), None, 3000, lambda: max(0.0, end - time.monotonic()))
         )
 
-    assert {link.state for link in links} == {State.UNKNOWN}
+    assert {link.state for link in links if link.name != "settings"} == {State.UNKNOWN}
     assert "no answer within 3000 s" in by_name(links)["API server"].seen
     assert "no answer within 3000 s" in by_name(links)["Loki"].seen

@@ -78,6 +78,9 @@ WHOLE: Mapping[str, Damage] = {
     "a label that this shell has otherwise, and that changes nothing": change(
         environment={"KONDUCTOR_EXTRA_MATCHERS": 'k8s_namespace_name=~".+"'}
     ),
+    "parts of this shell whose objects other links look at": change(
+        environment={"KONDUCTOR_JOB_EVENTS": "true", "KONDUCTOR_NODE_CONDITION": "TrainyGPUFaulty"}
+    ),
     "a controller that publishes no selectors": change(settings={"kernel_selector": ""}),
     "a person who may not act as the account": NOBODY_ACTS,
     "a viewer": change(rules=rules_of(documents("people_rbac.yaml"), "konductor-like-viewers")),

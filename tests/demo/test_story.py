@@ -74,7 +74,7 @@ def test_a_demo_that_is_kept_takes_everything_with_it_when_it_ends(tmp_path: Pat
         )
         assert done.returncode == 0, done.stderr
         assert "gpu-03: [123" in done.stdout
-        assert "18 links: 18 ok, 0 warn" in done.stdout
+        assert "19 links: 19 ok, 0 warn" in done.stdout
         assert "audit: taint of node gpu-04 applied" in done.stdout
 
         kept.terminate()

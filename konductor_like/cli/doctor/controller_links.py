@@ -47,6 +47,14 @@ def gpu_nodes_of(facts: Facts) -> frozenset[str]:
     return frozenset(name for name, node in known(facts.nodes, {}).items() if node.is_gpu_node)
 
 
+def configuration(facts: Facts) -> Link:
+    """Check the settings and the rules of this shell, or in the controller's pod its own."""
+    found = seen(facts.configuration)
+    if problems := [*found.problems, *found.warnings]:
+        return warn(problems[0], "konductor-like check-config shows all settings", *problems[1:])
+    return ok(f"good here, and so are the rules: {found.rules}")
+
+
 def controller(facts: Facts) -> Link:
     """Check that a controller holds the Lease and may taint nodes."""
     lease = seen(facts.controller)

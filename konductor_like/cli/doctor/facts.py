@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from konductor_like.cli import session
+from konductor_like.cli.check_config import Inspection
 from konductor_like.cli.doctor.acting import Acting
 from konductor_like.cli.doctor.foreign import Foreign
 from konductor_like.cli.doctor.link import State, Unseen
@@ -102,6 +103,8 @@ class Facts:
     """The time in UTC, by the API server's clock if it is known."""
     settings: Settings
     """The settings of this command, with the controller's for queries of Loki where this shell sets none."""
+    configuration: Inspection | Unseen
+    """What `check-config` says about this shell."""
     cluster: Cluster | Unseen
     rights: Mapping[str, str] | Unseen
     """By the commands that need them, the rights that the caller does not have."""

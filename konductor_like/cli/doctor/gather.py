@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -9,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from konductor_like.cli import session
+from konductor_like.cli.check_config import inspect
 from konductor_like.cli.doctor import facts
 from konductor_like.cli.doctor.acting import acting
 from konductor_like.cli.doctor.foreign import Foreign, look
@@ -126,6 +128,7 @@ def gather(
     asks: dict[str, Callable[[], object]] = {
         # Half of the time, because Loki's links are worth the rest if the API server does not answer.
         "settings": lambda: session.like_the_controller(settings, settings_of_controller(0.5)),
+        "configuration": lambda: inspect(os.environ),
         "client": lambda: ReadOnlyKubeClient.connect(kubeconfig, context, seconds),
         "loki": lambda: LokiClient(settings, retrying(attempts=1)),
         "cluster": lambda: facts.cluster(seen(asked.get("client"))),

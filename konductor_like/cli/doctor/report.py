@@ -32,6 +32,7 @@ class Check:
 CHECKS = (
     Check("API server", cluster_links.cluster),
     Check("rights", cluster_links.rights),
+    Check("settings", controller_links.configuration),
     Check("controller", controller_links.controller),
     Check("account", controller_links.account),
     Check("reading", controller_links.reading),
