@@ -60,7 +60,8 @@ def runbooks() -> dict[str, Runbook]:
                 name, text = section.split("\n", 1)
                 found[name] = Runbook(f"{page.name}#{name.lower()}", text)
         elif page.name != "README.md":
-            found[title.removeprefix("# ")] = Runbook(page.name, text)
+            for name in title.removeprefix("# ").split(", "):
+                found[name] = Runbook(page.name, text)
     return found
 
 

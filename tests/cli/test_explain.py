@@ -281,8 +281,8 @@ def test_a_runbook_in_a_terminal_names_commands_and_paths_and_no_links() -> None
     def plain(text: str) -> str:
         return Runbook("", "", text).plain
 
-    assert plain("Follow [GPUFaultTainted](GPUFaultTainted.md).") == (
-        "Follow `konductor-like explain GPUFaultTainted`."
+    assert plain("Follow [GPUFaultReadLate](GPUFaultReadLate.md).") == (
+        "Follow `konductor-like explain GPUFaultReadLate`."
     )
     assert plain("([its\nend](other-events.md#gpufaultended))") == (
         "(its\nend: `konductor-like explain GPUFaultEnded`)"

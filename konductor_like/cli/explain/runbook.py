@@ -21,7 +21,7 @@ class Runbook(NamedTuple):
     name: str
     """The alert or the Event's reason, as the documentation writes it."""
     path: str
-    """The file in a checkout, with the anchor of the section: ``docs/runbooks/GPUFaultTainted.md``."""
+    """The file in a checkout, with the anchor of the section: ``docs/runbooks/GPUFaultReadLate.md``."""
     text: str
     """Its sections, in Markdown, with links from the checkout's root."""
 
@@ -45,15 +45,15 @@ def runbooks() -> dict[str, Runbook]:
     """Return every runbook by its name; none if the installation lacks the pages."""
     found = {}
     for page in sorted(next(filter(Path.is_dir, FOLDERS), FOLDERS[0]).glob("*.md")):
-        text = page.read_text("utf-8").replace("](../", "](docs/").partition("\n")[2]
-        path, sections = f"docs/runbooks/{page.name}", {page.stem: text}
+        title, _, text = page.read_text("utf-8").replace("](../", "](docs/").partition("\n")
+        names = title.removeprefix("# ").split(", ")  # an alert and an Event with one cause share a page
+        path, sections = f"docs/runbooks/{page.name}", dict.fromkeys(names, text)
         if page.stem == _SHARED:
             sections = dict(each.split("\n", 1) for each in re.split(r"^## ", text, flags=re.MULTILINE)[1:])
         for name, section in sections.items():
             anchor = f"#{name.lower()}" if page.stem == _SHARED else ""
             found[name] = Runbook(name, path + anchor, section.strip())
-    found.pop("README", None)
-    return found
+    return {name: each for name, each in found.items() if each.path != "docs/runbooks/README.md"}
 
 
 def runbook_of(name: str) -> Runbook | None:
