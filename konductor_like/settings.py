@@ -335,9 +335,6 @@ class Settings(BaseSettings):
     """Send an [Event to the owners of the jobs](../use/tell-the-jobs-owner.md) on a node that the controller
     taints. Needs `manifests/job_events.yaml`."""
 
-    refused_pods: bool = False
-    """Watch Events of pods that kubelets refuse, and read the pods of such a node, to find [nodes that refuse
-    GPU pods](../use/refused-pods.md). Needs `manifests/refused_pods.yaml`."""
     # Notifications.
     notify_webhook_file: Path | None = None
     """File with the URL of a webhook that takes [notifications](../use/notifications.md) as CloudEvents. The

@@ -227,7 +227,6 @@ def _needs(settings: Settings) -> Iterator[str]:
     for name, manifest in {
         "node_condition": "node_condition.yaml",
         "job_events": "job_events.yaml",
-        "refused_pods": "refused_pods.yaml",
         "validation_image": "validation.yaml",
         "alerts_endpoint": "gpu_alerts.yaml",
     }.items():

@@ -72,15 +72,12 @@ def optional_permissions(settings: Settings | Published | None) -> tuple[Permiss
     None stands for settings that are not known.
     """
     tests = settings is not None and _validates(settings)
-    refused = settings is not None and settings.refused_pods
     optional = {
         # A validation begins only if no pod uses the node's GPUs.
-        Permission("list", "pods"): settings is None or settings.ask_for_pods or tests or refused,
+        Permission("list", "pods"): settings is None or settings.ask_for_pods or tests,
         Permission("list", "resourceslices", "resource.k8s.io"): True,
         Permission("patch", "nodes/status"): settings is not None and settings.node_condition,
         Permission("create", "events"): settings is not None and settings.job_events,
-        Permission("list", "events"): refused,
-        Permission("watch", "events"): refused,
     }
     found = tuple(each for each, is_on in optional.items() if is_on)
     return (*found, *validation_permissions(settings)) if settings and tests else found

@@ -27,7 +27,7 @@ _VERSION = 1
 _POLICY = {
     name: get_args(hint) or (hint,)
     for name, hint in get_type_hints(PolicyConfig).items()
-    if name not in ("version", "escalations", "conditions", "alerts", "node_condition", "refuses_pods")
+    if name not in ("version", "escalations", "conditions", "alerts", "node_condition")
     and name != "persons"  # a command does not know who removed a taint
 }
 """The numbers of the policy by name, each with its type, and NoneType if it may be None."""
@@ -41,7 +41,6 @@ _LATER: Mapping[str, type] = {
     "poll_interval_seconds": float,
     "ask_for_pods": bool,
     "job_events": bool,
-    "refused_pods": bool,
     "node_condition": str,
     "recovery_node_selector": str,
     "validation_namespace": str,
@@ -79,7 +78,6 @@ class Published:
     poll_interval_seconds: float = 5.0
     ask_for_pods: bool = True
     job_events: bool = False
-    refused_pods: bool = False
     node_condition: str = ""
     recovery_node_selector: str = ""
     validation_namespace: str = "konductor-like-validation"

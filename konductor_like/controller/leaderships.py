@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from konductor_like.cluster.lease.election import own_identity
@@ -34,7 +34,6 @@ from konductor_like.controller.reporting.report import Report
 from konductor_like.controller.side.alerts import Alerts, Prometheus
 from konductor_like.controller.side.node_condition import NodeConditions, WriteCondition
 from konductor_like.controller.side.pod_jobs import PodJobs
-from konductor_like.controller.side.refused_pods import RefusalThreads
 from konductor_like.controller.side.validations import ValidationPorts, Validations
 from konductor_like.detection.multiline import MultilineDetector
 from konductor_like.loki.query.client import LokiClient
@@ -74,8 +73,6 @@ class LeadershipFactory:
     write_condition: WriteCondition | None = None
     validations: ValidationPorts | None = None
     prometheus: Prometheus | None = None
-    refusals: Callable[[], RefusalThreads] | None = None
-    """Builds what looks for refused pods; None if nobody does."""
     attempts: AttemptLog = field(default_factory=AttemptLog)
     identity: str = field(default_factory=own_identity)
     """The controller's on the Lease."""
@@ -121,9 +118,8 @@ class LeadershipFactory:
         known = KnownNodes(self.nodes, kept.over)
         worker = Validations(ports, known, self.metrics) if ports else None
         alerts = self._alerts()
-        refusals = self.refusals() if self.refusals else None
-        reconciler = self._reconciler(start, coverage, fleet, worker, alerts, refusals, kept)
-        return self._leadership(reconciler, known, readers, fleet, worker, alerts, refusals, stop)
+        reconciler = self._reconciler(start, coverage, fleet, worker, alerts, kept)
+        return self._leadership(reconciler, known, readers, fleet, worker, alerts, stop)
 
     def _alerts(self) -> Alerts | None:
         def exporters() -> dict[str, str]:
@@ -177,7 +173,6 @@ class LeadershipFactory:
         fleet: FleetMonitor,
         worker: Validations | None,
         alerts: Alerts | None,
-        refusals: RefusalThreads | None,
         kept: KeptRecords,
     ) -> Reconciler:
         self.report.brake.begin(self.nodes.snapshot())
@@ -191,7 +186,6 @@ class LeadershipFactory:
             fleet=fleet,
             validations=worker.seen if worker else lambda: None,
             alerts=alerts.seen if alerts else lambda: None,
-            refused_pods=refusals.looks.seen if refusals else lambda: None,
             kept=kept,
             standing=self.nodes.standing,
         )
@@ -222,7 +216,6 @@ class LeadershipFactory:
         fleet: FleetMonitor,
         worker: Validations | None,
         alerts: Alerts | None,
-        refusals: RefusalThreads | None,
         stop: threading.Event,
     ) -> Leadership:
         settings, now_ns, write = self.settings, self.loki.now_ns, self.write_condition
@@ -250,7 +243,6 @@ class LeadershipFactory:
             conditions=write and NodeConditions(settings.node_condition, nodes, write, self.metrics),
             validations=worker,
             alerts=alerts,
-            refusals=refusals,
             attempts=self.attempts,
             identity=self.identity,
         )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Protocol
 
 from konductor_like.build import this_program
@@ -52,7 +51,6 @@ from konductor_like.controller.side.job_events import JobOwners
 from konductor_like.controller.side.node_condition import WriteCondition
 from konductor_like.controller.side.notifier import Notifications
 from konductor_like.controller.side.pod_jobs import PodJobs
-from konductor_like.controller.side.refused_pods import refusal_threads
 from konductor_like.controller.side.validations import ValidationPorts
 from konductor_like.controller.side.work import SideThread, running
 from konductor_like.loki.query.client import LokiClient, retrying
@@ -132,9 +130,6 @@ def open_controller(
             send = JobEvents(client, own_identity(), sleep=stop.wait).send
             events = owners = JobOwners(events, jobs.of, send, metrics)
             threads.append(owners.queue)
-        refusals = None
-        if settings.refused_pods:
-            refusals = partial(refusal_threads, client, cluster.nodes, metrics, attempts)
         metrics.nodes.most = settings.node_metrics_most
         factory = LeadershipFactory(
             settings=settings,
@@ -163,7 +158,6 @@ def open_controller(
             write_condition=cluster.write_condition,
             validations=cluster.validations,
             prometheus=prometheus,
-            refusals=refusals,
             attempts=attempts,
         )
         controller = Controller(

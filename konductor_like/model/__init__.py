@@ -109,13 +109,6 @@ from konductor_like.model.progress import (
     Misnamed,
     Unparsed,
 )
-from konductor_like.model.refused_pods import (
-    REFUSES_PODS,
-    PodsSeen,
-    RefusedPod,
-    RefusedPods,
-    SteadyNode,
-)
 from konductor_like.model.validation import (
     JobReport,
     Validation,

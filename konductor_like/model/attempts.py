@@ -23,8 +23,6 @@ class Doing(StrEnum):
     """Listing and watching the Nodes."""
     WRITE = "write"
     """Writing Nodes."""
-    REFUSED_PODS = "refusedPods"
-    """Watching the Events of pods that kubelets refuse."""
     RIGHTS = "rights"
     """Asking the API server which rights the account has; a missing right is the error."""
 

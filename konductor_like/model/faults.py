@@ -62,7 +62,7 @@ class FaultKind(StrEnum):
     CUDA = "cuda"
     NCCL = "nccl"
     NODE = "node"
-    """What the Node itself or its pods show, such as missing GPUs; no line of a log reports it."""
+    """What the Node itself shows, such as missing GPUs; no line of a log reports it."""
     CONDITION = "condition"
     """A Node condition that another program wrote; no line of a log reports it."""
     ALERT = "alert"

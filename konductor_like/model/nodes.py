@@ -34,7 +34,7 @@ UNSHARED = "replicas=1"
 OPERATOR_RULE = "operator"
 """The rule of the incident of a person's own taint; no line of a log has this rule."""
 REFUSES_PODS_RULE = "node.refuses_pods"
-"""The rule of GPU pods that a node's kubelet refuses; no line of a log has this rule."""
+"""The rule of GPU pods that a node's kubelet refused; only records of an earlier build have it."""
 PERSONS_TAINT = "a person's taint"
 """The name of that incident for people, everywhere."""
 
@@ -183,18 +183,13 @@ class Incident:
 
     @property
     def is_fact(self) -> bool:
-        """Whether the controller sees it on the Node itself, or on its pods; nobody else tells of it."""
+        """Whether the controller sees it on the Node itself; nobody else tells of it."""
         return self.kind is FaultKind.NODE and not self.by_person
-
-    @property
-    def refuses_pods(self) -> bool:
-        """Whether it is about pods that the kubelet refuses; its occurrences are pods."""
-        return self.key.rule == REFUSES_PODS_RULE
 
     @property
     def is_count(self) -> bool:
         """Whether it is about missing GPUs: it ends when they are back, and only then."""
-        return self.is_fact and not self.refuses_pods
+        return self.is_fact and self.key.rule != REFUSES_PODS_RULE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,6 @@ from konductor_like.model.faults import Fault, IncidentKey, Source
 from konductor_like.model.gpus import SeenGpu
 from konductor_like.model.memory import GpuCounts, Growth, RecentEvidence
 from konductor_like.model.nodes import Incident, NodeRecord, NodeState
-from konductor_like.model.refused_pods import RefusedPods
 from konductor_like.model.validation import ValidationJobs
 
 
@@ -239,8 +238,6 @@ class Snapshot:
     """What the last decision saw of alerts; None if Prometheus is not asked."""
     alerts_answer: AlertsAnswer | None = None
     """The latest answer of Prometheus; None before the first one."""
-    refused_pods: RefusedPods | None = None
-    """The pods that kubelets refused, and what the last decision remembered; None if nobody looks at pods."""
     without_record: frozenset[str] = frozenset()
     """Nodes that had no room for their record, and whose record should be tried again now."""
     labels_needs: bool = True
@@ -280,8 +277,6 @@ class Plan:
     """What this decision saw of other programs' conditions, to be carried to the next one."""
     alerts: AlertsSeen | None = None
     """What this decision saw of alerts, to be carried to the next one."""
-    refused_pods: RefusedPods | None = None
-    """What this decision saw of refused pods, to be carried to the next one."""
     shadowed: tuple[Fault, ...] = ()
     """Facts of Nodes that would be a fault, but for the shadow mode of their rule."""
     refused: tuple[SkippedTaint, ...] = ()

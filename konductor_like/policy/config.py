@@ -85,9 +85,6 @@ class PolicyConfig:
     """Seconds for which GPUs must be missing before they are a fault; 0 for never."""
     gpus_missing: Finding | None = None
     """What missing GPUs mean by the rules in force, without a text; None if they are no fault."""
-    refuses_pods: Finding | None = None
-    """What GPU pods that a node refuses mean by the rules in force, without a text; None if they are no
-    fault."""
     conditions: Mapping[str, ConditionRule] = field(default_factory=dict)
     """By type, what the conditions of other programs mean by the rules in force."""
     alerts: Mapping[str, AlertRule] = field(default_factory=dict)

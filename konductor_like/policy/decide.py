@@ -1,7 +1,7 @@
 """The decision: a snapshot and faults in, a plan out. Pure; ``now`` is an argument.
 
 The reconciler, backtest, dry run and ``explain`` all call :func:`decide`. It has three passes. The first is
-about each node alone: its GPUs are counted, other programs' conditions and refused pods are read, and new
+about each node alone: its GPUs are counted, other programs' conditions and alerts are read, and new
 faults and ends are added to its record. The second is about the fleet: several nodes may report the same
 failure, the brake limits how many of the candidates are tainted, and nodes may return by reboot. The third
 makes the write for each node.
@@ -50,7 +50,6 @@ from konductor_like.policy.node.conditions import reported_faults
 from konductor_like.policy.node.endings import returns_by_time, with_ends
 from konductor_like.policy.node.gpu_counts import counted, faults_of
 from konductor_like.policy.node.incidents import SEEN_BEFORE, fold_faults
-from konductor_like.policy.node.refused_pods import refusing_faults
 from konductor_like.policy.node.removal import (
     Removal,
     is_overruled,
@@ -104,10 +103,6 @@ def decide(
         alerting, alerts = alert_faults(snapshot, snapshot.alerts, policy)
         faults = [*faults, *alerting]
         snapshot = replace(snapshot, alerts=alerts, seen_gpus=told_gpus(alerts))
-    if snapshot.refused_pods is not None:
-        refusing, refused = refusing_faults(snapshot, snapshot.refused_pods, policy, now)
-        faults = [*faults, *refusing]
-        snapshot = replace(snapshot, refused_pods=refused)
     found = _sorted(faults, snapshot, policy)
     updates = _updates(found.by_node, snapshot, policy, now)
 
@@ -137,7 +132,6 @@ def decide(
         gpus=snapshot.gpus,
         conditions=snapshot.conditions,
         alerts=snapshot.alerts,
-        refused_pods=snapshot.refused_pods,
         shadowed=tuple(found.shadowed),
         refused=refusals(updates, admission.refused, ignored),
         kept_out={name: blocker.guard for name, blocker in kept.items()},

@@ -74,17 +74,9 @@ _QUOTED = {FaultKind.CONDITION: "Condition", FaultKind.ALERT: "Alert"}
 def quoted(incident: Incident) -> str:
     """Return the evidence as the end of a text: `` Line: "NVRM: Xid …"``; empty without any."""
     if incident.is_fact:
-        said = counted_evidence(incident)
-        return f" {said[:1].upper()}{said[1:]}."
+        return f" {incident.evidence[:1].upper()}{incident.evidence[1:]}."
     what = _QUOTED.get(incident.kind, "Line")
     return f' {what}: "{incident.evidence}"' if incident.evidence else ""
-
-
-def counted_evidence(incident: Incident) -> str:
-    """Return the evidence; of refused pods also how many there are in all, if further ones were refused."""
-    said = incident.evidence
-    is_more = incident.refuses_pods and not said.startswith(f"refused {incident.count} ")
-    return f"{said}; refused {incident.count} in all" if is_more else said
 
 
 def planned_mark(state: NodeState) -> str:

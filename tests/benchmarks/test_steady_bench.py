@@ -121,7 +121,7 @@ def processed(port: int) -> Counter[str]:
 
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "with other programs' words"])
 def test_the_cost_of_a_quiet_fleet_of_5000_nodes(others: bool, tmp_path: Path) -> None:
-    """``others``: node-problem-detector writes conditions, alerts are read, and Events are watched."""
+    """``others``: node-problem-detector writes conditions, and alerts are read."""
     with ExitStack() as exits:
         prometheus = exits.enter_context(Prometheus()) if others else None
         measure(tmp_path, prometheus)
@@ -133,7 +133,7 @@ def measure(tmp_path: Path, prometheus: Prometheus | None) -> None:
     more = {}
     if prometheus is not None:
         cluster.report_conditions(f"gpu-{number + 1:04}" for number in range(NODES))
-        more = {"KONDUCTOR_ALERTS_ENDPOINT": prometheus.url, "KONDUCTOR_REFUSED_PODS": "true"}
+        more = {"KONDUCTOR_ALERTS_ENDPOINT": prometheus.url}
     begun = time.time()
     for minute in range(HISTORY_MINUTES, 0, -1):
         one_minute(loki, begun - 60 * (minute - 1))

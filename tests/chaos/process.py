@@ -28,11 +28,9 @@ from konductor_like.controller.loop.leadership import Leadership
 from konductor_like.controller.loop.operator_controls import AGAIN_SECONDS, TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.loop.reconciler import Reconciler
 from konductor_like.controller.reading.poller import Delivery
-from konductor_like.controller.reporting.attempts import AttemptLog
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.report import Report
 from konductor_like.controller.side.alerts import ROUND_SECONDS
-from konductor_like.controller.side.refused_pods import refusal_threads
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _validation_ports
 from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.settings import Settings
@@ -258,9 +256,6 @@ class Process:
             identity=identity,
             validations=_validation_ports(settings, self._kube, NAMESPACE, decode, self.lease),
             prometheus=world.prometheus,
-            refusals=(lambda: refusal_threads(self._kube, self.store, metrics, AttemptLog()))
-            if settings.refused_pods
-            else None,
             operator_controls=OperatorControls(
                 lambda: read_controls(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,
@@ -380,9 +375,6 @@ class Process:
             self._reconcile_now([])
         if not self._ended.is_set() and self._leadership._validations is not None:
             self._leadership._validations.round()
-        if not self._ended.is_set() and self._leadership._refusals is not None:
-            self._leadership._refusals.events.follow()
-            self._leadership._refusals.looks.round()
         if self._ended.is_set():
             self._leave()
 
@@ -436,9 +428,6 @@ class Process:
             loop._deliver = inbox.put
         if (worker := self._leadership._validations) is not None:
             worker._clock = self._world.clock.seconds
-        if (refusals := self._leadership._refusals) is not None:
-            for each in (refusals.events, refusals.looks, refusals.looks._rate):
-                each._clock = self._world.clock.seconds
         if "warmup" in self._leadership.pollers:  # it pauses for as long as its queries take
             self._leadership.pollers["warmup"]._reader._clock = self._world.clock.seconds  # type: ignore[attr-defined]  # its own
 

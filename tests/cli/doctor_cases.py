@@ -147,12 +147,6 @@ CASES = [
         "it cannot follow the Nodes for 2",
     ),
     broken(
-        "the controller cannot watch the Events of refused pods",
-        failing(Doing.REFUSED_PODS, error="watch events is forbidden"),
-        "account",
-        "it cannot watch Events for 2",
-    ),
-    broken(
         "the account may list neither pods nor ResourceSlices",
         account_without(("list", "pods"), ("list", "resourceslices")),
         "account",

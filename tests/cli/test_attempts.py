@@ -120,16 +120,6 @@ def test_a_query_of_loki_that_fails_is_told_before_five_minutes_are_over(doing: 
     assert f"Loki:        the controller cannot read {lines} for 9s: Loki: cannot connect: refused" in found
 
 
-def test_events_that_cannot_be_watched_are_told() -> None:
-    failing = Attempts(HOLDER, {Doing.REFUSED_PODS: Attempt(None, ago(9), "watch events is forbidden")})
-
-    found = status_lines(status(failing))
-
-    assert (
-        "Events:      the controller cannot watch Events of pods for 9s: watch events is forbidden" in found
-    )
-
-
 def test_a_question_about_alerts_that_fails_is_told() -> None:
     failing = Attempts(HOLDER, {Doing.ALERTS: Attempt(ago(90), ago(60), "Prometheus answered 401")})
 

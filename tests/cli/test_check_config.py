@@ -135,7 +135,6 @@ def test_loki_is_asked_for_the_bytes_of_each_watched_namespace(
     ("setting", "value", "manifest"),
     [
         ("KONDUCTOR_JOB_EVENTS", "true", "job_events.yaml"),
-        ("KONDUCTOR_REFUSED_PODS", "true", "refused_pods.yaml"),
         ("KONDUCTOR_NODE_CONDITION", "Other1", "node_condition.yaml"),
         ("KONDUCTOR_ALERTS_ENDPOINT", "http://prometheus:9090/", "gpu_alerts.yaml"),
     ],

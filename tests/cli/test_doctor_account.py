@@ -216,16 +216,6 @@ def test_what_only_validations_lack_is_in_their_manifest(
     assert do == "kubectl apply -f manifests/validation.yaml (with the chart: validation.enabled: true)"
 
 
-def test_the_right_to_watch_events_is_in_the_manifest_of_refused_pods(facts: Callable[[Site], Facts]) -> None:
-    site = Site()
-    site.settings = {"refused_pods": True}
-
-    link = by_name(checkup(facts(site)))["account"]
-
-    assert link.seen.endswith("may not: list events, watch events")
-    assert link.do.startswith("kubectl apply -f manifests/refused_pods.yaml ")
-
-
 @pytest.mark.parametrize(
     ("damage", "name"),
     [(remove(POLICY), "admission policy"), (account_without(("patch", "nodes")), "account")],

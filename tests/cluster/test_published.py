@@ -117,7 +117,7 @@ def test_settings_of_a_controller_that_publishes_fewer_are_known_all_the_same() 
         recovery="rehearse",
     )
     found = json.loads(encode_settings(of(ours)))
-    for name in ("poll_interval_seconds", "ask_for_pods", "job_events", "refused_pods", "node_condition"):
+    for name in ("poll_interval_seconds", "ask_for_pods", "job_events", "node_condition"):
         del found[name]
     for name in ("recovery_node_selector", "validation_namespace"):
         del found[name]
@@ -138,7 +138,7 @@ def test_every_number_of_the_policy_is_published() -> None:
     here = json.loads(encode_settings(of(Settings())))["policy"]
 
     assert {field.name for field in fields(PolicyConfig)} - here.keys() == {
-        *("version", "escalations", "conditions", "alerts", "node_condition", "refuses_pods", "persons")
+        *("version", "escalations", "conditions", "alerts", "node_condition", "persons")
     }
 
 

@@ -17,8 +17,6 @@ from tests.contract.kubernetes_target import (
 )
 
 NODES = "/api/v1/nodes"
-EVENTS = "/api/v1/events"
-REFUSED = "reason=UnexpectedAdmissionError,involvedObject.kind=Pod"
 
 
 def collect(watch: Watch) -> list[dict[str, Any]]:
@@ -122,55 +120,3 @@ def test_a_watch_from_a_forgotten_version_is_expired(target: Target, group: str)
     assert [event["type"] for event in events] == ["ERROR"]
     status = events[0]["object"]
     assert (status["kind"], status["reason"], status["code"]) == ("Status", "Expired", 410)
-
-
-def refuse(target: Target, reason: str = "UnexpectedAdmissionError", kind: str = "Pod") -> str:
-    """Create an Event as a kubelet sends it; return its name."""
-    about = {"kind": kind, "namespace": "default", "name": "train-0", "uid": target.name()}
-    event = {
-        "kind": "Event",
-        "apiVersion": "v1",
-        "metadata": {"name": target.name()},
-        "involvedObject": about,
-        "reason": reason,
-        "message": "Allocate failed due to …",
-        "type": "Warning",
-        "source": {"component": "kubelet", "host": "gpu-7"},
-    }
-    made = target.create("/api/v1/namespaces/default/events", event)
-    assert made.status == 201, made.body
-    return str(made.meta["name"])
-
-
-def test_events_are_watched_by_their_reason_from_the_version_of_a_page_on(target: Target) -> None:
-    before = refuse(target)
-    page = target.get(EVENTS, limit="1")
-    refuse(target, reason="Pulled")
-    refuse(target, kind="Node")
-    after = refuse(target)
-    version = page.meta["resourceVersion"]
-    with target.watch(
-        EVENTS,
-        resourceVersion=version,
-        fieldSelector=REFUSED,
-        allowWatchBookmarks="true",
-        timeoutSeconds="1" if target.server else "5",
-    ) as watch:
-        events = list(watch)
-
-    assert len(page.body["items"]) == 1
-    assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [("ADDED", after)]
-    assert before not in {event["object"]["metadata"]["name"] for event in events}
-    assert int(events[0]["object"]["metadata"]["resourceVersion"]) > int(version)
-
-
-def test_a_watch_of_events_from_a_forgotten_version_is_expired(target: Target) -> None:
-    refuse(target)
-    if target.server is not None:
-        target.server.forget_history()
-    events = collect(target.watch(EVENTS, resourceVersion="1", fieldSelector=REFUSED, timeoutSeconds="1"))
-    if target.server is None and events and events[0]["type"] != "ERROR":
-        pytest.skip("this server still knows its first version")
-
-    [event] = events
-    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")

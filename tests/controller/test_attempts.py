@@ -249,10 +249,6 @@ def test_rights_that_are_missing_are_noted(
             Settings(node_condition="Broken", job_events=True),
             {"list pods", "list resourceslices", "patch nodes/status", "create events"},
         ),
-        (
-            Settings(refused_pods=True, ask_for_pods=False),
-            {"list pods", "list resourceslices", "list events", "watch events"},
-        ),
     ],
 )
 def test_a_controller_needs_the_rights_of_the_parts_that_are_on(

@@ -20,7 +20,7 @@ from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.errors import LokiTimeout
 from konductor_like.loki.readers.backfill import NodeBackfill
 from konductor_like.loki.readers.source import SourceReader
-from konductor_like.model import Checkpoint, Machine, NodeRecord, RefusedPods, Release, ReleaseHow, Source
+from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, ReleaseHow, Source
 from konductor_like.model.attempts import Doing
 from konductor_like.settings import Settings
 from konductor_like_sandbox.kubernetes import KubernetesServer
@@ -199,21 +199,6 @@ def test_only_a_real_run_that_is_asked_to_sends_events_to_jobs(
         reconciler = controller._make_leadership(None, None, threading.Event())._reconciler
 
     assert isinstance(reconciler._events, JobOwners) is (wanted and not dry_run)
-
-
-@pytest.mark.parametrize(("wanted", "dry_run"), [(True, False), (False, False), (True, True)])
-def test_a_run_that_is_asked_to_looks_for_refused_pods_also_a_dry_one(
-    wanted: bool, dry_run: bool, tmp_path: Path
-) -> None:
-    kubeconfig = str(KubernetesServer().kubeconfig(tmp_path / "config"))
-    settings, options = Settings(refused_pods=wanted), Options(dry_run=dry_run, kubeconfig=kubeconfig)
-
-    with open_controller(settings, options, Metrics(), threading.Event()) as controller:
-        leadership = controller._make_leadership(None, None, threading.Event())
-
-    assert (leadership._refusals is not None) is wanted
-    seen = leadership._reconciler._observer._refused_pods()
-    assert seen == (RefusedPods() if wanted else None)
 
 
 def test_events_to_jobs_need_the_list_of_pods() -> None:

@@ -1,4 +1,4 @@
-"""The rules over dcgm-exporter and node-exporter name metrics and labels that these exporters have.
+"""The rules of ``gpu_alerts.yaml`` name metrics and labels that their exporters have.
 
 promtool, if it is installed, proves that each alert fires when it should, and is silent otherwise.
 """
@@ -38,6 +38,7 @@ RECORDED = {
     "konductor_gpu_nvlink_down": {"cluster", "node", "gpu", "UUID", "pci_bus_id"},
     "konductor_rdma_port_down": {"cluster", "node", "device", "port"},
     "konductor_node_exporter_node": {"cluster", "job", "instance", "node"},
+    "konductor_gpu_pods_failing": {"cluster", "node", "namespace"},
 }
 """The labels of each series that the rules record."""
 OF_TARGETS = {"cluster", "job", "instance", "node"}
@@ -46,11 +47,13 @@ NODE_OF = {
     "dcgm": '"node", ";", "node", "Hostname", "hostname"), "node", "$1", "node", ";*([^;]*).*")',
     "node": '"node", ";", "node", "nodename"), "node", "$1", "node", ";*([^;]*).*")',
 }
-"""How a rule finds the Node: the first label that is not empty. dcgm-exporter renamed `Hostname`."""
-PARTS = {"dcgm": ["gpu", "UUID", "pci_bus_id"], "node": ["device", "port"]}
+"""How a rule finds the Node: the first label that is not empty. dcgm-exporter renamed `Hostname`. The metrics
+of kube-state-metrics have the label `node`."""
+PARTS = {"dcgm": ["gpu", "UUID", "pci_bus_id"], "node": ["device", "port"], "kube": []}
 """Labels that say which part of the node an alert is about."""
 WHOLE_NODE = {"KonductorGPUsMissing", "KonductorEFAMissing"}
-METRIC = r"\b(?:DCGM_(?:FI|EXP)_|node_(?=\w*_)|konductor_)\w+"
+"""Alerts that compare a series that a rule records for each node."""
+METRIC = r"\b(?:DCGM_(?:FI|EXP)_|node_(?=\w*_)|kube_|konductor_)\w+"
 
 
 def exposed(file: str) -> dict[str, set[str]]:
@@ -86,6 +89,8 @@ def sources(expression: str) -> set[str]:
 def exporter_of(expression: str) -> str:
     """Return the exporter whose metrics the expression reads."""
     names = metrics_of(expression)
+    if any(name.startswith(("kube_", "konductor_gpu_pods")) for name in names):
+        return "kube"
     return "dcgm" if any(name.startswith(("DCGM_", "konductor_gpu")) for name in names) else "node"
 
 
@@ -109,7 +114,8 @@ def test_every_rule_finds_the_node_in_the_same_way(rule: dict[str, Any]) -> None
     exporter = exporter_of(expression)
     selected = [part for part in re.split(r"\b(?:max|min|group) by ", expression) if "DCGM_" in part]
 
-    assert expression.count("label_join(") == expression.count(NODE_OF[exporter])
+    found = expression.count(NODE_OF[exporter]) if exporter in NODE_OF else 0
+    assert expression.count("label_join(") == found
     assert all(part.count("label_join(") == 1 for part in selected)
 
 
@@ -149,15 +155,17 @@ def test_the_catalogue_and_the_rules_name_the_same_alerts_and_exporters() -> Non
 @pytest.mark.parametrize("alert", ALERTS)
 def test_an_alert_names_the_node_and_the_part_and_nothing_that_changes_with_pods(alert: str) -> None:
     rule = ALERTS[alert]
-    parts = [] if alert in WHOLE_NODE else PARTS[exporter_of(rule["expr"])]
+    exporter = exporter_of(rule["expr"])
     outermost = re.findall(r"^(or |and |- |)(\w+) by \((.*?)\)", rule["expr"], re.MULTILINE)
+    counts = {"sum", "count"} if exporter == "kube" else {"max"}
 
     if alert in WHOLE_NODE:
         [name] = metrics_of(rule["expr"])
         assert RECORDED[name] == {"cluster", "node"}
     else:
-        assert {labels for _, _, labels in outermost} == {", ".join(["cluster", "node", *parts])}
-        assert {(sign == "- ", name) for sign, name, _ in outermost} <= {(False, "max"), (True, "min")}
+        assert {labels for _, _, labels in outermost} == {", ".join(["cluster", "node", *PARTS[exporter]])}
+        assert {name for sign, name, _ in outermost if sign != "- "} <= counts
+        assert {name for sign, name, _ in outermost if sign == "- "} <= {"min"}
     assert rule["labels"] == {"severity": "warning"}
 
 

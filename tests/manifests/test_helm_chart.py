@@ -42,6 +42,8 @@ from tools.manifests.manifests import MONITORING, OPTIONAL, dashboard, documents
 
 Key = tuple[str, str | None, str]
 PROJECT = "https://git.example.com/gpu/konductor-like"
+REMOVED_VALUES = {"refusedPods"}
+"""Values of an earlier version that are accepted without effect, so that ``--reuse-values`` works."""
 SETTINGS_HASH = "trainy.konduktor.ai/settings-sha256"
 
 
@@ -365,7 +367,7 @@ def test_every_default_value_is_in_the_schema_and_nothing_else_is() -> None:
     def compare(part: Mapping[str, Any], value: Mapping[str, Any], place: str) -> None:
         assert part["additionalProperties"] is False, place
         if place != ".settings":  # a user names those that differ
-            assert part["properties"].keys() - {"global"} == value.keys(), place
+            assert part["properties"].keys() - {"global", *REMOVED_VALUES} == value.keys(), place
         for key, each in value.items():
             if "properties" in part["properties"][key] and isinstance(each, dict):
                 compare(part["properties"][key], each, f"{place}.{key}")
@@ -392,6 +394,16 @@ def test_a_removed_setting_is_accepted_and_the_notes_say_what_to_do_instead() ->
     said = " ".join((GOLDENS / "own-rules.yaml").read_text("utf-8").split())
     name = "KONDUCTOR_COMMON_NODE_JOBS"
     assert f"WARNING: settings.{name} is set, and this version has no such setting: {REMOVED[name]}." in said
+
+
+def test_a_removed_value_has_no_effect_and_the_notes_name_it() -> None:
+    assert "refusedPods" in (GOLDENS / "renamed.values.yaml").read_text("utf-8")
+    [with_it, without] = [(GOLDENS / f"{name}.yaml").read_text("utf-8") for name in ("renamed", "everything")]
+
+    assert "WARNING: refusedPods.enabled is set, and this version has no such value." in with_it
+    assert "refusedPods" not in without
+    assert "refused-pods" not in with_it
+    assert "KONDUCTOR_REFUSED_PODS" not in settings_of("renamed")
 
 
 def test_the_values_in_the_guide_are_values_of_the_chart() -> None:

@@ -74,6 +74,20 @@ def test_a_fatal_line_that_was_read_after_a_release_ends_with_a_boot_and_not_by_
     assert cluster.nodes["gpu-1"].as_read.health is None
 
 
+def test_refused_pods_in_the_record_of_an_earlier_build_end_with_a_boot_and_not_by_quiet() -> None:
+    """Nothing sees any more whether the node admits pods."""
+    refused = fault(
+        rule="node.refuses_pods", kind=FaultKind.NODE, gpu=None, boot="boot-a", severity=Severity.SUSPECT
+    )
+    cluster = heard(refused)
+
+    assert cluster.tick(seconds=2 * WEEK).changes == ()
+    cluster.reboot("gpu-1", "boot-b")
+    cluster.tick(seconds=2 * WEEK + 60)
+
+    assert of_gpu_1(cluster).met_by is MetBy.REBOOT
+
+
 def test_a_suspicion_ends_after_seven_days_that_were_heard() -> None:
     cluster = heard(suspect())
     assert cluster.nodes["gpu-1"].as_read.health == "suspect"

@@ -160,7 +160,6 @@ class Site:
         policy: dict[str, Any] = {"admission": Policy(DOCS)} if admitted else {}
         self.kube = KubernetesServer(clock=self.clock.moment, nodes=nodes, **policy)
         docs = [*DOCS, *(documents("validation.yaml") if self.settings.validation_image else ())]
-        docs += documents("refused_pods.yaml") if self.settings.refused_pods else ()
         self._token = self.kube.access.add_user(CONTROLLER, rules_of(docs))
         self.kube.create_namespace(NAMESPACE)
         self.names = sorted(node["metadata"]["name"] for node in self.kube.objects("nodes"))

@@ -52,7 +52,6 @@ OPTIONAL = (
     "network_policy.yaml",
     "node_condition.yaml",
     "people_rbac.yaml",
-    "refused_pods.yaml",
     "validation.yaml",
 )
 """Optional manifests; their namespaces must exist."""

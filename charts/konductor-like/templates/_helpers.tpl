@@ -52,7 +52,6 @@ set. */}}
 {{- end -}}
 {{- if .Values.nodeCondition.enabled }}{{ $_ := set $settings "KONDUCTOR_NODE_CONDITION" .Values.nodeCondition.type }}{{ end -}}
 {{- if .Values.jobEvents.enabled }}{{ $_ := set $settings "KONDUCTOR_JOB_EVENTS" "true" }}{{ end -}}
-{{- if .Values.refusedPods.enabled }}{{ $_ := set $settings "KONDUCTOR_REFUSED_PODS" "true" }}{{ end -}}
 {{- with .Values.gpuAlerts.endpoint }}{{ $_ := set $settings "KONDUCTOR_ALERTS_ENDPOINT" . }}{{ end -}}
 {{- with .Values.validation }}{{ if .enabled -}}
 {{- $_ := set $settings "KONDUCTOR_VALIDATION_IMAGE" .image -}}

@@ -12,7 +12,6 @@ from konductor_like.cli.columns import age_of, count
 from konductor_like.cli.doctor.facts import Facts
 from konductor_like.cli.doctor.link import (
     APPLY,
-    APPLY_REFUSED_PODS,
     APPLY_VALIDATION,
     Link,
     Unseen,
@@ -149,15 +148,9 @@ def account(facts: Facts) -> Link:
         who = "the controller" if is_outside(facts) else account_of(lease.namespace)
         tests = f" in namespace {lease.settings.validation_namespace}" if lease.settings else "?"
         lacking = missing.split(", ")
-        if all(each in ("list events", "watch events") for each in lacking):
-            may = APPLY_REFUSED_PODS
-        elif all(each.endswith(tests) for each in lacking):
+        if all(each.endswith(tests) for each in lacking):
             may = APPLY_VALIDATION
         return broken(f"{who} may not: {missing}", may)
-    events = tried.of(Doing.REFUSED_PODS)
-    if events.since is not None:
-        words = f"it cannot watch Events for {age_of(events.since, now)}: {events.error}"
-        return broken(words, APPLY_REFUSED_PODS)
     checked = rights.ok or rights.since
     if nodes.ok is None or checked is None or (now - checked).total_seconds() > RIGHTS_SECONDS:
         raise not_yet("the controller has not published whether it follows the Nodes and has its rights")

@@ -15,9 +15,6 @@ _INSTALL = "helm upgrade --install konductor-like charts/konductor-like -n kondu
 APPLY = f"{_INSTALL} (or kubectl apply -k .)"
 """A bare `kubectl apply -f` would undo the image and the settings of a chart or a kustomization."""
 APPLY_VALIDATION = "kubectl apply -f manifests/validation.yaml (with the chart: validation.enabled: true)"
-APPLY_REFUSED_PODS = (
-    "kubectl apply -f manifests/refused_pods.yaml (with the chart: refusedPods.enabled: true)"
-)
 AGAIN = "run `konductor-like doctor` again in two minutes"
 NAMES_SHOWN = 5
 

@@ -13,7 +13,7 @@ from konductor_like.model import Incident, IncidentKey, IncidentState, NodeRecor
 from konductor_like.model.text import listed
 from konductor_like.model.time import moment_of
 from konductor_like.policy.node.needs import met_words
-from konductor_like.policy.wording import counted_evidence, name_of, on_device
+from konductor_like.policy.wording import name_of, on_device
 
 FAULTS_SHOWN = 4
 MEMBERS_SHOWN = 6
@@ -60,7 +60,7 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
     yield f"rule {incident.key.rule}: {incident.title}"
     if incident.evidence:
         what = "line" if incident.has_line else "reason"
-        yield f"{what}: {counted_evidence(incident)}"
+        yield f"{what}: {incident.evidence}"
     if (gpu := incident.seen_gpu) is not None:
         yield f"which GPU: {gpu.identity}"
     if incident.user_written:

@@ -40,13 +40,6 @@ def failing_reads(attempts: Attempts, now: datetime) -> Iterator[str]:
             yield f"the controller cannot read {lines} for {age_of(found.since, now)}: {found.error}"
 
 
-def failing_events(attempts: Attempts, now: datetime) -> Iterator[str]:
-    """Yield a sentence if the Events of refused pods cannot be watched."""
-    found = attempts.of(Doing.REFUSED_PODS)
-    if found.since is not None:
-        yield f"the controller cannot watch Events of pods for {age_of(found.since, now)}: {found.error}"
-
-
 def failing_alerts(attempts: Attempts, now: datetime) -> str:
     """Return a sentence if the last question about alerts failed; empty if it did not, or without one."""
     found = attempts.of(Doing.ALERTS)

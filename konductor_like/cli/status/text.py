@@ -21,7 +21,6 @@ from konductor_like.cli.output import BOLD, PIPE, Screen, table_lines
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.status.attempts import (
     failing_alerts,
-    failing_events,
     failing_reads,
     unwritten_words,
 )
@@ -226,7 +225,6 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
         if (since := controller.unread_since(now, source)) is not None:
             yield "Unread", f"{source.value} logs since {stamp(since)} ({age_of(since, now)} ago): {means}"
     yield from (("Loki", words) for words in failing_reads(controller.attempts, now))
-    yield from (("Events", words) for words in failing_events(controller.attempts, now))
     if words := failing_alerts(controller.attempts, now):
         yield "Alerts", words
     if brake.pause:

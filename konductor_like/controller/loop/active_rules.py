@@ -14,7 +14,7 @@ from konductor_like.controller import logs
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection import Detector
 from konductor_like.detection.validate_rules import load_rules
-from konductor_like.model import REFUSES_PODS, Finding
+from konductor_like.model import Finding
 from konductor_like.model.text import listed
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.alerts import rule_of as alert_rule
@@ -56,7 +56,6 @@ class RulesInForce:
         return replace(
             policy.with_escalations(catalog.escalations, self.digest),
             gpus_missing=_finding(catalog.named_entries[GPUS_MISSING.rule]),
-            refuses_pods=_finding(catalog.named_entries[REFUSES_PODS.rule]),
             conditions=conditions,
             alerts=alerts,
         )

@@ -29,7 +29,6 @@ from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.node_metrics import View
 from konductor_like.controller.side.alerts import Alerts
 from konductor_like.controller.side.node_condition import NodeConditions
-from konductor_like.controller.side.refused_pods import RefusalThreads
 from konductor_like.controller.side.validations import Validations
 from konductor_like.controller.side.work import running
 from konductor_like.model import Coverage, Fault, LogLine, Source, Verb
@@ -74,7 +73,6 @@ class Leadership:
         conditions: NodeConditions | None = None,
         validations: Validations | None = None,
         alerts: Alerts | None = None,
-        refusals: RefusalThreads | None = None,
         attempts: AttemptLog | None = None,
         identity: str = "",
     ) -> None:
@@ -88,7 +86,7 @@ class Leadership:
 
         ``new_queries`` returns the readers' new queries by name, or nothing if the rules did not change.
         ``conditions`` is None in a dry run, which writes none, and ``validations`` also without an image;
-        ``alerts`` is None without an endpoint, and ``refusals`` if nobody looks for refused pods.
+        ``alerts`` is None without an endpoint.
         ``attempts`` remembers how requests went, and ``identity`` is the controller's on the Lease.
         """
         self.last_reconcile_seconds = time.monotonic()
@@ -102,7 +100,6 @@ class Leadership:
         self._conditions = conditions
         self._validations = validations
         self._alerts = alerts
-        self._refusals = refusals
         self._attempts, self._identity = attempts or AttemptLog(), identity
         self._metrics = metrics
         self._fleet = fleet
@@ -144,9 +141,6 @@ class Leadership:
                 if worker is not None:
                     worker.changed = self.wake
                     exits.enter_context(running(worker))
-            if self._refusals is not None:
-                self._refusals.looks.changed = self.wake
-                exits.enter_context(running(self._refusals.events, self._refusals.looks))
             while not self._stop.is_set():
                 self._reconcile(self._next_deliveries(IDLE_SECONDS))
 

@@ -23,7 +23,6 @@ from konductor_like.model import (
     LogLine,
     NodeRecord,
     NodeState,
-    RefusedPods,
     ReturnedNode,
     Severity,
     Snapshot,
@@ -53,7 +52,6 @@ class Observer:
         validations: Callable[[], ValidationJobs | None] = lambda: None,
         alerts: Callable[[], AlertsAnswer | None] = lambda: None,
         kept: KeptRecords | None = None,
-        refused_pods: Callable[[], RefusedPods | None] = lambda: None,
         standing: Callable[[Iterable[str]], Mapping[str, Standing]] = lambda _: {},
     ) -> None:
         """``standing`` returns for how long Nodes have not changed.
@@ -73,7 +71,6 @@ class Observer:
         self._fleet = fleet
         self._validations = validations
         self._alerts = alerts
-        self._refused_pods = refused_pods
         self._standing = standing
         self._as_read: Mapping[str, NodeState] = {}
         self._unshared: Mapping[str, NodeState] = {}
@@ -130,7 +127,6 @@ class Observer:
             pods={name: found.pods for name, found in jobs.items()},
             validations=self._validations(),
             alerts_answer=self._alerts(),
-            refused_pods=self._refused_pods(),
             without_record=self.kept.due(now),
             # A contested node has no taint, and returns by the same guards.
             standing=self._standing([name for name, state in states.items() if state.faulty])

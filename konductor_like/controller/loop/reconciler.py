@@ -29,7 +29,6 @@ from konductor_like.model import (
     Misnamed,
     Plan,
     RecentEvidence,
-    RefusedPods,
     ReturnedNode,
     Snapshot,
     Source,
@@ -80,7 +79,6 @@ class Reconciler:
         self._gpus = gpus
         self._conditions = None if gpus is None else ConditionsSeen(start.act_from_ns)
         self._alerts = alerts
-        self._refused_pods = RefusedPods()
         self._latency = latency
         self._detect = detect
         self._nodes = nodes
@@ -216,7 +214,6 @@ class Reconciler:
             gpus=self._gpus,
             conditions=self._conditions,
             alerts=self._alerts,
-            refused_pods=seen.refused_pods and replace(self._refused_pods, seen=seen.refused_pods.seen),
             window=self._window,
             replaying=replaying,
         )
@@ -237,7 +234,6 @@ class Reconciler:
         # Also if a write fails: lines that are read again add nothing.
         self._window, self._gpus = plan.window, plan.gpus
         self._conditions, self._alerts = plan.conditions, plan.alerts
-        self._refused_pods = plan.refused_pods or self._refused_pods
         return plan
 
     def _write(self, plan: Plan, snapshot: Snapshot, faults: Sequence[Fault], now: datetime) -> set[str]:

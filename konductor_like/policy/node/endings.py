@@ -33,7 +33,6 @@ from konductor_like.policy.node.conditions import healthy_since_ns, stands
 from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.lifecycle import may_return
 from konductor_like.policy.node.needs import is_met_by_boot
-from konductor_like.policy.node.refused_pods import quiet_since_ns
 from konductor_like.policy.wording import name_of
 
 COMMAND_TEST = "konductor-like test"
@@ -97,7 +96,7 @@ def _ends_by_quiet(incident: Incident) -> bool:
     are silent anyway, and end when they are back.
     """
     is_suspect = incident.severity is Severity.SUSPECT and not incident.taints and incident.doubt is None
-    is_lasting = incident.is_count or incident.by_person
+    is_lasting = incident.is_fact or incident.by_person
     return is_suspect and not is_lasting and incident.state is IncidentState.ACTIVE
 
 
@@ -151,15 +150,12 @@ def _quiet_since_ns(
     """Return the Loki timestamp since when nothing reports the incident.
 
     A condition is quiet only while its writer says that it is healthy, and an alert only while its exporter
-    is up: a lost GPU takes either along. Refused pods are quiet only if another pod was admitted since.
+    is up: a lost GPU takes either along.
     """
     if incident.kind is FaultKind.CONDITION:
         since_ns = healthy_since_ns(incident, state, policy, now_ns)
     elif incident.kind is FaultKind.ALERT:
         since_ns = absent_since_ns(incident, state, snapshot.alerts, now_ns)
-    elif incident.refuses_pods:
-        pods = snapshot.refused_pods
-        since_ns = quiet_since_ns(incident, pods.seen.get(state.name) if pods else None)
     else:
         return incident.last_ns
     return now_ns if since_ns is None else max(incident.last_ns, since_ns)
@@ -204,13 +200,12 @@ def newly_ended(before: NodeRecord, record: NodeRecord) -> list[Incident]:
 
 def end_words(incident: Incident, policy: PolicyConfig) -> str:
     """Return ``xid 63 on GPU 0000:4e:00 ended: the machine has rebooted.``."""
-    admitted = ", and GPU pods were admitted" if incident.refuses_pods else ""
     why = {
         MetBy.REBOOT: "the machine has rebooted",
         MetBy.HEALTHY_LINE: "a later line of the kernel log reported it"
         if incident.has_line
         else "the node has all its GPUs again",
-        MetBy.QUIET: f"the kernel log was heard for {policy.suspect_days:g} days without it{admitted}",
+        MetBy.QUIET: f"the kernel log was heard for {policy.suspect_days:g} days without it",
         MetBy.TIME: "a test ends by itself",
     }
     return f"{name_of(incident)} ended: {why[incident.met_by or MetBy.TIME]}."
