@@ -158,9 +158,10 @@ def nodes(client: ReadOnlyKubeClient, settings: Published | None) -> Mapping[str
     return list_nodes(client, node_decoder(settings, listed_slices(client)), cached=True)
 
 
-def workloads(client: ReadOnlyKubeClient, kind: str) -> tuple[Workload, ...]:
-    """List DaemonSets or Deployments."""
-    return tuple(client.list_pages(f"/apis/apps/v1/{kind}", _workload).items)
+def workloads(client: ReadOnlyKubeClient, kind: str, namespace: str) -> tuple[Workload, ...]:
+    """List the DaemonSets or the Deployments of a namespace."""
+    path = namespace_path(namespace).replace("/api/v1/", "/apis/apps/v1/")
+    return tuple(client.list_pages(f"{path}/{kind}", _workload).items)
 
 
 def _workload(item: JsonObject) -> Workload:

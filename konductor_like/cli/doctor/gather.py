@@ -137,8 +137,10 @@ def gather(
     of_cluster: dict[str, Callable[[ReadOnlyKubeClient], object]] = {
         "rights": lambda api: facts.rights(api, settings),
         "controller": lambda api: session.known_controller(api, settings),
-        "deployments": lambda api: facts.workloads(api, "deployments"),
-        "daemonsets": lambda api: facts.workloads(api, "daemonsets"),
+        "deployments": lambda api: facts.workloads(
+            api, "deployments", session.lease_namespace(api, settings)
+        ),
+        "daemonsets": lambda api: facts.workloads(api, "daemonsets", reader_place(settings)[0]),
         "policies": lambda api: facts.policies(api, policy_names(settings_of_controller())),
         "acting": lambda api: acting(api, seen(asked.get("controller")), known(asked.get("nodes"), {})),
         "readers": lambda api: facts.readers(api, reader_place(settings)[0]),
