@@ -147,7 +147,7 @@ def test_the_toleration_in_the_guide_tolerates_our_taint() -> None:
     snippets = [line for line in TOLERATIONS.splitlines() if "- {key: trainy" in line]
     tolerations = [yaml.safe_load(line)[0] for line in snippets]
 
-    assert tolerations == [{"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFFECT}] * 3
+    assert tolerations == [{"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFFECT}] * 2
 
 
 def test_the_fake_xids_of_the_guides_have_the_described_effect() -> None:
