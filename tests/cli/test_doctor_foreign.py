@@ -63,7 +63,11 @@ _TENANTS = count()
 
 
 def seen_in(
-    loki: LokiServer, streams: list[Stream], found: tuple[bool, bool] = NOTHING, **settings: Any
+    loki: LokiServer,
+    streams: list[Stream],
+    found: tuple[bool, bool] = NOTHING,
+    without: str = "",
+    **settings: Any,
 ) -> tuple[Foreign, Settings]:
     tenant = f"tenant-{next(_TENANTS)}"
     for labels, line, metadata in streams:
@@ -71,6 +75,7 @@ def seen_in(
     ours = Settings(log_endpoint=loki.url, loki_tenant=tenant, watched_namespaces="team-a", **settings)
     client, (beats, has_lines) = LokiClient(ours), found
     index = client.label_names(client.now_ns() - 600 * 10**9, client.now_ns())
+    index = tuple(name for name in index if name != without)
     looked = look(client, ours, index, lambda: {NODE}, beats=beats, lines=has_lines)
     client.close()
     return looked, ours
@@ -141,7 +146,7 @@ def test_the_kernel_lines_and_the_names_of_nodes_are_found_under_any_labels(
     assert f"KONDUCTOR_NODE_LABEL={label} (docs/start/collectors.md" in link.do
     assert found.named == (() if stream[2] else (label,))
     Settings.model_validate({"kernel_selector": selector})
-    assert len([each for each in loki.journal if "/push" not in each.request.path]) <= 29
+    assert len([each for each in loki.journal if "/push" not in each.request.path]) <= 41
 
 
 def without_service(selector: str) -> set[Matcher]:
@@ -157,6 +162,27 @@ def test_the_labels_of_one_node_alone_are_left_out(loki: LokiServer) -> None:
     assert found.kernel is not None
     assert without_service(found.kernel.selector) == {Matcher("job", "=", "kmsg")}
     assert found.kernel.what == HEARTBEATS
+
+
+def test_streams_that_have_only_the_nodes_name_are_found(loki: LokiServer) -> None:
+    streams: list[Stream] = [({"machine": NODE}, BEAT, {}), ({"machine": "cpu-1"}, BEAT, {})]
+
+    found, _ = seen_in(loki, streams, without="service_name")  # which Loki need not derive
+
+    assert found.kernel is not None
+    assert (found.kernel.selector, found.kernel.what) == ('{machine=~".+"}', HEARTBEATS)
+
+
+def test_a_program_that_quotes_the_driver_does_not_hide_the_kernels_stream(loki: LokiServer) -> None:
+    journal: Stream = ({"job": "systemd-journal", "nodename": NODE}, ENTRY, {})
+    pod: Stream = ({"namespace": "team-b", "a_node": NODE}, XID, {})
+
+    found, _ = seen_in(loki, [pod, journal])
+
+    assert found.kernel is not None
+    assert found.named == ("a_node", "nodename")
+    assert (Matcher("job", "=", "systemd-journal") in parse_matchers(found.kernel.selector)) is True
+    assert found.kernel.what == ENTRIES
 
 
 def test_the_names_of_nodes_are_told_although_no_kernel_line_is_there(loki: LokiServer) -> None:
@@ -189,7 +215,7 @@ def test_no_stream_is_called_the_kernels_that_was_not_seen_to_be(
     assert not (found.kernel and found.kernel.what)
     link = elsewhere(found, settings)
     assert link is None or "any program may write there" in link.seen
-    assert len([each for each in loki.journal if "/push" not in each.request.path]) <= 29
+    assert len([each for each in loki.journal if "/push" not in each.request.path]) <= 41
 
 
 MIXED: dict[str, tuple[dict[str, str], list[str]]] = {

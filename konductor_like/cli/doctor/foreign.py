@@ -1,8 +1,8 @@
 """Kernel lines and pod lines that Loki has under other labels than the settings say.
 
 The question is asked without the names that collectors give: which label's values are names of Nodes, and
-which streams have lines of the kernel. It costs Loki at most 28 queries: the values of 20 labels, one line
-filter over ten minutes for each of six labels, and 50 lines each of the found stream and of the pods.
+which streams have lines of the kernel. It costs Loki at most 40 small queries: the values of 20 labels, one
+line filter over ten minutes for each of six labels, and 50 lines each of a found stream and of the pods.
 """
 
 from __future__ import annotations
@@ -104,35 +104,36 @@ def _elsewhere(
     some, extra = sorted(labels)[:_LABELS_MOST], parse_matchers(settings.extra_matchers)
     among = selector(extra) if extra else ""
     named = tuple(name for name in some if not nodes.isdisjoint(_values(loki, name, among)))
+    found = replace(found, named=named)
     for label in list(dict.fromkeys((*named, *some)))[:_FILTERS_MOST]:
-        entries = _lines(loki, (Matcher(label, "=~", ".+"), *extra), _TRACES, _SPANS_NS[:1])
-        if entries:
+        everything = Matcher(label, "=~", ".+")
+        if entries := _lines(loki, (everything, *extra), _TRACES, _SPANS_NS[:1]):
             proofs = [_proof(entry, ()) for entry in entries]
             best = min(filter(None, proofs), key=_BEST.index, default="")
             shown = [entry for entry, proof in zip(entries, proofs, strict=True) if proof == best]
-            matchers = _shared(shown, labels, settings, nodes)
-            every = _lines(loki, matchers) or shown
-            return replace(found, named=named, kernel=_sample(matchers, every, settings.node_label, nodes))
-    return replace(found, named=named)
+            matchers = _shared(shown, labels, settings.namespace_label, nodes) or (everything,)
+            one = _sample(matchers, _lines(loki, matchers) or shown, settings.node_label, nodes)
+            if one.what:
+                return replace(found, kernel=one)
+            found = replace(found, kernel=found.kernel or one)
+    return found
 
 
 def _shared(
-    entries: Sequence[Entry], index: Collection[str], settings: Settings, nodes: frozenset[str]
+    entries: Sequence[Entry], index: Collection[str], namespace: str, nodes: frozenset[str]
 ) -> tuple[Matcher, ...]:
     """Return the index labels that all entries have with one value, apart from the node's name.
 
     Lines of no namespace are told from those of pods, which could have the same labels.
     """
     first, *others = (entry.labels for entry in entries)
-    same = {
-        name: value
+    same = tuple(
+        Matcher(name, "=", value)
         for name, value in sorted(first.items())
         if name in index and value not in nodes and all(each.get(name) == value for each in others)
-    }
-    namespace = settings.namespace_label
-    if namespace in index and not any(entry.labels.get(namespace) for entry in entries):
-        same[namespace] = ""
-    return tuple(Matcher(name, "=", value) for name, value in same.items())
+    )
+    of_no_pod = namespace in index and not any(entry.labels.get(namespace) for entry in entries)
+    return (*same, Matcher(namespace, "=", "")) if same and of_no_pod else same
 
 
 def _values(loki: LokiClient, label: str, among: str) -> Sequence[str]:
