@@ -83,15 +83,6 @@ _Matchers = Annotated[str, _read_by(parse_matchers)]
 _Address = Annotated[str, _read_by(lambda listen: listen == "off" or parse_listen(listen))]
 
 
-def refused_together(return_by: str, recovery: str, validation_image: str) -> str:
-    """Return why these values of the switches cannot stand together; empty if they can."""
-    if return_by == "validated" and not validation_image:
-        return "KONDUCTOR_RETURN=validated needs KONDUCTOR_VALIDATION_IMAGE"
-    if recovery == "rehearse" and return_by != "validated":
-        return "KONDUCTOR_RECOVERY=rehearse needs KONDUCTOR_RETURN=validated: nothing else is rehearsed"
-    return ""
-
-
 class Settings(BaseSettings):
     """The configuration of one process."""
 
@@ -208,8 +199,8 @@ class Settings(BaseSettings):
 
     # Deciding.
     rules_file: Path | None = None
-    """Path of your own rules file ([own rules](../use/own-rules.md)). The controller reads it again on change
-    and on SIGHUP."""
+    """Path of your own rules file ([own rules](../use/own-rules.md)). When it changes, and is valid, the
+    controller starts again in place."""
     brake_max_percent: float = Field(_POLICY.brake_max_percent, ge=0, le=100)
     """Brake: maximum percentage of GPU nodes that the controller taints at a time; at least one node.
     Example: `20` allows 2 of 14 nodes."""
@@ -253,9 +244,9 @@ class Settings(BaseSettings):
     """`rehearse`: with `KONDUCTOR_RETURN=validated` the controller only logs and shows which nodes it would
     validate."""
     recovery_file: Path | None = None
-    """Path of a YAML file with `return` and `recovery`, which replace `KONDUCTOR_RETURN` and
-    `KONDUCTOR_RECOVERY` ([switches](../use/validate.md#switches)). The controller reads it again when it
-    changes."""
+    """Path of the file that an earlier version read in place of `KONDUCTOR_RETURN` and `KONDUCTOR_RECOVERY`.
+    While this file exists, the controller returns and validates no node
+    ([the file of an earlier version](../use/validate.md#the-file-of-an-earlier-version))."""
     recovery_node_selector: _NodeLabels = ""
     """Labels of the nodes that the controller validates unasked with `KONDUCTOR_RETURN=validated` (`key` or
     `key=value`, separated by commas); empty for all."""
@@ -457,8 +448,12 @@ class Settings(BaseSettings):
             )
         if self.loki_username is not None and (self.loki_bearer_token or self.loki_bearer_token_file):
             raise ValueError("choose one of bearer token and basic authentication")
-        if problem := refused_together(self.return_by, self.recovery, self.validation_image):
-            raise ValueError(problem)
+        if self.return_by == "validated" and not self.validation_image:
+            raise ValueError("KONDUCTOR_RETURN=validated needs KONDUCTOR_VALIDATION_IMAGE")
+        if self.recovery == "rehearse" and self.return_by != "validated":
+            raise ValueError(
+                "KONDUCTOR_RECOVERY=rehearse needs KONDUCTOR_RETURN=validated: nothing else is rehearsed"
+            )
         self._check_validation_namespace(self.namespace)
         if self.job_events and not self.ask_for_pods:
             raise ValueError("KONDUCTOR_JOB_EVENTS needs KONDUCTOR_ASK_FOR_PODS=true, to know the jobs")
@@ -515,15 +510,29 @@ class Settings(BaseSettings):
         return watched, excluded + tuple(name for name in ours if name not in watched)
 
     def policy(self) -> PolicyConfig:
-        """Return the policy's settings: every setting that the policy has under the same name."""
+        """Return the policy's settings: every setting that the policy has under the same name.
+
+        While the file of ``recovery_file`` is there, no node returns by itself and none is validated.
+        """
+        by_file = self.has_recovery_file()
         shared = {field.name for field in fields(PolicyConfig)} & type(self).model_fields.keys()
         numbers: dict[str, Any] = {name: getattr(self, name) for name in shared}
         numbers["suspect_taint"] = self.suspect_taint != "none"
-        numbers["returns_by_reboot"] = self.return_by == "reboot"
-        numbers["returns_by_validation"] = self.return_by == "validated"
-        numbers["rehearses"] = self.recovery == "rehearse"
+        numbers["returns_by_reboot"] = self.return_by == "reboot" and not by_file
+        numbers["returns_by_validation"] = self.return_by == "validated" and not by_file
+        numbers["rehearses"] = self.recovery == "rehearse" and not by_file
+        numbers["recovery_by_file"] = by_file
         numbers["validates"] = bool(self.validation_image)
         return PolicyConfig(**numbers, count_user_written=self.user_written == "count")
+
+    def has_recovery_file(self) -> bool:
+        """Whether the file of ``recovery_file`` is there, and not only named. One that is hidden is there."""
+        try:
+            return self.recovery_file is not None and self.recovery_file.stat() is not None
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
 
     def lease_namespace(self, pods_own: str | None) -> str:
         """Return the Lease's namespace: ``KONDUCTOR_NAMESPACE`` if set, else the pod's own, else the default.

@@ -72,7 +72,7 @@ class Simulation:
         self.found_shadow = False
         """Whether a rule in shadow mode found a fault."""
         self._anchors = {source: detector.anchors(source) for source in Source}
-        self._joiner = MultilineDetector(lambda: detector)
+        self._joiner = MultilineDetector(detector)
         self._enforce_shadow = enforce_shadow
         self._rules = policy
         self._poll_ns, self._release_after_ns = poll_ns, release_after_ns

@@ -82,9 +82,6 @@ def check_config(
 def _say_tables(found: Inspection) -> None:
     # The value comes last: one that is long, such as a list of tokens, breaks its own row only.
     say_table(("NAME", "FROM", "VALUE"), [(name, of, value) for name, value, of in found.in_effect])
-    if found.switches:
-        say([""])
-        say_table(("SWITCH", "FROM", "VALUE"), [(name, of, value) for name, value, of in found.switches])
     if found.pod_logs and found.pod_logs.bytes_a_minute:
         say([""])
         say_table(("NAMESPACE", "MIB/MINUTE"), found.pod_logs.rows())
@@ -95,8 +92,6 @@ class Inspection:
     """The settings in effect (empty if they cannot be loaded), and all problems and warnings."""
 
     in_effect: list[Effective] = field(default_factory=list)
-    switches: list[Effective] = field(default_factory=list)
-    """The switches of the way back; empty if they cannot be read."""
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -112,12 +107,9 @@ class Inspection:
 
     def document(self) -> dict[str, Any]:
         """Return the document for ``-o json``."""
-        parts = {"settings": self.in_effect, "switches": self.switches}
         return {
-            **{
-                name: [dict(zip(("name", "value", "from"), each, strict=True)) for each in rows]
-                for name, rows in parts.items()
-            },
+            "settings": [dict(zip(("name", "value", "from"), each, strict=True)) for each in self.in_effect],
+            "switches": [],  # of an earlier version
             "problems": self.problems,
             "warnings": [*self.notes, *self.warnings],
             "podLogs": self.pod_logs and self.pod_logs.document(),
@@ -184,12 +176,11 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     """Check the environment, the settings and the rules."""
     from pydantic import ValidationError
 
-    from konductor_like.cli.check_validation import switches_in_effect, validation_warnings
+    from konductor_like.cli.check_validation import validation_warnings
     from konductor_like.loki.query.client import LokiClient
     from konductor_like.loki.query.errors import LokiMisconfigured
     from konductor_like.settings import Settings
     from konductor_like.settings_report import effective, explain_settings_error, removed, without_effect
-    from konductor_like.switches import SwitchesError
 
     found = Inspection(problems=without_effect(environ), warnings=removed(environ))
     file = None
@@ -213,10 +204,6 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
         if settings.alerts_endpoint:
             _check_alerts(found, settings)
         found.warnings += validation_warnings(settings)
-        try:
-            found.switches = switches_in_effect(settings)
-        except SwitchesError as error:
-            found.problems.append(str(error))
         file = settings.rules_file
     _check_rules(found, file)
     return found

@@ -32,7 +32,7 @@ _POLICY = {
 }
 """The numbers of the policy by name, each with its type, and NoneType if it may be None."""
 _LATER_POLICY = frozenset(
-    {"returns_by_validation", "validates", "rehearses", "validation_level"}  # since 0.2
+    {"returns_by_validation", "validates", "rehearses", "validation_level", "recovery_by_file"}  # since 0.2
 )
 """The numbers of the policy that a controller of an earlier version does not publish: it has none of them."""
 _REMOVED_POLICY = {"common_node_jobs": 0}

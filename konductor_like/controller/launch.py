@@ -4,6 +4,9 @@ The controller runs in a thread of its own, and the main thread waits for signal
 that sets a ``threading.Event`` can deadlock with a main thread that waits on the same Event. Therefore every
 thread blocks the signals, and the main thread takes them with ``sigwait``. This also makes SIGTERM work for
 process 1 of a container, which has no default handlers.
+
+If the rules file changes and is valid, the controller ends as after SIGTERM, and the process starts the same
+program again in its place.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -22,6 +26,7 @@ from konductor_like.build import this_program
 from konductor_like.catalog import RulesError
 from konductor_like.cluster.api.errors import KubeConfigError
 from konductor_like.controller import logs
+from konductor_like.controller.loop.active_rules import ActiveRules, RulesWatch
 from konductor_like.controller.loop.leader import Controller
 from konductor_like.controller.reporting.health_server import HealthServer
 from konductor_like.controller.reporting.metrics import Metrics
@@ -32,7 +37,8 @@ from konductor_like.settings import Settings
 from konductor_like.settings_report import explain_settings_error, removed, without_effect
 
 _FINISHED = signal.SIGUSR1
-_AWAITED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, _FINISHED}
+_AGAIN = signal.SIGUSR2
+_AWAITED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, _FINISHED, _AGAIN}
 
 
 def run(
@@ -50,15 +56,21 @@ def run(
     for sentence in without_effect(os.environ) + removed(os.environ):
         logs.warning(sentence)
     options = Options(once, dry_run, kubeconfig, context)
-    reload = threading.Event()
-    return supervise(lambda stop: _serve(settings, options, stop, reload), on_hangup=reload.set)
+    look = threading.Event()
+    return supervise(lambda stop: _serve(settings, options, stop, look), on_hangup=look.set)
 
 
-def _serve(settings: Settings, options: Options, stop: threading.Event, reload: threading.Event) -> int:
+def start_again() -> None:
+    """End the work as after SIGTERM, and start the same program again. Any thread may call it."""
+    os.kill(os.getpid(), _AGAIN)
+
+
+def _serve(settings: Settings, options: Options, stop: threading.Event, look: threading.Event) -> int:
     metrics = Metrics()
+    watch = None if options.once else partial(_watch, look)
     try:
         with ExitStack() as exits:
-            controller = exits.enter_context(open_controller(settings, options, metrics, stop, reload))
+            controller = exits.enter_context(open_controller(settings, options, metrics, stop, watch))
             if not options.once:
                 _start_probes(settings, metrics, controller, exits)
             return controller.run(stop)
@@ -71,6 +83,10 @@ def _serve(settings: Settings, options: Options, stop: threading.Event, reload: 
     except (ValueError, OSError) as error:
         logs.error(str(error))
     return Exit.USAGE
+
+
+def _watch(look: threading.Event, rules: ActiveRules) -> RulesWatch:
+    return RulesWatch(rules=rules, asked=look, again=start_again)
 
 
 def _start_probes(settings: Settings, metrics: Metrics, controller: Controller, exits: ExitStack) -> None:
@@ -92,10 +108,11 @@ def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], ob
     """Run ``work(stop)`` in a thread and handle signals meanwhile.
 
     The first SIGTERM or SIGINT sets ``stop``; a second one ends the process at once. SIGHUP calls
-    ``on_hangup``, unless the terminal of the process was closed: then SIGHUP counts as SIGTERM. Return the
-    result of ``work``, or 130 after an interrupt from the keyboard.
+    ``on_hangup``, unless the terminal of the process was closed: then SIGHUP counts as SIGTERM. After
+    :func:`start_again` the process starts again when ``work`` has ended. Return the result of ``work``, or
+    130 after an interrupt from the keyboard.
     """
-    stop = threading.Event()
+    stop, again = threading.Event(), False
     result: list[int] = []
     on_terminal = _on_terminal()
 
@@ -105,7 +122,7 @@ def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], ob
         finally:
             os.kill(os.getpid(), _FINISHED)
 
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     interrupted = False
     try:
         worker = threading.Thread(target=run, name="controller")
@@ -114,13 +131,21 @@ def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], ob
             if received == signal.SIGHUP and on_terminal == _on_terminal():
                 on_hangup()
                 continue
-            if stop.is_set():
+            if received == _AGAIN:
+                again = again or not stop.is_set()
+                stop.set()
+                continue
+            if stop.is_set() and not again:
                 os._exit(Exit.INTERRUPTED)
+            again = False
             interrupted = received == signal.SIGINT
             stop.set()
         worker.join()
+        if again and result == [Exit.OK]:
+            # The signals stay blocked: one that arrives before the new program waits for signals is not lost.
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # the same program
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
     if not result:
         return Exit.FAILED
     return Exit.INTERRUPTED if interrupted and result[0] == Exit.OK else result[0]

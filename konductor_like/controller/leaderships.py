@@ -10,8 +10,7 @@ from konductor_like.cluster.lease.election import own_identity
 from konductor_like.controller import logs
 from konductor_like.controller.fleet.coverage_report import CoverageReport
 from konductor_like.controller.fleet.fleet_monitor import FleetMonitor
-from konductor_like.controller.loop.active_rules import ActiveRules, RulesInForce
-from konductor_like.controller.loop.active_switches import ActiveSwitches
+from konductor_like.controller.loop.active_rules import RulesInForce
 from konductor_like.controller.loop.kept_records import KeptRecords
 from konductor_like.controller.loop.leadership import SOURCE_BY_READER, Leadership
 from konductor_like.controller.loop.observation import Observer
@@ -43,7 +42,7 @@ from konductor_like.loki.query.window_query import ByteBudget
 from konductor_like.loki.readers.backfill import READ_SECONDS, NodeBackfill
 from konductor_like.loki.readers.heartbeat import TILE_SECONDS, HeartbeatReader
 from konductor_like.loki.readers.source import SourceReader
-from konductor_like.loki.readers.warmup import RECHECK_SECONDS, WarmupReader, WarmupScope, WarmupTotals
+from konductor_like.loki.readers.warmup import RETRY_SECONDS, WarmupReader, WarmupTotals
 from konductor_like.model import AlertsSeen, Checkpoint, Coverage, GpuCounts, Source
 from konductor_like.model.text import span_text
 from konductor_like.model.time import SECOND_NS
@@ -61,8 +60,7 @@ class LeadershipFactory:
     settings: Settings
     metrics: Metrics
     loki: LokiClient
-    active_rules: ActiveRules
-    switches: ActiveSwitches
+    rules: RulesInForce
     nodes: WatchedNodes
     writer: Writer
     events: EventSink
@@ -83,9 +81,7 @@ class LeadershipFactory:
         """Build a leadership that reads from the checkpoint on or, on a first start, as the settings say."""
         settings, started_ns = self.settings, self.loki.now_ns()
         start = starting_checkpoint(checkpoint, settings, started_ns)
-        self.active_rules.reload()  # while standing by, the controller reads neither file
-        self.switches.reload()
-        queries = self._queries(self.active_rules.in_force)
+        queries = self._queries()
         budget = ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         sources = self._readers(queries, start, started_ns, budget)
         heartbeats = HeartbeatReader(self.loki, settings, started_ns, budget)
@@ -93,7 +89,7 @@ class LeadershipFactory:
         self.metrics.backfill_nodes.set_function(lambda: len(backfill.waiting()))
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "backfill": backfill}
         if checkpoint is not None:  # on a first start the sources themselves read all the past that counts
-            readers["warmup"] = self._warmup_reader(budget, start, started_ns)
+            readers["warmup"] = self._warmup_reader(queries, budget, start, started_ns)
 
         def revisit(gaps: tuple[tuple[int, int], ...]) -> None:
             for reader in sources.values():
@@ -107,7 +103,7 @@ class LeadershipFactory:
             stale_seconds=settings.heartbeat_stale_seconds,
             gap_max_age_seconds=settings.gap_max_age_seconds,
             now_ns=self.loki.now_ns,
-            catalog=lambda: self.active_rules.in_force.detector.catalog,
+            catalog=self.rules.detector.catalog,
             reread=heartbeats.reread,
             rereading=heartbeats.rereading,
             read_node=backfill.request,
@@ -119,15 +115,13 @@ class LeadershipFactory:
         worker = Validations(ports, known, self.metrics) if ports else None
         alerts = self._alerts()
         reconciler = self._reconciler(start, coverage, fleet, worker, alerts, kept)
-        return self._leadership(reconciler, known, readers, fleet, worker, alerts, stop)
+        return self._leadership(reconciler, known, readers, fleet, worker, alerts, queries["kernel"], stop)
 
     def _alerts(self) -> Alerts | None:
-        def exporters() -> dict[str, str]:
-            rules = self.active_rules.in_force.complete(self.settings.policy()).alerts
-            return {name: rule.exporter for name, rule in rules.items() if rule.finding is not None}
-
         if self.prometheus is None:
             return None
+        rules = self._policy().alerts
+        exporters = {name: rule.exporter for name, rule in rules.items() if rule.finding is not None}
         return Alerts(self.prometheus, exporters, self.nodes, self.metrics, self.attempts)
 
     def _gave_up(self, node: str, error: LokiError) -> None:
@@ -138,33 +132,31 @@ class LeadershipFactory:
             node=node,
         )
 
-    def _warmup_reader(self, budget: ByteBudget, start: Checkpoint, started_ns: int) -> WarmupReader:
-        """Build the reader of the time before the start, as far back as the rules in force look."""
-
-        def scope() -> WarmupScope:
-            rules = self.active_rules.in_force  # once, because another thread may replace it
-            queries, seconds = self._queries(rules), rules.complete(self.settings.policy()).window_seconds
-            return WarmupScope(rules.digest, queries["kernel"], queries.get("pod"), seconds)
-
+    def _warmup_reader(
+        self, queries: Mapping[str, str], budget: ByteBudget, start: Checkpoint, started_ns: int
+    ) -> WarmupReader:
+        """Build the reader of the time before the start, as far back as the rules look."""
+        seconds = self._policy().window_seconds
         reader = WarmupReader(
             self.loki,
             self.settings,
-            scope,
-            MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
+            {source: queries[name] for name, source in SOURCE_BY_READER.items() if name in queries},
+            MultilineDetector(self.rules.detector).detect,
             budget,
+            seconds=seconds,
             since_ns=start.act_from_ns,
             now_ns=started_ns,
             finished=_log_warmup_done,
         )
         self.metrics.history_unread.set_function(lambda: reader.unread_seconds)
         logs.info(
-            f"Reading the last {span_text(scope().seconds)} for rules with thresholds. Until this is done, a "
+            f"Reading the last {span_text(seconds)} for rules with thresholds. Until this is done, a "
             "threshold may be reached late."
         )
         return reader
 
     def _policy(self) -> PolicyConfig:
-        return self.switches.in_force.complete(self.active_rules.in_force.complete(self.settings.policy()))
+        return self.rules.complete(self.settings.policy())
 
     def _reconciler(
         self,
@@ -202,7 +194,7 @@ class LeadershipFactory:
             start=start,
             unknown_node_seconds=self.settings.unknown_node_seconds,
             misnamed=coverage.misnamed if coverage else None,
-            detect=MultilineDetector(lambda: self.active_rules.in_force.detector).detect,
+            detect=MultilineDetector(self.rules.detector).detect,
             gpus=GpuCounts(),
             alerts=AlertsSeen(start.act_from_ns) if alerts else None,
             latency=latency,
@@ -216,11 +208,11 @@ class LeadershipFactory:
         fleet: FleetMonitor,
         worker: Validations | None,
         alerts: Alerts | None,
+        followed: str,
         stop: threading.Event,
     ) -> Leadership:
         settings, now_ns, write = self.settings, self.loki.now_ns, self.write_condition
         # The tail follows only the kernel log: a pod's line alone never taints, so it can wait for its poll.
-        followed = self._queries(self.active_rules.in_force)["kernel"]
         return Leadership(
             reconciler,
             nodes,
@@ -232,13 +224,13 @@ class LeadershipFactory:
                 "pod": settings.pod_poll_interval_seconds,
                 "heartbeat": TILE_SECONDS,
                 "backfill": READ_SECONDS,
-                "warmup": RECHECK_SECONDS,
+                "warmup": RETRY_SECONDS,
             },
             stale_seconds=settings.heartbeat_stale_seconds,
             now_ns=now_ns,
             clock_ahead_seconds=lambda: self.loki.clock_ahead_seconds,
             stop=stop,
-            new_queries=lambda: self._reloaded(reconciler),
+            policy=self._policy,
             tail=TailWatcher(settings, followed, now_ns, self.metrics) if settings.tail else None,
             conditions=write and NodeConditions(settings.node_condition, nodes, write, self.metrics),
             validations=worker,
@@ -247,23 +239,11 @@ class LeadershipFactory:
             identity=self.identity,
         )
 
-    def _queries(self, rules: RulesInForce) -> dict[str, str]:
-        """Return the readers' LogQL queries by these rules; none for ``pod`` if no namespace is watched."""
-        pods = pod_query(self.settings, rules.detector.anchors(Source.POD))
-        kernel = kernel_query(self.settings, rules.detector.anchors(Source.KERNEL))
-        queries = {"kernel": kernel, "backfill": kernel}
+    def _queries(self) -> dict[str, str]:
+        """Return the readers' LogQL queries; none for ``pod`` if no namespace is watched."""
+        pods = pod_query(self.settings, self.rules.detector.anchors(Source.POD))
+        queries = {"kernel": kernel_query(self.settings, self.rules.detector.anchors(Source.KERNEL))}
         return queries if pods is None else {**queries, "pod": pods}
-
-    def _reloaded(self, reconciler: Reconciler) -> dict[str, str]:
-        """Read the files of rules and switches again; return the new queries if the rules changed."""
-        if self.switches.reload():
-            reconciler.policy = self._policy()
-        return self._new_queries(reconciler) if self.active_rules.reload() else {}
-
-    def _new_queries(self, reconciler: Reconciler) -> dict[str, str]:
-        """Put the new rules into the reconciler and return the queries that follow from them."""
-        reconciler.policy = self._policy()
-        return self._queries(self.active_rules.in_force)
 
     def _readers(
         self, queries: Mapping[str, str], start: Checkpoint, started_ns: int, budget: ByteBudget
@@ -274,7 +254,7 @@ class LeadershipFactory:
 
         def keeps(text: str) -> bool:
             """Whether the pod's line has a fault. The reader need not keep any other line."""
-            return self.active_rules.in_force.detector.find_in_pod_log(text) is not None
+            return self.rules.detector.find_in_pod_log(text) is not None
 
         return {
             name: SourceReader(

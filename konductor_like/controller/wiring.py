@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -29,8 +29,7 @@ from konductor_like.cluster.published import (
 from konductor_like.cluster.validation_jobs import ValidationClient
 from konductor_like.controller import logs
 from konductor_like.controller.leaderships import LeadershipFactory
-from konductor_like.controller.loop.active_rules import ActiveRules
-from konductor_like.controller.loop.active_switches import ActiveSwitches
+from konductor_like.controller.loop.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.loop.leader import Controller
 from konductor_like.controller.loop.operator_controls import TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.ports import (
@@ -56,6 +55,7 @@ from konductor_like.controller.side.work import SideThread, running
 from konductor_like.loki.query.client import LokiClient, retrying
 from konductor_like.model import EventReason, NodeState
 from konductor_like.notify.webhook import webhooks
+from konductor_like.policy.recovery.guards import BY_FILE
 from konductor_like.prometheus.client import PrometheusClient
 from konductor_like.settings import Settings
 
@@ -88,15 +88,18 @@ def open_controller(
     options: Options,
     metrics: Metrics,
     stop: threading.Event,
-    reload: threading.Event | None = None,
+    watch: Callable[[ActiveRules], SideThread] | None = None,
 ) -> Iterator[Controller]:
     """Build a controller that is ready to run, and close its connections at the end.
 
-    Setting ``reload`` makes the controller read the rules file again. Building sends no request. Raises
-    KubeConfigError, LokiMisconfigured, RulesError or ValueError if a setting or file cannot be used.
+    ``watch`` makes the thread that watches the rules file. Building sends no request. Raises KubeConfigError,
+    LokiMisconfigured, RulesError or ValueError if a setting or file cannot be used.
     """
-    active_rules = ActiveRules(settings.rules_file, metrics, reload)
-    switches = ActiveSwitches(settings)
+    active_rules = ActiveRules(settings.rules_file, metrics)
+    rules = active_rules.in_force
+    metrics.recovery_by_file.set_function(settings.has_recovery_file)
+    if settings.has_recovery_file():
+        logs.warning(f"KONDUCTOR_RECOVERY_FILE={settings.recovery_file}: {BY_FILE}")
     patience = retrying(stop.wait, attempts=LOKI_ATTEMPTS, total_seconds=LOKI_PATIENCE_SECONDS)
     kind = ReadOnlyKubeClient if options.dry_run else KubeClient
     with ExitStack() as exits:
@@ -116,12 +119,12 @@ def open_controller(
         )
         settings = settings.placed(namespace)  # no pattern selects our own pod
         if isinstance(client, KubeClient):
-            cluster = _real_cluster_ports(
-                settings, client, namespace, store, decode, active_rules, switches, stop, metrics
-            )
+            cluster = _real_cluster_ports(settings, client, namespace, store, decode, rules, stop, metrics)
         else:
             cluster = _ClusterPorts(DryRunNodes(store), DryRunWriter(), DryRunEvents(), dry_run_fleet_event)
         events, threads = cluster.events, [*cluster.threads]
+        if watch is not None:
+            threads.append(watch(active_rules))
         jobs = None
         if settings.ask_for_pods:
             jobs = PodJobs(lambda node: jobs_on(client, node, datetime.now(UTC)), metrics)
@@ -135,8 +138,7 @@ def open_controller(
             settings=settings,
             metrics=metrics,
             loki=loki,
-            active_rules=active_rules,
-            switches=switches,
+            rules=rules,
             nodes=cluster.nodes,
             writer=cluster.writer,
             events=events,
@@ -207,8 +209,7 @@ def _real_cluster_ports(
     namespace: str,
     store: NodeStore,
     decode: NodeDecoder,
-    active_rules: ActiveRules,
-    switches: ActiveSwitches,
+    rules: RulesInForce,
     stop: threading.Event,
     metrics: Metrics,
 ) -> _ClusterPorts:
@@ -221,7 +222,7 @@ def _real_cluster_ports(
         duration_seconds=settings.lease_duration_seconds,
         renew_deadline_seconds=settings.lease_renew_deadline_seconds,
         renew_interval_seconds=settings.lease_renew_interval_seconds,
-        notes=lambda: _notes(settings, identity, active_rules, switches),
+        notes=lambda: _notes(settings, identity, rules.digest),
     )
     writer = NodeWriter(
         client,
@@ -277,15 +278,10 @@ def _validation_ports(
     )
 
 
-def _notes(
-    settings: Settings, identity: str, active_rules: ActiveRules, switches: ActiveSwitches
-) -> dict[str, str]:
+def _notes(settings: Settings, identity: str, rules_digest: str) -> dict[str, str]:
     """Return the Lease annotations that the command line reads: the settings (rule 32) and the build."""
     program = this_program()
-    ours = published(
-        settings, by=identity, version=program.version, rules_digest=active_rules.in_force.digest
-    )
-    ours = replace(ours, policy=switches.in_force.complete(ours.policy))
+    ours = published(settings, by=identity, version=program.version, rules_digest=rules_digest)
     return {
         SETTINGS_ANNOTATION: encode_settings(ours),
         BUILD_ANNOTATION: encode_program(program, by=identity),

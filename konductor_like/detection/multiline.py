@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from konductor_like.catalog import Catalog, Mode
@@ -122,16 +122,16 @@ class _Log:
 class MultilineDetector:
     """Follows many kernel logs and finds faults that several lines show together. For one thread."""
 
-    def __init__(self, detector: Callable[[], Detector] = packaged) -> None:
-        """``detector`` returns the detector in force, which may change between two lines."""
-        self._detector = detector
+    def __init__(self, detector: Detector | None = None) -> None:
+        """Follow no log yet; without a ``detector`` the packaged rules count."""
+        self._detector = detector or packaged()
         self._continuations = Continuations()
         self._logs: OrderedDict[Hashable, _Log] = OrderedDict()
 
     def detect(self, line: LogLine) -> Fault | None:
         """Return the fault that a line of Loki reports; a kernel line is read together with earlier ones."""
         if line.source is not Source.KERNEL or line.node is None:
-            return self._detector().detect(line)
+            return self._detector.detect(line)
         stream = (line.node, line.namespace, line.pod, line.container)
         finding = self.find(line.text, line.node, stream=stream, at_ns=line.timestamp_ns)
         if finding is None:
@@ -161,7 +161,7 @@ class MultilineDetector:
             found = (self.find(each, name, stream=stream, at_ns=at_ns, before=before) for each in records)
             return gravest(found)
         key = name if stream is None else stream
-        detector = self._detector()
+        detector = self._detector
         finding = self._continuations.judged(detector.find_in_kernel_log, text, key, at_ns, before)
         log = self._logs.get(name)
         if log is None:

@@ -57,7 +57,7 @@ def scan(
 ) -> Iterator[Hit]:
     """Yield the faults in a binary file, in order."""
     detector = packaged()
-    logs = MultilineDetector(lambda: detector)
+    logs = MultilineDetector(detector)
     of_kernel = source is Source.KERNEL
     anchors = detector.catalog.scan_anchors(source)
     find_anchor = finder_in_bytes((*anchors, *BYTES_ANCHORS) if of_kernel else anchors)

@@ -73,7 +73,7 @@ class Watcher(Protocol):
     def disconnected(self, error: LokiError | None, failures: int) -> None:
         """Arriving lines are no longer reported, or still not, after ``failures`` failures in a row.
 
-        ``error`` is None where the tail was closed or changed its query.
+        ``error`` is None where the tail was closed.
         """
 
 
@@ -93,12 +93,6 @@ class Tail:
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
-
-    def use_query(self, query: str) -> None:
-        """Follow this query from now on, with a new connection; any thread may call it."""
-        if query != self._query:
-            self._query = query
-            self._disconnect()
 
     def close(self, timeout_seconds: float) -> None:
         """Close the connection and end the thread. A connection in the making ends by its own time-out."""
@@ -126,18 +120,17 @@ class Tail:
 
     def _follow(self) -> LokiError | None:
         """Follow one connection to its end; return why it ended, or None where we ended it."""
-        query = self._query
         try:
-            with open_tail(self._settings, query, self._now_ns() - LOOK_BACK_NS) as connection:
+            with open_tail(self._settings, self._query, self._now_ns() - LOOK_BACK_NS) as connection:
                 self._connection = connection
                 self._watcher.connected()
                 # Nobody was notified of the lines since the last connection.
                 self._watcher.nudged(None)
-                # The tail may have been closed, or its query changed, before there was a connection to close.
-                while not self._closed.is_set() and self._query == query:
+                # The tail may have been closed before there was a connection to close.
+                while not self._closed.is_set():
                     self._watcher.nudged(oldest_in(connection.recv(decode=False)))
         except ConnectionClosed as closed:
-            if self._closed.is_set() or self._query != query:
+            if self._closed.is_set():
                 return None
             # A message that is too large breaks the connection too, and has lines like any other.
             self._watcher.nudged(None)

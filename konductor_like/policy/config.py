@@ -68,6 +68,9 @@ class PolicyConfig:
     """Whether the controller can run validations at all: an image is set."""
     rehearses: bool = False
     """Whether the controller only logs and shows which nodes it would validate and return."""
+    recovery_by_file: bool = False
+    """Whether the file of ``KONDUCTOR_RECOVERY_FILE`` is there, which an earlier version read in place of
+    ``KONDUCTOR_RETURN`` and ``KONDUCTOR_RECOVERY``. It may say ``ask``: no node returns or is validated."""
     validation_level: int = 2
     """The least level of a validation, one of ``LEVELS``; the faults may ask for more."""
     return_quiet_seconds: float = 600.0
@@ -100,7 +103,7 @@ class PolicyConfig:
     @property
     def validates_on_wish(self) -> bool:
         """Whether a person's wish for a validation leads to one."""
-        return self.validates and not self.rehearses
+        return self.validates and not self.rehearses and not self.recovery_by_file
 
     def with_escalations(self, escalations: Mapping[str, Escalation], version: str) -> Self:
         """Return this configuration with a catalogue's escalations and its digest."""

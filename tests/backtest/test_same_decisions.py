@@ -191,7 +191,7 @@ def by_the_controller(written: list[WrittenLine], case: Case) -> list[Taint]:
             policy=policy,
             start=Checkpoint(dict.fromkeys(readers, START_NS), 0),
             unknown_node_seconds=600,
-            detect=MultilineDetector(lambda: detector).detect,
+            detect=MultilineDetector(detector).detect,
         )
         left = list(written)
         while clock_ns < END_NS:

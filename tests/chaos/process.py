@@ -22,8 +22,7 @@ from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import NodeStore
 from konductor_like.cluster.node.writer import NodeWriter, WriteResult
 from konductor_like.controller.leaderships import LeadershipFactory
-from konductor_like.controller.loop.active_rules import ActiveRules
-from konductor_like.controller.loop.active_switches import ActiveSwitches
+from konductor_like.controller.loop.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.loop.leadership import Leadership
 from konductor_like.controller.loop.operator_controls import AGAIN_SECONDS, TIMEOUT_SECONDS, OperatorControls
 from konductor_like.controller.loop.reconciler import Reconciler
@@ -169,10 +168,10 @@ class _Inbox:
 
 
 @cache
-def _shared() -> tuple[Metrics, ActiveRules]:
+def _shared() -> tuple[Metrics, RulesInForce]:
     """Return parts that all processes share: no decision depends on them, and they take long to make."""
     metrics = Metrics()
-    return metrics, ActiveRules(None, metrics)
+    return metrics, ActiveRules(None, metrics).in_force
 
 
 class Process:
@@ -211,8 +210,7 @@ class Process:
         """The name of its leadership."""
         settings, clock = world.settings, world.clock
         decode = node_decoder(settings)
-        metrics, active_rules = _shared()
-        switches = ActiveSwitches(settings)
+        metrics, rules = _shared()
         exchange = world.traffic.exchange_of(self)
         self._kube = wire.kube_client(exchange, "konductor-like/test", world.date)
         self._loki = wire.loki_client(settings, exchange, world.date, world.clock.seconds)
@@ -227,7 +225,7 @@ class Process:
             renew_interval_seconds=RENEW_SECONDS,
             clock=clock.seconds,
             now=clock.wall,
-            notes=lambda: _notes(settings, identity, active_rules, switches),
+            notes=lambda: _notes(settings, identity, rules.digest),
         )
         writer = NotedWriter(
             self._kube,
@@ -246,8 +244,7 @@ class Process:
             settings=settings,
             metrics=metrics,
             loki=self._loki,
-            active_rules=active_rules,
-            switches=switches,
+            rules=rules,
             nodes=self.store,
             writer=writer,
             events=events,

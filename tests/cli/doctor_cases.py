@@ -125,6 +125,12 @@ CASES = [
         "controller",
         "KONDUCTOR_BRAKE_MAX_NODES is 0",
     ),
+    warned(
+        "the file of an earlier version is there",
+        change(policy=PolicyConfig(recovery_by_file=True)),
+        "controller",
+        "delete configmap konductor-like-recovery",
+    ),
     broken(
         "a taint cannot be written",
         both(failing(Doing.WRITE, error="patch nodes is forbidden"), change(unwritten=UNWRITTEN)),

@@ -17,6 +17,7 @@ from konductor_like.catalog import CatalogError
 from konductor_like.cli import check_config
 from konductor_like.cli.app import execute
 from konductor_like.cli.check_config import inspect
+from konductor_like.policy.recovery.guards import BY_FILE
 from konductor_like.settings import EVERYDAY, Settings
 from konductor_like.settings_report import HIDDEN, REMOVED, effective, explain_settings_error, without_effect
 from konductor_like_sandbox.loki import LokiServer
@@ -156,46 +157,18 @@ def test_a_part_that_needs_objects_of_the_cluster_comes_with_a_word_about_them(
     assert said in printed.err
 
 
-def test_each_switch_is_shown_with_its_origin(
+def test_the_file_of_an_earlier_version_is_a_warning_only_where_it_is_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "recovery.yaml"
-    file.write_text("return: ask\n")
     monkeypatch.setenv("KONDUCTOR_RECOVERY_FILE", str(file))
-    monkeypatch.setenv("KONDUCTOR_RETURN", "validated")
-    monkeypatch.setenv("KONDUCTOR_RECOVERY", "on")
-    monkeypatch.setenv("KONDUCTOR_VALIDATION_IMAGE", "dcgm:4")
+    assert inspect(os.environ).warnings == []
 
-    assert execute(["check-config"], "konductor-like") == 0
-    assert capsys.readouterr().out.partition("\n\n")[2].splitlines() == [
-        "SWITCH     FROM          VALUE",
-        "return     file          ask",
-        "recovery   environment   on",
-    ]
-
-    file.unlink()
-    monkeypatch.delenv("KONDUCTOR_RECOVERY")
+    file.write_text("return: oops\n")
     assert execute(["check-config", "-o", "json"], "konductor-like") == 0
-    assert json.loads(capsys.readouterr().out)["switches"] == [
-        {"name": "return", "value": "validated", "from": "environment"},
-        {"name": "recovery", "value": "on", "from": "default"},
-    ]
-    assert (
-        f"KONDUCTOR_RECOVERY_FILE={file}: no such file; KONDUCTOR_RETURN" in inspect(os.environ).warnings[0]
-    )
-
-
-def test_switches_that_are_refused_together_are_a_problem(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    file = tmp_path / "recovery.yaml"
-    file.write_text("return: validated\n")
-    monkeypatch.setenv("KONDUCTOR_RECOVERY_FILE", str(file))
-
-    found = inspect(os.environ)
-
-    assert found.problems == [f"{file}: KONDUCTOR_RETURN=validated needs KONDUCTOR_VALIDATION_IMAGE"]
-    assert found.switches == []
+    found = json.loads(capsys.readouterr().out)
+    assert found["warnings"] == [f"KONDUCTOR_RECOVERY_FILE={file}: {BY_FILE}"]
+    assert found["switches"] == []
 
 
 @pytest.mark.parametrize(("image", "pinned"), [("dcgm:4", False), (f"dcgm@sha256:{'0' * 64}", True)])

@@ -129,6 +129,12 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ),
     ({"settings": REHEARSES}, {}, "KONDUCTOR_RECOVERY is rehearse, so no validation", "RECOVERY=on the con"),
     (
+        {"settings": settings_of(replace(VALIDATES, recovery_by_file=True))},
+        {},
+        "the file of KONDUCTOR_RECOVERY_FILE is there, so no validation begins",
+        "delete the ConfigMap konductor-like-recovery",
+    ),
+    (
         {},
         {"taints": ()},
         "the node is not tainted, and a validation takes all",

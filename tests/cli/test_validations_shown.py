@@ -15,6 +15,7 @@ from konductor_like.model import KernelPosition, NodeState, ReleaseHow, Validati
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.needs import unrepaired
 from konductor_like.policy.operator import operator_taint, validate
+from konductor_like.policy.recovery.guards import BY_FILE
 from konductor_like.policy.recovery.verdict import Action, reboot_words
 from tests.cli.kinds import ASKED, FAILED, PASSED, RUNNING, UNKNOWN
 from tests.cli.scenes import NOW, OTHER_BOOT, RULES, ago, ago_ns
@@ -221,6 +222,7 @@ def test_a_node_on_probation_says_after_what_it_returned() -> None:
     [
         (BY_VALIDATION, "after a validation, at most 4 an hour"),
         (REHEARSES, "rehearsed only (KONDUCTOR_RECOVERY): the controller validates and returns no node"),
+        (PolicyConfig(validates=True, recovery_by_file=True), f"off. KONDUCTOR_RECOVERY_FILE: {BY_FILE}"),
         (replace(ASKS, returns_by_reboot=True), "by reboot, at most 4 an hour"),
     ],
 )

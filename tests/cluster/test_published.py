@@ -103,6 +103,7 @@ def test_the_settings_of_validations_survive_the_lease() -> None:
     policy = found.policy
     assert (policy.validates, policy.returns_by_validation, policy.rehearses) == (True, True, True)
     assert policy.validation_level == 3
+    assert not policy.recovery_by_file
     assert "secret" not in encode_settings(ours)
 
 
@@ -121,7 +122,7 @@ def test_settings_of_a_controller_that_publishes_fewer_are_known_all_the_same() 
         del found[name]
     for name in ("recovery_node_selector", "validation_namespace"):
         del found[name]
-    for name in ("validates", "returns_by_validation", "rehearses", "validation_level"):
+    for name in ("validates", "returns_by_validation", "rehearses", "validation_level", "recovery_by_file"):
         del found["policy"][name]
 
     assert decode_settings(json.dumps(found)) == (of(Settings()), None)

@@ -151,7 +151,7 @@ def monitor(metrics: Metrics, now_ns: Callable[[], int] = lambda: ns(0), **more:
         "before": None,
         "stale_seconds": 300,
         "gap_max_age_seconds": 86_400,
-        "catalog": load_catalog,
+        "catalog": load_catalog(),
         "reread": lambda _: None,
         "rereading": frozenset,
         "read_node": lambda _node, _since_ns: True,

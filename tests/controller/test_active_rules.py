@@ -1,4 +1,4 @@
-"""The rules in force follow the user's file; a bad file changes nothing."""
+"""The rules in force are those of the start; another valid file starts the process again."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pytest
 from konductor_like.catalog import RulesError
 from konductor_like.controller import logs
 from konductor_like.controller.loop import active_rules
-from konductor_like.controller.loop.active_rules import ActiveRules
+from konductor_like.controller.loop.active_rules import AGAIN_SECONDS, ActiveRules, RulesWatch
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.detection.validate_rules import load_rules
 from konductor_like.model import Source
-from konductor_like.policy.config import PolicyConfig
 from tests.catalog.user_files import OWN_RULE
 
 XID_63 = "NVRM: Xid (PCI:0000:3d:00): 63, pid=1, Row Remapper"
@@ -34,8 +33,9 @@ class Scene:
         self.file = folder / "rules.yaml"
         self.file.symlink_to("data/rules.yaml")
         self.mount(text)
-        self.metrics, self.asked = Metrics(), threading.Event()
-        self.rules = ActiveRules(self.file, self.metrics, self.asked)
+        self.metrics, self.seconds = Metrics(), 0.0
+        self.rules = ActiveRules(self.file, self.metrics, lambda: self.seconds)
+        self.seconds = AGAIN_SECONDS
 
     def mount(self, text: str | None) -> None:
         """Replace the file as the kubelet does for a new version of a ConfigMap."""
@@ -66,7 +66,8 @@ def test_the_file_is_in_force_from_the_start(tmp_path: Path) -> None:
 
     assert scene.finds() is None
     said = scene.said()
-    assert "new: site.nic_down, xid.13.severity, xid.63.mode." in said
+    digest = scene.rules.in_force.digest
+    assert f"Rules in force ({digest}): site.nic_down, xid.13.severity, xid.63.mode." in said
     assert "a bug in a job can cause this Xid" in said
     assert scene.gauge("rules_info", hash=load_rules(scene.file).digest) == 1
     assert scene.gauge("rules_rejected") == 0
@@ -82,33 +83,59 @@ def test_without_a_file_the_built_in_rules_are_in_force(path: Path | None) -> No
     metrics = Metrics()
     rules = ActiveRules(path, metrics)
 
-    assert rules.reload() is False
+    assert not rules.changed()
+    assert not rules.changed(asked=True)
     assert rules.in_force.detector.find(XID_63, Source.KERNEL) is not None
     assert metrics.registry.get_sample_value("konductor_like_rules_info", {"hash": "built-in"}) == 1
 
 
-def test_a_new_version_is_read_once_and_its_changes_are_logged(tmp_path: Path) -> None:
+def test_another_valid_file_starts_the_process_again_and_changes_nothing_in_this_one(tmp_path: Path) -> None:
     scene = Scene(tmp_path, OFF)
+    before = scene.rules.in_force
     scene.said()
-    assert scene.rules.reload() is False
+    assert not scene.rules.changed()
 
     scene.mount(FATAL)
 
-    assert scene.rules.reload() is True
-    assert scene.finds() == "fatal"
-    assert "new: xid.63.severity; gone: xid.63.mode." in scene.said()
-    assert scene.rules.reload() is False
-    assert scene.said() == ""
+    assert scene.rules.changed()
+    change = f"The rules have changed ({before.digest} to {load_rules(scene.file).digest})."
+    assert change in scene.said()
+    assert scene.rules.in_force is before
+    assert scene.finds() is None
 
 
-def test_a_bad_version_is_refused_and_logged_once_and_the_old_rules_stay(tmp_path: Path) -> None:
+def test_a_process_starts_again_only_after_it_ran_for_some_time(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, OFF)
+    scene.said()
+    for text, seconds in ((FATAL, 1), (OFF, 6), (FATAL, 11), (FATAL, AGAIN_SECONDS - 1)):
+        scene.mount(text)
+        scene.seconds = seconds
+        assert not scene.rules.changed(asked=text == OFF)
+    assert "The rules have changed" not in scene.said()
+
+    scene.seconds = AGAIN_SECONDS
+    assert scene.rules.changed()
+
+
+def test_a_file_that_changes_and_comes_back_in_that_time_changes_nothing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, OFF)
+    scene.seconds = 1
+    scene.mount(FATAL)
+    assert not scene.rules.changed()
+
+    scene.mount(OFF)
+    scene.seconds = AGAIN_SECONDS
+    assert not scene.rules.changed()
+
+
+def test_a_bad_version_is_refused_at_once_and_logged_once_and_the_old_rules_stay(tmp_path: Path) -> None:
     scene = Scene(tmp_path, FATAL)
     before = load_rules(scene.file).digest
     scene.said()
 
-    for _ in range(2):
+    for scene.seconds in (1, AGAIN_SECONDS):
         scene.mount(BAD)
-        assert scene.rules.reload() is False
+        assert not scene.rules.changed()
     said = scene.said()
 
     assert said.count("Rules file refused: rules.yaml:2, overrides, xid.63.severity: 'worse'") == 1
@@ -118,23 +145,21 @@ def test_a_bad_version_is_refused_and_logged_once_and_the_old_rules_stay(tmp_pat
     assert scene.gauge("rules_info", hash=before) == 1
 
 
-def test_a_file_that_is_mended_is_in_force_again(tmp_path: Path) -> None:
+def test_a_file_that_is_mended_counts_again(tmp_path: Path) -> None:
     scene = Scene(tmp_path, FATAL)
     scene.mount(BAD)
-    scene.rules.reload()
+    scene.rules.changed()
     scene.said()
 
     scene.mount(FATAL)
-    assert scene.rules.reload() is False
+    assert not scene.rules.changed()
     assert "The rules have not changed" in scene.said()
     assert scene.gauge("rules_rejected") == 0
 
     scene.mount(BAD)
-    scene.rules.reload()
+    scene.rules.changed()
     scene.mount(OFF)
-    assert scene.rules.reload() is True
-    assert scene.finds() is None
-    assert scene.gauge("rules_info", hash=load_rules(scene.file).digest) == 1
+    assert scene.rules.changed()
     assert scene.gauge("rules_rejected") == 0
 
 
@@ -146,8 +171,7 @@ def test_a_deleted_file_changes_nothing_until_it_is_back(tmp_path: Path, text: s
     said = ""
     for _ in range(2):
         scene.mount(text)
-        scene.asked.set()
-        assert scene.rules.reload() is False
+        assert not scene.rules.changed(asked=True)
         said += scene.said()
 
     assert scene.finds() is None
@@ -155,26 +179,43 @@ def test_a_deleted_file_changes_nothing_until_it_is_back(tmp_path: Path, text: s
     assert scene.gauge("rules_rejected") == 1
 
     scene.mount(OFF)
-    assert scene.rules.reload() is False
+    assert not scene.rules.changed()
     assert scene.gauge("rules_rejected") == 0
 
     scene.mount("rules: []\n")
-    assert scene.rules.reload() is True
-    assert scene.finds() == "suspect"
+    assert scene.rules.changed()
+
+
+@pytest.mark.parametrize("text", ["rules: []\n", None])
+def test_no_rules_of_ones_own_need_no_file(tmp_path: Path, text: str | None) -> None:
+    scene = Scene(tmp_path, text)
+
     scene.mount(None)
-    assert scene.rules.reload() is True
+    assert not scene.rules.changed()
+    assert not scene.rules.changed(asked=True)
     assert scene.gauge("rules_rejected") == 0
 
+    scene.mount(FATAL)
+    assert scene.rules.changed()
 
-def test_rules_that_a_task_has_read_do_not_change_when_others_come_into_force(tmp_path: Path) -> None:
+
+def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(tmp_path, OFF)
-    taken, digest = scene.rules.in_force, scene.rules.in_force.digest
     scene.mount(FATAL)
 
-    assert scene.rules.reload() is True
-    assert taken.detector.find(XID_63, Source.KERNEL) is None
-    assert (taken.digest, taken.complete(PolicyConfig()).version) == (digest, digest)
-    assert scene.rules.in_force.digest != digest
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", refuse)  # root may read any file
+        assert not scene.rules.changed()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refuse)
+        assert not scene.rules.changed()
+    assert scene.said().count("Rules file refused") == 1
+    assert scene.gauge("rules_rejected") == 1
+
+    assert scene.rules.changed(asked=True)
 
 
 @pytest.mark.parametrize("swapped", [True, False], ids=["a ConfigMap is swapped", "edited in place"])
@@ -193,17 +234,15 @@ def test_a_file_of_the_same_size_is_read_where_anything_else_changed(tmp_path: P
     assert now.st_size == before.st_size
     assert (now.st_ino == before.st_ino) is not swapped
     assert (now.st_mtime_ns == before.st_mtime_ns) is swapped
-    assert scene.rules.reload() is True
-    assert scene.finds() == "info"
+    assert scene.rules.changed()
 
 
-def test_only_the_place_of_the_manifest_may_be_empty_without_a_warning_and_a_file_may_come_later(
+def test_only_the_place_of_the_manifest_may_be_empty_without_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = Path(__file__).parents[2] / "manifests" / "controller_deployment.yaml"
     assert f"value: {active_rules.MOUNTED} " in manifest.read_text("utf-8")
     nowhere = tmp_path / "rules.yaml"
-    (tmp_path / "mounted").mkdir()
 
     said = {}
     for mounted in (nowhere, tmp_path / "elsewhere.yaml"):
@@ -217,25 +256,53 @@ def test_only_the_place_of_the_manifest_may_be_empty_without_a_warning_and_a_fil
         f"No rules file at {nowhere}: only the built-in rules are in force."
         in said[tmp_path / "elsewhere.yaml"]
     )
-    scene = Scene(tmp_path / "mounted", None)
-    scene.mount(FATAL)
-    assert scene.rules.reload() is True
-    assert scene.finds() == "fatal"
 
 
 def test_asking_reads_the_file_even_where_it_looks_the_same(tmp_path: Path) -> None:
     scene = Scene(tmp_path, FATAL)
     scene.said()
-    seen = scene.file.stat()
-    scene.file.write_text(FATAL.replace("fatal", "suspe").replace("suspe", "info "), "utf-8")
-    os.utime(scene.file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-    assert scene.rules.reload() is False
-
-    scene.asked.set()
-    assert scene.rules.reload() is True
-    assert scene.finds() == "info"
-
-    scene.said()
-    scene.asked.set()
-    assert scene.rules.reload() is False
+    assert not scene.rules.changed(asked=True)
     assert "The rules have not changed" in scene.said()
+
+    seen = scene.file.stat()
+    scene.file.write_text(FATAL.replace("fatal", "info "), "utf-8")
+    os.utime(scene.file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert not scene.rules.changed()
+
+    assert scene.rules.changed(asked=True)
+
+
+# The thread that looks
+
+
+def test_the_thread_says_once_that_the_process_should_start_again_and_ends(tmp_path: Path) -> None:
+    scene, asked, again = Scene(tmp_path, OFF), threading.Event(), threading.Semaphore(0)
+    watch = RulesWatch(rules=scene.rules, asked=asked, again=again.release)
+    watch.start()
+    scene.mount(BAD)
+    asked.set()
+    assert not again.acquire(timeout=0.2)
+
+    scene.mount(FATAL)
+    asked.set()
+    assert again.acquire(timeout=10)
+    watch.join(10)
+    assert not watch._threads[0].is_alive()
+    assert not again.acquire(blocking=False)
+
+
+def test_the_thread_looks_unasked_and_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(active_rules, "LOOK_SECONDS", 0.01)
+    scene, again = Scene(tmp_path, OFF), threading.Semaphore(0)
+    watch = RulesWatch(rules=scene.rules, asked=threading.Event(), again=again.release)
+    watch.start()
+    scene.mount(FATAL)
+    assert again.acquire(timeout=10)
+
+    monkeypatch.setattr(active_rules, "LOOK_SECONDS", 60.0)
+    late = RulesWatch(rules=scene.rules, asked=threading.Event(), again=again.release)
+    late.start()
+    late.close()
+    late.join(10)
+    assert not late._threads[0].is_alive()
+    assert not again.acquire(blocking=False)

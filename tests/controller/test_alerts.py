@@ -29,16 +29,15 @@ class World:
 
     problem: Exception | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, exporters: Mapping[str, str] = EXPORTERS) -> None:
         self.nodes: dict[str, NodeState] = {"gpu-1": node()}
         self.answers: Parsed | AlertsError = self.parsed()
         self.asked: list[tuple[list[str], list[str]]] = []
-        self.exporters: Mapping[str, str] = EXPORTERS
         self.seconds, self.woken = 0.0, 0
         self.metrics, self.attempts = Metrics(), AttemptLog()
         self.worker = Alerts(
             self,
-            lambda: self.exporters,
+            exporters,
             self,
             self.metrics,
             self.attempts,
@@ -203,8 +202,7 @@ def test_a_bug_waits_a_minute_before_the_next_question(monkeypatch: pytest.Monke
 
 
 def test_without_a_rule_nothing_is_asked() -> None:
-    world = World()
-    world.exporters = {}
+    world = World(exporters={})
     world.worker.round()
 
     assert (world.asked, world.worker.seen()) == ([], None)

@@ -29,7 +29,7 @@ MANY = 100_000
 def test_a_source_that_failed_thousands_of_times_still_tries_twice_a_minute() -> None:
     loop = Poller(
         "kernel",
-        ScriptedReader(),  # type: ignore[arg-type]  # has the two methods that are used
+        ScriptedReader(),
         lambda _: None,
         Metrics(),
         interval_seconds=5.0,

@@ -55,7 +55,7 @@ def poller_of(
 ) -> Poller:
     return Poller(
         name,
-        reader,  # type: ignore[arg-type]  # has the two methods that are used
+        reader,
         inbox.put,
         Metrics(),
         interval_seconds=interval_seconds,

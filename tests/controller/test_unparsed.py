@@ -24,8 +24,8 @@ class Scene:
     def __init__(self, before: dict[str, Unparsed] | None = None, catalog: Catalog | None = None) -> None:
         self.metrics = Metrics()
         self.detector = Detector(catalog or load_catalog())
-        self.logs = MultilineDetector(lambda: self.detector)
-        self.lines = UnparsedLines(self.metrics, before or {}, lambda: self.detector.catalog)
+        self.logs = MultilineDetector(self.detector)
+        self.lines = UnparsedLines(self.metrics, before or {}, self.detector.catalog)
         self.clock_ns = 100
 
     def told(self, text: str, node: str | None = "gpu-1", source: Source = Source.KERNEL) -> Fault | None:

@@ -202,7 +202,7 @@ def test_lines_of_loki_are_joined_by_node_and_pods_are_left_alone() -> None:
 def test_a_users_severity_is_final() -> None:
     rules = read_user_rules("overrides: {aer.uncorrected.severity: info}", "mine.yaml", load_catalog())
     detector = Detector(rules.catalog)
-    logs = MultilineDetector(lambda: detector)
+    logs = MultilineDetector(detector)
     findings = [logs.find(line) for line in (PORT_FATAL, GPU_MILD)]
     assert [f.severity for f in findings if f] == [Severity.INFO] * 2
 
@@ -213,7 +213,7 @@ def test_a_users_severity_is_final() -> None:
 def test_the_mode_of_the_gpus_rule_applies_to_a_ports_error(mode: str, severity: str, shadow: bool) -> None:
     rules = read_user_rules(f"overrides: {{aer.gpu_error.mode: '{mode}'}}", "mine.yaml", load_catalog())
     detector = Detector(rules.catalog)
-    logs = MultilineDetector(lambda: detector)
+    logs = MultilineDetector(detector)
     logs.find(PORT_FATAL)
     finding = logs.find(GPU_MILD)
     assert finding is not None
@@ -315,7 +315,7 @@ def test_the_ports_that_are_followed_are_bounded() -> None:
 def test_what_a_user_says_of_lost_links_is_final(override: str, severity: Severity, title: str) -> None:
     catalog = read_user_rules(f"overrides:\n  ib.link_down.{override}\n", "x", load_catalog()).catalog
     detector = Detector(catalog)
-    logs = MultilineDetector(lambda: detector)
+    logs = MultilineDetector(detector)
     finding = [logs.find("mlx5_core 0000:5e:00.0 ens7f0np0: Link down") for _ in range(3)][-1]
 
     assert finding is not None

@@ -107,21 +107,6 @@ def test_a_journal_entry_whose_message_is_a_list_of_bytes_is_read(bench: Bench) 
     assert bench.drain(bench.reader(NOW)) == [as_bytes]
 
 
-def test_another_query_is_asked_from_the_next_poll_on_and_looks_back_over_the_overlap(bench: Bench) -> None:
-    reader = bench.reader(bench.now_ns)
-    bench.loki.push(kernel_labels(), [(bench.now_ns - 120 * SECOND, "mlx5_core: health compromised")], {})
-    line = bench.log("79, gone")
-    first = reader.poll(bench.now_ns)
-    reader.commit(first)
-    assert texts_of(first) == [line]
-
-    reader.use_query(kernel_query(bench.settings, (*KERNEL_ANCHORS, "health compromised")))
-    bench.pass_time(1)  # a reading of the whole overlap is not due yet
-    second = reader.poll(bench.now_ns)
-
-    assert texts_of(second) == ["mlx5_core: health compromised"]
-
-
 def test_lines_are_counted_without_being_fetched(bench: Bench) -> None:
     for number in range(12):
         bench.loki.push(kernel_labels(), [(NOW + number * SECOND, f"NVRM: Xid line {number}")])

@@ -181,17 +181,6 @@ def test_it_sends_the_query_and_headers_of_the_polls() -> None:
     assert 10 * SECOND <= age_ns < 60 * SECOND
 
 
-def test_another_query_is_followed_when_the_rules_change(loki: LokiServer) -> None:
-    with following(loki.url, query='{k8s_namespace_name="elsewhere"}') as (tail, notes):
-        assert notes.next() == CONNECTED
-        tail.use_query(QUERY)
-        assert notes.until(lambda event: event in (None, CONNECTED)) is None
-        assert notes.next() == CONNECTED
-        listened(loki, notes)
-        push(loki, THEN_NS)
-        notes.nudge_of(THEN_NS)
-
-
 def test_it_comes_back_when_loki_ends_it_all_the_same(loki: LokiServer) -> None:
     with following(loki.url) as (_, notes):
         assert [notes.next(), notes.next()] == [CONNECTED, (NUDGE, None)]

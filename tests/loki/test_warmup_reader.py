@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,13 +13,14 @@ from konductor_like.loki.query.errors import LokiTimeout, LokiUnavailable
 from konductor_like.loki.query.response import Entry, QueryResult
 from konductor_like.loki.query.window_query import ByteBudget
 from konductor_like.loki.readers.poll import PollResult
-from konductor_like.loki.readers.warmup import LINES_MOST, WarmupReader, WarmupScope, WarmupTotals
+from konductor_like.loki.readers.warmup import LINES_MOST, WarmupReader, WarmupTotals
 from konductor_like.model import Fault, Source
 from tests.loki.support import HOUR, NOW, QUERY, SECOND, SKEW, MemoryLoki, entry, settings
 
 DAY = 24 * HOUR
 PODS = '{k8s_namespace_name="default"} |= "NCCL WARN"'
-BOTH = WarmupScope("a", QUERY, PODS, 86_400)
+KERNEL = {Source.KERNEL: QUERY}
+BOTH = {**KERNEL, Source.POD: PODS}
 XID = "NVRM: Xid (PCI:0000:4e:00): 94, pid=1, name=python3, Contained: SM (0x1). RST: No, D-RST: No"
 NCCL = "gpu-1:1:2 [0] transport/net_socket.cc:1 NCCL WARN socketProgress: Connection closed by remote peer"
 
@@ -53,11 +54,18 @@ def pod(timestamp_ns: int, node: str = "gpu-1") -> Entry:
 
 
 class Life:
-    """A reader with a clock, a budget and rules that the test sets."""
+    """A reader with a clock and a budget that the test sets."""
 
-    def __init__(self, loki: Loki, *, wanted: WarmupScope = BOTH, since_ns: int = 0, mib: int = 6144) -> None:
+    def __init__(
+        self,
+        loki: Loki,
+        *,
+        queries: Mapping[Source, str] = BOTH,
+        seconds: int = 86_400,
+        since_ns: int = 0,
+        mib: int = 6144,
+    ) -> None:
         self.loki = loki
-        self.wanted = wanted
         self.seconds = 0.0
         self.rests: list[float] = []
         self.accounts: list[WarmupTotals] = []
@@ -65,9 +73,10 @@ class Life:
         self.reader = WarmupReader(
             loki,
             settings(),
-            lambda: self.wanted,
+            queries,
             MultilineDetector().detect,
             self.budget,
+            seconds=seconds,
             since_ns=since_ns,
             now_ns=NOW,
             finished=self.accounts.append,
@@ -131,7 +140,7 @@ def test_nothing_from_before_we_began_to_act_is_evidence() -> None:
 def test_it_reads_no_further_back_than_the_rules_look() -> None:
     loki = Loki([entry(NOW - 3 * HOUR, XID), entry(NOW - HOUR, XID)])
 
-    found = Life(loki, wanted=WarmupScope("a", QUERY, None, 7200)).read()
+    found = Life(loki, queries=KERNEL, seconds=7200).read()
 
     assert len(found) == 1
     assert {query for query, _, _ in loki.asked} == {QUERY}
@@ -158,7 +167,7 @@ def test_it_rests_as_long_as_loki_worked_and_at_least_a_moment() -> None:
 def test_it_takes_half_of_the_budget_at_most_and_narrows_what_costs_too_much() -> None:
     loki = Loki([])
     loki.bytes_a_second = 100_000  # 8.6 GB a day
-    life = Life(loki, wanted=WarmupScope("a", QUERY, None, 86_400), mib=100)
+    life = Life(loki, queries=KERNEL, mib=100)
     used: list[float] = []
 
     life.read(lambda _: used.append(life.budget.used))
@@ -203,7 +212,7 @@ def test_a_storm_of_the_past_comes_in_bounded_pieces() -> None:
     assert max(sizes) <= LINES_MOST
 
 
-def test_after_the_last_piece_nothing_is_asked_until_other_rules_are_in_force() -> None:
+def test_after_the_last_piece_nothing_is_asked() -> None:
     loki = Loki([entry(NOW - HOUR, XID)])
     life = Life(loki)
     assert life.reader.unread_seconds > 86_400
@@ -212,7 +221,4 @@ def test_after_the_last_piece_nothing_is_asked_until_other_rules_are_in_force() 
 
     assert life.poll().past is None
     assert (len(loki.asked), life.reader.unread_seconds) == (asked, 0)
-    life.wanted = BOTH._replace(rules="b")
-
-    assert len(life.read()) == 1
-    assert len(life.accounts) == 2
+    assert len(life.accounts) == 1

@@ -145,7 +145,7 @@ def test_the_lease_gets_the_name_of_the_pod() -> None:
         (
             "recovery_file",
             {"configMap": {"name": "konductor-like-recovery", "optional": True}},
-            "create configmap konductor-like-recovery --from-file=recovery.yaml",
+            "",
         ),
     ],
 )

@@ -20,7 +20,6 @@ from konductor_like.catalog import load_catalog
 from konductor_like.catalog.user_rules import read_user_rules
 from konductor_like.settings import Settings
 from konductor_like.settings_report import REMOVED
-from konductor_like.switches import Switches, read_switches
 from konductor_like_sandbox.kubernetes import Review
 from tests.manifests.policy import Policy
 from tests.manifests.schema import problems
@@ -103,7 +102,6 @@ def test_each_optional_value_adds_the_objects_of_its_manifest_and_no_other() -> 
         if key not in keyed(rendered("default"))
     }
     del added["ConfigMap", "konductor-like", "konductor-like-rules"]
-    del added["ConfigMap", "konductor-like", "konductor-like-recovery"]
     if DASHBOARD.exists():
         [shown] = added.pop(("ConfigMap", "konductor-like", "konductor-like-dashboard"))["data"].values()
         assert shown.replace(PROJECT, "PROJECT_URL") == DASHBOARD.read_text("utf-8")
@@ -156,7 +154,7 @@ def test_the_values_reach_the_pods() -> None:
     assert controller["priorityClassName"] == "system-cluster-critical"
     assert [each["key"] for each in controller["tolerations"]][-1] == "nvidia.com/gpu"
     assert len(controller["tolerations"]) == 1 + len(pod_of("default")["spec"]["tolerations"])
-    assert container["env"][-1]["name"] == "HTTPS_PROXY"
+    assert "HTTPS_PROXY" in {each["name"] for each in container["env"]}
     mounts = ["rules", "notify-slack", "notify-webhook", "recovery", "ca"]
     assert [each["name"] for each in container["volumeMounts"]] == mounts
     assert [each["secret"]["secretName"] for each in controller["volumes"][1:3]] == ["slack", "webhook"]
@@ -214,27 +212,41 @@ def test_a_change_of_settings_restarts_the_pod_and_a_change_of_rules_does_not() 
     assert without == json.dumps(pod_of("default"))
 
 
-@pytest.mark.parametrize(
-    ("name", "switches"),
-    [("everything", Switches("validated", "rehearse")), ("renamed", Switches("reboot", "on"))],
-)
-def test_validations_and_their_switches_arrive_as_the_controller_reads_them(
-    name: str, switches: Switches, tmp_path: Path
-) -> None:
-    file = tmp_path / "recovery.yaml"
-    file.write_text(only(rendered(name), "ConfigMap", "konductor-like-recovery")["data"]["recovery.yaml"])
+def container_settings(name: str) -> Settings:
+    """Return the settings of the controller's container, in which ``env`` wins over the ConfigMap."""
+    [container] = pod_of(name)["spec"]["containers"]
+    given = {each["name"]: each["value"] for each in container["env"] if "value" in each}
     with pytest.MonkeyPatch.context() as patch:
-        for variable, value in settings_of(name).items():
+        for variable, value in (settings_of(name) | given).items():
             patch.setenv(variable, value)
-        read = Settings(recovery_file=file)
+        return Settings()
 
-    assert read_switches(read) == switches
+
+def test_validations_arrive_as_the_controller_reads_them() -> None:
+    read = container_settings("everything")
     assert read.validation_image
-    if name == "everything":
-        assert (read.validation_tolerations, read.recovery_node_selector) == (("team", "dedicated"), "pool=a")
-    else:
-        assert (read.validation_command, read.validation_level) == ("run.sh", 3)
-        assert read.validation_namespace == "gpu-tests"
+    assert (read.validation_tolerations, read.recovery_node_selector) == (("team", "dedicated"), "pool=a")
+
+    read = container_settings("renamed")
+    assert (read.validation_command, read.validation_level) == ("run.sh", 3)
+    assert read.validation_namespace == "gpu-tests"
+
+
+@pytest.mark.parametrize(
+    ("name", "return_by", "recovery"), [("everything", "validated", "rehearse"), ("renamed", "ask", "on")]
+)
+def test_the_values_that_were_a_file_win_over_the_settings_and_there_is_no_file_any_more(
+    name: str, return_by: str, recovery: str
+) -> None:
+    """With the values of an earlier version no node returns that its file kept out."""
+    read = container_settings(name)
+
+    assert (read.return_by, read.recovery) == (return_by, recovery)
+    assert not read.policy().returns_by_reboot
+    assert not read.policy().returns_by_validation or read.policy().rehearses
+    assert "konductor-like-recovery" not in {each["metadata"]["name"] for each in rendered(name)}
+    notes = (GOLDENS / f"{name}.yaml").read_text("utf-8").partition("# NOTES:\n")[2]
+    assert "the next version refuses recovery.return and recovery.recovery" in notes
 
 
 def test_by_default_there_is_no_right_and_no_setting_for_validations() -> None:

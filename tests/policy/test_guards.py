@@ -299,6 +299,10 @@ GUARDS: dict[str, tuple[Callable[[], Blocker | None], str]] = {
         lambda: first(rules=BY_VALIDATION, recovery_selected=False),
         "KONDUCTOR_RECOVERY_NODE_SELECTOR does not select the node",
     ),
+    "the file of an earlier version": (
+        lambda: first(rules=PolicyConfig(recovery_by_file=True)),
+        "the file of KONDUCTOR_RECOVERY_FILE is there",
+    ),
     "a rehearsal": (
         lambda: first(rules=replace(BY_VALIDATION, rehearses=True)),
         "KONDUCTOR_RECOVERY is rehearse",

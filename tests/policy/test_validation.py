@@ -254,6 +254,7 @@ PAUSE = ControlAct(Control.PAUSE, at(-9), "kim")
     [
         (seen(ASKED), PolicyConfig(), "no image"),
         (seen(ASKED), replace(RULES, rehearses=True), "rehearse"),
+        (seen(ASKED), replace(ASKS, recovery_by_file=True), "KONDUCTOR_RECOVERY_FILE"),
         (seen(ASKED, of_snapshot={"controls": Controls((PAUSE,))}), ASKS, "paused"),
         (seen(ASKED, of_snapshot={"lease_unread": True}), ASKS, "Lease"),
         (seen(ASKED, of_snapshot={"ambiguous": frozenset({"gpu-1"})}), ASKS, "two machines"),

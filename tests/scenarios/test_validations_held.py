@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from konductor_like.model import OPT_OUT_LABEL, ReleaseHow, ValidationStage, ValidationVerdict
+from konductor_like.policy.recovery.guards import BY_FILE
 from tests.scenarios.conftest import Opens
 from tests.scenarios.site import Site
 from tests.scenarios.test_validations import (
@@ -122,22 +123,26 @@ def test_a_node_that_is_ignored_meanwhile_keeps_its_taint_until_it_is_not(site_o
     assert site.tainted == set()
 
 
-def test_a_switch_to_ask_while_a_test_runs_leaves_the_return_to_a_person(
-    site_of: Opens, tmp_path: Path
+@pytest.mark.parametrize("text", ["return: ask\n", "return: validated\nrecovery: rehearse\n"])
+def test_the_file_of_an_earlier_version_leaves_the_return_to_a_person_as_long_as_it_is_there(
+    text: str, site_of: Opens, tmp_path: Path
 ) -> None:
-    switches = tmp_path / "recovery.yaml"
-    switches.write_text("return: validated\n")
-    site = open_site(site_of, return_by="ask", recovery_file=switches)
+    file = tmp_path / "recovery.yaml"
+    site = open_site(site_of, recovery_file=file)
     until_job(site)
-    switches.write_text("return: ask\n")
+    file.write_text(text)
+    fixed(site, SECOND)
     site.kube.jobs.programs[NODE] = PASSES
     run(site, 6)
 
     assert ended(site) == ENDED_PASS
-    assert site.tainted == {NODE}
-    assert why(site) == "KONDUCTOR_RETURN is ask, so a person returns it"
+    assert site.tainted == {NODE, SECOND}
+    assert why(site) == "the file of KONDUCTOR_RECOVERY_FILE is there, so a person returns it"
+    assert site.record(SECOND).validation is None
+    assert site.cli("validate", SECOND, "--yes", "--reason", "a try").code == 1
+    assert BY_FILE in site.cli("status").out.replace("\n", " ")
 
-    switches.write_text("return: validated\n")
+    file.unlink()
     run(site, 1)
     assert site.record(NODE).releases[0].how is ReleaseHow.VALIDATED
 

@@ -31,6 +31,7 @@ from konductor_like.cluster.published import LOKI_NAMES
 from konductor_like.model import CoverageState, Source
 from konductor_like.model.attempts import Doing
 from konductor_like.model.time import moment_of, stamp
+from konductor_like.policy.recovery.guards import BY_FILE
 from konductor_like.policy.wording import pause_words
 
 LATE_SECONDS = 40.0
@@ -67,6 +68,9 @@ def controller(facts: Facts) -> Link:
         return warn(
             "KONDUCTOR_BRAKE_MAX_NODES is 0: the brake holds back every taint", _settings(lease), words
         )
+    if lease.policy.recovery_by_file:
+        do = f"kubectl -n {namespace} delete configmap konductor-like-recovery"
+        return warn(f"KONDUCTOR_RECOVERY_FILE: {BY_FILE}", do, words)
     if lease.problem:
         return warn(f"a part of the Lease cannot be read: {lease.problem}", "konductor-like status")
     return ok(f"{words}, version {lease.program}" if lease.program else words)

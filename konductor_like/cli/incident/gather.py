@@ -219,7 +219,7 @@ def _lines(
     budget = ByteBudget(bound := settings.loki_budget_mib_per_minute * 2**20)
     budget.spend(min(history.trail.bytes_processed, bound))  # as if all of it had been read just now
     read = LinesRead(TimeWindow(unix_ns(span[0]), unix_ns(span[1])))
-    joiner, found = MultilineDetector(lambda: detector), list[LogLine]()
+    joiner, found = MultilineDetector(detector), list[LogLine]()
     with closing(LokiClient(settings)) as loki:
         for source, query in queries.items():
             if query is None:

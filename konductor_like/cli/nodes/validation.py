@@ -33,6 +33,7 @@ LOOK_SECONDS = 5.0
 """Seconds between two looks at a validation, which takes minutes or hours."""
 _DOCTOR = "`konductor-like doctor` names the cause"
 _IMAGE = "set KONDUCTOR_VALIDATION_IMAGE, and apply manifests/validation.yaml"
+_BY_FILE = "set KONDUCTOR_RETURN and KONDUCTOR_RECOVERY, and delete the ConfigMap konductor-like-recovery"
 _REHEARSES = "with KONDUCTOR_RECOVERY=on the controller validates nodes"
 
 
@@ -56,6 +57,8 @@ def refusal(state: NodeState, controller: ControllerReport, now: datetime) -> Re
         return Refusal("the controller has no image for validations", _IMAGE)
     if policy.rehearses:
         return Refusal("KONDUCTOR_RECOVERY is rehearse, so no validation begins", _REHEARSES)
+    if policy.recovery_by_file:
+        return Refusal("the file of KONDUCTOR_RECOVERY_FILE is there, so no validation begins", _BY_FILE)
     if not state.tainted:
         taint = f"`konductor-like taint {name} --reason '...'` first"
         return Refusal("the node is not tainted, and a validation takes all its GPUs", taint)

@@ -40,6 +40,7 @@ from konductor_like.model.text import listed, printable
 from konductor_like.model.time import moment_of
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.health import Health
+from konductor_like.policy.recovery.guards import BY_FILE
 
 _LABEL_CHARS = 13
 _STYLES = {
@@ -245,6 +246,8 @@ def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
 
 def returns_sentence(policy: PolicyConfig) -> str:
     """Return after what the controller itself returns nodes, and how many; empty if it returns none."""
+    if policy.recovery_by_file:
+        return f"off. KONDUCTOR_RECOVERY_FILE: {BY_FILE}"
     if policy.rehearses:
         return "rehearsed only (KONDUCTOR_RECOVERY): the controller validates and returns no node"
     if not policy.returns_unasked:

@@ -76,7 +76,7 @@ class FleetMonitor:
         stale_seconds: float,
         gap_max_age_seconds: float,
         now_ns: Callable[[], int],
-        catalog: Callable[[], Catalog],
+        catalog: Catalog,
         reread: Callable[[Iterable[Reread]], None],
         rereading: Callable[[], Collection[str]],
         read_node: Callable[[str, int], bool],
@@ -87,7 +87,7 @@ class FleetMonitor:
 
         ``before`` and ``released`` come from the Lease: the last controller's coverage, and the releases of
         machines whose Node may be created again. ``now_ns`` returns the time by which heartbeats age,
-        ``catalog`` the rules in force.
+        ``catalog`` has the rules in force.
 
         ``reread`` reads heartbeats again; ``rereading`` returns the nodes of which some are still to be read.
         ``read_node`` reads a node's kernel lines from a time on, and returns False if too many nodes wait;
@@ -437,21 +437,15 @@ class UnparsedLines:
     The first line of each node is logged.
     """
 
-    def __init__(
-        self, metrics: Metrics, before: Mapping[str, Unparsed], catalog: Callable[[], Catalog]
-    ) -> None:
-        """``before`` are the last controller's counts, ``catalog`` returns the rules in force."""
+    def __init__(self, metrics: Metrics, before: Mapping[str, Unparsed], catalog: Catalog) -> None:
+        """``before`` are the last controller's counts, ``catalog`` has the rules in force."""
         self._metrics = metrics
-        self._catalog = catalog
-        self._detector: Detector | None = None
+        self._detector = Detector(catalog)
         self._known: dict[str, Unparsed] = dict(before)
 
     def count(self, lines: Iterable[LogLine]) -> None:
         """Count the lines that may report a fault. ``lines`` are lines without one."""
-        catalog = self._catalog()
-        if self._detector is None or self._detector.catalog is not catalog:
-            self._detector = Detector(catalog)
-        find = self._detector.find_in_kernel_log
+        catalog, find = self._detector.catalog, self._detector.find_in_kernel_log
         for line in lines:
             if line.source is not Source.KERNEL:
                 continue

@@ -1,17 +1,21 @@
-"""The rules in force: the built-in ones and, over them, the user's file, which is read again when it changes.
+"""The rules in force: the built-in ones and, over them, the user's file.
 
-If a file is refused, the rules in force stay (rule 18).
+They stay as they are as long as the process runs. If the file changes and is valid, the process starts again
+in its place. If the file is refused, the rules in force stay (rule 18).
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from konductor_like.catalog import Entry, Mode, RulesError, UserRules, load_catalog
+from konductor_like.catalog import Entry, Mode, RulesError, UserRules
 from konductor_like.controller import logs
 from konductor_like.controller.reporting.metrics import Metrics
+from konductor_like.controller.side.work import SideThread
 from konductor_like.detection import Detector
 from konductor_like.detection.validate_rules import load_rules
 from konductor_like.model import Finding
@@ -22,13 +26,18 @@ from konductor_like.policy.node.conditions import rule_of
 from konductor_like.policy.node.gpu_counts import GPUS_MISSING
 
 _SHOWN_MOST = 20
+LOOK_SECONDS = 5.0
+"""Seconds between two looks at the rules file."""
+AGAIN_SECONDS = 30.0
+"""Seconds that a process runs at least before it starts again: a file that changes all the time must not keep
+the controller from its work."""
 MOUNTED = Path("/etc/konductor-like/rules/rules.yaml")
 """The path at which the manifest mounts an optional ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulesInForce:
-    """One set of rules. Read ``ActiveRules.in_force`` once per task: another thread may replace it."""
+    """The rules of this process."""
 
     user_rules: UserRules
     detector: Detector
@@ -71,33 +80,37 @@ def _finding(entry: Entry) -> Finding | None:
 
 
 class ActiveRules:
-    """Keeps the rules in force.
-
-    Only one thread calls ``reload``. Any thread may read ``in_force``, which is replaced as a whole, and set
-    ``reload_wanted``.
-    """
+    """Has the rules in force, and says when the process should start again. One thread calls ``changed``."""
 
     def __init__(
-        self, path: Path | None, metrics: Metrics, reload_wanted: threading.Event | None = None
+        self, path: Path | None, metrics: Metrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Read the file. Raises RulesError, because there are no older rules yet that could stay in force."""
         self._path = path
         self._metrics = metrics
-        self._reload_wanted = reload_wanted or threading.Event()
+        self._clock, self._began = clock, clock()
         self._version = version_of(path)
         self._refused = ""
         rules = load_rules(path)
         if path is not None and self._version is None:
             log = logs.info if path == MOUNTED else logs.warning
             log(f"No rules file at {path}: only the built-in rules are in force.")
-        self._enforce(rules, UserRules(load_catalog()))
+        self.in_force = RulesInForce(rules, Detector(rules.catalog))
+        metrics.rules_rejected.set(0)
+        metrics.rules_info.labels(rules.digest).set(1)
+        if names := sorted({**rules.overrides, **rules.own}):
+            logs.info(f"Rules in force ({rules.digest}): {listed(names, _SHOWN_MOST)}.", rules=rules.digest)
+        for warning in rules.warnings:
+            logs.warning(warning)
 
-    def reload(self) -> bool:
-        """Read the file again if it changed or ``reload_wanted`` is set. Return whether the rules changed."""
-        wanted = self._reload_wanted.is_set()
-        self._reload_wanted.clear()
+    def changed(self, *, asked: bool = False) -> bool:
+        """Look whether the file has other rules, and whether they are valid.
+
+        With ``asked`` the file is read even if it looks the same. A change in the first ``AGAIN_SECONDS`` is
+        found by a later call.
+        """
         version = version_of(self._path)
-        if version == self._version and not wanted:
+        if version == self._version and not asked:
             return False
         self._version = version
         before = self.in_force.user_rules
@@ -107,12 +120,16 @@ class ActiveRules:
             self._refuse(error)
             return False
         refused, self._refused = self._refused, ""
-        if rules.digest == before.digest:
-            self._show()
-            if wanted or refused:
-                logs.info(f"The rules have not changed ({rules.digest}).", rules=rules.digest)
+        self._metrics.rules_rejected.set(0)
+        if rules.digest == before.digest or version is None:
+            if asked or refused:
+                logs.info(f"The rules have not changed ({before.digest}).", rules=before.digest)
             return False
-        self._enforce(rules, before)
+        if self._clock() - self._began < AGAIN_SECONDS:
+            self._version = ()  # no file's: the next call reads the file again
+            return False
+        change = f"{before.digest} to {rules.digest}"
+        logs.info(f"The rules have changed ({change}). The controller starts again.", rules=rules.digest)
         return True
 
     def _refuse(self, error: RulesError) -> None:
@@ -124,26 +141,33 @@ class ActiveRules:
             digest = self.in_force.digest
             logs.error(f"The earlier rules stay in force ({digest}). {error.hint}", rules=digest)
 
-    def _enforce(self, rules: UserRules, before: UserRules) -> None:
-        """Put the rules in force, and log which rules are new, changed or gone."""
-        self.in_force = RulesInForce(rules, Detector(rules.catalog))
-        self._show()
-        old, new = {**before.overrides, **before.own}, {**rules.overrides, **rules.own}
-        parts = {
-            "new": sorted(new.keys() - old.keys()),
-            "changed": sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
-            "gone": sorted(old.keys() - new.keys()),
-        }
-        changes = [f"{what}: {listed(names, _SHOWN_MOST)}" for what, names in parts.items() if names]
-        if changes:
-            logs.info(f"Rules in force ({rules.digest}): {'; '.join(changes)}.", rules=rules.digest)
-        for warning in rules.warnings:
-            logs.warning(warning)
 
-    def _show(self) -> None:
-        self._metrics.rules_rejected.set(0)
-        self._metrics.rules_info.clear()
-        self._metrics.rules_info.labels(self.in_force.digest).set(1)
+@dataclass(eq=False, kw_only=True)
+class RulesWatch(SideThread):
+    """Looks at the rules file, now and then and when it is asked to."""
+
+    name: str = "rules"
+    what: str = "the rules file"
+    close_seconds: float = 1.0
+    rules: ActiveRules
+    asked: threading.Event
+    """Set by another thread to look at once."""
+    again: Callable[[], object]
+    """Called once, when the process should start again."""
+
+    def step(self) -> None:
+        """Wait, and look."""
+        self.asked.wait(LOOK_SECONDS)
+        asked = self.asked.is_set()
+        self.asked.clear()
+        if not self.closing.is_set() and self.rules.changed(asked=asked):
+            self.close()
+            self.again()
+
+    def close(self) -> None:
+        """Tell the thread to end. It does not wait for it."""
+        super().close()
+        self.asked.set()
 
 
 def version_of(path: Path | None) -> tuple[int, ...] | None:

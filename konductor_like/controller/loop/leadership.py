@@ -34,6 +34,7 @@ from konductor_like.controller.side.work import running
 from konductor_like.model import Coverage, Fault, LogLine, Source, Verb
 from konductor_like.model.attempts import READS, Attempts, Doing
 from konductor_like.model.time import CLOCK_TRUSTED_SECONDS
+from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.recovery.guards import to_publish
 
 IDLE_SECONDS = 5.0
@@ -68,7 +69,7 @@ class Leadership:
         now_ns: Callable[[], int],
         stop: threading.Event,
         clock_ahead_seconds: Callable[[], float] = lambda: 0.0,
-        new_queries: Callable[[], Mapping[str, str]] = dict,
+        policy: Callable[[], PolicyConfig] | None = None,
         tail: TailWatcher | None = None,
         conditions: NodeConditions | None = None,
         validations: Validations | None = None,
@@ -84,7 +85,7 @@ class Leadership:
         ``intervals`` are the seconds between two polls of each reader; ``tail`` nudges the kernel poller.
         After ``stale_seconds`` without kernel logs every node without a recorded fault is unknown.
 
-        ``new_queries`` returns the readers' new queries by name, or nothing if the rules did not change.
+        ``policy`` returns the policy of each reconcile; without it the reconciler's own stays.
         ``conditions`` is None in a dry run, which writes none, and ``validations`` also without an image;
         ``alerts`` is None without an endpoint.
         ``attempts`` remembers how requests went, and ``identity`` is the controller's on the Lease.
@@ -92,7 +93,7 @@ class Leadership:
         self.last_reconcile_seconds = time.monotonic()
         self.renew_soon: Callable[[], object] = lambda: None
         """Renews the Lease soon. It is called when the records change that are only on the Lease."""
-        self._new_queries = new_queries
+        self._policy = policy
         self._reconciler = reconciler
         self._nodes = nodes
         self._readers = readers
@@ -267,10 +268,8 @@ class Leadership:
         replaying = self._replaying
         read_ns: dict[Source, int] = {}
         received_ns: dict[Source, int] = {}
-        for name, query in self._new_queries().items():
-            self._readers[name].use_query(query)
-            if name == "kernel" and self._tail is not None:
-                self._tail.use_query(query)
+        if self._policy is not None:
+            self._reconciler.policy = self._policy()
         for delivery in deliveries:
             source, batch = SOURCE_BY_READER.get(delivery.name), delivery.batch
             if delivery.name == "heartbeat":

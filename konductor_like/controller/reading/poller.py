@@ -45,9 +45,6 @@ class Delivery:
 class Reader(Protocol):
     """Reads one kind of lines, such as :class:`konductor_like.loki.readers.source.SourceReader`."""
 
-    def use_query(self, query: str) -> None:
-        """Use another query from the next poll on."""
-
     def poll(self, now_ns: int, oldest_ns: int | None = None, /) -> PollResult:
         """Read the new lines. Raises a LokiError.
 

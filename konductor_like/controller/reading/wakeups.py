@@ -94,10 +94,6 @@ class TailWatcher:
         self._nudge = nudge
         self._tail.start()
 
-    def use_query(self, query: str) -> None:
-        """Follow another query; may be called from another thread."""
-        self._tail.use_query(query)
-
     def close(self, timeout_seconds: float) -> None:
         """End at once. A connection that is just being made ends by its own time-out."""
         self._tail.close(timeout_seconds)

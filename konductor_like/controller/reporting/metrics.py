@@ -93,6 +93,10 @@ class Metrics:
     rules_rejected = gauge(
         "rules_rejected", "Refusal of the user's rules file: 1 while earlier rules stay in force, else 0."
     )
+    recovery_by_file = gauge(
+        "recovery_by_file",
+        "File of KONDUCTOR_RECOVERY_FILE: 1 while it is there, and no node returns or is validated; else 0.",
+    )
     faults_waiting = gauge(
         "faults_waiting", "Faults that wait for their Node to register, or for a write to succeed."
     )

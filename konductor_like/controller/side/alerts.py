@@ -39,7 +39,7 @@ class Alerts(SideThread):
     def __init__(
         self,
         prometheus: Prometheus,
-        exporters: Callable[[], Mapping[str, str]],
+        exporters: Mapping[str, str],
         nodes: Nodes,
         metrics: Metrics,
         attempts: AttemptLog,
@@ -47,7 +47,7 @@ class Alerts(SideThread):
         changed: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``exporters`` returns the alerts of the rules in force, and the exporter that each one needs.
+        """``exporters`` are the alerts of the rules in force, and the exporter that each one needs.
 
         ``changed`` is called when other alerts fire. ``clock`` returns seconds.
         """
@@ -78,17 +78,16 @@ class Alerts(SideThread):
 
     def round(self) -> None:
         """Ask once."""
-        exporters = self._exporters()
-        if not exporters:  # the rules of all alerts are off
+        if not self._exporters:  # the rules of all alerts are off
             return
         try:
-            parsed = self._prometheus.ask(exporters, self._asked())
+            parsed = self._prometheus.ask(self._exporters, self._asked())
         except EdgeError as error:
             self._tell(str(error))
             return
         before, self._answer = self._answer, parsed.alerts
         self._metrics.alerts_firing.set(len(parsed.alerts.firing))
-        for exporter in set(exporters.values()):
+        for exporter in set(self._exporters.values()):
             self._metrics.alerts_watched.labels(exporter).set(parsed.watched.get(exporter, 0))
         lack = self._lack(parsed)
         if not lack:

@@ -93,10 +93,6 @@ class NodeBackfill:
         with self._lock:
             return frozenset(self._unread)
 
-    def use_query(self, query: str) -> None:
-        """Use this query from the next poll on."""
-        self._query.text = query
-
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
         """Return the next lines of the node whose turn it is, oldest first; nothing when no node waits.
 

@@ -74,10 +74,6 @@ class HeartbeatReader:
         self._rest: Reread | None = None
         """What the latest poll left of the first of ``_rereads``; None where that poll did not read it."""
 
-    def use_query(self, query: str) -> None:
-        """Use this query from the next poll on."""
-        self._query.text = query
-
     def reread(self, rereads: Iterable[Reread]) -> None:
         """Read these spans too, after the present and in this order; each once."""
         waiting = tuple(self._rereads)

@@ -61,21 +61,12 @@ class SourceReader:
         self._budget = budget or ByteBudget(settings.loki_budget_mib_per_minute * 2**20)
         self._query = WindowQuery(client, query, settings, self._config.widest_ns, source=source)
         self._keeps = keeps
-        self._next_query = query
         self._other_clock_ns = other_clock_ns
         self._gaps: frozenset[TimeWindow] = frozenset()
         self._delivered = DeliveredLines()
         self._state = ReadState(cursor_ns, present_read_ns=cursor_ns)
         self._uncommitted: tuple[Poll, PollResult] | None = None
         self._left_backlog = False
-
-    def use_query(self, query: str) -> None:
-        """Use this query from the next poll on; another thread may call it.
-
-        That poll reads the whole overlap with the new query, so that no line is missed; lines that were
-        delivered before are not delivered again.
-        """
-        self._next_query = query
 
     def revisit(self, gaps: Iterable[tuple[int, int]]) -> None:
         """Set the spans (start and end in Loki's ns) that are read again and again while they are set.
@@ -91,11 +82,7 @@ class SourceReader:
         result again that was not committed. After a failure the result has the lines that were read before
         it, and the failure; when nothing was read, a LokiError is raised. Nothing is skipped in either case.
         """
-        state = self._state
-        if self._query.text != self._next_query:
-            self._query.text = self._next_query
-            state = replace(state, overlap_read_at_ns=None)
-        state = planned(state, self._config, self._gaps, now_ns)
+        state = planned(self._state, self._config, self._gaps, now_ns)
         other_ns = self._other_clock_ns()
         if other_ns is not None:
             start_ns, end_ns = other_ns - self._config.overlap_ns, other_ns + max(1, self._config.skew_ns)

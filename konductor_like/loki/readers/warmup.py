@@ -9,9 +9,8 @@ its original.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from konductor_like.loki.query.response import log_lines
 from konductor_like.loki.query.window_query import (
@@ -29,24 +28,11 @@ from konductor_like.model import Fault, LogLine, Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
 
-RECHECK_SECONDS = 15.0
-"""Seconds between two checks whether other rules need the past again; also the least wait after a failure."""
+RETRY_SECONDS = 15.0
+"""Seconds of the least wait after a failure."""
 WIDEST_NS = 6 * 3600 * SECOND_NS
 LINES_MOST = 2000
 """Lines of one piece, which are decided on together with the lines of the present."""
-
-
-class WarmupScope(NamedTuple):
-    """The span and the queries that the rules in force need from the past."""
-
-    rules: str
-    """The name of the rules: a change of it means that other rules are in force."""
-    kernel: str
-    """The query for kernel lines."""
-    pod: str | None
-    """The query for pod lines; None where no namespace is watched."""
-    seconds: int
-    """Seconds that the rules look back."""
 
 
 @dataclass(slots=True)
@@ -73,47 +59,40 @@ class _Unread:
 
 
 class WarmupReader:
-    """Reads the past once, piece by piece, and again when other rules come into force."""
+    """Reads the past once, piece by piece."""
 
     def __init__(
         self,
         client: Queries,
         settings: Settings,
-        scope: Callable[[], WarmupScope],
+        queries: Mapping[Source, str],
         detect: Callable[[LogLine], Fault | None],
         budget: ByteBudget,
         *,
+        seconds: int,
         since_ns: int,
         now_ns: int,
         finished: Callable[[WarmupTotals], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Lines before ``since_ns`` are not evidence; ``now_ns`` is the start.
+        """``queries`` are read in their order; the rules look back ``seconds`` before the start, ``now_ns``.
 
-        The reader calls ``finished`` once everything is read. It calls ``finished``, ``scope`` and ``detect``
-        in the thread that polls, and ``detect`` with each source's lines in order.
+        Lines before ``since_ns`` are not evidence. The reader calls ``finished`` once everything is read. It
+        calls ``finished`` and ``detect`` in the thread that polls, and ``detect`` with each source's lines in
+        order.
         """
-        self._client = client
         self._settings = settings
-        self._current_scope = scope
         self._detect = detect
         self._budget = budget
-        self._since_ns = since_ns
         self._finished = finished
         self._clock = clock
-        self._begin(scope(), now_ns)
-
-    def _begin(self, scope: WarmupScope, now_ns: int) -> None:
         # A line that was acted upon just before our start may come from a node whose clock is ahead.
-        end_ns = now_ns + span_ns(self._settings.future_skew_seconds)
-        start_ns = min(max(now_ns - scope.seconds * SECOND_NS, self._since_ns, 0), end_ns - 1)
-        span, limit = TimeWindow(start_ns, end_ns), min(self._settings.loki_limit, LINES_MOST)
-        queries = {Source.KERNEL: scope.kernel, Source.POD: scope.pod}
-        self._scope = scope
+        end_ns = now_ns + span_ns(settings.future_skew_seconds)
+        start_ns = min(max(now_ns - seconds * SECOND_NS, since_ns, 0), end_ns - 1)
+        span, limit = TimeWindow(start_ns, end_ns), min(settings.loki_limit, LINES_MOST)
         self._unread = self._next = tuple(
-            _Unread(source, WindowQuery(self._client, text, self._settings, WIDEST_NS, limit=limit), span)
+            _Unread(source, WindowQuery(client, text, settings, WIDEST_NS, limit=limit), span)
             for source, text in queries.items()
-            if text
         )
         self._totals = WarmupTotals()
 
@@ -122,9 +101,6 @@ class WarmupReader:
         """Return the seconds still to be read of the source with most of them; any thread may call it."""
         return max((unread.span.width_ns for unread in self._unread), default=0) / SECOND_NS
 
-    def use_query(self, query: str) -> None:
-        """Do nothing: the rules in force determine the queries."""
-
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
         """Return the faults of the next piece, with ``more`` until everything is read.
 
@@ -132,9 +108,6 @@ class WarmupReader:
         half of the budget is spent. Raises a LokiError; then, or without a commit, the next poll reads the
         piece again.
         """
-        scope = self._current_scope()
-        if scope != self._scope:
-            self._begin(scope, now_ns)
         self._next = self._unread
         if not self._unread:
             return PollResult(upto_ns=now_ns)

@@ -162,6 +162,12 @@ _REHEARSED = Blocker(
     Guard.REHEARSED, "KONDUCTOR_RECOVERY is rehearse: the controller would validate the node now"
 )
 _RETURNS_OFF = Blocker(Guard.RETURNS_OFF, "KONDUCTOR_RETURN is ask, so a person returns it")
+_BY_FILE = Blocker(Guard.RETURNS_OFF, "the file of KONDUCTOR_RECOVERY_FILE is there, so a person returns it")
+BY_FILE = (
+    "this file is there, so no node returns or is validated. Set KONDUCTOR_RETURN and KONDUCTOR_RECOVERY "
+    "instead, and delete the ConfigMap konductor-like-recovery."
+)
+"""The effect of the file of ``KONDUCTOR_RECOVERY_FILE``, in words that follow the variable."""
 
 
 def first_blocker(
@@ -202,7 +208,7 @@ def blockers(
 def lasting_blocker(state: NodeState, policy: PolicyConfig, now: datetime) -> Blocker | None:
     """Return the first guard that keeps a rebooted node out until a person acts; None without one."""
     if not policy.returns_unasked:
-        return _RETURNS_OFF
+        return _returns_off(policy)
     if policy.rehearses:
         return _REHEARSED
     # Without the taint no validation begins, so only a return by reboot ends a contest.
@@ -211,12 +217,16 @@ def lasting_blocker(state: NodeState, policy: PolicyConfig, now: datetime) -> Bl
     return next((found for found in _of_record(state, policy, now) if found.guard not in passing), None)
 
 
+def _returns_off(policy: PolicyConfig) -> Blocker:
+    return _BY_FILE if policy.recovery_by_file else _RETURNS_OFF
+
+
 def _of_settings(
     state: NodeState, snapshot: Snapshot, policy: PolicyConfig, now: datetime
 ) -> Iterator[Blocker]:
     if not policy.returns_unasked:
         test = _test_words(state.record, policy)
-        yield Blocker(Guard.RETURNS_OFF, test) if test else _RETURNS_OFF
+        yield Blocker(Guard.RETURNS_OFF, test) if test else _returns_off(policy)
     if state.opted_out:
         yield Blocker(Guard.OPTED_OUT, f"the node has the label {OPT_OUT_LABEL}")
     if not state.selected:

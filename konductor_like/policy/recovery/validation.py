@@ -141,6 +141,8 @@ def _waits(
         yield "the controller has no image for it (KONDUCTOR_VALIDATION_IMAGE)"
     if policy.rehearses:
         yield "KONDUCTOR_RECOVERY is rehearse, so no validation begins"
+    if policy.recovery_by_file:
+        yield "the file of KONDUCTOR_RECOVERY_FILE is there, so no validation begins"
     if wished.ended_at is not None and now < wished.ended_at + AGAIN_AFTER:
         again = stamp(wished.ended_at + AGAIN_AFTER)
         yield f"the first result is unknown ({wished.why}); once more at {again}"
