@@ -283,8 +283,6 @@ class Settings(BaseSettings):
     """Field managers, separated by commas, of the tools with which people edit Nodes: their removal of the
     taint [is a release](../use/release-a-node.md#the-taint-disappears). Any other is put back. `*` stands for
     any characters."""
-    suspect_taint: Literal["none", "PreferNoSchedule"] = "none"
-    """`PreferNoSchedule`: suspect nodes get the taint `trainy.konduktor.ai/suspect=true:PreferNoSchedule`."""
     unknown_node_seconds: float = Field(600.0, ge=0)
     """Seconds for which the controller keeps a fault that names no existing Node, until the Node
     registers."""
@@ -517,11 +515,17 @@ class Settings(BaseSettings):
         by_file = self.has_recovery_file()
         shared = {field.name for field in fields(PolicyConfig)} & type(self).model_fields.keys()
         numbers: dict[str, Any] = {name: getattr(self, name) for name in shared}
+<<<<<<< HEAD
         numbers["suspect_taint"] = self.suspect_taint != "none"
         numbers["returns_by_reboot"] = self.return_by == "reboot" and not by_file
         numbers["returns_by_validation"] = self.return_by == "validated" and not by_file
         numbers["rehearses"] = self.recovery == "rehearse" and not by_file
         numbers["recovery_by_file"] = by_file
+=======
+        numbers["returns_by_reboot"] = self.return_by == "reboot"
+        numbers["returns_by_validation"] = self.return_by == "validated"
+        numbers["rehearses"] = self.recovery == "rehearse"
+>>>>>>> 44f8db25 (Delete the suspect taint, and take it off where an earlier version left it)
         numbers["validates"] = bool(self.validation_image)
         return PolicyConfig(**numbers, count_user_written=self.user_written == "count")
 

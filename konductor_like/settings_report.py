@@ -51,6 +51,7 @@ _MEANINGS = {
 REMOVED: Mapping[str, str] = {
     "KONDUCTOR_COMMON_NODE_JOBS": "`status` lists failed jobs, the node with most of them first",
     "KONDUCTOR_REFUSED_PODS": "load manifests/gpu_alerts.yaml, which has an alert for such nodes",
+    "KONDUCTOR_SUSPECT_TAINT": "the label `trainy.konduktor.ai/health=suspect` names the suspect nodes",
 }
 """By a variable that an earlier version read, what to do instead. It is a warning, no error."""
 

@@ -21,8 +21,7 @@ TAINT_VALUE = "true"
 TAINT_EFFECT = "NoSchedule"
 SUSPECT_TAINT_KEY = "trainy.konduktor.ai/suspect"
 SUSPECT_TAINT_EFFECT = "PreferNoSchedule"
-"""Effect of the taint that suspects get if the settings ask for it; it has the same value as the other
-taint."""
+"""Key and effect of the taint that earlier versions gave to suspect nodes; its value is that of the other."""
 HEALTH_LABEL = "trainy.konduktor.ai/health"
 NEEDS_LABEL = "trainy.konduktor.ai/needs"
 RECORD_ANNOTATION = "trainy.konduktor.ai/record"
@@ -362,9 +361,9 @@ class Taint:
 
     @property
     def suspects(self) -> bool:
-        """Whether it is our taint for suspects."""
-        softer = (SUSPECT_TAINT_KEY, TAINT_VALUE, SUSPECT_TAINT_EFFECT)
-        return (self.key, self.value, self.effect) == softer
+        """Whether it is the taint that an earlier version gave to suspect nodes; it is taken off."""
+        suspect = (SUSPECT_TAINT_KEY, TAINT_VALUE, SUSPECT_TAINT_EFFECT)
+        return (self.key, self.value, self.effect) == suspect
 
     @property
     def foreign_twin(self) -> bool:
@@ -512,7 +511,7 @@ class NodeState:
 
     @property
     def suspect_tainted(self) -> bool:
-        """Whether the node carries our taint for suspects; such a node still counts as in service."""
+        """Whether the node carries the suspect taint of an earlier version; it still counts as in service."""
         return bool(self.taints) and any(taint.suspects for taint in self.taints)
 
     @property

@@ -110,8 +110,6 @@ class Change:
     """The value of the label for what the node needs; None removes it."""
     upkeep: bool = field(default=False, kw_only=True)
     """Whether the write is not urgent: the controller makes a limited number of these a minute."""
-    suspect_taint: bool = field(default=False, kw_only=True)
-    """Whether the Node has our taint for suspects after the write."""
     event: EventReason | None = None
     message: str = ""
     is_own_end: bool = field(default=False, kw_only=True)

@@ -141,21 +141,20 @@ def change_of(
     outcome = _outcome(update, policy, now, admitted=state.name in admission.admitted)
     record, verb, about = outcome.record, outcome.verb, outcome.about
     health, needs = labels_of(record, state, tainted=outcome.tainted)
-    suspect_taint = bears_suspect_taint(state, health, policy, news=bool(update.news))
-    loses_suspect_taint = state.suspect_tainted and not suspect_taint
 
     due = bool(update.grown) and is_due(state.record, policy, now)
-    has_news = due or update.urgent or loses_suspect_taint
+    has_news = due or update.urgent
     has_ends = update.has_ends or is_probation_over(update.record, now)
     is_same = record == update.record
     relabels = _differ(state, snapshot, health, needs)
     # Our taint, or our record, is not as we wrote it.
     has_damage = state.lost_record or (may_put_right(state, now) and outcome.tainted)
     lacks = lacks_count or lacks_record or has_damage
-    if is_same and not (has_news or has_ends or relabels or lacks):
+    cleans = relabels or has_old_taint(state)
+    if is_same and not (has_news or has_ends or cleans or lacks):
         return None
     is_bare = record.empty and not lacks_count
-    if is_bare and state.record.empty and state.as_read.record is None and not relabels:
+    if is_bare and state.record.empty and state.as_read.record is None and not cleans:
         return None
     if not is_bare or record.gpus is not None:
         record = with_count(record, state, gpus)
@@ -168,7 +167,7 @@ def change_of(
     also = _further_events(update, record, policy, now)
     if event is None and also:
         (event, message), *also = also
-    if verb is Verb.TAINT or loses_suspect_taint or has_damage or record != state.record:
+    if verb is Verb.TAINT or has_damage or record != state.record:
         record = replace(record, act=act_of(state, verb, now, policy.version))
     evidence = [fault for fault in update.news if about is None or fault.key == about.key]
     returns = update.return_how is not None and update.return_how.on_probation
@@ -180,7 +179,6 @@ def change_of(
         record=None if is_nothing else record,
         health=health,
         needs=needs if snapshot.labels_needs else state.as_read.needs,
-        suspect_taint=suspect_taint,
         event=event,
         message=message,
         is_own_end=event is EventReason.RELEASED and only_persons(state.record),
@@ -349,6 +347,11 @@ def misses_label(state: NodeState, snapshot: Snapshot) -> bool:
     return _differ(state, snapshot, *labels_of(state.record, state, tainted=state.tainted))
 
 
+def has_old_taint(state: NodeState) -> bool:
+    """Whether the node has the suspect taint of an earlier version, and its taints are ours to write."""
+    return state.suspect_tainted and state.selected
+
+
 def _differ(state: NodeState, snapshot: Snapshot, health: Health | None, needs: Needs | None) -> bool:
     has = state.as_read
     misses_needs = snapshot.labels_needs and needs != has.needs
@@ -361,17 +364,6 @@ def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:
         return True
     # A time in the future was written before the controller's clock was set back.
     return abs(now - record.act.at) >= timedelta(seconds=policy.record_interval_seconds)
-
-
-def bears_suspect_taint(state: NodeState, health: str | None, policy: PolicyConfig, *, news: bool) -> bool:
-    """Whether the node carries the suspect taint after the write of ``health``.
-
-    The controller adds it when the node becomes suspect, or when a new incident opens (``news``) while it is.
-    If a person removes it, the controller adds it again only at one of these occasions.
-    """
-    if health != Health.SUSPECT or not policy.suspect_taint or state.opted_out or not state.selected:
-        return False
-    return state.suspect_tainted or news or state.as_read.health != Health.SUSPECT
 
 
 def refusals(

@@ -49,8 +49,6 @@ class PolicyConfig:
     """Least seconds between two writes of a node that bring only counts up to date."""
     persons: tuple[str, ...] = PERSONS
     """Field managers of tools with which people edit Nodes; their removal of our taint is a release."""
-    suspect_taint: bool = False
-    """Whether suspect nodes get the taint ``PreferNoSchedule``."""
     version: str = ""
     """Digest of the catalogue and the user's rules in force, for records and log lines."""
     count_user_written: bool = True

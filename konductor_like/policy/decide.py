@@ -40,7 +40,7 @@ from konductor_like.model import (
     Stage,
     Verb,
 )
-from konductor_like.policy.change import USER_WRITTEN, change_of, misses_label, refusals
+from konductor_like.policy.change import USER_WRITTEN, change_of, has_old_taint, misses_label, refusals
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import admit
 from konductor_like.policy.fleet.escalation import Assessment, assess_fleet
@@ -159,8 +159,8 @@ def _updates(
 ) -> dict[str, NodeUpdate]:
     """Return the updates of all nodes about which there is something to decide.
 
-    Of the nodes on which something ends or a label is missing, and nothing else, a limited number is
-    returned: their writes have to wait anyway.
+    Of the nodes on which something ends, a label is missing or the taint of an earlier version stands, and
+    nothing else, a limited number is returned: their writes have to wait anyway.
     """
     asked = {*faults, *snapshot.grown, *snapshot.left}
     asked |= snapshot.without_record
@@ -169,7 +169,7 @@ def _updates(
     found: dict[str, NodeUpdate] = {}
     ended = 0
     for name, state in snapshot.nodes.items():
-        if state.record.empty and name not in asked and not state.labelled:
+        if state.record.empty and name not in asked and not (state.labelled or state.suspect_tainted):
             continue
         update = fold_faults(state, faults.get(name, ()), snapshot, now, policy.persons)
         record = with_ends(update.record, state, snapshot, policy, now)
@@ -177,7 +177,9 @@ def _updates(
             update = replace(update, record=record, has_ends=True)
         if name in asked or _needs_attention(update, now):
             found[name] = update
-        elif ended < ENDS_AT_ONCE and (update.has_ends or misses_label(state, snapshot)):
+        elif ended < ENDS_AT_ONCE and (
+            update.has_ends or misses_label(state, snapshot) or has_old_taint(state)
+        ):
             found[name] = update
             ended += 1
     return found
@@ -186,8 +188,7 @@ def _updates(
 def _needs_attention(update: NodeUpdate, now: datetime) -> bool:
     """Whether a node without new faults may need a write that does not wait, or a report."""
     state, until = update.state, update.state.record.life.probation_until
-    # Once its reason is gone, the suspect taint must be removed.
-    if update.urgent or state.suspect_tainted or (until is not None and now >= until):
+    if update.urgent or (until is not None and now >= until):
         return True
     is_removed = state.stage is Stage.REMOVED or state.record.life.removed_at is not None
     if is_removed or state.lost_record or may_put_right(state, now):

@@ -33,7 +33,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import moment_of, unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.node.health import Health, health_of, with_states
+from konductor_like.policy.node.health import health_of, with_states
 from konductor_like.policy.node.incidents import fold_faults
 from konductor_like.policy.node.lifecycle import Facts, Happening, become, time_out_ended
 from konductor_like.policy.node.needs import labels_of, need_of
@@ -145,7 +145,6 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
         record=replace(record, act=act_of(state, Verb.RECORD, at)),
         health=health,
         needs=needs,
-        suspect_taint=state.suspect_tainted and health is Health.SUSPECT,
         event=EventReason.ACKNOWLEDGED,
         message=f"{', '.join(dict.fromkeys(map(name_of, seen)))} acknowledged by {by}: {reason.rstrip('.')}.",
         incident=replace(seen[0], ack=ack),
@@ -252,8 +251,7 @@ def cancel_validation(state: NodeState, *, at: datetime) -> Change | None:
 def _with_validation(state: NodeState, validation: Validation | None, at: datetime) -> Change:
     record = replace(_up_to_date(state, at), validation=validation, act=act_of(state, Verb.RECORD, at))
     health, needs = labels_of(record, state, tainted=state.tainted)
-    suspect_taint = state.suspect_tainted and health is Health.SUSPECT
-    return Change(state.name, Verb.RECORD, record, health, needs=needs, suspect_taint=suspect_taint)
+    return Change(state.name, Verb.RECORD, record, health, needs=needs)
 
 
 def release_selected(

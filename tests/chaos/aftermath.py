@@ -98,11 +98,9 @@ class Aftermath:
         return any(belongs_to(o, i) and i.state is IncidentState.HELD for i in state.record.incidents)
 
     def _check_signs(self, state: NodeState) -> None:
-        """Check that no suspect taint is left over."""
-        if state.suspect_tainted and state.as_read.health != "suspect":
-            self._ledger.break_(f"{state.name} keeps the suspect taint, and is not suspect")
-        if state.suspect_tainted and not self._world.setup.suspect_taint:
-            self._ledger.break_(f"{state.name} has the suspect taint, which is not enabled")
+        """Check that no suspect taint is left over where the controllers may taint."""
+        if state.suspect_tainted and state.selected:
+            self._ledger.break_(f"{state.name} keeps the suspect taint of an earlier version")
 
     def _is_on_time(self, o: Occurrence) -> bool:
         latest_ns = seconds(self._world.setup.lateness_seconds - LATE_SECONDS)

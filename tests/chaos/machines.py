@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from konductor_like.cluster.node.patch import SUSPECT_TAINT
 from konductor_like.detection import packaged
 from konductor_like.model import Finding, Source
 from konductor_like_sandbox.kubernetes.managed_fields import record_write
@@ -253,7 +254,7 @@ class Nodes:
                     # On a Node without annotations, a patch tests the resourceVersion instead of the record.
                     "annotations": {} if name.endswith("3") else {"node.alpha.kubernetes.io/ttl": "0"},
                 },
-                "spec": {},
+                "spec": {"taints": [dict(SUSPECT_TAINT)]} if self._world.setup.suspect_taints else {},
                 "status": {
                     "nodeInfo": self._info(name),
                     "conditions": [self._condition(name)],

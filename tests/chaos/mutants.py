@@ -327,11 +327,7 @@ MUTANTS: dict[str, Mutant] = {
         *("policy.PAST_BOOTS_KEPT", lambda _: 0),
         guarded="a line of another boot than the Node's is pending, and does not taint",
     ),
-    "the suspect taint is never removed": Mutant(
-        "policy.bears_suspect_taint",
-        lambda real: lambda state, *rest, **more: bool(state.suspect_tainted or real(state, *rest, **more)),
-        seed=27,
-    ),
+    "the suspect taint is never removed": Mutant("policy.has_old_taint", _returns(False), seed=27),
     "a record has any number of GPUs": Mutant(
         *("policy.GPUS_OF_RULE_MOST", lambda _: 1000),
         example="a driver that names ever new GPUs does not fill the record",

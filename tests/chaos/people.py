@@ -20,6 +20,7 @@ from konductor_like.cli.options import DryRun
 from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.api.errors import KubeError
 from konductor_like.cluster.lease.annotations import LeaseView, add_control_act
+from konductor_like.cluster.node.patch import SUSPECT_TAINT
 from konductor_like.cluster.node.writer import NoDeadline
 from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.policy.recovery.returns import settled_by_resume
@@ -150,15 +151,14 @@ class Strip:
 
 
 @dataclass(frozen=True, slots=True)
-class UntaintSuspect:
-    """``kubectl taint nodes NAME trainy.konduktor.ai/suspect-``."""
+class TaintSuspect:
+    """An earlier version gives a node its suspect taint."""
 
     node: int
 
     def take(self, world: World) -> None:
-        _edit_taints(
-            world, self.node, lambda taints: [t for t in taints if t["key"] != model.SUSPECT_TAINT_KEY]
-        )
+        suspect = dict(SUSPECT_TAINT)
+        _edit_taints(world, self.node, lambda taints: [*(t for t in taints if t != suspect), suspect])
 
 
 @dataclass(frozen=True, slots=True)

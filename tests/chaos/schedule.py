@@ -92,7 +92,7 @@ def schedule_of(seed: int) -> Schedule:
         rate_nodes=rng.choice((None, None, None, 1, 2)),
         cooldown_seconds=rng.choice((0.0, 60.0, 300.0)),
         rack=rng.random() < 0.4,
-        suspect_taint=rng.random() < 0.3,
+        suspect_taints=rng.random() < 0.3,
         returns=back.random() < 0.5,
         quiet_seconds=back.choice((0.0, 60.0, 60.0, 120.0, 300.0)),
         probation_seconds=back.choice((0.0, 300.0, 1000.0, 3600.0, 3600.0)),

@@ -49,7 +49,8 @@ class Setup:
     cooldown_seconds: float = 0.0
     rack: bool = False
     """Whether all nodes are in one NVLink domain."""
-    suspect_taint: bool = False
+    suspect_taints: bool = False
+    """Whether the nodes have the suspect taint of an earlier version at first."""
     validated: bool = False
     """Whether nodes return by themselves after a validation (``KONDUCTOR_RETURN=validated``)."""
     image: bool = False
@@ -87,7 +88,6 @@ def settings_of(setup: Setup) -> Settings:
         pool_label=POOL_LABEL,
         domain_label=DOMAIN_LABEL,
         node_selector=MANAGED,
-        suspect_taint="PreferNoSchedule" if setup.suspect_taint else "none",
         kernel_overlap_seconds=setup.overlap_seconds,
         pod_overlap_seconds=setup.overlap_seconds,
         lateness_seconds=setup.lateness_seconds,

@@ -24,8 +24,8 @@ from tests.chaos.people import (
     Strip,
     Taint,
     TaintByHand,
+    TaintSuspect,
     Untaint,
-    UntaintSuspect,
 )
 from tests.chaos.steps import (
     Blind,
@@ -182,7 +182,7 @@ MANY_NODE_STORIES: tuple[Story, ...] = (
     lambda r, n: fails_beside(r, n, (1, 2, 1, 2)),
     lambda r, n: fails_beside(r, n, (1, 2, 3, 1)),
     lambda r, n: fails_beside(r, n, (1, 1, 1, 2, 1)),
-    lambda r, n: [xid(r, n, SUSPECT), poll(r), UntaintSuspect(n), poll(r), xid(r, n, SUSPECT), poll(r)],
+    lambda r, n: [xid(r, n, SUSPECT), poll(r), TaintSuspect(n), poll(r), xid(r, n, SUSPECT), poll(r)],
 )
 
 

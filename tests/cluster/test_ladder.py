@@ -11,7 +11,7 @@ import pytest
 from konductor_like.cluster.api.client import KubeClient
 from konductor_like.cluster.api.errors import KubeForbidden, KubeRejected
 from konductor_like.cluster.node.decoder import node_decoder
-from konductor_like.cluster.node.patch import Form, RecordForm
+from konductor_like.cluster.node.patch import SUSPECT_TAINT, Form, RecordForm
 from konductor_like.cluster.node.record import decode
 from konductor_like.cluster.node.short_record import SHORT_BYTES
 from konductor_like.cluster.node.store import list_nodes
@@ -217,6 +217,22 @@ def test_a_policy_that_keeps_another_effect_of_our_taint_gets_ours_beside_it_in_
 
     assert (result.outcome, result.form.record) == (Outcome.APPLIED, RecordForm.FULL)
     assert taints(server) == [TEAM, other, OURS]
+
+
+@pytest.mark.parametrize("may_wait", [False, True], ids=["a taint", "a write that may wait"])
+def test_a_policy_that_keeps_the_suspect_taint_stops_only_the_write_that_may_wait(
+    server: KubernetesServer, client: KubeClient, writer: NodeWriter, may_wait: bool
+) -> None:
+    suspect = dict(SUSPECT_TAINT)
+    server.put_node(raw_node(taints=[suspect, TEAM]))
+    state = list_nodes(client, node_decoder())["gpu-1"]
+    deny(server, lambda review: suspect not in review.object["spec"]["taints"])
+    change = replace(WANTED, verb=Verb.RECORD, upkeep=True) if may_wait else WANTED
+
+    result = writer.write(state, change)
+
+    assert result.outcome is (Outcome.FAILED if may_wait else Outcome.APPLIED)
+    assert taints(server) == ([suspect, TEAM] if may_wait else [suspect, TEAM, OURS])
 
 
 @pytest.mark.parametrize("verb", [Verb.RECORD, Verb.TAINT])

@@ -276,15 +276,16 @@ TWIN = {**SOFT, "effect": "NoSchedule"}
 STALE = {**SOFT, "timeAdded": "2026-05-01T00:00:00Z"}
 
 
-def change(verb: Verb = Verb.RECORD, *, soft: bool) -> Change:
-    tainted = verb is Verb.TAINT
-    return Change("gpu-1", verb, record(incident(), tainted=tainted), "suspect", suspect_taint=soft)
+def change(verb: Verb = Verb.RECORD) -> Change:
+    return Change("gpu-1", verb, record(incident(), tainted=verb is Verb.TAINT), "suspect")
 
 
-def taints_after(before: list[dict[str, Any]] | None, wanted: Change) -> list[dict[str, Any]]:
+def taints_after(
+    before: list[dict[str, Any]], wanted: Change, *, selected: bool = True
+) -> list[dict[str, Any]]:
     """Return the server's taint list after the patch, and check that ``applied`` returns the same."""
-    node = raw_node() if before is None else raw_node(taints=before)
-    state = state_of(node)
+    node = raw_node(taints=before)
+    state = replace(state_of(node), selected=selected)
     after: list[dict[str, Any]] = apply_json_patch(copy.deepcopy(node), node_patch.build(state, wanted))[
         "spec"
     ].get("taints", [])
@@ -299,21 +300,23 @@ def taints_after(before: list[dict[str, Any]] | None, wanted: Change) -> list[di
 @pytest.mark.parametrize(
     ("before", "wanted", "after"),
     [
-        pytest.param(None, change(soft=True), [SOFT], id="on a node without taints"),
-        pytest.param([], change(soft=True), [SOFT], id="on an empty list"),
-        pytest.param([TEAM], change(soft=True), [TEAM, SOFT], id="behind another's"),
-        pytest.param([STALE, TEAM], change(soft=True), [STALE, TEAM], id="there already"),
-        pytest.param([TEAM, STALE, TWIN], change(soft=False), [TEAM, TWIN], id="off, the twin stays"),
-        pytest.param([OURS, TEAM], change(soft=True), [OURS, TEAM, SOFT], id="a record keeps our taint"),
-        pytest.param([SOFT, TEAM], change(Verb.TAINT, soft=False), [TEAM, OURS], id="a taint in its place"),
-        pytest.param([OURS, SOFT], change(Verb.UNTAINT, soft=False), [], id="both off"),
-        pytest.param([SOFT, OURS, TEAM], change(Verb.PURGE, soft=False), [TEAM], id="purged"),
+        pytest.param([SOFT], change(), [], id="alone"),
+        pytest.param([TEAM, STALE, TWIN], change(), [TEAM, TWIN], id="off, the twin stays"),
+        pytest.param([OURS, SOFT, TEAM], change(), [OURS, TEAM], id="a record keeps our taint"),
+        pytest.param([SOFT, TEAM], change(Verb.TAINT), [TEAM, OURS], id="a taint in its place"),
+        pytest.param([OURS, SOFT], change(Verb.UNTAINT), [], id="both off"),
+        pytest.param([SOFT, OURS, TEAM], change(Verb.PURGE), [TEAM], id="purged"),
     ],
 )
-def test_the_list_after_the_patch(
-    before: list[dict[str, Any]] | None, wanted: Change, after: list[dict[str, Any]]
+def test_every_write_takes_the_suspect_taint_of_an_earlier_version_off(
+    before: list[dict[str, Any]], wanted: Change, after: list[dict[str, Any]]
 ) -> None:
     assert taints_after(before, wanted) == after
+
+
+def test_a_record_alone_leaves_the_suspect_taint_of_a_node_that_may_not_be_tainted() -> None:
+    assert taints_after([SOFT, TEAM], change(), selected=False) == [SOFT, TEAM]
+    assert taints_after([SOFT, TEAM], change(Verb.UNTAINT), selected=False) == [TEAM]
 
 
 OTHERS = st.sampled_from([TEAM, TWIN, {"key": "x", "effect": "NoExecute"}])
@@ -322,16 +325,13 @@ OTHERS = st.sampled_from([TEAM, TWIN, {"key": "x", "effect": "NoExecute"}])
 @given(
     before=st.lists(st.one_of(OTHERS, st.sampled_from([SOFT, dict(OUR_TAINT)])), max_size=5, unique_by=str),
     verb=st.sampled_from(list(Verb)),
-    soft=st.booleans(),
 )
-def test_others_and_their_order_are_never_touched(
-    before: list[dict[str, Any]], verb: Verb, soft: bool
-) -> None:
-    after = taints_after(before, change(verb, soft=soft))
+def test_others_and_their_order_are_never_touched(before: list[dict[str, Any]], verb: Verb) -> None:
+    after = taints_after(before, change(verb))
 
     mine = (SOFT, dict(OUR_TAINT))
     assert [each for each in after if each not in mine] == [each for each in before if each not in mine]
-    assert (SOFT in after) is soft
+    assert SOFT not in after
     assert (dict(OUR_TAINT) in after) is (
         verb is Verb.TAINT or (verb is Verb.RECORD and dict(OUR_TAINT) in before)
     )

@@ -131,7 +131,7 @@ def test_settings_of_a_controller_that_publishes_fewer_are_known_all_the_same() 
 def test_a_command_of_an_earlier_version_finds_the_numbers_that_this_version_does_not_have() -> None:
     policy = json.loads(encode_settings(of(Settings())))["policy"]
 
-    assert policy["common_node_jobs"] == 0
+    assert (policy["common_node_jobs"], policy["suspect_taint"]) == (0, False)
 
 
 def test_every_number_of_the_policy_is_published() -> None:

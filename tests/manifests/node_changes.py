@@ -20,14 +20,14 @@ OTHERS = (
 
 
 def node(name: str, *, ours: bool) -> dict[str, Any]:
-    """A Node with labels, annotations and taints of others, and with ``ours`` also ours."""
+    """A Node with labels, annotations and taints of others, and with ``ours`` also ours, old and new."""
     labels, annotations = {LABEL: "x", f"{LABEL}2": "x"}, {ANNOTATION: "y", f"{ANNOTATION}2": "y"}
     metadata: dict[str, Any] = {"name": name, "labels": labels, "annotations": annotations}
     taints = [dict(taint) for taint in OTHERS]
     if ours:
         metadata["labels"] |= {HEALTH_LABEL: "faulty", NEEDS_LABEL: "reboot"}
         metadata["annotations"][RECORD_ANNOTATION] = "{}"
-        taints.insert(1, dict(OUR_TAINT))
+        taints[1:1] = [dict(OUR_TAINT), dict(SUSPECT_TAINT)]
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": taints}}
 
 
@@ -59,10 +59,13 @@ def _is_ours(taint: Mapping[str, Any]) -> bool:
     return bool(taint["key"] == OUR_TAINT["key"])
 
 
+def _without(*gone: Mapping[str, Any]) -> Build:
+    return _taints(lambda taints: [taint for taint in taints if taint not in gone])
+
+
 TO_FAULTY: Mapping[str, Build] = {
     "our taint at the end": _append(OUR_TAINT),
     "our taint at the start": _add("/spec/taints/0", dict(OUR_TAINT)),
-    "our softer taint": _append(SUSPECT_TAINT),
     "our taint with another effect": _append({**OUR_TAINT, "effect": "NoExecute"}),
     "the softer effect on our taint": _append({**OUR_TAINT, "effect": SUSPECT_TAINT["effect"]}),
     "our label": _add(_at("labels", HEALTH_LABEL), "held"),
@@ -79,7 +82,9 @@ TO_FAULTY: Mapping[str, Build] = {
 """Changes that are allowed on a Node without marks of ours."""
 
 TO_HEALTHY: Mapping[str, Build] = {
-    "our taint off": _taints(lambda taints: [taint for taint in taints if not _is_ours(taint)]),
+    "our taint off": _without(OUR_TAINT),
+    "the suspect taint off": _without(SUSPECT_TAINT),
+    "both taints off": _without(OUR_TAINT, SUSPECT_TAINT),
     "our taint's effect put right": _taints(
         lambda taints: [{**each, "effect": "NoExecute"} if _is_ours(each) else each for each in taints]
     ),
@@ -91,7 +96,7 @@ TO_HEALTHY: Mapping[str, Build] = {
     "our annotation changed": _add(_at("annotations", RECORD_ANNOTATION), '{"v":1}'),
     "our annotation off": _remove(_at("annotations", RECORD_ANNOTATION)),
     "every trace of us off": _all_of(
-        _taints(lambda taints: [taint for taint in taints if not _is_ours(taint)]),
+        _without(OUR_TAINT, SUSPECT_TAINT),
         _remove(_at("labels", HEALTH_LABEL)),
         _remove(_at("labels", NEEDS_LABEL)),
         _remove(_at("annotations", RECORD_ANNOTATION)),
@@ -112,7 +117,8 @@ FORBIDDEN: Mapping[str, tuple[Build, str]] = {
     "others' taints in another order": (_taints(lambda taints: taints[::-1]), _TAINT),
     "every taint off": (_remove("/spec/taints"), _TAINT),
     "our taint with another value": (_append({**OUR_TAINT, "value": "maybe"}), _TAINT),
-    "our softer taint with another effect": (_append({**SUSPECT_TAINT, "effect": "NoSchedule"}), _TAINT),
+    "the suspect taint on": (_append(SUSPECT_TAINT), _TAINT),
+    "the suspect taint with another effect": (_append({**SUSPECT_TAINT, "effect": "NoSchedule"}), _TAINT),
     "our taint with no value": (_append({name: OUR_TAINT[name] for name in ("key", "effect")}), _TAINT),
     "a new label": (_add(_at("labels", "policy.example/c"), "d"), _LABEL),
     "another's label changed": (_add(_at("labels", LABEL), "z"), _LABEL),

@@ -75,6 +75,13 @@ def test_a_time_on_our_taint_is_no_change_of_other_taints() -> None:
     )
 
 
+def test_the_suspect_taint_of_an_earlier_version_may_only_go() -> None:
+    assert refusal(lambda node: node["spec"]["taints"].pop(2)) == ""
+    assert "no other taint" in refusal(
+        lambda node: node["spec"]["taints"][2].update(timeAdded="2026-01-01T00:00:00Z")
+    )
+
+
 def test_every_refusal_is_a_403_that_names_what_is_allowed_and_has_a_case() -> None:
     """The controller would read 422, the default, as a conflict with another writer."""
     for validation in POLICY["validations"]:

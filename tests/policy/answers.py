@@ -112,7 +112,6 @@ def shown(change: Change | None) -> dict[str, Any]:
         "also": [[reason.value, message] for reason, message in change.also],
         "health": change.health,
         "needs": change.needs and str(change.needs),
-        "suspect_taint": change.suspect_taint,
         "upkeep": change.upkeep,
         "record": change.record and encode(change.record),
         "incident": change.incident and [*change.incident.key],
@@ -187,7 +186,6 @@ def policy_of(ask: Mapping[str, Any]) -> PolicyConfig:
         returns_by_reboot=ask.get("returns", False),
         brake_max_nodes=0 if ask.get("brake") else None,
         brake_max_percent=100,
-        suspect_taint=ask.get("suspect_taint", False),
         version="rules",
     )
 

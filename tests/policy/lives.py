@@ -36,7 +36,6 @@ from tests.policy.answers import (
     GPUS_MISSING,
     NAME,
     OURS,
-    SUSPECTS,
     fault_of,
     planned,
     policy_of,
@@ -100,8 +99,6 @@ class Life:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         self.ask: dict[str, Any] = {"returns": self.random.random() < 0.8}
-        if self.random.random() < 0.2:
-            self.ask["suspect_taint"] = True
         self.boots = 1
         self.booted = self.now - timedelta(hours=2)
         self.printed: list[Fault] = []
@@ -327,7 +324,6 @@ class Life:
         taints = tuple(each for each in self.state.taints if not (each.ours or each.suspects))
         is_tainted = change.verb is Verb.TAINT or (self.state.tainted and change.verb is Verb.RECORD)
         taints = (*taints, OURS) if is_tainted else taints
-        taints = (*taints, SUSPECTS) if change.suspect_taint else taints
         seen = replace(self.state.as_read, record=text, health=change.health, needs=change.needs)
         by = None if OURS in taints else self.state.removed_by
         self.state = replace(self.state, taints=taints, record=record, as_read=seen, removed_by=by)

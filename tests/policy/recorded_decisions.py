@@ -18,8 +18,9 @@ probation the health label that it lacks; the end of 1,439 Events, which names t
 need if the Event describes another fault; the problem with a record of another version, which says
 `konductor-like reset NODE`; 739 releases by people, whose record and Event name each unmet need;
 231 records with a line without a boot id, whose stamp is kept apart; 19 fatal lines that were read after a
-release, each of which makes its node suspect, with an Event; hints to ``taint`` that name ``--reason``; and
-the words for what keeps a contested node out.
+release, each of which makes its node suspect, with an Event; hints to ``taint`` that name ``--reason``;
+the words for what keeps a contested node out; and 38 answers on nodes with the suspect taint of an earlier
+version, which is only taken off, by a write that may wait.
 """
 
 from __future__ import annotations

@@ -155,9 +155,8 @@ class Cluster:
             taints = (*(taint for taint in taints if not taint.ours), OURS)
         if change.verb in (Verb.UNTAINT, Verb.PURGE):
             taints = tuple(taint for taint in taints if not taint.ours)
-        if change.suspect_taint != state.suspect_tainted:
+        if state.selected or change.verb is not Verb.RECORD:
             taints = tuple(taint for taint in taints if not taint.suspects)
-            taints = (*taints, SUSPECTS) if change.suspect_taint else taints
         text = None if change.record is None else "…"
         seen = replace(state.as_read, record=text, health=change.health, needs=change.needs)
         self.nodes[change.node] = replace(

@@ -275,7 +275,7 @@ def comparable(plan: Plan) -> Any:
         if record is not None:
             record = replace(record, incidents=tuple(map(_unnamed, record.incidents)))
         told = (each.event, each.message, each.also, about and _unnamed(about), each.upkeep, each.counts_only)
-        writes.append((each.node, each.verb, each.health, each.needs, each.suspect_taint, record, told))
+        writes.append((each.node, each.verb, each.health, each.needs, record, told))
     refused = [(each.node, each.key, each.why, each.detail) for each in plan.refused]
     ignored = [(each.fault.key, each.reason) for each in plan.ignored]
     rest = (plan.brake.out, plan.window, plan.kept_out, plan.gpus and plan.gpus.due)

@@ -1,4 +1,4 @@
-"""The suspect taint: it is set while a node is suspect, and takes no node out of service."""
+"""Suspect nodes, and the suspect taint that an earlier version gave them: it is taken off."""
 
 from __future__ import annotations
 
@@ -7,56 +7,79 @@ from dataclasses import replace
 
 import pytest
 
-from konductor_like.model import Change, Role, Severity, Source, Verb
+from konductor_like.model import Change, NodeRecord, Role, Severity, Source, Taint, Verb
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import brake_state
 from konductor_like.policy.node.health import is_suspicious
 from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.operator import acknowledge, operator_taint
-from tests.policy.scenes import OURS, SUSPECTS, Cluster, at, fault, fleet, node
+from tests.policy.scenes import OURS, SUSPECTS, Cluster, at, fault, fleet
 
-SOFT = PolicyConfig(suspect_taint=True)
 SUSPECT = fault(rule="xid.63", severity=Severity.SUSPECT)
 
 
-def suspected(size: int = 3) -> Cluster:
-    """A fleet whose first node is suspect and has the suspect taint."""
-    cluster = Cluster(fleet(size), SOFT)
-    cluster.tick(SUSPECT)
-    assert cluster.nodes["gpu-1"].taints == (SUSPECTS,)
+def left_over(size: int = 3, *taints: Taint, suspect: bool = True) -> Cluster:
+    """A fleet whose first node has the suspect taint that an earlier version gave it."""
+    cluster = Cluster(fleet(size))
+    if suspect:
+        cluster.tick(SUSPECT)
+    taints = (*taints, *cluster.nodes["gpu-1"].taints, SUSPECTS)
+    cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], taints=taints)
     return cluster
 
 
-def test_the_suspect_taint_is_added_in_the_write_that_makes_the_node_suspect() -> None:
-    cluster = suspected()
-
-    [change] = cluster.writes
-    assert (change.verb, change.health, change.suspect_taint) == (Verb.RECORD, "suspect", True)
-    assert cluster.tick(seconds=5).changes == ()
-
-
-def test_a_suspect_gets_no_taint_by_default() -> None:
+def test_a_suspect_gets_no_taint() -> None:
     cluster = Cluster(fleet(3))
     cluster.tick(SUSPECT)
 
     assert cluster.nodes["gpu-1"].taints == ()
+    assert cluster.nodes["gpu-1"].as_read.health == "suspect"
+
+
+@pytest.mark.parametrize("suspect", [True, False], ids=["with a record", "alone on the node"])
+def test_the_suspect_taint_of_an_earlier_version_is_taken_off_by_one_write_that_may_wait(
+    suspect: bool,
+) -> None:
+    team = Taint("team", "a", "NoSchedule")
+    cluster = left_over(3, team, suspect=suspect)
+    record, health = cluster.nodes["gpu-1"].record, cluster.nodes["gpu-1"].as_read.health
+
+    [change] = cluster.tick(seconds=5).changes
+
+    assert (change.verb, change.upkeep, change.event) == (Verb.RECORD, True, None)
+    assert (change.record or NodeRecord(), change.health) == (record, health)
+    assert cluster.nodes["gpu-1"].taints == (team,)
+    assert cluster.tick(seconds=10).changes == ()
 
 
 def test_the_brake_does_not_count_the_suspect_taint() -> None:
-    cluster = suspected(5)
+    cluster = left_over(5)
 
     cluster.tick(fault("gpu-2", seconds=1), seconds=5)
 
     assert cluster.tainted == {"gpu-2"}
-    assert brake_state(cluster.nodes, SOFT, now=at(5)).out == 1
+    assert brake_state(left_over(5).nodes, PolicyConfig(), now=at(5)).out == 0
 
 
-def test_the_fault_taint_replaces_the_suspect_taint() -> None:
-    cluster = suspected()
+def test_the_fault_taint_takes_the_suspect_taint_along() -> None:
+    cluster = left_over()
 
-    cluster.tick(fault(seconds=1, stamp=101), seconds=5)
+    [change] = cluster.tick(fault(seconds=1, stamp=101), seconds=5).changes
 
+    assert (change.verb, change.upkeep) == (Verb.TAINT, False)
     assert cluster.nodes["gpu-1"].taints == (OURS,)
+
+
+def test_a_node_with_both_taints_keeps_the_one_for_its_fault() -> None:
+    cluster = Cluster(fleet(3))
+    cluster.tick(fault())
+    cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], taints=(OURS, SUSPECTS))
+
+    [change] = cluster.tick(seconds=5).changes
+
+    assert (change.verb, change.upkeep, change.health) == (Verb.RECORD, True, "faulty")
+    assert cluster.nodes["gpu-1"].taints == (OURS,)
+    assert cluster.tick(seconds=10).changes == ()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +97,7 @@ def test_the_fault_taint_replaces_the_suspect_taint() -> None:
 def test_a_persons_command_removes_the_suspect_taint_in_its_own_write(
     act: Callable[..., Change | None],
 ) -> None:
-    cluster = suspected()
+    cluster = left_over()
 
     cluster.apply(act(cluster.nodes["gpu-1"]))
 
@@ -82,48 +105,15 @@ def test_a_persons_command_removes_the_suspect_taint_in_its_own_write(
     assert cluster.tick(seconds=65).changes == ()
 
 
-def test_an_acknowledgement_of_one_of_two_faults_keeps_the_suspect_taint() -> None:
-    cluster = suspected()
-    cluster.tick(fault(rule="xid.94", severity=Severity.SUSPECT, seconds=1, stamp=101), seconds=5)
+def test_a_reset_or_a_purge_finds_the_suspect_taint_alone() -> None:
+    state = left_over(suspect=False).nodes["gpu-1"]
 
-    cluster.apply(acknowledge(cluster.nodes["gpu-1"], "xid.94", at=at(60), by="kim", reason="x"))
-
-    assert cluster.nodes["gpu-1"].taints == (SUSPECTS,)
-
-
-def test_the_suspect_taint_is_removed_once_when_it_is_switched_off() -> None:
-    cluster = suspected()
-    cluster.rules = PolicyConfig()
-
-    [change] = cluster.tick(seconds=5).changes
-
-    assert (change.suspect_taint, change.health) == (False, "suspect")
-    assert not cluster.nodes["gpu-1"].suspect_tainted
-    assert cluster.tick(seconds=10).changes == ()
-
-
-def test_the_suspect_taint_is_added_with_the_next_write_after_it_is_switched_on() -> None:
-    cluster = Cluster(fleet(3))
-    cluster.tick(SUSPECT)
-    cluster.rules = SOFT
-
-    cluster.tick(seconds=5)
-    assert not cluster.nodes["gpu-1"].suspect_tainted
-    cluster.tick(fault(rule="xid.94", severity=Severity.SUSPECT, seconds=6, stamp=106), seconds=7)
-
-    assert cluster.nodes["gpu-1"].suspect_tainted
-
-
-def test_a_suspect_taint_removed_by_hand_is_not_added_again_and_releases_nothing() -> None:
-    cluster = suspected()
-    cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], taints=())
-
-    assert cluster.tick(seconds=5).changes == ()
-    assert cluster.nodes["gpu-1"].record.releases == ()
+    assert release(state, at=at(60), by="kim", reason="", read_ns={}) is not None
+    assert purge(state) is not None
 
 
 def test_an_opted_out_node_loses_its_suspect_taint() -> None:
-    cluster = suspected()
+    cluster = left_over()
     cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], opted_out=True)
 
     cluster.tick(seconds=5)
@@ -131,11 +121,15 @@ def test_an_opted_out_node_loses_its_suspect_taint() -> None:
     assert cluster.nodes["gpu-1"].taints == ()
 
 
-def test_a_suspect_taint_without_a_record_is_kept_until_a_purge() -> None:
-    cluster = Cluster({"gpu-1": replace(node(), taints=(SUSPECTS,))}, SOFT)
+def test_the_suspect_taint_of_a_node_that_the_controller_may_not_taint_stays() -> None:
+    cluster = left_over()
+    cluster.nodes["gpu-1"] = replace(cluster.nodes["gpu-1"], selected=False)
+    assert cluster.tick(seconds=5).changes == ()
 
-    assert cluster.tick().changes == ()
-    assert purge(cluster.nodes["gpu-1"]) is not None
+    cluster.tick(fault(rule="xid.94", severity=Severity.SUSPECT, seconds=6, stamp=106), seconds=10)
+
+    assert len(cluster.nodes["gpu-1"].record.incidents) == 2
+    assert cluster.nodes["gpu-1"].taints == (SUSPECTS,)
 
 
 def test_of_the_collateral_faults_only_a_fatal_one_makes_its_node_suspect() -> None:

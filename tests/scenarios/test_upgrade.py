@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from konductor_like.cluster.node.patch import SUSPECT_TAINT
 from konductor_like.model import HEALTH_LABEL, RECORD_ANNOTATION, TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like_sandbox.kubernetes.fleet import make_fleet
 from tests.scenarios.conftest import Opens
@@ -15,6 +16,7 @@ from tests.scenarios.site import Site
 from tests.scenarios.test_way_back import boots
 from tests.scenarios.words import LOST, gpu, gpus
 
+TEAM = {"key": "team", "value": "a", "effect": "PreferNoSchedule"}
 OUT_AT = "2026-11-20T05:48:55Z"
 RULES = {
     "xid.79": ("fatal", 79, "reboot"),
@@ -188,3 +190,38 @@ def unreadable(record: Mapping[str, Any]) -> Iterator[str]:
         for field, known in OLD_VALUES.items():
             if field in found and found[field] not in known:
                 yield f"{field} {found[field]}"
+
+
+@pytest.fixture
+def tainted_suspects(old_fleet: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fleet with the last version's suspect taint: beside ours on 1, with a record on 2, alone on 5."""
+    for node in (old_fleet[0], old_fleet[1], old_fleet[4]):
+        node["spec"]["taints"] = [*node["spec"].get("taints", []), TEAM, dict(SUSPECT_TAINT)]
+    return old_fleet
+
+
+def test_the_suspect_taint_of_the_last_version_is_taken_off_by_one_write_a_node(
+    site_of: Opens, tainted_suspects: list[dict[str, Any]]
+) -> None:
+    site = heard(site_of(tainted_suspects, brake_max_percent=100.0), 50)
+
+    assert keys_of(site) == {gpu(1): [TAINT_KEY, "team"], gpu(2): ["team"], gpu(5): ["team"]}
+    assert [site.writes[gpu(number)] for number in (1, 2, 5)] == [1, 1, 1]
+    assert site.labels == {"faulty": 2, "suspect": 1}
+
+
+def test_a_reset_takes_the_suspect_taint_off(site_of: Opens, tainted_suspects: list[dict[str, Any]]) -> None:
+    site = site_of(tainted_suspects, brake_max_percent=100.0)
+
+    printed = [site.cli("reset", gpu(number), "--yes", "--reason", "seen") for number in (1, 2, 5)]
+
+    assert [each.code for each in printed] == [0, 0, 0]
+    assert keys_of(site) == {gpu(1): ["team"], gpu(2): ["team"], gpu(5): ["team"]}
+
+
+def keys_of(site: Site) -> dict[str, list[str]]:
+    """Return the keys of the taints of the nodes that had the suspect taint, in order."""
+    return {
+        name: [taint["key"] for taint in site.kube.node(name)["spec"]["taints"]]
+        for name in (gpu(1), gpu(2), gpu(5))
+    }

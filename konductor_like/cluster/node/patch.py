@@ -32,7 +32,6 @@ from konductor_like.model import (
     TAINT_EFFECT,
     TAINT_KEY,
     TAINT_VALUE,
-    AsRead,
     Change,
     NodeRecord,
     NodeState,
@@ -80,7 +79,7 @@ class Form:
     health: bool = True
     """The same for the label for health."""
     beside: bool = False
-    """Whether our taint with another effect stays beside ours; else ours replaces it."""
+    """Whether our taint with another effect and the suspect taint stay as they are."""
 
 
 WHOLE = Form()
@@ -96,7 +95,7 @@ def build(state: NodeState, change: Change, form: Form = WHOLE) -> list[Operatio
     """Return the operations that make ``change`` to ``state``; none if the node is already as wanted."""
     seen, change = state.as_read, in_form(state, change, form)
     text = wanted_text(state, change, form)
-    operations = _on_taints(seen.taints, _wanted_taints(seen, change, beside=form.beside))
+    operations = _on_taints(seen.taints, _wanted_taints(state, change, beside=form.beside))
     operations += _on_map(_RECORD, RECORD_ANNOTATION, seen.has_annotations, seen.record, text)
     labels = _on_map(_HEALTH, HEALTH_LABEL, seen.has_labels, seen.health, change.health)
     operations += labels
@@ -118,7 +117,7 @@ def applied(state: NodeState, change: Change, form: Form = WHOLE, *, shorten: bo
     change = in_form(state, change, form)
     text = wanted_text(state, change, form) if shorten else None if change.record is None else ""
     seen = state.as_read
-    raw = _wanted_taints(seen, change, beside=form.beside)
+    raw = _wanted_taints(state, change, beside=form.beside)
     taints = state.taints
     if raw != seen.taints:
         taints = tuple(taint for taint in taints if not (taint.ours or taint.suspects))
@@ -183,17 +182,20 @@ def _tests(state: NodeState, change: Change, operations: list[Operation]) -> lis
     return [{"op": "test", "path": path, "value": value} for path, value in tests.items()]
 
 
-def replaces_effect(state: NodeState, change: Change) -> bool:
-    """Whether the change removes a taint with our key and value and another effect than ours."""
-    taints = (_wanted_taints(state.as_read, change, beside=each) for each in (False, True))
+def removes_more(state: NodeState, change: Change) -> bool:
+    """Whether the change removes our taint with another effect, or the suspect taint."""
+    taints = (_wanted_taints(state, change, beside=each) for each in (False, True))
     return next(taints) != next(taints)
 
 
-def _wanted_taints(seen: AsRead, change: Change, *, beside: bool = False) -> tuple[RawTaint, ...] | None:
+def _wanted_taints(state: NodeState, change: Change, *, beside: bool = False) -> tuple[RawTaint, ...] | None:
     """Return the taint list after the change. Taints of others keep their places; a new taint comes last.
 
-    Our taint with another effect gives way to ours; beside ours it stays until a release.
+    Our taint with another effect gives way to ours; beside ours it stays until a release. Every write takes
+    the suspect taint of an earlier version off, but a write of the record alone only where the controller may
+    taint (``KONDUCTOR_NODE_SELECTOR``).
     """
+    seen = state.as_read
     raw = seen.taints or ()
     ours = change.verb is Verb.TAINT
     if change.verb is Verb.RECORD:
@@ -202,11 +204,12 @@ def _wanted_taints(seen: AsRead, change: Change, *, beside: bool = False) -> tup
     is_put_right = ours and not any(_is(taint, OUR_TAINT) for taint in raw)
     if not beside and (is_put_right or change.verb in (Verb.UNTAINT, Verb.PURGE)):
         raw = tuple(taint for taint in raw if not _is(taint, _OURS) or (ours and _is(taint, OUR_TAINT)))
-    for own, wanted in ((OUR_TAINT, ours), (SUSPECT_TAINT, change.suspect_taint)):
-        if not wanted:
-            raw = tuple(taint for taint in raw if not _is(taint, own))
-        elif not any(_is(taint, own) for taint in raw):
-            raw = (*raw, own)
+    if not beside and (state.selected or change.verb is not Verb.RECORD):
+        raw = tuple(taint for taint in raw if not _is(taint, SUSPECT_TAINT))
+    if not ours:
+        raw = tuple(taint for taint in raw if not _is(taint, OUR_TAINT))
+    elif not any(_is(taint, OUR_TAINT) for taint in raw):
+        raw = (*raw, OUR_TAINT)
     return seen.taints if raw == (seen.taints or ()) else raw or None
 
 

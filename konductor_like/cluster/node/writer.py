@@ -256,11 +256,12 @@ class NodeWriter:
         least, until = self._refused.get(state.as_read.uid, (node_patch.RecordForm.FULL, -math.inf))
         if self._clock() >= until:
             least = node_patch.RecordForm.FULL
-        ways = (False, True) if node_patch.replaces_effect(state, change) else (False,)
+        # A write that is not urgent waits until its whole change is allowed.
+        ways = (False, True) if node_patch.removes_more(state, change) and not change.upkeep else (False,)
         for form in node_patch.LADDER:
             is_whole_purge = change.verb is not Verb.PURGE or form.record is node_patch.RecordForm.FULL
             if is_whole_purge and form.record >= least and (self.labels_needs or not form.needs):
-                # An older policy refuses to take our taint with another effect off: then ours is beside it.
+                # A policy may refuse to take a taint with another key or effect off: then ours is beside it.
                 yield from (replace(form, beside=beside) for beside in ways)
 
     def _takes_taint(self, state: NodeState, change: Change) -> bool:

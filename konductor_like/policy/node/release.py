@@ -37,7 +37,7 @@ from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.covers import with_part_covers
 from konductor_like.policy.node.gpu_counts import with_accepted
-from konductor_like.policy.node.health import Health, tainting
+from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.lifecycle import (
     DEFAULTS,
     Facts,
@@ -196,7 +196,6 @@ def release_part(
         record=record,
         health=health,
         needs=needs,
-        suspect_taint=state.suspect_tainted and health is Health.SUSPECT,
         event=released.event,
         message=f"{message} {mark.warning}" if mark.warning else message,
     )
