@@ -515,17 +515,10 @@ class Settings(BaseSettings):
         by_file = self.has_recovery_file()
         shared = {field.name for field in fields(PolicyConfig)} & type(self).model_fields.keys()
         numbers: dict[str, Any] = {name: getattr(self, name) for name in shared}
-<<<<<<< HEAD
-        numbers["suspect_taint"] = self.suspect_taint != "none"
         numbers["returns_by_reboot"] = self.return_by == "reboot" and not by_file
         numbers["returns_by_validation"] = self.return_by == "validated" and not by_file
         numbers["rehearses"] = self.recovery == "rehearse" and not by_file
         numbers["recovery_by_file"] = by_file
-=======
-        numbers["returns_by_reboot"] = self.return_by == "reboot"
-        numbers["returns_by_validation"] = self.return_by == "validated"
-        numbers["rehearses"] = self.recovery == "rehearse"
->>>>>>> 44f8db25 (Delete the suspect taint, and take it off where an earlier version left it)
         numbers["validates"] = bool(self.validation_image)
         return PolicyConfig(**numbers, count_user_written=self.user_written == "count")
 
