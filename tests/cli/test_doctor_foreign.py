@@ -15,7 +15,7 @@ from konductor_like.cli.doctor.cluster_links import readers
 from konductor_like.cli.doctor.facts import Facts
 from konductor_like.cli.doctor.foreign import ENTRIES, HEARTBEATS, Foreign, Sample, look
 from konductor_like.cli.doctor.foreign_links import elsewhere, node_label, node_label_of_pods, without_beats
-from konductor_like.cli.doctor.link import State, Unseen
+from konductor_like.cli.doctor.link import Link, State, Unseen
 from konductor_like.cli.doctor.report import checkup, exit_of
 from konductor_like.exits import Exit
 from konductor_like.loki.query.client import LokiClient
@@ -81,6 +81,11 @@ def seen_in(
     return looked, ours
 
 
+def link_of(found: Foreign, settings: Settings) -> Link:
+    """Return the link `kernel stream` if the settings find no line."""
+    return elsewhere(settings.kernel_selector, found, settings, ("job",))
+
+
 COLLECTORS: dict[str, tuple[Stream, str, str]] = {
     "Promtail, journal as JSON": (
         ({"job": "systemd-journal", "nodename": NODE}, ENTRY, {}),
@@ -133,8 +138,7 @@ def test_the_kernel_lines_and_the_names_of_nodes_are_found_under_any_labels(
 
     found, settings = seen_in(loki, [stream, ({"k8s_namespace_name": "team-a"}, "step 1", {})])
 
-    link = elsewhere(found, settings)
-    assert link is not None
+    link = link_of(found, settings)
     assert link.state is State.BROKEN
     assert found.kernel is not None
     assert f"your kernel lines are under {found.kernel.selector}" in link.seen
@@ -188,7 +192,8 @@ def test_a_program_that_quotes_the_driver_does_not_hide_the_kernels_stream(loki:
 def test_the_names_of_nodes_are_told_although_no_kernel_line_is_there(loki: LokiServer) -> None:
     found, settings = seen_in(loki, [(POD, "step 1", {})])
 
-    assert (found.named, elsewhere(found, settings)) == (("node_name",), None)
+    assert (found.named, found.kernel) == (("node_name",), None)
+    assert link_of(found, settings).details == ("labels in Loki: job", "names of Nodes are in: node_name")
 
 
 NO_KERNEL_LOG: dict[str, list[Stream]] = {
@@ -213,8 +218,7 @@ def test_no_stream_is_called_the_kernels_that_was_not_seen_to_be(
     found, settings = seen_in(loki, streams)
 
     assert not (found.kernel and found.kernel.what)
-    link = elsewhere(found, settings)
-    assert link is None or "any program may write there" in link.seen
+    assert "your kernel lines are under" not in link_of(found, settings).seen
     assert len([each for each in loki.journal if "/push" not in each.request.path]) <= 41
 
 
@@ -232,9 +236,8 @@ def test_a_stream_that_mixes_the_kernel_with_programs_is_not_to_be_selected(
 ) -> None:
     found, settings = seen_in(loki, [(labels, line, {}) for line in lines])
 
-    link = elsewhere(found, settings)
+    link = link_of(found, settings)
 
-    assert link is not None
     assert found.kernel is not None
     [(name, value)] = list(labels.items())[:1]
     assert Matcher(name, "=", value) in parse_matchers(found.kernel.selector)
@@ -334,8 +337,7 @@ def test_no_node_label_is_proposed_that_the_pod_lines_lack(loki: LokiServer) -> 
 
     found, settings = seen_in(loki, [journal, (POD, "step 1", {})], **OF_PODS)
 
-    link = elsewhere(found, settings)
-    assert link is not None
+    link = link_of(found, settings)
     assert "KONDUCTOR_NODE_LABEL" not in link.do
     assert "in nodename on kernel lines, and in node_name on pod lines" in link.details[0]
     assert found.kernel is not None

@@ -11,13 +11,17 @@ from konductor_like.settings import Settings
 GUIDE = "docs/start/collectors.md"
 _LABELS = f"{GUIDE}#labels-of-collectors"
 _AS_JSON = "let the collector send the journal as JSON"
+IS_JOURNAL = f"nothing, or use the kernel-log reader: {GUIDE} lists the limits of a journal"
+RENAME = "let the collector set the name that `kubectl get nodes` prints"
 
 
-def elsewhere(foreign: Foreign, settings: Settings) -> Link | None:
-    """Return the link `kernel stream` if the settings find no line; None if nothing else was found either."""
-    found, nothing = foreign.kernel, f"{settings.kernel_selector} has no line in the last hour"
+def elsewhere(selector: str, foreign: Foreign, settings: Settings, labels: Collection[str]) -> Link:
+    """Return the link `kernel stream` if the settings' selector finds no line; ``labels`` are Loki's."""
+    found, nothing = foreign.kernel, f"{selector} has no line in the last hour"
     if found is None:
-        return None
+        do = "check KONDUCTOR_KERNEL_SELECTOR and KONDUCTOR_EXTRA_MATCHERS, then the collector's log"
+        named = [f"names of Nodes are in: {few(foreign.named)}"] if foreign.named else []
+        return broken(nothing, do, f"labels in Loki: {few(labels) or 'none'}", *named)
     if not found.what:
         words = f"{found.selector} has lines of the kernel or its drivers, and any program may write there"
         return broken(
@@ -42,7 +46,7 @@ def without_beats(own: Sample, settings: Settings) -> Link:
         return broken(words, f"let the collector write messages as text: {GUIDE}")
     if own.what == ENTRIES:
         words = f"{settings.kernel_selector} has journal entries, and no heartbeat: nodes are `not measured`"
-        return warn(words, f"nothing, or use the kernel-log reader: {GUIDE} lists the limits of a journal")
+        return warn(words, IS_JOURNAL)
     do = f"use the reader of manifests/dmesg_daemonset.yaml; for a journal, {_AS_JSON} ({GUIDE})"
     return warn(f"{settings.kernel_selector} has lines, and no heartbeat in the last minutes", do)
 
@@ -51,8 +55,7 @@ def node_label(own: Sample, foreign: Foreign, settings: Settings) -> Link:
     """Return the link `node label` for kernel lines without a heartbeat, or for nameless heartbeats."""
     wanted = settings.node_label
     if wanted in own.node_labels and own.names and len(own.strangers) == len(own.names):
-        do = "let the collector set the name that `kubectl get nodes` prints"
-        return broken(f"{wanted} on the latest kernel lines names no Node: {few(own.strangers)}", do)
+        return broken(f"{wanted} on the latest kernel lines names no Node: {few(own.strangers)}", RENAME)
     if wanted in own.node_labels:
         return ok(f"{wanted} is on the latest kernel lines")
     do = "set KONDUCTOR_NODE_LABEL to the label that has the node's name; the collector must set it"

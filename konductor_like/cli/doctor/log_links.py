@@ -19,7 +19,7 @@ from konductor_like.cli.doctor.controller_links import (
     other_settings,
 )
 from konductor_like.cli.doctor.facts import Facts, Heard, Limits, silent
-from konductor_like.cli.doctor.foreign import Foreign, Sample
+from konductor_like.cli.doctor.foreign import HEARTBEATS, Foreign, Sample
 from konductor_like.cli.doctor.link import (
     Link,
     State,
@@ -141,13 +141,8 @@ def stream(facts: Facts) -> Link:
         return broken(f"{selector} has no heartbeat in the last minutes, and had some before", do)
     if known(facts.first_line, None):
         return foreign_links.without_beats(_own(facts) or Sample(selector), facts.settings)
-    looked = known(facts.foreign, Foreign())
-    if link := foreign_links.elsewhere(looked, facts.settings):
-        return link
-    do = "check KONDUCTOR_KERNEL_SELECTOR and KONDUCTOR_EXTRA_MATCHERS, then the collector's log"
-    labels = f"labels in Loki: {few(known(facts.labels, ())) or 'none'}"
-    named = [f"names of Nodes are in: {few(looked.named)}"] if looked.named else []
-    return broken(f"{selector} has no line in the last hour", do, labels, *named)
+    looked, labels = known(facts.foreign, Foreign()), known(facts.labels, ())
+    return foreign_links.elsewhere(selector, looked, facts.settings, labels)
 
 
 def _own(facts: Facts) -> Sample | None:
@@ -183,12 +178,10 @@ def _label_of_kernel(facts: Facts) -> Link:
     has_beats, own = bool(seen(facts.heard).beats), _own(facts)
     if not has_beats and (others := other_settings(facts)) and seen(facts.controller).attempts.heard:
         raise Unseen(f"the controller hears nodes; {'; '.join(others)}", "unset it in this shell")
-    if own and not has_beats:
-        return foreign_links.node_label(own, known(facts.foreign, Foreign()), facts.settings)
+    if not has_beats:
+        shown = own or Sample("", HEARTBEATS, labels=_heard(facts).labels)
+        return foreign_links.node_label(shown, known(facts.foreign, Foreign()), facts.settings)
     heard, name = _heard(facts), facts.settings.node_label
-    if not heard.beats:
-        do = "set KONDUCTOR_NODE_LABEL to the label that has the node's name; the collector must set it"
-        return broken(f"no heartbeat has {name}", do, f"they have: {few(heard.labels)}")
     if heard.nameless and (late := _late(facts, heard)):
         do = "let the collector on the node set it (docs/start/own-loki.md)"
         words = f"{count(heard.nameless, 'heartbeat')} without {name}"
@@ -233,7 +226,7 @@ def names(facts: Facts) -> Link:
     seen(facts.nodes)
     strangers = _strangers(facts, found, heard_now)
     if meant := [f"the lines say {name}, the Node is {node}" for name, node in strangers.items() if node]:
-        return broken(meant[0], "let the collector set the name that `kubectl get nodes` prints", *meant[1:5])
+        return broken(meant[0], foreign_links.RENAME, *meant[1:5])
     if strangers:
         do = "nothing, if these nodes were just deleted, or set KONDUCTOR_EXTRA_MATCHERS for a shared Loki"
         return warn(f"no Node has the name on {lines} of {few(strangers)}", do)
@@ -244,8 +237,8 @@ def beats(facts: Facts) -> Link:
     """Check that every GPU node with a reader is heard; a stranger's name explains a silent node."""
     every, excused = gpu_nodes_of(facts), without_reader(facts)
     if not _away(facts) and _journal(facts):
-        do = f"nothing, or use the kernel-log reader: {foreign_links.GUIDE} lists the limits of a journal"
-        return Link(State.UNKNOWN, "not measured: a journal has no heartbeats", do)
+        why = "not measured: a journal has no heartbeats"
+        return Link(State.UNKNOWN, why, foreign_links.IS_JOURNAL)
     here = None if _away(facts) else _heard(facts)
     if here is None:
         names = hearing(facts)
