@@ -196,24 +196,28 @@ def _rules() -> Mapping[str, str]:
     head = ("rule", "severity", "title", "needs")
     patterns = [each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id != each.table]
     named = {entry.rule: entry for entry in catalog.named_entries.values()}.values()
-    fatal = [each for each in catalog.sxids.values() if each.severity is Severity.FATAL]
-    others: dict[tuple[str, str], list[str]] = {}
-    for code, each in catalog.sxids.items():
-        if each.severity is not Severity.FATAL:
-            others.setdefault((each.severity.value, each.advice.needs.value), []).append(str(code))
+    tabled = (Severity.FATAL, Severity.TEST, Severity.APPLICATION)
     return {
         "patterns": _table((head[0], "where", *head[1:]), map(pattern, patterns)),
-        "xids": _table(head, map(row, catalog.xids.values())),
-        "sxids": _table(head, map(row, fatal)),
-        "other_sxids": _list(
-            f"`{severity}`, needs {needs}: {', '.join(codes)}." for (severity, needs), codes in others.items()
+        "xids": _table(head, map(row, (each for each in catalog.xids.values() if each.severity in tabled))),
+        "other_xids": _by_need(
+            {code: each for code, each in catalog.xids.items() if each.severity not in tabled}
         ),
+        "sxids": _by_need(catalog.sxids),
         "cuda": _table(head, map(row, (each for each in named if each.kind is FaultKind.CUDA))),
         "facts": _table(head, map(row, (each for each in named if each.kind is FaultKind.NODE))),
         "conditions": _table(head, map(row, (each for each in named if each.kind is FaultKind.CONDITION))),
         "alerts": _table(head, map(row, (each for each in named if each.kind is FaultKind.ALERT))),
         "when": _list(f"{', '.join(f'`{rule}`' for rule in rules)}: {when}" for when, rules in waits.items()),
     }
+
+
+def _by_need(entries: Mapping[int, Entry]) -> str:
+    """Return the codes as a list by severity and need, the fatal ones first."""
+    codes: dict[tuple[str, str], list[str]] = {}
+    for code, entry in sorted(entries.items(), key=lambda item: item[1].severity is not Severity.FATAL):
+        codes.setdefault((entry.severity.value, entry.advice.needs.value), []).append(str(code))
+    return _list(f"`{does}`, needs {needs}: {', '.join(same)}." for (does, needs), same in codes.items())
 
 
 def _faults() -> Mapping[str, str]:
