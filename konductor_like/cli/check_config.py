@@ -176,7 +176,6 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
     """Check the environment, the settings and the rules."""
     from pydantic import ValidationError
 
-    from konductor_like.cli.check_validation import validation_warnings
     from konductor_like.loki.query.client import LokiClient
     from konductor_like.loki.query.errors import LokiMisconfigured
     from konductor_like.settings import Settings
@@ -207,6 +206,20 @@ def inspect(environ: Mapping[str, str]) -> Inspection:
         file = settings.rules_file
     _check_rules(found, file)
     return found
+
+
+def validation_warnings(settings: Settings) -> Iterator[str]:
+    """Yield what a person should know about the settings of returns and validations."""
+    from konductor_like.policy.recovery.guards import BY_FILE
+
+    image = settings.validation_image
+    if settings.has_recovery_file():
+        yield f"KONDUCTOR_RECOVERY_FILE={settings.recovery_file}: {BY_FILE}"
+    if image and "@sha256:" not in image:
+        yield (
+            f"KONDUCTOR_VALIDATION_IMAGE={image} names no digest (@sha256:…): anybody who may push this "
+            "tag can replace the program that tests your nodes."
+        )
 
 
 def _needs(settings: Settings) -> Iterator[str]:
