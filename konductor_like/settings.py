@@ -129,8 +129,6 @@ class Settings(BaseSettings):
     """PEM file with the private key of the client certificate, unencrypted."""
     loki_insecure_skip_verify: bool = False
     """`true`: accept any certificate of Loki. For tests only."""
-    loki_connect_timeout_seconds: float = Field(5.0, gt=0)
-    """Seconds to wait for a connection to Loki."""
     loki_timeout_seconds: float = Field(75.0, gt=0)
     """Seconds to wait for one answer of Loki. Keep it above Loki's `query_timeout` (1 minute by default)."""
     loki_limit: int = Field(5000, ge=2, le=1_000_000)
@@ -156,38 +154,19 @@ class Settings(BaseSettings):
 
     # Reading.
     poll_interval_seconds: float = Field(5.0, ge=0.05, le=3600)
-    """Seconds between two polls of kernel lines. A message of Loki's tail starts a poll earlier."""
-    pod_poll_interval_seconds: float = Field(15.0, ge=0.05, le=3600)
-    """Seconds between two polls of pod lines."""
+    """Seconds between two polls of kernel lines. A message of Loki's tail starts a poll earlier. Pod lines
+    are polled a third as often."""
     tail: bool = True
     """Follow Loki's tail (`/loki/api/v1/tail`, one connection) to read new kernel lines at once."""
-    kernel_overlap_seconds: float = Field(180.0, ge=0)
-    """Seconds before the cursor that each poll of kernel lines reads again, to find late lines."""
-    pod_overlap_seconds: float = Field(15.0, ge=0)
-    """Seconds before the cursor that each poll of pod lines reads again, to find late lines."""
     lateness_seconds: float = Field(3600.0, ge=0)
-    """Maximum delay in seconds of a kernel line that a sweep, or a restart, still finds.
-
-    Keep it above `KONDUCTOR_RECORD_INTERVAL_SECONDS`: after a crash the controller counts the lines of this
-    span again.
-    """
-    sweep_interval_seconds: float = Field(120.0, ge=1)
-    """Seconds between two sweeps. A sweep reads the kernel lines of `KONDUCTOR_LATENESS_SECONDS` again."""
-    pod_lateness_seconds: float = Field(900.0, ge=0)
-    """Maximum delay in seconds of a pod line that a sweep still finds."""
-    pod_sweep_interval_seconds: float = Field(1200.0, ge=1)
-    """Seconds between two sweeps of pod lines."""
-    gap_revisit_seconds: float = Field(600.0, ge=1)
-    """Seconds between two reads of a gap (a span without a node's heartbeats), to find late lines."""
+    """Maximum delay in seconds of a kernel line that a sweep, or a restart, still finds. Keep it above 600:
+    after a crash the controller counts the lines of this span again. A sweep reads the whole span every 120
+    seconds, or every 30th of the span if that is longer."""
     loki_budget_mib_per_minute: int = Field(6144, ge=1)
     """MiB a minute that Loki may process for the controller. Above it, pod polls slow down first, then
     sweeps, then kernel polls."""
-    future_skew_seconds: float = Field(600.0, ge=0, le=600)
-    """Seconds by which a node's clock may be ahead. Loki accepts lines up to 10 minutes ahead."""
     first_start_act_seconds: float = Field(900.0, ge=0)
     """First start only: maximum age in seconds of a fault that can taint."""
-    first_start_history_seconds: float = Field(86_400.0, ge=0)
-    """First start only: maximum age in seconds of an older kernel fault that is recorded as suspect."""
     heartbeat_stale_seconds: float = Field(300.0, gt=0)
     """Seconds without a kernel-log heartbeat after which a node is unknown.
 
@@ -221,9 +200,7 @@ class Settings(BaseSettings):
     service until this time after the last release."""
     hold_base_seconds: float = Field(_POLICY.hold_base_seconds, ge=0)
     """Seconds that a node should stay out of service after its second failure; each further failure doubles
-    them. `reset` warns before this time."""
-    hold_max_seconds: float = Field(_POLICY.hold_max_seconds, ge=0)
-    """Maximum of `KONDUCTOR_HOLD_BASE_SECONDS` after doubling, in seconds."""
+    them, up to a day. `reset` warns before this time."""
     repeat_days: float = Field(_POLICY.repeat_days, gt=0, le=365)
     """Days for which an earlier quarantine of a node counts as a failure."""
     repeat_count: int = Field(_POLICY.repeat_count, ge=0)
@@ -231,8 +208,6 @@ class Settings(BaseSettings):
     correlation_seconds: float = Field(_POLICY.correlation_seconds, gt=0, le=300)
     """Maximum seconds between faults of nodes with a common job or NVLink domain that count as one
     failure."""
-    record_interval_seconds: float = Field(_POLICY.record_interval_seconds, ge=0)
-    """Minimum seconds between two writes of a Node that only raise a count."""
     return_by: Literal["ask", "reboot", "validated"] = Field(
         "ask", validation_alias=AliasChoices("return_by", "KONDUCTOR_RETURN")
     )
@@ -283,9 +258,6 @@ class Settings(BaseSettings):
     """Field managers, separated by commas, of the tools with which people edit Nodes: their removal of the
     taint [is a release](../use/release-a-node.md#the-taint-disappears). Any other is put back. `*` stands for
     any characters."""
-    unknown_node_seconds: float = Field(600.0, ge=0)
-    """Seconds for which the controller keeps a fault that names no existing Node, until the Node
-    registers."""
 
     # The cluster.
     namespace: str = "konductor-like"
@@ -293,13 +265,8 @@ class Settings(BaseSettings):
     lease_name: str = "konductor-like"
     """Name of the Lease that elects the leader and stores the cursor."""
     lease_duration_seconds: int = Field(30, ge=3)
-    """Seconds after the last renewal until another controller may take the Lease."""
-    lease_renew_deadline_seconds: float = Field(20.0, gt=0)
-    """Seconds after the last renewal until the leader stops writing."""
-    lease_renew_interval_seconds: float = Field(10.0, gt=0)
-    """Seconds between two renewals of the Lease. Each renewal saves the cursor."""
-    kube_timeout_seconds: float = Field(10.0, gt=0)
-    """Seconds to wait for one answer of the API server."""
+    """Seconds after the last renewal until another controller may take the Lease. The leader renews it three
+    times as often, saves its cursor with it, and stops writing after two thirds."""
     write_concurrency: int = Field(8, ge=1, le=64)
     """Maximum number of Nodes that are written at the same time."""
     gpu_node_selector: _NodeLabels = ""
@@ -462,12 +429,6 @@ class Settings(BaseSettings):
                 f"WATCHED_NAMESPACES and KONDUCTOR_EXCLUDED_NAMESPACES may have {_NAMESPACES_CHARS:,} "
                 "characters together; write patterns such as team-* in place of names"
             )
-        if (
-            not self.lease_renew_interval_seconds
-            < self.lease_renew_deadline_seconds
-            < self.lease_duration_seconds
-        ):
-            raise ValueError("the Lease needs renew interval < renew deadline < duration")
         return self
 
     def _check_validation_namespace(self, own: str) -> None:
@@ -478,6 +439,11 @@ class Settings(BaseSettings):
         }
         if self.validation_image and (why := refused.get(self.validation_namespace)):
             raise ValueError(f"KONDUCTOR_VALIDATION_NAMESPACE must not be {why}")
+
+    @property
+    def pod_poll_interval_seconds(self) -> float:
+        """Seconds between two polls of pod lines."""
+        return 3 * self.poll_interval_seconds
 
     def placed(self, namespace: str) -> Self:
         """Return the settings of a controller there. Raises ValueError if its validations would run there."""

@@ -51,7 +51,23 @@ _MEANINGS = {
 REMOVED: Mapping[str, str] = {
     "KONDUCTOR_COMMON_NODE_JOBS": "`status` lists failed jobs, the node with most of them first",
     "KONDUCTOR_REFUSED_PODS": "load manifests/gpu_alerts.yaml, which has an alert for such nodes",
+    "KONDUCTOR_FIRST_START_HISTORY_SECONDS": "it is a day now",
+    "KONDUCTOR_FUTURE_SKEW_SECONDS": "it is 600 now, as far ahead as Loki accepts lines",
+    "KONDUCTOR_GAP_REVISIT_SECONDS": "it is 600 now",
+    "KONDUCTOR_HOLD_MAX_SECONDS": "it is a day now",
+    "KONDUCTOR_KERNEL_OVERLAP_SECONDS": "it is 180 now; KONDUCTOR_LATENESS_SECONDS finds later lines",
+    "KONDUCTOR_KUBE_TIMEOUT_SECONDS": "it is 10 now",
+    "KONDUCTOR_LEASE_RENEW_DEADLINE_SECONDS": "it is two thirds of KONDUCTOR_LEASE_DURATION_SECONDS now",
+    "KONDUCTOR_LEASE_RENEW_INTERVAL_SECONDS": "it is a third of KONDUCTOR_LEASE_DURATION_SECONDS now",
+    "KONDUCTOR_LOKI_CONNECT_TIMEOUT_SECONDS": "it is 5 now",
+    "KONDUCTOR_POD_LATENESS_SECONDS": "it is 900 now",
+    "KONDUCTOR_POD_OVERLAP_SECONDS": "it is 15 now",
+    "KONDUCTOR_POD_POLL_INTERVAL_SECONDS": "it is three times KONDUCTOR_POLL_INTERVAL_SECONDS now",
+    "KONDUCTOR_POD_SWEEP_INTERVAL_SECONDS": "it is 1200 now",
+    "KONDUCTOR_RECORD_INTERVAL_SECONDS": "it is 600 now",
     "KONDUCTOR_SUSPECT_TAINT": "the label `trainy.konduktor.ai/health=suspect` names the suspect nodes",
+    "KONDUCTOR_SWEEP_INTERVAL_SECONDS": "it is 120 now, or a 30th of KONDUCTOR_LATENESS_SECONDS if longer",
+    "KONDUCTOR_UNKNOWN_NODE_SECONDS": "it is 600 now",
 }
 """By a variable that an earlier version read, what to do instead. It is a warning, no error."""
 

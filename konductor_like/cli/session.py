@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from konductor_like.build import Program, this_program
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.output import warn
-from konductor_like.cluster.api.client import ReadOnlyKubeClient
+from konductor_like.cluster.api.client import KUBE_TIMEOUT_SECONDS, ReadOnlyKubeClient
 from konductor_like.cluster.api.errors import KubeError
 from konductor_like.cluster.lease.election import read_lease
 from konductor_like.cluster.published import LOKI_NAMES, Published
@@ -235,7 +235,7 @@ def connected(
 ) -> Iterator[tuple[Client, Settings]]:
     """Connect a client of this kind, and load the settings. Raises CommandError or KubeConfigError."""
     settings = load_settings()
-    with closing(kind.connect(kubeconfig, context, settings.kube_timeout_seconds)) as client:
+    with closing(kind.connect(kubeconfig, context, KUBE_TIMEOUT_SECONDS)) as client:
         client.give_up_early()
         with _told_of_silence(client):
             yield client, settings

@@ -49,6 +49,10 @@ from konductor_like.model.time import SECOND_NS
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.settings import Settings
 
+FIRST_START_HISTORY_SECONDS = 86_400.0
+"""Age at most of a kernel fault that a first start still records as suspect."""
+UNKNOWN_NODE_SECONDS = 600.0
+"""Seconds for which a fault that names no existing Node is kept, until the Node registers."""
 CURSOR_AHEAD_SECONDS = 90.0
 """Seconds that a saved cursor may lie in the future: the clock of the process that saved it may be fast."""
 
@@ -192,7 +196,7 @@ class LeadershipFactory:
             self.metrics,
             policy=self._policy(),
             start=start,
-            unknown_node_seconds=self.settings.unknown_node_seconds,
+            unknown_node_seconds=UNKNOWN_NODE_SECONDS,
             misnamed=coverage.misnamed if coverage else None,
             detect=MultilineDetector(self.rules.detector).detect,
             gpus=GpuCounts(),
@@ -292,7 +296,7 @@ def starting_checkpoint(saved: Checkpoint | None, settings: Settings, now_ns: in
     ``act_from_ns``, which never moves forward: it stays at the time of the first start.
     """
     act_from_ns = now_ns - round(settings.first_start_act_seconds * SECOND_NS)
-    history_ns = now_ns - round(settings.first_start_history_seconds * SECOND_NS)
+    history_ns = now_ns - round(FIRST_START_HISTORY_SECONDS * SECOND_NS)
     first = Checkpoint({Source.KERNEL: min(history_ns, act_from_ns), Source.POD: act_from_ns}, act_from_ns)
     if saved is None:
         return first

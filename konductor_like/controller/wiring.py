@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from konductor_like.build import this_program
-from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, node_path
+from konductor_like.cluster.api.client import KUBE_TIMEOUT_SECONDS, KubeClient, ReadOnlyKubeClient, node_path
 from konductor_like.cluster.api.errors import KubeNotFound
 from konductor_like.cluster.events import JobEvents, LeaseEvents, NodeEvents
 from konductor_like.cluster.lease.election import LeaderLease, own_identity, read_controls
@@ -63,11 +63,8 @@ LOKI_ATTEMPTS = 3
 """Attempts of one request to Loki."""
 LOKI_PATIENCE_SECONDS = 6.0
 """Seconds in which the attempts must begin. Then the poll fails, and its poller logs why and backs off."""
-READ_LEASE_RENEWALS = 1.5
-"""Renew intervals without a renewal after which the controller reads the Lease for the operators' controls.
-
-With an interval of 10 seconds, 15 seconds. Before a taint the controller reads the Lease in any case.
-"""
+RENEWALS = 3.0
+"""Renewals of the Lease in its duration."""
 WRITE_PATIENCE_SECONDS = 5.0
 """Seconds in which a reconcile may try one node's write again; after that a later reconcile tries."""
 
@@ -104,7 +101,7 @@ def open_controller(
     kind = ReadOnlyKubeClient if options.dry_run else KubeClient
     with ExitStack() as exits:
         loki = exits.enter_context(closing(LokiClient(settings, patience)))
-        client = kind.connect(options.kubeconfig, options.context, settings.kube_timeout_seconds)
+        client = kind.connect(options.kubeconfig, options.context, KUBE_TIMEOUT_SECONDS)
         exits.enter_context(closing(client))
         prometheus = None
         if settings.alerts_endpoint:
@@ -153,7 +150,7 @@ def open_controller(
                 lambda: read_controls(client, namespace, settings.lease_name, TIMEOUT_SECONDS),
                 cluster.fleet_event,
                 metrics,
-                interval_seconds=READ_LEASE_RENEWALS * settings.lease_renew_interval_seconds,
+                interval_seconds=settings.lease_duration_seconds / 2,  # without a renewal, which reads it too
                 renewed=cluster.lease.renewal_since if cluster.lease else lambda _: None,
             ),
             jobs=jobs,
@@ -220,15 +217,15 @@ def _real_cluster_ports(
         settings.lease_name,
         identity,
         duration_seconds=settings.lease_duration_seconds,
-        renew_deadline_seconds=settings.lease_renew_deadline_seconds,
-        renew_interval_seconds=settings.lease_renew_interval_seconds,
+        renew_deadline_seconds=settings.lease_duration_seconds * 2 / 3,
+        renew_interval_seconds=settings.lease_duration_seconds / RENEWALS,
         notes=lambda: _notes(settings, identity, rules.digest),
     )
     writer = NodeWriter(
         client,
         decode,
         lease,
-        timeout_seconds=settings.kube_timeout_seconds,
+        timeout_seconds=KUBE_TIMEOUT_SECONDS,
         write_concurrency=settings.write_concurrency,
         patience_seconds=WRITE_PATIENCE_SECONDS,
         on_state=store.apply,
@@ -248,7 +245,7 @@ def _real_cluster_ports(
         notifications.fleet,
         lease,
         prepare=lambda: ready_to_write(client, namespace, settings.lease_name),
-        finish_writes=lambda: writer.finish(settings.kube_timeout_seconds),
+        finish_writes=lambda: writer.finish(KUBE_TIMEOUT_SECONDS),
         write_condition=writer.write_condition,
         validations=_validation_ports(settings, client, namespace, decode, lease),
         onlooker=notifications,

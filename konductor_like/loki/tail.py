@@ -24,7 +24,7 @@ from websockets.http11 import Response
 from websockets.sync.client import ClientConnection, connect
 
 from konductor_like.backoff import Backoff
-from konductor_like.loki.query.client import authorization, fixed_headers, tls_context
+from konductor_like.loki.query.client import CONNECT_SECONDS, authorization, fixed_headers, tls_context
 from konductor_like.loki.query.errors import (
     LokiBadAnswer,
     LokiError,
@@ -177,7 +177,7 @@ def open_tail(settings: Settings, query: str, start_ns: int) -> Iterator[ClientC
             user_agent_header=None,
             compression=None,
             proxy=_proxy(endpoint),
-            open_timeout=settings.loki_connect_timeout_seconds,
+            open_timeout=CONNECT_SECONDS,
             ping_interval=_PING_SECONDS,
             ping_timeout=_PING_SECONDS,
             close_timeout=_FAREWELL_SECONDS,

@@ -84,6 +84,8 @@ from konductor_like.policy.wording import (
     why_not_tainted,
 )
 
+RECORD_INTERVAL_SECONDS = 600.0
+"""Seconds between two writes of a node that bring only counts up to date, at least."""
 USER_WRITTEN = "a user wrote the line into the kernel log"
 _SKIP_REASONS = {
     NO_GPU: SkipReason.NO_GPU,
@@ -142,7 +144,7 @@ def change_of(
     record, verb, about = outcome.record, outcome.verb, outcome.about
     health, needs = labels_of(record, state, tainted=outcome.tainted)
 
-    due = bool(update.grown) and is_due(state.record, policy, now)
+    due = bool(update.grown) and is_due(state.record, now)
     has_news = due or update.urgent
     has_ends = update.has_ends or is_probation_over(update.record, now)
     is_same = record == update.record
@@ -358,12 +360,12 @@ def _differ(state: NodeState, snapshot: Snapshot, health: Health | None, needs: 
     return state.selected and (health != has.health or misses_needs)
 
 
-def is_due(record: NodeRecord, policy: PolicyConfig, now: datetime) -> bool:
+def is_due(record: NodeRecord, now: datetime) -> bool:
     """Whether counts alone may be written now: the controller's last write of the node is an interval ago."""
     if record.act is None:
         return True
     # A time in the future was written before the controller's clock was set back.
-    return abs(now - record.act.at) >= timedelta(seconds=policy.record_interval_seconds)
+    return abs(now - record.act.at) >= timedelta(seconds=RECORD_INTERVAL_SECONDS)
 
 
 def refusals(

@@ -45,8 +45,6 @@ class PolicyConfig:
     """Days for which an earlier time out of service counts."""
     repeat_count: int = 3
     """Number of times out within ``repeat_days`` that marks a node for replacement; 0 for never."""
-    record_interval_seconds: float = 600.0
-    """Least seconds between two writes of a node that bring only counts up to date."""
     persons: tuple[str, ...] = PERSONS
     """Field managers of tools with which people edit Nodes; their removal of our taint is a release."""
     version: str = ""

@@ -77,8 +77,7 @@ def idle_cluster(**settings: str) -> Iterator[tuple[Stage, Taints, RunningContro
             **{
                 "KONDUCTOR_BRAKE_MAX_PERCENT": "100",
                 "KONDUCTOR_POLL_INTERVAL_SECONDS": f"{INTERVAL_SECONDS}",
-                "KONDUCTOR_POD_POLL_INTERVAL_SECONDS": "15",
-                "KONDUCTOR_LEASE_RENEW_INTERVAL_SECONDS": "10",
+                "KONDUCTOR_LEASE_DURATION_SECONDS": "30",
             }
             | settings
         )

@@ -144,7 +144,6 @@ def measure(tmp_path: Path, prometheus: Prometheus | None) -> None:
                 loki,
                 cluster,
                 KONDUCTOR_LISTEN=f"127.0.0.1:{port}",
-                KONDUCTOR_FIRST_START_HISTORY_SECONDS="3600",
                 WATCHED_NAMESPACES="default",
                 **more,
             )

@@ -10,10 +10,12 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any, Protocol
+from unittest.mock import patch
 
+from konductor_like.cluster.api.client import KUBE_TIMEOUT_SECONDS
 from konductor_like.cluster.api.errors import KubeError, LeadershipLost
 from konductor_like.cluster.events import NodeEvents, events_of
 from konductor_like.cluster.lease.annotations import LeasePayload
@@ -21,6 +23,7 @@ from konductor_like.cluster.lease.election import LeaderLease, read_controls
 from konductor_like.cluster.node.decoder import node_decoder
 from konductor_like.cluster.node.store import NodeStore
 from konductor_like.cluster.node.writer import NodeWriter, WriteResult
+from konductor_like.controller import leaderships
 from konductor_like.controller.leaderships import LeadershipFactory
 from konductor_like.controller.loop.active_rules import ActiveRules, RulesInForce
 from konductor_like.controller.loop.leadership import Leadership
@@ -31,6 +34,7 @@ from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.reporting.report import Report
 from konductor_like.controller.side.alerts import ROUND_SECONDS
 from konductor_like.controller.wiring import WRITE_PATIENCE_SECONDS, _notes, _validation_ports
+from konductor_like.loki.readers import read_state
 from konductor_like.model import Change, EventReason, NodeState
 from konductor_like.settings import Settings
 from tests.chaos import wire
@@ -42,6 +46,16 @@ DURATION_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 300, 200.0, 100.0
 HEARTBEAT_SECONDS = 60.0
 POLLS_IN_A_ROW, PIECES_IN_A_ROW = 400, 1000
 """Number of polls, and of pieces of history, after which a loop is reported as endless."""
+
+
+@contextmanager
+def _short_spans(spans: Mapping[str, float]) -> Iterator[None]:
+    """Give these spans to the readers that are made meanwhile; a first start reads an hour, and not a day."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(leaderships, "FIRST_START_HISTORY_SECONDS", 3600.0))
+        for name, seconds in spans.items():
+            stack.enter_context(patch.object(read_state, name, seconds))
+        yield
 
 
 class Surroundings(Protocol):
@@ -231,7 +245,7 @@ class Process:
             self._kube,
             decode,
             self.lease,
-            timeout_seconds=settings.kube_timeout_seconds,
+            timeout_seconds=KUBE_TIMEOUT_SECONDS,
             patience_seconds=WRITE_PATIENCE_SECONDS,
             on_state=self.store.apply,
             sleep=self._sleep,
@@ -257,7 +271,7 @@ class Process:
                 lambda: read_controls(self._kube, NAMESPACE, LEASE, TIMEOUT_SECONDS),
                 lambda *_: None,
                 metrics,
-                interval_seconds=settings.lease_renew_interval_seconds,
+                interval_seconds=settings.lease_duration_seconds / 3,
                 renewed=self.lease.renewal_since,
                 clock=clock.seconds,
             ),
@@ -414,7 +428,8 @@ class Process:
         self._world.ledger.starts_leading(self, status.checkpoint)
         self._world.lines.take_nudge()  # a tail does not report older lines
         self._ended = _Stop(self._world)
-        self._leadership = self._factory.make(status.checkpoint, status.coverage, self._ended)
+        with _short_spans(self._world.setup.spans):
+            self._leadership = self._factory.make(status.checkpoint, status.coverage, self._ended)
         self._reconciler = self._leadership._reconciler
         self._led = f"{self.name} since step {self._world.taken} at {self._world.clock.true_ns}"
         self._asked_seconds = float("-inf")

@@ -74,6 +74,12 @@ class Setup:
     gpu_seconds: float = 1800.0
     """Seconds for which GPUs must be missing until the node is suspect; 0 for never."""
 
+    @property
+    def spans(self) -> dict[str, float]:
+        """Constants of the readers, by name."""
+        overlaps = dict.fromkeys(("KERNEL_OVERLAP_SECONDS", "POD_OVERLAP_SECONDS"), self.overlap_seconds)
+        return {**overlaps, "POD_LATENESS_SECONDS": self.lateness_seconds}
+
 
 @cache
 def settings_of(setup: Setup) -> Settings:
@@ -88,11 +94,7 @@ def settings_of(setup: Setup) -> Settings:
         pool_label=POOL_LABEL,
         domain_label=DOMAIN_LABEL,
         node_selector=MANAGED,
-        kernel_overlap_seconds=setup.overlap_seconds,
-        pod_overlap_seconds=setup.overlap_seconds,
         lateness_seconds=setup.lateness_seconds,
-        pod_lateness_seconds=setup.lateness_seconds,
-        first_start_history_seconds=3600.0,  # a day is read in as many queries as it has hours
         return_by="validated" if setup.validated else "reboot" if setup.returns else "ask",
         recovery="rehearse" if setup.rehearses else "on",
         recovery_node_selector=setup.recovery_selector,

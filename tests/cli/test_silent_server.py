@@ -36,7 +36,7 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.s
     """Listen, and answer nothing; commands wait for a fifth of a second."""
     forget_settings(monkeypatch)
     monkeypatch.setattr(session, "SILENT_SECONDS", 0.05)
-    monkeypatch.setenv("KONDUCTOR_KUBE_TIMEOUT_SECONDS", "0.2")
+    monkeypatch.setattr(session, "KUBE_TIMEOUT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         cluster = {"server": f"http://127.0.0.1:{listener.getsockname()[1]}"}

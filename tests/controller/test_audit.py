@@ -15,6 +15,7 @@ from konductor_like.controller.reporting import audit
 from konductor_like.controller.reporting.audit import Audit
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.model import Gpu, GpuSource, IncidentKey, SeenGpu, Severity, SkippedTaint, SkipReason
+from konductor_like.policy import change as change_module
 from konductor_like.policy.config import PolicyConfig
 from tests.policy.scenes import Cluster, at, fault, fleet, node, ns
 
@@ -141,9 +142,10 @@ def test_failed_writes_are_logged_and_conflicts_are_not() -> None:
     assert told == [("failed", "Forbidden."), ("dry-run", "GPUFaultTainted")]
 
 
-def test_the_line_of_a_growing_count_has_its_incident() -> None:
+def test_the_line_of_a_growing_count_has_its_incident(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_module, "RECORD_INTERVAL_SECONDS", 0.0)
     suspect: dict[str, Any] = {"rule": "xid.63", "severity": Severity.SUSPECT}
-    cluster, trail = Cluster(fleet(3), replace(PolicyConfig(), record_interval_seconds=0.0)), Trail()
+    cluster, trail = Cluster(fleet(3)), Trail()
     cluster.tick(fault(**suspect))
     [change] = cluster.tick(fault(**suspect, seconds=1, stamp=101), seconds=1).changes
 

@@ -15,6 +15,7 @@ from konductor_like.kmsg import BOOT_ID, DEVICE
 from konductor_like_sandbox.demo.stage import Stage
 from konductor_like_sandbox.kubernetes.fleet import make_node
 from tests.kmsg.pipeline import Collector, DmesgPod
+from tests.processes.forked import CONSTANTS, forking
 from tests.processes.waiting import until
 
 NODE = "gpu-01"
@@ -55,7 +56,7 @@ def echo() -> Iterator[Callable[[str], None]]:
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    with Stage(gpu_nodes=1) as ready:
+    with forking(), Stage(gpu_nodes=1) as ready:
         boot_id = Path(BOOT_ID).read_text(encoding="ascii").strip()
         ready.cluster.put_node(make_node(NODE, boot_id=boot_id))
         yield ready
@@ -75,7 +76,8 @@ class Chain:
         self._logs = logs
         self._collector = Collector(stage.loki, NODE)
         self._controller = stage.start_controller(
-            KONDUCTOR_POLL_INTERVAL_SECONDS="0.2", KONDUCTOR_RECORD_INTERVAL_SECONDS="1"
+            KONDUCTOR_POLL_INTERVAL_SECONDS="0.2",
+            **{CONSTANTS: "policy.change:RECORD_INTERVAL_SECONDS=1"},
         )
 
     def pod(self, restart: int) -> DmesgPod:

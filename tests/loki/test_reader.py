@@ -49,9 +49,8 @@ def test_a_steady_poll_is_one_query_from_the_overlap_to_the_skew() -> None:
     "values",
     [
         pytest.param({}, id="defaults"),
-        pytest.param({"kernel_overlap_seconds": 7200.0}, id="an overlap of two hours"),
         pytest.param({"poll_interval_seconds": 3600.0}, id="a poll every hour"),
-        pytest.param({"kernel_overlap_seconds": 0.0, "future_skew_seconds": 0.0}, id="no overlap, no skew"),
+        pytest.param({"lateness_seconds": 0.0}, id="no lateness"),
     ],
 )
 def test_a_steady_poll_is_one_query_whatever_the_spans_are(values: dict[str, float]) -> None:
@@ -211,23 +210,18 @@ def test_a_line_of_another_stream_is_counted_once_and_not_delivered() -> None:
     assert (second.lines, second.foreign) == ((), 0)
 
 
-def test_the_spans_come_from_the_settings_of_the_source() -> None:
-    values = settings(
-        kernel_overlap_seconds=100,
-        pod_overlap_seconds=20,
-        lateness_seconds=50,
-        pod_lateness_seconds=70,
-        future_skew_seconds=3,
-        sweep_interval_seconds=7,
-        pod_sweep_interval_seconds=8,
-    )
+@pytest.mark.parametrize(
+    ("lateness", "kept", "sweep"), [(50, 180, 120), (3600, 3600, 120), (21_600, 21_600, 720)]
+)
+def test_the_spans_come_from_the_source_and_the_lateness(lateness: int, kept: int, sweep: int) -> None:
+    values = settings(lateness_seconds=lateness)
 
     kernel, pod = (ReaderConfig.of(values, source) for source in (Source.KERNEL, Source.POD))
 
-    assert (kernel.overlap_ns, pod.overlap_ns) == (100 * SECOND, 20 * SECOND)
-    assert (kernel.lateness_ns, pod.lateness_ns) == (100 * SECOND, 70 * SECOND)
-    assert (kernel.sweep_every_ns, pod.sweep_every_ns) == (7 * SECOND, 8 * SECOND)
-    assert kernel.skew_ns == pod.skew_ns == 3 * SECOND
+    assert (kernel.overlap_ns, pod.overlap_ns) == (180 * SECOND, 15 * SECOND)
+    assert (kernel.lateness_ns, pod.lateness_ns) == (kept * SECOND, 900 * SECOND)
+    assert (kernel.sweep_every_ns, pod.sweep_every_ns) == (sweep * SECOND, 1200 * SECOND)
+    assert kernel.skew_ns == pod.skew_ns == 600 * SECOND
 
 
 SPANS = ReaderConfig(

@@ -12,6 +12,7 @@ import yaml
 
 from konductor_like import __version__
 from konductor_like.cli.app import build
+from konductor_like.cluster.api.client import KUBE_TIMEOUT_SECONDS
 from konductor_like.cluster.lease.election import own_identity
 from konductor_like.cluster.node.decoder import _ACCELERATORS, _COUNTS, _PRESENT
 from konductor_like.cluster.node.patch import OUR_TAINT
@@ -194,8 +195,8 @@ def test_the_deployment_is_one_small_pod_with_time_to_release_the_lease() -> Non
     assert byte_count(CONTAINER["resources"]["limits"]["memory"]) >= 2 * MEASURED_BYTES
     assert (DEPLOYMENT["replicas"], DEPLOYMENT["strategy"]) == (1, {"type": "Recreate"})
 
-    release_seconds = 3 * SETTINGS.lease_renew_deadline_seconds / 4  # three requests at most
-    needed_seconds = SETTINGS.kube_timeout_seconds + JOIN_SECONDS + release_seconds
+    release_seconds = 3 * SETTINGS.lease_duration_seconds * 2 / 3 / 4  # three requests at most
+    needed_seconds = KUBE_TIMEOUT_SECONDS + JOIN_SECONDS + release_seconds
 
     assert POD["terminationGracePeriodSeconds"] >= needed_seconds
 

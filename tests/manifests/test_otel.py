@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from konductor_like.controller.leaderships import FIRST_START_HISTORY_SECONDS
+from konductor_like.loki.readers.read_state import KERNEL_OVERLAP_SECONDS
 from konductor_like.selectors import parse_matchers
 from konductor_like.settings import Settings
 from konductor_like_sandbox.loki.push import INDEX_ATTRIBUTES
@@ -287,7 +289,7 @@ def test_lines_with_metadata_are_kept_longer_than_the_controller_looks_back() ->
     assert (SCHEMA["store"], SCHEMA["schema"]) == ("tsdb", "v13")
 
     kept = seconds(LIMITS["retention_period"])
-    assert kept > 2 * max(SETTINGS.first_start_history_seconds, SETTINGS.lateness_seconds)
+    assert kept > 2 * max(FIRST_START_HISTORY_SECONDS, SETTINGS.lateness_seconds)
     assert LOKI["loki"]["compactor"]["retention_enabled"] is True
     assert LOKI["loki"]["compactor"]["delete_request_store"] == SCHEMA["object_store"]
     assert seconds(SCHEMA["index"]["period"]) == seconds("24h")
@@ -299,7 +301,7 @@ def test_lines_may_be_late_and_queries_are_answered_before_the_controller_gives_
     assert SETTINGS.lateness_seconds < late <= seconds(LIMITS["retention_period"])
     assert LIMITS["max_entries_limit_per_query"] >= SETTINGS.loki_limit
     assert 30 <= seconds(LIMITS["query_timeout"]) < SETTINGS.loki_timeout_seconds
-    assert seconds(LIMITS["split_queries_by_interval"]) >= SETTINGS.kernel_overlap_seconds
+    assert seconds(LIMITS["split_queries_by_interval"]) >= KERNEL_OVERLAP_SECONDS
 
 
 # The large Loki

@@ -22,7 +22,6 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.change import is_due
-from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.health import open_incidents
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, node
 
@@ -304,7 +303,7 @@ def test_a_node_that_cannot_be_written_takes_no_place_of_the_brake() -> None:
 
 def test_counts_are_due_if_the_last_write_is_an_interval_away_also_in_the_future() -> None:
     """The controller's clock was set back after the write."""
-    found = [is_due(NodeRecord(act=Act("a", at(s))), PolicyConfig(), at(0)) for s in (-601, -60, 60, 601)]
+    found = [is_due(NodeRecord(act=Act("a", at(s))), at(0)) for s in (-601, -60, 60, 601)]
 
     assert found == [True, False, False, True]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from konductor_like.model import EventReason, Fault, NodeState, Role
+from konductor_like.policy.change import RECORD_INTERVAL_SECONDS
 from konductor_like.policy.fleet.recent_evidence import TRACES_MOST, TRACES_OF_NODE_MOST
 from tests.policy.scenes import Cluster, fleet
 from tests.policy.shared import (
@@ -203,7 +204,7 @@ def test_a_job_that_keeps_crashing_causes_no_more_writes_than_growing_counts() -
 
     assert Role.UNCLEAR in roles(cluster)
     kept = [change for change in cluster.writes if change.event is not EventReason.RECORDED]
-    assert len(kept) <= 4 * (3600 / RULES.record_interval_seconds + 1)
+    assert len(kept) <= 4 * (3600 / RECORD_INTERVAL_SECONDS + 1)
 
 
 # Jobs that the API server names, and pods' names do not.

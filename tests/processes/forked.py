@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import TextIO
@@ -21,6 +22,9 @@ from unittest.mock import patch
 
 from konductor_like_sandbox.demo import stage
 from konductor_like_sandbox.demo.stage import COMMAND, CONTROLLER
+
+CONSTANTS = "KONDUCTOR_TEST_CONSTANTS"
+"""The variable that replaces constants in a forked program: ``policy.change:RECORD_INTERVAL_SECONDS=0,…``."""
 
 
 class Forked:
@@ -119,4 +123,8 @@ def _become(
     from konductor_like.cli.app import execute
     from konductor_like.controller.launch import main
 
+    for each in filter(None, environment.get(CONSTANTS, "").split(",")):
+        place, _, value = each.partition("=")
+        module, _, name = place.partition(":")
+        setattr(import_module(f"konductor_like.{module}"), name, float(value))
     sys.exit(main(arguments) if is_controller else execute(arguments, "konductor-like"))

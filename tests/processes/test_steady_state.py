@@ -21,14 +21,13 @@ def test_a_steady_poll_is_two_queries_and_no_node_write() -> None:
     with Stage(gpu_nodes=150) as stage:
         controller = stage.start_controller(
             KONDUCTOR_POLL_INTERVAL_SECONDS="0.2",
-            KONDUCTOR_POD_POLL_INTERVAL_SECONDS="0.2",
             WATCHED_NAMESPACES="default,train,infer,eval,batch",
         )
         until(logged(controller, "Reading Loki"), "it leads", controller)
         until(lambda: len(queries(stage)) >= 40, "the first catch-up is over", controller)
         stage.loki.clear_journal()
         stage.cluster.clear_calls()
-        until(lambda: len(queries(stage)) >= 20, "ten polls of each source", controller)
+        until(lambda: len(queries(stage)) >= 20, "fifteen polls of the kernel's lines", controller)
 
         seen = queries(stage)
         assert {request.headers.get("cache-control") for request in seen} == {"no-cache"}

@@ -139,7 +139,7 @@ class Site:
         """
         self.clock = Clock()
         self.rng = random.Random(6)
-        self.setup = SimpleNamespace(slow_writes=False)
+        self.setup = SimpleNamespace(slow_writes=False, spans={})
         self.ledger = _Ledger()
         self.prometheus = MemoryPrometheus(self.clock) if alerts else None
         """Answers the questions about alerts."""
@@ -153,7 +153,6 @@ class Site:
             log_endpoint="http://loki.test:3100",
             watched_namespaces=("ml",),
             tail=False,
-            first_start_history_seconds=3600.0,
             **settings,
         )
         self.loki = LokiServer(now_ns=lambda: self.clock.true_ns)

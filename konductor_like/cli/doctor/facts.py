@@ -27,6 +27,7 @@ from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.errors import LokiError, LokiRefused
 from konductor_like.loki.query.logql import heartbeat_query, kernel_query, pod_matchers, selector
 from konductor_like.loki.query.window_query import TimeWindow, WindowQuery
+from konductor_like.loki.readers.read_state import FUTURE_SKEW_SECONDS
 from konductor_like.model import NodeState
 from konductor_like.model.time import SECOND_NS, moment_of, span_ns
 from konductor_like.settings import Settings
@@ -233,7 +234,7 @@ def heard(loki: LokiClient, settings: Settings, nodes_now: Callable[[], Collecti
     ``nodes_now`` waits for the names of the GPU nodes.
     """
     now_ns = loki.now_ns()
-    recent = TimeWindow(now_ns - _RECENT_NS, now_ns + span_ns(settings.future_skew_seconds))
+    recent = TimeWindow(now_ns - _RECENT_NS, now_ns + span_ns(FUTURE_SKEW_SECONDS))
     found = _read(loki, settings, recent)
     gpu_nodes = nodes_now()
     found = replace(found, fresh=frozenset(found.beats))

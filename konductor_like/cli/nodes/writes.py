@@ -21,7 +21,13 @@ from konductor_like.cli.options import DryRun, tell_if_verbose
 from konductor_like.cli.output import API_VERSION, say, say_json, tell, warn
 from konductor_like.cli.session import ControllerReport
 from konductor_like.cli.similar_names import missing_node_hints
-from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, ServerDryRunClient, node_path
+from konductor_like.cluster.api.client import (
+    KUBE_TIMEOUT_SECONDS,
+    KubeClient,
+    ReadOnlyKubeClient,
+    ServerDryRunClient,
+    node_path,
+)
 from konductor_like.cluster.api.errors import KubeError, KubeNotFound
 from konductor_like.cluster.events import NodeEvents, event_subject
 from konductor_like.cluster.lease.annotations import forget_records, keep_record
@@ -98,7 +104,7 @@ class NodeWrites(ABC):
                 client,
                 self.decode,
                 NoDeadline(),
-                timeout_seconds=settings.kube_timeout_seconds,
+                timeout_seconds=KUBE_TIMEOUT_SECONDS,
                 sleep=self._stopping.wait,
                 keep=self._keep,
             )

@@ -30,6 +30,8 @@ from konductor_like.cluster.api.transport import (
 )
 from konductor_like.cluster.api.watch import WatchStream
 
+KUBE_TIMEOUT_SECONDS = 10.0
+"""Seconds to wait for one answer of the API server."""
 PAGE_SIZE = 100
 """Objects in one page of a list. client-go asks for 500, but 500 GPU Nodes are 10 MB of JSON and about 80 MB
 of memory after parsing, and Python does not return that memory to the system."""

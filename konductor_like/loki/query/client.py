@@ -45,6 +45,7 @@ from konductor_like.settings import Settings
 MAX_ANSWER_BYTES = 8 * 2**20
 """Bytes of an answer that the client accepts: it keeps the whole answer in memory, as text up to four
 times as large. After a larger answer the reader asks for fewer entries."""
+CONNECT_SECONDS = 5.0
 LEAST_SILENCE_SECONDS = 5.0
 """Seconds for which the client waits for a silent Loki at least."""
 _SILENCE_FACTOR = 4.0
@@ -234,7 +235,7 @@ class LokiClient:
                 params=None if long else fields,
                 data=fields if long else None,
                 headers=authorization(self._settings, self._endpoint),
-                timeout=httpx.Timeout(silence_seconds, connect=self._settings.loki_connect_timeout_seconds),
+                timeout=httpx.Timeout(silence_seconds, connect=CONNECT_SECONDS),
             ) as response:
                 self._note_silence(self._clock() - started)
                 self._unanswered_since_seconds = None

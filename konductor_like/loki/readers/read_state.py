@@ -51,6 +51,11 @@ _QUIET_SPAN_NS = 30 * SECOND_NS
 """Nanoseconds in which a noisy node must print little before it is read with all others again."""
 _ARRIVED_NS = 10 * SECOND_NS
 """Age in nanoseconds from which lines are usually in Loki; sweeps find the later ones."""
+KERNEL_OVERLAP_SECONDS, POD_OVERLAP_SECONDS = 180.0, 15.0
+POD_LATENESS_SECONDS = 900.0
+SWEEP_LEAST_SECONDS, SWEEPS_PER_LATENESS, POD_SWEEP_SECONDS = 120.0, 30, 1200.0
+FUTURE_SKEW_SECONDS = 600.0
+"""Seconds by which a node's clock may be ahead: Loki accepts no line that is further ahead."""
 _WIDEST_NS = 3600 * SECOND_NS
 """Nanoseconds of a catch-up's windows, unless a usual poll needs wider ones."""
 
@@ -80,21 +85,22 @@ class ReaderConfig:
     def of(cls, settings: Settings, source: Source) -> Self:
         """Return the config of a source from the settings."""
         kernel = source is Source.KERNEL
-        overlap_ns = span_ns(settings.kernel_overlap_seconds if kernel else settings.pod_overlap_seconds)
-        lateness_ns = span_ns(settings.lateness_seconds if kernel else settings.pod_lateness_seconds)
+        overlap_ns = span_ns(KERNEL_OVERLAP_SECONDS if kernel else POD_OVERLAP_SECONDS)
+        lateness_ns = span_ns(settings.lateness_seconds if kernel else POD_LATENESS_SECONDS)
         interval_ns = span_ns(
             settings.poll_interval_seconds if kernel else settings.pod_poll_interval_seconds
         )
-        sweep_ns = span_ns(settings.sweep_interval_seconds if kernel else settings.pod_sweep_interval_seconds)
-        skew_ns = span_ns(settings.future_skew_seconds)
+        sweep_seconds = POD_SWEEP_SECONDS
+        if kernel:
+            sweep_seconds = max(SWEEP_LEAST_SECONDS, settings.lateness_seconds / SWEEPS_PER_LATENESS)
+        skew_ns = span_ns(FUTURE_SKEW_SECONDS)
         return cls(
             overlap_ns=overlap_ns,
             lateness_ns=max(overlap_ns, lateness_ns),
             skew_ns=skew_ns,
             widest_ns=max(_WIDEST_NS, overlap_ns + skew_ns + 2 * interval_ns),
             interval_ns=interval_ns,
-            sweep_every_ns=sweep_ns,
-            revisit_every_ns=span_ns(settings.gap_revisit_seconds),
+            sweep_every_ns=span_ns(sweep_seconds),
             give_up_ns=span_ns(settings.gap_max_age_seconds),
         )
 

@@ -24,6 +24,7 @@ from konductor_like.loki.query.window_query import (
     WindowQuery,
 )
 from konductor_like.loki.readers.poll import PollResult
+from konductor_like.loki.readers.read_state import FUTURE_SKEW_SECONDS
 from konductor_like.model import Fault, LogLine, Source
 from konductor_like.model.time import SECOND_NS, span_ns
 from konductor_like.settings import Settings
@@ -87,7 +88,7 @@ class WarmupReader:
         self._finished = finished
         self._clock = clock
         # A line that was acted upon just before our start may come from a node whose clock is ahead.
-        end_ns = now_ns + span_ns(settings.future_skew_seconds)
+        end_ns = now_ns + span_ns(FUTURE_SKEW_SECONDS)
         start_ns = min(max(now_ns - seconds * SECOND_NS, since_ns, 0), end_ns - 1)
         span, limit = TimeWindow(start_ns, end_ns), min(settings.loki_limit, LINES_MOST)
         self._unread = self._next = tuple(

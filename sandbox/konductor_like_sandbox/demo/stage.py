@@ -235,8 +235,7 @@ class Stage:
         """
         quick = {
             "KONDUCTOR_POLL_INTERVAL_SECONDS": "0.5",
-            "KONDUCTOR_POD_POLL_INTERVAL_SECONDS": "0.5",
-            "KONDUCTOR_LEASE_RENEW_INTERVAL_SECONDS": "1",
+            "KONDUCTOR_LEASE_DURATION_SECONDS": "6",
             "KONDUCTOR_LISTEN": "off",
             "KONDUCTOR_LOG_FORMAT": "json",
         }

@@ -11,10 +11,11 @@ from konductor_like_sandbox.fault_injection import Drop, Mishap
 from konductor_like_sandbox.kubernetes.errors import refusal
 from konductor_like_sandbox.loki.server import EMPTY_ANSWER, HTML_ANSWER
 from tests.chaos.processes.machines import FATAL, GPUS, HARMLESS, KMSG, PLAIN
+from tests.processes.forked import CONSTANTS
 
 SECONDS = 3.5
 """Seconds within which the steps are taken."""
-LEASE_SECONDS, DEADLINE_SECONDS, RENEW_SECONDS = 3, 2.0, 0.4
+LEASE_SECONDS, RENEW_SECONDS = 3, 0.4
 NODES = tuple(f"gpu-{number:02d}" for number in range(1, 6))
 SHORT_OVERLAP_SECONDS = 0.2
 """Seconds of overlap in schedules where no poll reads a line again.
@@ -86,12 +87,8 @@ def schedule_of(seed: int) -> Schedule:
     brake_nodes = dice.choice([None, None, 2, 3])
     settings = {
         "KONDUCTOR_POLL_INTERVAL_SECONDS": "0.4" if thin else dice.choice(["0.1", "0.3"]),
-        "KONDUCTOR_POD_POLL_INTERVAL_SECONDS": "0.5",
         "KONDUCTOR_TAIL": dice.choice(["true", "true", "false"]),
         "KONDUCTOR_LEASE_DURATION_SECONDS": str(LEASE_SECONDS),
-        "KONDUCTOR_LEASE_RENEW_DEADLINE_SECONDS": str(DEADLINE_SECONDS),
-        "KONDUCTOR_LEASE_RENEW_INTERVAL_SECONDS": str(RENEW_SECONDS),
-        "KONDUCTOR_KUBE_TIMEOUT_SECONDS": "1.5",
         "KONDUCTOR_LOKI_TIMEOUT_SECONDS": "3",
         "KONDUCTOR_LOKI_LIMIT": dice.choice(["5000", "40"]),
         "KONDUCTOR_BRAKE_MAX_PERCENT": "100",
@@ -100,14 +97,18 @@ def schedule_of(seed: int) -> Schedule:
         "KONDUCTOR_LISTEN": "off",
         "KONDUCTOR_LOG_FORMAT": "text",
     }
+    constants = [
+        f"controller.wiring:RENEWALS={LEASE_SECONDS / RENEW_SECONDS}",
+        *(f"{module}:KUBE_TIMEOUT_SECONDS=1.5" for module in ("controller.wiring", "cli.session")),
+    ]
     if thin:
-        settings |= dict.fromkeys(
-            ("KONDUCTOR_KERNEL_OVERLAP_SECONDS", "KONDUCTOR_LATENESS_SECONDS"), str(SHORT_OVERLAP_SECONDS)
-        )
-        settings["KONDUCTOR_SWEEP_INTERVAL_SECONDS"] = "1"  # a restart reads one more interval again
+        constants.append(f"loki.readers.read_state:KERNEL_OVERLAP_SECONDS={SHORT_OVERLAP_SECONDS}")
+        constants.append("loki.readers.read_state:SWEEP_LEAST_SECONDS=1")  # a restart reads one more again
+        settings["KONDUCTOR_LATENESS_SECONDS"] = str(SHORT_OVERLAP_SECONDS)
         settings["KONDUCTOR_TAIL"] = "false"  # a tail would read the last ten seconds again
         # Otherwise a count in memory is lost with its process, and its lines are not read again.
-        settings["KONDUCTOR_RECORD_INTERVAL_SECONDS"] = "0"
+        constants.append("policy.change:RECORD_INTERVAL_SECONDS=0")
+    settings[CONSTANTS] = ",".join(constants)
     if brake_nodes is not None:
         settings["KONDUCTOR_BRAKE_MAX_NODES"] = str(brake_nodes)
     slots = dice.choice([("a",), ("a", "b"), ("a", "b")])
