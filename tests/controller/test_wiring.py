@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from konductor_like.cluster.api.client import ReadOnlyKubeClient
-from konductor_like.controller import wiring
+from konductor_like.controller import launch, wiring
 from konductor_like.controller.leaderships import starting_checkpoint
 from konductor_like.controller.reporting.metrics import Metrics
 from konductor_like.controller.side.job_events import JobOwners
@@ -22,6 +22,7 @@ from konductor_like.loki.readers.backfill import NodeBackfill
 from konductor_like.loki.readers.source import SourceReader
 from konductor_like.model import Checkpoint, Machine, NodeRecord, Release, ReleaseHow, Source
 from konductor_like.model.attempts import Doing
+from konductor_like.policy.recovery.guards import BY_FILE
 from konductor_like.settings import Settings
 from konductor_like_sandbox.kubernetes import KubernetesServer
 
@@ -94,6 +95,41 @@ def test_the_silence_of_loki_is_among_the_attempts(tmp_path: Path, monkeypatch: 
 
     assert tried is not None
     assert tried.of(Doing.KERNEL).error == "Loki has not answered yet"
+
+
+def test_the_recovery_file_of_an_earlier_version_is_told_as_long_as_it_is_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubeconfig = str(KubernetesServer().kubeconfig(tmp_path / "config"))
+    metrics, file = Metrics(), tmp_path / "recovery.yaml"
+    file.write_text("return: ask")
+    settings = Settings(recovery_file=file, return_by="reboot")
+
+    with open_controller(settings, Options(kubeconfig=kubeconfig), metrics, threading.Event()) as controller:
+        leadership = controller._make_leadership(SAVED, None, threading.Event())
+        for there in (True, False):
+            leadership._act_on([])
+            value = metrics.registry.get_sample_value("konductor_like_recovery_by_file")
+            assert (value, leadership._reconciler.policy.returns_by_reboot) == (there, not there)
+            file.unlink(missing_ok=True)
+
+    assert f"KONDUCTOR_RECOVERY_FILE={file}: {BY_FILE}" in caplog.messages
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_only_a_controller_that_runs_on_watches_the_rules_file(
+    once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[object] = []
+
+    def opened(*parts: object) -> None:
+        found.append(parts[-1])
+        raise OSError("enough")
+
+    monkeypatch.setattr(launch, "open_controller", opened)
+    launch._serve(Settings(), Options(once=once), threading.Event(), threading.Event())
+
+    assert [each is None for each in found] == [once]
 
 
 def test_no_thread_starts_before_all_parts_are_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

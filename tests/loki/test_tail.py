@@ -76,9 +76,9 @@ class Notes:
 
 
 @contextmanager
-def following(endpoint: str, query: str = QUERY, **values: Any) -> Iterator[tuple[Tail, Notes]]:
+def following(endpoint: str, **values: Any) -> Iterator[tuple[Tail, Notes]]:
     notes = Notes()
-    tail = Tail(settings(log_endpoint=endpoint, **values), query, time.time_ns, notes)
+    tail = Tail(settings(log_endpoint=endpoint, **values), QUERY, time.time_ns, notes)
     tail.start()
     try:
         yield tail, notes
