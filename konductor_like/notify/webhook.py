@@ -1,33 +1,31 @@
 """Posts one notification to a webhook whose URL is in a file. The URL never leaves this module.
 
-``http.client`` posts: it follows no redirect, reads no proxy from the environment, and logs nothing. The text
-of an error has a few fixed words, because those of Python may quote the URL.
+It follows no redirect and reads no proxy from the environment. The text of an error has a few fixed words,
+because those of httpx may quote the URL.
 """
 
 from __future__ import annotations
 
-import base64
 import json
+import logging
 import socket
-import ssl
 import threading
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from konductor_like import __version__
-from konductor_like.model.edge_errors import EdgeError
-from konductor_like.model.time import retry_after_seconds
+from konductor_like.model.edge_errors import Cause, EdgeError, from_exception, kind_of
 from konductor_like.notify.messages import Message, cloud_event, slack_message
 from konductor_like.settings import Settings
 
 TOTAL_SECONDS = 10.0
-"""Seconds for a connection, and again for the request and its answer, however slowly its bytes come."""
+"""Seconds for a request and its answer, however slowly its bytes come."""
 _BODY_BYTES = 4096
 """Bytes of an answer that are read."""
 _SLACK_WORDS = frozenset(
@@ -40,6 +38,14 @@ _Answer = tuple[int, str | None, bytes]
 
 class WebhookError(EdgeError):
     """A message was not taken; the text says why, without the URL."""
+
+    edge = "the receiver"
+
+
+_LATER = partial(WebhookError, transient=True)
+_Make = Callable[..., WebhookError]
+_BY_CAUSE: Mapping[Cause, _Make] = {**dict.fromkeys(Cause, _LATER), Cause.UNTRUSTED: WebhookError}
+_BY_STATUS: Mapping[int, _Make] = {**dict.fromkeys((408, 425, 429, 5), _LATER), 0: WebhookError}
 
 
 class WebhookOffError(Exception):
@@ -71,23 +77,19 @@ class Webhook:
         """
         url = self._url()
         body = json.dumps(self.render(message, self.cluster, datetime.now(UTC))).encode()
-        try:
-            status, retry_after, answer = _post(url, body, self.content_type, reads_all=self.confirms)
-        except (OSError, HTTPException, ValueError) as error:
-            raise WebhookError(_why(error), transient=not isinstance(error, ssl.CertificateError)) from None
+        status, retry_after, answer = _post(url, body, self.content_type, reads_all=self.confirms)
         if 200 <= status < 300 and (not self.confirms or answer.strip() == b"ok"):
             return
-        why = f"the receiver answered {status}"
+        why = f"{WebhookError.edge} answered {status}"
         if 300 <= status < 400:
             why = f"{why}; the controller follows no redirect"
         elif (word := answer.strip()) in _SLACK_WORDS:
             why = f"{why}: {word.decode()}"
         elif status < 300:
             why = f"{why} without Slack's word for success, ok"
-        transient = status in (408, 425, 429) or status >= 500
-        raise WebhookError(why, transient=transient, retry_after_seconds=retry_after_seconds(retry_after))
+        raise kind_of(status, _BY_STATUS)(why, retry_after=retry_after)
 
-    def _url(self) -> SplitResult:
+    def _url(self) -> str:
         """Return the URL in the file. Raises WebhookError, WebhookOffError."""
         try:
             text = self.file.read_text("utf-8").strip()
@@ -100,7 +102,7 @@ class Webhook:
             url = urlsplit(text)
             well = text.isascii() and text.isprintable() and " " not in text
             if well and url.scheme in ("http", "https") and url.hostname and url.port != 0:
-                return url
+                return text
         problem = "does not contain one URL with http:// or https://" if text else "is empty"
         raise WebhookError(f"{self.setting}: {self.file} {problem}")
 
@@ -115,65 +117,67 @@ def webhooks(settings: Settings) -> list[Webhook]:
     return found
 
 
-def _post(url: SplitResult, body: bytes, content_type: str, *, reads_all: bool) -> _Answer:
-    """Return status, ``Retry-After`` and the beginning of the answer.
+def _post(url: str, body: bytes, content_type: str, *, reads_all: bool) -> _Answer:
+    """Return status, ``Retry-After`` and the beginning of the answer. Raises WebhookError.
 
-    Raises OSError, HTTPException or ValueError. The body of a success is read with ``reads_all`` only.
+    The body of a success is read with ``reads_all`` only.
     """
+    import httpx  # slow to import, and most installations do not notify
+
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # below, they log the URL
     headers = {
         "Content-Type": f"{content_type}; charset=utf-8",
         "User-Agent": f"konductor-like/{__version__}",
+        "Accept-Encoding": "identity",
     }
-    if url.username is not None:
-        credentials = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
-        headers["Authorization"] = f"Basic {base64.b64encode(credentials).decode()}"
-    connection = HTTPConnection(url.hostname or "", url.port, timeout=TOTAL_SECONDS)
-    if url.scheme == "https":
-        import httpx  # slow to import, and most installations do not notify
+    try:
+        # The packaged authorities, or those in SSL_CERT_FILE; ``trust_env`` would also read proxies.
+        verify = httpx.create_ssl_context() if url.startswith("https:") else False
+        with (
+            _hung_up_after(TOTAL_SECONDS) as traced,
+            httpx.Client(trust_env=False, verify=verify, timeout=TOTAL_SECONDS) as client,
+            client.stream("POST", url, content=body, headers=headers, extensions=traced) as response,
+        ):
+            answer = bytearray()
+            if response.status_code >= 300 or reads_all:
+                for chunk in response.iter_raw(_BODY_BYTES):
+                    answer += chunk
+                    if len(answer) >= _BODY_BYTES:
+                        break
+    except TimeoutError:
+        raise _LATER(f"{WebhookError.edge}: {Cause.LATE}") from None
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        raise from_exception(error, WebhookError.edge, _BY_CAUSE, quotes=False) from None
+    return response.status_code, response.headers.get("Retry-After"), bytes(answer)
 
-        trusted = httpx.create_ssl_context()  # the packaged authorities, or those in SSL_CERT_FILE
-        connection = HTTPSConnection(url.hostname or "", url.port, timeout=TOTAL_SECONDS, context=trusted)
-    with closing(connection):
-        connection.connect()
-        # A receiver that sends byte by byte meets every time-out of the socket.
-        passed = threading.Event()
-        deadline = threading.Timer(TOTAL_SECONDS, _hang_up, [connection.sock, passed])
-        deadline.daemon = True
-        deadline.start()
-        try:
-            target = (url.path or "/") + (f"?{url.query}" if url.query else "")
-            connection.request("POST", target, body, headers)
-            with connection.getresponse() as response:
-                answer = b"" if response.status < 300 and not reads_all else _beginning(response)
-        finally:
-            deadline.cancel()
+
+@contextmanager
+def _hung_up_after(seconds: float) -> Iterator[dict[str, Any]]:
+    """Shut a request's connection down after so long, and raise TimeoutError; yield the request's extensions.
+
+    A receiver that sends byte by byte meets every time-out of httpx.
+    """
+    sockets, passed = list[socket.socket](), threading.Event()
+
+    def hang_up() -> None:
+        passed.set()
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def traced(event: str, info: dict[str, Any]) -> None:
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            sockets[:] = [info["return_value"].get_extra_info("socket")]
             if passed.is_set():
-                raise TimeoutError
-    return response.status, response.headers.get("Retry-After"), answer
+                hang_up()
 
-
-def _hang_up(connected: socket.socket, passed: threading.Event) -> None:
-    passed.set()
-    with suppress(OSError):
-        connected.shutdown(socket.SHUT_RDWR)
-
-
-def _beginning(response: HTTPResponse) -> bytes:
-    answer = response.read(_BODY_BYTES)
-    if response.length and len(answer) < _BODY_BYTES:
-        raise ConnectionResetError
-    return answer
-
-
-_WHY: tuple[tuple[type[Exception], str], ...] = (
-    (ssl.SSLError, "the receiver's TLS certificate or protocol was not accepted"),
-    (socket.gaierror, "the host name of the URL cannot be resolved"),
-    (TimeoutError, f"the receiver did not answer in full within {TOTAL_SECONDS:.0f} s"),
-    (ConnectionRefusedError, "the receiver refused the connection"),
-    (ConnectionError, "the receiver closed the connection before its answer was complete"),
-)
-
-
-def _why(error: Exception) -> str:
-    """Return a few fixed words about an error, without its own text."""
-    return next((why for kind, why in _WHY if isinstance(error, kind)), f"it failed ({type(error).__name__})")
+    deadline = threading.Timer(seconds, hang_up)
+    deadline.daemon = True
+    deadline.start()
+    try:
+        yield {"trace": traced}
+    finally:
+        deadline.cancel()
+        if passed.is_set():
+            raise TimeoutError

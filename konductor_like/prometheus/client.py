@@ -9,7 +9,7 @@ from collections.abc import Collection
 import httpx
 
 from konductor_like import __version__
-from konductor_like.model.edge_errors import EdgeError
+from konductor_like.model.edge_errors import Cause, EdgeError, from_exception
 from konductor_like.model.text import excerpt
 from konductor_like.prometheus.answer import NotPrometheusAnswerError, Parsed, parse, question
 from konductor_like.selectors import parse_matchers
@@ -25,6 +25,11 @@ _ERROR_BYTES = 4096
 
 class AlertsError(EdgeError):
     """Prometheus did not answer as it should; the text says why, without its address."""
+
+    edge = "Prometheus"
+
+
+_BY_CAUSE = dict.fromkeys(Cause, AlertsError)
 
 
 class PrometheusClient:
@@ -76,12 +81,8 @@ class PrometheusClient:
                     said = excerpt(body[:_ERROR_BYTES].decode("utf-8", "replace"))
                     words = f"Prometheus answered {response.status_code}: {said}"
                     raise AlertsError(words.removesuffix(": "))
-        except httpx.TimeoutException:
-            raise AlertsError(f"Prometheus did not answer within {TOTAL_SECONDS:.0f} s") from None
-        except httpx.ConnectError as error:
-            raise AlertsError(f"cannot connect to Prometheus: {_why(error)}") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise AlertsError(f"the answer of Prometheus broke off ({type(error).__name__})") from None
+            raise from_exception(error, AlertsError.edge, _BY_CAUSE, quotes=False) from None
         if len(body) > ANSWER_BYTES:
             raise AlertsError(f"Prometheus answered with more than {ANSWER_BYTES >> 20} MiB")
         return body
@@ -127,10 +128,3 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | bool:
             f"KONDUCTOR_ALERTS_CA_FILE {settings.alerts_ca_file} cannot be used: {why}",
             "The file must be readable PEM with at least one certificate.",
         ) from None
-
-
-def _why(error: Exception) -> str:
-    """Return a few words about a connection that failed, without the address."""
-    said = str(error)
-    known = ("Name or service not known", "Connection refused", "certificate", "No route to host", "SSL")
-    return next((words for words in known if words in said), type(error).__name__)

@@ -59,7 +59,7 @@ PREEMPTING = {
 }
 
 CASES = [
-    broken("the API server is down", kube(lambda kube: kube.stop()), "API server", "cannot be reached"),
+    broken("the API server is down", kube(lambda kube: kube.stop()), "API server", "cannot connect"),
     broken(
         "the token has expired",
         kube(lambda kube: [kube.access.revoke(token) for token in list(kube.access._users)]),

@@ -86,8 +86,8 @@ def test_a_loki_that_accepts_a_query_and_is_silent_is_told_before_the_query_fail
             "Loki answered 401: no",
         ),
         (
-            KubeUnreachable("cannot list nodes: https://10.0.0.1:6443 cannot be reached: refused"),
-            "cannot list nodes: cannot be reached: refused",
+            KubeUnreachable("cannot list nodes at https://10.0.0.1:6443: cannot connect: refused"),
+            "cannot list nodes: cannot connect: refused",
         ),
         (LokiUnauthorized("x" * 500), "x" * 159 + "…"),
     ],

@@ -260,7 +260,7 @@ def test_it_speaks_tls_with_what_the_polls_trust() -> None:
         with following(url, loki_ca_file=CERTIFICATES / "ca.pem") as (_, notes):
             assert notes.next() == CONNECTED
         with following(url) as (_, notes):
-            assert "TLS failed" in str(notes.next())
+            assert "the certificate is not trusted" in str(notes.next())
 
 
 def deaf(connection: socket.socket, head: bytes) -> None:

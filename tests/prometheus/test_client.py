@@ -79,10 +79,10 @@ def test_prometheus_own_words_about_an_error_are_told(respx_mock: respx.MockRout
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (httpx.ConnectError("[Errno 111] Connection refused"), "cannot connect .*Connection refused"),
-        (httpx.ConnectError("odd: http://kim:xyzzy@host"), "cannot connect to Prometheus: ConnectError"),
-        (httpx.ReadTimeout("late"), "did not answer within"),
-        (httpx.RemoteProtocolError("odd"), "broke off"),
+        (httpx.ConnectError("[Errno 111] Connection refused"), "Prometheus: cannot connect"),
+        (httpx.ConnectError("odd: http://kim:xyzzy@host"), "^Prometheus: cannot connect$"),
+        (httpx.ReadTimeout("late"), "no complete answer in time"),
+        (httpx.RemoteProtocolError("odd"), "dropped before a complete answer"),
     ],
 )
 def test_what_failed_is_told_in_a_few_words(
@@ -175,7 +175,7 @@ def test_an_answer_that_breaks_off_is_told() -> None:
     with (
         ScriptedServer(hang_up) as server,
         client(server.url) as prometheus,
-        pytest.raises(AlertsError, match="broke off"),
+        pytest.raises(AlertsError, match="dropped before a complete answer"),
     ):
         prometheus.ask(["KonductorA"], ())
 

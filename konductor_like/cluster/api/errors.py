@@ -29,12 +29,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
-from konductor_like.model.edge_errors import EdgeError, kind_of
+from konductor_like.model.edge_errors import Cause, EdgeError, kind_of
 from konductor_like.model.text import excerpt
-from konductor_like.model.time import retry_after_seconds
 
+_TLS_HINT = "the TLS certificates do not match; check certificate-authority and server in the kubeconfig"
 _BY_ADMISSION = ("ValidatingAdmissionPolicy", "admission webhook")
 _ANNOTATIONS = "metadata.annotations"
 """The field that the server names if all annotations of an object together have too many bytes."""
@@ -47,6 +48,7 @@ _MISSING_VERB = re.compile(
 class KubeError(EdgeError):
     """A request to the API server that failed."""
 
+    edge = "the API server"
     by_admission = False
     """Whether a policy or a webhook of the server denied the request."""
     no_room = False
@@ -153,6 +155,13 @@ class LeadershipLost(KubeError):
     hint = "another controller may write now; this one tries to take the Lease again"
 
 
+BY_CAUSE: Mapping[Cause, Callable[..., KubeError]] = {
+    **dict.fromkeys(Cause, KubeUnreachable),
+    Cause.UNTRUSTED: partial(KubeUnreachable, hint=_TLS_HINT),
+    Cause.TLS: partial(KubeUnreachable, hint=_TLS_HINT),
+    Cause.LATE: KubeTimeout,
+    Cause.REQUEST: KubeConfigError,
+}
 _BY_STATUS: Mapping[int, type[KubeError]] = {
     401: KubeUnauthorized,
     403: KubeForbidden,
@@ -180,7 +189,7 @@ def error_of(
         f"cannot {what}: {excerpt(message) if message else f'HTTP status {status}'}",
         hint=hint,
         outcome_unknown=write and kind in (KubeUnavailable, KubeBadAnswer),
-        retry_after_seconds=retry_after_seconds(retry_after),
+        retry_after=retry_after,
     )
     error.by_admission = 400 <= status < 500 and any(word in message for word in _BY_ADMISSION)
     too_long = kind is KubeInvalid and _ANNOTATIONS in message and not error.by_admission

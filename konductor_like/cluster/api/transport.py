@@ -29,13 +29,14 @@ from pydantic_core import from_json
 
 from konductor_like import __version__
 from konductor_like.cluster.api.errors import (
+    BY_CAUSE,
     KubeBadAnswer,
     KubeConfigError,
     KubeError,
     KubeTimeout,
-    KubeUnreachable,
     error_of,
 )
+from konductor_like.model.edge_errors import Cause, from_exception
 from konductor_like.model.text import excerpt
 from konductor_like.model.time import seconds_ahead
 
@@ -57,7 +58,6 @@ _PACKED = {"Accept-Encoding": "gzip"}
 """The server packs answers of more than 128 KiB: 5,000 Nodes are 87 MB, and 7 MB in gzip."""
 _REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
 """The groups whose objects are questions in the form of a POST: the server answers and stores nothing."""
-_TLS_HINT = "the TLS certificates do not match; check certificate-authority and server in the kubeconfig"
 
 
 def suspend_aware_seconds() -> float:
@@ -291,7 +291,7 @@ class Transport:
     ) -> Any:
         connection, end = self.connection, self._clock() + timeout
         if self._silent and self.gives_up:
-            raise KubeTimeout(f"cannot {what}: {connection.host} gave no answer in time")
+            raise KubeTimeout(f"cannot {what} at {connection.host}: {Cause.LATE}")
         headers = {**self.headers, **(further or {})}
         write = _stores(method, path)
         target = f"{path}?{urlencode(params, quote_via=quote)}" if params else path
@@ -337,24 +337,15 @@ class Transport:
     def _mapped(self, what: str, *, write: bool, sent: bool) -> Iterator[None]:
         """Turn the exceptions of the client and of urllib3 into KubeErrors."""
         from kubernetes.client import ApiException
-        from urllib3 import exceptions as http
+        from urllib3.exceptions import HTTPError
 
-        failed = f"cannot {what}: {self.connection.host}"
         try:
             yield
-        except ApiException as error:  # a TLS failure; the client gives it status 0
-            raise KubeUnreachable(f"{failed}: {excerpt(str(error.reason))}", hint=_TLS_HINT) from error
-        except (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError) as error:
-            self._silent = type(error) is http.ConnectTimeoutError and not self.answered  # and not refused
-            raise KubeUnreachable(f"{failed} cannot be reached: {_cause(error)}") from error
-        except http.ReadTimeoutError as error:
-            self._silent = not self.answered
-            raise KubeTimeout(f"{failed} gave no answer in time", outcome_unknown=write) from error
-        except (http.LocationValueError, http.URLSchemeUnknown) as error:
-            raise KubeConfigError(f"{failed} is not a usable address: {excerpt(str(error))}") from error
-        except http.HTTPError as error:
-            message = f"{failed} broke the connection: {_cause(error)}"
-            raise KubeUnreachable(message, outcome_unknown=write) from error
+        except (ApiException, HTTPError) as error:  # the client makes an ApiException of a TLS failure
+            place = f"cannot {what} at {self.connection.host}"
+            found = from_exception(error, place, BY_CAUSE, write=write, sent=sent)
+            self._silent = found.cause in (Cause.NO_CONNECTION, Cause.LATE) and not self.answered
+            raise found from error
         except ValueError as error:
             if sent:
                 raise
@@ -374,12 +365,6 @@ def _silence_urllib3() -> None:
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     for category in (DependencyWarning, InsecureRequestWarning):
         warnings.filterwarnings("ignore", category=category)
-
-
-def _cause(error: Exception) -> str:
-    """Return urllib3's message without the object's name at its start."""
-    text = str(error.args[-1]) if error.args else type(error).__name__
-    return excerpt(text.rsplit(">: ", 1)[-1])
 
 
 def parsed(data: bytes | bytearray) -> Any:

@@ -24,15 +24,14 @@ request may succeed later.
 from __future__ import annotations
 
 import re
-import socket
-import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import httpx
 
-from konductor_like.model.edge_errors import EdgeError, kind_of
+from konductor_like.model import edge_errors
+from konductor_like.model.edge_errors import Cause, EdgeError, kind_of
 from konductor_like.model.text import excerpt
-from konductor_like.model.time import retry_after_seconds
 
 _LIMIT = re.compile(r"max entries limit per query exceeded.*\((\d+) > (\d+)\)")
 _TOO_MUCH = re.compile(
@@ -50,7 +49,6 @@ _TLS_HINT = (
 _PROXY_HINT = "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY."
 _OF_THE_REQUEST = re.compile("request entity too large", re.IGNORECASE)
 """A proxy's message about a query that is too long for the proxy; fewer entries would not help."""
-_OUR_REQUEST = (httpx.LocalProtocolError, httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError)
 _DNS_HINT = (
     "This machine cannot resolve the host name in LOG_ENDPOINT. Outside the cluster, use a port-forward and "
     "LOG_ENDPOINT=http://localhost:3100."
@@ -60,6 +58,7 @@ _DNS_HINT = (
 class LokiError(EdgeError):
     """Anything that kept Loki from answering."""
 
+    edge = "Loki"
     hint = "Check LOG_ENDPOINT and Loki's log."
 
 
@@ -172,28 +171,22 @@ LOKI_DOWN = (*LOKI_AWAY, LokiUnavailable)
 """Errors of a Loki that answers nobody, so nothing that waits to be read uses up its tries."""
 
 
+_BY_CAUSE: Mapping[Cause, Callable[..., LokiError]] = {
+    **dict.fromkeys(Cause, LokiUnreachable),
+    Cause.UNTRUSTED: partial(LokiUnreachable, hint=_TLS_HINT, transient=False),
+    Cause.TLS: partial(LokiUnreachable, hint=_TLS_HINT),
+    Cause.NAME: partial(LokiUnreachable, hint=_DNS_HINT),
+    Cause.PROXY: partial(LokiUnreachable, hint=_PROXY_HINT),
+    Cause.LATE: LokiTimeout,
+    Cause.PACKED: LokiBadAnswer,
+    Cause.REQUEST: LokiMisconfigured,
+    Cause.DROPPED: LokiDropped,
+}
+
+
 def from_exception(error: Exception, place: str) -> LokiError:
     """Return the error for a request without an answer. ``place`` is Loki's URL without credentials."""
-    causes: list[BaseException] = [error]
-    while cause := causes[-1].__cause__ or causes[-1].__context__:
-        causes.append(cause)
-    if tls := next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None):
-        return _tls(tls, place)
-    if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout | TimeoutError):
-        return LokiUnreachable(f"{place}: no connection in time")
-    if isinstance(error, httpx.TimeoutException):
-        return LokiTimeout(f"{place}: no complete answer in time")
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return LokiUnreachable(f"{place}: the host name cannot be resolved", _DNS_HINT)
-    if isinstance(error, httpx.ProxyError):
-        return LokiUnreachable(f"{place}: the proxy refused: {excerpt(str(error))}", _PROXY_HINT)
-    if isinstance(error, httpx.ConnectError | OSError):
-        return LokiUnreachable(f"{place}: cannot connect: {excerpt(_reason(causes))}")
-    if isinstance(error, httpx.DecodingError):
-        return LokiBadAnswer(f"{place}: the answer's compression is broken: {excerpt(str(error))}")
-    if isinstance(error, _OUR_REQUEST):
-        return LokiMisconfigured(f"{place}: the settings give no valid request: {excerpt(str(error))}")
-    return LokiDropped(f"{place}: the connection was dropped before a complete answer came")
+    return edge_errors.from_exception(error, place, _BY_CAUSE)
 
 
 _BY_STATUS: Mapping[int, type[LokiError]] = {
@@ -221,25 +214,9 @@ def from_status(response: httpx.Response, body: bytes | bytearray, place: str) -
     elif kind is LokiBadAnswer and "location" in headers:
         target = headers["location"].partition("?")[0]  # its query may carry a token
         message = f"{place} redirects ({status}) to {excerpt(target)}"
-    return kind(message, retry_after_seconds=retry_after_seconds(headers.get("retry-after")))
+    return kind(message, retry_after=headers.get("retry-after"))
 
 
 def without_credentials(url: httpx.URL) -> str:
     """Return the URL without its user name and password, for messages and the log."""
     return str(url.copy_with(username=None, password=None))
-
-
-def _tls(error: ssl.SSLError, place: str) -> LokiUnreachable:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        message = f"{place}: TLS failed: {excerpt(error.verify_message)}"
-        return LokiUnreachable(message, _TLS_HINT, transient=False)
-    reason = (error.reason or str(error)).replace("_", " ").lower()
-    return LokiUnreachable(f"{place}: TLS failed: {excerpt(reason)}", _TLS_HINT)
-
-
-def _reason(causes: list[BaseException]) -> str:
-    """Return the operating system's message, which the deepest cause has, where there is one."""
-    for cause in reversed(causes):
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-    return str(causes[0])
