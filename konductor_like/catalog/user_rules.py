@@ -44,6 +44,17 @@ PATTERNS_MOST = 8
 LITERAL_CHARS_LEAST, LITERAL_CHARS_MOST = 4, 100
 """Length of a literal in characters; with a shorter one Loki would return nearly every line."""
 
+_OWN = "write rules of your own, as docs/use/own-rules.md does for amdgpu"
+REMOVED: Mapping[str, str] = {
+    "amd": _OWN,
+    "neuron": _OWN,
+    "node.refuses_pods": "manifests/gpu_alerts.yaml has an alert for such nodes",
+}
+"""By a family, a rule or a field that an earlier version knew, what to do instead.
+
+A file that names one is valid without it, and comes with a warning.
+"""
+
 _ID = re.compile(r"[a-z][a-z0-9_]{0,31}(?:\.[a-z0-9_]{1,32})+")
 _FIELDS = RULE_FIELDS | {"needs", "link", *ESCALATION_FIELDS}
 _CODES = ("xid", "sxid")
@@ -71,7 +82,7 @@ class UserRules:
 
 def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     """Check a file and lay it over ``base``. Raises RulesError with every error in it."""
-    content = read_rule_file(text, file)
+    content, removed = _without_removed(read_rule_file(text, file))
     names = [str(record.fields.get("id")) for record in content.rules]
     problems = list(content.problems)
     catalog = base
@@ -109,10 +120,47 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
             name: repr((r.source, r.entry, r.contains, r.anchors, r.written, escalations.get(name)))
             for name, r in own.items()
         },
-        tuple(_warnings(content, base, catalog)),
+        (*removed, *_warnings(content, base, catalog)),
         hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12],
         records,
     )
+
+
+def _without_removed(content: RuleFile) -> tuple[RuleFile, list[str]]:
+    """Return the file without the names that an earlier version knew, and a warning about each of them."""
+    warnings: list[str] = []
+
+    def keeps(line: int | None, place: str, *names: str) -> bool:
+        for name in names:
+            if instead := REMOVED.get(name) or REMOVED.get(name.partition(".")[0]):
+                warnings.append(f"{content.file}:{line}, {place}: this version has no {name}; {instead}.")
+                return False
+        return True
+
+    def kept(line: int | None, place: str, name: str, value: Any) -> Any:
+        if name != "together_with" or not isinstance(value, str):
+            return value
+        rules, within, span = value.partition(" within ")
+        left = [each for each in rules.split(", ") if keeps(line, place, each.removesuffix(".*"))]
+        return ", ".join(left) + within + span if left else "none"
+
+    overrides = [
+        replace(each, value=kept(each.line, f"{each.rule}.{each.field}", each.field, each.value))
+        for each in content.overrides
+        if keeps(each.line, f"{each.rule}.{each.field}", each.rule, each.field)
+    ]
+    rules = [
+        replace(
+            each,
+            fields={
+                name: kept(each.line, each.name, name, value)
+                for name, value in each.fields.items()
+                if keeps(each.line, each.name, name)
+            },
+        )
+        for each in content.rules
+    ]
+    return replace(content, rules=tuple(rules), overrides=tuple(overrides)), warnings
 
 
 def _overridden(catalog: Catalog, override: Override, file: str, base: Catalog, own: list[str]) -> Catalog:
@@ -223,8 +271,9 @@ def _read_id(record: Record, base: Catalog, others: Mapping[str, PatternRule]) -
     name = record.text("id")
     family = name.partition(".")[0]
     families = {rule.id.partition(".")[0] for rule in base.pattern_rules}
-    # Rules named ``node.…`` of users are older than the family.
-    if family in families | {kind.value for kind in FaultKind} - {FaultKind.CUSTOM, FaultKind.NODE}:
+    # Rules named ``node.…`` of users are older than the family, and a removed family is free for them.
+    families |= {kind.value for kind in FaultKind} - {FaultKind.CUSTOM, FaultKind.NODE, *REMOVED}
+    if family in families:
         raise record.error("id", f"{quoted(family)} is a built-in family; change its rules under overrides")
     if not _ID.fullmatch(name):
         raise record.error("id", f"{quoted(name)} must be like site.nic_down: small letters, with a dot")

@@ -59,6 +59,7 @@ class FaultKind(StrEnum):
     """NVIDIA's Fabric Manager, in its own log."""
     AMD = "amd"
     NEURON = "neuron"
+    """This and ``AMD``: other vendors' accelerators, only in records of an earlier version."""
     CUDA = "cuda"
     NCCL = "nccl"
     NODE = "node"

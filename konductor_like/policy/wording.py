@@ -37,7 +37,7 @@ def name_of(incident: Incident) -> str:
     return f"{what}{on_device(incident.key)}"
 
 
-_DEVICES = {"sxid": "switch", "ib": "adapter", "neuron": "device", "aer": "PCIe device"}
+_DEVICES = {"sxid": "switch", "ib": "adapter", "aer": "PCIe device"}
 """By family of rules, what the PCI bus id in its lines is; else it is a GPU."""
 _OF_GPUS = ("aer.gpu_lost", "aer.gpu_error")
 

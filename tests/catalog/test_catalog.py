@@ -47,7 +47,7 @@ def test_the_evidence_is_saved_before_a_reboot_or_a_replacement_of_nvidias_hardw
     entries = [*catalog.xids.values(), *catalog.sxids.values(), *catalog.recovery_actions.values()]
     entries += [rule.entry for rule in catalog.kernel_rules if rule.entry]
     saved = {each.rule for each in entries if "`nvidia-bug-report.sh`" in each.advice.text}
-    others = {each.rule for each in entries if each.rule.partition(".")[0] in ("amd", "ib", "neuron")}
+    others = {each.rule for each in entries if each.rule.partition(".")[0] == "ib"}
     jobs = {each.rule for each in entries if each.severity is Severity.APPLICATION}
     rebooted = {Needs.REBOOT, Needs.REPLACEMENT}
     needing = {e.rule for e in entries if e.severity is Severity.FATAL and e.advice.needs in rebooted}
@@ -111,10 +111,8 @@ def test_rules_of_a_pod_that_are_not_off_are_about_cuda_and_nccl(catalog: Catalo
     assert {rule.id.partition(".")[0] for rule in catalog.rules(Source.POD)} == {"cuda", "nccl"}
 
 
-def test_other_vendors_are_known_and_off(catalog: Catalog) -> None:
-    rules = (*catalog.kernel_rules, *catalog.pod_rules)
-    off = {rule.id.partition(".")[0] for rule in rules if rule.mode is Mode.OFF}
-    assert off == {"amd", "neuron"}
+def test_no_rule_is_off(catalog: Catalog) -> None:
+    assert [rule.id for rule in catalog.pattern_rules if rule.mode is Mode.OFF] == []
 
 
 def test_power_smoothing_that_comes_back_clears_its_loss(catalog: Catalog) -> None:

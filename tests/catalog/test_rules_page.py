@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from konductor_like.catalog import Mode, Needs, patterns, user_rules
+from konductor_like.catalog import Mode, Needs, load_catalog, patterns, user_rules
 from konductor_like.detection import Detector
 from konductor_like.model import Severity, Source
 from tests.catalog.user_files import read
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "own-rules.md").read_text("utf-8")
+
+EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def section(heading: str) -> str:
@@ -18,8 +20,7 @@ def section(heading: str) -> str:
 
 
 def test_the_example_can_be_used() -> None:
-    [example] = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    rules = read(example)
+    rules = read(EXAMPLES[0])
 
     assert set(rules.overrides) == {"xid.94.severity", "nccl.socket.mode"}
     assert rules.catalog.kernel_rules[-1].mode is Mode.SHADOW
@@ -46,6 +47,8 @@ def test_every_limit_is_as_described() -> None:
         f"at most {user_rules.PATTERNS_MOST}.",
         f"asked for {user_rules.ANCHORS_MOST} per source at most",
         f"at most {user_rules.RULES_MOST} rules",
+        f"the built-in rules take {len(load_catalog().anchors(Source.KERNEL))} of\n  each",
         f"at most {patterns._MEMORY_BYTES // 1024} KiB of memory",
     ):
         assert phrase in PAGE
+    assert len({len(load_catalog().anchors(source)) for source in Source}) == 1, "the page says one number"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from konductor_like.catalog import Mode, Needs, RulesError, load_catalog
+from konductor_like.catalog import Mode, Needs, RulesError, load_catalog, user_rules
 from konductor_like.catalog.escalation_text import texts_of
 from konductor_like.catalog.user_rules import ANCHORS_MOST, RULES_MOST
 from konductor_like.model import FaultKind, Severity, Source
@@ -347,12 +349,73 @@ def test_probable_mistakes_are_warned_about(text: str, caution: str) -> None:
         "overrides: {xid.63.together_with: 'condition.* within 1h on one node'}",
         "overrides: {condition.GpuEcc.together_with: 'xid.63, condition.GpuXid within 1h on one node'}",
         "overrides: {node.gpus_missing.severity: fatal, node.gpus_missing.threshold: 2 in 24h on one node}",
-        "overrides:\n  nccl.socket.severity: info\n  xid.79.mode: enforce\n  amd.ras.severity: test\n",
+        "overrides:\n  nccl.socket.severity: info\n  xid.79.mode: enforce\n",
         OWN_RULE.replace("[health compromised]", "['NVRM: nic']").replace("health compromised", "NVRM: nic"),
     ],
 )
 def test_ordinary_overrides_are_not_warned_about(text: str) -> None:
     assert read(text).warnings == ()
+
+
+FATAL_94 = "overrides:\n  xid.94.severity: fatal\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "caution"),
+    [
+        ("  amd.ras.mode: enforce\n", "rules.yaml:3, amd.ras.mode: this version has no amd.ras; "),
+        ("  neuron.mode: nonsense\n", "rules.yaml:3, neuron.mode: this version has no neuron; "),
+        ("  node.refuses_pods.severity: fatal\n", "this version has no node.refuses_pods; "),
+        ("  xid.63.together_with: amd.* within 1h on one node\n", "this version has no amd; "),
+        ("  xid.94.gone: 3\n", "rules.yaml:3, xid.94.gone: this version has no gone; leave it out."),
+        (
+            OWN_RULE + "    together_with: node.refuses_pods, xid.79 within 1h on one node\n",
+            "rule 1 (site.nic_down): this version has no node.refuses_pods; ",
+        ),
+        (OWN_RULE + "    gone: 3\n", "rule 1 (site.nic_down): this version has no gone; leave it out."),
+    ],
+)
+def test_a_name_of_an_earlier_version_is_a_warning_and_the_rest_of_the_file_holds(
+    text: str, caution: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_rules, "REMOVED", {**user_rules.REMOVED, "gone": "leave it out"})
+
+    rules = read(FATAL_94 + text)
+
+    [said] = [each for each in rules.warnings if "this version has no" in each]
+    assert caution in said
+    assert rules.catalog.xid(94).severity is Severity.FATAL
+    assert set(rules.own) == ({"site.nic_down"} if text.startswith(OWN_RULE) else set())
+
+
+def test_an_error_beside_a_removed_name_still_refuses_the_file() -> None:
+    [problem] = problems("overrides:\n  amd.ras.mode: enforce\n  xid.94.severity: deadly\n")
+
+    assert problem.startswith("rules.yaml:3, overrides, xid.94.severity")
+
+
+def test_what_stays_of_a_list_with_a_removed_rule_still_counts() -> None:
+    both = "overrides: {xid.63.together_with: 'amd.ras, xid.64, neuron.* within 1h on one node'}"
+    alone = "overrides: {xid.63.together_with: amd.ras within 1h on one node}"
+
+    together = read(both).catalog.escalations["xid.63"].together_with
+    assert together is not None
+    assert (together.rules, together.within_seconds) == (("xid.64",), 3600)
+    assert read(alone).catalog.escalations["xid.63"].together_with is None
+
+
+def test_a_removed_family_is_free_for_rules_of_a_user() -> None:
+    assert set(read(OWN_RULE.replace("site.nic_down", "amd.ras")).own) == {"amd.ras"}
+
+
+@pytest.mark.parametrize("name", user_rules.REMOVED)
+def test_a_removed_name_is_none_of_the_catalogue_and_the_changelog_has_it(name: str) -> None:
+    catalog = load_catalog()
+    log = Path("CHANGELOG.md").read_text("utf-8")
+
+    assert catalog.entry_or_unknown(name) is None
+    assert not [rule for rule in catalog.pattern_rules if name in (rule.id, rule.id.partition(".")[0])]
+    assert f"`{name}`" in log
 
 
 @pytest.mark.parametrize(

@@ -450,10 +450,15 @@ def test_a_wrong_value_does_not_hide_an_error_in_the_rules_file(
     [
         ("overrides:\n  xid.63.severity: fatal\n", [], []),
         ("overrides:\n  xid.13.severity: fatal\n", [], ["rules.yaml:2, xid.13.severity: a bug in a job"]),
+        (
+            "overrides:\n  amd.ras.mode: enforce\n  xid.63.severity: fatal\n",
+            [],
+            ["rules.yaml:2, amd.ras.mode: this version has no"],
+        ),
         ("overrides:\n  xid.13.severity: worse\n", ["rules.yaml:2, overrides, xid.13.severity: 'worse'"], []),
         (None, [], ["KONDUCTOR_RULES_FILE=rules.yaml: no such file"]),
     ],
-    ids=["good", "doubtful", "bad", "none"],
+    ids=["good", "doubtful", "removed", "bad", "none"],
 )
 def test_the_rules_file_is_checked_too(
     text: str | None,

@@ -269,6 +269,23 @@ def test_a_setting_of_an_earlier_version_is_a_warning(
     )
 
 
+def test_a_removed_rule_in_the_rules_file_is_a_warning(
+    facts: Callable[[Site], Facts], tmp_path: Path
+) -> None:
+    (tmp_path / "rules.yaml").write_text("overrides: {amd.ras.mode: enforce}", "utf-8")
+    environment = {"KONDUCTOR_RULES_FILE": str(tmp_path / "rules.yaml")}
+
+    link = by_name(checkup(facts(Site(environment=environment))))["settings"]
+
+    assert (
+        link.state,
+        link.seen.startswith("rules.yaml:1, amd.ras.mode: this version has no amd.ras; "),
+    ) == (
+        State.WARN,
+        True,
+    )
+
+
 def test_a_wrong_setting_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     forget_settings(monkeypatch)
     monkeypatch.setenv("LOG_ENDPOINT", "loki:3100")

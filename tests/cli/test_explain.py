@@ -106,8 +106,6 @@ XID_74 = "NVRM: Xid (PCI:0000:2a:00): 74, pid=1, name=a, NVLink: error"
         (USER_WRITTEN, "Written by:   a user"),
         (LINK_DOWN, "Port:         7"),
         (LINK_DOWN, "Sub-code:     NETIR_LINK_EVT.0"),
-        ("amd.ras", "Controller:   ignores such lines: the rule is off"),
-        ("amd.ras", "To change:    amd.ras.mode: enforce   (under `overrides:` in the rules file)"),
         ("fm.topology", "Controller:   never taints for it: only `konductor-like scan` looks for such lines"),
     ],
 )
@@ -143,6 +141,20 @@ def test_no_setting_but_the_rules_file_counts(
     status, _, err = run("explain", "xid 79")
 
     assert (status, "'deadly' is not one of" in err) == (2, True)
+
+
+def test_a_rule_that_is_off_says_so_and_how_to_turn_it_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("overrides: {nccl.socket.mode: off}\n", "utf-8")
+    monkeypatch.setenv("KONDUCTOR_RULES_FILE", str(rules))
+
+    status, out, _ = run("explain", "nccl.socket")
+
+    assert status == 0
+    assert "Controller:   ignores such lines: the rule is off" in out
+    assert "To change:    nccl.socket.mode: enforce   (under `overrides:` in the rules file)" in out
 
 
 def test_every_rule_of_the_catalogue_is_explained_in_full() -> None:

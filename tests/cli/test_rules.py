@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from konductor_like.catalog import load_catalog
 from konductor_like.cli.rules import rule_yaml
+from konductor_like.cluster.node.decoder import says_gpu
+from konductor_like.selectors import parse_selector
 from tests.catalog.user_files import OWN_RULE, POD_RULE, read
 from tests.cli.conftest import Run
 from tests.cli.transcripts import forget_settings
@@ -163,3 +166,23 @@ def test_the_rule_for_missing_gpus_is_listed_and_its_overrides_show(run: Run, tm
     assert (plain["source"], plain["severity"], plain["mode"]) == ("node", "suspect", "enforce")
     assert (changed["severity"], changed["mode"], changed["from"]) == ("fatal", "shadow", file.name)
     assert "node.gpus_missing.threshold" not in run("rules", "show", "node.gpus_missing").out
+
+
+def test_the_pages_rule_for_amdgpu_finds_its_line_on_nodes_that_the_pages_selector_selects(
+    tmp_path: Path, run: Run
+) -> None:
+    page = Path("docs/use/own-rules.md").read_text("utf-8").partition("## An example: AMD GPUs")[2]
+    [example] = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    [line] = re.findall(r"^\[ 2301.*", page, re.MULTILINE)
+    [selector] = re.findall(r"`KONDUCTOR_GPU_NODE_SELECTOR=(\S+)`", page)
+    (tmp_path / "rules.yaml").write_text(example.replace("    mode: shadow\n", ""), "utf-8")
+    (tmp_path / "kern.log").write_text(f"{line}\n", "utf-8")
+
+    status, out, err = run("rules", "test", str(tmp_path / "rules.yaml"), str(tmp_path / "kern.log"))
+
+    assert status == 0
+    assert re.search(r"site\.amdgpu_memory .*fatal|fatal.* site\.amdgpu_memory", out + err)
+    assert "Loki is asked for one more literal in kernel lines, 'new uncorrectable hardware error'" in err
+    labels = dict([selector.split("=")])
+    assert says_gpu(labels, {"amd.com/gpu": "8"}, parse_selector(selector))
+    assert not says_gpu(labels, {"amd.com/gpu": "8"}, ())

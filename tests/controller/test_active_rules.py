@@ -73,6 +73,16 @@ def test_the_file_is_in_force_from_the_start(tmp_path: Path) -> None:
     assert scene.gauge("rules_rejected") == 0
 
 
+def test_a_file_that_names_removed_rules_is_in_force_from_the_start(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, FATAL + "  amd.ras.mode: enforce\n  neuron.mode: shadow\n" + OWN_RULE)
+
+    assert scene.finds() == "fatal"
+    said = scene.said()
+    assert ": site.nic_down, xid.63.severity." in said
+    assert said.count("this version has no amd.ras; ") == said.count("this version has no neuron; ") == 1
+    assert scene.gauge("rules_rejected") == 0
+
+
 def test_a_bad_file_at_the_start_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match=r"^rules\.yaml:2, overrides, xid\.63\.severity: 'worse'"):
         Scene(tmp_path, BAD)

@@ -2,8 +2,7 @@
 
 Our own are in ``tests/data``, composed from the documented formats with values of our own: ``line``,
 ``source_kind`` (``pod``, or dmesg, journal, syslog for kernel logs), ``expect``, ``reference`` (where its
-format is documented), and ``trap`` (why a line that reports nothing is tempting). A fault of severity
-``none`` is one that we recognise and that is off by default: it must come to nothing, too.
+format is documented), and ``trap`` (why a line that reports nothing is tempting).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def read_cases(path: Path, labels: tuple[str, ...] = LABELS) -> list[Case]:
             record = json.loads(line)
             expect = {label: record["expect"].get(label) for label in labels}
             source = Source.POD if record["source_kind"] == "pod" else Source.KERNEL
-            is_ours = expect["kind"] in OUR_KINDS and expect["severity"] != "none"
+            is_ours = expect["kind"] in OUR_KINDS
             cases.append(
                 Case(
                     f"{path.name}:{number}",

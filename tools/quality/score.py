@@ -12,7 +12,7 @@ from konductor_like.model import Finding, Source
 from tools.quality.corpus import Case, labels_of, own_cases
 from tools.quality.peers import Peer, Reading
 
-NOT_COMPARED = frozenset({"aer", "ib", "nvlink", "fm", "amd", "neuron"})
+NOT_COMPARED = frozenset({"aer", "ib", "nvlink", "fm"})
 """Families that are not compared, because the peers do not document their rating."""
 
 
