@@ -256,12 +256,20 @@ def test_the_exit_status_tells_the_result_when_the_reader_closes_the_pipe(
     assert run("doctor").code == Exit.FOUND
 
 
-def test_a_setting_of_an_earlier_version_is_a_warning(
-    facts: Callable[[Site], Facts], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("here", [True, False])
+def test_a_setting_of_an_earlier_version_is_a_warning_here_and_in_the_controllers_settings(
+    here: bool, facts: Callable[[Site], Facts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings_report, "REMOVED", {"KONDUCTOR_OLD": "do that instead"})
 
-    link = by_name(checkup(facts(Site(environment={"KONDUCTOR_OLD": "1"}))))["settings"]
+    site = Site(environment={"KONDUCTOR_OLD": "1"} if here else {})
+    if not here:
+        site.objects["configmaps/konductor-like"] = {
+            "metadata": {"namespace": "konductor-like", "name": "konductor-like"},
+            "data": {"KONDUCTOR_OLD": "1", "LOG_ENDPOINT": "http://loki:3100"},
+        }
+
+    link = by_name(checkup(facts(site)))["settings"]
 
     assert (link.state, link.seen) == (
         State.WARN,

@@ -33,6 +33,7 @@ from konductor_like.model.attempts import Doing
 from konductor_like.model.time import moment_of, stamp
 from konductor_like.policy.recovery.guards import BY_FILE
 from konductor_like.policy.wording import pause_words
+from konductor_like.settings_report import removed
 
 LATE_SECONDS = 40.0
 """Seconds by which Loki's last answer may be older than a poll interval: retries, a renewal of the Lease."""
@@ -48,10 +49,11 @@ def gpu_nodes_of(facts: Facts) -> frozenset[str]:
 
 
 def configuration(facts: Facts) -> Link:
-    """Check the settings and the rules of this shell, or in the controller's pod its own."""
-    found = seen(facts.configuration)
-    if problems := [*found.problems, *found.warnings]:
-        return warn(problems[0], "konductor-like check-config shows all settings", *problems[1:])
+    """Check the settings and the rules of this shell, and the controller's for removed settings."""
+    found, theirs = seen(facts.configuration), removed(known(facts.configured, {}))
+    if problems := list(dict.fromkeys((*found.problems, *found.warnings, *theirs))):
+        do = "konductor-like check-config shows all settings; the controller's are in its ConfigMap"
+        return warn(problems[0], do, *problems[1:])
     return ok(f"good here, and so are the rules: {found.rules}")
 
 

@@ -106,6 +106,8 @@ class Facts:
     """The settings of this command, with the controller's for queries of Loki where this shell sets none."""
     configuration: Inspection | Unseen
     """What `check-config` says about this shell."""
+    configured: Mapping[str, str] | Unseen
+    """The variables in the controller's ConfigMap."""
     cluster: Cluster | Unseen
     rights: Mapping[str, str] | Unseen
     """By the commands that need them, the rights that the caller does not have."""
@@ -177,6 +179,14 @@ def _workload(item: JsonObject) -> Workload:
         ready=int(status.get("numberReady", status.get("readyReplicas")) or 0),
         arguments=tuple(map(str, words)),
     )
+
+
+def configured(client: ReadOnlyKubeClient, namespace: str) -> Mapping[str, str]:
+    """Return the controller's settings in the ConfigMap of manifests and chart; none without it."""
+    try:
+        return json_object(client.get(f"{namespace_path(namespace)}/configmaps/konductor-like"), "data")
+    except KubeNotFound:
+        return {}
 
 
 def policies(client: ReadOnlyKubeClient, names: Iterable[str]) -> Mapping[str, tuple[JsonObject, JsonObject]]:
