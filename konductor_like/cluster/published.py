@@ -35,7 +35,7 @@ _LATER_POLICY = frozenset(
     {"returns_by_validation", "validates", "rehearses", "validation_level", "recovery_by_file"}  # since 0.2
 )
 """The numbers of the policy that a controller of an earlier version does not publish: it has none of them."""
-_REMOVED_POLICY = {"common_node_jobs": 0, "suspect_taint": False}
+_REMOVED_POLICY = {"common_node_jobs": 0, "record_interval_seconds": 600.0, "suspect_taint": False}
 """Numbers of the policy that this version does not have; a command of an earlier version needs them."""
 _LATER: Mapping[str, type] = {
     "poll_interval_seconds": float,

@@ -128,10 +128,18 @@ def test_settings_of_a_controller_that_publishes_fewer_are_known_all_the_same() 
     assert decode_settings(json.dumps(found)) == (of(Settings()), None)
 
 
-def test_a_command_of_an_earlier_version_finds_the_numbers_that_this_version_does_not_have() -> None:
+def test_a_command_of_an_earlier_version_finds_the_numbers_that_it_cannot_do_without() -> None:
     policy = json.loads(encode_settings(of(Settings())))["policy"]
+    gone = {"common_node_jobs": 0, "record_interval_seconds": 600.0, "suspect_taint": False}
 
-    assert (policy["common_node_jobs"], policy["suspect_taint"]) == (0, False)
+    assert {name: policy[name] for name in gone} == gone
+    assert policy.keys() >= {
+        *("brake_cooldown_seconds", "brake_count_unavailable", "brake_max_nodes", "brake_max_percent"),
+        *("brake_pool_max_percent", "brake_rate_nodes", "brake_rate_window_seconds", "correlation_seconds"),
+        *("count_user_written", "gpu_count_seconds", "gpus_missing", "hold_base_seconds", "hold_max_seconds"),
+        *("probation_seconds", "repeat_count", "repeat_days", "return_quiet_seconds", "returns_by_reboot"),
+        *("returns_per_hour", "suspect_days", "test_seconds"),
+    }
 
 
 def test_every_number_of_the_policy_is_published() -> None:

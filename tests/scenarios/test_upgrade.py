@@ -130,22 +130,31 @@ def test_the_records_of_the_last_version_are_taken_over(
     assert all(state.record_problem is None for state in site.nodes().values())
 
 
-def test_a_fault_of_a_removed_rule_is_told_and_released(site_of: Opens) -> None:
-    """An earlier version suspected node 1 for refused pods, and tainted node 2 for more than that."""
+@pytest.mark.parametrize(
+    ("rule", "evidence", "told"),
+    [
+        ("node.refuses_pods", "refused 3 GPU pods in 4 min", "reason: refused 3 GPU pods in 4 min"),
+        ("amd.ras", "amdgpu: uncorrectable hardware error", "line: amdgpu: uncorrectable hardware error"),
+    ],
+)
+def test_a_fault_of_a_removed_rule_is_told_and_released(
+    rule: str, evidence: str, told: str, site_of: Opens
+) -> None:
+    """An earlier version suspected node 1 for it, and tainted node 2 because of a second fault."""
     nodes = make_fleet(3)
     for node, out in zip(nodes, ({}, {"tainted": OUT_AT}), strict=False):
         record = old_record(node, "xid.94", **out)
-        record["rules"] = {"node.refuses_pods": {**record["rules"]["xid.94"], "kind": "node", "code": None}}
+        kind = rule.partition(".")[0]
+        record["rules"] = {rule: {**record["rules"]["xid.94"], "kind": kind, "code": None}}
         [incident] = record["incidents"]
-        del incident["gpu"]
-        incident |= {"rule": "node.refuses_pods", "line": "refused 3 GPU pods of 2 namespaces in 4 min"}
-        incident |= {"why": "node.gpus_missing on this node"} if out else {}
+        incident |= {"rule": rule, "gpu": None, "line": evidence}
+        incident |= {"escalated_because": "xid 79 on this node"} if out else {}
         with_record(node, record)
     site = heard(site_of(nodes, brake_max_percent=100.0), 300)
 
     assert (site.tainted, site.labels) == ({gpu(2)}, {"faulty": 1, "suspect": 1})
     assert all(state.record_problem is None for state in site.nodes().values())
-    assert "reason: refused 3 GPU pods of 2 namespaces in 4 min" in site.cli("explain", gpu(1)).out
+    assert told in site.cli("explain", gpu(1)).out
     assert site.cli("reset", gpu(2), "--yes", "--reason", "looked at").code == 0
     site.run(60)
     assert (site.tainted, site.labels) == (set(), {"suspect": 1})
