@@ -90,7 +90,6 @@ class LeadershipFactory:
         sources = self._readers(queries, start, started_ns, budget)
         heartbeats = HeartbeatReader(self.loki, settings, started_ns, budget)
         backfill = NodeBackfill(self.loki, queries["kernel"], settings, budget, gave_up=self._gave_up)
-        self.metrics.backfill_nodes.set_function(lambda: len(backfill.waiting()))
         readers: dict[str, Reader] = {**sources, "heartbeat": heartbeats, "backfill": backfill}
         if checkpoint is not None:  # on a first start the sources themselves read all the past that counts
             readers["warmup"] = self._warmup_reader(queries, budget, start, started_ns)
@@ -129,7 +128,6 @@ class LeadershipFactory:
         return Alerts(self.prometheus, exporters, self.nodes, self.metrics, self.attempts)
 
     def _gave_up(self, node: str, error: LokiError) -> None:
-        self.metrics.backfills_given_up.inc()
         logs.error(
             f"node {node}: the Node registered again, and its earlier kernel lines could not be read: "
             f"{logs.error_text(error)} Check the node. If it is faulty, use `konductor-like taint`.",
@@ -152,7 +150,6 @@ class LeadershipFactory:
             now_ns=started_ns,
             finished=_log_warmup_done,
         )
-        self.metrics.history_unread.set_function(lambda: reader.unread_seconds)
         logs.info(
             f"Reading the last {span_text(seconds)} for rules with thresholds. Until this is done, a "
             "threshold may be reached late."

@@ -69,8 +69,6 @@ class RecentEvidence:
     """By node, when (by our clock) the latest new evidence was read."""
     jobs: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node, the jobs that its traces name, as :func:`konductor_like.jobs.job_key` returns them."""
-    dropped: int = 0
-    """Number of traces dropped because of the limits."""
     pruned_ns: int = 0
     """When, by our clock, evidence that is too old was last removed."""
 

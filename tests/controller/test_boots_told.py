@@ -34,12 +34,8 @@ class Told:
         self.nodes = before | {name: replace(before[name], machine=each) for name, each in new.items()}
         self.report.booted(before, self.nodes, ns(seconds))
 
-    @property
-    def counted(self) -> float | None:
-        return self.metrics.registry.get_sample_value("konductor_like_reboots_total")
 
-
-def test_the_boot_of_a_node_in_service_is_told_and_counted_once() -> None:
+def test_the_boot_of_a_node_in_service_is_told_once() -> None:
     told = Told()
 
     told.reboot("gpu-1")
@@ -48,7 +44,6 @@ def test_the_boot_of_a_node_in_service_is_told_and_counted_once() -> None:
     [(name, message)] = told.of_nodes
     assert name == "gpu-1"
     assert message.startswith("The machine has rebooted: boot boot-b runs.")
-    assert told.counted == 1
 
 
 def test_the_boot_of_a_node_with_faults_of_jobs_only_is_told_as_that_of_any_other() -> None:
@@ -88,7 +83,6 @@ def test_a_boot_that_somebody_ordered_or_that_the_record_tells_of_makes_no_event
     told.reboot("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 
     assert (told.of_nodes, told.of_fleet) == ([], [])
-    assert told.counted == 4
 
 
 def test_of_more_than_five_boots_within_ten_minutes_one_event_for_the_fleet_tells() -> None:
@@ -122,7 +116,7 @@ def test_only_a_new_boot_of_the_same_machine_is_a_reboot(machine: dict[str, str]
     told.report.booted(told.nodes, told.nodes | {"gpu-1": other}, ns(0))
     told.report.booted({}, told.nodes, ns(0))
 
-    assert (told.counted, told.of_nodes) == (0, [])
+    assert told.of_nodes == []
 
 
 def test_five_boots_have_an_event_each_and_the_sixth_has_one_for_the_fleet() -> None:

@@ -61,7 +61,7 @@ def test_metrics_start_at_zero(server: HealthServer) -> None:
 
     assert status == 200
     assert 'konductor_like_actions_total{result="applied",verb="taint"} 0.0' in text
-    assert 'konductor_like_lines_read_total{source="kernel"} 0.0' in text
+    assert 'konductor_like_lines_without_node_total{source="kernel"} 0.0' in text
     assert "_created" not in text
 
 

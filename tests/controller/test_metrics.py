@@ -28,7 +28,6 @@ def test_each_pool_shows_its_nodes_and_its_bound_for_as_long_as_it_is_there() ->
     metrics.show_brake(BrakeState(9, 1, 2, pools=(PoolBrake("a", 4, 1, 1), PoolBrake("b", 5, 0, 1))))
 
     assert pools(metrics) == {"a": 1, "b": 0}
-    assert pools(metrics, "konductor_like_brake_pool_gpu_nodes") == {"a": 4, "b": 5}
     assert pools(metrics, "konductor_like_brake_pool_bound") == {"a": 1, "b": 1}
 
     metrics.show_brake(BrakeState(5, 0, 1, pools=(PoolBrake("b", 5, 0, 1),)))

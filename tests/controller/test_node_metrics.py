@@ -110,18 +110,13 @@ def test_a_node_without_a_gpu_is_never_unknown() -> None:
     assert states(showing({"gpu-1": node(gpu=False)}, unread=True)) == {}
 
 
-def test_the_bound_keeps_the_gravest_nodes_and_counts_the_others() -> None:
+def test_the_bound_keeps_the_gravest_nodes() -> None:
     nodes = fleet(4)  # unknown, as their kernel logs are unread
     nodes["gpu-4"] = replace(nodes["gpu-4"], taints=(OURS,))
     nodes["gpu-3"] = replace(nodes["gpu-3"], record=NodeRecord(life=Life(probation_until=HEARD.at)))
     metrics = showing(nodes, most=2, unread=True)
 
     assert states(metrics) == {"gpu-4": "faulty", "gpu-3": "probation"}
-    assert series(metrics, "node_series_left_out") == [{"metric": "node_state"}]
-    assert (
-        metrics.registry.get_sample_value("konductor_like_node_series_left_out", {"metric": "node_state"})
-        == len(nodes) - 2
-    )
 
 
 def test_a_bound_of_zero_and_a_process_that_does_not_lead_show_no_node() -> None:

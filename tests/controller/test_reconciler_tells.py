@@ -10,7 +10,6 @@ import pytest
 from konductor_like.controller import logs
 from konductor_like.detection import Detector
 from konductor_like.model import EventReason, LogLine, Needs, NodeState, Source, Verb
-from konductor_like.policy.fleet.recent_evidence import TRACES_OF_NODE_MOST
 from konductor_like.policy.node.release import release
 from tests.catalog.user_files import POD_RULE, read
 from tests.controller.reconciling import Scene, xid
@@ -75,22 +74,6 @@ def test_a_removed_taint_is_logged_and_a_node_made_anew_is_not_taken_for_one(
     assert [line for line in said(log) if "taint removed." in line] == [
         "Node gpu-1 taint removed. By kubectl-taint."
     ]
-
-
-def test_dropped_evidence_is_counted() -> None:
-    scene = Scene()
-    text = "[{stamp:.3f}] NVRM: Xid (PCI:0000:{gpu:02x}:00): 94, pid=1, name=a"
-    lines = [
-        LogLine(Source.KERNEL, ns(1), text.format(stamp=9 + n / 1000, gpu=n), {}, "gpu-1")
-        for n in range(TRACES_OF_NODE_MOST + 7)
-    ]
-
-    scene.run(*lines[:5], seconds=2)
-    assert scene.count("evidence_dropped_total") == 0
-    scene.run(*lines[5:], seconds=3)
-    scene.run(seconds=4)
-
-    assert scene.count("evidence_dropped_total") == 7
 
 
 def test_a_storm_makes_few_lines_of_the_log(log: io.StringIO) -> None:

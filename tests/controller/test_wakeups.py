@@ -115,7 +115,7 @@ def sample(metrics: Metrics, name: str) -> float | None:
     return metrics.registry.get_sample_value(f"konductor_like_{name}")
 
 
-def test_a_line_nudges_and_is_counted() -> None:
+def test_a_line_nudges() -> None:
     metrics = Metrics()
     with LokiServer() as loki, nudges(loki.url, metrics) as told:
         assert told.get(timeout=PATIENCE_SECONDS) is None
@@ -123,8 +123,6 @@ def test_a_line_nudges_and_is_counted() -> None:
         now_ns = time.time_ns()
         loki.push({"k8s_container_name": "dmesg"}, [(now_ns, "NVRM: Xid")])
         assert told.get(timeout=PATIENCE_SECONDS) == now_ns
-        assert sample(metrics, "tail_nudges_total") == 2
-        assert sample(metrics, "tail_connections_total") == 1
 
     assert sample(metrics, "tails_connected") == 0
 

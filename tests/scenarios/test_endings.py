@@ -105,12 +105,6 @@ def test_a_test_ends_an_hour_later_and_its_line_printed_again_changes_nothing(si
     assert site.tainted == {NODE}
 
 
-def boots_seen(site: Site) -> float:
-    """Return the controller's count of boots; all scenarios of one process share it."""
-    [line] = [each for each in site.metrics.splitlines() if each.startswith("konductor_like_reboots_total ")]
-    return float(line.split()[1])
-
-
 def test_a_reboot_meets_the_need_of_a_tainted_node_and_a_boot_that_nobody_ordered_is_told(
     site_of: Opens,
 ) -> None:
@@ -120,7 +114,6 @@ def test_a_reboot_meets_the_need_of_a_tainted_node_and_a_boot_that_nobody_ordere
     site.kernel(NODE, LOST)
     site.run(60)
     assert site.tainted == {NODE}
-    before = boots_seen(site)
 
     boot(site, NODE)
     boot(site, gpu(3))
@@ -132,4 +125,3 @@ def test_a_reboot_meets_the_need_of_a_tainted_node_and_a_boot_that_nobody_ordere
     assert told.keys() == {NODE, gpu(3)}
     assert f"That meets the needs of xid 79 on GPU {GPU}." in told[NODE]
     assert "The node was in service and not cordoned." in told[gpu(3)]
-    assert boots_seen(site) == before + 2

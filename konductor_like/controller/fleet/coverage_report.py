@@ -152,7 +152,6 @@ class CoverageReport:
                 count=len(names),
             )
         if dropped:
-            self._metrics.backfills_given_up.inc(len(dropped))
             logs.error(
                 f"{listed(sorted(dropped), _NAMES)} registered again, but too many nodes wait to be read: "
                 "faults from before the last hour are not seen there. Check these nodes, and taint those "
@@ -162,7 +161,7 @@ class CoverageReport:
             )
 
     def booted(self, before: Mapping[str, NodeState], nodes: Mapping[str, NodeState], now_ns: int) -> None:
-        """Count the boots between two views of the nodes, and report those that nobody ordered.
+        """Report the boots between two views of the nodes that nobody ordered.
 
         The write that notes the boot reports the boot of a node with grave open incidents.
         """
@@ -175,7 +174,6 @@ class CoverageReport:
             and new.is_gpu_node
             and new.machine.rebooted_since(old.machine)
         ]
-        self._metrics.reboots.inc(len(booted))
         found = [
             replace(new, planned=new.planned or old.planned)
             for old, new in booted
@@ -217,9 +215,6 @@ class CoverageReport:
         states = Counter(CoverageState.UNKNOWN if unread else coverage.of(name) for name in nodes)
         for state in CoverageState:
             metrics.coverage.labels(state.value).set(states[state])
-        metrics.gaps_open.set(len(coverage.gaps))
-        concerned = sum(any(gap.concerns(name) for gap in coverage.gaps) for name in nodes)
-        metrics.nodes_with_gaps.set(concerned if coverage.gaps else 0)
         metrics.nodes_ambiguous.set(len(coverage.ambiguous))
 
     def _log_unread(self, unread_since_ns: int | None) -> None:

@@ -228,7 +228,6 @@ class Reconciler:
             if latest is not snapshot:
                 plan = decide(latest, faults, self.policy, now, past=past)
         self._observer.want_jobs(plan.counted)
-        self._metrics.evidence_dropped.inc(plan.window.dropped - self._window.dropped)
         if plan.gpus is not None and self._gpus is not None:
             self._report.gpus(plan.gpus, self._gpus)
         # Also if a write fails: lines that are read again add nothing.

@@ -160,13 +160,7 @@ class Poller:
         self._failures = 0
         metrics, name = self._metrics, self.name
         metrics.last_success.labels(name).set(self._now_ns() / 1e9)
-        metrics.lines.labels(name).inc(len(result.lines) + result.turned_away)
-        metrics.duplicates.labels(name).inc(result.duplicates)
-        metrics.queries.labels(name).inc(result.queries)
         metrics.bytes_processed.labels(name).inc(result.bytes_processed)
-        metrics.slowed.labels(name).set(result.slowdown > 1)
-        metrics.loud_nodes.labels(name).set(len(result.noisy_nodes))
-        metrics.unreadable.labels(name).set(sum(window.width_ns for window in result.unread) / 1e9)
         self._log_lasting(
             "slowed",
             "Loki processed more than KONDUCTOR_LOKI_BUDGET_MIB_PER_MINUTE allows: "
@@ -210,7 +204,7 @@ class Poller:
             logs.info(over, source=self.name)
 
     def _log_oddities(self, result: PollResult) -> None:
-        """Count and log the lines that a healthy pipeline never sends (rule 12)."""
+        """Log the lines that a healthy pipeline never sends (rule 12)."""
         metrics, name = self._metrics, self.name
         for window in result.given_up:
             logs.error(
@@ -221,15 +215,10 @@ class Poller:
         if result.without_node:
             metrics.nodeless.labels(name).inc(result.without_node)
             logs.warning(f"{result.without_node} {name} lines name no node. {_NODE_LABEL_HINT}", source=name)
-        if result.foreign:
-            # The kernel-log reader may run in a watched namespace: of the source pod, its lines are expected.
-            metrics.foreign.labels(name).inc(result.foreign)
-            if name == "kernel":
-                logs.warning(
-                    f"{result.foreign} lines ignored: by their labels they are not from the kernel log."
-                )
+        # The kernel-log reader may run in a watched namespace: of the source pod, its lines are expected.
+        if result.foreign and name == "kernel":
+            logs.warning(f"{result.foreign} lines ignored: by their labels they are not from the kernel log.")
         if result.incomplete_windows:
-            metrics.incomplete.labels(name).inc(len(result.incomplete_windows))
             logs.warning(
                 f"Loki returned only some of the {name} lines at {len(result.incomplete_windows)} "
                 "timestamps, because more lines share each timestamp than Loki returns. The controller "

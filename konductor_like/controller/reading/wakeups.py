@@ -100,12 +100,10 @@ class TailWatcher:
 
     def nudged(self, oldest_ns: int | None) -> None:
         """Pass a nudge on: see :class:`konductor_like.loki.tail.Watcher`."""
-        self._metrics.tail_nudges.inc()
         self._nudge(oldest_ns)
 
     def connected(self) -> None:
-        """Count the connection."""
-        self._metrics.tail_connections.inc()
+        """Show the connection."""
         self._metrics.tails_connected.set(1)
 
     def disconnected(self, error: LokiError | None, failures: int) -> None:

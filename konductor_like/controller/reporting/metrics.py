@@ -102,43 +102,13 @@ class Metrics:
     )
 
     # Reading Loki
-    lines = counter("lines_read_total", "Lines read from Loki, by source.", "source")
-    duplicates = counter(
-        "lines_duplicate_total", "Lines that were read again and dropped, by source.", "source"
-    )
     nodeless = counter("lines_without_node_total", "Lines without a node name, by source.", "source")
-    foreign = counter(
-        "lines_foreign_total",
-        "Lines dropped because their labels belong to another source, by source.",
-        "source",
-    )
-    incomplete = counter(
-        "windows_incomplete_total",
-        "Timestamps at which Loki returned only some of the lines, by source. The controller misses "
-        "the others.",
-        "source",
-    )
-    unreadable = gauge(
-        "unreadable_seconds",
-        "Seconds of log that Loki could not return yet, by source. The controller retries and reads "
-        "later lines.",
-        "source",
-    )
-    queries = counter("loki_queries_total", "Queries to Loki, without retries, by source.", "source")
     bytes_processed = counter(
         "loki_bytes_processed_total", "Bytes that Loki processed for the controller, by source.", "source"
     )
     budget_used = gauge(
         "loki_budget_used_ratio",
         "Bytes that Loki processed in the last minute, divided by the budget (1 = all of it).",
-    )
-    slowed = gauge(
-        "polls_slowed", "Slow polling: 1 while the byte budget is used up, else 0, by source.", "source"
-    )
-    loud_nodes = gauge(
-        "loud_nodes",
-        "Nodes that are read separately because they print very many lines, by source.",
-        "source",
     )
     loki_errors = counter(
         "loki_errors_total", "Failed polls of Loki, by source and error.", "source", "error"
@@ -159,32 +129,12 @@ class Metrics:
         "the controller does not read.",
         "source",
     )
-    history_unread = gauge(
-        "history_unread_seconds",
-        "Seconds of older lines that the controller still has to read after a start. Above 0, a "
-        "threshold may be reached late.",
-    )
-    backfill_nodes = gauge(
-        "backfill_nodes", "Nodes that registered again and whose earlier kernel lines are still to be read."
-    )
-    backfills_given_up = counter(
-        "backfills_given_up_total",
-        "Nodes that registered again and whose earlier kernel lines the controller could not read.",
-    )
     last_success = gauge(
         "last_success_timestamp_seconds", "Unix time of the last successful poll, by source.", "source"
     )
     tails_connected = gauge(
         "tails_connected",
         "Open connections to Loki's tail of the kernel log. At 0, only polling reads new lines.",
-    )
-    tail_connections = counter(
-        "tail_connections_total", "Connections opened to Loki's tail of the kernel log."
-    )
-    tail_nudges = counter("tail_nudges_total", "Messages of Loki's tail that started a poll.")
-    evidence_dropped = counter(
-        "evidence_dropped_total",
-        "Faults dropped from the recent evidence because it was full. Thresholds may miss them.",
     )
 
     # Writes, and how long a taint takes
@@ -227,10 +177,6 @@ class Metrics:
     cooling = gauge(
         "brake_cooling",
         "Released or deleted nodes that still count as out of service, because of the brake's cool-down.",
-    )
-    deleted = counter("tainted_nodes_deleted_total", "Nodes that were deleted with the controller's taint.")
-    pool_gpu_nodes = gauge(
-        "brake_pool_gpu_nodes", "GPU nodes, by pool. Absent without KONDUCTOR_BRAKE_POOL_MAX_PERCENT.", "pool"
     )
     pool_out = gauge("brake_pool_out", "Nodes that the controller has tainted, by pool.", "pool")
     pool_bound = gauge(
@@ -279,23 +225,8 @@ class Metrics:
         "guard",
     )
     alerts_read = gauge("alerts_read_timestamp_seconds", "Unix time of the last answer about alerts.")
-    alerts_firing = gauge("alerts_firing", "Alerts of the catalogue that fire, by the last answer.")
-    alerts_watched = gauge(
-        "alerts_nodes", "Nodes of which the metrics behind the alerts are read, by exporter.", "exporter"
-    )
     validations = gauge("validations", "Validations that wait (asked) or run (running).", "stage")
-    validations_ended = counter(
-        "validations_ended_total", "Attempts of validations that ended, by their verdict.", "verdict"
-    )
-    reboots = counter("reboots_total", "Boots of GPU nodes that the controller saw begin.")
     needing = gauge("nodes_needing", "Nodes that are faulty, held or suspect, by what they need.", "needs")
-    contested = counter(
-        "taints_contested_total",
-        "Taints of the controller that somebody keeps removing, so that it puts them back no more.",
-    )
-    put_back = counter(
-        "taints_put_back_total", "Taints of the controller that somebody changed, and that it put back."
-    )
     nodes_contested = gauge(
         "nodes_contested", "Faulty nodes in service, because somebody keeps removing the controller's taint."
     )
@@ -310,10 +241,6 @@ class Metrics:
         "GPU nodes, by the state of their kernel log (measured, unknown, not measured).",
         "state",
     )
-    gaps_open = gauge(
-        "gaps_open", "Gaps: spans of time without a node's heartbeats that may still be filled."
-    )
-    nodes_with_gaps = gauge("nodes_with_gaps", "GPU nodes with at least one gap in their kernel log.")
     nodes_ambiguous = gauge(
         "nodes_ambiguous", "Node names under which two machines report. The controller does not taint them."
     )
@@ -366,19 +293,18 @@ class Metrics:
             totals = (sum(each.gpu_nodes for each in rest), sum(each.out for each in rest))
             shown.append(PoolBrake(OTHER_POOLS, *totals, sum(each.bound for each in rest)))
         for pool in shown:
-            self.pool_gpu_nodes.labels(pool.pool).set(pool.gpu_nodes)
             self.pool_out.labels(pool.pool).set(pool.out)
             self.pool_bound.labels(pool.pool).set(pool.bound)
         names = frozenset(pool.pool for pool in shown)
         for name in self._pools - names:
-            for family in (self.pool_gpu_nodes, self.pool_out, self.pool_bound):
+            for family in (self.pool_out, self.pool_bound):
                 family.remove(name)
         self._pools = names
 
     def _start_at_zero(self) -> None:
         """Create every label set that is known in advance, so that ``rate()`` counts the first increment."""
         for source in _SOURCES:
-            for family in (self.lines, self.duplicates, self.nodeless, self.queries, self.bytes_processed):
+            for family in (self.nodeless, self.bytes_processed):
                 family.labels(source)
         for source in Source:
             self.entry_to_read.labels(source.value)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -56,7 +56,7 @@ _NEED = (
 
 
 class NodeMetrics(Collector):
-    """The families of single nodes, and the number of series that the bound left out."""
+    """The families of single nodes, with a bounded number of series."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.view: Callable[[], View] | None = None
@@ -64,12 +64,6 @@ class NodeMetrics(Collector):
         self.most = 0
         """Maximum number of series of each family (the setting ``node_metrics_most``)."""
         registry.register(self)
-        self.left_out = Gauge(  # after the families, because a scrape collects in this order
-            "konductor_like_node_series_left_out",
-            "Series of single nodes that were left out because of KONDUCTOR_NODE_METRICS_MOST, by metric.",
-            ("metric",),
-            registry=registry,
-        )
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Yield the families without series."""
@@ -101,7 +95,6 @@ class NodeMetrics(Collector):
     ) -> GaugeMetricFamily:
         family = GaugeMetricFamily(f"konductor_like_{name}", text, labels=labels)
         every = dict(rows)  # Prometheus refuses two series with the same labels
-        self.left_out.labels(name).set(max(0, len(every) - self.most))
         for values, value in islice(every.items(), self.most):
             family.add_metric(values, value)
         return family

@@ -102,10 +102,6 @@ class Report:
         """Report a write that the API server has accepted."""
         self._metrics.actions.labels(change.verb.value, "applied").inc()
         record = change.record
-        if change.event is EventReason.CONTESTED:
-            self._metrics.contested.inc()
-        elif change.event is EventReason.PUT_BACK:
-            self._metrics.put_back.inc()
         is_over = change.verb is Verb.UNTAINT or change.ends_claim
         releases = record.releases if is_over and record is not None else ()
         if releases and releases[0].how.on_probation:
@@ -262,7 +258,6 @@ class Report:
     def deleted(self, gone: Sequence[TaintedNode], until: datetime, now: datetime) -> None:
         """Report Nodes that were deleted with our taint. The brake counts them as tainted until ``until``."""
         names = [each.name for each in gone]
-        self._metrics.deleted.inc(len(names))
         for each in gone:
             self.audit.deleted(each, each.deleted_at or now)
         deleted = "was deleted" if len(names) == 1 else "were deleted"

@@ -86,9 +86,6 @@ class Alerts(SideThread):
             self._tell(str(error))
             return
         before, self._answer = self._answer, parsed.alerts
-        self._metrics.alerts_firing.set(len(parsed.alerts.firing))
-        for exporter in set(self._exporters.values()):
-            self._metrics.alerts_watched.labels(exporter).set(parsed.watched.get(exporter, 0))
         lack = self._lack(parsed)
         if not lack:
             self._metrics.alerts_read.set(parsed.alerts.at_ns / 1e9)

@@ -229,7 +229,6 @@ class Validations(SideThread):
         if result is None:
             return JobReport(job.uid, "its log could not be read yet")
         self._memory.results[attempt] = result
-        self._metrics.validations_ended.labels(result.verdict.value).inc()
         return JobReport(job.uid, result=result)
 
     def _result(

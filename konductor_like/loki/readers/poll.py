@@ -76,10 +76,6 @@ class PollResult:
     queries: int = 0
     bytes_processed: int = 0
     """Bytes that Loki read for the queries."""
-    duplicates: int = 0
-    """Entries that were delivered before, or twice in this poll; the overlap causes many."""
-    turned_away: int = 0
-    """New lines in which detection finds nothing; they are not in ``lines``."""
     without_node: int = 0
     """New lines without a node's name (rule 12)."""
     foreign: int = 0
@@ -399,7 +395,6 @@ class Poll:
         for entry in sorted(piece.entries, key=lambda entry: entry.timestamp_ns):
             digest = line_digest(entry, self.settings)
             if digest in self.new or self.delivered.has(entry.timestamp_ns, digest):
-                self.found.duplicates += 1
                 continue
             self.new[digest] = entry.timestamp_ns
             line = log_line(entry, self.source, self.settings)
@@ -407,8 +402,6 @@ class Poll:
                 self.found.foreign += 1
                 continue
             self.found.without_node += line.node is None
-            if self.keeps is not None and not self.keeps(line.text):
-                self.found.turned_away += 1
-            else:
+            if self.keeps is None or self.keeps(line.text):
                 self._kept_bytes += getsizeof(line.text)
                 self.lines.extend(records_in(line))

@@ -97,11 +97,6 @@ class WarmupReader:
         )
         self._totals = WarmupTotals()
 
-    @property
-    def unread_seconds(self) -> float:
-        """Return the seconds still to be read of the source with most of them; any thread may call it."""
-        return max((unread.span.width_ns for unread in self._unread), default=0) / SECOND_NS
-
     def poll(self, now_ns: int, _oldest_ns: int | None = None, /) -> PollResult:
         """Return the faults of the next piece, with ``more`` until everything is read.
 

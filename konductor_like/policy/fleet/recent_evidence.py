@@ -184,7 +184,6 @@ def boot_in(state: NodeState | None, fault: Fault) -> str | None:
 
 def _added(window: RecentEvidence, grouped: Groups, heard_ns: int | None) -> RecentEvidence:
     changed: dict[str, Traces] = {}
-    dropped = window.dropped
     for node, groups in grouped.items():
         mine = dict(window.traces.get(node, {}))
         for key, faults in groups.items():
@@ -196,10 +195,9 @@ def _added(window: RecentEvidence, grouped: Groups, heard_ns: int | None) -> Rec
                 known = Trace(first.source, first.severity, first.finding.code, is_remote, ())
             mine[key] = replace(known, episodes=merged((*known.episodes, *_episodes(faults, heard_ns))))
         if len(mine) > TRACES_OF_NODE_MOST:
-            dropped += len(mine) - TRACES_OF_NODE_MOST
             mine = dict(sorted(mine.items(), key=lambda item: _keep_order(item[1]))[-TRACES_OF_NODE_MOST:])
         changed[node] = mine
-    grown = replace(_with_traces(window, changed), dropped=dropped)
+    grown = _with_traces(window, changed)
     return grown if sum(map(len, grown.traces.values())) <= TRACES_MOST else _shrunk(grown)
 
 
@@ -212,8 +210,7 @@ def _shrunk(window: RecentEvidence) -> RecentEvidence:
     kept: dict[str, dict[TraceKey, Trace]] = {node: {} for node in window.traces}
     for _, node, key in every[: TRACES_MOST * 9 // 10]:
         kept[node][key] = window.traces[node][key]
-    dropped = window.dropped + len(every) - TRACES_MOST * 9 // 10
-    return replace(_with_traces(window, kept), dropped=dropped)
+    return _with_traces(window, kept)
 
 
 def _keep_order(trace: Trace) -> tuple[bool, int]:
