@@ -22,8 +22,6 @@ NODES_MOST = 100
 _HOST_CHARS = 24
 """Characters of a node's name above which the first line leaves out its domain."""
 _FLEET_CHARS = 100
-_REASONS = 2
-"""Different faults or reasons that the first line names at most; the text below has more."""
 _NAMES = 5
 _TEXT_CHARS = 1000
 """Characters of one Event's text in a message. A whole message has fewer than 4,000: Slack may break a longer
@@ -32,7 +30,7 @@ one into several (https://api.slack.com/changelog/2018-04-truncating-really-long
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """News that are sent as one message: the fleet's first, then the root cause's, then by name."""
+    """News with the same first line that are sent as one message: the root cause first, then by name."""
 
     news: tuple[News, ...]
 
@@ -50,7 +48,7 @@ class Message:
     @property
     def first(self) -> News:
         """The news whose words, command and runbook the message has."""
-        return next(iter(self.about.values())) if len(self.about) == 1 else self.news[0]
+        return self.news[0]
 
     @property
     def at(self) -> datetime:
@@ -58,55 +56,24 @@ class Message:
         return min(each.at for each in self.news)
 
     @property
-    def out(self) -> Out | None:
-        """How many nodes were out of service at the latest of the news; None if unknown."""
-        return max(self.news, key=lambda each: (each.out is not None, each.at)).out
-
-    @property
     def headline(self) -> str:
         """The first line, which is read on a phone.
 
         An example: ``gpu-4 out of service · Xid 79, GPU lost · needs reboot · 1 of 10 out``.
         """
-        first, about = self.first, self.about
-        if first.kind is Kind.TEST:
+        if self.first.kind is Kind.TEST:
             return "Test message of konductor-like · no node is concerned"
-        who = _short_name(first.node) if len(about) == 1 else f"{len(about)} nodes"
-        if not about:  # the Event's first words: its names and its reasons follow
-            parts = [clipped(re.split(r"[:.] ", printable(first.text))[0].rstrip("."), _FLEET_CHARS)]
-        elif first.kind is Kind.LOG_LOST:
-            return f"{who}: {first.told.words}"
-        else:
-            parts = [f"{who} {first.told.words}", self._reasons, *self._needs]
-        if self.out is not None and first.told.kind is not Kind.LOG_LOST:
-            parts.append(f"{self.out.nodes} of {self.out.gpu_nodes} out")
-        return " · ".join(filter(None, parts))
+        if self.about:
+            who = _short_name(self.first.node) if len(self.about) == 1 else f"{len(self.about)} nodes"
+            line = f"{who} {self.first.headline}"
+        else:  # the Event's first words: its names and its reasons follow
+            line = clipped(re.split(r"[:.] ", printable(self.first.text))[0].rstrip("."), _FLEET_CHARS)
+        return f"{line} · {self.out.nodes} of {self.out.gpu_nodes} out" if self.out else line
 
     @property
-    def by_reason(self) -> list[tuple[str, list[str]]]:
-        """The nodes by their fault, or by why they are in service again; the most frequent first."""
-        found: dict[str, list[str]] = {}
-        for node, each in self.about.items():
-            found.setdefault(each.why or each.fault or "", []).append(node)
-        return sorted(found.items(), key=lambda item: -len(item[1]))
-
-    @property
-    def _reasons(self) -> str:
-        first, *others = self.by_reason
-        if not others:
-            return first[0]
-        shown = [f"{what} ({len(nodes)})" for what, nodes in [first, *others][:_REASONS] if what]
-        return "; ".join([*shown, f"{len(others) + 1 - _REASONS} more"] if len(others) >= _REASONS else shown)
-
-    @property
-    def _needs(self) -> Iterable[str]:
-        about = self.about.values()
-        marked = sum(each.marked_for_replacement for each in about)
-        needs = {each.needs for each in about if not each.marked_for_replacement} - {None, "none"}
-        if needs and not (self.first.passes and self.first.kind is Kind.RETURNED):
-            yield f"needs {', '.join(sorted(map(str, needs)))}"
-        if marked:
-            yield "marked for replacement" if marked == len(about) else f"{marked} marked for replacement"
+    def out(self) -> Out | None:
+        """How many nodes were out of service at the latest of the news; None if unknown."""
+        return max(self.news, key=lambda each: each.at).out
 
 
 def trial_message(now: datetime) -> Message:
@@ -134,13 +101,14 @@ def next_message(news: Sequence[News]) -> tuple[Message, list[News]]:
     node, so the last message about a node always tells the latest of its news.
     """
     joined, rest, nodes = list[News](), list[News](), set[str]()
+    what = (news[0].reason, news[0].node == "", news[0].headline)
     for each in news:
-        if each.together == news[0].together and each.node not in nodes:
+        if (each.reason, each.node == "", each.headline) == what and each.node not in nodes:
             joined.append(each)
         else:
             rest.append(each)
             nodes.add(each.node)
-    joined.sort(key=lambda each: (each.node != "", each.root_cause != each.node, each.node))
+    joined.sort(key=lambda each: (each.root_cause != each.node, each.node))
     return Message(tuple(joined)), rest
 
 
@@ -159,13 +127,11 @@ def _lines(message: Message, now: datetime | None) -> Iterable[str]:
     is_today = now is not None and at.date() == now.astimezone(UTC).date()
     when = f"{at:%H:%M} UTC" if is_today else f"{at:%Y-%m-%d %H:%M} UTC"
     text = clipped(printable(first.text), _TEXT_CHARS)
-    if len(about) <= 1:
-        yield f"{when}, {first.node}: {text}" if first.node else f"{when}: {text}"
-    else:
+    if len(about) > 1:
         yield f"{when}: {listed(list(about), _NAMES)}."
-        several = message.by_reason[:_NAMES] if len(message.by_reason) > 1 else []
-        yield from (f"{what}: {listed(nodes, _NAMES)}." for what, nodes in several if what)
-        yield f"{first.node}: {text}" if first.node else text
+        yield f"{first.node}: {text}"
+    else:
+        yield f"{when}, {first.node}: {text}" if first.node else f"{when}: {text}"
     if first.reason is not None:
         yield f"Next: {_command(first)}. Runbook: konductor-like explain {first.reason}."
     if len(about) == 1:  # several nodes have one each; the Event's words have GPU and needs

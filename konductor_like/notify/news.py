@@ -59,21 +59,20 @@ class Told(NamedTuple):
 
 
 _BACK = Told(Kind.RETURNED, "node.returned", "back in service")
-_HELD = Told(Kind.HELD, "node.held", "faulty, taint held back")
 _LOST = "node.coverage-lost"
 TOLD: Mapping[EventReason, Told] = {
     EventReason.TAINTED: Told(Kind.TAINTED, "node.tainted", "out of service"),
-    EventReason.HELD: _HELD,
-    EventReason.HOLDING: _HELD,
+    EventReason.HELD: Told(Kind.HELD, "node.held", "faulty, taint held back"),
+    EventReason.HOLDING: Told(Kind.FLEET, "node.held"),
     EventReason.RETURNED: _BACK,
     EventReason.RELEASED: _BACK,
     EventReason.CONTESTED: _BACK._replace(words="taint contested"),
     EventReason.NOT_VALIDATED: Told(Kind.FAILED, "node.not-validated", "not validated"),
     EventReason.RELAPSED: Told(Kind.FAILED, "node.relapsed", "failed on probation, out of service"),
     EventReason.WORSENED: Told(Kind.FAILED, "node.worsened", "worse"),
-    EventReason.SILENT: Told(Kind.LOG_LOST, _LOST, "kernel log silent"),
-    EventReason.OVERRUN: Told(Kind.LOG_LOST, _LOST, "kernel log lost lines"),
-    EventReason.AMBIGUOUS: Told(Kind.LOG_LOST, _LOST, "two machines report under this name"),
+    EventReason.SILENT: Told(Kind.LOG_LOST, _LOST, "silent, no kernel log arrives"),
+    EventReason.OVERRUN: Told(Kind.LOG_LOST, _LOST, "lost lines of the kernel log"),
+    EventReason.AMBIGUOUS: Told(Kind.LOG_LOST, _LOST, "reported by two machines"),
     EventReason.MISNAMED: Told(Kind.LOG_LOST, _LOST),
     EventReason.RETURNS_STOPPED: Told(Kind.FLEET, "node.relapsed"),
 }
@@ -141,9 +140,12 @@ class News:
         return self.kind in (Kind.HELD, Kind.RETURNED) and self.reason is not EventReason.CONTESTED
 
     @property
-    def together(self) -> tuple[object, ...]:
-        """News with the same value of this may become one message."""
-        return (self.told, self.node != "" or self.told is _HELD)  # the brake is told with its nodes
+    def headline(self) -> str:
+        """What the first line says of the node; news with the same words become one message."""
+        is_back = self.kind is Kind.RETURNED and self.passes
+        needs = "" if is_back or self.needs in (None, "none") else f"needs {self.needs}"
+        mark = "marked for replacement" if self.marked_for_replacement else ""
+        return " · ".join(filter(None, (self.told.words, self.why or self.fault, mark or needs)))
 
 
 def news_of_node(

@@ -100,7 +100,7 @@ class Story:
         state = cluster.nodes[name]
         change = release(state, at=at(self.seconds), by="ann", reason="new riser", read_ns={})
         if change is not None and change.record is not None:
-            as_read = replace(state.as_read, record=f"by ann at {self.seconds}")
+            as_read = replace(state.as_read, taints=(), record=f"by ann at {self.seconds}")
             cluster.nodes[name] = replace(state, taints=(), record=change.record, as_read=as_read)
 
     def taint_held(self, cluster: Cluster, name: str) -> None:
@@ -114,7 +114,9 @@ class Story:
             cluster.nodes[name] = written
 
     def by_hand(self, cluster: Cluster, name: str) -> None:
-        cluster.nodes[name] = replace(cluster.nodes[name], taints=(), removed_by="kubectl-taint")
+        state = cluster.nodes[name]
+        as_read = replace(state.as_read, taints=())
+        cluster.nodes[name] = replace(state, taints=(), removed_by="kubectl-taint", as_read=as_read)
 
     def reboot(self, cluster: Cluster, name: str) -> None:
         state = cluster.nodes[name]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from konductor_like.model import Change, EventReason, NodeState, Verb
+from konductor_like.model import Change, NodeState, Verb
 from konductor_like.notify.messages import Message, cloud_event, text_of
 from konductor_like.notify.news import Out
 from konductor_like.policy.node.release import release
@@ -51,8 +51,7 @@ def returned_nodes() -> Message:
         for number in range(1, 4)
         for each in news_of(nodes[f"gpu-{number}"], change(nodes[f"gpu-{number}"]), 3600, Out(0, 100))
     ]
-    by_boot = replace(news[2], reason=EventReason.RETURNED, why="after a reboot")
-    return messages_of([*news[:2], by_boot])[0]
+    return messages_of(news)[0]
 
 
 EXAMPLES = {
