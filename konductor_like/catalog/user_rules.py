@@ -126,6 +126,14 @@ def read_user_rules(text: str, file: str, base: Catalog) -> UserRules:
     )
 
 
+def removed_names(text: str, file: str) -> list[str]:
+    """Return a warning about each removed name in a rules file; none about a file that is no rules file."""
+    try:
+        return _without_removed(read_rule_file(text, file))[1]
+    except RulesError:
+        return []
+
+
 def _without_removed(content: RuleFile) -> tuple[RuleFile, list[str]]:
     """Return the file without the names that an earlier version knew, and a warning about each of them."""
     warnings: list[str] = []

@@ -277,13 +277,20 @@ def test_a_setting_of_an_earlier_version_is_a_warning_here_and_in_the_controller
     )
 
 
-def test_a_removed_rule_in_the_rules_file_is_a_warning(
-    facts: Callable[[Site], Facts], tmp_path: Path
+@pytest.mark.parametrize("here", [True, False])
+def test_a_removed_rule_in_the_rules_file_is_a_warning_here_and_in_the_controllers(
+    here: bool, facts: Callable[[Site], Facts], tmp_path: Path
 ) -> None:
-    (tmp_path / "rules.yaml").write_text("overrides: {amd.ras.mode: enforce}", "utf-8")
-    environment = {"KONDUCTOR_RULES_FILE": str(tmp_path / "rules.yaml")}
+    text = "overrides: {amd.ras.mode: enforce}"
+    (tmp_path / "rules.yaml").write_text(text, "utf-8")
+    site = Site(environment={"KONDUCTOR_RULES_FILE": str(tmp_path / "rules.yaml")} if here else {})
+    if not here:
+        site.objects["configmaps/konductor-like-rules"] = {
+            "metadata": {"namespace": "konductor-like", "name": "konductor-like-rules"},
+            "data": {"rules.yaml": text, "notes.txt": "[no: rules"},
+        }
 
-    link = by_name(checkup(facts(Site(environment=environment))))["settings"]
+    link = by_name(checkup(facts(site)))["settings"]
 
     assert (
         link.state,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from konductor_like.catalog.user_rules import removed_names
 from konductor_like.cli.columns import age_of, count
 from konductor_like.cli.doctor.facts import Facts
 from konductor_like.cli.doctor.link import (
@@ -49,8 +50,10 @@ def gpu_nodes_of(facts: Facts) -> frozenset[str]:
 
 
 def configuration(facts: Facts) -> Link:
-    """Check the settings and the rules of this shell, and the controller's for removed settings."""
+    """Check the settings and the rules of this shell, and the controller's for what this version removed."""
     found, theirs = seen(facts.configuration), removed(known(facts.configured, {}))
+    for file, text in known(facts.rules_files, {}).items():
+        theirs += removed_names(text, file)
     if problems := list(dict.fromkeys((*found.problems, *found.warnings, *theirs))):
         do = "konductor-like check-config shows all settings; the controller's are in its ConfigMap"
         return warn(problems[0], do, *problems[1:])

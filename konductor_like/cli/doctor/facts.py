@@ -108,6 +108,8 @@ class Facts:
     """What `check-config` says about this shell."""
     configured: Mapping[str, str] | Unseen
     """The variables in the controller's ConfigMap."""
+    rules_files: Mapping[str, str] | Unseen
+    """The files in the ConfigMap of the controller's rules."""
     cluster: Cluster | Unseen
     rights: Mapping[str, str] | Unseen
     """By the commands that need them, the rights that the caller does not have."""
@@ -181,10 +183,10 @@ def _workload(item: JsonObject) -> Workload:
     )
 
 
-def configured(client: ReadOnlyKubeClient, namespace: str) -> Mapping[str, str]:
-    """Return the controller's settings in the ConfigMap of manifests and chart; none without it."""
+def configured(client: ReadOnlyKubeClient, namespace: str, name: str) -> Mapping[str, str]:
+    """Return the data of a ConfigMap of manifests and chart; none without it."""
     try:
-        return json_object(client.get(f"{namespace_path(namespace)}/configmaps/konductor-like"), "data")
+        return json_object(client.get(f"{namespace_path(namespace)}/configmaps/{name}"), "data")
     except KubeNotFound:
         return {}
 

@@ -137,7 +137,12 @@ def gather(
     of_cluster: dict[str, Callable[[ReadOnlyKubeClient], object]] = {
         "rights": lambda api: facts.rights(api, settings),
         "controller": lambda api: session.known_controller(api, settings),
-        "configured": lambda api: facts.configured(api, session.lease_namespace(api, settings)),
+        "configured": lambda api: facts.configured(
+            api, session.lease_namespace(api, settings), "konductor-like"
+        ),
+        "rules_files": lambda api: facts.configured(
+            api, session.lease_namespace(api, settings), "konductor-like-rules"
+        ),
         "deployments": lambda api: facts.workloads(
             api, "deployments", session.lease_namespace(api, settings)
         ),
