@@ -1,4 +1,4 @@
-"""The commands' help: examples, no types of Python, whole sentences in the list of commands."""
+"""The commands' help, beside typer's own: examples, hints, and words for names that are no commands."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def usage_hint_of(callback: Any) -> str:
 
 
 class Command(TyperCommand):
-    """A command with plain names in its usage, and with its examples at the end of its help."""
+    """A command with its examples at the end of its help; it refuses empty words."""
 
     status_of_closed_pipe = Exit.OK
 
@@ -88,23 +88,6 @@ class Command(TyperCommand):
                     raise typer.BadParameter(message, ctx=ctx, param=param)  # type: ignore[arg-type]  # as above
         return rest
 
-    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # see options.py
-        options = super().collect_usage_pieces(ctx)[:1]
-        return options + [_usage(each) for each in self.params if each.param_type_name == "argument"]
-
-    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # see options.py
-        records = {each: each.get_help_record(ctx) for each in self.get_params(ctx)}
-        arguments = [
-            (_name(each), record[1])
-            for each, record in records.items()
-            if record and each.param_type_name == "argument"
-        ]
-        options = [record for each, record in records.items() if record and each.param_type_name == "option"]
-        for heading, rows in (("Arguments", arguments), ("Options", options)):
-            if rows:
-                with formatter.section(heading):
-                    formatter.write_dl(rows)
-
     def format_epilog(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # see options.py
         _write_examples(self, ctx, formatter)
 
@@ -113,9 +96,6 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         except BrokenPipeError:  # the reader of the output has seen enough: `rules list | head`
             raise typer.Exit(self.status_of_closed_pipe) from None
-
-    def get_short_help_str(self, limit: int = 45) -> str:
-        return super().get_short_help_str(max(limit, len(self.help or "")))  # the first sentence, whole
 
 
 class CommandGroup(TyperGroup):
@@ -151,12 +131,3 @@ def _write_examples(command: TyperCommand | TyperGroup, ctx: typer.Context, form
 def _path(ctx: typer.Context) -> str:
     """Return the command as it is typed, without the program's name: ``incident save``."""
     return ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
-
-
-def _name(argument: Any) -> str:
-    return str(argument.display_name_raw).strip("[]")
-
-
-def _usage(argument: Any) -> str:
-    name = _name(argument)
-    return (name if argument.required else f"[{name}]") + ("..." if argument.nargs != 1 else "")
