@@ -107,7 +107,7 @@ def test_a_running_controller_of_another_build_than_the_command_is_named(
 ) -> None:
     controller = ControllerReport("l", holder="me", renewed=renewed, duration_seconds=30, program=program)
     report = StatusReport(NOW, BrakeState(0, 0, 0), controller, ())
-    shown = dict(summary(report)).get("Builds", "")
+    shown = {line.label: line.text for line in summary(report)}.get("Builds", "")
 
     assert (told in shown, bool(shown)) == (True, bool(told))
     assert status_document(report)["controller"]["otherBuild"] == (
@@ -115,10 +115,32 @@ def test_a_running_controller_of_another_build_than_the_command_is_named(
     )
 
 
+@pytest.mark.parametrize(
+    ("brake", "renewed", "coverage", "alarms"),
+    [
+        (BrakeState(0, 0, 0), ago(1), {}, []),
+        (BrakeState(0, 0, 0), ago(3_600), {}, ["Controller"]),
+        (BrakeState(1, 0, 1, held=waiting(1)), ago(1), {}, ["Brake"]),
+        (BrakeState(0, 0, 0), ago(1), {"unknown": frozenset(FLEET[:1])}, ["Coverage"]),
+        (BrakeState(0, 0, 0), ago(1), {"ambiguous": frozenset(FLEET[:1])}, ["Ambiguous"]),
+    ],
+    ids=["nothing", "not running", "holds", "a log stopped", "two machines"],
+)
+def test_the_lines_that_report_a_problem_are_flagged(
+    brake: BrakeState, renewed: datetime, coverage: dict[str, Any], alarms: list[str]
+) -> None:
+    controller = ControllerReport("l", holder="me", renewed=renewed, duration_seconds=30)
+    given = Coverage(ago(20), **{"listed_are_measured": False, "listed": frozenset(FLEET), **coverage})
+    found = coverage_report(FLEET, given, None)
+    report = StatusReport(NOW, brake, controller, (), coverage=found)
+
+    assert [line.label for line in summary(report) if line.is_alarm] == alarms
+
+
 def lines(*, unread: bool = False, **coverage: Any) -> list[str]:
     given = Coverage(ago(20), **{"listed_are_measured": False, **coverage})
     report = coverage_report(FLEET, given, ago(400) if unread else None)
-    return [f"{label}: {text}" for label, text in coverage_lines(report, NOW)]
+    return [f"{line.label}: {line.text}" for line in coverage_lines(report, NOW)]
 
 
 def test_the_coverage_is_one_short_line_with_the_numbers_before_the_names() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from konductor_like.cli.columns import age, age_of, count, natural, stamp, stamp_of_ns
 from konductor_like.model import Coverage, CoverageState, Gap, Misnamed
@@ -19,6 +19,15 @@ NAMES_SHOWN = 5
 GAPS_SHOWN = 3
 _LOST = "lost (overwritten, or without the node's name)"
 _NOT_UNDERSTOOD = "with an Xid that is not understood (see the controller's log)"
+
+
+class SummaryLine(NamedTuple):
+    """A line above the table of nodes."""
+
+    label: str
+    text: str
+    is_alarm: bool = False
+    """Whether it reports a problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,7 @@ def latest_first(misnamed: Mapping[str, Misnamed]) -> list[tuple[str, Misnamed]]
     return sorted(misnamed.items(), key=lambda item: (-item[1].at_ns, item[0]))
 
 
-def coverage_lines(report: CoverageSummary | None, now: datetime) -> Iterator[tuple[str, str]]:
+def coverage_lines(report: CoverageSummary | None, now: datetime) -> Iterator[SummaryLine]:
     """Yield the lines above the table: the number of kernel logs that arrive, then the problems."""
     if report is None or not report.states:
         return
@@ -73,28 +82,29 @@ def coverage_lines(report: CoverageSummary | None, now: datetime) -> Iterator[tu
             heard += f"; {len(names)} {state.value}" + (f": {first_few(names)}" if len(names) < fleet else "")
     if report.unread_since is not None:
         heard = f"not known: the controller has not read the kernel logs since {stamp(report.unread_since)}"
-    yield "Coverage", heard
+    is_alarm = report.unread_since is not None or bool(report.nodes(CoverageState.UNKNOWN))
+    yield SummaryLine("Coverage", heard, is_alarm)
     if gaps := report.gaps():
         spans = [_gap_text(gap, nodes, fleet, now) for gap, nodes in gaps[:GAPS_SHOWN]]
         if len(gaps) > GAPS_SHOWN:
             spans.append(f"and {count(len(gaps) - GAPS_SHOWN, 'more span')}")
-        yield "Missing", "; ".join(spans)
+        yield SummaryLine("Missing", "; ".join(spans), is_alarm=True)
     if coverage.lost:
         lost = [f"{node} ({count(loss.records, 'record')})" for node, loss in by_name(coverage.lost)]
-        nodes = count(len(lost), "node")
-        yield "Lost", f"records of {nodes} are {_LOST}: {first_few(lost)}"
+        words = f"records of {count(len(lost), 'node')} are {_LOST}: {first_few(lost)}"
+        yield SummaryLine("Lost", words, is_alarm=True)
     if coverage.backfill_ns is not None:
         since = stamp_of_ns(coverage.backfill_ns)
-        yield "Reread", f"older kernel lines of Nodes that registered since {since} are still to be read"
+        words = f"older kernel lines of Nodes that registered since {since} are still to be read"
+        yield SummaryLine("Reread", words)
     if coverage.unparsed:
         unparsed = [f"{node} ({count(each.lines, 'line')})" for node, each in by_name(coverage.unparsed)]
-        yield "Unparsed", f"{count(len(unparsed), 'node')} {_NOT_UNDERSTOOD}: {first_few(unparsed)}"
+        words = f"{count(len(unparsed), 'node')} {_NOT_UNDERSTOOD}: {first_few(unparsed)}"
+        yield SummaryLine("Unparsed", words, is_alarm=True)
     if coverage.ambiguous:
         names = sorted(coverage.ambiguous, key=natural)
-        yield (
-            "Ambiguous",
-            f"{count(len(names), 'name')} that two machines use, not tainted: {first_few(names)}",
-        )
+        words = f"{count(len(names), 'name')} that two machines use, not tainted: {first_few(names)}"
+        yield SummaryLine("Ambiguous", words, is_alarm=True)
     yield from _dropped_lines(coverage.misnamed, now)
 
 
@@ -128,13 +138,13 @@ def _gap_text(gap: Gap, nodes: Sequence[str], fleet: int, now: datetime) -> str:
     return f"{who} for {age((gap.end_ns - gap.start_ns) / SECOND_NS)}, {since} ago{names}"
 
 
-def _dropped_lines(dropped: Mapping[str, Misnamed], now: datetime) -> Iterator[tuple[str, str]]:
+def _dropped_lines(dropped: Mapping[str, Misnamed], now: datetime) -> Iterator[SummaryLine]:
     """Yield a line for the faults under names that no Node has, and one for the faults without a name."""
     known = latest_first(dropped)
     if misnamed := [each for each in known if not each[0].startswith(NAMELESS)]:
-        yield "Misnamed", _misnamed_text(misnamed, now)
+        yield SummaryLine("Misnamed", _misnamed_text(misnamed, now), is_alarm=True)
     if nameless := [each for each in known if each[0].startswith(NAMELESS)]:
-        yield "Nameless", _nameless_text(nameless, now)
+        yield SummaryLine("Nameless", _nameless_text(nameless, now), is_alarm=True)
 
 
 def _misnamed_text(misnamed: Sequence[tuple[str, Misnamed]], now: datetime) -> str:

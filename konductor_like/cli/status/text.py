@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,7 +30,7 @@ from konductor_like.cli.status.counts import (
     fault_groups,
     fleet_text,
 )
-from konductor_like.cli.status.coverage import coverage_lines, first_few
+from konductor_like.cli.status.coverage import SummaryLine, coverage_lines, first_few
 from konductor_like.cli.status.node import NodeReport
 from konductor_like.cli.status.report import StatusReport
 from konductor_like.cli.status.shared_failures import failure_lines
@@ -58,12 +57,6 @@ _UNREAD = {
     Source.POD: "faults that jobs have printed since then are missing",
 }
 _ALARM = "1;33"
-_ALARMING = re.compile(
-    "(Unread|Loki|Not live|Paused|Missing|Lost|Unparsed|Ambiguous|Misnamed|Nameless): "
-    "|Returns: stopped|Brake: (holding|.*limit is not known)|Controller: (?!running)"
-    "|Coverage: .*(unknown|not known)"
-)
-"""Matches the lines above the table that report a problem."""
 HEADERS = ("NODE", "STATE", "AGE", "FAULT", "GPU", "COUNT")
 _WIDE = ("SEVERITY", "NEEDS", "STAYS-OUT", "VALIDATION", "JOB", "JOBS-NOW", "SINCE", "LAST-SEEN", "COVERAGE")
 WIDE_HEADERS = (*HEADERS, *_WIDE)
@@ -183,8 +176,8 @@ def _counts(report: StatusReport, screen: Screen) -> list[str]:
 
 def _summary_lines(report: StatusReport, screen: Screen) -> list[str]:
     lines = []
-    for label, text in summary(report):
-        style = _ALARM if _ALARMING.match(f"{label}: {text}") else ""
+    for label, text, is_alarm in summary(report):
+        style = _ALARM if is_alarm else ""
         for number, part in enumerate(screen.folded(printable(text), _LABEL_CHARS)):
             head = "" if number else f"{label}:"
             lines.append(f"{head:<{_LABEL_CHARS}}{screen.painted(part, style)}")
@@ -217,31 +210,37 @@ def _advice_lines(groups: Sequence[FaultGroup], nodes: Sequence[NodeReport], scr
     return [screen.painted("To do:", BOLD), *lines] if lines else []
 
 
-def summary(report: StatusReport) -> Iterator[tuple[str, str]]:
+def summary(report: StatusReport) -> Iterator[SummaryLine]:
     """Yield the lines above the table: the logs that are not read, the brake, the controller, the rest."""
     brake, controller, now = report.brake, report.controller, report.now
     if report.stale:
-        yield "Not live", f"this shows an earlier state of the cluster: {report.stale}"
+        words = f"this shows an earlier state of the cluster: {report.stale}"
+        yield SummaryLine("Not live", words, is_alarm=True)
     for source, means in _UNREAD.items():
         if (since := controller.unread_since(now, source)) is not None:
-            yield "Unread", f"{source.value} logs since {stamp(since)} ({age_of(since, now)} ago): {means}"
-    yield from (("Loki", words) for words in failing_reads(controller.attempts, now))
+            words = f"{source.value} logs since {stamp(since)} ({age_of(since, now)} ago): {means}"
+            yield SummaryLine("Unread", words, is_alarm=True)
+    yield from (
+        SummaryLine("Loki", words, is_alarm=True) for words in failing_reads(controller.attempts, now)
+    )
     if words := failing_alerts(controller.attempts, now):
-        yield "Alerts", words
+        yield SummaryLine("Alerts", words)
     if brake.pause:
-        yield "Paused", pause_sentence(brake.pause)
-    yield "Brake", brake_sentence(brake, now, controller.why_settings_unknown)
+        yield SummaryLine("Paused", pause_sentence(brake.pause), is_alarm=True)
+    unknown = controller.why_settings_unknown
+    yield SummaryLine("Brake", brake_sentence(brake, now, unknown), is_alarm=bool(brake.held or unknown))
     if report.returns_stopped:
-        yield "Returns", f"stopped: {report.returns_stopped}"
+        yield SummaryLine("Returns", f"stopped: {report.returns_stopped}", is_alarm=True)
     elif how := returns_sentence(controller.policy):
-        yield "Returns", how
+        yield SummaryLine("Returns", how)
     if under_way := validations_sentence(report):
-        yield "Validations", under_way
-    yield "Controller", controller_sentence(controller, now)
+        yield SummaryLine("Validations", under_way)
+    runs = controller.readable and controller.exists and controller.alive(now)
+    yield SummaryLine("Controller", controller_sentence(controller, now), is_alarm=not runs)
     if other := controller.other_build(now):
-        yield "Builds", f"not the same: {other}"
+        yield SummaryLine("Builds", f"not the same: {other}")
     yield from coverage_lines(report.coverage, now)
-    yield from failure_lines(report.failures, now)
+    yield from (SummaryLine(*each) for each in failure_lines(report.failures, now))
 
 
 def returns_sentence(policy: PolicyConfig) -> str:
