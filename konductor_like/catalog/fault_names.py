@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from konductor_like.catalog.catalog import CODE, Catalog
 
 _LONGEST = 80
 """Characters of the longest text that is read as a name."""
-_SUGGESTED = 3
 _NEW_XID_MOST = 999
 """The highest number that names an Xid by itself even if it is in no table; SXids have five digits."""
 _NUMBER = re.compile(r"(?:(xid|sxid|cuda|fm)(?:-|[\s.:#_]*))?(\d{1,9})", re.ASCII)
@@ -20,7 +18,7 @@ _SEPARATORS = re.compile(r"[\s._:-]+", re.ASCII)
 
 
 class FaultName(NamedTuple):
-    """The rule that a text names, such as ``xid.79``; without one, the names that were probably meant."""
+    """The rule that a text names, such as ``xid.79``; without one, the rules whose code the text mentions."""
 
     rule: str | None
     suggestions: tuple[str, ...] = ()
@@ -41,8 +39,7 @@ def parse_fault_name(text: str, catalog: Catalog) -> FaultName:
     if (rule := names.get(_words(written))) is not None:
         return FaultName(rule)
     mentioned = [_of_number(family, int(code), catalog).rule for family, code in _MENTION.findall(written)]
-    meant = [_words(rule) for rule in mentioned if rule is not None]
-    return FaultName(None, tuple(meant or get_close_matches(_words(written), names, _SUGGESTED, 0.8)))
+    return FaultName(None, tuple(_words(rule) for rule in mentioned if rule is not None))
 
 
 def _of_number(family: str | None, code: int, catalog: Catalog) -> FaultName:

@@ -1,4 +1,4 @@
-"""Which name a person may have meant: "did you mean" for the names of nodes, alerts and Events.
+"""Which node a person may have meant: "did you mean" for the names of nodes.
 
 A suggestion is only printed. No command acts on one.
 """
@@ -22,25 +22,23 @@ _SHORTEST = 4
 """Letters of a shorter name are too few for a slip: every name of that length would be similar."""
 
 
-def similar(typed: str, known: Iterable[str], *, numbered: bool = True) -> list[str]:
+def similar(typed: str, known: Iterable[str]) -> list[str]:
     """Return the known names that ``typed`` may mean, at most :data:`SUGGESTED`.
 
-    A name in another case or without its domain comes first. Then come names with a slip of the keys. Where
-    names are ``numbered``, one with other numbers is another node: ``gpu-18`` is no suggestion for a
-    ``gpu-19`` that does not exist. Two exchanged digits are a slip: ``gpu-40`` may mean ``gpu-04``.
+    A name in another case or without its domain comes first. Then come names with a slip of the keys. A name
+    with other numbers is another node: ``gpu-18`` is no suggestion for a ``gpu-19`` that does not exist. Two
+    exchanged digits are a slip: ``gpu-40`` may mean ``gpu-04``.
     """
     name = typed.strip().lower().removeprefix("node/").rstrip(".")
     names = sorted(known, key=natural)
     same = [each for each in names if _is_same(name, each.lower())]
-    return (same or [each for each in names if _is_slip(name, each.lower(), numbered=numbered)])[:SUGGESTED]
+    return (same or [each for each in names if _is_slip(name, each.lower())])[:SUGGESTED]
 
 
-def did_you_mean(typed: Iterable[str], known: Iterable[str], *, numbered: bool = True) -> str:
+def did_you_mean(typed: Iterable[str], known: Iterable[str]) -> str:
     """Return ``did you mean A or B?`` for the names that were typed; empty without a suggestion."""
     names = [*known]
-    found = list(dict.fromkeys(name for each in typed for name in similar(each, names, numbered=numbered)))[
-        :SUGGESTED
-    ]
+    found = list(dict.fromkeys(name for each in typed for name in similar(each, names)))[:SUGGESTED]
     return f"did you mean {' or '.join(clipped(each, 253) for each in found)}?" if found else ""
 
 
@@ -57,12 +55,12 @@ def _is_same(typed: str, name: str) -> bool:
     return typed == name or name.startswith(f"{typed}.") or typed.startswith(f"{name}.")
 
 
-def _is_slip(typed: str, name: str, *, numbered: bool) -> bool:
+def _is_slip(typed: str, name: str) -> bool:
     """Whether both differ in one place only, by a few characters; numbers only by the order of digits."""
     if abs(len(typed) - len(name)) > _SLIP_CHARS or min(len(typed), len(name)) < _SHORTEST:
         return False
     is_exchanged = sorted(filter(str.isdigit, typed)) == sorted(filter(str.isdigit, name))
-    if numbered and not is_exchanged and _numbers(typed) != _numbers(name):
+    if not is_exchanged and _numbers(typed) != _numbers(name):
         return False
     head = _alike(typed, name)
     rest, other = typed[head:], name[head:]

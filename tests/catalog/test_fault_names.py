@@ -34,7 +34,7 @@ def test_every_spelling_of_a_fault_gives_its_rule(text: str, rule: str) -> None:
         ("54321", ["xid 54321", "sxid 54321"]),
         ("what is xid 79?", ["xid 79"]),
         ("xid 94 RST", ["xid 94"]),
-        ("nccl sockt", ["nccl socket"]),
+        ("nccl sockt", []),
         *(
             (text, [])
             for text in ("", " ", "xid 0", "-1", "xid -1", "0", "gpu-7", "cuda 5", "\x1b[2J", "9" * 10**6)

@@ -68,7 +68,6 @@ def test_a_text_that_is_neither_rule_nor_line_is_a_usage_error_with_a_hint(asked
     [
         ("719", "cuda 719"),
         ("54321", "xid 54321 or sxid 54321"),
-        ("nccl sockt", "nccl socket"),
         ("xid 94 RST", "xid 94"),
         ("what is xid 79?", "xid 79"),
     ],

@@ -91,9 +91,7 @@ def test_a_rule_is_shown_by_any_spelling_of_its_name(words: list[str], run: Run)
     assert run("rules", "show", *words) == run("rules", "show", "xid.94")
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"), [("nccl.sockt", "did you mean nccl socket?"), ("\x1b[2J" * 9**4, "rules list")]
-)
+@pytest.mark.parametrize(("text", "hint"), [("nccl.sockt", "rules list"), ("\x1b[2J" * 9**4, "rules list")])
 def test_an_unknown_rule_is_one_short_error(text: str, hint: str, run: Run) -> None:
     done = run("rules", "show", text)
 

@@ -61,11 +61,3 @@ def test_without_the_right_to_list_nodes_kubectl_is_the_hint(cluster: Cluster, r
     cluster("healthy").access.deny("list", "nodes", "*")
 
     assert "hint: kubectl get nodes" in run("reset", "gpu1", "--reason", "x").err
-
-
-@pytest.mark.parametrize("typed", ["KonductorLikeBlind2", "konductorlike-blind", "KonductorLikBlind"])
-def test_explain_suggests_the_alert(typed: str, run: Run) -> None:
-    done = run("explain", typed)
-
-    assert done.code != 0
-    assert "hint: did you mean KonductorLikeBlind?" in done.err

@@ -64,8 +64,7 @@ def explain(
     runs other rules.
     """
     from konductor_like.cli.explain import fault
-    from konductor_like.cli.explain.runbook import runbook_of, runbooks
-    from konductor_like.cli.similar_names import did_you_mean
+    from konductor_like.cli.explain.runbook import runbook_of
     from konductor_like.detection import Detector
 
     if len(what) == 2 and what[0] == "node" and source is None:
@@ -99,9 +98,6 @@ def explain(
                 status=Exit.USAGE,
             )
     except fault.NoFaultError as error:
-        if suggestion := did_you_mean([text], runbooks(), numbered=False):
-            error.hint = suggestion
-            raise
         _show_node(_explain_word(text, kubeconfig, context, error), output)
     else:
         if kubeconfig or context:
