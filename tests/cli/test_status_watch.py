@@ -1,11 +1,10 @@
-"""``status --watch``: a report after each change; without permission to watch the Nodes are polled."""
+"""``status --watch``: a report every ten seconds, drawn again or as the rows that changed."""
 
 from __future__ import annotations
 
 import io
 import os
-import threading
-import time
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -46,40 +45,21 @@ def states_when(found: Iterator[StatusReport], name: str, health: Health) -> Sta
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.01)
 
 
-def test_a_changed_node_is_reported_by_a_watch_and_nothing_is_listed_again(cluster: Cluster) -> None:
+def test_a_changed_node_is_reported(cluster: Cluster) -> None:
     server = cluster("healthy")
     with watching() as found:
         assert [node.health for node in next(found).nodes] == [Health.HEALTHY, Health.HEALTHY]
-        next(found)
-        listed = len(server.calls("list", "nodes"))
 
         taint(server, "gpu-2")
 
-        assert states_when(found, "gpu-2", Health.FAULTY).brake.out == 1
-        assert len(server.calls("list", "nodes")) == listed
-        assert server.calls("watch", "nodes")
+        report = states_when(found, "gpu-2", Health.FAULTY)
+        assert (report.brake.out, report.stale) == (1, "")
 
 
-def test_without_permission_to_watch_the_nodes_are_polled(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "POLL_SECONDS", 0.05)
-    server = cluster("healthy")
-    server.access.deny("watch", "nodes", "*")
-    with watching() as found:
-        next(found)
-        taint(server, "gpu-2")
-
-        assert states_when(found, "gpu-2", Health.FAULTY).stale == ""
-
-
-def test_a_report_says_that_it_is_not_live_while_the_api_server_fails(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "POLL_SECONDS", 0.05)
+def test_a_report_says_that_it_is_not_live_while_the_api_server_fails(cluster: Cluster) -> None:
     server = cluster("healthy")
     with watching() as found:
         next(found)
@@ -128,33 +108,19 @@ def two_reports() -> Iterator[StatusReport]:
         yield next(found)
 
 
-def test_a_terminal_is_drawn_again_and_keeps_the_numbers_in_sight(
+def test_a_terminal_is_drawn_again_as_far_as_it_reaches_and_the_last_report_stays_whole(
     cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster("300 nodes")
     monkeypatch.setenv("LINES", "20")
 
-    watch.follow(two_reports(), View(), Screen(width=200, colours=True))
-    _, *screens = capsys.readouterr().out.split("\x1b[H\x1b[2J")
+    watch.follow(two_reports(), View(rows_first=True), Screen(width=200, colours=True))
+    first, second, last = re.split(r"(?=\x1b\[1m300 GPU nodes:)", capsys.readouterr().out)[1:]
 
-    assert len(screens) == 2
-    for screen in screens:
-        assert len(screen.splitlines()) == 19
-        assert "300 GPU nodes:" in screen.splitlines()[0]
-        assert screen.endswith("more lines; --state shows fewer nodes\n")
-
-
-def test_on_a_small_terminal_the_nodes_come_before_the_advice(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster("300 nodes")
-    monkeypatch.setenv("LINES", "40")
-
-    watch.follow(two_reports(), View(rows_first=True), Screen(width=80, colours=True))
-
-    lines = capsys.readouterr().out.split("\x1b[H\x1b[2J")[1].splitlines()
-    assert sum(line.startswith("ip-10-") for line in lines) >= 10
-    assert not any("To do:" in line for line in lines)
+    for screen in (first, second):
+        assert 15 < screen.count("\n") <= 20
+        assert "To do:" not in screen
+    assert "To do:" in last
 
 
 def test_in_a_pipe_later_rows_stand_below_their_headers(
@@ -188,29 +154,11 @@ def test_it_ends_when_nobody_reads_its_output(cluster: Cluster, monkeypatch: pyt
     assert reader.getvalue().count("1 faulty, 1 healthy") == 1
 
 
-def test_it_ends_within_a_second_after_the_reader_of_its_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, writer = os.pipe()
-    waits: list[float] = []
-
-    class Quiet(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            assert timeout is not None
-            waits.append(timeout)
-            if len(waits) == 3:
-                os.close(reader)
-            return len(waits) > 3
-
-    with os.fdopen(writer, "w") as pipe:
-        monkeypatch.setattr("sys.stdout", pipe)
-        goes_on = watch.wait_for_change(Quiet(), time.monotonic() + 3600)
-
-    assert (goes_on, len(waits), max(waits) <= 1) == (False, 3, True)
-
-
 def test_a_watch_whose_reader_has_ended_reports_no_more(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster("healthy")
+    monkeypatch.setattr(watch, "POLL_SECONDS", 3600.0)
     reader, writer = os.pipe()
     with watching() as found, os.fdopen(writer, "w") as pipe:
         next(found)

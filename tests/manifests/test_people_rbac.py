@@ -12,8 +12,7 @@ import pytest
 
 from konductor_like.cli import session
 from konductor_like.cli.app import execute
-from konductor_like.cli.status.watch import reports
-from konductor_like.cluster.api.client import KubeClient, ReadOnlyKubeClient, events_path
+from konductor_like.cluster.api.client import KubeClient, events_path
 from konductor_like.model import Severity
 from konductor_like_sandbox.kubernetes import KubernetesServer
 from konductor_like_sandbox.kubernetes.access import Attempt
@@ -101,14 +100,6 @@ def test_operators_may_act_and_viewers_may_not(command: str, server: KubernetesS
     assert denied(server) == []
 
 
-def watched(server: KubernetesServer) -> None:
-    """Run `status --watch` until it has watched the Nodes."""
-    with session.connected(ReadOnlyKubeClient, None, None) as (client, settings):
-        for _ in reports(client, settings, (), None):
-            if server.calls("watch", "nodes"):
-                return
-
-
 def check_the_chain(server: KubernetesServer) -> None:
     """Run the doctor against a cluster with the policy; nothing answers as Loki."""
     policy = only(documents("controller_deployment.yaml"), "ValidatingAdmissionPolicy")
@@ -133,7 +124,6 @@ def test_nothing_is_granted_that_no_command_uses(
     log_in(OPERATORS)
     for command in (*LOOKING, *ACTING, "resume"):
         assert run(command) == 0
-    watched(server)
     monkeypatch.setenv("LOG_ENDPOINT", "http://127.0.0.1:1")
     check_the_chain(server)
 
