@@ -85,6 +85,3 @@ class Attempts:
     def complete(self) -> bool:
         """Whether every Node that could not be written is named."""
         return len(self.unwritten) == self.taints + self.others
-
-
-NOTHING_TRIED = Attempts()

@@ -23,7 +23,7 @@ from konductor_like.cluster.node.decoder import decode_node
 from konductor_like.cluster.node.store import NodeStore
 from konductor_like.model import Standing
 from konductor_like.model.time import span_ns, stamp
-from konductor_like.policy.recovery.guards import first_blocker
+from konductor_like.policy.recovery.guards import blockers
 from tests.cluster.scenes import raw_node
 from tests.policy.scenes import at, ns
 from tests.policy.test_guards import RULES, SNAPSHOT, STATE
@@ -112,7 +112,7 @@ class Script:
             standing=self.store.standing(["gpu-1"]),
             read_ns=dict.fromkeys(SNAPSHOT.read_ns, ns(10**7)),
         )
-        return first_blocker(state, snapshot, RULES, at(self.seconds)) is None
+        return next(blockers(state, snapshot, RULES, at(self.seconds)), None) is None
 
 
 @pytest.fixture

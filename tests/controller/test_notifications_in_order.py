@@ -19,7 +19,7 @@ from konductor_like.notify.messages import Message
 from konductor_like.notify.news import Kind, News
 from konductor_like.notify.webhook import Webhook, WebhookError
 from konductor_like.policy.fleet.brake import held_back
-from konductor_like.policy.node.needs import tainted_by
+from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.release import release
 from konductor_like.policy.operator import operator_taint
 from tests.controller.reconciling import Cluster, Scene, xid
@@ -173,7 +173,7 @@ def test_the_last_message_about_a_node_is_true_and_no_time_runs_backwards(seed: 
         said = story.last(name, of_logs=False)
         if state.tainted:
             assert said is not None
-            by_person = said.kind is Kind.HELD and tainted_by(state.record) is not None
+            by_person = said.kind is Kind.HELD and any(each.by_person for each in tainting(state.record))
             assert said.tells_taint or by_person, (name, said)
         elif held_back(state):
             assert said is not None

@@ -51,7 +51,6 @@ from konductor_like.policy.recovery.guards import (
     Blocker,
     Guard,
     blockers,
-    first_blocker,
     published,
     to_publish,
 )
@@ -103,7 +102,7 @@ def first(
 ) -> Blocker | None:
     """Return what keeps the node out, after these changes of a node that may return."""
     state = replace(STATE, record=record, **of_state)  # type: ignore[arg-type]  # fields of a NodeState
-    return first_blocker(state, snapshot, rules, NOON, brake)
+    return next(blockers(state, snapshot, rules, NOON, brake), None)
 
 
 def without(**changes: object) -> Snapshot:

@@ -269,11 +269,6 @@ def worse_words(worse: Incident, record: NodeRecord) -> str:
     return f"The fault came back after its need was {met_words(before)}."
 
 
-def tainted_by(record: NodeRecord) -> Incident | None:
-    """Return the incident of a person's own taint; None without one."""
-    return next((each for each in tainting(record) if each.by_person), None)
-
-
 def _failures(record: NodeRecord) -> list[Incident]:
     """Return the reasons for a taint that are the machine's own: no test, and no person's taint."""
     return [i for i in tainting(record) if i.severity is not Severity.TEST and not i.by_person]

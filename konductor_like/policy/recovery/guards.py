@@ -170,17 +170,6 @@ BY_FILE = (
 """The effect of the file of ``KONDUCTOR_RECOVERY_FILE``, in words that follow the variable."""
 
 
-def first_blocker(
-    state: NodeState,
-    snapshot: Snapshot,
-    policy: PolicyConfig,
-    now: datetime,
-    brake: BrakeState | None = None,
-) -> Blocker | None:
-    """Return the first guard that keeps a tainted node out; None if it may return now."""
-    return next(blockers(state, snapshot, policy, now, brake), None)
-
-
 def blockers(
     state: NodeState,
     snapshot: Snapshot,
