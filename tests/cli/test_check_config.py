@@ -285,6 +285,18 @@ def test_a_variable_of_an_earlier_version_is_a_warning(monkeypatch: pytest.Monke
     assert found.warnings[0] == "konductor_gone: this version has no such setting; leave it out"
 
 
+def test_every_removed_setting_at_once_stops_no_controller_and_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in REMOVED:
+        monkeypatch.setenv(name, "no number")
+
+    found = inspect(os.environ)
+
+    assert (found.settings, found.problems) == (Settings(), [])
+    assert [line.partition(":")[0] for line in found.warnings] == sorted(REMOVED)
+
+
 def test_no_setting_is_among_the_removed_and_the_changelog_has_each_that_is() -> None:
     log = Path("CHANGELOG.md").read_text("utf-8")
 
