@@ -113,7 +113,7 @@ def from_exception(
     if cause in (Cause.PROXY, Cause.UNREACHABLE) and system:
         words.append(excerpt(system[-1]))
     elif quotes and tls:
-        said = tls[-1].reason or str(tls[-1])
+        said = getattr(tls[-1], "reason", None) or str(tls[-1])
         words.append(excerpt(getattr(tls[-1], "verify_message", "") or said.replace("_", " ").lower()))
     elif quotes and error.args and cause not in (Cause.NO_CONNECTION, Cause.LATE, Cause.NAME, Cause.DROPPED):
         words.append(excerpt(str(error.args[-1]).rsplit(">: ", 1)[-1]))  # after urllib3's name of an object
