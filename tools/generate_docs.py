@@ -106,13 +106,8 @@ def _root_help() -> str:
 def _commands() -> Mapping[str, str]:
     known = commands()
     texts = "\n".join(f"## {name}\n\n```text\n{_help(each)}\n```\n" for name, each in known.items())
-    index = _table(
-        ("command", "what it does"),
-        (
-            (f"[`{name}`](#{name.replace(' ', '-')})", each.command.get_short_help_str(200))
-            for name, each in known.items()
-        ),
-    )
+    links = " · ".join(f"[{name}](#{name.replace(' ', '-')})" for name in known)
+    index = f"{textwrap.fill(links, 120, **_WHOLE)}\n"
     meanings = _docstrings(SOURCE / "exits.py", "Exit")
     exits = _list(f"`{code.value}`: {meanings[code.name]}" for code in Exit)
     return {"index": index, "exits": exits, "commands": texts.rstrip(), "root": _root_help()}
