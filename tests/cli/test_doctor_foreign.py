@@ -177,6 +177,15 @@ def test_streams_that_have_only_the_nodes_name_are_found(loki: LokiServer) -> No
     assert (found.kernel.selector, found.kernel.what) == ('{machine=~".+"}', HEARTBEATS)
 
 
+def test_streams_with_names_of_nodes_are_looked_at_first(loki: LokiServer) -> None:
+    pod: Stream = ({name: "x" for name in "abcdefgh"}, "step 1", {})
+
+    found, _ = seen_in(loki, [pod, ({"z": NODE}, BEAT, {})], without="service_name")
+
+    assert found.kernel is not None
+    assert found.kernel.what == HEARTBEATS
+
+
 def test_a_program_that_quotes_the_driver_does_not_hide_the_kernels_stream(loki: LokiServer) -> None:
     journal: Stream = ({"job": "systemd-journal", "nodename": NODE}, ENTRY, {})
     pod: Stream = ({"namespace": "team-b", "a_node": NODE}, XID, {})

@@ -115,7 +115,7 @@ def _elsewhere(
             one = _sample(matchers, _lines(loki, matchers) or shown, settings.node_label, nodes)
             if one.what:
                 return replace(found, kernel=one)
-            found = replace(found, kernel=found.kernel or one)
+            found = replace(found, kernel=one)
     return found
 
 
