@@ -188,6 +188,9 @@ def _rules() -> Mapping[str, str]:
             return row(rule.entry, _where(rule))
         return (f"`{rule.id}`", _where(rule), "by code", f"Finds the codes of `{rule.table}`", "by code")
 
+    def of_kind(kind: FaultKind) -> dict[str, Entry]:
+        return {f"`{each.rule}`": each for each in named if each.kind is kind}
+
     head = ("rule", "severity", "title", "needs")
     patterns = [each for each in (*catalog.kernel_rules, *catalog.pod_rules) if each.id != each.table]
     named = {entry.rule: entry for entry in catalog.named_entries.values()}.values()
@@ -196,23 +199,23 @@ def _rules() -> Mapping[str, str]:
         "patterns": _table((head[0], "where", *head[1:]), map(pattern, patterns)),
         "xids": _table(head, map(row, (each for each in catalog.xids.values() if each.severity in tabled))),
         "other_xids": _by_need(
-            {code: each for code, each in catalog.xids.items() if each.severity not in tabled}
+            {str(code): each for code, each in catalog.xids.items() if each.severity not in tabled}
         ),
-        "sxids": _by_need(catalog.sxids),
-        "cuda": _table(head, map(row, (each for each in named if each.kind is FaultKind.CUDA))),
+        "sxids": _by_need({str(code): each for code, each in catalog.sxids.items()}),
+        "cuda": _by_need(of_kind(FaultKind.CUDA)),
         "facts": _table(head, map(row, (each for each in named if each.kind is FaultKind.NODE))),
-        "conditions": _table(head, map(row, (each for each in named if each.kind is FaultKind.CONDITION))),
-        "alerts": _table(head, map(row, (each for each in named if each.kind is FaultKind.ALERT))),
+        "conditions": _by_need(of_kind(FaultKind.CONDITION)),
+        "alerts": _by_need(of_kind(FaultKind.ALERT)),
         "when": _list(f"{', '.join(f'`{rule}`' for rule in rules)}: {when}" for when, rules in waits.items()),
     }
 
 
-def _by_need(entries: Mapping[int, Entry]) -> str:
-    """Return the codes as a list by severity and need, the fatal ones first."""
-    codes: dict[tuple[str, str], list[str]] = {}
-    for code, entry in sorted(entries.items(), key=lambda item: item[1].severity is not Severity.FATAL):
-        codes.setdefault((entry.severity.value, entry.advice.needs.value), []).append(str(code))
-    return _list(f"`{does}`, needs {needs}: {', '.join(same)}." for (does, needs), same in codes.items())
+def _by_need(entries: Mapping[str, Entry]) -> str:
+    """Return names or codes as a list by severity and need, the fatal ones first."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, entry in sorted(entries.items(), key=lambda item: item[1].severity is not Severity.FATAL):
+        names.setdefault((entry.severity.value, entry.advice.needs.value), []).append(name)
+    return _list(f"`{does}`, needs {needs}: {', '.join(same)}." for (does, needs), same in names.items())
 
 
 def _faults() -> Mapping[str, str]:
