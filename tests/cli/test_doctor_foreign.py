@@ -178,7 +178,7 @@ def test_streams_that_have_only_the_nodes_name_are_found(loki: LokiServer) -> No
 
 
 def test_streams_with_names_of_nodes_are_looked_at_first(loki: LokiServer) -> None:
-    pod: Stream = ({name: "x" for name in "abcdefgh"}, "step 1", {})
+    pod: Stream = (dict.fromkeys("abcdefgh", "x"), "step 1", {})
 
     found, _ = seen_in(loki, [pod, ({"z": NODE}, BEAT, {})], without="service_name")
 
