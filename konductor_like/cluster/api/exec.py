@@ -6,7 +6,7 @@ The upgrade is a GET, so RBAC asks for ``get`` on ``pods/exec``, and since Kuber
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from ssl import SSLError
@@ -28,11 +28,12 @@ from konductor_like.cluster.api.errors import (
     KubeUnreachable,
     error_of,
 )
-from konductor_like.cluster.api.transport import Connection
 from konductor_like.model.text import excerpt
 
 OUTPUT_CHARS = 4096
 """Characters of the command's output that are kept."""
+_ERROR_CHANNEL = 3
+"""The channel of the ``Status`` at the end."""
 _NEVER_SENT = (ConnectionRefusedError, SSLError, WebSocketAddressException, WebSocketProxyException)
 _NEVER_RUN = ("unable to upgrade connection", "error dialing backend")
 """What the API server says if it did not reach the container."""
@@ -57,16 +58,20 @@ def execute(
     timeout_seconds: float,
 ) -> Executed:
     """Run the command and wait for its end. Raises a KubeError; its ``outcome_unknown``: it may have run."""
-    from kubernetes.client import ApiException
+    from kubernetes.client import ApiClient, ApiException, CoreV1Api  # slow, so not in the time of the thread
+    from kubernetes.stream import stream
 
     what = f"run a command in pods/{pod} in namespace {namespace}"
+    options = {"container": container, "command": [*command], "stdout": True, "stderr": True}
     ended: Future[tuple[str, str]] = Future()
 
     def run() -> None:
         # In a thread: the stream has no time-out while it opens, and takes a Ctrl-C for an error.
-        options = {"container": container, "command": [*command], "stdout": True, "stderr": True}
         try:
-            ended.set_result(_run(client.connection, (pod, namespace), options, timeout_seconds))
+            with client.connection.with_files() as configuration:
+                asked = CoreV1Api(ApiClient(configuration)).connect_get_namespaced_pod_exec
+                running = stream(asked, pod, namespace, **options, _preload_content=False)
+            ended.set_result(_result(running, timeout_seconds))
         except Exception as error:  # noqa: BLE001  # `result` raises it again
             ended.set_exception(error)
 
@@ -83,22 +88,13 @@ def execute(
     return Executed(_exit_code(what, result), output[:OUTPUT_CHARS])
 
 
-def _run(
-    connection: Connection, pod: tuple[str, str], options: Mapping[str, object], seconds: float
-) -> tuple[str, str]:
+def _result(running: Any, seconds: float) -> tuple[str, str]:
     """Return the result and the output; an empty result if the connection ends first."""
-    from kubernetes.client import ApiClient, CoreV1Api
-    from kubernetes.stream import stream
-    from kubernetes.stream.ws_client import ERROR_CHANNEL
-
-    with connection.with_files() as configuration:
-        open_one = CoreV1Api(ApiClient(configuration)).connect_get_namespaced_pod_exec
-        running = stream(open_one, *pod, **options, _preload_content=False)
     try:
         with suppress(OSError, WebSocketException):  # the result may have come before the connection broke
-            while running.is_open() and not running.peek_channel(ERROR_CHANNEL, seconds):
+            while running.is_open() and not running.peek_channel(_ERROR_CHANNEL, seconds):
                 pass
-        return running.read_channel(ERROR_CHANNEL), running.read_all()
+        return running.read_channel(_ERROR_CHANNEL), running.read_all()
     finally:
         running.sock.shutdown()  # `close` leaves the socket open if the server closed first
 
