@@ -32,6 +32,7 @@ PREFIX = "KONDUCTOR_"
 _POLICY = PolicyConfig()
 """Contains the defaults of the settings that the policy has under the same name."""
 
+POD_POLL_SECONDS = 15.0
 _MONTH_SECONDS = 31 * 86_400
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -155,7 +156,7 @@ class Settings(BaseSettings):
     # Reading.
     poll_interval_seconds: float = Field(5.0, ge=0.05, le=3600)
     """Seconds between two polls of kernel lines. A message of Loki's tail starts a poll earlier. Pod lines
-    are polled a third as often."""
+    are polled every 15 seconds."""
     tail: bool = True
     """Follow Loki's tail (`/loki/api/v1/tail`, one connection) to read new kernel lines at once."""
     lateness_seconds: float = Field(3600.0, ge=0)
@@ -443,7 +444,7 @@ class Settings(BaseSettings):
     @property
     def pod_poll_interval_seconds(self) -> float:
         """Seconds between two polls of pod lines."""
-        return 3 * self.poll_interval_seconds
+        return POD_POLL_SECONDS
 
     def placed(self, namespace: str) -> Self:
         """Return the settings of a controller there. Raises ValueError if its validations would run there."""

@@ -62,7 +62,7 @@ REMOVED: Mapping[str, str] = {
     "KONDUCTOR_LOKI_CONNECT_TIMEOUT_SECONDS": "it is 5 now",
     "KONDUCTOR_POD_LATENESS_SECONDS": "it is 900 now",
     "KONDUCTOR_POD_OVERLAP_SECONDS": "it is 15 now",
-    "KONDUCTOR_POD_POLL_INTERVAL_SECONDS": "it is three times KONDUCTOR_POLL_INTERVAL_SECONDS now",
+    "KONDUCTOR_POD_POLL_INTERVAL_SECONDS": "it is 15 now",
     "KONDUCTOR_POD_SWEEP_INTERVAL_SECONDS": "it is 1200 now",
     "KONDUCTOR_RECORD_INTERVAL_SECONDS": "it is 600 now",
     "KONDUCTOR_SUSPECT_TAINT": "the label `trainy.konduktor.ai/health=suspect` names the suspect nodes",

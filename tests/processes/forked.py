@@ -25,6 +25,7 @@ from konductor_like_sandbox.demo.stage import COMMAND, CONTROLLER
 
 CONSTANTS = "KONDUCTOR_TEST_CONSTANTS"
 """The variable that replaces constants in a forked program: ``policy.change:RECORD_INTERVAL_SECONDS=0,…``."""
+_QUICK = "settings:POD_POLL_SECONDS=0.5"
 
 
 class Forked:
@@ -123,7 +124,7 @@ def _become(
     from konductor_like.cli.app import execute
     from konductor_like.controller.launch import main
 
-    for each in filter(None, environment.get(CONSTANTS, "").split(",")):
+    for each in f"{_QUICK},{environment.get(CONSTANTS, '')}".strip(",").split(","):
         place, _, value = each.partition("=")
         module, _, name = place.partition(":")
         setattr(import_module(f"konductor_like.{module}"), name, float(value))
