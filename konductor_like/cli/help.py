@@ -31,6 +31,10 @@ REMOVED_OPTIONS: Mapping[str, str] = {
     "backtest --compare": "run it twice with `-o json`, and `diff` what it prints",
     "backtest --no-cache": "leave it out: there is no cache",
     "scan --lines": "use `-o json`, which prints each line with a fault as soon as it is read",
+    **dict.fromkeys(
+        ("reset --rule", "reset --gpu"),
+        "`reset NODE` releases the whole node, and the taint stays until the last fault is repaired",
+    ),
 }
 """By a command and its option of an earlier version, such as ``reset --rule``, what to do instead."""
 

@@ -209,7 +209,7 @@ def repairs(outages: Iterable[Outage], start: datetime, end: datetime) -> list[R
     found: defaultdict[str, list[float]] = defaultdict(list)
     for each in returned(outages, start, end):
         if each.until is not None:
-            how = "reset" if each.how.startswith(ReleaseHow.PART) else each.how
+            how = "reset" if ReleaseHow(each.how) is ReleaseHow.PART else each.how
             found[how].append(max(0.0, (each.until - each.since).total_seconds()) / _HOUR)
     made = [Repairs(how, tuple(sorted(hours))) for how, hours in found.items()]
     return sorted(made, key=lambda each: (-len(each.hours), each.how))

@@ -38,6 +38,7 @@ _SAME = timedelta(seconds=1)
 
 _WORDS = {
     ReleaseHow.RESET: "reset",
+    ReleaseHow.PART: "reset",
     ReleaseHow.BY_HAND: "taint removed",
     ReleaseHow.REBOOT: "returned after a reboot",
     ReleaseHow.VALIDATED: "returned after a validation",
@@ -49,8 +50,6 @@ _WORDS = {
 
 def how_words(how: str) -> str:
     """Return how a node was released, in words."""
-    if how.startswith(ReleaseHow.PART):
-        return "reset"
     return _WORDS.get(ReleaseHow(how), "released")
 
 

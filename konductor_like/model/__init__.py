@@ -84,7 +84,6 @@ from konductor_like.model.nodes import (
     MetBy,
     NodeRecord,
     NodeState,
-    PartCover,
     Role,
     Taint,
     Writer,

@@ -18,8 +18,6 @@ class Covers(Enum):
 
     READ = auto()
     """All that had been read. Such a release is of the whole node."""
-    NAMED = auto()
-    """The incidents that a person named."""
     MET = auto()
     """The incidents whose needs are met, and no line that is read later: nobody looked at the machine."""
     TESTED = auto()
@@ -29,15 +27,15 @@ class Covers(Enum):
 class ReleaseHow(StrEnum):
     """How a node was released. The value is the text in the record.
 
-    The text of a newer version is a value of its own, so it is written back unchanged. It counts as a
-    person's release of the whole node, and never as an automatic return. That is safe, because the release
-    itself says up to where it covers evidence (:attr:`Release.read`), and one by a controller covers none.
+    The text of a newer version reads as UNKNOWN: a person's release of the whole node, and never an automatic
+    return. That is safe, because the release itself says up to where it covers evidence
+    (:attr:`Release.read`), and one by a controller covers none.
     """
 
     RESET = "reset"
     """``konductor-like reset``."""
-    PART = "reset of "
-    """``konductor-like reset`` of some incidents. Their names follow, see :meth:`part`."""
+    PART = "reset of faults"
+    """A person released some faults with an earlier build; the mark itself covers nothing."""
     BY_HAND = "taint removed"
     """A person removed our taint by other means."""
     REBOOT = "reboot"
@@ -54,22 +52,9 @@ class ReleaseHow(StrEnum):
     """An older version wrote none."""
 
     @classmethod
-    def _missing_(cls, value: object) -> ReleaseHow | None:
-        if not isinstance(value, str):
-            return None
-        how = str.__new__(cls, value)
-        how._name_, how._value_ = "", value
-        return how
-
-    @classmethod
-    def part(cls, names: str) -> ReleaseHow:
-        """Return how a node was released whose incidents of these names were released."""
-        return cls(f"{cls.PART}{names}")
-
-    @property
-    def names(self) -> str:
-        """The names of the released incidents, of a release in part."""
-        return self.removeprefix(self.PART)
+    def _missing_(cls, value: object) -> ReleaseHow:
+        """An earlier build wrote the names of the faults: ``reset of xid 79 on GPU 0000:4e:00``."""
+        return cls.PART if str(value).startswith("reset of ") else cls.UNKNOWN
 
     @property
     def by_controller(self) -> bool:
@@ -89,11 +74,9 @@ class ReleaseHow(StrEnum):
     @property
     def covers(self) -> Covers:
         """What the release covers."""
-        if self.startswith(self.PART):
-            return Covers.NAMED
         if self is ReleaseHow.VALIDATED:
             return Covers.TESTED
-        return Covers.MET if self.by_controller else Covers.READ
+        return Covers.MET if self.by_controller or self is ReleaseHow.PART else Covers.READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +171,6 @@ class Life:
     model: str = ""
     driver: str = ""
     """:class:`Hardware` as it was labelled when the claim was made."""
-    failed_rule: str | None = None
-    """The rule of this time out's gravest failure, if one was released in part and the taint stays."""
-    failed_gpu: str | None = None
-    """The PCI bus id of the GPU of that failure."""
     hold_until: datetime | None = None
     """The hold of a tainted node: before this time only a person releases it."""
     replace_since: datetime | None = None

@@ -191,19 +191,6 @@ class Incident:
         return self.is_fact and self.key.rule != REFUSES_PODS_RULE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartCover(KernelPosition):
-    """Up to where and when releases in part cover one rule's faults of one GPU.
-
-    It stays in the record when the released incident or the release is no longer there.
-    """
-
-    rule: str
-    gpu: str | None = None
-    at: datetime
-    """When the latest of these releases was made."""
-
-
 _PLACEHOLDERS = frozenset(
     {
         "03000200-0400-0500-0006-000700080009",
@@ -289,8 +276,6 @@ class NodeRecord:
     """The highest number of GPUs that this machine had."""
     gpu_layout: str = UNSHARED
     """The layout (:attr:`GpuCount.layout`) in which ``gpus`` were counted."""
-    part_covers: tuple[PartCover, ...] = ()
-    """What releases in part cover since the last release of the whole node by a person."""
     quiet_since: datetime | None = None
     """When the clock of quiet last started, after a gap of the kernel log that was given up."""
     validation: Validation | None = None

@@ -6,7 +6,7 @@ person did, as it contains everything else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -22,9 +22,11 @@ from konductor_like.model import (
     IncidentState,
     KernelPosition,
     Life,
+    MetBy,
     NodeRecord,
     NodeState,
     Quarantine,
+    Release,
     ReleaseHow,
     Severity,
     Snapshot,
@@ -32,12 +34,12 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.time import moment_of, unix_ns
-from konductor_like.policy.config import PolicyConfig
+from konductor_like.policy.node.endings import OPEN, met, returns_by_time
 from konductor_like.policy.node.health import health_of, with_states
 from konductor_like.policy.node.incidents import fold_faults
 from konductor_like.policy.node.lifecycle import Facts, Happening, become, time_out_ended
 from konductor_like.policy.node.needs import labels_of, need_of
-from konductor_like.policy.node.release import release_part
+from konductor_like.policy.node.release import released_record
 from konductor_like.policy.recovery.validation import is_under_way, wish
 from konductor_like.policy.wording import act_of, name_of
 
@@ -151,6 +153,36 @@ def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, re
     )
 
 
+def end_test(state: NodeState, test: IncidentKey, *, at: datetime, by: str, reason: str) -> Change | None:
+    """Return the change that ends the tests of this key as their time does; None if none is open.
+
+    A taint without another reason goes, and a release by time covers nothing but the test (rule 35).
+    """
+    before = _up_to_date(state, at)
+    tests = [each for each in before.incidents if each.key == test and each.state in OPEN]
+    if not tests:
+        return None
+    incidents = (met(i, MetBy.TIME, unix_ns(at)) if i in tests else i for i in before.incidents)
+    record = replace(before, incidents=tuple(incidents))
+    verb, event = Verb.RECORD, EventReason.ENDED
+    if returns_by_time(before, record):
+        mark = Release(at, by, reason, ReleaseHow.TEST_ENDED)
+        became = become(record.life, state.stage, Happening.TEST_ENDED, Facts(at, how=mark.how))
+        verb, event = became.verb, became.event or event
+        record = released_record(replace(state, record=record), became.life, mark)
+    tainted = state.tainted and verb is not Verb.UNTAINT
+    health, needs = labels_of(record, state, tainted=tainted)
+    return Change(
+        node=state.name,
+        verb=verb,
+        record=replace(record, act=act_of(state, verb, at)),
+        health=health,
+        needs=needs,
+        event=event,
+        message=f"{name_of(tests[0])} ended by {by}: {reason.rstrip('.')}.",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class PersonsAct:
     """What a person did to a node, as its record shows it."""
@@ -252,38 +284,6 @@ def _with_validation(state: NodeState, validation: Validation | None, at: dateti
     record = replace(_up_to_date(state, at), validation=validation, act=act_of(state, Verb.RECORD, at))
     health, needs = labels_of(record, state, tainted=state.tainted)
     return Change(state.name, Verb.RECORD, record, health, needs=needs)
-
-
-def release_selected(
-    state: NodeState,
-    selected: Callable[[Incident], bool],
-    *,
-    at: datetime,
-    by: str,
-    reason: str,
-    policy: PolicyConfig | None = None,
-) -> Change | None:
-    """Return the change that releases only the selected open incidents; None if none is selected."""
-    state, chosen = selection(state, selected, at)
-    return release_part(state, chosen, at=at, by=by, reason=reason, policy=policy) if chosen else None
-
-
-def selection(
-    state: NodeState, selected: Callable[[Incident], bool], at: datetime
-) -> tuple[NodeState, list[Incident]]:
-    """Return the node as a release in part finds it, and the open incidents that are selected."""
-    state = replace(state, record=with_found_taint(_up_to_date(state, at), state, at))
-    return state, [each for each in open_to_release(state) if selected(each)]
-
-
-def open_to_release(state: NodeState) -> list[Incident]:
-    """Return the incidents that a release closes: the open ones, without those of a boot yet to come."""
-    return [
-        each
-        for each in state.record.incidents
-        if each.state is not IncidentState.RELEASED
-        and (each.state is not IncidentState.PENDING or each.last.boot_id == state.machine.boot_id)
-    ]
 
 
 def _up_to_date(state: NodeState, at: datetime) -> NodeRecord:

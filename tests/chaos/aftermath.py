@@ -124,11 +124,7 @@ class Aftermath:
         if machine.plain and self._may_be_of_another_boot(o, machine):
             return False
         first_ns = min(o.first_ns, o.happened_ns)
-        releases_ns = [*self._ledger.released_ns[o.node]]
-        for (name, key), parts_ns in self._ledger.parts_ns.items():
-            if name == o.node and key.rule == o.finding.rule and key.gpu in (None, o.finding.gpu):
-                releases_ns += parts_ns
-        released = any(first_ns <= at_ns + MARGIN_NS for at_ns in releases_ns)
+        released = any(first_ns <= at_ns + MARGIN_NS for at_ns in self._ledger.released_ns[o.node])
         return (
             self._is_on_time(o)
             and not released

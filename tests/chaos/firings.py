@@ -90,7 +90,6 @@ class Firings:
     def unseen(self, state: NodeState) -> Iterator[str]:
         """Describe each alert that fires now, and that its record does not have."""
         marks = [unix_ns(mark.at) for mark in state.record.releases]
-        marks += [unix_ns(cover.at) for cover in state.record.part_covers]
         known = {each.key for each in state.record.incidents}
         for key in self._world.prometheus.firing:
             began_ns = self._began_ns(key)

@@ -17,8 +17,6 @@ from konductor_like.model import (
     MET_BY_REBOOT,
     Change,
     Checkpoint,
-    Covers,
-    IncidentKey,
     IncidentState,
     NodeRecord,
     NodeState,
@@ -145,8 +143,6 @@ class Ledger:
         """Occurrences that were in the record of a node at any time."""
         self.released_ns: defaultdict[str, list[int]] = defaultdict(list)
         """When a node was released, by node."""
-        self.parts_ns: defaultdict[tuple[str, IncidentKey], list[int]] = defaultdict(list)
-        """When a fault was released in part, by node and key."""
         self.starts_without_cursor_ns: list[int] = []
         """When a controller may have started without a cursor."""
         self._lease_lost_seconds = float("-inf")
@@ -232,9 +228,7 @@ class Ledger:
     def _written_by_person(self, name: str, old: NodeState, new: NodeState) -> None:
         """Note a command's write: a reset releases, a taint and an acknowledgement do not."""
         marks, purged = new.record.releases, new.as_read.record is None
-        if marks[:1] != old.record.releases[:1] and marks and marks[0].how.covers is Covers.NAMED:
-            self._cover_part(name, old, new)
-        elif purged or marks[:1] != old.record.releases[:1]:
+        if purged or marks[:1] != old.record.releases[:1]:
             self._cover(name, new.machine.node_uid, old.record)
             self.suspicions.released(new)
         if any(i.by_person and i.state is IncidentState.ACTIVE for i in new.record.incidents):
@@ -408,19 +402,6 @@ class Ledger:
         for o in self.of(name):
             if read_by(o, record.read) or recorded_in(o, known):
                 self._covered[uid].add(o)
-
-    def _cover_part(self, name: str, old: NodeState, new: NodeState) -> None:
-        """Note a release in part: it covers what is recorded of the faults that it closes, and no more."""
-        now_ns, uid = self._world.clock.true_ns, new.machine.node_uid
-        is_open = {i.key for i in new.record.incidents if i.state is not IncidentState.RELEASED}
-        closed = [
-            i for i in old.record.incidents if i.state is not IncidentState.RELEASED and i.key not in is_open
-        ]
-        for i in closed:
-            self.parts_ns[name, i.key].append(now_ns)
-            self._covered[uid].update(o for o in self.of(name) if recorded_in(o, [i]))
-        plain = self._world.machines[name].plain
-        self.happened[f"release in part, {'plain dmesg' if plain else 'kernel-log reader'}"] += 1
 
     def _cover_by_controller(self, old: NodeState, new: NodeState) -> None:
         """Note a release by the controller: of a test, or of what is recorded of earlier boots."""

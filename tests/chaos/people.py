@@ -26,7 +26,6 @@ from konductor_like.model import TAINT_EFFECT, TAINT_KEY, TAINT_VALUE
 from konductor_like.policy.recovery.returns import settled_by_resume
 from konductor_like_sandbox.kubernetes.store import Key
 from tests.chaos import wire
-from tests.chaos.machines import GPUS
 from tests.chaos.process import LEASE, NAMESPACE, InOrder, NotedWriter, SerialCrew
 from tests.chaos.setup import CLAIM, PERSON
 from tests.chaos.steps import node_of
@@ -104,21 +103,6 @@ class Reset:
         kind = acts.Purge if self.purge else acts.Reset
         reset = kind(client, world.settings, DryRun.NONE, reason="")
         carry_out(world, reset, None if self.node is None else node_of(world, self.node))
-
-
-@dataclass(frozen=True, slots=True)
-class ResetPart:
-    """``konductor-like reset NODE --gpu BUS_ID``, or with a code ``--rule``."""
-
-    node: int
-    gpu: int = 0
-    code: int | None = None
-
-    def take(self, world: World) -> None:
-        reset = acts.Reset(client_of(world), world.settings, DryRun.NONE, reason="seen")
-        reset.gpu = GPUS[self.gpu % 2] if self.code is None else None
-        reset.rules = () if self.code is None else (f"xid.{self.code}",)
-        carry_out(world, reset, node_of(world, self.node))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The stories about what harms: releases in part, floods, refused returns, lost records, forged times."""
+"""The stories about what harms: floods, refused returns, lost records, forged times."""
 
 from __future__ import annotations
 
@@ -19,18 +19,13 @@ from tests.chaos.harm import (
     RefuseReturns,
 )
 from tests.chaos.machines import APPLICATION, FATAL, SUSPECT
-from tests.chaos.people import Reset, ResetPart
-from tests.chaos.steps import Flood, Kill, Reboot, Replay, Reread, Step, Terminate, Wait, Xid
+from tests.chaos.people import Reset
+from tests.chaos.steps import Flood, Kill, Reboot, Replay, Step, Terminate, Wait, Xid
 from tests.chaos.stories import Story, old_lines, poll, release, strike, wait, xid
 from tests.chaos.stories_of_returns import back, heard, out, out_and_back
 
 KINDS_OF_FLOODS = (63, 63, 31, 79, None)
 """The Xids of a driver that names ever new GPUs; None for ever new Xids."""
-
-
-def part(r: random.Random, node: int) -> Step:
-    """A person releases the faults of one GPU, or of one rule."""
-    return ResetPart(node, r.randrange(2), r.choice((None, None, *FATAL)))
 
 
 def two(r: random.Random, node: int) -> list[Step]:
@@ -45,19 +40,10 @@ def flood(r: random.Random, node: int) -> Step:
 
 
 HARM_STORIES: tuple[Story, ...] = (
-    # Releases in part, then old lines, reboots, and a controller that starts again.
-    lambda r, n: [*two(r, n), part(r, n), poll(r), old_lines(r, n), poll(r), wait(r), poll(r)],
-    lambda r, n: [*two(r, n), part(r, n), poll(r), Kill(0), poll(r), Replay(n), poll(r)],
-    lambda r, n: [
-        *(*two(r, n), part(r, n), poll(r), Reboot(n, r.choice((0.0, 30.0))), poll(r), Kill(0), poll(r)),
-        *(Reread(n), poll(r), Xid(n, r.choice(FATAL), r.randrange(2)), poll(r)),
-    ],
-    lambda r, n: [*two(r, n), part(r, n), part(r, n), poll(r), *two(r, n), part(r, n), strike(r), poll(r)],
-    lambda r, n: [*two(r, n), part(r, n), xid(r, n), poll(r), Reset(n), poll(r), Replay(n), poll(r)],
     # Floods, beside a fault of this node and of another.
     lambda r, n: [flood(r, n), poll(r), xid(r, n), xid(r, n + 1), poll(r), flood(r, n), poll(r), poll(r)],
     lambda r, n: [flood(r, n), poll(r), Reset(n), poll(r), Replay(n), poll(r), xid(r, n), poll(r)],
-    lambda r, n: [flood(r, n), strike(r), poll(r), poll(r), part(r, n), flood(r, n), poll(r), poll(r)],
+    lambda r, n: [flood(r, n), strike(r), poll(r), poll(r), Reset(n), flood(r, n), poll(r), poll(r)],
     lambda r, n: [
         *(flood(r, n), poll(r), Terminate(0), flood(r, n), Wait(r.choice((30.0, 400.0))), poll(r)),
         *(xid(r, n, APPLICATION), poll(r)),
@@ -98,7 +84,7 @@ FOREIGN_STORIES: tuple[Story, ...] = (
     # A line without a boot id before a release, and a fault after it.
     lambda r, n: [foreign(r, n), poll(r), release(r, n), poll(r), wait(r), xid(r, n), poll(r)],
     lambda r, n: [xid(r, n), foreign(r, n), poll(r), Reset(n), poll(r), Replay(n), xid(r, n), poll(r)],
-    lambda r, n: [foreign(r, n), poll(r), part(r, n), Reset(n), strike(r), poll(r), xid(r, n), poll(r)],
+    lambda r, n: [foreign(r, n), poll(r), Reset(n), strike(r), poll(r), xid(r, n), poll(r)],
     lambda r, n: [Reboot(n), foreign(r, n), *restart(r), poll(r), Reset(n), poll(r), xid(r, n), poll(r)],
     lambda r, n: [*two(r, n), foreign(r, n), Reset(n), *restart(r), wait(r), poll(r), xid(r, n), poll(r)],
 )
@@ -134,7 +120,7 @@ CROWDED_STORIES: tuple[Story, ...] = (
         *(poll(r), xid(r, n), poll(r), *clear(r, n)),
     ],
     lambda r, n: [crowd(r, n), *out_and_back(r, n), *restart(r), Replay(n), poll(r), *clear(r, n)],
-    lambda r, n: [crowd(r, n), *two(r, n), part(r, n), wait(r), poll(r), *clear(r, n), Reset(n), poll(r)],
+    lambda r, n: [crowd(r, n), *two(r, n), wait(r), poll(r), *clear(r, n), Reset(n), poll(r)],
 )
 """Nodes without room for their record."""
 

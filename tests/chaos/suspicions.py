@@ -244,9 +244,7 @@ class Suspicions:
         mine = [each for each in record.incidents if each.key.rule == t.rule]
         if any(_is_open(each) or each.last_ns >= t.since_ns for each in mine):
             return True
-        marks = [each.at for each in record.releases]
-        marks += [each.at for each in record.part_covers if each.rule == t.rule]
-        return any(t.since_ns <= unix_ns(at) for at in marks)
+        return any(t.since_ns <= unix_ns(each.at) for each in record.releases)
 
     def _count(self, incident: Incident, deed: str) -> None:
         what = next(each for each in WHATS if each.endswith(incident.kind))

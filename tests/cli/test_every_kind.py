@@ -28,7 +28,7 @@ FORMATS = {
 }
 ODD = ("held", "person", "ignored-fault", "unreadable", "newer", "re-registered", "test-fault")
 """Kinds that are acknowledged one by one."""
-WRITES = ("reset --yes", "reset --yes --purge", "reset --yes --rule xid.79", "taint", "ack")
+WRITES = ("reset --yes", "reset --yes --purge", "taint", "ack")
 
 
 @pytest.fixture

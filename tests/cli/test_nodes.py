@@ -424,7 +424,7 @@ def test_without_a_terminal_a_node_that_nobody_has_repaired_is_reset_with_yes_on
         assert run("reset", "gpu-1", "--yes").code == 0
 
 
-@pytest.mark.parametrize(("options", "code"), [([], 2), (["--yes"], 0), (["--rule", "79"], 2)], ids=str)
+@pytest.mark.parametrize(("options", "code"), [([], 2), (["--yes"], 0)], ids=str)
 def test_a_node_marked_for_replacement_is_reset_with_a_question_also_after_its_reboot(
     options: list[str], code: int, cluster: Cluster, run: Run
 ) -> None:
@@ -452,18 +452,6 @@ def test_a_reset_without_names_leaves_an_ignored_node_without_the_taint_alone(
 
     assert run("reset", "--all", "--yes", "--dry-run", "-o", "name").out == "node/gpu-2\n"
     assert run("reset", "gpu-1", "--yes", "--dry-run", "-o", "name").out == "node/gpu-1\n"
-
-
-@pytest.mark.parametrize(("options", "code"), [(["--rule", "79"], 2), (["--gpu", "4e:00"], 0)], ids=str)
-def test_a_reset_in_part_asks_about_the_faults_that_it_releases(
-    options: list[str], code: int, cluster: Cluster, run: Run
-) -> None:
-    server, node = cluster("healthy"), make_node("gpu-1")
-    boot = boot_of(node)
-    test = incident("xid.14", "0000:4e:00", severity=Severity.TEST, boot=boot)
-    server.put_node(with_record(node, incident(boot=boot), test, tainted=True))
-
-    assert run("reset", "gpu-1", *options).code == code
 
 
 def test_many_nodes_that_nobody_has_repaired_are_ten_lines_and_a_number_the_gravest_first(
@@ -517,14 +505,13 @@ def test_a_node_that_fails_between_the_question_and_the_write_is_not_released(
     ("arguments", "scene", "asked"),
     [
         ([], "brake full", ["8 nodes: 7 for xid 95, 1 for xid 79\n", "Release 8 nodes: gpu-1, gpu-2, "]),
-        (["--rule", "79"], "brake full", ["1 node: 1 for xid 79\n", "Release 1 node: gpu-1? "]),
         (
             ["--all", "--purge"],
             "every state",
             ["Purge 8 nodes: gpu-1, gpu-2, ", "is lost", "may taint them again"],
         ),
     ],
-    ids=["reset", "in part", "purge"],
+    ids=["reset", "purge"],
 )
 def test_the_question_names_the_nodes_and_what_is_lost(
     arguments: list[str],
@@ -713,7 +700,6 @@ def test_anothers_taint_in_our_place_is_left_alone(cluster: Cluster, run: Run) -
     [
         ("--yes",),
         ("--yes", "--purge"),
-        ("--yes", "--rule", "79"),
         ("", "--yes"),
         ("-l", "", "--yes"),
         ("-l", "--yes"),

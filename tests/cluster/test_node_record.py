@@ -30,7 +30,6 @@ from konductor_like.model import (
     Machine,
     MetBy,
     NodeRecord,
-    PartCover,
     Quarantine,
     Release,
     ReleaseHow,
@@ -44,7 +43,6 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
-from konductor_like.policy.node.covers import PART_COVERS_MOST
 from konductor_like.policy.node.release import release as let_go
 from tests.cluster.scenes import BOOT, NOON, NOON_NS, OURS, incident, raw_node, record, release
 
@@ -53,7 +51,7 @@ NUMBERS = st.integers(0, (1 << 64) - 1)
 STAMPS = st.integers(0, 253_402_300_799 * 10**9)
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 -- hypothesis wants bare bounds
 NAMES = TEXTS.filter(bool)
-HOWS = st.sampled_from(ReleaseHow) | TEXTS.map(ReleaseHow) | NAMES.map(ReleaseHow.part)
+HOWS = st.sampled_from(ReleaseHow)
 BOOTS = st.none() | st.sampled_from([BOOT, "b"])
 UNKNOWN = st.dictionaries(
     st.sampled_from(["later", "mîne"]),
@@ -116,20 +114,9 @@ RELEASES = st.builds(
     warning=st.none() | NAMES,
     unknown=UNKNOWN,
 )
-PART_COVERS = st.builds(
-    PartCover,
-    boot_id=BOOTS,
-    sequence=st.none() | NUMBERS,
-    stamp_us=st.none() | NUMBERS,
-    rule=NAMES,
-    gpu=st.none() | NAMES,
-    at=MOMENTS,
-)
 LIVES = st.builds(
     Life,
     tainted_at=st.none() | MOMENTS,
-    failed_rule=st.none() | NAMES,
-    failed_gpu=st.none() | NAMES,
     hold_until=st.none() | MOMENTS,
     replace_since=st.none() | MOMENTS,
     contested_at=st.none() | MOMENTS,
@@ -173,7 +160,6 @@ RECORDS = st.builds(
     booted_after_ns=st.none() | STAMPS,
     gpus=st.none() | NUMBERS,
     gpu_layout=st.just(UNSHARED) | NAMES,
-    part_covers=st.lists(PART_COVERS, max_size=3).map(tuple),
     quiet_since=st.none() | MOMENTS,
     validation=st.none() | VALIDATIONS,
     act=st.none() | st.builds(Act, TEXTS, MOMENTS, TEXTS),
@@ -198,13 +184,13 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
             NodeRecord,
             (
                 "machine life incidents releases read past_boots booted_after_ns gpus gpu_layout "
-                "part_covers quiet_since validation act unknown"
+                "quiet_since validation act unknown"
             ),
         ),
         (
             Life,
             (
-                "tainted_at model driver failed_rule failed_gpu hold_until replace_since removed_at "
+                "tainted_at model driver hold_until replace_since removed_at "
                 "removed_by first_removed_at put_backs put_back_at contested_at probation_until quarantines"
             ),
         ),
@@ -558,20 +544,6 @@ def test_released_incidents_go_before_older_releases() -> None:
 
     assert found.releases == releases
     assert found.incidents == done[-len(found.incidents) :]
-
-
-def test_what_releases_in_part_cover_stays_even_before_live_incidents() -> None:
-    covers = tuple(
-        PartCover("boot-a" * 6, 10**7 + n, 10**12, rule="xid.119", gpu=f"0000:{n:02x}:00", at=NOON)
-        for n in range(PART_COVERS_MOST)
-    )
-    marks = (release(59), release(1))
-
-    found, _ = decode(encode(replace(record(*_many(90), releases=marks), part_covers=covers)))
-
-    assert found.part_covers == covers
-    assert [kept.at for kept in found.releases] == [release(59).at]
-    assert len(found.incidents) > PART_COVERS_MOST
 
 
 def test_the_newest_release_stays_even_before_live_incidents() -> None:

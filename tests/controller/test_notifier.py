@@ -24,12 +24,12 @@ from konductor_like.controller.side.notifier import (
     Notifier,
 )
 from konductor_like.controller.wiring import Options, open_controller
-from konductor_like.model import Change, EventReason, Incident
+from konductor_like.model import Change, EventReason
 from konductor_like.notify.messages import Message, text_of
 from konductor_like.notify.news import TOLD, Kind, News
 from konductor_like.notify.webhook import Webhook, WebhookError, WebhookOffError
 from konductor_like.policy.node.release import release
-from konductor_like.policy.operator import operator_taint, release_selected
+from konductor_like.policy.operator import operator_taint
 from konductor_like.settings import Settings
 from konductor_like_sandbox.kubernetes import KubernetesServer
 from tests.controller.reconciling import Scene, xid
@@ -263,7 +263,7 @@ def test_a_persons_reset_is_notified_of_and_a_removal_by_hand_is_left_to_its_eve
 
 
 @pytest.mark.parametrize("way", ["reset", "by hand"])
-@pytest.mark.parametrize("fault", ["", "before", "after", "released in part"])
+@pytest.mark.parametrize("fault", ["", "before", "after"])
 def test_the_end_of_a_persons_own_taint_is_sent_only_if_a_fault_ends_with_it(
     receiver: Receiver, way: str, fault: str
 ) -> None:
@@ -279,13 +279,11 @@ def test_the_end_of_a_persons_own_taint_is_sent_only_if_a_fault_ends_with_it(
         assert written is not None
         nodes["gpu-1"] = written
 
-    if fault in ("before", "released in part"):
+    if fault == "before":
         scene.run(xid("gpu-1"), seconds=2)
     write(operator_taint(nodes["gpu-1"], at=at(3), by="ann", reason="new riser"))
     if fault == "after":
         scene.run(xid("gpu-1", seconds=3), seconds=4)
-    if fault == "released in part":
-        write(release_selected(nodes["gpu-1"], is_machines, at=at(4), by="ann", reason="new GPU"))
     scene.run(seconds=5)
     assert nodes["gpu-1"].tainted
 
@@ -300,10 +298,6 @@ def test_the_end_of_a_persons_own_taint_is_sent_only_if_a_fault_ends_with_it(
     ends = [each for each in receiver.taken if each.first.kind is Kind.RETURNED]
     assert len(ends) == bool(fault)
     assert len(receiver.taken) == 2 * bool(fault)
-
-
-def is_machines(incident: Incident) -> bool:
-    return not incident.by_person
 
 
 def test_a_busy_receiver_is_tried_again_after_the_wait_that_it_asks_for(receiver: Receiver) -> None:

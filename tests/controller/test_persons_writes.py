@@ -20,7 +20,6 @@ from konductor_like.model import (
     ControlAct,
     Controls,
     Hardware,
-    Incident,
     NodeRecord,
     NodeState,
     Release,
@@ -32,7 +31,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.node.lifecycle import Facts, Happening, become, failure_of
 from konductor_like.policy.node.release import CONTROLLER, purge, released_record
-from konductor_like.policy.operator import acknowledge, operator_taint, release_selected
+from konductor_like.policy.operator import acknowledge, operator_taint
 from konductor_like.policy.wording import act_of
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns, reset_node
 
@@ -218,27 +217,6 @@ def test_an_acknowledgement_of_several_faults_is_one_line() -> None:
     assert trail.lines("by", "verb", "why", "reason") == [
         {"by": "kim", "verb": "record", "why": "GPUFaultAcknowledged", "reason": "known"}
     ]
-
-
-def test_a_release_in_part_ends_the_time_out_only_if_no_fault_is_left() -> None:
-    trail = Trail("gpu-1")
-    trail.cluster.tick(fault(rule="xid.48", gpu="0000:9a:00", stamp=101.0, text="Xid 48"))
-    trail.look(1)
-    for rule, seconds in (("xid.48", 60), ("xid.79", 90)):
-        state = trail.cluster.nodes["gpu-1"]
-
-        def chosen(incident: Incident, rule: str = rule) -> bool:
-            return incident.key.rule == rule
-
-        trail.cluster.apply(release_selected(state, chosen, at=at(seconds), by="kim", reason="part"))
-        trail.look(seconds + 1)
-
-    first, last = trail.lines("verb", "how", "out_since", "at")
-    assert (first["verb"], first["how"]) == ("record", None)
-    assert first["out_since"] == "2026-03-04T12:00:00Z"
-    assert last["verb"] == "untaint"
-    assert last["how"].startswith("reset of xid 79")
-    assert trail.measured("reset of") == 90
 
 
 def purged(trail: Trail, name: str) -> None:

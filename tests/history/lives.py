@@ -26,7 +26,7 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.policy.node.release import purge, release
-from konductor_like.policy.operator import acknowledge, operator_taint, release_selected
+from konductor_like.policy.operator import acknowledge, operator_taint
 from tests.controller.reconciling import Cluster, Scene
 from tests.policy.scenes import at, node, ns
 
@@ -104,7 +104,6 @@ class Lives:
                     "fault",
                     "test",
                     "reset",
-                    "part",
                     "taint",
                     "ack",
                     "by hand",
@@ -113,7 +112,7 @@ class Lives:
                     "return",
                     "leave",
                 ),
-                (34, 4, 20, 12, 6, 5, 6, 3, 4, 8, 4),
+                (34, 4, 32, 6, 5, 6, 3, 4, 8, 4),
             )[0]
             self._do(doing)
             self._look()
@@ -164,10 +163,6 @@ class Lives:
             self._end(name, "taint removed", "kubectl-taint")
         elif doing == "reset":
             self._write(state, release(state, at=now, by=by, reason="new riser", read_ns={}), "reset", by)
-        elif doing == "part":
-            gpu = self.random.choice(("0000:4e:00", "0000:9a:00"))
-            part = release_selected(state, lambda i: i.key.gpu == gpu, at=now, by=by, reason="one GPU")
-            self._write(state, part, "reset of", by)
         elif doing == "taint" and not state.tainted:
             self._write(state, operator_taint(state, at=now, by=by, reason="fan is loud"), "", by)
         elif doing == "ack":

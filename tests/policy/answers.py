@@ -48,7 +48,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.node import gpu_counts
 from konductor_like.policy.node.release import release
-from konductor_like.policy.operator import open_to_release, operator_taint, release_selected
+from konductor_like.policy.operator import operator_taint
 
 NAME = "gpu-1"
 NODES = 4
@@ -81,10 +81,6 @@ def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
         case "reset":
             person = {"at": now, "by": "ann", "reason": ask.get("reason", "")}
             return shown(release(state, **person, read_ns=read_ns))
-        case "part":
-            keys = [each.key for each in open_to_release(state)][:1]
-            change = release_selected(state, lambda i: i.key in keys, at=now, by="ann", reason="seen")
-            return shown(change)
         case "taint":
             return shown(operator_taint(state, at=now, by="kim", reason="riser swap"))
     plan = planned(

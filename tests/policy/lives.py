@@ -31,7 +31,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.node.release import release
-from konductor_like.policy.operator import acknowledge, open_to_release, operator_taint, release_selected
+from konductor_like.policy.operator import acknowledge, operator_taint
 from tests.policy.answers import (
     GPUS_MISSING,
     NAME,
@@ -59,7 +59,6 @@ EVENTS = {
     "reboot": 22,
     "quiet": 26,
     "reset": 5,
-    "part": 7,
     "by hand": 4,
     "person": 3,
     "ack": 2,
@@ -206,13 +205,6 @@ class Life:
     def do_reset(self) -> bool:
         reason = self.random.choice(["", "new riser"])
         return self.apply(release(self.state, at=self.now, by="ann", reason=reason, read_ns=self._read_ns()))
-
-    def do_part(self) -> bool:
-        chosen = [each.key for each in open_to_release(self.state)]
-        keys = self.random.sample(chosen, min(len(chosen), self.random.choice([1, 1, 2])))
-        return self.apply(
-            release_selected(self.state, lambda i: i.key in keys, at=self.now, by="ann", reason="seen")
-        )
 
     def do_by_hand(self) -> bool:
         if not self.state.tainted:

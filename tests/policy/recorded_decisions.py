@@ -96,7 +96,7 @@ def asks(boot: str, now: datetime, line_us: int) -> Iterator[tuple[str, dict[str
     yield "replay", at | HEARD | {"faults": [[79, ONE, boot, 1_000_000], [48, TWO, boot, 1_000_000]]}
     yield "line of an earlier boot", at | HEARD | {"faults": [[79, ONE, "boot-0", line_us]]}
     yield "line without a boot", at | HEARD | {"faults": [[48, TWO, None, line_us]]}
-    for by in ("reset", "part", "taint"):
+    for by in ("reset", "taint"):
         yield by, at | {"by": by}
     yield "reset with a reason", at | {"by": "reset", "reason": "new riser"}
 

@@ -31,7 +31,6 @@ from konductor_like.model import (
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.decide import decide
 from konductor_like.policy.node.alerts import GAP_NS, GPUS_MOST, OVER_NS
-from konductor_like.policy.operator import release_selected
 from tests.policy.scenes import OURS, at, fault, node, ns, reset_node
 from tests.policy.scenes import Cluster as Resettable
 
@@ -353,16 +352,6 @@ def test_after_a_release_the_same_firing_says_nothing(restarts: bool, boots: boo
 
     fleet.is_silent_for(200 * MINUTE, OVER)
     assert fleet.fires(201 * MINUTE + OVER) == [TEXT]
-
-
-def test_a_release_in_part_warns_that_the_alert_is_silent_from_now_on() -> None:
-    fleet = firing()
-    change = release_selected(
-        fleet.state, lambda each: each.key.rule == RULE, at=at(5 * MINUTE), by="kim", reason="seen"
-    )
-
-    assert change is not None
-    assert f"nothing more is said of alert {NAME}" in change.message
 
 
 def test_another_node_of_the_same_name_is_accused_of_what_fires_for_it_now() -> None:

@@ -27,7 +27,6 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.health import only_tests
-from konductor_like.policy.node.release import release_part
 from tests.policy.scenes import Cluster, at, fault, fleet, node, ns, reset_node, why
 
 HOUR = 3600.0
@@ -315,17 +314,6 @@ def test_a_node_that_fails_during_its_test_takes_the_place_of_a_fault() -> None:
 
     assert cluster.tainted == {"gpu-1"}
     assert why(cluster, 5) == {"gpu-2": SkipReason.BRAKE}
-
-
-def test_a_node_whose_fault_was_released_during_its_test_keeps_the_place_of_a_fault() -> None:
-    cluster = Cluster(fleet(5))
-    cluster.tick(a_test("gpu-1"), fault("gpu-1", stamp=200), seconds=1)
-    fatal = [each for each in cluster.nodes["gpu-1"].record.incidents if each.key.rule == "xid.79"]
-    cluster.apply(release_part(cluster.nodes["gpu-1"], fatal, at=at(2), by="ann", reason=""))
-
-    cluster.tick(fault("gpu-2", seconds=3), seconds=4)
-
-    assert cluster.tainted == {"gpu-1"}
 
 
 _FAULTS = st.lists(

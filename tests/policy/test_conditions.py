@@ -22,10 +22,8 @@ from konductor_like.model import (
     Growth,
     Hearing,
     IncidentState,
-    Life,
     MetBy,
     NodeRecord,
-    PartCover,
     Plan,
     Release,
     ReleaseHow,
@@ -222,17 +220,12 @@ def test_a_change_that_is_counted_and_not_yet_written_is_not_counted_again() -> 
     assert fleet.plan.ignored == ()
 
 
-@pytest.mark.parametrize("part", [False, True])
-def test_a_release_covers_the_change(part: bool) -> None:
+def test_a_release_covers_the_change() -> None:
     fleet = broken()
-    if part:
-        cover = PartCover("boot-a", rule=OPEN[0], gpu=OPEN[1], at=at(2 * MINUTE))
-        fleet.change(record=NodeRecord(machine=fleet.state.machine, part_covers=(cover,), life=Life()))
-    else:
-        cluster = Resettable({"gpu-1": fleet.state})
-        reset_node(cluster, "gpu-1", 2 * MINUTE)
-        fleet.state = cluster.nodes["gpu-1"]
-        fleet.change(record=replace(fleet.state.record, incidents=()))  # as after a further boot
+    cluster = Resettable({"gpu-1": fleet.state})
+    reset_node(cluster, "gpu-1", 2 * MINUTE)
+    fleet.state = cluster.nodes["gpu-1"]
+    fleet.change(record=replace(fleet.state.record, incidents=()))  # as after a further boot
     fleet.restart()
     fleet.says("True", 50)
     assert fleet.step(3 * MINUTE) == []

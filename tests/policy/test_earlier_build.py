@@ -26,7 +26,7 @@ from tests.policy.validated_lives import ValidatedLife
 BUILDS = sorted((Path(__file__).parent.parent / "data" / "builds").glob("*.zip"))
 LIVES = int(os.environ.get("KONDUCTOR_TEST_LIVES", "10"))
 """Number of random lives; each has 30 events."""
-MARKS = ("tainted", "hold_until", "replace", "contested", "probation", "failed", "part_covers", "gpus")
+MARKS = ("tainted", "hold_until", "replace", "contested", "probation", "gpus")
 """What a record must not lose, by the names of the annotation's fields."""
 
 VALIDATED = {
@@ -45,7 +45,7 @@ def questions() -> Iterator[dict[str, Any]]:
             if number % 3 == 0:
                 up = (life.now - life.booted).total_seconds()
                 line = [79, THREE, life.boot_id, round(up * 1e6)]
-                for ask in (RETURNS, RETURNS | {"faults": [line]}, HEARD | {"by": "part"}):
+                for ask in (RETURNS, RETURNS | {"faults": [line]}):
                     yield life.situation() | {"ask": ask | {"now": life.now.isoformat()}}
                 later = (life.now + timedelta(hours=3)).isoformat()
                 yield life.situation() | {"ask": RETURNS | {"now": later}}

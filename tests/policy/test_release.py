@@ -13,7 +13,6 @@ from konductor_like.model import (
     KernelPosition,
     NodeRecord,
     NodeState,
-    PartCover,
     Release,
     ReleaseHow,
     Severity,
@@ -26,7 +25,7 @@ from konductor_like.policy.node.covers import COVERED_BY_TIME, covered_to
 from konductor_like.policy.node.machines import recent_releases
 from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.operator import operator_taint
-from tests.policy.scenes import GPU, Cluster, at, fault, fleet, node, ns, reset_node
+from tests.policy.scenes import Cluster, at, fault, fleet, node, ns, reset_node
 
 
 def tainted_cluster(**of_fault: float | str | None) -> Cluster:
@@ -138,23 +137,17 @@ def test_a_reset_covers_lines_that_are_only_counted_in_memory() -> None:
 
 
 def test_a_fault_that_was_counted_before_a_release_moves_only_what_that_release_covers() -> None:
-    """Otherwise a release in part, or an older one, would hide faults that it does not cover."""
+    """Otherwise an older release, or one of some faults by an earlier build, would hide faults."""
     older, newer = (
         Release(at(n), "ann", "", ReleaseHow.RESET, KernelPosition("boot-a", n, n)) for n in (10, 60)
     )
-    part = Release(at(60), "ann", "", ReleaseHow.part("xid 79"), KernelPosition("boot-a"))
-    places = {"same": 60, "other time": 10, "further": 60}
-    covers = tuple(
-        PartCover("boot-a", 90 if name == "further" else 20, 20, rule="xid.79", gpu=GPU, at=at(seconds))
-        for name, seconds in places.items()
-    )
+    part = Release(at(60), "ann", "", ReleaseHow.PART, KernelPosition("boot-a"))
     counted = fault(boot="boot-a")
     counted = replace(counted, finding=counted.finding._replace(position=KernelPosition("boot-a", 70, 70)))
 
-    found = covered_to(NodeRecord(releases=(part, newer, older), part_covers=covers), counted, ns(60))
+    found = covered_to(NodeRecord(releases=(part, newer, older)), counted, ns(60))
 
     assert [mark.read.sequence for mark in found.releases] == [None, 70, 10]
-    assert [cover.sequence for cover in found.part_covers] == [70, 20, 90]
 
 
 def test_a_fault_counted_between_a_reset_and_its_observation_taints() -> None:

@@ -15,15 +15,13 @@ import pytest
 
 from konductor_like.cluster.node.record import decode, encode, is_shortened
 from konductor_like.model import Change, Fault, KernelPosition, RecentEvidence, Source
-from konductor_like.policy.node.covers import PART_COVERS_MOST
 from konductor_like.policy.node.release import release
-from konductor_like.policy.operator import open_to_release, release_selected
 from tests.policy.scenes import Cluster, at, fault, fleet, ns
 
 NODE = "gpu-1"
 RULES = ("xid.79", "xid.48", "xid.95", "xid.119", "xid.64")
 GPUS = tuple(f"0000:{number:02x}:00" for number in range(8))
-STEPS = {"fault": 35, "replay": 15, "part": 18, "reset": 6, "by hand": 5, "reboot": 8, "restart": 10}
+STEPS = {"fault": 35, "replay": 15, "reset": 10, "by hand": 5, "reboot": 8, "restart": 10}
 """What happens, and how often in a hundred steps."""
 HOUR = 3600.0
 
@@ -86,27 +84,6 @@ class History:
         first = self.random.randrange(len(lines) + 1)
         self.deliver([(line, self.now) for line in lines[first:]])
         return first < len(lines)
-
-    def do_part(self) -> bool:
-        state = self.cluster.nodes[NODE]
-        if not (open_ones := open_to_release(state)):
-            return False
-        one = self.random.choice(open_ones).key
-        by = self.random.choice(["rule", "gpu", "both"])
-        keys = {
-            each.key
-            for each in open_ones
-            if (by == "gpu" or each.key.rule == one.rule) and (by == "rule" or each.key.gpu == one.gpu)
-        }
-        change = release_selected(state, lambda i: i.key in keys, at=at(self.now), by="ann", reason="seen")
-        assert change is not None
-        assert change.record is not None
-        if len(change.record.part_covers) > PART_COVERS_MOST:
-            self.happened["refused part"] += 1
-            return False
-        self.write(change)
-        self.reasons = {line for line in self.reasons if (line.rule, line.gpu) not in keys}
-        return True
 
     def do_reset(self) -> bool:
         read = {Source.KERNEL: ns(self.now)}

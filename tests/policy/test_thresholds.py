@@ -20,7 +20,6 @@ from konductor_like.model import (
     Threshold,
 )
 from konductor_like.policy.fleet.escalation import DEFAULT_ADVICE
-from konductor_like.policy.operator import release_selected
 from tests.policy.scenes import Cluster, at, fault, reset_node
 from tests.policy.shared import RULES, gpu_fleet, nccl, xid
 
@@ -78,18 +77,12 @@ def test_a_node_tainted_by_repetition_gets_the_advice_of_its_threshold(
     assert reason_and_advice(cluster)[1] == load_catalog().advice[key].text
 
 
-@pytest.mark.parametrize("in_part", [False, True], ids=["whole", "in part"])
-def test_evidence_that_was_counted_and_not_written_is_released_with_the_rest(in_part: bool) -> None:
+def test_evidence_that_was_counted_and_not_written_is_released_with_the_rest() -> None:
     """A later incident of the GPU replaces the released one, so the release itself must cover it."""
     cluster = gpu_fleet(10)
     tick_each(cluster, xid("gpu-1", 94, seconds=0), xid("gpu-1", 94, seconds=100))
-    state = cluster.nodes["gpu-1"]
-    assert [each.count for each in state.record.incidents] == [1]
-    if in_part:
-        change = release_selected(state, lambda _: True, at=at(200), by="ann", reason="seen")
-        cluster.apply(change)
-    else:
-        reset_node(cluster, "gpu-1", 200)
+    assert [each.count for each in cluster.nodes["gpu-1"].record.incidents] == [1]
+    reset_node(cluster, "gpu-1", 200)
 
     tick_each(cluster, xid("gpu-1", 94, seconds=HOUR), xid("gpu-1", 94, seconds=2 * HOUR))
     assert cluster.tainted == set()

@@ -27,8 +27,8 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.lifecycle import DEFAULTS
 from konductor_like.policy.node.needs import RANK
 from konductor_like.policy.node.release import RELEASES_KEPT
-from konductor_like.policy.node.undone import Undone, released_with, reminders, undone
-from konductor_like.policy.operator import operator_taint, release_selected
+from konductor_like.policy.node.undone import released_with, reminders, undone
+from konductor_like.policy.operator import operator_taint
 from tests.policy.scenes import Cluster, at, fault, fleet, ns, reset_node
 
 OTHER = "0000:9a:00"
@@ -55,20 +55,7 @@ def remove(cluster: Cluster, seconds: float = 60) -> None:
     cluster.tick(seconds=seconds)
 
 
-def release_each(cluster: Cluster, seconds: float = 60) -> None:
-    """Release the faults one by one, as ``konductor-like reset gpu-1 --rule R`` does."""
-    for found in cluster.nodes["gpu-1"].record.incidents:
-        release_one(cluster, found.key.rule, seconds)
-
-
-def release_one(cluster: Cluster, rule: str, seconds: float = 60) -> None:
-    change = release_selected(
-        cluster.nodes["gpu-1"], lambda each: each.key.rule == rule, at=at(seconds), by="ann", reason="x"
-    )
-    cluster.apply(change)
-
-
-@pytest.mark.parametrize("how", [reset, remove, release_each])
+@pytest.mark.parametrize("how", [reset, remove])
 @pytest.mark.parametrize("needs", NEEDS)
 def test_each_unmet_need_is_in_the_event_the_warning_and_the_mark_however_the_node_is_released(
     needs: Needs, how: Callable[[Cluster], None]
@@ -95,7 +82,7 @@ def test_a_fault_without_a_need_leaves_no_mark() -> None:
     assert state.record.releases[0].warning is None
 
 
-@pytest.mark.parametrize("how", [reset, remove, release_each])
+@pytest.mark.parametrize("how", [reset, remove])
 def test_of_several_needs_the_gravest_comes_first(how: Callable[[Cluster], None]) -> None:
     cluster = failed(Needs.GPU_RESET, Needs.INSPECTION, Needs.REBOOT)
     state = cluster.nodes["gpu-1"]
@@ -293,25 +280,9 @@ def test_a_need_of_a_newer_build_is_no_error_and_hides_no_known_one() -> None:
     assert released_with(replace(state, record=NodeRecord(releases=(mark,)))) == (Needs.INSPECTION,)
 
 
-def test_a_release_in_part_leaves_the_needs_of_what_it_releases() -> None:
-    cluster = failed(Needs.INSPECTION, Needs.REBOOT)
-
-    def chosen(rule: str) -> Undone:
-        incidents = [each for each in cluster.nodes["gpu-1"].record.incidents if each.key.rule == rule]
-        return undone(cluster.nodes["gpu-1"], incidents, at=at(60), reason="x", policy=DEFAULTS)
-
-    assert chosen("xid.101").words == "reboot (xid 101 on GPU 0000:4e:00)"
-    release_one(cluster, "xid.101")
-    assert cluster.tainted == {"gpu-1"}
-
-    remove(cluster, 90)
-
-    assert released_with(cluster.nodes["gpu-1"]) == (Needs.INSPECTION, Needs.REBOOT)
-
-
 STEPS = st.lists(
     st.sampled_from(
-        [*(f"fails {each}" for each in NEEDS), "reset", "reset", "remove", "part", "reboot", "replay", "wait"]
+        [*(f"fails {each}" for each in NEEDS), "reset", "reset", "remove", "reboot", "replay", "wait"]
     ),
     min_size=4,
     max_size=14,
@@ -342,11 +313,6 @@ def test_in_any_order_of_faults_releases_and_boots_the_node_is_marked_with_what_
             unmet = {rule: None if need in MET_BY_REBOOT else need for rule, need in unmet.items()}
         elif step == "replay":
             cluster.tick(*(replace(each, timestamp_ns=ns(seconds)) for each in printed), seconds=seconds)
-        elif step == "part" and unmet:
-            rule = next(iter(unmet))
-            cluster.tick(seconds=seconds)
-            release_one(cluster, rule, seconds)
-            left |= {unmet.pop(rule)} - {None}  # type: ignore[arg-type]  # None is no need
         elif step in ("reset", "remove") and unmet:
             cluster.tick(seconds=seconds)
             (reset if step == "reset" else remove)(cluster, seconds + 60)

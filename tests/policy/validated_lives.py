@@ -214,14 +214,6 @@ class ValidatedLife(Life):
     def do_reset(self) -> bool:
         return self._forgets(super().do_reset(), "reset")
 
-    def do_part(self) -> bool:
-        before = {each.key: each.state for each in self.state.record.incidents}
-        done = super().do_part()
-        after = {each.key: each.state for each in self.state.record.incidents}
-        gone = {(each.rule, each.gpu) for each in before if after.get(each) != before[each]}
-        self.lines = {key: each for key, each in self.lines.items() if key[:2] not in gone}
-        return done
-
     def _forgets(self, done: bool, what: str) -> bool:
         if done:
             self.lines.clear()
@@ -284,6 +276,8 @@ class ValidatedLife(Life):
         key = (finding.rule, finding.gpu, place.boot_id, place.stamp_us, fault.source)
         is_ours = finding.kind is FaultKind.NODE or finding.clears or key in self.known
         if is_ours or finding.severity is Severity.INFO or fault.node != NAME:
+            return
+        if place.boot_id in self.state.record.past_boots:  # rule 3: a line of a boot that the node has left
             return
         self.known.add(key)
         self.lines[key] = Printed(

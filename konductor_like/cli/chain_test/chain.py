@@ -8,6 +8,7 @@ from time import monotonic, sleep
 
 from konductor_like.cli import session
 from konductor_like.cli.chain_test.forecast import GPU, RULE
+from konductor_like.cli.nodes.writes import NodeWrites
 from konductor_like.cluster.api.client import KubeClient, events_path, node_path
 from konductor_like.cluster.api.errors import KubeForbidden
 from konductor_like.cluster.api.transport import JsonObject, json_object
@@ -16,10 +17,23 @@ from konductor_like.cluster.node.decoder import PageDecoder
 from konductor_like.loki.query.client import LokiClient
 from konductor_like.loki.query.errors import LokiError
 from konductor_like.loki.query.logql import kernel_query
-from konductor_like.model import EventReason, Incident, IncidentState, MetBy, NodeState, Source
+from konductor_like.model import (
+    Change,
+    EventReason,
+    Incident,
+    IncidentKey,
+    IncidentState,
+    MetBy,
+    NodeState,
+    Source,
+    Verb,
+)
 from konductor_like.model.edge_errors import EdgeError
-from konductor_like.model.text import clipped
+from konductor_like.model.text import clipped, listed
 from konductor_like.model.time import SECOND_NS, moment_of, stamp
+from konductor_like.policy.node.health import tainting
+from konductor_like.policy.operator import end_test
+from konductor_like.policy.wording import name_of
 from konductor_like.settings import Settings
 
 LOOK_SECONDS = 0.5
@@ -201,6 +215,26 @@ class Recorded(Stage):
         """See :meth:`Stage.look`."""
         self._tainted.look()
         return self._tainted.incident is not None
+
+
+class EndOfTest(NodeWrites):
+    """The end of the test, which the controller would end two minutes after its line."""
+
+    kind = "EndOfTest"
+    done_word = "released"
+    unchanged = "the test has ended"
+
+    def decide(self, state: NodeState) -> Change | None:
+        """See :meth:`NodeWrites.decide`."""
+        test = IncidentKey(RULE, GPU)
+        return end_test(state, test, at=self.at(), by=self.by, reason=self.reason)
+
+    def done_text(self, change: Change) -> str:
+        """See :meth:`NodeWrites.done_text`."""
+        if change.verb is Verb.UNTAINT or change.record is None:
+            return "untainted: the test has ended"
+        stays = listed(list(map(name_of, tainting(change.record))), 3)
+        return f"the test has ended; the taint stays, for {stays}" if stays else "the test has ended"
 
 
 def _tests(state: NodeState) -> list[Incident]:

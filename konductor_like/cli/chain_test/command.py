@@ -217,12 +217,12 @@ def _run(
 
 def _how_it_ends(fleet: Fleet, node: str, *, keep: bool) -> str:
     """Return how the test ends if this command does not release it."""
-    from konductor_like.cli.chain_test.forecast import RULE, line_of
+    from konductor_like.cli.chain_test.forecast import line_of
     from konductor_like.policy.node.endings import seconds_of_test
 
     seconds = seconds_of_test(line_of("", keep=keep), fleet.controller.policy)
     itself = f"; the test ends by itself after {span_text(round(seconds))}" if seconds else ""
-    return f"`konductor-like reset {node} --rule {RULE}` releases it{itself}"
+    return f"`konductor-like reset {node}` releases the node{itself}"
 
 
 def _write(client: KubeClient, node: str, reader: ReaderPod, line: str) -> bool:
@@ -257,9 +257,7 @@ def _release(
 ) -> bool:
     """Release the test once it is recorded, or say how to; return whether nothing is left to do."""
     from konductor_like.cli import session
-    from konductor_like.cli.chain_test.chain import Recorded, follow
-    from konductor_like.cli.chain_test.forecast import GPU, RULE
-    from konductor_like.cli.nodes.acts import Reset
+    from konductor_like.cli.chain_test.chain import EndOfTest, Recorded, follow
     from konductor_like.cluster.api.errors import KubeError
 
     recorded = Recorded(tainted)
@@ -270,13 +268,12 @@ def _release(
         return True
     if not tainted.is_open:
         return True
-    reset = Reset(client, settings, DryRun.NONE, reason=reason or REASON, claimed=by)
-    reset.rules, reset.gpu = (RULE,), GPU
+    end = EndOfTest(client, settings, DryRun.NONE, reason=reason or REASON, claimed=by)
     try:
         with session.uninterrupted():
-            reset.carry_out(reset.named([node]))
+            end.carry_out(end.named([node]))
     except KubeError as error:
-        reset.fail(node, f"was not released: {error}")
-    if reset.failed:
+        end.fail(node, f"was not released: {error}")
+    if end.failed:
         tell(f"hint: {how}")
-    return not reset.failed
+    return not end.failed

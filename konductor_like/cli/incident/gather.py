@@ -266,8 +266,7 @@ def record_before(record: NodeRecord, start: datetime, policy: PolicyConfig) -> 
         until = past[0].released_at + timedelta(seconds=policy.probation_seconds)
         probation = until if until > start else None
     life = replace(NodeRecord().life, quarantines=past, probation_until=probation)
-    covers = tuple(each for each in record.part_covers if each.at <= upto)
-    return NodeRecord(life=life, releases=releases, part_covers=covers)
+    return NodeRecord(life=life, releases=releases)
 
 
 def _outages(

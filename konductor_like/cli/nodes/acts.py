@@ -34,31 +34,17 @@ from konductor_like.model.text import clipped, listed
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import admit
 from konductor_like.policy.fleet.known_nodes import known_nodes
-from konductor_like.policy.node.covers import PART_COVERS_MOST
 from konductor_like.policy.node.gpu_counts import short_words
 from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.needs import NodeNeed, fault_of
 from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.node.undone import Undone, undone
-from konductor_like.policy.operator import (
-    acknowledge,
-    open_to_release,
-    operator_taint,
-    release_selected,
-    selection,
-)
+from konductor_like.policy.operator import acknowledge, operator_taint
 from konductor_like.policy.recovery.validation import is_under_way
 from konductor_like.policy.wording import name_of, why_held
 
-FAULTS_NAMED = 10
-"""Number of open faults that a message names; it counts the others."""
 _PURGES_TOGETHER = timedelta(minutes=10)
 """Time for which the names of an earlier purge stay on the Lease: a script may purge nodes one by one."""
-
-
-def _bus_of(gpu: str | None) -> str | None:
-    """Return a PCI bus id without the domain 0000, which old drivers do not print."""
-    return gpu and gpu.removeprefix("0000:")
 
 
 def asked_about(need: NodeNeed) -> IncidentKey | None:
@@ -108,62 +94,29 @@ class _Releases(NodeWrites):
 
 
 class Reset(_Releases):
-    """One release of any number of nodes: it covers the faults that the controller has read so far.
-
-    With ``rules`` or ``gpu`` it releases only the recorded faults that fit both.
-    """
+    """One release of any number of nodes: it covers the faults that the controller has read so far."""
 
     kind = "Reset"
     done_word = "released"
     unchanged = "no taint"
-    rules: Sequence[str] = ()
-    """The rules whose faults are released (``xid.79``); empty for all rules."""
-    gpu: str | None = None
-    """The PCI bus id of the GPU whose faults are released; None for all faults."""
 
     def affected(self, selector: str | None) -> list[NodeState]:
         """Return the nodes that a reset without names releases: those that ``status`` calls faulty or held.
 
-        An ignored node without the taint is left alone: only a reset by its name closes its faults. With
-        ``rules`` or ``gpu``, only nodes with such a fault.
+        An ignored node without the taint is left alone: only a reset by its name closes its faults.
         """
         states = list(map(self.known, list_nodes(self.client, self.decode, selector).values()))
-        out = [s for s in states if s.faulty or (tainting(s.record) and not s.opted_out)]
-        return [s for s in out if not self._in_part or any(map(self._selects, open_to_release(s)))]
-
-    @property
-    def _in_part(self) -> bool:
-        return bool(self.rules) or self.gpu is not None
-
-    def _selects(self, incident: Incident) -> bool:
-        rules = {fault_name(rule) for rule in self.rules}
-        if rules and fault_name(incident.key.rule) not in rules:
-            return False
-        return self.gpu is None or _bus_of(incident.key.gpu) == _bus_of(self.gpu)
-
-    def undone(self, state: NodeState) -> Undone:
-        """See :meth:`_Releases.undone`."""
-        if not self._in_part:
-            return super().undone(state)
-        state, chosen = selection(state, self._selects, self.at())
-        return undone(state, chosen, at=self.at(), reason=self.reason, policy=self.policy)
-
-    def cause(self, state: NodeState) -> str:
-        """See :meth:`_Releases.cause`; of a release in part, the first fault that it releases."""
-        chosen = [each for each in open_to_release(state) if self._in_part and self._selects(each)]
-        return fault_name(chosen[0].key.rule) if chosen else super().cause(state)
+        return [s for s in states if s.faulty or (tainting(s.record) and not s.opted_out)]
 
     def carry_out(self, states: Sequence[NodeState]) -> None:
         """See :meth:`NodeWrites.carry_out`."""
-        if states and not self._in_part and (problem := self.controller.problem) is not None:
+        if states and (problem := self.controller.problem) is not None:
             warn(f"old lines may taint again: it is not known up to where logs were read ({problem})")
         super().carry_out(states)
 
     def decide(self, state: NodeState) -> Change | None:
         """See :meth:`NodeWrites.decide`."""
         self.refuse_later_faults(state)
-        if self._in_part:
-            return self._decide_part(state)
         return release(
             state,
             at=self.at(),
@@ -173,34 +126,9 @@ class Reset(_Releases):
             policy=self.policy,
         )
 
-    def _decide_part(self, state: NodeState) -> Change | None:
-        change = release_selected(
-            state, self._selects, at=self.at(), by=self.by, reason=self.reason, policy=self.policy
-        )
-        if change is None:
-            wanted = " or ".join(clipped(fault_name(rule), 60) for rule in self.rules) or "fault"
-            where = f" on GPU {self.gpu}" if self.gpu else ""
-            open_faults = [name_of(incident) for incident in open_to_release(state)]
-            known = (
-                f"; open are: {listed(open_faults, FAULTS_NAMED)}" if open_faults else "; no fault is open"
-            )
-            raise CannotWriteError(f"has no open {wanted}{where} on record{known}")
-        if change.record is not None and len(change.record.part_covers) > PART_COVERS_MOST:
-            raise CannotWriteError("has too many faults released one by one: give neither --rule nor --gpu")
-        return change
-
     def done_text(self, change: Change) -> str:
         """See :meth:`NodeWrites.done_text`."""
-        if not self._in_part or change.record is None:
-            return "untainted" if change.verb is Verb.UNTAINT else "released (no taint)"
-        names = change.record.releases[0].how.names
-        if change.verb is Verb.UNTAINT:
-            return f"untainted: {names} released"
-        if change.health != "faulty":
-            return f"{names} released (no taint)"
-        return (
-            f"{names} released; the taint stays, for {listed(list(map(name_of, tainting(change.record))), 3)}"
-        )
+        return "untainted" if change.verb is Verb.UNTAINT else "released (no taint)"
 
     def warnings(self, before: NodeState, change: Change) -> Iterator[str]:
         """See :meth:`NodeWrites.warnings`; also warn about missing GPUs."""

@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from konductor_like.cli.nodes.acts import Purge, Reset
     from konductor_like.model import NodeState
 
-_BUS_ID = re.compile(
-    r"(?:pci:)?((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?", re.ASCII | re.IGNORECASE
-)
-"""A PCI bus id as the driver, nvidia-smi and lspci print it."""
 NAMES_ASKED_ABOUT = 10
 """Number of nodes that the question names; it counts the others."""
 WARNINGS_SHOWN = 10
@@ -55,19 +51,8 @@ _ONE, _ALL = "konductor-like reset NODE", "konductor-like reset --all"
 TO_TYPE = f"`{_ONE} --yes` releases one node, `{_ALL} --yes` all nodes that are tainted or held"
 
 
-def bus_id(typed: str | None) -> str | None:
-    """Return a PCI bus id as records have it: ``00000000:4E:00.0`` as ``0000:4e:00``. Raises BadParameter."""
-    from konductor_like.detection.kernel_record import normal_pci
-
-    found = _BUS_ID.fullmatch(typed.strip()) if typed is not None else None
-    if typed is not None and found is None:
-        raise typer.BadParameter(f"a PCI bus id looks like 4e:00 or 0000:4e:00.0, not {clipped(typed, 60)!r}")
-    return normal_pci(found[1]) if found else None
-
-
 @examples(
     "reset gpu-07 gpu-08 --reason 'GPU replaced'",
-    "reset gpu-07 --rule xid.14 --gpu 4e:00",
     "reset --all --yes --dry-run",
 )
 @usage_hint(TO_TYPE)
@@ -95,25 +80,6 @@ def reset(
             "--purge", help="Also delete the labels and the record of faults; old log lines may taint again."
         ),
     ] = False,
-    rule: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rule",
-            metavar="RULE",
-            help="Release only faults of this rule (xid 79, 79, nccl.socket); repeatable.",
-            callback=not_empty,
-            autocompletion=complete_rules,
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            "--gpu",
-            metavar="ID",
-            help="Release only faults of the GPU with this PCI bus id (4e:00).",
-            callback=bus_id,
-        ),
-    ] = None,
     selector: Selector = None,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
     output: TextNameOrJson = "text",
@@ -132,32 +98,23 @@ def reset(
     selector or --all: --yes alone releases nothing. --dry-run prints what the command would print, and ends
     with the same exit status.
 
-    Faults that the controller has read so far never taint again. A new fault taints at once. With --rule or
-    --gpu only those faults are released: the others stay as they are, and the taint goes if none of them is a
-    reason for it. With --all, --purge is for every node that has anything of Konductor-like.
+    Faults that the controller has read so far never taint again. A new fault taints at once. With --all,
+    --purge is for every node that has anything of Konductor-like.
     """
     from konductor_like.cli.nodes.acts import Purge, Reset
     from konductor_like.cli.nodes.writes import connected
 
     if sum(map(bool, (nodes, selector, everywhere))) > 1:
         raise CommandError("give names, a selector or --all: only one of them", status=Exit.USAGE)
-    if purge and (rule or gpu):
-        raise CommandError(
-            "--purge removes the whole record, so it goes with neither --rule nor --gpu", status=Exit.USAGE
-        )
-    rules = [rule_of(each) for each in rule or ()]
     if not nodes:
         _refuse_fleet(selector, everywhere=everywhere, purge=purge, yes=yes)
     with connected(dry_run, kubeconfig, context) as (client, settings):
         writes = (Purge if purge else Reset)(
             client, settings, dry_run, reason=reason, claimed=by, output=output
         )
-        if isinstance(writes, Reset):
-            writes.rules, writes.gpu = rules, gpu
         states = writes.named(nodes) if nodes else writes.affected(selector)
         if not states and not nodes:
-            such = " with such a fault" if rules or gpu else ""
-            tell("Nothing to purge." if purge else f"{_NOTHING_TO_RELEASE}{such}.")
+            tell("Nothing to purge." if purge else f"{_NOTHING_TO_RELEASE}.")
         is_unmet = _warn_first(writes, states)
         if states and not yes:
             _ask_first(writes, states, fleet_wide=not nodes, is_unmet=is_unmet, purge=purge)

@@ -24,6 +24,7 @@ from konductor_like.detection.gpu_identity import gpu_of
 from konductor_like.model import (
     Ack,
     Act,
+    FaultKind,
     Incident,
     IncidentKey,
     IncidentState,
@@ -32,9 +33,9 @@ from konductor_like.model import (
     Machine,
     Needs,
     NodeRecord,
-    PartCover,
     Quarantine,
     Release,
+    Severity,
     Source,
     Validation,
 )
@@ -145,8 +146,6 @@ _RECORD = Codec(
     put_backs="life.put_backs",
     put_back="life.put_back_at",
     probation="life.probation_until",
-    failed="life.failed_rule",
-    failed_gpu="life.failed_gpu",
 )
 _COMMON = Codec(Incident, "kind", "code", "severity", "source", "title", "advice", "needs")
 _INCIDENT = Codec(
@@ -183,10 +182,10 @@ _VALIDATION = Codec(
     ended="ended_at",
     read_end="read_end_ns",
 )
-_PART_COVER = Codec(PartCover, "rule", "at", "gpu", boot="boot_id")
 _RECORD_FIELDS = frozenset(
     {"v", "machine", "read", "rules", "incidents", "releases", "boots", "quarantines", "act", "truncated"}
-    | {"part_covers", "validation", *_RECORD.attributes}
+    | {"validation", *_RECORD.attributes}
+    | {"part_covers", "failed", "failed_gpu"}  # of a release in part by an earlier build, and written no more
 )
 _INCIDENT_FIELDS = frozenset({*_COMMON.attributes, *_INCIDENT.attributes, "rule", "gpu", "at", "ack"})
 _RELEASE_FIELDS = frozenset({*_RELEASE.attributes, "read", "until"})
@@ -221,14 +220,16 @@ def record_in(found: Fields) -> NodeRecord:
     machine = Machine(**parts) if any(parts.values()) else None
     boot_id = parts["boot_id"]
     rules = found.inner("rules")
+    incidents = found.decoded("incidents", lambda item: _incident(item, rules, boot_id))
+    known = {(each.key, each.last.boot_id) for each in incidents if each.severity.taints}
+    covers = found.decoded("part_covers", lambda item: _part_cover(item, boot_id))
     record = NodeRecord(
         machine=machine,
-        incidents=found.decoded("incidents", lambda item: _incident(item, rules, boot_id)),
+        incidents=(*(each for each in covers if (each.key, boot_id) not in known), *incidents),
         releases=found.decoded("releases", lambda item: _release(item, boot_id)),
         read=_position(found, "read", boot_id),
         past_boots=found.texts("boots"),
         life=Life(quarantines=found.decoded("quarantines", _QUARANTINE.made)),
-        part_covers=found.decoded("part_covers", _part_cover),
         validation=_validation(found.inner("validation"), boot_id) if "validation" in found else None,
         act=_ACT.made(found.inner("act")),
         unknown=found.unknown(_RECORD_FIELDS),
@@ -323,12 +324,30 @@ def _place_json(position: KernelPosition) -> dict[str, int]:
     return {name: number for name, number in numbers.items() if number is not None}
 
 
-def _part_cover(found: Fields) -> PartCover | None:
-    cover = _PART_COVER.made(found)
-    place = KernelPosition(None, **_place(found))
-    if cover is None:
+def _part_cover(found: Fields, boot_id: str | None) -> Incident | None:
+    """Return the released incident that an earlier build's cover of a release in part stands for.
+
+    Only in the present boot, and with a place in the kernel log or for a fault without a line: a cover of
+    neither hides no line of this boot.
+    """
+    rule, at_ns = found.get("rule", str) or "", found.get("at", Ns)
+    place = KernelPosition(boot_id, **_place(found))
+    kind = next((each for each in FaultKind if each == rule.partition(".")[0]), FaultKind.CUSTOM)
+    covers_nothing = found.get("boot", str) != boot_id or (kind.has_line and not place.known)
+    if not rule or at_ns is None or covers_nothing:
         return None
-    return replace(cover, sequence=place.sequence, stamp_us=place.stamp_us, plain_us=place.plain_us)
+    return Incident(
+        key=IncidentKey(rule, found.get("gpu", str)),
+        kind=kind,
+        severity=Severity.FATAL,
+        state=IncidentState.RELEASED,
+        count=2,  # nothing tells its first line, so the incident has all lines up to the last one
+        first_ns=at_ns,
+        last_ns=at_ns,
+        last=place,
+        title="Released by an earlier version",
+        released_ns=at_ns,
+    )
 
 
 def encode(record: NodeRecord) -> str:
@@ -389,7 +408,6 @@ def _json(record: NodeRecord, truncated: str, most_chars: Mapping[str, int] | No
         "releases": [_release_json(each, boot_id) for each in record.releases],
         "boots": list(record.past_boots),
         "quarantines": [_QUARANTINE.parts(each) for each in record.life.quarantines],
-        "part_covers": [{**_PART_COVER.parts(each), **_place_json(each)} for each in record.part_covers],
         "validation": _validation_json(record.validation, boot_id) if record.validation else None,
         "act": _ACT.parts(record.act) if record.act else None,
         "truncated": truncated,
@@ -457,7 +475,7 @@ def _cut(found: Any, most_chars: Mapping[str, int], key: str = "") -> Any:
 
 
 def _fewer(record: NodeRecord) -> str:
-    """Return the text with as many incidents, releases and covers as fit, the most needed first."""
+    """Return the text with as many incidents and releases as fit, the most needed first."""
     past = record.life.quarantines
     # The latest is always among them, and those before a relapse go before others.
     needed = sorted(range(len(past)), key=lambda n: (n > 0 and not past[n].relapse, n))[:_QUARANTINES]
@@ -474,7 +492,6 @@ def _fewer(record: NodeRecord) -> str:
             record,
             incidents=tuple(i for n, i in enumerate(record.incidents) if ("incident", n) in kept),
             releases=tuple(r for n, r in enumerate(record.releases) if ("release", n) in kept),
-            part_covers=tuple(p for n, p in enumerate(record.part_covers) if ("part", n) in kept),
         )
         also = f", {left_out} entries left out" if left_out else ""
         return text_of_record(shorter, f"texts shortened{also}", _WORDS_CHARS)
@@ -488,11 +505,10 @@ def _fewer(record: NodeRecord) -> str:
 
 
 def by_need(record: NodeRecord) -> list[tuple[str, int]]:
-    """Return all incidents, releases and covers as ("incident", "release" or "part", index), by need.
+    """Return all incidents and releases as ("incident" or "release", index), by need.
 
-    The order is: the latest release, and what releases in part cover; incidents that keep the taint; older
-    releases; incidents that keep replayed lines from tainting; other incidents. Within each of these the
-    newest come first.
+    The order is: the latest release; incidents that keep the taint; older releases; incidents that keep
+    replayed lines from tainting; other incidents. Within each of these the newest come first.
     """
     newest = max((each.at for each in record.releases), default=None)
     ranked = [(_rank(each), -each.last_ns, "incident", n) for n, each in enumerate(record.incidents)]
@@ -500,7 +516,6 @@ def by_need(record: NodeRecord) -> list[tuple[str, int]]:
         (0 if each.at == newest else 2, -unix_ns(each.at), "release", n)
         for n, each in enumerate(record.releases)
     ]
-    ranked += [(0, -unix_ns(each.at), "part", n) for n, each in enumerate(record.part_covers)]
     return [(kind, n) for _, _, kind, n in sorted(ranked)]
 
 

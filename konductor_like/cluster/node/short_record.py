@@ -19,7 +19,7 @@ from konductor_like.policy.node.needs import fault_of
 SHORT_BYTES = 300
 """Bytes of the record of one fault, or of one release, on a Node without room for more."""
 _TITLE_CHARS, _NAME_CHARS = 60, 24
-_BOOTS, _QUARANTINES, _PART_COVERS = 2, 2, 4
+_BOOTS, _QUARANTINES = 2, 2
 _DROPPED = ("title", "advice", "count", "first", "user_written", "before_install")
 """Fields of an incident that a record of one fault does without."""
 
@@ -58,7 +58,7 @@ def _texts(record: NodeRecord, incidents: list[Incident], releases: list[Release
         yield records.text_of_record(each, records.IN_SHORT)
     for each in kept:
         life = replace(each.life, quarantines=(), model="", driver="")
-        bare = replace(each, life=life, past_boots=(), part_covers=each.part_covers[:1], validation=None)
+        bare = replace(each, life=life, past_boots=(), validation=None)
         yield records.text_of_record(bare, records.IN_SHORT)
     yield from _of_one(record, incidents[:1], releases[:1])
 
@@ -70,7 +70,6 @@ def _with(record: NodeRecord, incidents: list[Incident], releases: list[Release]
         incidents=tuple(map(_thin, incidents)),
         releases=tuple(map(_plain, releases)),
         past_boots=record.past_boots[:_BOOTS],
-        part_covers=record.part_covers[:_PART_COVERS],
         life=replace(record.life, quarantines=record.life.quarantines[:_QUARANTINES]),
         validation=replace(record.validation, gpus=()) if record.validation else None,
         unknown=(),

@@ -123,8 +123,8 @@ class Audit:
 
     def _measure(self, ended: Quarantine) -> None:
         seconds = (ended.released_at - ended.tainted_at).total_seconds()
-        how = "reset of" if ended.how.startswith(ReleaseHow.PART) else ended.how.value
-        self._metrics.out_of_service.labels(how if how in HOWS else "other").observe(max(0.0, seconds))
+        how = ended.how if ended.how in HOWS else "other"
+        self._metrics.out_of_service.labels(how).observe(max(0.0, seconds))
 
     def refused(self, refused: Iterable[SkippedTaint], rules: str, now: datetime) -> None:
         """Log the nodes that were not tainted, each once while the refusal lasts."""

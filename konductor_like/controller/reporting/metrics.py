@@ -47,7 +47,7 @@ NO_SUCH_NODE = "no such node"
 _SOURCES = ("kernel", "pod", "heartbeat", "backfill", "warmup")
 _LAGS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 _OUT_OF_SERVICE = (300, 900, 3600, 4 * 3600, 12 * 3600, 86_400, 3 * 86_400, 7 * 86_400, 30 * 86_400)
-HOWS = ("reset", "reset of", "taint removed", "reboot", "validated", "time", "purged", "deleted", "other")
+HOWS = ("reset", "taint removed", "reboot", "validated", "time", "purged", "deleted", "other")
 """How a time out of service may end."""
 
 

@@ -133,12 +133,7 @@ def _of_window(
     since_ns, boot_id, mark = dealt_with_until_ns(state, record), state.machine.boot_id, record.last_by_person
     proven = {incident.key for incident in standing if incident.escalated_because}
     acked = {i.key: unix_ns(i.ack.at) for i in record.incidents if i.ack is not None}
-    parts: dict[IncidentKey, int] = {}
     covered: defaultdict[IncidentKey, list[KernelPosition]] = defaultdict(list)
-    for part in record.part_covers:
-        of_part = IncidentKey(part.rule, part.gpu)
-        covered[of_part].append(part)
-        parts[of_part] = max(parts.get(of_part, 0), unix_ns(part.at))
     for incident in record.incidents:
         if incident.state is IncidentState.RELEASED:
             covered[incident.key].append(incident.last)
@@ -148,7 +143,7 @@ def _of_window(
             continue
         incident_key, defers = IncidentKey(key.rule, key.gpu), policy.escalation(key.rule).defer_seconds > 0
         seen_ns = max(state.created_ns, acked.get(incident_key, 0))
-        dealt_with_ns = max(since_ns, seen_ns, parts.get(incident_key, 0))
+        dealt_with_ns = max(since_ns, seen_ns)
         places = [each for each in (*whole, *covered[incident_key]) if each.boot_id == key.boot_id]
         is_proven = incident_key in proven and not key.taints
         job = None if key.job is None else frozenset((key.job,))

@@ -6,31 +6,22 @@ for a line without a position, or without a boot id after a reboot, its time dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
 
 from konductor_like.model import (
     Covers,
     Doubt,
     Fault,
-    Incident,
     IncidentKey,
     KernelPosition,
     NodeRecord,
     NodeState,
-    PartCover,
     Release,
-    ReleaseHow,
     Snapshot,
     Source,
 )
 from konductor_like.model.time import unix_ns
 
-PART_COVER_MEMORY = timedelta(days=1)
-"""Age up to which a release in part covers lines of an earlier boot; no line is read again later."""
-PART_COVERS_MOST = 16
-"""Rules and GPUs that releases in part may cover at once; beyond that, only the whole node is released."""
 COVERED = "covered by the last release"
 COVERED_BY_TIME = "only its time, and no position in the kernel log, shows that the last release covers it"
 """Only clocks show that a line that would taint is no new one, and clocks may be off."""
@@ -52,7 +43,7 @@ def why_covered(
 
     ``began_ns`` is when the Node's present boot began by its heartbeats (:attr:`Snapshot.began`), if known.
     """
-    found = ((mark, read_at(mark, began_ns)) for mark in (*record.releases, *part_marks(record, fault)))
+    found = ((mark, read_at(mark, began_ns)) for mark in record.releases)
     booted_ns = record.booted_after_ns
     marks = [
         (mark, read)
@@ -124,15 +115,6 @@ def decides_by_position(read: KernelPosition, fault: Fault) -> bool:
     return is_comparable and read.boot_id == position.boot_id
 
 
-def part_marks(record: NodeRecord, fault: Fault) -> list[Release]:
-    """Return what releases in part cover of a fault's rule and GPU, as releases."""
-    return [
-        Release(each.at, "", "", ReleaseHow.PART, each, {fault.source: unix_ns(each.at)})
-        for each in record.part_covers
-        if (each.rule, each.gpu) == fault.key
-    ]
-
-
 def had_been_read(mark: Release, fault: Fault) -> bool:
     """Whether this line had been read at the time of the release; a replay of it has a later timestamp."""
     return fault.timestamp_ns < mark.read_ns.get(fault.source, 0)
@@ -151,7 +133,6 @@ def known_to_ns(key: IncidentKey, state: NodeState, snapshot: Snapshot, *, by_gp
         for each in record.incidents
         if each.key.rule == key.rule and (not by_gpu or each.key in keys)
     ]
-    found += [unix_ns(each.at) for each in record.part_covers if (each.rule, each.gpu) == key]
     found += [mark.read_ns.get(Source.KERNEL, 0) - 1 for mark in record.releases]
     if record.last_by_person is not None:
         found.append(unix_ns(record.last_by_person.at))
@@ -164,65 +145,18 @@ def known_to_ns(key: IncidentKey, state: NodeState, snapshot: Snapshot, *, by_gp
     return max(found, default=-1)
 
 
-def with_part_covers(state: NodeState, chosen: Sequence[Incident], at: datetime) -> tuple[PartCover, ...]:
-    """Return what releases in part cover after this one."""
-    boot_id = state.machine.boot_id
-    known = parts_still_needed(state.record.part_covers, boot_id, at)
-    covers = {(each.rule, each.gpu, each.boot_id): each for each in known}
-    for i in chosen:
-        last = i.last if i.last.boot_id is not None else KernelPosition(boot_id)
-        if last.boot_id != boot_id and last.sequence is not None:
-            last = KernelPosition(boot_id)  # lines that name an earlier boot are history anyway
-        key = (*i.key, last.boot_id)
-        last = covers[key].later(last) if key in covers else last
-        covers[key] = PartCover(
-            last.boot_id,
-            last.sequence,
-            last.stamp_us,
-            last.plain_us,
-            rule=i.key.rule,
-            gpu=i.key.gpu,
-            at=at,
-        )
-    return tuple(covers.values())
-
-
 def covered_to(record: NodeRecord, fault: Fault, released_ns: int | None) -> NodeRecord:
     """Return the record whose release of that time covers a fault that was counted but not written."""
     place = fault.finding.position
     if not place.known:
         return record
 
-    def whole(mark: Release) -> Release:
+    def covering(mark: Release) -> Release:
         is_it = (
             unix_ns(mark.at) == released_ns
-            and mark.how.covers is not Covers.NAMED
+            and mark.how.covers is Covers.READ
             and mark.read.boot_id == place.boot_id
         )
         return replace(mark, read=mark.read.later(place)) if is_it else mark
 
-    def part(cover: PartCover) -> PartCover:
-        is_it = unix_ns(cover.at) == released_ns and (cover.rule, cover.gpu) == fault.key
-        if not is_it or cover.boot_id != place.boot_id or place.at_or_before(cover):
-            return cover
-        read = cover.later(place)
-        return replace(cover, sequence=read.sequence, stamp_us=read.stamp_us, plain_us=read.plain_us)
-
-    releases, covers_ = tuple(map(whole, record.releases)), tuple(map(part, record.part_covers))
-    return replace(record, releases=releases, part_covers=covers_)
-
-
-def parts_still_needed(
-    covers: Iterable[PartCover], boot_id: str | None, now: datetime
-) -> tuple[PartCover, ...]:
-    """Return the covers that lines may still meet after the Node has reached this boot.
-
-    Lines with a sequence number name their boot, so their covers end with it. A line without one, such as
-    that of a plain ``dmesg``, may be read again later; its cover stays for a day, with the time of its
-    release.
-    """
-    return tuple(
-        each
-        for each in covers
-        if each.boot_id == boot_id or (each.sequence is None and now - each.at < PART_COVER_MEMORY)
-    )
+    return replace(record, releases=tuple(map(covering, record.releases)))

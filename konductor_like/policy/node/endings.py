@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from konductor_like.model import (
-    Covers,
     FaultKind,
     Incident,
     IncidentState,
@@ -85,8 +84,8 @@ def release_ns(incident: Incident, releases: Iterable[Release]) -> int | None:
         return incident.met_ns
     # The record may round its times to a second.
     since_ns = max(incident.last_ns, incident.met_ns or 0) - span_ns(1)
-    whole = (unix_ns(mark.at) for mark in releases if mark.how.covers is not Covers.NAMED)
-    return min((at_ns for at_ns in whole if at_ns >= since_ns), default=incident.released_ns)
+    made_ns = (unix_ns(mark.at) for mark in releases)
+    return min((at_ns for at_ns in made_ns if at_ns >= since_ns), default=incident.released_ns)
 
 
 def _ends_by_quiet(incident: Incident) -> bool:

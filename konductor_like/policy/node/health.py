@@ -55,16 +55,15 @@ def tainting(record: NodeRecord) -> list[Incident]:
 
 
 def only_tests(record: NodeRecord) -> bool:
-    """Whether a tainted node is, and was since its taint, out of service for a test (Xid 14) alone."""
+    """Whether a tainted node is out of service for a test (Xid 14) alone."""
     reasons = tainting(record)
-    are_tests = all(each.severity is Severity.TEST for each in reasons)
-    return bool(reasons) and are_tests and record.life.failed_rule is None
+    return bool(reasons) and all(each.severity is Severity.TEST for each in reasons)
 
 
 def only_persons(record: NodeRecord) -> bool:
-    """Whether a tainted node is, and was since its taint, out of service for a person's own taint alone."""
+    """Whether a tainted node is out of service for a person's own taint alone."""
     reasons = tainting(record)
-    return bool(reasons) and all(each.by_person for each in reasons) and record.life.failed_rule is None
+    return bool(reasons) and all(each.by_person for each in reasons)
 
 
 def health_of(record: NodeRecord, *, tainted: bool, opted_out: bool = False) -> Health | None:

@@ -66,7 +66,7 @@ def fold_faults(
     If one of the ``persons`` removed the taint by hand, the record gets a release (rule 23). The release
     covers what was counted until now, and none of the new faults.
     """
-    record = at_present_machine(state, snapshot, now)
+    record = at_present_machine(state, snapshot)
     grown = snapshot.grown.get(state.name, ())
     # One patch writes the taint and the claim. So a claim without a taint means that somebody removed the
     # taint, even while a write of ours has no answer yet.

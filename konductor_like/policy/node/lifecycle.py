@@ -59,10 +59,6 @@ class Happening(Enum):
     """A person taints the node with our command."""
     RESET = auto()
     """A person releases the whole node."""
-    RESET_PART = auto()
-    """A person releases some incidents; others remain a reason for the taint, or there is no taint."""
-    RESET_LAST = auto()
-    """A person releases the last incidents that were a reason for the taint."""
     RELEASED_BY_HAND = auto()
     """A person removed our taint by other means."""
     REMOVED = auto()
@@ -120,10 +116,6 @@ def become(life: Life, stage: Stage, happening: Happening, facts: Facts) -> Beca
 # The steps
 
 
-def _same(life: Life, _: Facts) -> Life:
-    return life
-
-
 def _claimed(life: Life, facts: Facts) -> Life:
     """The claim goes on, or begins. A contest ends: the taint is on the node, and for a new fault."""
     if not life.claimed:
@@ -164,13 +156,6 @@ def _relapsed(life: Life, facts: Facts) -> Life:
 
 def _claimed_by_person(life: Life, facts: Facts) -> Life:
     return replace(_claimed(life, facts), probation_until=None)
-
-
-def _failed(life: Life, facts: Facts) -> Life:
-    """The taint stays; the failure that was released remains the reason of this time out."""
-    if facts.failed is None:
-        return life
-    return replace(life, failed_rule=facts.failed.rule, failed_gpu=facts.failed.gpu)
 
 
 def _in_service(life: Life, facts: Facts) -> Life:
@@ -255,10 +240,6 @@ _ROWS: tuple[tuple[tuple[Stage, ...], Happening, Row], ...] = (
     (_TAINTED, Happening.TAINTED_BY_PERSON, Row(_claimed_by_person, Verb.RECORD, EventReason.TAINTED)),
     (_UNTAINTED, Happening.RESET, Row(_in_service, Verb.RECORD, EventReason.RELEASED)),
     (_TAINTED, Happening.RESET, Row(_in_service, Verb.UNTAINT, EventReason.RELEASED)),
-    (_UNTAINTED, Happening.RESET_PART, Row(_same, Verb.RECORD, EventReason.RELEASED)),
-    (_TAINTED, Happening.RESET_PART, Row(_failed, Verb.RECORD, EventReason.RELEASED)),
-    (_TAINTED, Happening.RESET_LAST, Row(_in_service, Verb.UNTAINT, EventReason.RELEASED)),
-    ((Stage.REMOVED,), Happening.RESET_LAST, Row(_in_service, Verb.RECORD, EventReason.RELEASED)),
     ((Stage.REMOVED,), Happening.RELEASED_BY_HAND, Row(_in_service, Verb.RECORD, EventReason.RELEASED)),
     ((Stage.REMOVED,), Happening.REMOVED, Row(_removed, Verb.RECORD, EventReason.REMOVED)),
     ((Stage.OUT,), Happening.BACK, Row(_back, Verb.RECORD)),
@@ -320,9 +301,7 @@ def times_out(life: Life, policy: PolicyConfig, now: datetime) -> int:
 
 
 def failure_of(record: NodeRecord) -> IncidentKey | None:
-    """Return the gravest failure of this time out, released in part or not; None without a failure."""
-    if record.life.failed_rule is not None:
-        return IncidentKey(record.life.failed_rule, record.life.failed_gpu)
+    """Return the gravest failure of this time out; None without a failure."""
     gravest = min(open_failures(record), key=lambda incident: incident.urgency, default=None)
     return gravest.key if gravest else None
 
@@ -351,10 +330,9 @@ def time_out_ended(before: NodeRecord, after: NodeRecord | None, at: datetime) -
 
 
 def _ending(releases: Sequence[Release], since: datetime) -> Release | None:
-    """Return the release that ended a time out: the first one of the whole node, else the latest in part."""
-    later = [each for each in releases if each.at >= since] or releases[:1]
-    whole = [each for each in later if each.how.covers is not Covers.NAMED]
-    return whole[-1] if whole else next(iter(later), None)
+    """Return the release that ended a time out: the first one, but for those of some faults only."""
+    later = [each for each in releases if each.at >= since and each.how is not ReleaseHow.PART]
+    return next(iter(later[-1:] or releases), None)
 
 
 def open_failures(record: NodeRecord) -> list[Incident]:

@@ -29,7 +29,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import SECOND_NS, unix_ns
 from konductor_like.policy.node.alerts import still_counts
-from konductor_like.policy.node.covers import parts_still_needed, uptime_at
+from konductor_like.policy.node.covers import uptime_at
 
 RESTART_OVERLAP_NS = 150 * SECOND_NS
 """Nanoseconds for which heartbeats of two boots may overlap when a machine restarts and its clock is
@@ -115,7 +115,7 @@ def boots_left(state: NodeState, boots: Sequence[HeardBoot], since_ns: Mapping[s
     )
 
 
-def at_present_machine(state: NodeState, snapshot: Snapshot, now: datetime) -> NodeRecord:
+def at_present_machine(state: NodeState, snapshot: Snapshot) -> NodeRecord:
     """Return the record adapted to the machine and the boot that the Node has now.
 
     The record is the identical object if nothing changes.
@@ -141,7 +141,6 @@ def at_present_machine(state: NodeState, snapshot: Snapshot, now: datetime) -> N
                 or incident.state is not IncidentState.RELEASED
                 or still_counts(incident, state, snapshot.alerts)
             ),
-            part_covers=parts_still_needed(record.part_covers, machine.boot_id, now),
             read=KernelPosition(machine.boot_id),
             booted_after_ns=None,
         )
@@ -300,5 +299,4 @@ def _last_release_only(record: NodeRecord) -> NodeRecord:
         incidents=released,
         releases=marks,
         read=marks[-1].read,
-        part_covers=record.part_covers,
     )

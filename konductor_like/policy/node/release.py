@@ -11,7 +11,7 @@ A removal by anybody but a known person is no release: :mod:`konductor_like.poli
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -20,7 +20,6 @@ from konductor_like.model import (
     Covers,
     Incident,
     IncidentState,
-    KernelPosition,
     Life,
     NodeRecord,
     NodeState,
@@ -32,23 +31,18 @@ from konductor_like.model import (
     ValidationStage,
     Verb,
 )
-from konductor_like.model.text import listed
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.config import PolicyConfig
-from konductor_like.policy.node.covers import with_part_covers
 from konductor_like.policy.node.gpu_counts import with_accepted
-from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.lifecycle import (
     DEFAULTS,
     Facts,
     Happening,
     become,
     failure_of,
-    is_failure,
 )
-from konductor_like.policy.node.needs import labels_of
 from konductor_like.policy.node.undone import undone, with_undone
-from konductor_like.policy.wording import act_of, name_of
+from konductor_like.policy.wording import act_of
 
 RELEASES_KEPT = 5
 CONTROLLER = "konductor-like"
@@ -132,7 +126,6 @@ def released_record(
         ),
         validation=over(record.validation),
         releases=_latest((mark, *record.releases)),
-        part_covers=record.part_covers if by_controller else (),
         read=read,
     )
 
@@ -146,59 +139,6 @@ def over(validation: Validation | None) -> Validation | None:
     """Return the validation of a node in service: the last verdict stays, and a wish or an attempt ends."""
     is_over = validation is not None and validation.stage is ValidationStage.ENDED
     return validation if is_over else None
-
-
-def release_part(
-    state: NodeState,
-    chosen: Sequence[Incident],
-    *,
-    at: datetime,
-    by: str,
-    reason: str,
-    policy: PolicyConfig | None = None,
-) -> Change:
-    """Return the change that releases only the ``chosen`` incidents of ``state.record``; it has all of them.
-
-    The taint goes if no other incident is a reason for it, and the node's time out ends then. All else in the
-    record stays, and nothing but the chosen incidents is covered.
-    """
-    boot_id, names = state.machine.boot_id, listed(list(dict.fromkeys(map(name_of, chosen))), 3)
-    ours = {id(each) for each in chosen}
-    rest = tuple(
-        _released(each, boot_id, unix_ns(at)) if id(each) in ours else each for each in state.record.incidents
-    )
-    reasons = tainting(replace(state.record, incidents=rest))
-    is_out = state.tainted or state.record.life.claimed
-    untaints, how = is_out and not reasons, ReleaseHow.part(names)
-    record, part = state.record, replace(state, record=replace(state.record, incidents=tuple(chosen)))
-    is_failed = untaints or any(map(is_failure, chosen))
-    facts = Facts(at, how=how, failed=failure_of(record) if is_failed else None)
-    happening = Happening.RESET_LAST if untaints else Happening.RESET_PART
-    released = become(record.life, state.stage, happening, facts)
-    left = undone(state, chosen, at=at, reason=reason, policy=policy)
-    mark = with_undone(Release(at, by, reason, how, KernelPosition(boot_id)), state, left)
-    record = replace(
-        with_accepted(record, part),
-        life=released.life,
-        incidents=rest,
-        releases=_latest((mark, *record.releases)),
-        part_covers=with_part_covers(state, chosen, at),
-        validation=over(record.validation) if untaints else record.validation,
-        act=act_of(state, released.verb, at),
-    )
-    tainted = state.tainted and not untaints
-    health, needs = labels_of(record, state, tainted=tainted)
-    stays = f" The taint stays, for {listed(list(map(name_of, reasons)), 3)}." if tainted else ""
-    message = f"{names} released by {by}" + (f": {reason}" if reason else "") + f".{stays}"
-    return Change(
-        node=state.name,
-        verb=released.verb,
-        record=record,
-        health=health,
-        needs=needs,
-        event=released.event,
-        message=f"{message} {mark.warning}" if mark.warning else message,
-    )
 
 
 def _latest(marks: tuple[Release, ...]) -> tuple[Release, ...]:

@@ -8,15 +8,13 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
 from konductor_like.model import (
-    Covers,
     FaultKind,
-    Incident,
     IncidentState,
     Needs,
     NodeRecord,
@@ -29,7 +27,6 @@ from konductor_like.model.text import listed
 from konductor_like.model.time import stamp
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.gpu_counts import with_accepted
-from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.lifecycle import failed_words, may_return
 from konductor_like.policy.node.needs import RANK, NodeNeed, need_of_incident, unrepaired
 from konductor_like.policy.wording import name_of
@@ -60,44 +57,30 @@ class Undone(NamedTuple):
         return (f"Unmet need: {self.words}.", *self.further) if self.needs else self.further
 
 
-def undone(
-    state: NodeState,
-    released: Sequence[Incident] | None = None,
-    *,
-    at: datetime,
-    reason: str,
-    policy: PolicyConfig | None,
-) -> Undone:
-    """Return what a release of the node, or of these incidents of it, leaves undone.
+def undone(state: NodeState, *, at: datetime, reason: str, policy: PolicyConfig | None) -> Undone:
+    """Return what a release of the node leaves undone.
 
     Without ``policy``, because the settings are not known, the sentences have no numbers. ``at`` is an aware
     datetime, ``reason`` the person's reason.
     """
-    record, part = state.record, state
-    untaints = True
-    if released is not None:
-        ours = {id(each) for each in released}
-        untaints = all(id(each) in ours for each in tainting(record))
-        part = replace(state, record=replace(record, incidents=tuple(released)))
-    needs = [NodeNeed(need_of_incident(each), each) for each in unrepaired(part)]
-    if untaints and record.life.marked:
-        needs = [NodeNeed(Needs.REPLACEMENT, None, failed_words(record.life, at, policy))]
-    return Undone(tuple(needs), tuple(_further(part, at, reason, policy, untaints=untaints)))
+    life = state.record.life
+    needs = [NodeNeed(need_of_incident(each), each) for each in unrepaired(state)]
+    if life.marked:
+        needs = [NodeNeed(Needs.REPLACEMENT, None, failed_words(life, at, policy))]
+    return Undone(tuple(needs), tuple(_further(state, at, reason, policy)))
 
 
-def _further(
-    part: NodeState, at: datetime, reason: str, policy: PolicyConfig | None, *, untaints: bool
-) -> Iterator[str]:
-    record = part.record
-    if untaints and not record.life.marked and (overridden := may_return(record, at, policy)):
+def _further(state: NodeState, at: datetime, reason: str, policy: PolicyConfig | None) -> Iterator[str]:
+    record = state.record
+    if not record.life.marked and (overridden := may_return(record, at, policy)):
         yield f"The node was {overridden}."
     since = record.life.tainted_at
-    if untaints and not reason and since and any(each.relapse for each in record.life.quarantines[:1]):
+    if not reason and since and any(each.relapse for each in record.life.quarantines[:1]):
         yield (
             f"The node failed again on probation at {stamp(since)}, and nobody recorded a repair (--reason)."
         )
-    if with_accepted(record, part).gpus != record.gpus:
-        yield f"{part.gpus.allocatable} of {record.gpus} GPUs are allocatable, and the loss is accepted."
+    if with_accepted(record, state).gpus != record.gpus:
+        yield f"{state.gpus.allocatable} of {record.gpus} GPUs are allocatable, and the loss is accepted."
     alerts = [
         name_of(each)
         for each in record.incidents
@@ -126,8 +109,7 @@ def released_with(state: NodeState) -> tuple[Needs, ...]:
 def reminders(state: NodeState) -> list[str]:
     """Return the warnings of releases that still hold; none if the node is tainted again.
 
-    A release in part leaves the warnings of the releases before it in force, up to the last whole one. A
-    warning of a need that nothing has met since holds on.
+    Only the latest release's warning counts, but a warning of a need that nothing has met since holds on.
     """
     if state.tainted:
         return []
@@ -136,7 +118,7 @@ def reminders(state: NodeState) -> list[str]:
     for mark in _in_force(state):
         if mark.warning and (is_latest or _needs_of(mark)):
             found[mark.warning] = None
-        is_latest = is_latest and mark.how.covers is not Covers.READ
+        is_latest = False
     # A record without room for a sentence, or for the release that has it, keeps the needs.
     needs = [each for each in released_with(state) if each not in "".join(found)]
     return [*found, *([f"Unmet need: {', '.join(needs)}."] if needs else [])]

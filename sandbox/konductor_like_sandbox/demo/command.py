@@ -17,7 +17,6 @@ import typer
 
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.help import examples
-from konductor_like.cli.nodes.commands import bus_id
 from konductor_like.cli.options import Verbose, node_names
 from konductor_like.cli.output import colourful, say, tell, warn
 from konductor_like.exits import Exit
@@ -34,6 +33,10 @@ PROGRAM = "konductor-like"
 _LOG_LINES_SHOWN = 15
 _CODE = re.compile(r"[1-9][0-9]{0,2}")
 _CODE_CHARS = 40
+_BUS_ID = re.compile(
+    r"(?:pci:)?((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?", re.ASCII | re.IGNORECASE
+)
+"""A PCI bus id as the driver, nvidia-smi and lspci print it."""
 _ASSIGNMENT = re.compile(r"(\w{1,80})=[ -~]{0,200}")
 _SETTING = re.compile(r"KONDUCTOR_[A-Z_]+|WATCHED_NAMESPACES")
 _FLEET_NODES = 100
@@ -139,6 +142,16 @@ def _xid_code(code: str) -> str:
     if not _CODE.fullmatch(code):
         raise typer.BadParameter(f"an Xid is a number from 1 to 999, not {clipped(code, _CODE_CHARS)!r}")
     return code
+
+
+def bus_id(typed: str | None) -> str | None:
+    """Return a PCI bus id as records have it: ``00000000:4E:00.0`` as ``0000:4e:00``. Raises BadParameter."""
+    from konductor_like.detection.kernel_record import normal_pci
+
+    found = _BUS_ID.fullmatch(typed.strip()) if typed is not None else None
+    if typed is not None and found is None:
+        raise typer.BadParameter(f"a PCI bus id looks like 4e:00 or 0000:4e:00.0, not {clipped(typed, 60)!r}")
+    return normal_pci(found[1]) if found else None
 
 
 @examples("demo xid gpu-03 79", "demo xid gpu-05 63 --gpu 0000:1b:00")
