@@ -89,7 +89,6 @@ def build() -> typer.Typer:
     app.command("doctor", cls=Command)(doctor.doctor)
     app.command("reset", cls=DryRunCommand)(nodes.reset)
     app.command("taint", cls=DryRunCommand)(nodes.taint)
-    app.command("ack", cls=DryRunCommand)(nodes.ack)
     app.command("test", cls=DryRunCommand)(chain_test.chain_test)
     app.command("validate", cls=DryRunCommand)(validate)
     app.command("pause", cls=Command)(controls.pause)

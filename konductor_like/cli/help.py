@@ -24,6 +24,7 @@ _MEANT: Mapping[str, str] = {
 }
 """By a name that is no command, the command that people mean by it."""
 REMOVED_COMMANDS: Mapping[str, str] = {
+    "ack": "`reset NODE` closes the suspicions of a node that is not tainted",
     "incident replay": "send the file with a bug report; to try other rules, use `backtest --rules`",
 }
 """By a command of an earlier version, without the program's name, what to do instead."""

@@ -31,7 +31,6 @@ _NORMAL = frozenset(
     {
         EventReason.RELEASED,
         EventReason.RECORDED,
-        EventReason.ACKNOWLEDGED,
         EventReason.SHADOW,
         EventReason.PAUSED,
         EventReason.RESUMED,
@@ -184,8 +183,6 @@ def events_of(change: Change) -> list[tuple[EventReason, str, str]]:
 
 def event_subject(change: Change) -> str:
     """Return a text that identifies what an Event reports. A repeated report has the same text."""
-    if change.event is EventReason.ACKNOWLEDGED:
-        return change.act_id
     if change.event in (EventReason.REBOOTED, EventReason.ENDED):
         return f"{change.act_id} {change.message}"
     if change.evidence is not None:

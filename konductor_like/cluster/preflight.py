@@ -142,7 +142,7 @@ def people_permissions(namespace: str, lease_name: str) -> dict[str, tuple[Permi
             Permission("get", "nodes"),
             Permission("get", "leases", *lease),
         ),
-        "reset, taint, ack": (
+        "reset, taint": (
             Permission("patch", "nodes"),
             Permission("create", "events", namespace=EVENTS_NAMESPACE),
         ),

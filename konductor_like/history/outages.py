@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from konductor_like.history.trail import DELETE, TrailLine
+from konductor_like.history.trail import ACKNOWLEDGED, DELETE, TrailLine
 from konductor_like.model import (
     OPERATOR_RULE,
-    EventReason,
     IncidentKey,
     NodeRecord,
     NodeState,
@@ -254,7 +253,7 @@ def _with_line(known: Outage, line: TrailLine) -> Outage:
         rack=line.rack or known.rack,
         gpus=line.gpus or known.gpus,
     )
-    begins = line.how is None and line.why != EventReason.ACKNOWLEDGED
+    begins = line.how is None and line.why != ACKNOWLEDGED
     is_first = not known.rule or line.rule != OPERATOR_RULE  # a person may taint a node that is out
     if (line.verb == "taint" and is_first) or (begins and line.rule and not known.rule):
         known = replace(

@@ -25,6 +25,8 @@ DELETE = "delete"
 """The verb of the line about a Node that was deleted with the taint."""
 SILENT = ("counts", "bookkeeping", "conflict")
 """Reasons of lines that tell nothing of a node."""
+ACKNOWLEDGED = "GPUFaultAcknowledged"
+"""What an earlier version wrote of a person who had seen a fault."""
 WORDS: Mapping[str, str] = {
     EventReason.RECORDED: "fault recorded",
     EventReason.READ_LATE: "fatal line read after a release, not tainted",
@@ -34,7 +36,7 @@ WORDS: Mapping[str, str] = {
     EventReason.REBOOTED: "rebooted",
     EventReason.ENDED: "fault ended",
     EventReason.HELD: "held back",
-    EventReason.ACKNOWLEDGED: "acknowledged",
+    ACKNOWLEDGED: "acknowledged",
     EventReason.REMOVED: "taint removed without a release",
     EventReason.PUT_BACK: "taint put back",
     EventReason.CONTESTED: "taint removed again and again, so it stays off",

@@ -72,7 +72,6 @@ from konductor_like.model.nodes import (
     TAINT_KEY,
     TAINT_VALUE,
     UNSHARED,
-    Ack,
     Act,
     AsRead,
     Condition,

@@ -85,15 +85,6 @@ class Doubt(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
-    """The acknowledgement of an incident: a person has seen it and takes care of it."""
-
-    at: datetime
-    by: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Incident:
     """All faults of one key on one node."""
 
@@ -132,7 +123,6 @@ class Incident:
     """What the machine needs before the fault is gone (a value of ``Needs``); empty if unknown."""
     escalated_because: str = ""
     """Why it taints although its severity does not: a threshold, or another rule's evidence."""
-    ack: Ack | None = None
     ended_ns: int | None = None
     """When the driver reported its end (Xid 154 "to None"); it stays open until a release all the same."""
     met_ns: int | None = None

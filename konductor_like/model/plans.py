@@ -34,8 +34,6 @@ class EventReason(StrEnum):
     RELEASED = "GPUFaultReleased"
     HELD = "GPUFaultHeldByBrake"
     RECORDED = "GPUFaultRecorded"
-    ACKNOWLEDGED = "GPUFaultAcknowledged"
-    """A person acknowledged an incident."""
     SILENT = "KernelLogSilent"
     """A node's kernel log stopped arriving; on the Lease if many nodes are affected."""
     RESTORED = "KernelLogRestored"

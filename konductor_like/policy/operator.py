@@ -1,4 +1,4 @@
-"""What people do to a node with our commands: taint it, acknowledge its incidents, ask for its validation.
+"""What people do to a node with our commands: taint it, end a test, ask for its validation.
 
 The command line calls this module. A person decides, so the brake is not asked. The record contains what the
 person did, as it contains everything else.
@@ -13,7 +13,6 @@ from datetime import datetime
 from konductor_like.model import (
     EVIDENCE_CHARS,
     OPERATOR_RULE,
-    Ack,
     Change,
     EventReason,
     FaultKind,
@@ -126,33 +125,6 @@ def _title(known: Incident | None, by: str) -> str:
     return known.title if by in known.title else f"{known.title}{_THEN_BY}{by}"[:_TITLE_CHARS]
 
 
-def acknowledge(state: NodeState, rule: str | None, *, at: datetime, by: str, reason: str) -> Change | None:
-    """Return the change that acknowledges a node's open incidents; None if there are none.
-
-    With ``rule``, only incidents of this rule. A taint stays. An acknowledged incident that does not taint
-    makes its node suspect again only when it recurs.
-    """
-    record = _up_to_date(state, at)
-    seen = [each for each in record.incidents if _is_open(each) and rule in (None, each.key.rule)]
-    if not seen:
-        return None
-    ack = Ack(at, by, reason)
-    record = replace(
-        record, incidents=tuple(replace(i, ack=ack) if i in seen else i for i in record.incidents)
-    )
-    health, needs = labels_of(record, state, tainted=state.tainted)
-    return Change(
-        node=state.name,
-        verb=Verb.RECORD,
-        record=replace(record, act=act_of(state, Verb.RECORD, at)),
-        health=health,
-        needs=needs,
-        event=EventReason.ACKNOWLEDGED,
-        message=f"{', '.join(dict.fromkeys(map(name_of, seen)))} acknowledged by {by}: {reason.rstrip('.')}.",
-        incident=replace(seen[0], ack=ack),
-    )
-
-
 def end_test(state: NodeState, test: IncidentKey, *, at: datetime, by: str, reason: str) -> Change | None:
     """Return the change that ends the tests of this key as their time does; None if none is open.
 
@@ -226,7 +198,6 @@ def persons_acts(
     found = [
         *_releases(before, known, after, now),
         *_taints(known, after.record),
-        *_acks(known, after.record),
     ]
     return sorted((each for each in found if before or each.at >= since), key=lambda act: act.at)
 
@@ -259,15 +230,6 @@ def _taints(known: NodeRecord, record: NodeRecord) -> Iterator[PersonsAct]:
             by = each.title.removeprefix(_TAINTED_BY).rpartition(_THEN_BY)[2]
             at, why = moment_of(each.last_ns), EventReason.TAINTED.value
             yield PersonsAct(verb, why, by, at, each.evidence, incident=each)
-
-
-def _acks(known: NodeRecord, record: NodeRecord) -> Iterator[PersonsAct]:
-    told = {each.ack for each in known.incidents}
-    for each in record.incidents:
-        if each.ack is not None and each.ack not in told:
-            told.add(each.ack)  # one command may acknowledge several incidents
-            why = EventReason.ACKNOWLEDGED.value
-            yield PersonsAct(Verb.RECORD, why, each.ack.by, each.ack.at, each.ack.reason, incident=each)
 
 
 def validate(state: NodeState, level: int, *, by: str, at: datetime, reason: str = "") -> Change:

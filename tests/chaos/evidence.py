@@ -65,16 +65,6 @@ def is_open_in(o: Occurrence, state: NodeState) -> bool:
     return recorded_in(o, [i for i in present if i.state is not IncidentState.RELEASED])
 
 
-def lost_ack(old: NodeRecord, new: NodeRecord) -> Incident | None:
-    """Return an open incident that did not grow and lost its acknowledgement; None if there is none."""
-    known = {(i.key, i.last.boot_id, i.severity, i.first_ns, i.count): i for i in new.incidents}
-    for i in old.incidents:
-        now = known.get((i.key, i.last.boot_id, i.severity, i.first_ns, i.count))
-        if i.state is not IncidentState.RELEASED and now is not None and now.ack != i.ack:
-            return now
-    return None
-
-
 def recorded(o: Occurrence, record: NodeRecord) -> bool:
     return recorded_in(o, list(record.incidents))
 

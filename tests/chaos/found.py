@@ -6,7 +6,6 @@ Each name is the promise that was broken.
 from __future__ import annotations
 
 from tests.chaos.people import (
-    Ack,
     DeleteLease,
     Pause,
     Reset,
@@ -100,10 +99,6 @@ FOUND: dict[str, Schedule] = {
     "a node that was deleted while tainted is tainted again, even if it rebooted before": _kept(
         KMSG,
         *(Xid(0, 95, 0), Round(0), Round(0), Reboot(0, 0.0), Round(0), DeleteNode(0)),
-    ),
-    "an acknowledgement does not cover a later fault": _kept(
-        KMSG,
-        *(Xid(0, 79, 0), Wait(5.0), Round(0), Ack(0), Xid(0, 79, 0), Untaint(0)),
     ),
     "a pause that was restored with the Lease works until it is ended": _kept(
         KMSG,

@@ -34,7 +34,6 @@ from tests.chaos.evidence import (
     is_key,
     is_open_in,
     listed,
-    lost_ack,
     may_justify_taint,
     read_by,
     recorded,
@@ -226,7 +225,7 @@ class Ledger:
                 self._removed_by_person.pop(name, None)
 
     def _written_by_person(self, name: str, old: NodeState, new: NodeState) -> None:
-        """Note a command's write: a reset releases, a taint and an acknowledgement do not."""
+        """Note a command's write: a reset releases, a taint does not."""
         marks, purged = new.record.releases, new.as_read.record is None
         if purged or marks[:1] != old.record.releases[:1]:
             self._cover(name, new.machine.node_uid, old.record)
@@ -315,8 +314,6 @@ class Ledger:
         if is_timed(old.record, new.record):
             self.timed[name] += 1
         self.suspicions.written(process, old, new)
-        if lost := lost_ack(old.record, new.record):
-            self.break_(f"{process.name} forgets that {lost.key.rule} on {name} was acknowledged")
         for i in new.record.incidents:  # rule 17
             if i.role is Role.COLLATERAL and i.severity.taints and i.key.rule not in DEFERRING_RULES:
                 self.break_(f"{process.name} calls {i.key.rule} on {name} collateral")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from konductor_like import model
 from konductor_like.backoff import Backoff, retrying
 from konductor_like.cli.nodes import acts
-from konductor_like.cli.nodes.acts import Acknowledgement, OperatorTaint
+from konductor_like.cli.nodes.acts import OperatorTaint
 from konductor_like.cli.nodes.writes import NodeWrites
 from konductor_like.cli.options import DryRun
 from konductor_like.cluster.api.client import KubeClient
@@ -45,17 +45,6 @@ class Taint:
 
     def take(self, world: World) -> None:
         work = OperatorTaint(client_of(world), world.settings, DryRun.NONE, reason="smells of smoke")
-        carry_out(world, work, node_of(world, self.node))
-
-
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """``konductor-like ack NODE --reason …``: all open incidents of the node."""
-
-    node: int
-
-    def take(self, world: World) -> None:
-        work = Acknowledgement(client_of(world), world.settings, DryRun.NONE, reason="spare ordered")
         carry_out(world, work, node_of(world, self.node))
 
 

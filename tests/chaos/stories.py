@@ -12,7 +12,6 @@ from datetime import timedelta
 from tests.chaos.clock import START_NS, moment_of
 from tests.chaos.machines import APPLICATION, FATAL, JOB_FAULTS, LINKS, SUSPECT, SYMPTOMS
 from tests.chaos.people import (
-    Ack,
     BrakeReset,
     DeleteLease,
     OthersWrite,
@@ -151,7 +150,7 @@ MANY_NODE_STORIES: tuple[Story, ...] = (
     lambda r, n: [*crash(r, n, _job(r), (0, 1, 2)), poll(r), Wait(5.0), xid(r, n + 1), poll(r), poll(r)],
     lambda r, n: [*crash(r, n, _job(r), (0, 1)), poll(r), wait(r), *crash(r, n, _job(r), (0, 2)), poll(r)],
     lambda r, n: [xid(r, n), *crash(r, n, 2, (1, 2)), strike(r), poll(r), poll(r), release(r, n), poll(r)],
-    lambda r, n: [*crash(r, n, 3, (0, 1)), poll(r), Ack(n), *crash(r, n, 3, (0, 1)), poll(r)],
+    lambda r, n: [*crash(r, n, 3, (0, 1)), poll(r), Reset(n), *crash(r, n, 3, (0, 1)), poll(r)],
     # A rack, where all nodes print the same Xids when one link fails.
     lambda r, n: [*(xid(r, n + rank, LINKS) for rank in range(3)), poll(r), Wait(6.0), poll(r)],
     lambda r, n: [
@@ -228,7 +227,7 @@ THRESHOLD_STORIES: tuple[Story, ...] = (
     ],
     lambda r, n: [ecc(r, n), xid(r, n + 1, SUSPECT), poll(r), wait(r), ecc(r, n + 1), poll(r)],
     lambda r, n: [Xid(n, 95), poll(r), release(r, n), poll(r), ecc(r, n), poll(r), wait(r), poll(r)],
-    lambda r, n: [ecc(r, n), poll(r), r.choice((Reset(n), Ack(n))), poll(r), xid(r, n, SUSPECT), poll(r)],
+    lambda r, n: [ecc(r, n), poll(r), Reset(n), poll(r), xid(r, n, SUSPECT), poll(r)],
     lambda r, n: [
         *(ecc(r, n), poll(r), Reboot(n, r.choice((0.0, 30.0))), poll(r), xid(r, n, SUSPECT), poll(r)),
     ],
@@ -366,7 +365,7 @@ SINGLE_STORIES: tuple[Story, ...] = (
     ],
     lambda r, n: [Taint(n), poll(r), xid(r, n), poll(r), release(r, n), poll(r), old_lines(r, n), poll(r)],
     lambda r, n: [xid(r, n), poll(r), strike(r), Taint(n), poll(r), Untaint(n), poll(r)],
-    lambda r, n: [xid(r, n, SUSPECT), poll(r), Ack(n), poll(r), xid(r, n), poll(r), Ack(n), poll(r)],
+    lambda r, n: [xid(r, n, SUSPECT), poll(r), Reset(n), poll(r), xid(r, n), poll(r), Reset(n), poll(r)],
     lambda r, n: [
         *(Pause(r.choice((None, 60.0, 700.0))), xid(r, n), poll(r), wait(r), xid(r, n + 1), poll(r)),
         *(r.choice((Resume(), strike(r), Wait(700.0))), poll(r), poll(r)),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tests.chaos.machines import FATAL
 from tests.chaos.others import Doubles, Flaps, Renames, Says, Stalls, Vanishes
-from tests.chaos.people import Ack, Label, Reset
+from tests.chaos.people import Label, Reset
 from tests.chaos.setup import MANAGED
 from tests.chaos.steps import (
     DeleteNode,
@@ -59,7 +59,6 @@ def meanwhile(r: random.Random, node: int) -> list[Step]:
     return r.choice(
         (
             [release(r, node), poll(r)],
-            [Ack(node), poll(r)],
             [Reboot(node, r.choice((0.0, 30.0))), *heard(r, 2)],
             [DeleteNode(node), poll(r), Register(node, r.random() < 0.3), poll(r)],
             [Ready(node, on=False), poll(r), Ready(node), poll(r)],

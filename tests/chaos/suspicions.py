@@ -207,7 +207,7 @@ class Suspicions:
             yield from (
                 f"status does not show {i.key.rule} on {name}" for i in open_ if tuple(i.key) not in faults
             )
-            counts = any(i.ack is None and i.role is not Role.COLLATERAL for i in open_)
+            counts = any(i.role is not Role.COLLATERAL for i in open_)
             if state.opted_out or not counts:
                 continue
             words = ("faulty",) if state.tainted else ("held", "suspect")

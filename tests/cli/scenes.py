@@ -28,7 +28,6 @@ from konductor_like.model import (
     TAINT_EFFECT,
     TAINT_KEY,
     TAINT_VALUE,
-    Ack,
     Checkpoint,
     Coverage,
     Doubt,
@@ -199,7 +198,6 @@ def failing_jobs() -> list[dict[str, Any]]:
         )  # fmt: skip
         mine = replace(
             doubt, source=Source.POD, failure_group=probe, role=Role.UNCLEAR, job="ml/PyTorchJob/probe",
-            ack=Ack(ago(60), "lee@desk", "the switch") if number == 9 else None,
         )  # fmt: skip
         nodes.append(with_record(node, mine))
     return nodes

@@ -331,7 +331,8 @@ def test_a_wrong_choice_is_told_in_plain_words(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"), [(["rules", "list"], Exit.OK), (["ack", "gpu-1", "--reason", "x"], Exit.PARTLY)]
+    ("arguments", "status"),
+    [(["rules", "list"], Exit.OK), (["taint", "gpu-1", "--reason", "x"], Exit.PARTLY)],
 )
 def test_a_closed_pipe_fails_only_a_command_that_has_not_written_everything(
     arguments: list[str], status: Exit, monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,6 @@ HOSTILE: Mapping[str, str] = {
 RIGHT: Mapping[str, Sequence[str]] = {
     "reset": ("gpu-1",),
     "taint": ("gpu-1", "--reason=x"),
-    "ack": ("gpu-1", "--reason=x"),
     "pause": ("--reason=x",),
     "explain": ("gpu-1",),
     "rules show": ("xid.79",),
@@ -40,7 +39,6 @@ RIGHT: Mapping[str, Sequence[str]] = {
 """By command, the arguments of a right command line."""
 OTHERWISE: Mapping[tuple[str, str], Collection[int]] = {
     ("status", "--selector"): {Exit.USAGE, Exit.FAILED},  # the API server refuses a selector that is too long
-    ("ack", "further"): {Exit.USAGE, Exit.FAILED},  # the node has no such fault
     ("explain", "RULE|LINE|NODE"): {Exit.USAGE, Exit.OK},  # any text may be the line of a log
     ("explain", "further"): {Exit.USAGE, Exit.OK},
     ("rules list", "--file"): {Exit.USAGE, Exit.FAILED},  # no file can have so long a name
@@ -215,8 +213,6 @@ def test_ten_megabytes_are_refused(name: str, server: KubernetesServer, run: Run
         (["status", "nosuch"], Exit.FAILED),
         (["reset", "nosuch"], Exit.FAILED),
         (["taint", "nosuch", "--reason=x"], Exit.FAILED),
-        (["ack", "nosuch", "--reason=x"], Exit.FAILED),
-        (["ack", "gpu-1", "xid", "9999", "--reason=x"], Exit.FAILED),
         (["explain", "nosuch"], Exit.USAGE),
         (["explain", "node", "nosuch"], Exit.FAILED),
         (["rules", "show", "nosuch"], Exit.USAGE),
@@ -261,7 +257,6 @@ def test_a_file_that_cannot_be_used_is_named(name: str, file: str, run: Run) -> 
         (["status", "gpu-1", "gpu-1"], 0),
         (["reset", "gpu-1", "gpu-1", "--yes"], 1),
         (["taint", "gpu-3", "gpu-3", "--reason=x"], 1),
-        (["ack", "gpu-3", "--reason=x", "--reason=y"], 1),
     ],
     ids=words,
 )

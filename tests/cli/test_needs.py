@@ -119,13 +119,10 @@ def test_a_reset_and_a_purge_remove_the_label(cluster: Cluster, run: Run) -> Non
     assert labels(server) == (None, None)
 
 
-def test_a_persons_taint_and_an_acknowledgement_set_the_label(cluster: Cluster, run: Run) -> None:
+def test_a_persons_taint_sets_the_label(cluster: Cluster, run: Run) -> None:
     server = cluster("one faulty")
-    suspicion = incident("xid.63", severity=Severity.SUSPECT)
-    server.put_node(with_record(make_node("gpu-5"), suspicion, incident("xid.64", severity=Severity.SUSPECT)))
+    server.put_node(with_record(make_node("gpu-5"), incident("xid.64", severity=Severity.SUSPECT)))
 
-    assert run("ack", "gpu-5", "xid", "63", "--reason", "seen").code == 0
-    assert labels(server, "gpu-5") == ("suspect", "reboot")
     assert run("taint", "gpu-5", "--reason", "riser swap").code == 0
     assert labels(server, "gpu-5") == ("faulty", "inspection")
 

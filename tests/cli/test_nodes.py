@@ -1,4 +1,4 @@
-"""``reset``, ``taint`` and ``ack`` beyond their transcripts: writes, questions and conflicts."""
+"""``reset`` and ``taint`` beyond their transcripts: writes, questions and conflicts."""
 
 from __future__ import annotations
 
@@ -50,46 +50,6 @@ def test_after_two_dashes_dry_run_is_a_name() -> None:
     assert with_plain_dry_run(["--dry-run", "--", "--dry-run"]) == ["--dry-run=client", "--", "--dry-run"]
 
 
-@pytest.mark.parametrize("words", ["xid 79", "xid79", "xid.79", "79", "Xid-79"])
-def test_a_fault_is_acknowledged_by_any_of_its_spellings(words: str, cluster: Cluster, run: Run) -> None:
-    cluster("one faulty")
-
-    done = run("ack", "gpu-1", *words.split(), "--reason", "seen")
-
-    assert (done.code, done.out) == (
-        0,
-        "node/gpu-1 acknowledged: xid 79 on GPU 0000:9b:00; the taint stays\n",
-    )
-
-
-@pytest.mark.parametrize("words", ["custom.fan_stuck", "Custom fan stuck"])
-def test_a_fault_of_a_users_rule_is_acknowledged_by_its_words(words: str, cluster: Cluster, run: Run) -> None:
-    server = cluster("healthy")
-    server.put_node(with_record(make_node("gpu-5"), incident("custom.fan_stuck", severity=Severity.SUSPECT)))
-
-    done = run("ack", "gpu-5", *words.split(), "--reason", "seen")
-
-    assert done.code == 0
-    assert done.out.startswith("node/gpu-5 acknowledged: ")
-
-
-def test_a_fault_name_of_any_length_is_one_short_message(cluster: Cluster, run: Run) -> None:
-    cluster("one faulty")
-
-    done = run("ack", "gpu-1", "x\x1b" * 5_000_000, "--reason", "seen")
-
-    assert done.code == 2
-    assert len(done.err) < 400
-    assert "\x1b" not in done.err
-
-
-def test_an_unknown_fault_is_a_usage_error_before_the_cluster_is_asked(run: Run) -> None:
-    done = run("ack", "gpu-1", "foo", "--reason", "seen", "--kubeconfig", "none")
-
-    assert done.code == 2
-    assert done.err.startswith("error: there is no fault 'foo'\n")
-
-
 def test_a_dry_run_of_a_purge_says_what_would_be_lost(cluster: Cluster, run: Run) -> None:
     cluster("one faulty")
 
@@ -122,7 +82,6 @@ def test_the_release_has_person_reason_and_cursor_by_the_clusters_clock(
     [
         ("reset", "gpu-1", "--yes"),
         TAINT,
-        ("ack", "gpu-1", "--reason", "seen"),
         ("pause", "--reason", "driver"),
         ("brake", "reset"),
     ],
@@ -148,9 +107,6 @@ def person_of(server: KubernetesServer, command: tuple[str, ...]) -> str:
             return record_of(server, "gpu-1").releases[0].by
         case "taint":
             return record_of(server, "gpu-2").incidents[0].title.removeprefix("Tainted by ")
-        case "ack":
-            [ack] = [each.ack for each in record_of(server, "gpu-1").incidents]
-            return ack.by if ack else ""
         case "pause":
             return controls.pause.by if controls.pause else ""
         case _:
@@ -197,7 +153,7 @@ def test_a_claimed_name_is_one_short_line(name: str, cluster: Cluster, run: Run)
 @pytest.mark.parametrize("reason", ["x" * 501, "a\nb", "\x1b[2J"], ids=["long", "two lines", "control"])
 @pytest.mark.parametrize(
     "command",
-    [("reset", "gpu-1"), ("taint", "gpu-1"), ("ack", "gpu-1"), ("pause",), ("brake", "reset")],
+    [("reset", "gpu-1"), ("taint", "gpu-1"), ("pause",), ("brake", "reset")],
     ids=" ".join,
 )
 def test_a_reason_is_one_line_that_the_record_can_hold(
@@ -225,9 +181,7 @@ def test_names_may_have_the_prefix_of_kubectl_and_repeat(cluster: Cluster, run: 
     ["\x1b[2J", "Gpu-1", "../leases/x", "node/", "x" * 10_000_000],
     ids=lambda name: name[:9],
 )
-@pytest.mark.parametrize(
-    "command", [("reset",), ("taint", "--reason", "x"), ("ack", "--reason", "x")], ids=" ".join
-)
+@pytest.mark.parametrize("command", [("reset",), ("taint", "--reason", "x")], ids=" ".join)
 def test_a_text_that_cannot_be_a_nodes_name_is_one_short_message(
     command: tuple[str, ...], name: str, cluster: Cluster, run: Run
 ) -> None:
@@ -255,7 +209,6 @@ def test_an_event_that_cannot_be_sent_does_not_fail_the_reset(cluster: Cluster, 
         ("reset", "--all", "--yes"),
         ("reset", "--all", "--yes", "--purge"),
         TAINT,
-        ("ack", "gpu-1", "--reason", "x"),
     ],
     ids=" ".join,
 )
@@ -767,7 +720,6 @@ def test_a_dry_run_shows_the_question_and_ends_like_the_answer_yes(
 WRITING = (
     ("reset", "gpu-1"),
     TAINT,
-    ("ack", "gpu-1"),
     ("validate", "gpu-1"),
     ("validate", "gpu-1", "--cancel"),
     ("test", "gpu-1"),
@@ -794,3 +746,26 @@ def test_a_resume_keeps_its_reason_on_the_lease(cluster: Cluster, run: Run) -> N
     resumed = controls_of(server).resume
     assert resumed is not None
     assert resumed.reason == "the switch is back"
+
+
+def test_a_reset_by_name_closes_the_suspicions_of_an_untainted_node(cluster: Cluster, run: Run) -> None:
+    server = cluster("healthy")
+    server.put_node(with_record(make_node("gpu-5"), incident("xid.63", severity=Severity.SUSPECT)))
+
+    done = run("reset", "gpu-5", "--reason", "row remapping, watching it")
+
+    assert done.code == 0, done.err
+    assert [each.state for each in record_of(server, "gpu-5").incidents] == [IncidentState.RELEASED]
+    assert HEALTH_LABEL not in server.node("gpu-5")["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("chosen", [("--all",), ("-l", "kubernetes.io/hostname=gpu-5")], ids=" ".join)
+def test_a_reset_without_a_name_closes_no_suspicion(
+    chosen: tuple[str, ...], cluster: Cluster, run: Run
+) -> None:
+    server = cluster("healthy")
+    server.put_node(with_record(make_node("gpu-5"), incident("xid.63", severity=Severity.SUSPECT)))
+
+    done = run("reset", *chosen, "--yes")
+
+    assert (done.code, server.calls("patch")) == (0, []), done.err

@@ -24,7 +24,6 @@ COMMANDS = (
     ("explain", "gpu-1"),
     ("reset", "gpu-1", "--reason", "x"),
     ("taint", "gpu-1", "--reason", "x"),
-    ("ack", "gpu-1", "--reason", "x"),
     ("pause", "--reason", "x"),
     ("brake", "status"),
     ("test", "gpu-1"),

@@ -40,7 +40,6 @@ def test_the_table_of_faults_names_no_need_that_its_node_does_not_have() -> None
     life = WatchedLife(0)
     life.pass_time(30)
     life.do_of_the_next_boot()
-    life.do_ack()
     life.do_silent()
 
     assert broken_by(life, life.told) == []

@@ -17,7 +17,6 @@ from konductor_like.detection import find
 from konductor_like.model import (
     RECORD_ANNOTATION,
     UNSHARED,
-    Ack,
     Act,
     Fault,
     FaultKind,
@@ -92,7 +91,6 @@ INCIDENTS = st.builds(
     role=st.none() | st.sampled_from(Role),
     root_cause=st.none() | NAMES,
     escalated_because=TEXTS,
-    ack=st.none() | st.builds(Ack, MOMENTS, TEXTS, TEXTS),
     ended_ns=st.none() | STAMPS,
     met_ns=st.none() | STAMPS,
     met_by=st.none() | st.sampled_from(MetBy),
@@ -199,7 +197,7 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
             (
                 "key kind severity state count first_ns last_ns last code evidence title advice source "
                 "before_install first_us doubt released_ns user_written job failure_group role root_cause "
-                "needs escalated_because ack ended_ns met_ns met_by uuid serial unknown"
+                "needs escalated_because ended_ns met_ns met_by uuid serial unknown"
             ),
         ),
         (Release, "at by reason how read read_ns warning needs boot_id unknown"),
@@ -214,7 +212,6 @@ def test_a_record_is_read_as_it_was_written(written: NodeRecord) -> None:
             ),
         ),
         (Act, "id at rules"),
-        (Ack, "at by reason"),
     ],
 )
 def test_a_field_that_is_added_is_not_forgotten_here(kind: type, written: str) -> None:

@@ -31,7 +31,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.node.lifecycle import Facts, Happening, become, failure_of
 from konductor_like.policy.node.release import CONTROLLER, purge, released_record
-from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.operator import operator_taint
 from konductor_like.policy.wording import act_of
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns, reset_node
 
@@ -204,19 +204,6 @@ def test_a_persons_taint_and_its_end_name_the_same_time_out() -> None:
         "out_since": "2026-03-04T12:00:10Z",
     } | {"model": "NVIDIA-H100-80GB-HBM3"}
     assert ended == begun | {"by": "ann", "verb": "untaint"}
-
-
-def test_an_acknowledgement_of_several_faults_is_one_line() -> None:
-    trail = Trail()
-    trail.cluster.tick(fault(rule="xid.63", severity=fault().severity, gpu="0000:01:00"))
-    trail.cluster.tick(fault(stamp=101.0))
-    trail.look(1)
-    trail.cluster.apply(acknowledge(trail.cluster.nodes["gpu-1"], None, at=at(9), by="kim", reason="known"))
-    trail.look(10)
-
-    assert trail.lines("by", "verb", "why", "reason") == [
-        {"by": "kim", "verb": "record", "why": "GPUFaultAcknowledged", "reason": "known"}
-    ]
 
 
 def purged(trail: Trail, name: str) -> None:

@@ -26,7 +26,7 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.policy.node.release import purge, release
-from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.operator import operator_taint
 from tests.controller.reconciling import Cluster, Scene
 from tests.policy.scenes import at, node, ns
 
@@ -105,7 +105,7 @@ class Lives:
                     "test",
                     "reset",
                     "taint",
-                    "ack",
+                    "rest",
                     "by hand",
                     "purge",
                     "delete",
@@ -165,8 +165,6 @@ class Lives:
             self._write(state, release(state, at=now, by=by, reason="new riser", read_ns={}), "reset", by)
         elif doing == "taint" and not state.tainted:
             self._write(state, operator_taint(state, at=now, by=by, reason="fan is loud"), "", by)
-        elif doing == "ack":
-            self._write(state, acknowledge(state, None, at=now, by=by, reason="known"), "", by)
         elif doing == "purge":
             self.controls = replace(
                 self.controls, acts=(ControlAct(Control.PURGE, now, by, nodes=1, names=(name,)),)

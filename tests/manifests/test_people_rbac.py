@@ -33,7 +33,6 @@ LOOKING = (
 )
 ACTING = (
     "taint gpu-2 --reason x",
-    "ack gpu-1 --reason x",
     "pause --reason x",
     "brake reset",
     "reset gpu-1 --yes",

@@ -30,7 +30,6 @@ from tests.policy.shared import RULES, nccl, rack, xid
 NOT_SENT = {
     EventReason.RECORDED,
     EventReason.READ_LATE,  # its node is suspect, as after RECORDED
-    EventReason.ACKNOWLEDGED,
     EventReason.SHADOW,
     EventReason.PAUSED,
     EventReason.RESUMED,

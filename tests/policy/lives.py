@@ -31,7 +31,7 @@ from konductor_like.model import (
 )
 from konductor_like.model.time import unix_ns
 from konductor_like.policy.node.release import release
-from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.operator import operator_taint
 from tests.policy.answers import (
     GPUS_MISSING,
     NAME,
@@ -58,10 +58,9 @@ EVENTS = {
     "replay": 4,
     "reboot": 22,
     "quiet": 26,
-    "reset": 5,
+    "reset": 7,
     "by hand": 4,
     "person": 3,
-    "ack": 2,
     "cordon": 3,
     "not ready": 3,
     "gpus": 5,
@@ -218,9 +217,6 @@ class Life:
 
     def do_person(self) -> bool:
         return self.apply(operator_taint(self.state, at=self.now, by="kim", reason="riser swap"))
-
-    def do_ack(self) -> bool:
-        return self.apply(acknowledge(self.state, None, at=self.now, by="lee", reason="known"))
 
     def do_cordon(self) -> None:
         self.state = replace(self.state, unschedulable=not self.state.unschedulable)

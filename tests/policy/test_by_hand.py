@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from konductor_like.cluster.events import event_subject
+import json
+from dataclasses import replace
+
+from konductor_like.cluster.node.record import decode, encode
 from konductor_like.model import (
     Change,
     EventReason,
+    Fault,
     FaultKind,
     IncidentKey,
     IncidentState,
@@ -15,7 +19,7 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.policy.node.health import only_persons
-from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.operator import operator_taint
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns, reset_node
 
 SUSPECT = fault(rule="xid.63", severity=Severity.SUSPECT)
@@ -23,13 +27,6 @@ SUSPECT = fault(rule="xid.63", severity=Severity.SUSPECT)
 
 def taint(cluster: Cluster, name: str = "gpu-1", *, seconds: float = 60, reason: str = "riser") -> Change:
     change = operator_taint(cluster.nodes[name], at=at(seconds), by="kim@laptop", reason=reason)
-    assert change is not None
-    cluster.apply(change)
-    return change
-
-
-def ack(cluster: Cluster, rule: str | None = None, *, seconds: float = 60) -> Change:
-    change = acknowledge(cluster.nodes["gpu-1"], rule, at=at(seconds), by="kim@laptop", reason="seen.")
     assert change is not None
     cluster.apply(change)
     return change
@@ -146,76 +143,46 @@ def test_a_persons_taint_after_a_removal_by_hand_keeps_the_removal() -> None:
     assert [each.state for each in record.incidents] == [IncidentState.RELEASED, IncidentState.ACTIVE]
 
 
-def test_an_acknowledged_incident_does_not_make_its_node_suspect() -> None:
-    cluster = Cluster(fleet(3))
-    cluster.tick(SUSPECT)
-
-    change = ack(cluster)
-
-    assert (change.verb, change.health, change.event) == (Verb.RECORD, None, EventReason.ACKNOWLEDGED)
-    assert "xid 63 on GPU 0000:4e:00 acknowledged by kim@laptop: seen." in change.message
-    assert event_subject(change) == change.act_id
-
-
-def test_a_node_stays_suspect_for_incidents_that_are_not_acknowledged() -> None:
-    cluster = Cluster(fleet(3))
-    cluster.tick(SUSPECT, fault(rule="xid.94", severity=Severity.SUSPECT, seconds=1, stamp=101))
-
-    assert ack(cluster, "xid.63").health == "suspect"
-    assert ack(cluster, "xid.94").health is None
-
-
-def test_a_new_line_ends_an_acknowledgement_and_is_written_at_once() -> None:
-    cluster = Cluster(fleet(3))
-    cluster.tick(SUSPECT)
-    ack(cluster)
-
-    plan = cluster.tick(fault(rule="xid.63", severity=Severity.SUSPECT, seconds=65, stamp=165), seconds=70)
-
-    [change] = plan.changes
-    [incident] = cluster.nodes["gpu-1"].record.incidents
-    assert (change.health, incident.ack, incident.count) == ("suspect", None, 2)
-
-
-def test_a_replayed_or_earlier_line_does_not_end_an_acknowledgement() -> None:
-    cluster = Cluster(fleet(3))
-    cluster.tick(SUSPECT)
-    ack(cluster)
-
-    cluster.tick(SUSPECT, seconds=70)
-    cluster.tick(fault(rule="xid.63", severity=Severity.SUSPECT, seconds=50, stamp=150), seconds=80)
-
-    [incident] = cluster.nodes["gpu-1"].record.incidents
-    assert incident.ack is not None
-
-
-def test_an_acknowledgement_of_a_tainting_incident_removes_no_taint() -> None:
-    cluster = Cluster(fleet(3))
-    cluster.tick(fault())
-
-    assert ack(cluster).health == "faulty"
-    cluster.tick(fault(seconds=65, stamp=165), seconds=70)
-
-    assert cluster.tainted == {"gpu-1"}
-    assert cluster.nodes["gpu-1"].record.incidents[0].ack is not None
-
-
-def test_an_acknowledged_incident_that_the_brake_holds_stays_held() -> None:
-    cluster = Cluster(fleet(5))
-    cluster.tick(fault("gpu-2"), fault("gpu-1", seconds=1))
-
-    assert ack(cluster).health == "held"
-
-
-def test_a_node_without_open_incidents_has_nothing_to_acknowledge() -> None:
-    cluster = Cluster(fleet(3))
-    state = cluster.nodes["gpu-1"]
-    assert acknowledge(state, None, at=at(0), by="kim", reason="x") is None
-
-    cluster.tick(fault())
-    reset_node(cluster, "gpu-1", 60, read=0)
-    assert acknowledge(cluster.nodes["gpu-1"], None, at=at(70), by="kim", reason="x") is None
-
-
 def test_a_taint_without_a_recorded_reason_is_not_a_persons_alone() -> None:
     assert not only_persons(NodeRecord())
+
+
+def test_a_reset_of_an_untainted_node_closes_its_suspicions_until_a_new_line() -> None:
+    cluster = Cluster(fleet(3))
+    cluster.tick(SUSPECT)
+
+    reset_node(cluster, "gpu-1", 60, read=0)
+    quiet = cluster.tick(SUSPECT, seconds=70)
+    again = cluster.tick(fault(rule="xid.63", severity=Severity.SUSPECT, seconds=80, stamp=180), seconds=81)
+
+    assert quiet.changes == ()
+    assert [change.health for change in again.changes] == ["suspect"]
+
+
+def acknowledged(*faults: Fault) -> Cluster:
+    """Return nodes after these faults, which an earlier version's `ack` marked at second 60."""
+    cluster = Cluster(fleet(3))
+    cluster.tick(*faults)
+    state = cluster.nodes["gpu-1"]
+    record = json.loads(encode(state.record))
+    record["incidents"][0]["ack"] = {"at": at(60).isoformat(), "by": "kim", "reason": "seen"}
+    cluster.nodes["gpu-1"] = replace(state, record=decode(json.dumps(record))[0])
+    return cluster
+
+
+def test_a_suspicion_that_an_earlier_version_acknowledged_is_closed_until_a_new_line() -> None:
+    cluster = acknowledged(SUSPECT)
+    [read] = cluster.nodes["gpu-1"].record.incidents
+
+    replayed = cluster.tick(SUSPECT, seconds=70)
+    again = cluster.tick(fault(rule="xid.63", severity=Severity.SUSPECT, seconds=80, stamp=180), seconds=81)
+
+    assert (read.state, read.released_ns) == (IncidentState.RELEASED, ns(60))
+    assert [change.health for change in replayed.changes] == [None], "the label of before goes"
+    assert [change.health for change in again.changes] == ["suspect"]
+
+
+def test_a_fault_that_taints_stays_open_although_an_earlier_version_acknowledged_it() -> None:
+    [read] = acknowledged(fault()).nodes["gpu-1"].record.incidents
+
+    assert read.state is IncidentState.ACTIVE

@@ -24,7 +24,7 @@ from konductor_like.model import (
 )
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.node.endings import over_ns, release_ns
-from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.operator import operator_taint
 from tests.policy.scenes import OURS, Cluster, at, fault, fleet, ns, reset_node
 from tests.policy.shared import RULES, xid
 
@@ -171,9 +171,8 @@ def test_a_line_that_is_counted_but_not_written_puts_the_end_off() -> None:
     assert (of_gpu_1(cluster).state, of_gpu_1(cluster).last_ns) == (IncidentState.ACTIVE, ns(300))
 
 
-def test_an_acknowledged_suspicion_and_a_symptom_of_another_node_end_by_quiet_too() -> None:
+def test_a_symptom_of_another_node_ends_by_quiet_too() -> None:
     cluster = heard(suspect())
-    cluster.apply(acknowledge(cluster.nodes["gpu-1"], None, at=at(60), by="kim", reason="ticket 4"))
     state = cluster.nodes["gpu-1"]
     symptom = replace(
         of_gpu_1(cluster), key=of_gpu_1(cluster).key._replace(rule="nccl.socket"), role=Role.COLLATERAL

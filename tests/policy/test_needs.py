@@ -36,7 +36,7 @@ from konductor_like.policy.node.needs import (
     worsening,
 )
 from konductor_like.policy.node.release import purge
-from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.operator import operator_taint
 from konductor_like.policy.recovery.verdict import action_on
 from tests.policy.scenes import GPU, Cluster, at, fault, fleet, node, ns, reset_node
 from tests.policy.shared import gpu_fleet, xid
@@ -403,16 +403,11 @@ def test_a_release_removes_the_label() -> None:
     assert label(cluster) is None
 
 
-def test_a_persons_taint_and_acknowledgement_set_the_label() -> None:
-    healthy, suspect = node(), decided(needing("gpu-reset", Severity.SUSPECT)).nodes["gpu-1"]
-
-    taint = operator_taint(healthy, at=at(0), by="kim", reason="riser swap")
-    ack = acknowledge(suspect, None, at=at(60), by="kim", reason="seen")
+def test_a_persons_taint_sets_the_label() -> None:
+    taint = operator_taint(node(), at=at(0), by="kim", reason="riser swap")
 
     assert taint is not None
     assert taint.needs is Needs.INSPECTION, "only that person knows what the node waits for"
-    assert ack is not None
-    assert (ack.health, ack.needs) == (None, None)
 
 
 def test_a_purge_removes_a_label_that_stands_alone() -> None:

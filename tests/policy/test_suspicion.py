@@ -12,7 +12,7 @@ from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import brake_state
 from konductor_like.policy.node.health import is_suspicious
 from konductor_like.policy.node.release import purge, release
-from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.operator import operator_taint
 from tests.policy.scenes import OURS, SUSPECTS, Cluster, at, fault, fleet
 
 SUSPECT = fault(rule="xid.63", severity=Severity.SUSPECT)
@@ -90,7 +90,6 @@ def test_a_node_with_both_taints_keeps_the_one_for_its_fault() -> None:
             id="reset",
         ),
         pytest.param(purge, id="purge"),
-        pytest.param(lambda state: acknowledge(state, None, at=at(60), by="kim", reason="x"), id="ack"),
         pytest.param(lambda state: operator_taint(state, at=at(60), by="kim", reason="x"), id="taint"),
     ],
 )

@@ -8,8 +8,7 @@ import pytest
 
 from konductor_like.detection import find
 from konductor_like.model import EventReason, Fault, Incident, IncidentState, Severity, Source
-from konductor_like.policy.operator import acknowledge
-from tests.policy.scenes import GPU, Cluster, at, fault, fleet, ns, reset_node
+from tests.policy.scenes import GPU, Cluster, fault, fleet, ns, reset_node
 
 
 def begun(*, severity: Severity = Severity.SUSPECT, stamp: float = 100, seconds: float = 0) -> Fault:
@@ -176,14 +175,3 @@ def test_a_reset_of_an_ended_action_does_not_warn_of_a_missing_reboot() -> None:
     assert cluster.tainted == set()
     assert cluster.nodes["gpu-1"].record.releases[0].warning is None
     assert cluster.tick(action(0, stamp=200, seconds=70), seconds=70).changes == ()
-
-
-def test_a_fault_recorded_with_two_severities_is_acknowledged_under_one_name() -> None:
-    cluster = Cluster(fleet(2))
-    cluster.tick(fault(rule="xid.63", severity=Severity.SUSPECT))
-    cluster.tick(fault(rule="xid.63", stamp=200, seconds=10), seconds=10)  # the rules changed in between
-
-    change = acknowledge(cluster.nodes["gpu-1"], None, at=at(60), by="kim", reason="seen")
-
-    assert change is not None
-    assert change.message == "xid 63 on GPU 0000:4e:00 acknowledged by kim: seen."

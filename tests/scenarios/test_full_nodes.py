@@ -196,19 +196,6 @@ def test_a_person_taints_a_node_without_room_and_the_controller_knows_the_reason
     assert site.tainted == set()
 
 
-def test_a_person_acknowledges_a_fault_of_a_node_without_room(site_of: Opens) -> None:
-    site = opened(site_of)
-    fill(site, NODE, NO_ROOM)
-    fails(site, NODE)
-
-    printed = site.cli("ack", NODE, "--reason", "the part is ordered")
-    site.run(60)
-
-    assert printed.code == 0, printed.err
-    assert site.tainted == {NODE}
-    assert labels(site, NODE) == ("faulty", "reboot")
-
-
 def test_a_policy_that_refuses_the_record_keeps_no_node_in_service_and_none_out(site_of: Opens) -> None:
     site = opened(site_of)
     refuse_records(site)

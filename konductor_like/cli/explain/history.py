@@ -77,9 +77,6 @@ def _fault(incident: Incident, now: datetime) -> Iterator[str]:
         )
     if incident.job:
         yield f"job: {incident.job}"
-    if incident.ack:
-        why = f": {incident.ack.reason}" if incident.ack.reason else ""
-        yield f"acknowledged {when(incident.ack.at, now)} by {incident.ack.by}{why}"
 
 
 def _failure(failure: FailureReport, name: str, now: datetime) -> Iterator[str]:

@@ -126,7 +126,7 @@ class NodeExplanation:
             case Health.FAULTY:
                 return [reset]
             case Health.SUSPECT:
-                return [f"konductor-like ack {name} --reason '...'"]
+                return [reset]
             case Health.IGNORED:
                 label = f"kubectl label node {name} {OPT_OUT_LABEL}-"
                 return [reset, label] if self.report.is_broken else [label]
@@ -393,12 +393,11 @@ def _coverage(node: NodeExplanation) -> str:
 
 
 def _writer(record: NodeRecord) -> str | None:
-    """Return who released, acknowledged or tainted with the last write; None if that is not on record."""
+    """Return who released or tainted with the last write; None if that is not on record."""
     at = record.act.at if record.act else None
     people = [mark.by for mark in record.releases if mark.at == at]
     if record.validation is not None and record.validation.asked_at == at:
         people.append(record.validation.by)
-    people += [each.ack.by for each in record.incidents if each.ack and each.ack.at == at]
     taints = (each for each in record.incidents if each.by_person and moment_of(each.last_ns) == at)
     # The title is "Tainted by kim, then by lee".
     return next(iter(people), None) or next((each.title.rpartition("by ")[2] for each in taints), None)

@@ -1,1 +1,1 @@
-"""``konductor-like reset``, ``taint`` and ``ack``: the commands that write nodes."""
+"""``konductor-like reset`` and ``taint``: the commands that write nodes."""

@@ -30,7 +30,6 @@ from konductor_like.model import (
     Verb,
 )
 from konductor_like.model.controls import NAMES_MOST
-from konductor_like.model.text import clipped, listed
 from konductor_like.policy.config import PolicyConfig
 from konductor_like.policy.fleet.brake import admit
 from konductor_like.policy.fleet.known_nodes import known_nodes
@@ -39,7 +38,7 @@ from konductor_like.policy.node.health import tainting
 from konductor_like.policy.node.needs import NodeNeed, fault_of
 from konductor_like.policy.node.release import purge, release
 from konductor_like.policy.node.undone import Undone, undone
-from konductor_like.policy.operator import acknowledge, operator_taint
+from konductor_like.policy.operator import operator_taint
 from konductor_like.policy.recovery.validation import is_under_way
 from konductor_like.policy.wording import name_of, why_held
 
@@ -275,33 +274,3 @@ class OperatorTaint(NodeWrites):
 
     def _change(self, state: NodeState) -> Change | None:
         return operator_taint(state, at=self.at(), by=self.by, reason=self.reason)
-
-
-class Acknowledgement(NodeWrites):
-    """A person's acknowledgement of a node's faults."""
-
-    rule: str | None = None
-    """The rule whose faults are acknowledged (``xid.63``, or ``custom fan``); None for all rules."""
-    kind = "Acknowledgement"
-    done_word = "acknowledged"
-    unchanged = "no open fault"
-
-    def decide(self, state: NodeState) -> Change | None:
-        """See :meth:`NodeWrites.decide`."""
-        recorded = {fault_name(each.key.rule): each.key.rule for each in state.record.incidents}
-        rule = None if self.rule is None else recorded.get(fault_name(self.rule), self.rule)
-        change = acknowledge(state, rule, at=self.at(), by=self.by, reason=self.reason)
-        if change is None and rule is not None:
-            known = f"; its record has {', '.join(sorted(recorded))}" if recorded else ""
-            raise CannotWriteError(f"has no open {clipped(fault_name(rule), 60)} on record{known}")
-        return change
-
-    def done_text(self, change: Change) -> str:
-        """See :meth:`NodeWrites.done_text`."""
-        new_ack = change.incident.ack if change.incident else None
-        incidents = change.record.incidents if change.record else ()
-        names = [name_of(i) for i in incidents if i.ack is not None and i.ack == new_ack]
-        distinct = list(dict.fromkeys(names))  # one fault with two severities is two incidents
-        return f"acknowledged: {listed(distinct, 3)}" + (
-            "; the taint stays" if change.health == "faulty" else ""
-        )

@@ -1,4 +1,4 @@
-"""The commands ``konductor-like reset``, ``taint`` and ``ack``."""
+"""The commands ``konductor-like reset`` and ``taint``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from konductor_like.cli.columns import count
-from konductor_like.cli.completion import complete_nodes, complete_rules
+from konductor_like.cli.completion import complete_nodes
 from konductor_like.cli.errors import CommandError
 from konductor_like.cli.help import examples, usage_hint
 from konductor_like.cli.options import (
@@ -27,7 +27,6 @@ from konductor_like.cli.options import (
     Unasked,
     Verbose,
     node_names,
-    not_empty,
     short_reason,
 )
 from konductor_like.cli.output import ask, ask_text, can_answer, tell, warn
@@ -157,76 +156,6 @@ def taint(
         writes = OperatorTaint(client, settings, dry_run, reason=reason, claimed=by, output=output)
         writes.carry_out(writes.named(nodes))
     raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
-
-
-@examples(
-    "ack gpu-07 xid 63 --reason 'row remapping, watching it'",
-    "ack gpu-07 --reason 'seen, the part is ordered'",
-)
-def ack(
-    node: Annotated[
-        str,
-        typer.Argument(
-            metavar="NODE", help="Name of the node.", callback=node_names, autocompletion=complete_nodes
-        ),
-    ],
-    fault: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FAULT",
-            help="xid 63, 63, nccl.socket; none for all faults.",
-            callback=not_empty,
-            autocompletion=complete_rules,
-        ),
-    ] = None,
-    *,
-    reason: Reason,
-    by: By = None,
-    dry_run: DryRunOption = DryRun.NONE,
-    _yes: Unasked = False,
-    output: TextNameOrJson = "text",
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-    _verbose: Verbose = False,
-) -> None:
-    """Acknowledge the recorded faults of a node.
-
-    An acknowledged fault no longer makes the node suspect, and its lines up to now count towards no
-    threshold. If the fault occurs again, the node is suspect again. A taint stays until `reset` releases
-    the node.
-    """
-    from konductor_like.cli.nodes.acts import Acknowledgement
-    from konductor_like.cli.nodes.writes import connected
-
-    named = rule_of(" ".join(fault)) if fault else None
-    with connected(dry_run, kubeconfig, context) as (client, settings):
-        writes = Acknowledgement(client, settings, dry_run, reason=reason, claimed=by, output=output)
-        writes.rule = named
-        writes.carry_out(writes.named([node]))
-    raise typer.Exit(Exit.of(done=writes.done, failed=writes.failed))
-
-
-def rule_of(typed: str) -> str:
-    """Return the rule that the text names: ``XID 63``, ``63``, or a rule of the user's own file by its id.
-
-    Only the controller has the user's own file, so a name that could be in it is accepted. Raises
-    CommandError for any other name.
-    """
-    from konductor_like.catalog import load_catalog
-    from konductor_like.catalog.fault_names import parse_fault_name
-    from konductor_like.model import OPERATOR_RULE, PERSONS_TAINT
-
-    name, meant = parse_fault_name(typed, load_catalog())
-    own = typed.strip().lower()
-    own = OPERATOR_RULE if own == PERSONS_TAINT else own
-    if name is None and own != OPERATOR_RULE and not _OWN_RULE.fullmatch(own):
-        hint = (
-            f"did you mean {' or '.join(meant)}?"
-            if meant
-            else "`konductor-like explain NODE` shows its faults"
-        )
-        raise CommandError(f"there is no fault {clipped(typed, 60)!r}", hint=hint, status=Exit.USAGE)
-    return name or own
 
 
 def _refuse_fleet(selector: str | None, *, everywhere: bool, purge: bool, yes: bool) -> None:

@@ -253,7 +253,7 @@ def incident_document(incident: Incident, releases: Iterable[Release] = ()) -> d
             incident, "title", "advice", "needs", "evidence", "job", "failure_group", "role", "root_cause"
         ),
         "escalatedBecause": incident.escalated_because or None,
-        "ack": incident.ack and fields_of(incident.ack, "at", "by", "reason"),
+        "ack": None,  # of an earlier version
         "endedAt": stamp_of_ns(over_ns(incident)),
         "metBy": incident.met_by,
         "metAt": stamp_of_ns(incident.met_ns),

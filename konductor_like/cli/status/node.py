@@ -107,7 +107,7 @@ class NodeReport:
 
     @property
     def qualifier(self) -> str:
-        """Further words on the state: ``test``, ``before install``, ``cordoned``, ``acked``."""
+        """Further words on the state: ``test``, ``before install``, ``cordoned``."""
         return ", ".join(_qualifiers(self))
 
     @property
@@ -233,7 +233,7 @@ def _known(state: NodeState, heard: CoverageState, controller: ControllerReport,
 
 
 def _qualifiers(node: NodeReport) -> Iterator[str]:
-    """Yield a word on the state or fault, the role in a failure group, and ``acked``."""
+    """Yield a word on the state or fault, and the role in a failure group."""
     state, health, fault = node.state, node.health, node.fault
     if health is Health.HELD and node.is_ambiguous:
         yield "ambiguous name"
@@ -255,8 +255,6 @@ def _qualifiers(node: NodeReport) -> Iterator[str]:
     about = [fault] if fault else node.open
     roles = {each.role for each in about} | {each.role for each in node.open if each.role is Role.ROOT_CAUSE}
     yield from [role.value for role in Role if role in roles][:1]
-    if any(each.ack for each in about):
-        yield "acked"
 
 
 def _circumstances(node: NodeReport) -> Iterator[str]:
@@ -332,6 +330,4 @@ def _incident_note(incident: Incident) -> str:
     marks = [mark for mark in marks_of(incident) if mark != IncidentState.ACTIVE.value]
     if incident.user_written:
         marks.append("written by a user")
-    if incident.ack:
-        marks.append(f"acked by {incident.ack.by}")
     return f"{name_of(incident)} x{incident.count} ({', '.join(marks)})"

@@ -22,7 +22,6 @@ from typing import Any, Generic, TypeVar, get_args, get_type_hints
 from konductor_like.cluster.lenient_json import Fields, Ns, read
 from konductor_like.detection.gpu_identity import gpu_of
 from konductor_like.model import (
-    Ack,
     Act,
     FaultKind,
     Incident,
@@ -161,7 +160,6 @@ _INCIDENT = Codec(
     ended="ended_ns",
 )
 _RELEASE = Codec(Release, "at", "by", "reason", "how", "warning", "needs", boot="boot_id")
-_ACK = Codec(Ack, "at", "by", "reason")
 _ACT = Codec(Act, "id", "at", "rules")
 MACHINE = Codec(Machine, uid="node_uid", system="system_id", boot="boot_id")
 _QUARANTINE = Codec(
@@ -260,10 +258,9 @@ def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | N
         values |= {"uuid": gpu.uuid, "serial": gpu.serial}
     with suppress(ValueError):  # a newer version's need stays as it is
         values["needs"] = Needs(values["needs"]).value
-    return Incident(
+    incident = Incident(
         key=IncidentKey(rule, found.get("gpu", str)),
         last=_position(found, "at", boot_id),
-        ack=_ACK.made(found.inner("ack")) if "ack" in found else None,
         unknown=found.unknown(_INCIDENT_FIELDS),
         **values
         | {
@@ -272,6 +269,12 @@ def _incident(found: Fields, rules: Fields, boot_id: str | None) -> Incident | N
             "last_ns": times[-1] if times else 0,
         },
     )
+    # A person closed it with an earlier version's `ack`; there, only a taint stayed.
+    is_closed = "ack" in found and not incident.taints and incident.state is not IncidentState.RELEASED
+    if not is_closed:
+        return incident
+    seen_ns = found.inner("ack").get("at", Ns) or incident.last_ns
+    return replace(incident, state=IncidentState.RELEASED, released_ns=seen_ns)
 
 
 def _release(found: Fields, boot_id: str | None) -> Release | None:
@@ -429,7 +432,6 @@ def _incident_json(incident: Incident, common: Incident, boot_id: str | None) ->
         **({} if incident.key.gpu is None else {"gpu": incident.key.gpu}),
         **_INCIDENT.parts(incident),
         **_position_json("at", incident.last, boot_id),
-        **({"ack": _ACK.parts(incident.ack)} if incident.ack else {}),
         **_unknown(incident),
     }
 

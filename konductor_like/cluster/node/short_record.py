@@ -142,7 +142,6 @@ def _thin(incident: Incident) -> Incident:
         failure_group=None,
         root_cause=None,
         escalated_because=clipped(incident.escalated_because, _NAME_CHARS),
-        ack=None,
         uuid="",
         serial="",
         unknown=(),

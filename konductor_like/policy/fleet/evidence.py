@@ -132,18 +132,18 @@ def _of_window(
 ) -> Iterator[Evidence]:
     since_ns, boot_id, mark = dealt_with_until_ns(state, record), state.machine.boot_id, record.last_by_person
     proven = {incident.key for incident in standing if incident.escalated_because}
-    acked = {i.key: unix_ns(i.ack.at) for i in record.incidents if i.ack is not None}
     covered: defaultdict[IncidentKey, list[KernelPosition]] = defaultdict(list)
+    closed_ns: defaultdict[IncidentKey, int] = defaultdict(int)
     for incident in record.incidents:
         if incident.state is IncidentState.RELEASED:
             covered[incident.key].append(incident.last)
+            closed_ns[incident.key] = max(closed_ns[incident.key], incident.released_ns or 0)
     whole = [mark.read] if mark else []
     for key, trace in traces.items():
         if key.boot_id is not None and key.boot_id != boot_id:
             continue
         incident_key, defers = IncidentKey(key.rule, key.gpu), policy.escalation(key.rule).defer_seconds > 0
-        seen_ns = max(state.created_ns, acked.get(incident_key, 0))
-        dealt_with_ns = max(since_ns, seen_ns)
+        dealt_with_ns = max(since_ns, closed_ns[incident_key])
         places = [each for each in (*whole, *covered[incident_key]) if each.boot_id == key.boot_id]
         is_proven = incident_key in proven and not key.taints
         job = None if key.job is None else frozenset((key.job,))
@@ -152,7 +152,7 @@ def _of_window(
             # or if the line names no boot (it has no sequence number) and may be of an earlier one.
             place = episode.last
             has_order = place.sequence is not None or (place.known and any(each.known for each in places))
-            if episode.end_ns <= (seen_ns if has_order else dealt_with_ns):
+            if episode.end_ns <= (state.created_ns if has_order else dealt_with_ns):
                 continue
             if has_order and any(place.at_or_before(each) for each in places):
                 continue

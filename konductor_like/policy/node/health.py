@@ -115,9 +115,7 @@ def suspicious(record: NodeRecord) -> list[Incident]:
 
 
 def is_suspicious(incident: Incident) -> bool:
-    """Whether the incident makes its node suspect; an acknowledged incident does not."""
-    if incident.ack is not None:
-        return False
+    """Whether the incident makes its node suspect."""
     if incident.state is not IncidentState.ACTIVE:
         return incident.state is IncidentState.PENDING
     if incident.role is Role.COLLATERAL:

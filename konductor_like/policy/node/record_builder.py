@@ -23,7 +23,6 @@ from konductor_like.model import (
     Source,
 )
 from konductor_like.model.faults import NOWHERE
-from konductor_like.model.time import unix_ns
 from konductor_like.policy.node.covers import uptime_at
 from konductor_like.policy.node.endings import release_ns
 
@@ -94,7 +93,7 @@ class IncidentBuilder:
         self.count, self.last, self.last_ns = incident.count, incident.last, incident.last_ns
         self.user_written, self.first_us = incident.user_written, incident.first_us
         self.goes_on = False
-        """Whether it occurred again after it was acknowledged, or after the driver reported its end."""
+        """Whether it occurred again after the driver reported its end."""
         self.latest: Fault | None = None
         """The latest of the ``unwritten`` occurrences, which the node's annotation does not count yet."""
         self.unwritten = 0
@@ -160,10 +159,7 @@ class IncidentBuilder:
             self.first_us = min(place.plain_us, self.first_us or place.plain_us)
         self.last = self.last.later(place)
         self.user_written = self.user_written and fault.finding.user_written
-        ack, finding = self.incident.ack, fault.finding
-        if ack is not None and count and not self.incident.taints and fault.timestamp_ns > unix_ns(ack.at):
-            self.incident = replace(self.incident, ack=None)  # so that a person sees the incident again
-            self.goes_on = True
+        finding = fault.finding
         if self.incident.ended_ns is not None and count:
             self.incident = replace(self.incident, ended_ns=None, advice=finding.advice, needs=finding.needs)
             self.goes_on = True

@@ -242,16 +242,16 @@ def follows_from(incident: Incident) -> str:
 def accusing(state: NodeState) -> list[Incident]:
     """Return the incidents that may explain a state other than healthy, the gravest first.
 
-    An incident of another boot never explains a taint. A collateral or acknowledged incident explains a state
-    only if it taints.
+    An incident of another boot never explains a taint. A collateral incident explains a state only if it
+    taints.
     """
 
     def accuses(incident: Incident) -> bool:
         if incident.state is IncidentState.RELEASED:
             return False
         if incident.state is IncidentState.PENDING:
-            return not state.tainted and incident.ack is None
-        explained = incident.ack is not None or incident.role is Role.COLLATERAL
+            return not state.tainted
+        explained = incident.role is Role.COLLATERAL
         return incident.taints or (incident.severity in _ACCUSING and not explained)
 
     return sorted(
