@@ -145,7 +145,8 @@ def supervise(work: Callable[[threading.Event], int], on_hangup: Callable[[], ob
             # The signals stay blocked: one that arrives before the new program waits for signals is not lost.
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # the same program
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+        # A thread that looks at the rules file may still ask for another start: nobody hears it any more.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED - {_AGAIN})
     if not result:
         return Exit.FAILED
     return Exit.INTERRUPTED if interrupted and result[0] == Exit.OK else result[0]

@@ -67,6 +67,28 @@ def test_an_api_server_that_failed_thousands_of_times_is_asked_again(monkeypatch
     assert controller._failures == MANY + 1
 
 
+def test_an_error_is_logged_once_until_all_is_well_and_the_waits_begin_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("konductor_like.controller.loop.leader.logs.error", said.append)
+    controller = Controller(
+        cast("NodeStore", None), None, lambda *_: pytest.fail("no leadership"), list, Metrics(), once=False
+    )
+    stop = threading.Event()
+    stop.set()  # nobody waits here
+    away = KubeUnavailable("the API server is away")
+
+    controller._trouble(away, stop)
+    controller._trouble(away, stop)
+    assert (controller._failures, len(said)) == (2, 1)
+    assert said[0].startswith("The API server is away. ")
+    controller._well()
+    assert (controller._failures, controller._obstacle) == (0, "")
+    controller._trouble(away, stop)
+    assert len(said) == 2
+
+
 def test_nodes_that_are_gone_for_good_are_not_remembered_for_their_failed_writes() -> None:
     writes = FailedWrites()
     for number in range(1000):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from konductor_like.cluster.node.record import decode, encode
-from konductor_like.model import IncidentState, ReleaseHow
+from konductor_like.model import IncidentState, NodeRecord, Release, ReleaseHow
+from konductor_like.policy.node.endings import release_ns
+from konductor_like.policy.node.undone import reminders
 from tests.policy.answers import answer
 from tests.policy.recorded_decisions import HEARD, NOON, ONE, THREE
+from tests.policy.scenes import Cluster, at, fault, fleet, node, ns
 
 READ_US = 34_000_000_000
 """The last line of the fault that the release covers."""
@@ -75,3 +79,16 @@ def answer_text() -> str:
     """Return the record that a new fault on another GPU makes this code write."""
     text: str = asked(READ_US, gpu=THREE)["record"]
     return text
+
+
+def test_a_release_in_part_is_neither_when_a_fault_was_released_nor_hides_an_earlier_warning() -> None:
+    part = Release(at(20), "ann", "", ReleaseHow.PART)
+    whole = Release(at(10), "kim", "", ReleaseHow.RESET, warning="The hold of the node was overridden.")
+    cluster = Cluster(fleet(1))
+    cluster.tick(fault(seconds=15), seconds=16)
+    [incident] = cluster.nodes["gpu-1"].record.incidents
+    closed = replace(incident, state=IncidentState.RELEASED, released_ns=incident.last_ns)
+    after = replace(node(), record=NodeRecord(releases=(part, whole)))
+
+    assert release_ns(closed, (replace(whole, at=at(30)), part)) == ns(30)
+    assert reminders(after) == [whole.warning]

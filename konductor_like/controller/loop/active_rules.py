@@ -160,7 +160,8 @@ class RulesWatch(SideThread):
         self.asked.wait(LOOK_SECONDS)
         asked = self.asked.is_set()
         self.asked.clear()
-        if not self.closing.is_set() and self.rules.changed(asked=asked):
+        is_other = not self.closing.is_set() and self.rules.changed(asked=asked)
+        if is_other and not self.closing.is_set():  # to read a file takes a while
             self.close()
             self.again()
 

@@ -21,6 +21,7 @@ from konductor_like.model import (
     NodeRecord,
     NodeState,
     Release,
+    ReleaseHow,
     Role,
     Severity,
     Snapshot,
@@ -84,7 +85,7 @@ def release_ns(incident: Incident, releases: Iterable[Release]) -> int | None:
         return incident.met_ns
     # The record may round its times to a second.
     since_ns = max(incident.last_ns, incident.met_ns or 0) - span_ns(1)
-    made_ns = (unix_ns(mark.at) for mark in releases)
+    made_ns = (unix_ns(mark.at) for mark in releases if mark.how is not ReleaseHow.PART)
     return min((at_ns for at_ns in made_ns if at_ns >= since_ns), default=incident.released_ns)
 
 

@@ -118,7 +118,7 @@ def reminders(state: NodeState) -> list[str]:
     for mark in _in_force(state):
         if mark.warning and (is_latest or _needs_of(mark)):
             found[mark.warning] = None
-        is_latest = False
+        is_latest = is_latest and mark.how is ReleaseHow.PART
     # A record without room for a sentence, or for the release that has it, keeps the needs.
     needs = [each for each in released_with(state) if each not in "".join(found)]
     return [*found, *([f"Unmet need: {', '.join(needs)}."] if needs else [])]
