@@ -334,7 +334,7 @@ MUTANTS: dict[str, Mutant] = {
         "policy.admit", _admit(everybody=False), example="fields that others own on a Node are kept"
     ),
     "the brake allows every taint": Mutant("policy.admit", _admit(everybody=True), seed=3),
-    "a pause is ignored": Mutant("model.ControlAct.holds", _returns(False), seed=25),
+    "a pause is ignored": Mutant("model.ControlAct.holds", _returns(False), seed=62),
     "pools have no brake": Mutant(
         "policy.FleetCount.budgets", lambda _: lambda self, _pool: (self.fleet,), seed=13
     ),
